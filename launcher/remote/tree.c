@@ -32,10 +32,12 @@
 
 /* DRAIN_MS: another process, such as a master connection of ssh, may hold the streams of a process that has
  * exited. The streams are closed if no byte arrives for this time. END_MS: time from the end of a branch's stdin
- * until its processes are killed; longer than a relay needs to end a job. */
+ * until its processes are killed; longer than a relay needs to end a job. LOST_MS: the same time after the starter was
+ * silent, because then the network of this host may be lost, and with it the processes' hosts. */
 enum {
     DRAIN_MS = 2000,
     END_MS = 15000,
+    LOST_MS = 1000,
     TURN_MS = 250,         /* longest wait of the loop, which then checks the times */
     OUT_MAX = 1 << 18,     /* most bytes that wait for the starter; with more, a branch reads no output */
     TO_MAX = 64 << 20,     /* most bytes that wait for a process; with more, the process is killed */
@@ -98,7 +100,7 @@ struct branch {
     int signals;        /* a signalfd */
     uint64_t silent_ms; /* longest silence of the starter; after a longer silence the branch ends */
     uint64_t heard_ms;  /* when the starter's last message arrived */
-    uint64_t end_ms;    /* when the branch began to end; 0 = not yet */
+    uint64_t kill_ms;   /* when processes that still run are killed; 0 = the branch has not begun to end */
     bool rests;         /* Ctrl-Z has stopped the starter, so its silence is no failure */
     bool is_broken;     /* stdout has no reader */
 };
@@ -110,12 +112,13 @@ static void carried_close(struct carried *c, int end)
     c->ends[end] = -1;
 }
 
-/* Begin to end the branch: close the stdin of all processes. The relays then end the job on their hosts. */
-static void branch_end(struct branch *b)
+/* Begin to end the branch: close the stdin of all processes. The relays then end the job on their hosts. Processes that
+ * still run after `wait_ms` are killed. */
+static void branch_end(struct branch *b, uint64_t wait_ms)
 {
-    if (b->end_ms != 0)
+    if (b->kill_ms != 0)
         return;
-    b->end_ms = clock_ms();
+    b->kill_ms = clock_ms() + wait_ms;
     for (int i = 0; i < b->n; i++)
         carried_close(&b->list[i], 0);
 }
@@ -383,7 +386,7 @@ static void branch_handle_all(struct branch *b)
     }
     buf_consume(b->in, done);
     if (got < 0)
-        branch_end(b);
+        branch_end(b, END_MS);
 }
 
 static void branch_read(struct branch *b)
@@ -393,7 +396,7 @@ static void branch_read(struct branch *b)
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     if (n <= 0 || !buf_append(b->in, bytes, (size_t)n))
-        branch_end(b);
+        branch_end(b, END_MS);
     else
         branch_handle_all(b);
 }
@@ -421,7 +424,7 @@ static void carried_read(struct branch *b, struct carried *c, int end)
     if (n <= 0)
         carried_close(c, end);
     else if (!append_slot(&b->out, end == 1 ? REMOTE_OUT : REMOTE_ERR, c->slot, slice_of(bytes, (size_t)n)))
-        branch_end(b);
+        branch_end(b, END_MS);
     c->exited_ms = c->pid == 0 ? clock_ms() : 0;
 }
 
@@ -456,7 +459,7 @@ static void branch_write(struct branch *b)
     if (n >= 0 || errno == EAGAIN || errno == EINTR)
         return;
     b->is_broken = true;
-    branch_end(b);
+    branch_end(b, END_MS);
 }
 
 static void branch_read_signals(struct branch *b)
@@ -464,7 +467,7 @@ static void branch_read_signals(struct branch *b)
     struct signalfd_siginfo info;
     while (read(b->signals, &info, sizeof(info)) == (ssize_t)sizeof(info))
         if (info.ssi_signo != SIGCHLD)
-            branch_end(b);
+            branch_end(b, END_MS);
 }
 
 /* Indexes of the descriptors that one turn of the loop polls: first three of the branch, then three of each
@@ -473,7 +476,7 @@ enum { TURN_STDIN, TURN_SIGNALS, TURN_STDOUT, TURN_CARRIED };
 
 static nfds_t branch_watch(const struct branch *b, struct pollfd *fds)
 {
-    fds[TURN_STDIN] = (struct pollfd){ .fd = b->end_ms == 0 ? STDIN_FILENO : -1, .events = POLLIN };
+    fds[TURN_STDIN] = (struct pollfd){ .fd = b->kill_ms == 0 ? STDIN_FILENO : -1, .events = POLLIN };
     fds[TURN_SIGNALS] = (struct pollfd){ .fd = b->signals, .events = POLLIN };
     fds[TURN_STDOUT] = (struct pollfd){ .fd = b->out.len > 0 ? STDOUT_FILENO : -1, .events = POLLOUT };
     for (int i = 0; i < b->n; i++) {
@@ -510,23 +513,23 @@ static void branch_turn(struct branch *b, struct pollfd *fds)
     if (b->is_broken)
         b->out.len = 0; /* drop the output, so that the processes do not block and can end */
     if (!b->rests && clock_ms() > b->heard_ms + b->silent_ms)
-        branch_end(b);
+        branch_end(b, LOST_MS);
 }
 
-/* Return true if the branch has ended: its processes are over, or have not ended in time. Kill processes that need
- * longer than END_MS. */
+/* Return true if the branch has ended: its processes are over, or have not ended in time. Kill processes that do not
+ * end in time. */
 static bool branch_is_done(const struct branch *b)
 {
     const uint64_t now = clock_ms();
     bool lives = false;
-    if (b->end_ms == 0)
+    if (b->kill_ms == 0)
         return false;
     for (int i = 0; i < b->n; i++) {
         lives = lives || !b->list[i].is_over;
-        if (b->list[i].pid > 0 && now >= b->end_ms + END_MS)
+        if (b->list[i].pid > 0 && now >= b->kill_ms)
             kill(b->list[i].pid, SIGKILL);
     }
-    return (!lives && b->out.len == 0) || now >= b->end_ms + END_MS + DRAIN_MS;
+    return (!lives && b->out.len == 0) || now >= b->kill_ms + DRAIN_MS;
 }
 
 int branch_run(int signals, uint64_t silent_ms, struct buf *in)

@@ -48,12 +48,11 @@ static void close_hosts(struct hosts *net)
     temp_dir_remove(dir);
 }
 
-/* The node timeout of jobs with a fault. Such a job must end everywhere within END_MS of the fault. An unplugged host in
- * the middle of a tree needs the node timeout, and then up to STOP_MS until it kills its ssh processes (END_MS in
- * launcher/remote/tree.c). BUSY_MS is for a busy machine. */
+/* The node timeout of jobs with a fault. Such a job must end everywhere within END_MS of the fault. The workers end at the
+ * node timeout, but the starter and its branches wait until ssh notices that a host does not answer (ServerAliveInterval in
+ * launcher/remote/start.c). BUSY_MS is for a busy machine. */
 #define NODE_TIMEOUT "--node_timeout=10"
-enum { NODE_TIMEOUT_MS = 10 * 1000, STOP_MS = 15 * 1000, BUSY_MS = 5 * 1000 };
-enum { END_MS = NODE_TIMEOUT_MS + STOP_MS + BUSY_MS };
+enum { SSH_NOTICES_MS = 20 * 1000, BUSY_MS = 10 * 1000, END_MS = SSH_NOTICES_MS + BUSY_MS };
 
 /* List what a job has left on a host: running processes, files and control groups. Process 1, sshd and the empty directory for
  * files of jobs may stay. The last line is "end". */

@@ -645,7 +645,7 @@ static void attack_at_accept(struct play *play)
     attacker.host = 0;
     use_secret(play, &real);
     encode_calls(calls);
-    peer_greet(&c, AUTH_AGENT); /* as root, whom the store admits */
+    peer_greet(&c, AUTH_AGENT); /* as root, which the store admits */
     attacker.uid = OTHER_UID;
     expect_refused(&play->net->host[0], "setpriv --reuid=65534 --regid=65534 --clear-groups", false);
     cr_expect_eq(count_answer(buf_slice(&bytes)), 0);

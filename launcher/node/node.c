@@ -399,10 +399,9 @@ static void on_refusing_timer(uv_timer_t *timer)
         node_finish(n, EXIT_CODE_DDPRUN);
 }
 
-/* Send the failure of this node to each other node that dials, until these nodes give up, too. Wait only for
- * REFUSE_MS if the other nodes probably do not dial this host. This is so if the endpoint is no address of this host.
- * It is also so if the secret is missing, because it is then usually missing on all nodes. Never wait longer than
- * --timeout, because the other nodes then give up, too. */
+/* Send the failure of this node to each other node that dials, until --timeout ends, when the other nodes give up,
+ * too. Wait only for REFUSE_MS if the other nodes probably do not dial this host. This is so if the endpoint is no
+ * address of this host. It is also so if the secret is missing, because it is then usually missing on all nodes. */
 static void begin_refusing(struct node *n, const struct host_failure *failure)
 {
     const struct plan_meeting *m = &n->plan->meeting;
@@ -414,7 +413,7 @@ static void begin_refusing(struct node *n, const struct host_failure *failure)
     char limit[TIME_TEXT_MAX];
     n->meet.refusing_since_ms = now_ms;
     n->meet.refusing_until_ms = is_short ? now_ms + REFUSE_MS : until_ms;
-    if (!n->plan->cli->quiet)
+    if (!n->plan->cli->quiet && n->meet.refusing_until_ms > now_ms)
         log_info("this node waits until %s this error, for at most %s%s%s; Ctrl-C ends the wait",
                  m->nnodes_max == 2 ? "the other node has" : "the other nodes have",
                  words_time(limit, n->meet.refusing_until_ms - now_ms), is_short ? "" : ", the rest of ",

@@ -87,8 +87,8 @@ static void dump_advance(struct stack_dump *d);
 
 /* --- py-spy --------------------------------------------------------------------------------------------- */
 
-/* A virtual environment may be on a file server that does not answer. So the loop only makes the paths where py-spy may
- * be. A thread, and the shell that becomes py-spy, look whether the files exist. */
+/* A virtual environment may be on a file server that does not answer. So the loop only builds the paths where py-spy may
+ * be. A thread, and the shell that becomes py-spy, check whether the files exist. */
 
 /* Write "/venv/bin/py-spy" for "/venv/bin/python", or "" without a directory. */
 static void name_beside(const char *program, char path[PATH_MAX])
@@ -98,8 +98,8 @@ static void name_beside(const char *program, char path[PATH_MAX])
         path[0] = '\0';
 }
 
-/* Name py-spy beside the program of a link such as /proc/PID/exe. Write "" if the program was removed, as after --ship:
- * another user may have put a py-spy into the directory where the program was. */
+/* Write the path of a py-spy beside the program of a link such as /proc/PID/exe. Write "" if the program was removed, as
+ * after --ship: another user may have put a py-spy into the directory where the program was. */
 static void name_beside_link(const char *link, char path[PATH_MAX])
 {
     static const char removed[] = " (deleted)";
@@ -111,7 +111,7 @@ static void name_beside_link(const char *link, char path[PATH_MAX])
     name_beside(is_removed ? "" : program, path);
 }
 
-/* Name py-spy beside the program of the workers. */
+/* Write the path of a py-spy beside the program of the workers. */
 static void name_beside_workers(const struct node *n, char path[PATH_MAX])
 {
     const char *found = n->run.spawner.path;
@@ -153,11 +153,11 @@ struct places {
     char of_process
         [PATH_MAX]; /* beside the Python of its command line, because environments have different versions */
     char of_workers[PATH_MAX], of_ddprun[PATH_MAX];
-    char of_exe[PATH_MAX]; /* beside the program that runs; looked up after PATH */
+    char of_exe[PATH_MAX]; /* beside the program that runs; used after PATH */
 };
 
-/* Name the places for a process. Do not read the command line if this could block. Check the owner after reading the
- * paths, because a process may change both. */
+/* Write the places for a process. Do not read the command line if this could block. Check the owner after reading the
+ * paths, because a process may change its program and its owner. */
 static void find_places(const struct node *n, pid_t pid, struct places *p)
 {
     char command[PATH_MAX] = "", link[64];
@@ -173,8 +173,8 @@ static void find_places(const struct node *n, pid_t pid, struct places *p)
     name_beside_link("/proc/self/exe", p->of_ddprun);
 }
 
-/* The script of a helper: replace the shell by the first py-spy. Without a py-spy, exit with 127 and without a
- * message. */
+/* The script of a helper: replace the shell by the first py-spy. Without a py-spy, exit with
+ * NO_PY_SPY_CODE. */
 static char find_and_dump[] = "pid=$1 way=$2 last=$3\n"
                               "shift 3\n"
                               "start() {\n"
@@ -185,11 +185,12 @@ static char find_and_dump[] = "pid=$1 way=$2 last=$3\n"
                               "for path; do start \"$path\"; done\n"
                               "start \"$(command -v py-spy)\"\n"
                               "start \"$last\"\n"
-                              "exit 127\n";
+                              "exit 97\n";
+enum { NO_PY_SPY_CODE = 97 };
 
 /* --- whether there is a py-spy ---------------------------------------------------------------------------- */
 
-/* The question of the thread, which owns it until the answer. */
+/* The places and the result of a search. The thread owns the struct until it returns. */
 struct py_spy_search {
     char of_workers[PATH_MAX], of_ddprun[PATH_MAX];
     char *list; /* "PATH=..."; owned */
@@ -302,7 +303,7 @@ void node_begin_samples(struct node *n)
         search_begin(n);
 }
 
-/* Look for Python and py-spy at heartbeats 1, 2, 4, 8 and so on. A script may start Python late, but each search takes
+/* Search for Python and py-spy at heartbeats 1, 2, 4, 8 and so on. A script may start Python late, but each search takes
  * time. */
 void node_find_python(struct node *n)
 {
@@ -360,7 +361,8 @@ void node_explain_heartbeats(struct node *n)
     s->stacks = stacks.rows;
 }
 
-/* Merge the rows of the ranks before and after those of this node. The rows of this node are already complete. */
+/* Merge the rows of the ranks on other nodes: the lower ranks, then the higher ones. The rows of this node are
+ * complete. */
 void node_add_survivors(struct node *n, const cJSON *rows)
 {
     const struct heard_round *round = n->meet.round;
@@ -464,7 +466,7 @@ static void explain_end(const struct helper *h, int status, const char *error, c
 {
     const bool denied = strcasestr(error, "permission denied") != NULL ||
                         strcasestr(error, "operation not permitted") != NULL;
-    if (WIFEXITED(status) && WEXITSTATUS(status) == 127 && error[0] == '\0')
+    if (WIFEXITED(status) && WEXITSTATUS(status) == NO_PY_SPY_CODE)
         snprintf(note, STACK_NOTE_MAX, NO_PY_SPY);
     else if (WIFEXITED(status) && (WEXITSTATUS(status) == 126 || WEXITSTATUS(status) == 127))
         snprintf(note, STACK_NOTE_MAX, NOT_STARTED); /* the error is that of the shell */
@@ -586,8 +588,9 @@ static pid_t start_program(const struct stack_dump *d, const struct helper *h, c
     return started;
 }
 
-/* Start a shell that becomes py-spy. --native stops the target while it reads. --nonblocking lets the target run, so a
- * frame may be wrong, but the job is not disturbed. */
+/* Start a shell that becomes py-spy. In a container without a shell, start only a py-spy beside the program. --native
+ * stops the target while it reads. --nonblocking lets the target run, so a frame may be wrong, but the job is not
+ * disturbed. */
 static pid_t start_py_spy(const struct stack_dump *d, const struct helper *h)
 {
     static char shell[] = "sh", command[] = "-c", native[] = "--native", nonblocking[] = "--nonblocking";
@@ -599,7 +602,12 @@ static pid_t start_py_spy(const struct stack_dump *d, const struct helper *h)
                            at.of_exe,    at.of_process, at.of_workers,
                            at.of_ddprun, NULL };
     snprintf(pid, sizeof(pid), "%d", (int)h->about.pid);
-    return start_program(d, h, "/bin/sh", argv);
+    if (access("/bin/sh", X_OK) == 0)
+        return start_program(d, h, "/bin/sh", argv);
+    char *path = at.of_process[0] != '\0' ? at.of_process : at.of_workers;
+    char dump[] = "dump", json[] = "--json", of[] = "--pid";
+    char *const direct[] = { path, dump, json, of, pid, argv[5], NULL };
+    return start_program(d, h, path, direct);
 }
 
 /* Return a helper that is not in use, or NULL if HELPERS_MAX helpers run. */
@@ -809,8 +817,7 @@ static bool add_ended(struct stack_dump *d, const struct target *t)
     return true;
 }
 
-/* Process a target. A Python process gets a helper. The threads of other processes are read
- * from /proc here. After a failure, only the name of the program shows whether it is Python, because the search for
+/* Process a target. A Python process gets a helper. The threads of other processes are read from /proc here. After a failure, only the name of the program shows whether it is Python, because the search for
  * libpython may take milliseconds. */
 static void process_target(struct stack_dump *d, const struct target *t)
 {
@@ -959,7 +966,8 @@ void node_end_dumps(struct node *n)
 void node_close_dumps(struct node *n)
 {
     node_end_dumps(n);
-    search_end(n);
+    if (n->ended)
+        search_end(n);
     while (!list_is_empty(&n->run.dumps))
         dump_free(LIST_ENTRY(n->run.dumps.next, struct stack_dump, in_node));
 }

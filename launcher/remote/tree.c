@@ -32,8 +32,8 @@
 
 /* DRAIN_MS: another process, such as a master connection of ssh, may hold the streams of a process that has
  * exited. The streams are closed if no byte arrives for this time. END_MS: time from the end of a branch's stdin
- * until its processes are killed; longer than a relay needs to end a job. LOST_MS: the same time after the starter was
- * silent, because then the network of this host may be lost, and with it the processes' hosts. */
+ * until its processes are killed; longer than a relay needs to end a job. LOST_MS: the same time if the branch
+ * ends because the starter was silent. The network is then probably lost, so the processes cannot end. */
 enum {
     DRAIN_MS = 2000,
     END_MS = 15000,
@@ -116,9 +116,12 @@ static void carried_close(struct carried *c, int end)
  * still run after `wait_ms` are killed. */
 static void branch_end(struct branch *b, uint64_t wait_ms)
 {
-    if (b->kill_ms != 0)
+    const uint64_t kill_ms = clock_ms() + wait_ms;
+    const bool has_begun = b->kill_ms != 0;
+    if (!has_begun || kill_ms < b->kill_ms)
+        b->kill_ms = kill_ms;
+    if (has_begun)
         return;
-    b->kill_ms = clock_ms() + wait_ms;
     for (int i = 0; i < b->n; i++)
         carried_close(&b->list[i], 0);
 }

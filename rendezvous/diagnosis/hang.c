@@ -198,7 +198,7 @@ static bool computes(const struct rank_analysis *r, const char *in)
     return runs || r->cpu_percent >= BUSY_PERCENT || (in[0] == '\0' && r->cpu_percent >= IDLE_PERCENT);
 }
 
-/* Return the reason that the system call `in` shows. A thread with an object (a file, a pipe or a peer) sleeps for
+/* Return the reason that the system call `in` shows. A thread with an object (a file, a pipe or a peer) waits for
  * this object, even in select. The result is then RANK_BLOCKED, whose sentence names the object. */
 static enum finding_code sleep_code(const struct spot *spot, const char *in)
 {
@@ -209,14 +209,14 @@ static enum finding_code sleep_code(const struct spot *spot, const char *in)
     return in[0] != '\0' ? FINDING_RANK_BLOCKED : FINDING_RANK_SLEEPS;
 }
 
-/* Return true if the rank may wait for a child process that has ended: in both samples the child is a zombie, and the
+/* Return true if the rank may wait for a child process that has ended. In both samples the child is a zombie, and the
  * rank waits for a lock or is blocked. A rank that computes, sleeps for a time or waits for a disk does not wait for
- * the child. Nor does a rank that ends after a traceback, without a frame of the program. */
+ * the child. A rank that exits after a traceback, with no frame of the program left, does not wait for it either. */
 static bool may_wait_for_child(const struct rank_facts *f, const struct rank_analysis *r, const char *in)
 {
     const struct spot *spot = r->spot[1];
     return spot->ended_child != 0 && r->spot[0]->ended_child == spot->ended_child && r->loop == NULL &&
-           !computes(r, in) && sleep_code(spot, in) != FINDING_RANK_SLEEPS &&
+           !computes(r, in) && (in[0] == '\0' || sleep_code(spot, in) != FINDING_RANK_SLEEPS) &&
            strncmp(spot->does, "uninterruptible", 15) != 0 && (f->traceback == NULL || spot->user != NULL);
 }
 

@@ -242,6 +242,7 @@ Test(hang, a_rank_may_wait_for_a_child_that_has_ended_in_a_lock_or_for_an_object
         snprintf(does, sizeof(does), "sleeping in %s", sleeps[i]);
         expect_beside_child("sleep", does, "", "RANK_SLEEPS");
     }
+    expect_beside_child("sleep", "sleeping", "", "RANK_CHILD_ENDED"); /* the system call could not be read */
     expect_beside_child("sleep", "uninterruptible in read (nfs_wait)", "/mnt/x.bin", "RANK_BLOCKED");
     expect_beside_child("loop", "running", "", "RANK_LOOPS");
 }

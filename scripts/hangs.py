@@ -6,8 +6,8 @@ hangs.py --cost=SECONDS -- measure CPU and memory of an agent with and without t
 `make hangs N=20 PYTHON="A B" JOBS=...` runs it, `make hangs QUIET_MINUTES=120` the healthy jobs, `make hangs COST_SECONDS=600` the
 measurement. Each PYTHON has PyTorch (default /usr/bin/python3), and py-spy is beside it, in $DDP_PY_SPY or in PATH. A trial is good if
 every node names the right rank, the right line or object and the right finding, and no other, at most 15 s after --hang_timeout.
-Several nodes are network namespaces (root) with a common secret. Most hangs can be ended, so a job has several trials, one after the
-other: importing PyTorch takes more time than a trial. In the way `gpu` a stand-in for NVML lists this script as a user of a GPU. The
+Several nodes are network namespaces (root) with a common secret. A job has several trials, one after the other, because importing
+PyTorch takes more time than a trial. For `gpu` a stand-in for NVML lists this script as a user of a GPU. The
 way `disk` mounts a file system (root). The ways `network` and `broken` drop or reset the packets between two of two or three nodes. A
 step takes 1 s, with libddp 0.2 s; in `straggler`, rank 1 takes 20 % longer. Exit 0 only if all trials are good. After Ctrl-C or
 SIGTERM, running trials finish and no other begins."""
@@ -67,7 +67,7 @@ WAYS = {
 ALSO = {
     "gpu": r"all 4 ranks .*\[ALL_RANKS_WAIT\]",            # the ranks wait for each other, because the GPU itself is a stand-in
     "spawn": r"rank 1 \(.* main \(worker\.py:LINE\), .*\[RANK_BLOCKED\]",  # rank 1 waits for its processes and joins no group
-    "straggler": r"rank 1 \(.* is slow: .*\[RANK_SLOW\]",  # the first samples show no place that is more frequent
+    "straggler": r"rank 1 \(.* is slow: .*\[RANK_SLOW\]",  # the first samples do not name a place yet
 }
 QUIET_S = {"slow": 40, "equal": 600}                                  # how long a job without a report is watched
 PROFILED = ("straggler", "equal")
@@ -167,7 +167,7 @@ def pattern_of(way, network, python=None, table=WAYS):
 
 
 def other_finding(text, *patterns):
-    """Return the first finding that has none of the patterns, because it names another rank or another reason. "" = none."""
+    """Return the first finding that matches none of the patterns; "" = none."""
     return next((line for line in FINDING.findall(text) if not any(p.search(line) for p in patterns)), "")
 
 
@@ -209,7 +209,7 @@ def run_trial(python, way, after, ranks, reports, folder, network, begin_s):
 
 
 def release(way, folder):
-    """End a hang. Rank 0 sets the key for which rank 1 waits, a debugger detaches, and the end of a server fails its readers."""
+    """End a hang. Rank 0 sets the key for which rank 1 waits, a debugger detaches, and a read fails when its server is killed."""
     pid = int(open(f"{folder}/{way}.{0 if way in ('key', 'part') else 1}").read())
     if way == "debugger":
         pid = int(re.search(r"TracerPid:\s+(\d+)", open(f"/proc/{pid}/status").read())[1])

@@ -329,12 +329,12 @@ static ddp_status value_HOSTFILE(const char *text, void *to, struct ddp_err *err
 {
     const char **file = to;
     if (*file != NULL)
-        return ddp_fail(err, DDP_ERR_ARG, "the option only once; write all hosts into one file");
+        return ddp_fail(err, DDP_ERR_ARG, "only one --hostfile; write all hosts into one file");
     return value_TEXT(text, to, err);
 }
 
-/* Add a variable. If --env is given several times, all its values are used. For other options except --hosts only the
- * last value is used. */
+/* Add a variable. If --env is given several times, all its values are used, as for --hosts. Other options use only
+ * the last value. */
 static ddp_status value_ENV(const char *text, void *to, struct ddp_err *err)
 {
     struct cli_env *env = to;

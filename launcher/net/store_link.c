@@ -910,7 +910,8 @@ static void handle_join(struct store_link *link, const cJSON *json)
 /* Handle a rejection. A rejection loses the link, because store and agent disagree about the job. Four codes are
  * harmless. STALE_ROUND and NO_MEMBER reject a message about a round that is over or does not contain this node.
  * VOUCH_REFUSED rejects the owner that this node has reported for a connection, usually because the worker has
- * identified itself meanwhile. NOTICE_REFUSED rejects a finding that an earlier connection of this host has sent. */
+ * identified itself meanwhile. NOTICE_REFUSED rejects a finding that another node of
+ * this host has sent. */
 static void handle_rejection(struct store_link *link, const char *code, const char *error)
 {
     char why[512];

@@ -29,8 +29,8 @@ static uint64_t read_number(const char *path)
     return ok ? value : 0;
 }
 
-/* Return the smaller of `lowest` and the numbers in the files `name` of the directory ROOT/GROUP and of all directories
- * above it, up to `root`. A `lowest` of 0 means that no file was read. Cut `group`. */
+/* Return the lowest number in the files `name` of the directory ROOT/GROUP and of its parents up to `root`, or `lowest` if
+ * this is lower. A `lowest` of 0 means that no file was read. Cut `group`. */
 static uint64_t lowest_above(const char *root, char *group, const char *name, uint64_t lowest)
 {
     char path[PATH_MAX], *slash = group;
@@ -72,8 +72,8 @@ static uint64_t lowest_of_groups(const char *controller, const char *v2, const c
     return lowest;
 }
 
-/* Format a limit of the cgroups as "; pids.max 512", or "" if it cannot be read. Version 1 shows no limit of memory as a
- * number near 2^63. */
+/* Format a limit of the cgroups as "; pids.max 512", or "" if it cannot be read. If the memory
+ * has no limit, version 1 has a number near 2^63. */
 enum { GROUP_LIMIT_SHOWN = 64 };
 static void group_limit_text(char out[GROUP_LIMIT_SHOWN], const char *name, uint64_t limit, bool is_bytes)
 {

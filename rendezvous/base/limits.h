@@ -65,20 +65,21 @@ static inline const char *files_remedy(int error, char out[FILES_REMEDY_MAX])
 enum { QUOTA_SHOWN = 512 };
 void quota_text(int fd, char out[QUOTA_SHOWN]);
 
-/* Format an error of an open or a write of `path`. After ENOSPC add the free space, after EDQUOT the quota, and after
- * EMFILE the text of files_remedy: "No space left on device (0 bytes and 7 inodes free)". If `path` does not exist, use
+/* Format an error of an open or a write of `path`. After ENOSPC add the free space: "No space left on device (0 bytes and
+ * 7 inodes free)". After EDQUOT add the quota, and after EMFILE the text of files_remedy. If `path` does not exist, use
  * the nearest directory above it that exists. A device or a pipe has no values. */
 enum { WRITE_ERROR_MAX = 128 + QUOTA_SHOWN };
 const char *write_error_text(int error, const char *path, char out[WRITE_ERROR_MAX]);
 
-/* Format an error of fork or of the start of a thread. After EAGAIN and ENOMEM add what may limit the processes:
+/* Format an error of fork or of the start of a thread. After EAGAIN and ENOMEM add the limits on processes:
  * "Resource temporarily unavailable (ulimit -u 4096; pids.max 512; 4090 processes and load 12.5 on this host)". pids.max
  * is the lowest of this process's cgroups, and is left out if it cannot be read. */
 enum { FORK_ERROR_MAX = 192 };
 const char *fork_error_text(int error, char out[FORK_ERROR_MAX]);
 
 /* Format an error of an allocation of shared memory, with the limits that were read: "Cannot allocate memory (ulimit -v
- * unlimited; memory.max 64 MiB; 3 GiB available on this host)", "File too large (ulimit -f is 8192 bytes)". memory.max is as pids.max above. */
+ * unlimited; memory.max 64 MiB; 3 GiB available on this host)". As pids.max above, memory.max is the lowest of this
+ * process's cgroups. */
 enum { MEMORY_ERROR_MAX = 256 };
 const char *memory_error_text(int error, char out[MEMORY_ERROR_MAX]);
 

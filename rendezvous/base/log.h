@@ -21,8 +21,7 @@ void log_setup(const char *program, enum log_level level);
 /* Print "PROGRAM: LEVEL: TEXT" and a newline on stderr. If stderr is a full pipe, wait at most 1 s, then drop the line. */
 void log_line(enum log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* Return true in the first call with `is_terminal`. A message with a code then ends with "(ddprun explain CODE)", so this
- * text appears once per run, and only on a terminal. */
+/* Return true once per run, and only if `is_terminal`. The caller then prints "(ddprun explain CODE)" after its message. */
 bool log_hint_is_due(bool is_terminal);
 
 /* Print "PROGRAM:   (ddprun explain CODE)" on stderr after a message with this code, if log_hint_is_due(). NULL and ""

@@ -139,8 +139,8 @@
       "/dev/shm on n1 has 64 MiB free; 8 workers need about 512 MiB there",                                 \
       "The free space of /dev/shm is below the estimate, so data loaders or NCCL would be killed by "       \
       "SIGBUS. Typical cause: Docker's default of 64 MiB.")                                                 \
-    /* The two rows about GPUs need an answer of NVML (NVIDIA Management Library). Its limit is 200 ms      \
-     * before the start, 1 s after a failure, and the next sample of a suspected hang. */                    \
+    /* The two rows about GPUs need an answer of NVML (NVIDIA Management Library). ddprun waits for it      \
+     * for 200 ms before the start, for 1 s after a failure, and in a suspected hang until the next sample. */ \
     X(GPU_BUSY, WARNING,                                                                                    \
       "${subject}${ranks} is used by ${process}",                                                           \
       "stop that process if it belongs to an earlier job, or set CUDA_VISIBLE_DEVICES for ddprun to "         \

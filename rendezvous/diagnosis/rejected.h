@@ -134,8 +134,8 @@ struct notices {
 };
 
 /* Add a finding, or replace the finding with this code and subject. An empty sentence removes it. `code` may be from
- * another version of ddprun: an unknown code is ignored. NOTICE_OF_STORE replaces the finding of any node, which stays
- * its sender. Return false if another node has sent the finding. */
+ * another version of ddprun: an unknown code is ignored. NOTICE_OF_STORE replaces the finding of any node, and this
+ * node stays its sender. Return false if another node has sent the finding. */
 bool notices_add(struct notices *n, uint64_t sender, const char *code, const char *subject,
                  const char *sentence, const char *advice);
 /* Change the sender of findings after its connection has broken: `to` is the new connection or NOTICE_OF_STORE. */

@@ -616,8 +616,8 @@ static bool append_no_findings(const struct snapshot *s, struct buf *out)
                             duration(still, s->hang.still_ms), duration(due, s->hang.due_ms));
 }
 
-/* Append the findings with their advice, so that the first line names the culprit. Then append a headline with the
- * number of nodes, the time, and the option that limits the time, and the nodes. Lines end with a newline, except the
+/* Append the findings with their advice, so that the first line names the culprit. Then append the headline and
+ * the nodes. Lines end with a newline, except the
  * last line. */
 static bool screen_append(const struct snapshot *s, const struct diagnosis *d, struct buf *out)
 {

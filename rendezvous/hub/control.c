@@ -620,7 +620,8 @@ static bool subject_names_host(const char *subject, const char *host)
 
 /* Keep a finding that a node has reported about itself, such as a full /dev/shm. Reports to all nodes then contain the
  * finding. Long texts are cut. Schedule a report only if no round runs, because only then nodes wait for a report.
- * Reject a finding about another node, or that another node has sent. The code lets the agent stay in the job. */
+ * Reject a finding about another node, and a finding that another node has sent. The code NOTICE_REFUSED does not end
+ * the link of the agent. */
 static bool call_notice(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     struct job *job = s->job;
@@ -630,7 +631,7 @@ static bool call_notice(struct hub *hub, struct session *s, const union message 
     if (!rdzv_node_facts(job->rdzv, s->id, &node) || !subject_names_host(notice->subject, node.host) ||
         !notices_add(&job->notices, s->id, notice->code, notice->subject, notice->sentence, notice->advice)) {
         ddp_fail(&hub->err, DDP_ERR_MEMBERSHIP,
-                 "notice about '%.80s': refused: another node sends findings about it", notice->subject);
+                 "notice about '%.80s': rejected: another node owns this subject", notice->subject);
         return refuse_call(hub, answer, "NOTICE_REFUSED", NULL);
     }
     if (job->rdzv != NULL)

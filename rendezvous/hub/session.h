@@ -224,7 +224,8 @@ bool gate_check_tag(struct hub *hub, struct session *s, const struct op *op, str
  * as an agent. */
 bool gate_is_agent(const struct hub *hub, const struct session *s);
 /* Return true if the session may change the job as an operator. On another host than the store, the client must have
- * proved that it has the secret. An agent's `vouch` is not enough, because a worker has no secret either. */
+ * proved that it has the secret. An agent's `vouch` is not enough, because agents also
+ * vouch for workers, which must not change the job. */
 bool gate_may_change(const struct hub *hub, const struct session *s);
 /* Return true if neither AUTH nor TLS has named another job. */
 bool gate_is_job(const struct session *s, const char *job);
@@ -277,8 +278,8 @@ void stacks_add_survivors(struct session *s, uint32_t round, const struct cJSON 
 struct cJSON *stacks_of_survivors(const struct job *job);
 /* Expect the stacks of a node on its new connection `to`, after its old connection `from` has broken. */
 void stacks_moved(struct job *job, conn_id from, conn_id to);
-/* End an open request for stacks if its time limit (job_sample.until_ms) has passed. Forget the rows of survivors that
- * every node has. */
+/* End an open request for stacks if its time limit (job_sample.until_ms) has passed. Free the rows of survivors after
+ * the last `stopped` of a round. */
 void stacks_tick(struct job *job);
 /* Request the stacks of all ranks if the monitor or the profile needs a sample. */
 void stacks_ask(struct job *job);

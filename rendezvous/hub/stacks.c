@@ -27,7 +27,7 @@ enum {
     ASKERS_MAX = 64,           /* maximum number of operators that share an answer */
     CALLS_MAX = 8192,          /* maximum number of calls from the flight records of all nodes */
     VERDICTS_BYTES = 16 << 20, /* bytes of the rows in the verdicts to all nodes of a round */
-    SHARE_BYTES = 4 << 10,     /* least room of a node in these rows, while there is room */
+    SHARE_BYTES = 4 << 10,     /* smallest share of a node in these bytes, unless less is left */
     SHARE_ROWS = 8,            /* least number of new rows of a node */
 };
 
@@ -407,8 +407,8 @@ static void merge_share(struct stacks *all, const cJSON *rows, const struct rdzv
     all->room += rest;
 }
 
-/* Create the set with the rows of the first node. The more nodes get the set, the smaller it is, because the store keeps
- * a copy for each node until the node confirms it. */
+/* Merge the rows of a node into the set, which the first node creates. The more nodes get the set, the smaller it is,
+ * because the store keeps a copy for each node until the node confirms it. */
 void stacks_add_survivors(struct session *s, uint32_t round, const cJSON *rows)
 {
     struct job_survivors *all = &s->job->survivors;

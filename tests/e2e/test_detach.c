@@ -186,8 +186,8 @@ DETACH_TEST(hosts_run_in_the_background)
     expect_no_job();
 }
 
-/* A terminal with a shell that starts argv[1:] and then waits. Print what the terminal shows. The kernel closes the terminal
- * when this process ends. */
+/* A program that runs argv[1:] in the shell of a new terminal and copies the terminal's output to stdout. The kernel closes
+ * the terminal when this program ends. */
 static const char terminal[] =
     "import os, pty, sys\n"
     "pid, fd = pty.fork()\n"
@@ -197,7 +197,7 @@ static const char terminal[] =
     "while True:\n"
     "    os.write(1, os.read(fd, 4096))\n";
 
-/* The shell receives SIGHUP, and with it all processes that still belong to the terminal. */
+/* The shell and all processes that still belong to the terminal receive SIGHUP. */
 DETACH_TEST(a_job_survives_the_terminal_of_its_start)
 {
     const char *const env[] = { runtime, "OMP_NUM_THREADS=1", NULL };

@@ -289,7 +289,7 @@ Test(stacks_e2e, a_py_spy_that_cannot_be_started_is_not_missing)
     end(p);
 }
 
-/* The limit of a failure is shorter, so only ddpctl shows this text. */
+/* After a failure the time limit is shorter, so only ddpctl shows this text. */
 Test(stacks_e2e, a_py_spy_that_does_not_answer_ddpctl_is_named)
 {
     write_script("py-spy", "exec sleep 1000");

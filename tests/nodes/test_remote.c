@@ -292,8 +292,8 @@ struct bad_start {
     "/usr/sbin/sshd -f $AREA/../" conf " -E $AREA/../log1; until [ -s /run/sshd.pid ]; do sleep 0.02; " \
     "done; "
 
-/* Make a configuration for one connection without a login, and hold this connection. After its banner, sshd has counted
- * the connection. */
+/* Configure sshd for one connection without a login, and hold this connection. sshd counts a connection before it sends
+ * the banner. */
 #define MAKE_BUSY \
     "{ sed /^MaxStartups/d $AREA/../conf; echo MaxStartups 1; echo LoginGraceTime 0; } >$AREA/../busy; "
 #define HOLD_LOGIN                                                                                       \

@@ -695,7 +695,7 @@ static void join_quietly(struct play *play)
     join(play, false);
 }
 
-/* Expect that the store has closed connections of the third host, but none of node 1 to make room for others. */
+/* Expect that the store, to make room, has closed connections of the third host and none of node 1. */
 static void expect_room_for_node_1(struct play *play)
 {
     const char *argv[] = { bin("ddpctl"), "--addr", "10.9.0.1:29500", "--json", "rejects", NULL };
@@ -717,8 +717,7 @@ static void expect_room_for_node_1(struct play *play)
     cJSON_Delete(o);
 }
 
-/* Let node 1 join after a third host has begun 10,000 authentications, which it keeps open, and while that host begins
- * more. */
+/* Let node 1 join while a third host keeps 10,000 half-open authentications and begins more. */
 static void flood(struct play *play)
 {
     const char *argv[] = { bin("tests/prog/stranger"), "10.9.0.1", "29500", "half", "10000", NULL };

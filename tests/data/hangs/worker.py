@@ -1,7 +1,7 @@
 """A PyTorch job on Gloo whose rank 1 hangs after some steps, in the way that the first argument names.
 
-The argument may list several ways: "sleep,lock,exit". SIGUSR1 to rank 1 ends a hang, and the job goes on to the next one. In the
-ways `key` and `part` the signal is for rank 0, in `debugger` for the process that traces rank 1. In `disk` the end of the server does it.
+The argument may list several ways: "sleep,lock,exit". SIGUSR1 to rank 1 ends a hang, and the job goes on to the next one. For
+`key` and `part` send it to rank 0, and for `debugger` to the process that traces rank 1. `disk` ends when its server is killed.
 scripts/hangs.py and tests/e2e/test_hangs.c run this program; record.py makes the fixtures of tests/unit/diagnosis/test_hang.c
 from it. With site-packages/ in PYTHONPATH, the ways that need no PyTorch run without it."""
 import contextlib
@@ -155,7 +155,7 @@ def stop():
 
 
 def debug():
-    """A child attaches to its parent as a debugger does, and lets it stand still until SIGUSR1."""
+    """Start a child that stops its parent as a debugger does, until SIGUSR1."""
     libc = ctypes.CDLL(None)
     libc.prctl(0x59616D61, ctypes.c_ulong(-1 & (2**64 - 1)), 0, 0, 0)
     reader, writer = os.pipe()
@@ -187,7 +187,7 @@ def other_collective(x):
 
 
 def set_at_signal(store, key):
-    """At SIGUSR1, set a key in a second thread, because the main thread of this rank waits in a collective."""
+    """Set a key at SIGUSR1, in a second thread, because the main thread of this rank waits in a collective."""
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     signal.set_wakeup_fd(writer)

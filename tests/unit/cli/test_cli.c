@@ -99,7 +99,7 @@ Test(cli, lists_of_hosts_add_up_and_a_second_file_is_rejected)
     cli_free(&cli);
     REFUSED("--hosts=: expected a text that is not empty", "--hosts=a", "--hosts=", "prog");
     cli_free(&cli);
-    REFUSED("--hostfile=y: expected the option only once; write all hosts into one file", "--hostfile=x",
+    REFUSED("--hostfile=y: expected only one --hostfile; write all hosts into one file", "--hostfile=x",
             "--hostfile=y", "prog");
 }
 

@@ -782,6 +782,8 @@ int main(int argc, char **argv)
     keep_standard_fds();
     if (argc == FLIGHT_HELPER_WORDS && strcmp(argv[1], FLIGHT_HELPER_OPTION) == 0)
         return flight_helper_run(argc, argv);
+    if (argc == PY_SPY_HELPER_WORDS && strcmp(argv[1], PY_SPY_HELPER_OPTION) == 0)
+        return py_spy_helper_run(argv);
     const int command = argc > 1 ? run_command(argc - 1, argv + 1) : -1;
     if (command >= 0)
         return command;

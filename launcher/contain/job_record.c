@@ -78,6 +78,23 @@ bool safe_dir(const char *path, char out[PATH_MAX], char why[SAFE_DIR_WHY_MAX])
     return false;
 }
 
+bool safe_program(const char *path, char out[PATH_MAX], char why[SAFE_DIR_WHY_MAX])
+{
+    char dir[PATH_MAX], real[PATH_MAX];
+    struct stat st;
+    if (realpath(path, out) == NULL || stat(out, &st) != 0) {
+        snprintf(why, SAFE_DIR_WHY_MAX, "%.100s: %s", path, strerror(errno));
+        return false;
+    }
+    if (!is_trusted(st.st_uid) || is_writable_for_others(&st)) {
+        snprintf(why, SAFE_DIR_WHY_MAX, "%.100s belongs to uid %u, mode %03o", out, (unsigned)st.st_uid,
+                 (unsigned)st.st_mode & 0777);
+        return false;
+    }
+    snprintf(dir, sizeof(dir), "%.*s", (int)(strrchr(out, '/') - out) + (strrchr(out, '/') == out), out);
+    return safe_dir(dir, real, why);
+}
+
 /* --- runtime dir ------------------------------------------------------------------------------------------ */
 
 /* Another user may have created a directory with ddprun's name in /tmp, or a link. So open the directory without

@@ -27,6 +27,10 @@ enum { SAFE_DIR_WHY_MAX = 160 }; /* bytes of a reason, with the NUL */
  * `why`. */
 bool safe_dir(const char *path, char out[PATH_MAX], char why[SAFE_DIR_WHY_MAX]);
 
+/* Check that no other user can change the program `path`: it belongs to this user or root, and its directory is safe.
+ * The arguments are those of safe_dir. */
+bool safe_program(const char *path, char out[PATH_MAX], char why[SAFE_DIR_WHY_MAX]);
+
 /* --- runtime dir ------------------------------------------------------------------------------------------ */
 
 /* The runtime directory belongs to this user, and other users cannot enter it. Its files live as long as a job: the

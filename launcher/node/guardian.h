@@ -64,6 +64,18 @@ enum { FLIGHT_HELPER_WORDS = 7 }; /* argv[0], the option and its five arguments 
 /* Run the helper with its command line and return its exit code. */
 int flight_helper_run(int argc, char **argv);
 
+/* --- stack_dump.c: py-spy ------------------------------------------------------------------------------------ */
+
+/* For the stacks of process PID the agent starts `ddprun --py_spy PID WAY PLACE...`. It is a separate process, because a
+ * place may be on a file system that hangs. The helper becomes `py-spy dump --json --pid PID WAY`, with the first py-spy
+ * that exists at one of the four places or in PATH. A py-spy beside a program of the job must be safe (safe_program),
+ * because a job may run in a directory of another user. */
+#define PY_SPY_HELPER_OPTION "--py_spy"
+enum { PY_SPY_HELPER_WORDS = 8 };
+
+/* Run the helper with its command line. Return its exit code if there is no py-spy to run. */
+int py_spy_helper_run(char **argv);
+
 /* --- detach.c: jobs without a terminal ------------------------------------------------------------------------ */
 
 struct detached_job {

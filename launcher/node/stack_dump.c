@@ -8,19 +8,23 @@
  * helper writes to a memory file of a fixed size, which ddprun reads after the end of the helper. With a pipe, a
  * helper could block, and ddprun would have to read while the helper runs. */
 #include "base/clock.h"
+#include "base/exit_codes.h"
 #include "base/syscalls.h"
 #include "base/text.h"
 #include "base/timed_call.h"
 #include "contain/contain.h"
 #include "contain/descendants.h"
+#include "contain/job_record.h"
 #include "contain/procfs.h"
 #include "contain/threads.h"
+#include "node/guardian.h"
 #include "node/node.h"
 #include "plan/plan.h"
 #include "plan/worker.h"
 #include "tables/text.h"
 
 #include <cjson/cJSON.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
@@ -45,6 +49,9 @@ enum {
 #define PTRACE_SCOPE "/proc/sys/kernel/yama/ptrace_scope"
 /* Notes for the user, in the place of the Python frames. */
 #define NO_PY_SPY "no Python stacks: py-spy is not installed; pip install py-spy"
+#define UNSAFE_PY_SPY                                                                                 \
+    "no Python stacks: another user can change the py-spy beside Python, so ddprun does not run it; " \
+    "add a safe py-spy to PATH"
 #define NOT_STARTED \
     "no Python stacks: py-spy is installed but cannot be started; try 'py-spy --version' on this node"
 
@@ -88,7 +95,7 @@ static void dump_advance(struct stack_dump *d);
 /* --- py-spy --------------------------------------------------------------------------------------------- */
 
 /* A virtual environment may be on a file server that does not answer. So the loop only builds the paths where py-spy may
- * be. A thread, and the shell that becomes py-spy, check whether the files exist. */
+ * be. A thread, and the helper that becomes py-spy, check whether the files exist. */
 
 /* Write "/venv/bin/py-spy" for "/venv/bin/python", or "" without a directory. */
 static void name_beside(const char *program, char path[PATH_MAX])
@@ -173,27 +180,65 @@ static void find_places(const struct node *n, pid_t pid, struct places *p)
     name_beside_link("/proc/self/exe", p->of_ddprun);
 }
 
-/* The script of a helper: replace the shell by the first py-spy. Without a py-spy, exit with
- * NO_PY_SPY_CODE. */
-static char find_and_dump[] = "pid=$1 way=$2 last=$3\n"
-                              "shift 3\n"
-                              "start() {\n"
-                              "    if [ -f \"$1\" ] && [ -x \"$1\" ]; then\n"
-                              "        exec \"$1\" dump --json --pid \"$pid\" \"$way\"\n"
-                              "    fi\n"
-                              "}\n"
-                              "for path; do start \"$path\"; done\n"
-                              "start \"$(command -v py-spy)\"\n"
-                              "start \"$last\"\n"
-                              "exit 97\n";
-enum { NO_PY_SPY_CODE = 97 };
+/* --- the helper ------------------------------------------------------------------------------------------- */
+
+/* Exit codes of the helper: there is no py-spy; only one that another user can change. */
+enum { NO_PY_SPY_CODE = 97, UNSAFE_PY_SPY_CODE = 98 };
+
+static bool is_program(const char *path)
+{
+    struct stat st;
+    return path[0] != '\0' && stat(path, &st) == 0 && S_ISREG(st.st_mode) && access(path, X_OK) == 0;
+}
+
+/* Find the program of a place and write its real path. Set *is_unsafe if another user can change it. */
+static bool find_safe(const char *place, char path[PATH_MAX], bool *is_unsafe)
+{
+    char why[SAFE_DIR_WHY_MAX];
+    if (!is_program(place))
+        return false;
+    const bool is_safe = safe_program(place, path, why);
+    *is_unsafe = *is_unsafe || !is_safe;
+    return is_safe;
+}
+
+/* Find py-spy. The directories of ddprun and of PATH are not checked, because the user has chosen programs there. */
+static bool find_py_spy(const struct places *at, const struct env_sources *env, char path[PATH_MAX],
+                        bool *is_unsafe)
+{
+    if (find_safe(at->of_process, path, is_unsafe) || find_safe(at->of_workers, path, is_unsafe))
+        return true;
+    snprintf(path, PATH_MAX, "%s", at->of_ddprun);
+    return is_program(path) || env_find_program("py-spy", env, path) ||
+           find_safe(at->of_exe, path, is_unsafe);
+}
+
+int py_spy_helper_run(char **argv)
+{
+    static char dump[] = "dump", json[] = "--json", of[] = "--pid";
+    struct places at;
+    char path[PATH_MAX], *const *place = argv + 4;
+    const struct env_sources env = { NULL, 0, environ };
+    bool is_unsafe = false;
+    snprintf(at.of_process, PATH_MAX, "%s", place[0]);
+    snprintf(at.of_workers, PATH_MAX, "%s", place[1]);
+    snprintf(at.of_ddprun, PATH_MAX, "%s", place[2]);
+    snprintf(at.of_exe, PATH_MAX, "%s", place[3]);
+    if (!find_py_spy(&at, &env, path, &is_unsafe))
+        return is_unsafe ? UNSAFE_PY_SPY_CODE : NO_PY_SPY_CODE;
+    char *const command[] = { path, dump, json, of, argv[2], argv[3], NULL };
+    sys_close_range(3, ~0U, CLOSE_RANGE_CLOEXEC);
+    execv(path, command);
+    fprintf(stderr, "%s: %s\n", path, strerror(errno));
+    return EXIT_CODE_CANNOT_RUN;
+}
 
 /* --- whether there is a py-spy ---------------------------------------------------------------------------- */
 
 /* The places and the result of a search. The thread owns the struct until it returns. */
 struct py_spy_search {
-    char of_workers[PATH_MAX], of_ddprun[PATH_MAX];
-    char *list; /* "PATH=..."; owned */
+    struct places at; /* only those of all processes */
+    char *list;       /* "PATH=..."; owned */
     bool is_found;
 };
 
@@ -205,12 +250,6 @@ static void search_free(void *user)
     free(q);
 }
 
-static bool is_program(const char *path)
-{
-    struct stat st;
-    return path[0] != '\0' && stat(path, &st) == 0 && S_ISREG(st.st_mode) && access(path, X_OK) == 0;
-}
-
 static void search_run(void *user)
 {
     struct py_spy_search *q = user;
@@ -218,8 +257,8 @@ static void search_run(void *user)
     const char *const items[] = { q->list };
     char *none = NULL;
     const struct env_sources env = { items, 1, &none };
-    q->is_found =
-        is_program(q->of_workers) || is_program(q->of_ddprun) || env_find_program("py-spy", &env, path);
+    bool is_unsafe = false;
+    q->is_found = find_py_spy(&q->at, &env, path, &is_unsafe);
 }
 
 /* Start a search, unless one still runs. */
@@ -232,8 +271,8 @@ static void search_begin(struct node *n)
     struct py_spy_search *q = s->search == NULL ? calloc(1, sizeof(*q)) : NULL;
     if (q == NULL)
         return;
-    name_beside_workers(n, q->of_workers);
-    name_beside_link("/proc/self/exe", q->of_ddprun);
+    name_beside_workers(n, q->at.of_workers);
+    name_beside_link("/proc/self/exe", q->at.of_ddprun);
     if (asprintf(&q->list, "PATH=%s", list != NULL ? list : "") < 0)
         q->list = NULL;
     s->search = q->list != NULL ? timed_call_begin(search_run, search_free, q) : NULL;
@@ -468,8 +507,10 @@ static void explain_end(const struct helper *h, int status, const char *error, c
                         strcasestr(error, "operation not permitted") != NULL;
     if (WIFEXITED(status) && WEXITSTATUS(status) == NO_PY_SPY_CODE)
         snprintf(note, STACK_NOTE_MAX, NO_PY_SPY);
-    else if (WIFEXITED(status) && (WEXITSTATUS(status) == 126 || WEXITSTATUS(status) == 127))
-        snprintf(note, STACK_NOTE_MAX, NOT_STARTED); /* the error is that of the shell */
+    else if (WIFEXITED(status) && WEXITSTATUS(status) == UNSAFE_PY_SPY_CODE)
+        snprintf(note, STACK_NOTE_MAX, UNSAFE_PY_SPY);
+    else if (WIFEXITED(status) && WEXITSTATUS(status) == EXIT_CODE_CANNOT_RUN)
+        snprintf(note, STACK_NOTE_MAX, NOT_STARTED); /* the error is that of execv */
     else if (denied)
         threads_explain_ptrace(PTRACE_SCOPE, true, h->about.is_child, note);
     else if (WIFSIGNALED(status))
@@ -582,32 +623,28 @@ static pid_t start_program(const struct stack_dump *d, const struct helper *h, c
                                     .fds = { n->run.spawner.slots.null, h->out, h->err },
                                     .nofile = &n->run.spawner.nofile,
                                     .cgroup_fd = contain_cgroup_fd(n->run.contain),
-                                    .keeps_library = h->reads_records };
+                                    .keeps_library = true };
     const pid_t started = proc_spawn(&n->run.spawner.slots, &spec, &error);
     worker_env_free(&env);
     return started;
 }
 
-/* Start a shell that becomes py-spy. In a container without a shell, start only a py-spy beside the program. --native
- * stops the target while it reads. --nonblocking lets the target run, so a frame may be wrong, but the job is not
- * disturbed. */
+/* Start a helper that becomes py-spy. --native stops the target while it reads. --nonblocking lets the target run, so a
+ * frame may be wrong, but the job is not disturbed. */
 static pid_t start_py_spy(const struct stack_dump *d, const struct helper *h)
 {
-    static char shell[] = "sh", command[] = "-c", native[] = "--native", nonblocking[] = "--nonblocking";
+    static char program[] = "ddprun", option[] = PY_SPY_HELPER_OPTION, native[] = "--native",
+                nonblocking[] = "--nonblocking";
     char pid[16];
     struct places at;
     find_places(d->node, h->about.pid, &at);
-    char *const argv[] = { shell,        command,       find_and_dump,
-                           shell,        pid,           d->request.is_native ? native : nonblocking,
-                           at.of_exe,    at.of_process, at.of_workers,
-                           at.of_ddprun, NULL };
+    char *const argv[] = { program,       option,
+                           pid,           d->request.is_native ? native : nonblocking,
+                           at.of_process, at.of_workers,
+                           at.of_ddprun,  at.of_exe,
+                           NULL };
     snprintf(pid, sizeof(pid), "%d", (int)h->about.pid);
-    if (access("/bin/sh", X_OK) == 0)
-        return start_program(d, h, "/bin/sh", argv);
-    char *path = at.of_process[0] != '\0' ? at.of_process : at.of_workers;
-    char dump[] = "dump", json[] = "--json", of[] = "--pid";
-    char *const direct[] = { path, dump, json, of, pid, argv[5], NULL };
-    return start_program(d, h, path, direct);
+    return start_program(d, h, "/proc/self/exe", argv);
 }
 
 /* Return a helper that is not in use, or NULL if HELPERS_MAX helpers run. */

@@ -261,6 +261,32 @@ Test(stacks_e2e, a_worker_of_another_user_does_not_choose_py_spy)
     end(p);
 }
 
+/* The file or its directory belongs to another user, or all users may write there. */
+Test(stacks_e2e, a_py_spy_that_another_user_can_change_does_not_run)
+{
+    static const struct {
+        const char *command, *name;
+    } changes[] = {
+        { "chown 65534", "/py-spy" }, { "chmod 777", "/py-spy" }, { "chmod 777", "" }, { "chown 65534", "" }
+    };
+    if (geteuid() != 0)
+        cr_skip_test("skipped, because it needs root to give a file to another user");
+    for (size_t i = 0; i < sizeof(changes) / sizeof(changes[0]); i++) {
+        char command[300];
+        write_script("py-spy", "echo chosen >&2; exit 4");
+        snprintf(command, sizeof(command), "%s %s%s", changes[i].command, dir, changes[i].name);
+        cr_assert_eq(system(command), 0);
+        struct run_process *p = start_job(2);
+        struct run_result r = ask(NULL);
+        EXPECT(r, 0);
+        expect_in(r.out, "another user");
+        cr_expect_null(strstr(r.out, "chosen"), "%s: %s", command, r.out);
+        end(p);
+        snprintf(command, sizeof(command), "chown -R 0 %s; chmod 700 %s; rm %s/py-spy", dir, dir, dir);
+        cr_assert_eq(system(command), 0);
+    }
+}
+
 /* In a virtual environment, python3 is a link, and only the path of this link names the folder of py-spy. */
 Test(stacks_e2e, a_relative_python_is_looked_for_where_the_worker_is)
 {

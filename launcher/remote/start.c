@@ -11,6 +11,7 @@
 
 #include <cjson/cJSON.h>
 #include <ctype.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -253,7 +254,7 @@ static const struct known_shell_row {
 } known_shells[KNOWN_SHELLS] = {
     [SHELL_SSH] = { "ssh",
                     { "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o",
-                      "ServerAliveInterval=5" } },
+                      "ServerAliveCountMax=2" } },
     [SHELL_SRUN] = { "srun", { "--nodes=1", "--ntasks=1", "--overlap", "--cpu-bind=none", "--quiet" } },
 };
 
@@ -271,13 +272,17 @@ bool start_by_srun(const struct cli *cli)
 }
 
 /* Add the words of --remote_shell, which are separated by blanks, and ddprun's options. ssh uses the first of
- * several ports, so the port of the host precedes a port in --remote_shell. */
-static bool add_shell(char ***argv, int *n, const char *shell, int port)
+ * several ports, so the port of the host precedes a port in --remote_shell. ssh ends after three intervals without a
+ * byte from its host, which is the node timeout unless this is shorter than 9 s: a busy host needs some seconds to
+ * answer ssh. */
+static bool add_shell(char ***argv, int *n, const struct cli *cli, int port)
 {
-    const enum known_shell known = find_shell(shell);
-    char *copy = strdup(shell), *rest, number[16];
+    const enum known_shell known = find_shell(cli->remote_shell);
+    const uint64_t third_s = cli->node_timeout_ms / 3000;
+    char *copy = strdup(cli->remote_shell), *rest, number[16], interval[48];
     bool ok = copy != NULL;
     snprintf(number, sizeof(number), "-p%d", port);
+    snprintf(interval, sizeof(interval), "ServerAliveInterval=%" PRIu64, third_s > 3 ? third_s : 3);
     for (char *word = ok ? strtok_r(copy, " ", &rest) : NULL; ok && word != NULL;
          word = strtok_r(NULL, " ", &rest)) {
         ok = add_word(argv, n, word);
@@ -286,6 +291,8 @@ static bool add_shell(char ***argv, int *n, const char *shell, int port)
     }
     for (int i = 0; ok && known < KNOWN_SHELLS && known_shells[known].options[i] != NULL; i++)
         ok = add_word(argv, n, known_shells[known].options[i]);
+    if (known == SHELL_SSH)
+        ok = ok && add_word(argv, n, "-o") && add_word(argv, n, interval);
     free(copy);
     return ok;
 }
@@ -362,7 +369,7 @@ ddp_status start_command(const struct start_facts *f, const struct host_spec *ho
         ok = add_word(argv, &n, f->program) && add_word(argv, &n, "--relay");
     else
         ok = (start_ships(f, host) ? append_ship_script(f, &script) : append_script(f, &script)) &&
-             buf_append(&script, "", 1) && add_shell(argv, &n, f->cli->remote_shell, host->port) &&
+             buf_append(&script, "", 1) && add_shell(argv, &n, f->cli, host->port) &&
              add_host_and_script(argv, &n, f, host, (const char *)script.data);
     buf_free(&script);
     if (ok)

@@ -173,16 +173,23 @@ Test(remote_command, ssh_gets_its_options_the_host_and_one_script)
     char **words;
     cli.remote_shell = "/usr/bin/ssh -p 2222";
     cr_assert_eq(start_command(&facts, &host, &words, &err), DDP_OK);
-    const char *const expected[] = {
-        "/usr/bin/ssh",          "-p",   "2222", "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o",
-        "ServerAliveInterval=5", "ann@a"
-    };
+    const char *const expected[] = { "/usr/bin/ssh", "-p",
+                                     "2222",         "-T",
+                                     "-o",           "BatchMode=yes",
+                                     "-o",           "ConnectTimeout=10",
+                                     "-o",           "ServerAliveCountMax=2",
+                                     "-o",           "ServerAliveInterval=3",
+                                     "ann@a" };
     for (size_t i = 0; i < sizeof(expected) / sizeof(expected[0]); i++)
         cr_expect_str_eq(words[i], expected[i]);
-    cr_expect_str_eq(words[11],
+    cr_expect_str_eq(words[13],
                      "sh -c 'for p in /v/bin/ddprun '\\''/opt/my dir/ddprun'\\''; do if test -x \"$p\"; then "
                      "exec \"$p\" --relay; fi; done; exec ddprun --relay'");
-    cr_expect_null(words[12]);
+    cr_expect_null(words[14]);
+    start_free(words);
+    cli.node_timeout_ms = 60000;
+    cr_assert_eq(start_command(&facts, &host, &words, &err), DDP_OK);
+    cr_expect_str_eq(words[11], "ServerAliveInterval=20");
     start_free(words);
     cli_free(&cli);
 }
@@ -278,8 +285,8 @@ Test(remote_command, the_port_of_the_list_goes_to_ssh)
     cli.remote_shell = "/usr/bin/ssh -p 22";
     cr_assert_eq(start_command(&facts, &host, &words, &err), DDP_OK);
     cr_expect_str_eq(words[1], "-p2222");
-    cr_expect_str_eq(words[10], "ServerAliveInterval=5");
-    cr_expect_str_eq(words[11], "here", "a port leads to ssh, even on this host");
+    cr_expect_str_eq(words[12], "ServerAliveInterval=3");
+    cr_expect_str_eq(words[13], "here", "a port leads to ssh, even on this host");
     start_explain_late(&facts, &host, NULL, false, &late);
     cr_expect_not_null(strstr(late.advice, "'/usr/bin/ssh -p 22 -p 2222 here true'"), "%s", late.advice);
     start_free(words);

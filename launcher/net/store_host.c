@@ -247,6 +247,16 @@ static enum finding_code openness(const struct store_host_options *o, const char
     return code;
 }
 
+/* Make the finding about a node that has no secret for the store of node 0. */
+static void make_node_has_no_secret(const struct store_host_options *o, const char *address,
+                                    struct finding *finding)
+{
+    char node[FINDING_SUBJECT_MAX], store[ENDPOINT_TEXT_MAX];
+    snprintf(node, sizeof(node), "node %d (%.64s)", o->plan->meeting.node_rank, o->plan->facts->host);
+    finding_make(finding, FINDING_NODE_HAS_NO_SECRET, node, "node", node, "address",
+                 endpoint_print(address, o->plan->meeting.port, store), NULL);
+}
+
 /* Fail, because other hosts could reach the store without a secret. A refusing store may listen at `at`
  * (host_failure.at). */
 static void refuse_to_open(const struct store_host_options *o, const struct finding *finding, const char *at)
@@ -355,9 +365,10 @@ static bool decide(const struct store_host_options *o, const struct name_found *
     if (decided->choice == HOSTING_ERROR)
         store_host_fail(o, decided->code, decided->words, "");
     else if (follows_node_0(o, decided) && name->n > 0 && !plan_uses_munge(o->plan, name->addresses[0]) &&
-             openness(o, name->addresses[0], "", &finding) == FINDING_NO_SECRET)
+             openness(o, name->addresses[0], "", &finding) == FINDING_NO_SECRET) {
+        make_node_has_no_secret(o, name->addresses[0], &finding);
         refuse_to_open(o, &finding, NULL);
-    else if (decided->choice == HOSTING_JOIN || decided->choice == HOSTING_ASK)
+    } else if (decided->choice == HOSTING_JOIN || decided->choice == HOSTING_ASK)
         store_host_join_other(o, decided);
     else if (plan_uses_munge(o->plan, address_of(decided)))
         return true;

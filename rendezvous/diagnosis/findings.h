@@ -77,6 +77,16 @@
       "The node that hosts the store, or ddp-rendezvous, has neither --secret_file nor --insecure, and "    \
       "MUNGE delivers no secret. Without a secret, every host that reaches the store could change its "     \
       "keys and end the job. Typical cause: a job of several nodes started without --secret_file.")         \
+    X(NODE_HAS_NO_SECRET, ERROR,                                                                            \
+      "${node} has no secret, so it does not join the store at ${address}",                                 \
+      "start all nodes with one command (ddprun --hosts=HOST,HOST ...), which makes a secret; or start "    \
+      "this node with the secret of the store (--secret_file=FILE or PET_SECRET_FILE); under a scheduler, " \
+      "run munged on every node; if all nodes run on one host, use the address 127.0.0.1; if the store "    \
+      "runs with --insecure, pass --insecure to this node, too",                                            \
+      "node 1 (n1) has no secret, so it does not join the store at 10.0.0.1:29500",                         \
+      "A node that joins the store of node 0 has neither --secret_file nor --insecure, and does not use "   \
+      "MUNGE. The node does not ask whether the store has a secret. Typical causes: "           \
+      "PET_SECRET_FILE set in the shell of node 0 only, or --secret_file on node 0 only.")                  \
     X(STORE_IS_OPEN, WARNING,                                                                                   \
       "${subject} serves every host that reaches it, because it has no secret${why}",                           \
       "start the store and all nodes with the same --secret_file=FILE or PET_SECRET_FILE ('ddprun "             \

@@ -361,6 +361,12 @@ static bool refuse(struct hub *hub, enum auth_result result, struct slice messag
             "no secret of this store has the client's fingerprint sha256 %.8s..; add it to the secret file "
             "of the store, or use another --secret_file",
             theirs);
+    } else if (result == AUTH_NO_SECRET && hub->limits.secret == NULL) {
+        auth_hello_fingerprint(message, theirs);
+        ddp_fail(&hub->err, DDP_ERR_MISMATCH,
+                 "the client has a secret (sha256 %.8s..), but this store has none; start the store with the "
+                 "same --secret_file (or PET_SECRET_FILE)",
+                 theirs);
     } else {
         ddp_fail(&hub->err, DDP_ERR_MISMATCH, "AUTH: %s", auth_result_text(result));
     }

@@ -126,6 +126,23 @@ Test(store_host, node_1_joins_without_a_look_up, .fini = tear_down)
     cr_assert_eq(place.port, 29500);
 }
 
+/* The node does not know whether the store has a secret, so the finding names the node. */
+Test(store_host, a_node_without_a_secret_names_itself, .fini = tear_down)
+{
+    FIND("--nnodes=2", "--node_rank=1", "--master_addr=203.0.113.9");
+    cr_assert_eq(failed, 1);
+    cr_expect_str_eq(code, "NODE_HAS_NO_SECRET");
+    cr_expect(strncmp(words, "node 1 (n1) ", 12) == 0, "%s", words);
+    cr_expect_not_null(strstr(words, "203.0.113.9:29500"), "%s", words);
+}
+
+Test(store_host, node_0_without_a_secret_names_its_store, .fini = tear_down)
+{
+    FIND("--nnodes=2", "--node_rank=0", "--master_addr=0.0.0.0", "--host_store=yes");
+    cr_assert_eq(failed, 1);
+    cr_expect_str_eq(code, "NO_SECRET");
+}
+
 Test(store_host, a_port_in_use_names_its_holder, .fini = tear_down)
 {
     char port[32];

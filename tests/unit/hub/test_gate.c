@@ -448,6 +448,15 @@ Test(gate, a_store_without_tls_refuses_the_request_before_tls)
     expect_closed(FIRST, "the store does not encrypt");
 }
 
+Test(gate, a_store_without_a_secret_names_its_remedy, .init = NULL)
+{
+    uint8_t proof[AUTH_PROOF_BYTES];
+    sim_free(&sim);
+    sim_init(&sim, NULL);
+    cr_assert_eq(greet(FIRST, &secret, AUTH_AGENT, proof), AUTH_NO_SECRET);
+    expect_closed(FIRST, "but this store has none; start the store with the same --secret_file");
+}
+
 static void count_refused(void *user)
 {
     ++*(int *)user;

@@ -263,7 +263,7 @@
       "'restart' (restart it as after a failure, see --max_restarts)") \
     X(PROGRESS, "progress", 0, REGEX, progress, "REGEX", NULL, true, OURS, FAILURE,                          \
       "extended regular expression: only lines of output that match are signs of progress (default: "           \
-      "lines that are repeated with other numbers, such as 'step 7 loss 0.3')")                                                      \
+      "lines that differ from earlier lines only in numbers, such as 'step 7 loss 0.3')")                                                      \
     X(PROFILE_RANKS, "profile_ranks", 0, SWITCH, profile_ranks, NULL, NULL, true, OURS, FAILURE,             \
       "sample the stacks of all ranks twice a second (py-spy, about 3 % of a core for each worker), and "       \
       "report a rank for which the others wait in every step; 'ddpctl top' shows that rank")                                                  \

@@ -726,7 +726,7 @@ static ddp_status value_ROLE(const char *text, void *to, struct ddp_err *err)
     for (size_t i = 0; i < len; i++)
         bad = bad || iscntrl((unsigned char)text[i]) != 0;
     if (bad)
-        return ddp_fail(err, DDP_ERR_ARG, "at most %d characters without control characters", ROLE_MAX);
+        return ddp_fail(err, DDP_ERR_ARG, "at most %d characters, and no control characters", ROLE_MAX);
     *field = text;
     return DDP_OK;
 }

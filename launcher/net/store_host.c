@@ -322,8 +322,8 @@ static void host(const struct store_host_options *o, const struct hosting *decid
     o->found(o->user, &place);
 }
 
-/* Join a store on another machine. The text of a decision with a code is printed now. The text of a decision without
- * a code is printed only in the report of a failed dial. */
+/* Join a store on another machine. If the decision has the code of a finding, its text is printed now. Otherwise the
+ * text is printed only if the dial fails. */
 static void store_host_join_other(const struct store_host_options *o, const struct hosting *decided)
 {
     struct store_place place = { .port = o->plan->meeting.port, .here = decided->here };

@@ -402,7 +402,7 @@ struct cause_probe {
     struct failure failure; /* the cause that waits for the result */
 };
 
-/* Question and answer of the thread. */
+/* Argument of path_question_run: the address to probe, and the result. */
 struct path_question {
     char address[HEARD_NAME_MAX];
     int lost_bytes;

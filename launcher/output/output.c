@@ -188,8 +188,8 @@ static void pass_merged(struct stream *s)
     s->group->merged.len = 0;
 }
 
-/* Pass bytes to all consumers. The tail is first, because the tail never waits for a sink. The console comes
- * before the filtered lines, because the console reads the clock for both. */
+/* Pass bytes to all consumers. The tail is first, because the tail never waits for a sink. The console reads the clock,
+ * and the filtered lines use that time, so the console comes before them. */
 static void pass_bytes(struct stream *s, struct slice bytes)
 {
     tail_add(&s->tail, bytes);

@@ -105,8 +105,8 @@ static long item_hosts(const char *at, const char *end)
     return n;
 }
 
-/* Return the number of hosts that the brackets after the bracket at `at` describe. This many consecutive hosts have
- * the same number from the bracket at `at`. */
+/* Return for how many consecutive hosts the number in the bracket at `at` stays the same. For example, in n[1-2]p[0-3]
+ * the first number changes after 4 hosts. */
 static long hosts_behind(const char *at, const char *end)
 {
     const char *close = memchr(at, ']', (size_t)(end - at));

@@ -35,16 +35,16 @@
     X(FILES_END, 'e', 79, "end of the files; if some are left out, their number and the reason")
 
 /* Messages between the starter and a branch. A slot identifies a process of the branch: two bytes, big-endian. */
-#define REMOTE_TREE_MESSAGES(X)                                                                           \
-    X(BRANCH, 'c', 12, "a time in ms: become a branch, and end if the starter is silent for that time")   \
-    X(OPEN, 'o', 1 << 20,                                                                                 \
-      "slot, size of the program for --ship or 0, arguments that each end with a NUL: run this command; " \
-      "without arguments, run a relay")                                                                   \
-    X(PASS, 'w', REMOTE_PIECE_MAX + 2, "slot, bytes for the stdin of the process")                        \
-    X(CLOSE, 'q', 2, "slot: close the stdin of the process")                                              \
-    X(KILL, 'k', 8, "slot, signal number: send the signal to the process")                                \
-    X(OUT, '1', REMOTE_PIECE_MAX + 2, "slot, bytes of the process's stdout")                              \
-    X(ERR, '2', REMOTE_PIECE_MAX + 2, "slot, bytes of the process's stderr")                              \
+#define REMOTE_TREE_MESSAGES(X)                                                                          \
+    X(BRANCH, 'c', 12, "a time in ms: become a branch, and end if the starter is silent for that time")  \
+    X(OPEN, 'o', 1 << 20,                                                                                \
+      "slot, size of the program that --ship sends (0 = none), arguments that each end with a NUL: run " \
+      "the arguments as a command; without arguments, run a relay")                                      \
+    X(PASS, 'w', REMOTE_PIECE_MAX + 2, "slot, bytes for the stdin of the process")                       \
+    X(CLOSE, 'q', 2, "slot: close the stdin of the process")                                             \
+    X(KILL, 'k', 8, "slot, signal number: send the signal to the process")                               \
+    X(OUT, '1', REMOTE_PIECE_MAX + 2, "slot, bytes of the process's stdout")                             \
+    X(ERR, '2', REMOTE_PIECE_MAX + 2, "slot, bytes of the process's stderr")                             \
     X(EXIT, '0', 8, "slot, exit status: the process has ended")
 
 enum remote_message {
@@ -191,7 +191,7 @@ struct start_meeting {
     const char *address; /* address of the store: numeric, or the name from --master_addr */
     int port;            /* port of the store */
     const char *secret;  /* secret of the job: 64 hexadecimal digits */
-    const char *token;   /* the random token of answers after JOB; see enum remote_news */
+    const char *token;   /* random text that each answer after JOB must contain; see enum remote_news */
 };
 
 /* Return the longest silence of the starter, after which a relay or a branch ends the job: the node timeout, but

@@ -126,7 +126,7 @@ bool signal_sender_text(const struct received_signal *received, struct buf *out)
 struct stop_memory {
     struct received_signal last;
     uint64_t at_ms; /* when `last` arrived, by the same clock as `now_ms` below */
-    bool copied;    /* the copy of `last` has arrived, so the next signal is a new request */
+    bool copied;    /* the copy of `last` has arrived; a further equal signal is a new request */
 };
 
 /* Return true if `received` is a new request to stop, and false if it is a copy of the last one. The agent gets copies

@@ -523,8 +523,8 @@
     X(STALE_INSTANCE, ERROR,                                                                                \
       FINDING_WAS_REJECTED,                                                                                 \
       "start this ddprun again",                                                                            \
-      "a node was rejected 2.0 s ago: n1 belongs to an earlier run of job 'a', which has " \
-      "ended and was started again (instance 4f, now 7a)",                                     \
+      "a node was rejected 2.0 s ago: n1 belongs to an earlier run of job 'a' (instance id 4f); the present "  \
+      "run has instance id 7a",                                     \
       "The agent has the instance id of an earlier start of this job. Typical cause: a node that was "      \
       "frozen or cut off while the job was started again.")                                                 \
     X(JOB_OVER, ERROR,                                                                                      \
@@ -956,7 +956,7 @@
     /* The state of the process, from /proc/PID/stat: T and t (stopped), D (sleeps and ignores signals), R and S. */ \
     X(RANK_STOPPED, ERROR,                                                                                  \
       "${subject}: stopped (state T)${where}${since}",                                                      \
-      "kill -CONT ${pid} continues it; a debugger or a suspended terminal may hold it",                     \
+      "kill -CONT ${pid} continues it; Ctrl-Z or a debugger may have stopped it",                           \
       "rank 3: stopped (state T) (n1, pid 812), for 32 s",                                                  \
       "/proc/PID/stat shows state T or t. Typical causes: Ctrl-Z, SIGSTOP, a debugger.")                    \
     X(RANK_IN_KERNEL, ERROR,                                                                                \

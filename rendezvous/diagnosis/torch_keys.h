@@ -18,7 +18,7 @@
 
 struct cJSON;
 
-/* Places of a tail: after the path of a process group, after the path of RPC, or as the whole key. */
+/* Where a tail may be in a key: after the path of a process group, after the path of RPC, or as the whole key. */
 #define TORCH_IN_GROUP  1
 #define TORCH_IN_RPC    2
 #define TORCH_ELSEWHERE 4

@@ -284,7 +284,7 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(WHOLE, nnodes, 1, INT32_MAX, -1, "nodes of the round")                                \
     X(WHOLE, first_rank, 0, INT32_MAX, -1, "rank of the node's first worker")               \
     X(WHOLE, world_size, 1, INT32_MAX, -1, "ranks of the round")                            \
-    X(LIST, nodes, 0, LIMIT_LISTED, 0, "nodes, or the first few: see node")                 \
+    X(LIST, nodes, 0, LIMIT_LISTED, 0, "all nodes, or the first few, as objects `node`")    \
     X(WHOLE, role_rank, 0, INT32_MAX, MESSAGE_NONE, "like first_rank, but within the role") \
     X(WHOLE, role_size, 0, INT32_MAX, MESSAGE_NONE, "workers of the role")
 
@@ -314,7 +314,7 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
 #define FIELDS_OF_stop(X)                                                                       \
     X(WHOLE, round, 0, INT32_MAX, -1, "round that ends")                                        \
     X(TEXT, why, 0, 32, 0, "done, failed, node_lost, node_left, grow, hangs, timeout, refused") \
-    X(OBJECT, cause, 0, 0, 0, "first reason, as object `cause`; null = none")
+    X(OBJECT, cause, 0, 0, 0, "reason for the end, as object `cause`; null = none")
 
 #define FIELDS_OF_verdict(X)                                                                               \
     FIELDS_OF_stop(X) X(TEXT, next, 0, 16, 0, "restart or finish")                                         \
@@ -411,14 +411,14 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(VOUCH, vouch, "vouch", AGENT_CALL, "a connection belongs to a worker")                              \
     X(OWNER, owner, "owner", AGENT_CALL, "a connection belongs to another process")                       \
     X(NOTICE, notice, "notice", AGENT_CALL, "a finding of the node about itself")                         \
-    X(SAMPLED, sampled, "sampled", AGENT_CALL, "where the threads of the node's ranks are")               \
+    X(SAMPLED, sampled, "sampled", AGENT_CALL, "the stacks of the node's ranks")                          \
     X(TROUBLE, trouble, "trouble", CALL, "a rank reports a finding; only ranks may send it")              \
     X(BARRIER_CANCEL, barrier_cancel, "barrier_cancel", CHANGE_CALL, "fails an open barrier")             \
     X(JOBS, jobs, "jobs", CALL, "lists the jobs")                                                         \
     X(REJECTS, rejects, "rejects", CALL, "lists connections and nodes that were rejected")                \
     X(WHY, why, "why", CALL, "diagnoses the job")                                                         \
     X(STATUS, status, "status", CALL, "describes a job, its nodes and its ranks")                         \
-    X(STACKS, stacks, "stacks", CALL, "where the threads of ranks are; answered within 4 s")              \
+    X(STACKS, stacks, "stacks", CALL, "returns the stacks of ranks within 4 s")                           \
     X(KEYS, keys, "keys", CALL, "lists keys")                                                             \
     X(WAITERS, waiters, "waiters", CALL, "lists connections that wait")                                   \
     X(BARRIERS, barriers, "barriers", CALL, "lists open barriers")                                        \
@@ -434,7 +434,7 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(VERDICT, verdict, "verdict", PUSH, "the round is over: join again, or end")                         \
     X(DROPPED, dropped, "dropped", PUSH, "the store's last message before it drops a node")               \
     X(WHO, who, "who", PUSH, "asks which process owns a connection")                                      \
-    X(SAMPLE, sample, "sample", PUSH, "asks where the threads of ranks are; the answer is `sampled`")     \
+    X(SAMPLE, sample, "sample", PUSH, "asks for the stacks of ranks; the answer is `sampled`")            \
     X(FINDINGS, findings, "findings", PUSH, "findings while nodes or ranks wait")                         \
     X(LEFT_WAITING, left_waiting, "left_waiting", PUSH, "a rank that others wait for has ended")          \
     X(EVENT, event, "event", PUSH, "one event, to the node that keeps the log")                           \

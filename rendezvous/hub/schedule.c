@@ -198,7 +198,7 @@ void schedule_trouble(struct job *job)
     job->watch.trouble = true;
 }
 
-/* Schedule one report for all nodes that join within a short time, such as the nodes of a late rack. */
+/* Schedule a report about late nodes one second after the first of them. So the nodes of a late rack share one report. */
 void schedule_spare(struct job *job)
 {
     if (job->watch.spare_ms == 0)

@@ -129,7 +129,7 @@ struct session {
     uint8_t first[REJECT_FIRST_MAX]; /* first bytes of the connection, which show the client's protocol */
 };
 
-/* Plain connections until their job is certain (peer_identity.c). */
+/* Plain connections that wait until the hub knows their job (peer_identity.c). Each is in one of these lists. */
 struct peer_lines {
     struct list held;     /* sessions without a known job, the oldest first */
     struct list claimed;  /* held sessions that an agent has claimed, the first claim first */
@@ -176,8 +176,8 @@ struct hub {
     uint32_t n_nodes;     /* number of agents that are connected and have joined a job */
     struct list cut;      /* nodes with a broken connection (attempt.c) */
     uint64_t counter[HUB_COUNTERS];
-    uint64_t requests,
-        closed_by_us; /* since the start of the hub: number of decoded requests, of connections that the hub closed */
+    uint64_t requests;     /* number of decoded requests since the start of the hub */
+    uint64_t closed_by_us; /* number of connections that the hub has closed since its start */
 };
 
 /* Process `bytes` (requests.c). Return false if the connection must be closed; hub->err has the reason (no text =

@@ -76,10 +76,11 @@ static bool same_job(const struct check *c)
 static bool same_instance(const struct check *c)
 {
     return c->join->instance[0] == '\0' || strcmp(c->r->instance, c->join->instance) == 0 ||
-           word_refusal(c,
-                        "%s belongs to an earlier run of job '%.200s', which has ended and was started again "
-                        "(instance %.60s, now %.60s)",
-                        c->self, c->r->job, c->join->instance, c->r->instance);
+           word_refusal(
+               c,
+               "%s belongs to an earlier run of job '%.200s' (instance id %.60s); the present run has "
+               "instance id %.60s",
+               c->self, c->r->job, c->join->instance, c->r->instance);
 }
 
 static bool not_over(const struct check *c)

@@ -55,7 +55,7 @@ enum dialect { DIALECT_A, DIALECT_B, DIALECT_C, DIALECTS };
 #define STORE_OPS(X)                                                                                         \
     /* name          C     B   A   fields                    waits  wakes  response, what it does */         \
     X(VALIDATE,      0x00, NO, NO, MAGIC, NIL, NIL,          false, false, "none",                           \
-      "starts dialect C; only as the first request")                                                  \
+      "selects dialect C; must be the first request")                                           \
     X(SET,           0x01, 0,  0,  KEY, VALUE, NIL,          false, true,  "none",                           \
       "replaces the value of a key")                                                                         \
     X(COMPARE_SET,   0x02, 1,  1,  KEY, EXPECTED, DESIRED,   false, true,  "blob current",                   \
@@ -86,7 +86,7 @@ enum dialect { DIALECT_A, DIALECT_B, DIALECT_C, DIALECTS };
       "echoes a number")                                                                                     \
     X(QUEUE_PUSH,    0x0e, NO, NO, QUEUE, VALUE, NIL,        false, true,  "none",                           \
       "puts a value at the end of a queue")                                                                  \
-    X(QUEUE_POP,     0x0f, NO, NO, QUEUE, NIL, NIL,         false, false, "i64 length before, [blob value]", \
+    X(QUEUE_POP,     0x0f, NO, NO, QUEUE, NIL, NIL,         false, false, "i64 old length, [blob value]", \
       "removes the first value of a queue")                                                                    \
     X(QUEUE_LEN,     0x10, NO, NO, QUEUE, NIL, NIL,          false, false, "i64 length",                     \
       "counts a queue's items")                                                                                    \

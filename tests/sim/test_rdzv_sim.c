@@ -361,8 +361,8 @@ Test(rdzv_sim, strangers_are_refused, .init = two_static, .fini = end)
     rsim_expect(
         &sim,
         "[     0] node 1 (n1) joined (1 of 2)\n"
-        "[     0] refused (STALE_INSTANCE): n5 (pid 105) belongs to an earlier run of job 'j', "
-        "which has ended and was started again (instance life-0, now life-1); "
+        "[     0] refused (STALE_INSTANCE): n5 (pid 105) belongs to an earlier run of job 'j' "
+        "(instance id life-0); the present run has instance id life-1; "
         "start this ddprun again\n"
         "[     0] refused (LAUNCHED_TWICE): ddprun was started twice on n1: pid 106 has --node_rank=1, "
         "which pid 101 has already; stop one of the two ddprun processes; two jobs on the same nodes need "

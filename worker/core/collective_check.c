@@ -139,7 +139,7 @@ static void clear_keys(struct ddp_ctx *ctx, uint64_t seq)
     }
 }
 
-/* Decode the verdict: return DDP_OK for "+", else fail with the published reason. */
+/* Decode the verdict. Return DDP_OK for "+", which allows the call. Otherwise fail with the published reason. */
 static ddp_status read_verdict(const char *go, struct ddp_err *err)
 {
     if (go[0] != '-')
@@ -149,7 +149,7 @@ static ddp_status read_verdict(const char *go, struct ddp_err *err)
 }
 
 /* Publish `err` as the verdict, unless another rank has published a verdict before, because all ranks must follow the
- * first verdict. Return DDP_OK if the first verdict is "+". Otherwise *err becomes the first verdict, or stays this
+ * first verdict. Return DDP_OK if the first verdict is "+" (allowed). Otherwise *err becomes the first verdict, or stays this
  * rank's error if the store does not answer. */
 static ddp_status refuse_call(struct ddp_ctx *ctx, uint64_t seq, struct ddp_err *err)
 {

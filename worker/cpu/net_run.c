@@ -26,7 +26,8 @@ struct net_call {
     struct net_way way;
     bool direct; /* inputs are read in place, without a give stage */
     size_t steps;
-    size_t first, second, take, last; /* first turn of each stage; last turn of the call */
+    size_t first, second, take; /* the turns in which these stages begin */
+    size_t last;                /* the last turn of the call */
 };
 
 /* One step: elements [at, at + n) of the call, in the slots of pair 0 or 1. */

@@ -131,8 +131,9 @@ static void sgd_momentum(const ddp_optim *o, float *restrict param, const float 
 struct scale {
     float step_size;  /* lr / (1 - beta1^t) */
     float root_bias2; /* sqrt(1 - beta2^t) */
-    float weight1;    /* 1 - beta1 */
-    float beta2, weight2;
+    float weight1;    /* 1 - beta1: weight of the gradient in the average m */
+    float beta2;      /* weight of the old average v */
+    float weight2;    /* 1 - beta2: weight of the squared gradient in v */
     float eps;
     float decay;  /* Adam: weight decay, added to the gradient */
     float shrink; /* AdamW: factor of the parameter */

@@ -763,9 +763,10 @@ static ddp_status check_join(const ddp_reducer *reducer)
 {
     struct ddp_err err;
     if (reducer->options.uneven == DDP_UNEVEN_NO)
-        ddp_fail(&err, DDP_ERR_ARG, "reducer: join needs ddp_reducer_options.uneven");
+        ddp_fail(&err, DDP_ERR_ARG, "reducer: join: ddp_reducer_options.uneven must be set");
     else if (reducer->step.phase != STEP_IDLE)
-        ddp_fail(&err, DDP_ERR_ARG, "reducer: join in the middle of a step; call ddp_reducer_finish first");
+        ddp_fail(&err, DDP_ERR_ARG,
+                 "reducer: join: the last step has not ended; call ddp_reducer_finish first");
     else
         return DDP_OK;
     return reducer_fail(reducer, &err);

@@ -251,8 +251,8 @@ static ddp_status check_files(const struct train_options *o, struct ddp_err *err
                         o->checkpoint_every != 0 ? "checkpoint_every" : "keep_every");
     if (o->sync_bn && o->determinism == DETERMINISM_WORLD)
         return ddp_fail(err, DDP_ERR_ARG,
-                        "--sync_bn makes results depend on the number of workers, but --determinism "
-                        "world must not; use only one of them");
+                        "--sync_bn makes results depend on the number of workers, which --determinism "
+                        "world forbids; use only one of them");
     if (o->dump_gradients != NULL && (o->zero1 || o->precision != PRECISION_FP32))
         return ddp_fail(err, DDP_ERR_ARG,
                         "--dump_gradients writes the reducer's averages in fp32; remove --zero1 and "

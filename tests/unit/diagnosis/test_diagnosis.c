@@ -745,14 +745,13 @@ Test(findings, explain_prints_the_row)
     struct buf out = { 0 };
     cr_assert_eq(explain_code("rank_stopped", &out, NULL), DDP_OK);
     cr_assert(buf_append(&out, "", 1));
-    cr_expect_str_eq(
-        (char *)out.data,
-        "RANK_STOPPED (error)\n"
-        "\nExample\n    rank 3: stopped (state T) (n1, pid 812), for 32 s\n"
-        "\nMeaning and detection\n    /proc/PID/stat shows state T or t.\n"
-        "\nTypical causes\n    Ctrl-Z, SIGSTOP, a debugger\n"
-        "\nRemedy\n    kill -CONT PID continues it; a debugger or a suspended terminal may hold it\n",
-        "%s", (char *)out.data);
+    cr_expect_str_eq((char *)out.data,
+                     "RANK_STOPPED (error)\n"
+                     "\nExample\n    rank 3: stopped (state T) (n1, pid 812), for 32 s\n"
+                     "\nMeaning and detection\n    /proc/PID/stat shows state T or t.\n"
+                     "\nTypical causes\n    Ctrl-Z, SIGSTOP, a debugger\n"
+                     "\nRemedy\n    kill -CONT PID continues it; Ctrl-Z or a debugger may have stopped it\n",
+                     "%s", (char *)out.data);
     buf_free(&out);
 }
 

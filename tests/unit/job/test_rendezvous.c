@@ -792,9 +792,10 @@ Test(rdzv_join, an_agent_of_an_earlier_life)
 {
     struct rdzv_join join = sim.join;
     join.instance = "life-0";
-    expect_refusal(&join, RDZV_REFUSED_STALE_INSTANCE,
-                   "n7 (pid 107) belongs to an earlier run of job 'j', which has ended and was started again "
-                   "(instance life-0, now life-1)");
+    expect_refusal(
+        &join, RDZV_REFUSED_STALE_INSTANCE,
+        "n7 (pid 107) belongs to an earlier run of job 'j' (instance id life-0); the present run has "
+        "instance id life-1");
 }
 
 Test(rdzv_join, a_job_that_is_over)

@@ -612,6 +612,14 @@ static const char *start_shell(const struct cli *cli, const struct host_spec *ho
     return out;
 }
 
+/* Format the name of a host as known_hosts contains it. Return `out`. */
+static const char *known_name(const struct host_spec *host, char out[HOST_NAME_SIZE + 16])
+{
+    snprintf(out, HOST_NAME_SIZE + 16, host->port > 0 && host->port != 22 ? "\"[%s]:%d\"" : "%s",
+             bare_name(host), host->port);
+    return out;
+}
+
 /* Error texts of OpenSSH, of shells and of strerror. The first row whose exit status and text both match gives the
  * finding. Exit status -1 matches every status, and text "" matches every text. */
 static const struct failed_start {
@@ -632,8 +640,10 @@ static const struct failed_start {
     { 255, "Could not resolve hostname", FINDING_HOST_NOT_REACHED },
     { 255, "Permission denied", FINDING_HOST_REJECTS_LOGIN },
     { 255, "Too many authentication failures", FINDING_HOST_REJECTS_LOGIN },
-    { 255, "Host key verification failed", FINDING_HOST_KEY_DIFFERS },
+    { 255, "has changed and you have requested", FINDING_HOST_KEY_DIFFERS },
+    { 255, "was revoked and you have requested", FINDING_HOST_KEY_DIFFERS },
     { 255, "HOST IDENTIFICATION HAS CHANGED", FINDING_HOST_KEY_DIFFERS },
+    { 255, "Host key verification failed", FINDING_HOST_KEY_UNKNOWN },
     { 255, "", FINDING_HOST_NOT_REACHED },
     { 127, "", FINDING_HOST_HAS_NO_DDPRUN },
     { -1, "", FINDING_HOST_NOT_READY },
@@ -671,14 +681,14 @@ static struct slice line_with_piece(const char *text, const char *piece)
 static bool is_hop(const char *via, const struct failed_start *row)
 {
     return via != NULL && (row->code == FINDING_HOST_NOT_REACHED || row->code == FINDING_HOST_REJECTS_LOGIN ||
-                           row->code == FINDING_HOST_KEY_DIFFERS);
+                           row->code == FINDING_HOST_KEY_UNKNOWN || row->code == FINDING_HOST_KEY_DIFFERS);
 }
 
 void start_explain(const struct start_facts *f, const struct host_spec *host, const char *via, int exit_code,
                    const char *words, struct finding *out)
 {
     const struct failed_start *row = find_start(exit_code, words);
-    char text[FINDING_TEXT_MAX / 2], status[32], shell[START_SHELL_MAX];
+    char text[FINDING_TEXT_MAX / 2], status[32], shell[START_SHELL_MAX], known[HOST_NAME_SIZE + 16];
     const struct slice line = line_with_piece(words, row->piece);
     snprintf(status, sizeof(status), "exit status %d", exit_code);
     snprintf(text, sizeof(text), "%.*s", (int)line.len, line.len > 0 ? (const char *)line.data : "");
@@ -689,7 +699,7 @@ void start_explain(const struct start_facts *f, const struct host_spec *host, co
                                                       : row->code;
     finding_make(out, code, host->name, "words", text[0] != '\0' ? text : status, "path", f->program,
                  "remote_shell", start_shell(f->cli, host, shell), "starting_host", via != NULL ? via : "",
-                 NULL);
+                 "known_name", known_name(host, known), NULL);
 }
 
 void start_explain_late(const struct start_facts *f, const struct host_spec *host, const char *via,

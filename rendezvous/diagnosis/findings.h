@@ -575,13 +575,24 @@
       "n1 rejects the login: ann@n1: Permission denied (publickey).",                                       \
       "ssh printed 'Permission denied'. Typical causes: no key, or a key with a passphrase that is not "    \
       "loaded into ssh-agent.")                                                                             \
+    X(HOST_KEY_UNKNOWN, ERROR,                                                                              \
+      "${subject} is not in known_hosts, so ssh rejects its key: ${words}",                                 \
+      "run '${remote_shell} ${subject} true' once, compare the key with the host's own key and accept it; " \
+      "for many hosts on a network that you trust, pass --remote_shell='ssh -o "                            \
+      "StrictHostKeyChecking=accept-new'",                                                                  \
+      "n1 is not in known_hosts, so ssh rejects its key: Host key verification failed.",                    \
+      "The file known_hosts has no key of this host, and ddprun never answers ssh's question. Typical "     \
+      "causes: a first login to that host, or another name of the host in --hosts.")                        \
     X(HOST_KEY_DIFFERS, ERROR,                                                                              \
-      "${subject} has a host key that ssh does not accept: ${words}",                                       \
-      "run '${remote_shell} ${subject} true' once and compare the key with the host's own key; if the host " \
-      "was reinstalled, remove its old key with 'ssh-keygen -R ${subject}'",                                \
-      "n1 has a host key that ssh does not accept: Host key verification failed.",                          \
-      "The file known_hosts has no key of this host, or has a different key. Typical causes: a first login to "     \
-      "that host, or a host that was installed again.")                                                             \
+      "${subject} has another host key than known_hosts: ${words}",                                         \
+      "find out why the key changed; if the host was reinstalled, remove its old key with "                 \
+      "'ssh-keygen -R ${known_name}', then run '${remote_shell} ${subject} true' once and accept the new "  \
+      "key",                                                                                                \
+      "n1 has another host key than known_hosts: Host key for n1 has changed and you have requested strict " \
+      "checking.",                                                                                          \
+      "The file known_hosts has a different key of this host, or revokes its key. Typical causes: a host "  \
+      "that was installed again, an address that another host had before, or an attacker between the "      \
+      "hosts.")                                                                                             \
     X(HOST_HOP_FAILED, ERROR,                                                                               \
       "${subject} was not reached from ${starting_host}, which starts it: ${words}",                        \
       "pass --ssh_fanout=0 to start all hosts from here; or give ${starting_host} a key and a known_hosts file " \

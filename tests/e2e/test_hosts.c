@@ -35,7 +35,9 @@ static const char script[] =
     "case $host in\n"
     "refused) echo 'ssh: connect to host refused port 22: Connection refused' >&2; exit 255 ;;\n"
     "key) echo 'ann@key: Permission denied (publickey).' >&2; exit 255 ;;\n"
-    "changed) echo 'Host key verification failed.' >&2; exit 255 ;;\n"
+    "unknown) echo 'Host key verification failed.' >&2; exit 255 ;;\n"
+    "changed) echo 'Host key for changed has changed and you have requested strict checking.' >&2; exit 255 "
+    ";;\n"
     "startups) printf 'kex_exchange_identification: Connection closed by remote host\\r\\nConnection closed "
     "by ::1 port "
     "22\\n' >&2; exit 255 ;;\n"
@@ -455,6 +457,7 @@ ParameterizedTestParameters(hosts, a_host_that_cannot_start_is_one_finding)
     static struct bad_host bad[] = {
         { "--hosts=a,refused", "HOST_NOT_REACHED", "refused was not" },
         { "--hosts=key,b", "HOST_REJECTS_LOGIN", ": ann@key" },
+        { "--hosts=a,unknown", "HOST_KEY_UNKNOWN", "unknown is" },
         { "--hosts=a,changed", "HOST_KEY_DIFFERS", "changed has" },
         { "--hosts=a,bare,c", "HOST_HAS_NO_DDPRUN", "bare has" },
         { "--hosts=a,clears", "HOST_NOT_READY", "version 9?[2J," },

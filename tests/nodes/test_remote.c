@@ -308,7 +308,7 @@ static const struct bad_start bad_starts[] = {
     { "--hosts=node0,node1", "other", "known", "true", "true", "HOST_REJECTS_LOGIN",
       .words = "Permission denied" },
     { "--hosts=node0,node1", "key", "changed", "true", "true", "HOST_KEY_DIFFERS", .words = "" },
-    { "--hosts=node0,node1", "key", "empty", "true", "true", "HOST_KEY_DIFFERS", .words = "" },
+    { "--hosts=node0,node1", "key", "empty", "true", "true", "HOST_KEY_UNKNOWN", .words = "" },
     { "--hosts=node0,node1", "key", "known", "mount -t tmpfs none $ROOT", "umount $ROOT",
       "HOST_HAS_NO_DDPRUN", .words = "node1 has" },
     { "--hosts=node0,node1", "key", "known", "mount --bind $AREA/../old $ROOT/ddprun", "umount $ROOT/ddprun",

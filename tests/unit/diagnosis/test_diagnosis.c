@@ -687,6 +687,7 @@ static const struct {
     { "child_pid", "the process id of a child" },
     { "gpu", "the index of a GPU" },
     { "host", "the name of a host" },
+    { "known_name", "the name of a host in known_hosts" },
     { "launch_command", "the scheduler's command, with ddprun" },
     { "nnodes", "a number of nodes, as for --nnodes" },
     { "node", "a node" },

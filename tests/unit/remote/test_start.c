@@ -410,11 +410,17 @@ Test(remote_failures, texts_of_ssh_become_findings)
     cr_expect_eq(explained(255, "ssh: connect to host n1 port 22: No route to host\n").code,
                  FINDING_HOST_NOT_REACHED);
     cr_expect_eq(explained(255, "ann@n1: Permission denied (publickey).\n").code, FINDING_HOST_REJECTS_LOGIN);
-    cr_expect_eq(
-        explained(255,
-                  "@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\nHost key verification failed.\n")
-            .code,
-        FINDING_HOST_KEY_DIFFERS);
+    cr_expect_eq(explained(255, "Host key verification failed.\n").code, FINDING_HOST_KEY_UNKNOWN);
+    const struct finding changed =
+        explained(255, "@    WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!     @\n"
+                       "Host key for n1 has changed and you have requested strict checking.\n"
+                       "Host key verification failed.\n");
+    cr_expect_eq(changed.code, FINDING_HOST_KEY_DIFFERS);
+    cr_expect_not_null(strstr(changed.sentence, ": Host key for n1 has changed"), "%s", changed.sentence);
+    cr_expect_eq(explained(255, "Host key for n1 was revoked and you have requested strict checking.\n"
+                                "Host key verification failed.\n")
+                     .code,
+                 FINDING_HOST_KEY_DIFFERS);
     cr_expect_eq(explained(127, "sh: 1: exec: ddprun: not found\n").code, FINDING_HOST_HAS_NO_DDPRUN);
     cr_expect_eq(explained(255, "exec request failed on channel 0\r\n").code, FINDING_HOST_BUSY);
     cr_expect_eq(explained(255, "ssh_exchange_identification: Connection closed by remote host\r\n").code,
@@ -434,6 +440,24 @@ Test(remote_failures, the_sentence_has_the_last_line_and_no_control_characters)
     cr_expect_eq(start_code("No space left on device"), FINDING_HOST_DISK_FULL);
     cr_expect_eq(start_code("Is a directory"), FINDING_HOST_NOT_READY);
     cr_expect_str_eq(explained(3, "").sentence, "n1 cannot start the job: exit status 3");
+}
+
+/* known_hosts has neither a user nor port 22, and brackets before another port. */
+Test(remote_failures, the_remedy_of_a_changed_key_names_the_host_as_known_hosts_does)
+{
+    static const struct {
+        struct host_spec host;
+        const char *command;
+    } rows[] = { { { .name = "ann@n1" }, "'ssh-keygen -R n1'" },
+                 { { .name = "n1", .port = 22 }, "'ssh-keygen -R n1'" },
+                 { { .name = "ann@n1", .port = 2222 }, "'ssh-keygen -R \"[n1]:2222\"'" } };
+    struct cli cli = { .remote_shell = "ssh" };
+    const struct start_facts facts = { .cli = &cli, .program = "/bin/ddprun" };
+    struct finding f;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        start_explain(&facts, &rows[i].host, NULL, 255, "REMOTE HOST IDENTIFICATION HAS CHANGED!", &f);
+        cr_expect_not_null(strstr(f.advice, rows[i].command), "%s", f.advice);
+    }
 }
 
 /* With --ship, the limit of the first answer grows with the program; this host gets no program. */

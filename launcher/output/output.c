@@ -329,11 +329,10 @@ static int open_pipe(struct stream *s)
  * --progress is not given. Otherwise ddprun reads the lines, because they show progress to the detection of hangs. */
 static bool inherits_stdout(const struct stream *s)
 {
+    if (s->which != STD_OUT || !s->to_console || !s->console.raw || s->file != STREAM_NO_SINK)
+        return false;
     const struct plan *plan = s->console.console->plan;
-    const bool shows_progress =
-        plan->meeting.nnodes_max > 1 && (plan->cli->progress != NULL || isatty(STDOUT_FILENO) == 0);
-    return s->which == STD_OUT && s->to_console && s->console.raw && s->file == STREAM_NO_SINK &&
-           !shows_progress;
+    return plan->meeting.nnodes_max == 1 || (plan->cli->progress == NULL && isatty(STDOUT_FILENO) == 1);
 }
 
 /* Return the worker's descriptor, or -1 with the reason in `err`. stderr always passes through ddprun, because the
@@ -806,6 +805,8 @@ bool output_loss(struct output *o, size_t i, struct loss *loss)
 const struct tail *output_tails(struct output *o, int which)
 {
     const int nproc = o->options.plan->nproc;
+    if (inherits_stdout(stream_of(o, 0, which)))
+        return NULL;
     struct tail *tails = o->tails + (which == STD_ERR ? nproc : 0);
     for (int i = 0; i < nproc; i++)
         tails[i] = stream_of(o, i, which)->tail; /* a copy of the struct only; the stream owns the bytes */

@@ -73,9 +73,10 @@ struct left_early {
 struct report {
     const struct plan *plan;
     const struct agent *agent;
-    const struct tail *stdout_tails, *stderr_tails; /* arrays by local rank, with nproc tails; NULL = none */
-    uint64_t started_ms, ended_ms;                  /* start and end of the job, by the agent's clock */
-    uint64_t ended_unix_ms;                         /* wall clock at ended_ms */
+    const struct tail *stdout_tails,
+        *stderr_tails;                  /* arrays by local rank, with nproc tails; NULL = not read */
+    uint64_t started_ms, ended_ms;      /* start and end of the job, by the agent's clock */
+    uint64_t ended_unix_ms;             /* wall clock at ended_ms */
     const struct received_signal *stop; /* the signal by which the user stopped the job; NULL = none */
     int utc_offset_s;                   /* offset of the local time zone, for printed times */
     bool explain;                       /* the last line names the command `ddprun explain CODE` */

@@ -611,7 +611,8 @@ static void last_words(const struct report *r, struct rows *rows)
     size_t n = cause_last_lines(r, max, &lines, &from_stdout);
     const char *p = (const char *)lines.data, *label = from_stdout ? "stdout" : "stderr";
     if (n == 0 && r->elsewhere == NULL)
-        rows_printf(rows, "output", "the worker wrote nothing");
+        rows_printf(rows, "output", "the worker wrote nothing%s",
+                    r->stdout_tails == NULL ? " to stderr; ddprun passes its stdout on unread" : "");
     for (size_t i = 0; i < n; i++) {
         const char *end = memchr(p, '\n', lines.len - (size_t)(p - (const char *)lines.data));
         rows_quote(rows, i == 0 ? label : "", slice_of(p, (size_t)(end - p)));

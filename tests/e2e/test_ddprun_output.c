@@ -113,6 +113,19 @@ Test(ddprun_output, a_single_worker_is_passed_through_byte_by_byte)
     cr_expect_str_eq(r.out, "  1%\r 50%\r100%\nprompt> ");
 }
 
+/* With inherited stdout, ddprun does not know what the worker has written there. */
+Test(ddprun_output, the_report_of_a_single_worker_claims_nothing_about_unread_output)
+{
+    struct run_result r = JOB("--nproc_per_node=1", WORKER, "say:hello", "exit:3");
+    EXPECT(r, 3);
+    cr_expect_str_eq(r.out, "hello\n");
+    cr_expect_null(strstr(r.err, "wrote nothing\n"), "%s", r.err);
+    r = JOB("--nproc_per_node=1", WORKER, "exit:3");
+    cr_expect_null(strstr(r.err, "wrote nothing\n"), "%s", r.err);
+    r = JOB("--nproc_per_node=2", WORKER, "exit:3");
+    cr_expect_not_null(strstr(r.err, "wrote nothing\n"), "%s", r.err);
+}
+
 Test(ddprun_output, a_progress_bar_ends_as_one_line)
 {
     struct run_result r = JOB("--nproc_per_node=2", WORKER, "only:1", "bar");

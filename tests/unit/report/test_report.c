@@ -115,6 +115,19 @@ Test(report, shows_a_segfault_with_address_and_core_file, .fini = tear_down)
            "  exit     139 = 128 + 11 (SIGSEGV), because of rank 0 on n1\n");
 }
 
+Test(report, claims_nothing_about_output_that_ddprun_has_not_read, .fini = tear_down)
+{
+    start(1, NULL);
+    report.stdout_tails = NULL;
+    run_all(1);
+    step(AGENT_EXITED, 2000, 0, 3);
+    expect("ddprun: rank 0 on n1 failed: exit 3, 1.0 s after its start\n"
+           "  worker   rank 0 (local rank 0), pid 4000, host n1\n"
+           "  times    started 2023-11-14 22:13:21.000, ended 22:13:22.000\n"
+           "  output   the worker wrote nothing to stderr; ddprun passes its stdout on unread\n"
+           "  exit     3, because of rank 0 on n1\n");
+}
+
 Test(report, calls_a_cgroup_out_of_memory_by_its_name, .fini = tear_down)
 {
     struct worker_evidence e = { .oom = OOM_CGROUP,

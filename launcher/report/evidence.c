@@ -9,6 +9,8 @@
 #include "report/spawn_error.h"
 #include "tables/text.h"
 
+#include "base/limits.h"
+
 #include <cjson/cJSON.h>
 #include <dirent.h>
 #include <errno.h>
@@ -333,20 +335,14 @@ static void watch_upwards(struct evidence *e, const char *below, bool v2, bool l
  * known. A job's group is below ddprun's own group, and ddprun sets no limit there. */
 static uint64_t lowest_pids_max(const struct evidence *e, int hierarchy)
 {
-    char group[CGROUP_PATH_MAX], name[PATH_MAX], dir[PATH_MAX], bytes[GROUP_FILE_BYTES];
+    char group[CGROUP_PATH_MAX], name[PATH_MAX];
     if (!e->mounted[hierarchy] || !cgroup_own(e->groups, controllers[hierarchy], group))
         return 0;
     const char *below = cgroup_below(group, e->mounts[hierarchy].root);
     if (!join_path(name, below != NULL ? below : "", ""))
         return 0;
-    uint64_t lowest = below != NULL ? UINT64_MAX : 0; /* 0 = unknown: the group's directory is hidden */
-    do {
-        const bool fits = join_path(dir, e->mounts[hierarchy].where, name);
-        const uint64_t max = fits ? limit_in(read_in(dir, "pids.max", bytes)) : 0;
-        if (max > 0 && (lowest == 0 || max < lowest))
-            lowest = max;
-    } while (leave_group(name));
-    return lowest;
+    const uint64_t none = below != NULL ? UINT64_MAX : 0; /* 0 = unknown: the group's directory is hidden */
+    return lowest_limit_above(e->mounts[hierarchy].where, name, "pids.max", none);
 }
 
 /* Watch a group, named as in /proc/PID/cgroup. If a container hides this group, watch the visible groups that contain

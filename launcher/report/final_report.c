@@ -560,22 +560,6 @@ static void read_error_file(struct report *r, struct details *d)
         r->error_trouble = d->trouble.msg;
 }
 
-/* Shorten `path` to the file, or to the nearest existing directory above it, and read its file system. A relative path
- * begins in ddprun's working directory, where the workers start. Return false if no directory exists. */
-static bool find_existing(char path[PATH_MAX], struct statvfs *fs)
-{
-    while (statvfs(path, fs) != 0) {
-        char *slash = strrchr(path, '/');
-        if (strcmp(path, "/") == 0 || strcmp(path, ".") == 0)
-            return false;
-        if (slash == NULL)
-            snprintf(path, PATH_MAX, ".");
-        else
-            slash[slash == path] = '\0';
-    }
-    return true;
-}
-
 /* Add the free space of the file system of a file. */
 static void add_room(struct full_disk *full, const char *file, const char *name)
 {
@@ -583,7 +567,7 @@ static void add_room(struct full_disk *full, const char *file, const char *name)
     struct statvfs fs;
     struct disk_room *room = &full->rooms[full->n_rooms];
     snprintf(path, sizeof(path), "%s", file);
-    if (!find_existing(path, &fs))
+    if (!find_on_disk(path) || statvfs(path, &fs) != 0)
         return;
     snprintf(room->path, sizeof(room->path), "%s", name);
     room->bytes = (uint64_t)fs.f_bavail * fs.f_frsize;
@@ -595,9 +579,8 @@ static void add_room(struct full_disk *full, const char *file, const char *name)
 static void find_quota(struct full_disk *full, const char *file)
 {
     char path[PATH_MAX];
-    struct statvfs fs;
     snprintf(path, sizeof(path), "%s", file);
-    const int fd = find_existing(path, &fs) ? open(path, O_PATH | O_CLOEXEC) : -1;
+    const int fd = find_on_disk(path) ? open(path, O_PATH | O_CLOEXEC) : -1;
     quota_text(fd, full->quota);
     if (fd >= 0)
         close(fd);

@@ -29,9 +29,7 @@ static uint64_t read_number(const char *path)
     return ok ? value : 0;
 }
 
-/* Return the lowest number in the files `name` of the directory ROOT/GROUP and of its parents up to `root`, or `lowest` if
- * this is lower. A `lowest` of 0 means that no file was read. Cut `group`. */
-static uint64_t lowest_above(const char *root, char *group, const char *name, uint64_t lowest)
+uint64_t lowest_limit_above(const char *root, char *group, const char *name, uint64_t lowest)
 {
     char path[PATH_MAX], *slash = group;
     while (slash != NULL) {
@@ -62,9 +60,9 @@ static uint64_t lowest_of_groups(const char *controller, const char *v2, const c
         group[strcspn(group, "\n")] = '\0';
         snprintf(root, sizeof(root), "/sys/fs/cgroup/%s", of[1] == '\0' ? "." : controller);
         if (of[1] == '\0')
-            lowest = lowest_above(root, group, v2, lowest);
+            lowest = lowest_limit_above(root, group, v2, lowest);
         else if (strstr(of + 1, controller) != NULL)
-            lowest = lowest_above(root, group, v1, lowest);
+            lowest = lowest_limit_above(root, group, v1, lowest);
     }
     free(line);
     if (file != NULL)
@@ -208,9 +206,7 @@ void quota_text(int fd, char out[QUOTA_SHOWN])
 #endif
 }
 
-/* Shorten `path` until it names an existing file or directory. Return false if it is on no disk, as a device or a
- * pipe, or if it cannot be examined. */
-static bool find_on_disk(char path[PATH_MAX])
+bool find_on_disk(char path[PATH_MAX])
 {
     struct stat st;
     while (stat(path, &st) != 0) {

@@ -3,6 +3,8 @@
 #define BASE_LIMITS_H
 
 #include <errno.h>
+#include <limits.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <sys/resource.h>
@@ -57,6 +59,14 @@ static inline const char *files_remedy(int error, char out[FILES_REMEDY_MAX])
                  rlimit_text(RLIMIT_NOFILE, limit));
     return out;
 }
+
+/* Return the lowest number in the files `name` of the directory ROOT/GROUP and of its parents up to `root`, or `lowest`
+ * if this is lower. A `lowest` of 0 means that no file was read. "max" is UINT64_MAX. Cut `group`. */
+uint64_t lowest_limit_above(const char *root, char *group, const char *name, uint64_t lowest);
+
+/* Shorten `path` until it names an existing file or directory. Return false if it is on no disk, as a device or a
+ * pipe, or if it cannot be examined. */
+bool find_on_disk(char path[PATH_MAX]);
 
 /* Describe the file system of `fd`, and the quota of this user or of the user's group on it. Example: " is on ext4 of
  * /dev/sdb1, where user 1000 has 2 GiB of 2 GiB and 7 of 100 files". Leave out the quota if the kernel does not

@@ -31,7 +31,7 @@ struct disk_room {
     uint64_t bytes, inodes; /* still free for users other than root; UINT64_MAX = inodes are not limited */
 };
 
-enum { ROOMS_MAX = 2 };
+enum { ROOMS_MAX = 3 };
 
 /* An error of a worker that could not write, because a file system is full or a quota is used up. */
 struct full_disk {

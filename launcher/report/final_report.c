@@ -409,9 +409,10 @@ static bool event_finished(struct buf *out, const struct report *report)
 /* --- printed and left in files -------------------------------------------------------------------------- */
 
 enum {
-    UNREAD_MS = 2000,  /* give up if a descriptor accepts no byte for this time */
-    LOSSES_MAX = 64,   /* limit of targets that report.json lists because they lost output */
-    LOSSES_PRINTED = 4 /* limit of such targets that are printed; the others are counted */
+    UNREAD_MS = 2000,    /* give up if a descriptor accepts no byte for this time */
+    LOSSES_MAX = 64,     /* limit of targets that report.json lists because they lost output */
+    LOSSES_PRINTED = 4,  /* limit of such targets that are printed; the others are counted */
+    FULL_BYTES = 1 << 20 /* a file system with less free space counts as full */
 };
 
 /* Write the whole text and a newline. After an error remove the file, because half a report is invalid JSON. Read the
@@ -586,8 +587,20 @@ static void find_quota(struct full_disk *full, const char *file)
         close(fd);
 }
 
-/* Find the free space of the full file system. If the error names no file, find that of the likely places: the
- * working directory and /dev/shm. After an error about a quota, find the quota. */
+/* Add the file system of ddprun's stdout, which a single worker inherits. Return true if it is full. */
+static bool add_stdout_room(struct full_disk *full)
+{
+    static const char own[] = "/proc/self/fd/1";
+    char name[PATH_MAX] = "stdout ";
+    const size_t front = strlen(name);
+    const ssize_t len = readlink(own, name + front, sizeof(name) - front - 1);
+    name[front + (size_t)(len > 0 ? len : 0)] = '\0';
+    add_room(full, own, name);
+    return full->n_rooms > 0 && full->rooms[0].bytes < FULL_BYTES;
+}
+
+/* Find the free space of the full file system. If the error names no file, find that of the likely places: stdout, the
+ * working directory and /dev/shm; a full one of stdout is the only one. After an error about a quota, find the quota. */
 static void find_room(struct report *r, struct details *d)
 {
     struct full_disk *full = &d->full;
@@ -603,6 +616,8 @@ static void find_room(struct report *r, struct details *d)
         add_room(full, full->path, full->path);
         return;
     }
+    if (r->stdout_tails == NULL && add_stdout_room(full))
+        return;
     add_room(full, ".", "the working directory");
     add_room(full, "/dev/shm", "/dev/shm");
 }

@@ -211,6 +211,19 @@ Test(ddprun_files, a_report_that_the_disk_cannot_take_is_not_left_there_in_half)
     SAYS(r, " inodes free)");
 }
 
+/* The error of the worker names no file, and a single worker writes to ddprun's own stdout. */
+Test(ddprun_files, the_full_disk_of_stdout_is_named_and_no_other)
+{
+    struct run_result r =
+        shell(ON_A_FULL_DISK("$DDPRUN --standalone --no-python cat /dev/zero > $D/disk/out; echo code $?"));
+    if (cannot_mount(&r))
+        cr_skip_test("skipped, because this user cannot mount a small disk");
+    PRINTS(r, "code 1");
+    SAYS(r, "(stdout ");
+    SAYS(r, "/disk/out: 0 bytes and ");
+    cr_expect_null(strstr(r.err, "free;"), "only one disk: %s", r.err);
+}
+
 /* The records of jobs are in XDG_RUNTIME_DIR. `begin` is an event log without events of ranks. */
 Test(ddprun_files, every_error_of_a_full_disk_has_its_free_space)
 {

@@ -648,6 +648,8 @@ static void report_torch(struct job *job, const struct snapshot *s, struct findi
         return;
     diagnose_job(s, &now->all);
     report_news(job, s, now);
+    if (diagnose_torch_surplus(s))
+        job->meets.repeated = 0; /* the report lists the processes that act as one rank */
 }
 
 /* Return true if the finding can identify a wait that repeats. A finding about a barrier cannot, because programs
@@ -736,12 +738,11 @@ static void report_stopped(struct job *job, const struct snapshot *s, struct dia
 
 /* --- ranks that two processes claim -------------------------------------------------------------------------- */
 
-/* Report that two processes act as one rank, at most once per attempt. */
+/* Report that two processes act as one rank, unless a report has listed them. */
 void monitor_report_repeated(struct job *job)
 {
     words who;
-    struct diagnosis *d =
-        job->meets.repeated != 0 && !job->watch.torch_reported ? calloc(1, sizeof(*d)) : NULL;
+    struct diagnosis *d = job->meets.repeated != 0 ? calloc(1, sizeof(*d)) : NULL;
     if (d == NULL)
         return;
     d->n = 1;

@@ -401,6 +401,37 @@ Test(torch_watch, a_failure_after_two_processes_were_one_rank_names_that_rank)
     cr_expect(strstr(text, "rank 0 has") != NULL && strstr(text, "[RANK_REPEATED]") != NULL, "%s", text);
 }
 
+/* The children of rank 1 register after a report that rank 1 does not join. Their error ends the round. */
+Test(torch_watch, a_failure_names_a_rank_of_two_processes_after_a_report_of_a_missing_rank)
+{
+    client(RANK0, 0, 100);
+    set(RANK0, ADDRESS "0");
+    add(RANK0, BARRIER, 1);
+    add(RANK0, BARRIER, 0);
+    sim_at(&sim, 10100);
+    cr_assert_not_null(strstr(told(), "missing: rank 1"));
+    client(OTHER0, -1, 0);
+    set(OTHER0, ADDRESS "0");
+    fail_rank_0();
+    const char *text = told();
+    cr_expect(strstr(text, "[RANK_REPEATED]") != NULL, "%s", text);
+}
+
+Test(torch_watch, a_failure_does_not_repeat_a_report_of_two_processes_as_one_rank)
+{
+    client(RANK0, 0, 100);
+    client(OTHER0, -1, 0);
+    set(RANK0, ADDRESS "0");
+    set(OTHER0, ADDRESS "0");
+    other(OTHER0, 200);
+    sim_at(&sim, 10100);
+    const char *text = told();
+    cr_expect(strstr(text, "[STORE_SHARED]") != NULL, "%s", text);
+    fail_rank_0();
+    text = told();
+    cr_expect_null(strstr(text, "[RANK_REPEATED]"), "%s", text);
+}
+
 Test(torch_watch, a_failure_of_a_process_that_registered_again_names_no_second_one)
 {
     client(RANK0, 0, 100);

@@ -21,10 +21,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <termios.h>
 #include <unistd.h>
 
@@ -467,8 +470,9 @@ static ddp_status connect_for(const struct ctl_options *o, uint32_t timeout_ms, 
             client_open(o->addr.host, o->addr.port, &options, &operator_auth, store, err);
         if (status == DDP_OK || operator.unproven == NULL || o->encrypt)
             return status;
-        log_warn("store %s:%d: %s, so its answers cannot be verified; pass the job's --secret_file",
-                 o->addr.host, o->addr.port, operator.unproven);
+        log_warn("store %s:%d: %s, so its answers cannot be verified; run ddpctl on %s as the user of the "
+                 "job, or start the job with --secret_file=FILE and pass the same option to ddpctl",
+                 o->addr.host, o->addr.port, operator.unproven, o->addr.host);
         operator.asks = false;
     }
     return client_open(o->addr.host, o->addr.port, &options, operator.secret != NULL ? &operator_auth : NULL,
@@ -709,8 +713,47 @@ static ddp_status find_store(struct ctl_options *o, struct ddp_err *err)
     return status;
 }
 
-/* Read the secret from --secret_file or, like ddprun, from the file in PET_SECRET_FILE. Ignore the variable for a
- * store on a loopback address, which needs no secret. */
+/* Return true if the address belongs to this host, because the kernel then sends to it from the same address. To connect
+ * a UDP socket sends no packet. */
+static bool is_own_sockaddr(const struct addrinfo *to)
+{
+    struct sockaddr_storage from = { 0 };
+    socklen_t len = sizeof(from);
+    const int fd = socket(to->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    const bool known = fd >= 0 && connect(fd, to->ai_addr, to->ai_addrlen) == 0 &&
+                       getsockname(fd, (struct sockaddr *)&from, &len) == 0;
+    if (fd >= 0)
+        close(fd);
+    if (!known || from.ss_family != to->ai_addr->sa_family)
+        return false;
+    if (from.ss_family == AF_INET)
+        return ((struct sockaddr_in *)&from)->sin_addr.s_addr ==
+               ((const struct sockaddr_in *)(const void *)to->ai_addr)->sin_addr.s_addr;
+    return from.ss_family == AF_INET6 &&
+           IN6_ARE_ADDR_EQUAL(&((struct sockaddr_in6 *)&from)->sin6_addr,
+                              &((const struct sockaddr_in6 *)(const void *)to->ai_addr)->sin6_addr);
+}
+
+/* Return true if the store is on this host. Look up no name, because that may take long: compare a name with the names of
+ * this host only. */
+static bool is_on_this_host(const char *address)
+{
+    const struct addrinfo hints = { .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV, .ai_socktype = SOCK_DGRAM };
+    struct addrinfo *to;
+    char name[ENDPOINT_HOST_MAX] = "";
+    gethostname(name, sizeof(name) - 1);
+    if (endpoint_is_loopback(address) || strcmp(address, "localhost") == 0 || strcmp(address, name) == 0)
+        return true;
+    if (getaddrinfo(address, "9", &hints, &to) != 0)
+        return false;
+    const bool is_own = is_own_sockaddr(to);
+    freeaddrinfo(to);
+    return is_own;
+}
+
+/* Read the secret from --secret_file or, like ddprun, from the file in PET_SECRET_FILE. A store on this host serves its
+ * user without a secret, so do not ask it for one. For a store on a loopback address, ignore the variable, too. With
+ * --encrypt, a secret is always needed. */
 static ddp_status read_secret(const struct ctl_options *o, struct ddp_err *err)
 {
     const char *file = o->secret_file;
@@ -718,7 +761,7 @@ static ddp_status read_secret(const struct ctl_options *o, struct ddp_err *err)
         file = getenv("PET_SECRET_FILE");
     if (file != NULL && file[0] != '\0')
         return secret_read(file, &operator.secret, err);
-    operator.asks = !endpoint_is_loopback(o->addr.host);
+    operator.asks = !endpoint_is_loopback(o->addr.host) && (o->encrypt || !is_on_this_host(o->addr.host));
     return DDP_OK;
 }
 

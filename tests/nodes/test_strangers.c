@@ -90,6 +90,15 @@ static void ask_on(const struct host *host, const char *variable, const char *co
               words, r.out, r.err);
 }
 
+/* Expect that ddpctl without the secret warns only on a host where it cannot verify the answers of the store. */
+static void expect_warning(const struct host *host, bool warns)
+{
+    const char *argv[] = { bin("ddpctl"), "--addr", "10.9.0.1:29500", "status", NULL };
+    struct run_result r = host_run(host, argv);
+    cr_expect_eq(r.exit_code, 0, "%s", r.err);
+    cr_expect_eq(strstr(r.err, "verified") != NULL, warns, "%s", r.err);
+}
+
 static void ask_with(struct play *play, const char *variable, const char *command, int exit_code,
                      const char *words)
 {
@@ -137,6 +146,8 @@ static void ask_from_node(struct play *play)
     cr_assert(host_sh(node,
                       "until %s --addr 10.9.0.1:29500 barriers | grep 'epoch.* 0-2 '; do sleep 0.1; done",
                       bin("ddpctl")));
+    expect_warning(&play->net->host[0], false);
+    expect_warning(node, true);
     ask_on(node, "", "status", 0, "world size 4");
     ask_on(node, "", "why", 0, "");
     ask_on(node, "", "stacks", 0, "rank");

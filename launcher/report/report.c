@@ -232,30 +232,35 @@ static void after_text(const struct group *g, char out[AFTER_MAX])
         snprintf(out, AFTER_MAX, " %s to %s later", words_time(a, from), words_time(b, to));
 }
 
-/* append_group_sentence() fills the placeholders. {s} and {was} are singular for one rank and plural for several. */
+/* append_group_sentence() fills the placeholders. {s} and {was} are singular for one rank and plural for several.
+ * {where} names this node in a job of several nodes, because the sentences are about the ranks of this node only. */
 static const char *const sentences[] = {
-    [NEVER_STARTED] = "rank{s} {ranks} {was} never started",
-    [NOT_EXECUTED] = "rank{s} {ranks} could not be started either",
-    [RUNS_ON] = "rank{s} {ranks} cannot be killed: a system call does not return",
-    [FINE] = "rank{s} {ranks} exited with code 0",
-    [STOPPED] = "rank{s} {ranks} {was} stopped by ddprun as a consequence ({signal})",
-    [KILLED] = "rank{s} {ranks} {was} killed by ddprun as a consequence ({signal})",
-    [BY_ITSELF] = "rank{s} {ranks} ended{after}{how}",
+    [NEVER_STARTED] = "rank{s} {ranks}{where} {was} never started",
+    [NOT_EXECUTED] = "rank{s} {ranks}{where} could not be started either",
+    [RUNS_ON] = "rank{s} {ranks}{where} cannot be killed: a system call does not return",
+    [FINE] = "rank{s} {ranks}{where} exited with code 0",
+    [STOPPED] = "rank{s} {ranks}{where} {was} stopped by ddprun as a consequence ({signal})",
+    [KILLED] = "rank{s} {ranks}{where} {was} killed by ddprun as a consequence ({signal})",
+    [BY_ITSELF] = "rank{s} {ranks}{where} ended{after}{how}",
 };
 
 static void append_group_sentence(const struct group *g, const char *ranks, struct rows *rows,
                                   const char *label)
 {
     const bool one = strpbrk(ranks, ",-") == NULL;
-    char name[SIGNAL_NAME_MAX], after[AFTER_MAX], ending[ENDING_MAX], how[ENDING_MAX + 8];
+    char name[SIGNAL_NAME_MAX], after[AFTER_MAX], ending[ENDING_MAX], how[ENDING_MAX + 8],
+        where[LIMIT_TEXT + 32] = "";
     struct buf text = { 0 };
     signal_name(name, g->like->signal);
     after_text(g, after);
     ending_text(ending, g->like);
+    if (g->r->plan->nnodes > 1)
+        snprintf(where, sizeof(where), " of node %d (%s)", g->r->plan->node_rank, g->r->plan->facts->host);
     snprintf(how, sizeof(how), "%s%s", g->like->signal != 0 ? ", " : " with ", ending);
     const struct word words[] = {
         { "s", one ? "" : "s" }, { "ranks", ranks }, { "was", one ? "was" : "were" },
-        { "signal", name },      { "after", after }, { "how", how }
+        { "signal", name },      { "after", after }, { "how", how },
+        { "where", where }
     };
     rows->ok = rows->ok &&
                words_fill(&text, sentences[way_of(g->r, g->like)], words, sizeof(words) / sizeof(words[0]));

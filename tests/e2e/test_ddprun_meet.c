@@ -469,7 +469,7 @@ Test(loopback_nodes, the_first_failure_is_named_on_every_node)
         says(i, "exit 9; stopping");
         says(i, "[WORKER_FAILED]");
     }
-    says(0, "ranks 0-1 were stopped");
+    says(0, "  then     ranks 0-1 of node 0 (");
 }
 
 static void expect_gpu_busy(const char *dir, const char *file, const char *words)

@@ -474,7 +474,7 @@ Test(report_elsewhere, names_a_failure_on_another_node, .fini = elsewhere_tear_d
         "  its logs logs/k3x9/attempt_0/1 on n2\n"
         "  stderr   | loading\n"
         "           | step 7\n"
-        "  then     ranks 0-1 were stopped by ddprun as a consequence (SIGTERM)\n"
+        "  then     ranks 0-1 of node 0 (n1) were stopped by ddprun as a consequence (SIGTERM)\n"
         "  exit     137 = 128 + 9 (SIGKILL), because of rank 5 on n2\n");
 }
 
@@ -490,10 +490,11 @@ Test(report_elsewhere, names_a_node_that_was_lost, .fini = elsewhere_tear_down)
     elsewhere_report.elsewhere = &cause;
     elsewhere_step(AGENT_NOTIFIED, 3500, 0, 0);
     elsewhere_step(AGENT_EXITED, 3600, 0, 75);
-    elsewhere_expect("ddprun: node 1 (n2) is lost: silent for 3 s\n"
-                     "  node     node 1, host n2\n"
-                     "  then     rank 0 ended with exit 75, ended because another rank was lost\n"
-                     "  exit     125, because of node 1 on n2\n");
+    elsewhere_expect(
+        "ddprun: node 1 (n2) is lost: silent for 3 s\n"
+        "  node     node 1, host n2\n"
+        "  then     rank 0 of node 0 (n1) ended with exit 75, ended because another rank was lost\n"
+        "  exit     125, because of node 1 on n2\n");
 }
 
 /* No worker has failed, but the job cannot continue. */
@@ -511,7 +512,7 @@ Test(report_elsewhere, says_what_helps_when_the_store_is_lost, .fini = elsewhere
         "           between the hosts failed\n"
         "  try      check the output of ddprun on the store's host; for a store that outlives any node, run\n"
         "           ddp-rendezvous on another host and pass its address to --rdzv_endpoint\n"
-        "  then     rank 0 was stopped by ddprun as a consequence (SIGTERM)\n"
+        "  then     rank 0 of node 0 (n1) was stopped by ddprun as a consequence (SIGTERM)\n"
         "  exit     123\n");
 }
 
@@ -555,7 +556,7 @@ Test(report_elsewhere, who_gave_up_is_told_with_its_reason, .fini = elsewhere_te
         "  why      rank 5 (n2, pid 77) gave up init_process_group after it waited 2.0 s for rank 1's Gloo\n"
         "           address; rank 1: never connected [INIT_ABANDONED]\n"
         "  worker   rank 5 (local rank 1), pid 77, host n2, node 1; that node's report has more\n"
-        "  then     ranks 0-1 were stopped by ddprun as a consequence (SIGTERM)\n"
+        "  then     ranks 0-1 of node 0 (n1) were stopped by ddprun as a consequence (SIGTERM)\n"
         "  exit     1, because of rank 5 on n2\n");
 }
 

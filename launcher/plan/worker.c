@@ -346,11 +346,11 @@ ddp_status plan_environment(struct plan *plan)
     plan->stop_signals = (char *)signals.data;
     struct env_facts facts = facts_of(plan, 0);
     const bool is_python = program_python(plan->cli, plan->facts->python) != NULL;
-    if (facts.set_omp && is_python && plan->cli->task.local_rank == 0) /* one task of each node is enough */
-        plan_note(plan,
-                  "OMP_NUM_THREADS is not set, so each of the %d workers gets OMP_NUM_THREADS=1; set this "
-                  "variable to use more threads",
-                  facts.local_world_size);
+    /* One task of each node is enough, and with --hosts one node. */
+    if (facts.set_omp && is_python && plan->cli->task.local_rank == 0 &&
+        !(plan->cli->one_console && plan->node_rank > 0))
+        plan_note(plan, "OMP_NUM_THREADS is not set, so each worker gets OMP_NUM_THREADS=1; set this "
+                        "variable to use more threads");
     return env_base_init(&plan->env, &facts, inherited, plan->cli->env.items, plan->cli->env.n)
                ? DDP_OK
                : DDP_ERR_NOMEM;

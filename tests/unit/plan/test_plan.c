@@ -159,7 +159,17 @@ Test(plan, one_worker_per_visible_gpu, .fini = tear_down)
     cr_assert_not(has_note("OMP_NUM_THREADS"));
     tear_down();
     cr_assert_eq(make((char *[]){ "ddprun", "train.py", NULL }, environment, 4), DDP_OK);
-    cr_assert(has_note("OMP_NUM_THREADS is not set, so each of the 2 workers"));
+    cr_assert(has_note("OMP_NUM_THREADS is not set, so each worker gets OMP_NUM_THREADS=1"));
+    for (int rank = 0; rank < 2;
+         rank++) { /* a job of --hosts has one console, so only node 0 adds the note */
+        tear_down();
+        cr_assert_eq(make((char *[]){ "ddprun", "--one_console", "--nnodes=2",
+                                      rank == 0 ? "--node_rank=0" : "--node_rank=1",
+                                      "--master_addr=127.0.0.1", "train.py", NULL },
+                          environment, 4),
+                     DDP_OK);
+        cr_assert_eq(has_note("OMP_NUM_THREADS"), rank == 0);
+    }
 }
 
 Test(plan, a_port_that_was_asked_for_stays, .fini = tear_down)

@@ -73,8 +73,8 @@
       "HOST:X, X is a number of workers; but X is the port if X is at least 1024, or if the line has "          \
       "slots=N")               \
     X(REMOTE_SHELL, "remote_shell", 0, TEXT, remote_shell, "CMD", "ssh", true, OURS, NODES,                          \
-      "program that --hosts calls as 'CMD HOST COMMAND' to run COMMAND on another host; in a Slurm "                  \
-      "allocation the default is srun")                                        \
+      "program that --hosts calls as 'CMD HOST COMMAND', where COMMAND is one argument for a shell on HOST; in " \
+      "a Slurm allocation the default is srun")                                                              \
     X(SSH, "ssh", 0, TEXT, remote_shell, "CMD", NULL, true, OURS, NODES, NULL) /* alias of --remote_shell */ \
     X(SSH_FANOUT, "ssh_fanout", 0, COUNT, ssh_fanout, "N", NULL, true, OURS, NODES,                                  \
       "start the hosts of --hosts as a tree: each host starts up to N other hosts, with its own ssh and "       \

@@ -219,7 +219,7 @@ on_both() {
     fi
 }
 hash_of() {
-    sed -n 's/^parameters \([0-9a-f]*\).*/\1/p' "$1"
+    sed -n 's/^hash of the parameters \([0-9a-f]*\).*/\1/p' "$1"
 }
 # again NAME OPTION... -- 30 steps, twice: the same bits.
 again() {

@@ -81,7 +81,8 @@ typedef struct ddp_ckpts_options {
     const char *dir;     /* copied; the first save creates the directory, but not its parents */
     unsigned keep_last;  /* the newest N checkpoints are kept; 0 = 3 */
     uint64_t keep_every; /* checkpoints at multiples of this step are never removed; 0 = none */
-    size_t max_bytes;    /* largest copy; ddp_ckpts_save itself writes blocks that are larger; 0 = no limit */
+    size_t
+        max_bytes; /* limit for the copy of the blocks; ddp_ckpts_save itself writes a larger checkpoint; 0 = no limit */
     uint32_t timeout_ms; /* how long a call waits for the writing thread; 0 = 600 000 ms */
     ddp_ckpt_warn *
         warn; /* receives warnings about checkpoints that are skipped or cannot be removed; NULL = no warnings */

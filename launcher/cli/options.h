@@ -225,7 +225,7 @@
     X(EVENT_LOG_HANDLER, "event_log_handler", 0, NAME, event_log_handler, "NAME", "null", true, THEIRS, OUTPUT, \
       "'null' or 'console'; accepted without effect, because --events and --json write events")                         \
     X(LOGS_SPECS, "logs_specs", 0, NAME, logs_specs, "NAME", NULL, false, THEIRS, OUTPUT,              \
-      "'default': the layout of --log_dir; ddprun cannot load Python plug-ins")                                  \
+      "only 'default', the layout of --log_dir; ddprun cannot load Python plug-ins")                                  \
     X(QUIET, "quiet", 'q', SWITCH, quiet, NULL, NULL, true, OURS, OUTPUT,                                            \
       "print only errors")                                                                              \
     X(VERBOSE, "verbose", 'v', SWITCH, verbose, NULL, NULL, true, OURS, OUTPUT,                                      \

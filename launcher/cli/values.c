@@ -283,7 +283,7 @@ static ddp_status value_JOB(const char *text, void *to, struct ddp_err *err)
     for (size_t i = 0; i < len; i++)
         bad = bad || text[i] == '/' || iscntrl((unsigned char)text[i]) != 0;
     if (len == 0 || len > 128 || bad)
-        return ddp_fail(err, DDP_ERR_ARG, "1 to 128 characters without '/' and control characters");
+        return ddp_fail(err, DDP_ERR_ARG, "1 to 128 characters, without '/' and without control characters");
     *field = text;
     return DDP_OK;
 }

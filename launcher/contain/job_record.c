@@ -463,7 +463,8 @@ static bool leftovers_kill(struct leftovers *l, uint64_t limit_ms)
         int found = kill_pass(l);
         l->killed += found > before ? found - before : 0;
         clean_scans = found == 0 ? clean_scans + 1 : 0;
-        if (found > 0 && found <= before) { /* processes are still dying, or a chain is running */
+        if (found > 0 &&
+            found <= before) { /* processes are still ending, or each new process forks the next one */
             poll(NULL, 0, 1);
             l->killed += chase(l);
         }

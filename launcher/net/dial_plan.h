@@ -118,7 +118,7 @@ struct dial_met {
     int error;                   /* errno, EAI_*, or enum dial_error */
     uint64_t took_ms;            /* duration of `stage` */
     char address[RACE_TEXT_MAX]; /* address of the peer; "" = none, because the lookup failed */
-    /* The printable first bytes of an answer that no store sends; for HELLO_NO_SECRET the reason instead. */
+    /* The first bytes of an answer that is not from a store, printable; for HELLO_NO_SECRET the reason instead. */
     char bytes[DIAL_REASON_MAX];
 };
 

@@ -86,8 +86,8 @@ struct link_fate {
     bool is_silent;    /* the store was silent, or a timeout of TCP has ended the connection */
     bool is_unheard;   /* the connection ended before the store had answered IDENTIFY */
     /* The last segments of a silent connection that the kernel has sent again without an acknowledgement. */
-    int stuck_bytes; /* size of the largest segment; 0 = none was sent again */
-    int stuck_times;
+    int stuck_bytes; /* size of the largest of them; 0 = no such segment */
+    int stuck_times; /* how often the kernel has sent it */
 };
 
 struct store_link_options {

@@ -395,7 +395,7 @@ static void on_more(uv_idle_t *idle);
 struct cause_probe {
     struct node *node;
     uv_poll_t poll;   /* polls the descriptor of `call` */
-    uv_timer_t timer; /* the limit */
+    uv_timer_t timer; /* the time limit of the probe */
     struct timed_call *call;
     struct path_question *path; /* owned by `call`; exactly one of `path` and `gpus` is not NULL */
     struct gpu_query *gpus;

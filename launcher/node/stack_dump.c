@@ -237,7 +237,7 @@ int py_spy_helper_run(char **argv)
 
 /* The places and the result of a search. The thread owns the struct until it returns. */
 struct py_spy_search {
-    struct places at; /* only those of all processes */
+    struct places at; /* only the members that are equal for all processes */
     char *list;       /* "PATH=..."; owned */
     bool is_found;
 };

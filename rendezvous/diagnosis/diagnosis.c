@@ -167,8 +167,8 @@ static void check_stranger(struct diagnosis *d, const struct snapshot *s, const 
 }
 
 /* Report foreign clients and problems of the store's machine. The kernel silently drops connections beyond the accept
- * queue, and clients retry only after seconds. If somaxconn is below the number of nodes, advise that number, else
- * twice the present value. */
+ * queue, and clients retry only after seconds. The advice is to raise somaxconn to the number of nodes, or to twice its
+ * value if it exceeds that number. */
 static void check_store(struct diagnosis *d, const struct snapshot *s)
 {
     const struct snapshot_store *store = &s->store;

@@ -247,7 +247,8 @@
       "${this_host} cannot resolve '${host}': ${error}",                                                         \
       "pass a numeric address",                                                                             \
       "n1 cannot resolve 'n0': non-recoverable failure in name resolution",                                 \
-      "getaddrinfo failed with another error. Typical cause: a broken answer of the name server.")                  \
+      "getaddrinfo failed, and no other finding explains the error. Typical cause: a broken answer of the "       \
+      "name server.")                                                                                                 \
     /* Stage "route": the kernel rejects the address before the first packet (errno of connect). */         \
     X(NO_ROUTE, ERROR,                                                                                      \
       "${this_host} has no route to ${address}",                                                            \
@@ -278,8 +279,8 @@
       "${this_host} cannot send to ${address}: ${error}",                                                   \
       "check the address; 'ip route get ${address}' on ${this_host} shows the route",                       \
       "n1 cannot send to 10.0.0.1: invalid argument",                                                       \
-      "The kernel rejected the destination with another error. Typical causes: an address that no route "           \
-      "accepts, such as 0.0.0.0 or a multicast address.")                                                           \
+      "The kernel rejected the destination, and no other finding explains the error. Typical causes: an "         \
+      "address that no route accepts, such as 0.0.0.0 or a multicast address.")                                       \
     /* Stage "connect": the TCP handshake. EHOSTUNREACH has two causes, which only the time separates: within a \
      * round trip, an ICMP message rejected the connection; after about 3 s, no machine answered three neighbour \
      * requests of the kernel. */                                                                           \
@@ -343,7 +344,8 @@
       "the connection to ${at} failed after ${took}: ${error}",                                             \
       "check the network between ${this_host} and ${address}",                                              \
       "the connection to 10.0.0.1:29500 failed after 2.0 s: connection reset by peer",                      \
-      "connect failed with another error. Typical causes: a network or firewall that resets connections.")          \
+      "connect failed, and no other finding explains the error. Typical causes: a network or firewall that "      \
+      "resets connections.")                                                                                          \
     /* Stage "hello": the TCP connection exists. The first bytes of the reply show which program listens    \
      * on the port. */                                                                                      \
     X(HELLO_UNANSWERED, ERROR,                                                                              \

@@ -38,7 +38,7 @@ enum {
     PENDING_PER_ADDRESS = 16, /* the same limit for one address, so that one host cannot use up PENDING_MAX */
     PER_RANK = 4,             /* strangers in ASKED or HANDSHAKE for each rank of a job */
     HELD_BYTES = 64 << 10,    /* held bytes of a stranger; in ASKED, the hub then stops reading from it */
-    HELD_SHARE = 16,          /* held bytes of all strangers: this part of hub_limits.max_bytes */
+    HELD_SHARE = 16,          /* held bytes of all strangers: at most hub_limits.max_bytes / HELD_SHARE */
     ASKED_BYTES =
         10 << 20 /* held bytes of a stranger that may be a worker; must exceed the largest value, 8 MiB */
 };

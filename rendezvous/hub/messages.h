@@ -80,7 +80,7 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(LIST, steps, 0, 0, 0, "ranks with progress: [local rank, step, number of the collective, its name]") \
     X(WHOLE, moved_ms, 0, MESSAGE_MS_MAX, MESSAGE_NONE, "time since new progress")                         \
     X(LIST, errors, 0, 0, 0, "last traceback lines: [local rank, text]; no text: cleared")                 \
-    X(WHOLE, heard, 0, MESSAGE_NUMBER_MAX, MESSAGE_NONE, "frames received, the token's included")          \
+    X(WHOLE, heard, 0, MESSAGE_NUMBER_MAX, MESSAGE_NONE, "number of received frames, from the token on")   \
     ROUND_OF_SENDER(X)
 
 #define FIELDS_OF_hello(X)
@@ -251,7 +251,8 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(TEXT, token, 0, LIMIT_TOKEN, 0, "for resume")                               \
     X(TEXT, state, 0, 16, 0, "waiting or spare")
 
-#define FIELDS_OF_resumed(X) X(WHOLE, received, 0, MESSAGE_NUMBER_MAX, 0, "calls after the first join")
+#define FIELDS_OF_resumed(X) \
+    X(WHOLE, received, 0, MESSAGE_NUMBER_MAX, 0, "calls received after the first join")
 
 /* The lists in the answer to `status`. */
 #define FIELDS_OF_status_lists(X)                                           \
@@ -348,7 +349,7 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(LIST, stderr, 0, LIMIT_LAST_LINES, 0, "last lines of the log, oldest first") \
     FAILURE_FACTS(X)
 
-#define FIELDS_OF_dropped(X) X(TEXT, why, 0, LIMIT_WORDS, 0, "why the store drops this node")
+#define FIELDS_OF_dropped(X) X(TEXT, why, 0, LIMIT_WORDS, 0, "reason")
 
 #define FIELDS_OF_who(X)                                                     \
     X(WHOLE, conn, 1, MESSAGE_NUMBER_MAX, 0, "connection")                   \
@@ -364,17 +365,17 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
       "ms without progress; also send their flight records")
 
 /* The texts have the limits of record/flight_dump.h. */
-#define FIELDS_OF_flight_call(X)                                   \
-    X(WHOLE, rank, 0, WIRE_MAX_RANKS, -1, "rank")                  \
-    X(TEXT, group, 0, 63, 0, "empty = all ranks")                  \
-    X(WHOLE, seq, 0, MESSAGE_NUMBER_MAX, 0, "number in the group") \
-    X(TEXT, name, 0, 39, 0, "name")                                \
-    X(TEXT, state, 0, 39, 0, "state")                              \
-    X(TEXT, dtype, 0, 15, 0, "dtype")                              \
-    X(TEXT, reduce, 0, 15, 0, "reduce")                            \
-    X(WHOLE, n, 0, MESSAGE_NUMBER_MAX, 0, "elements")              \
-    X(WHOLE, root, 0, WIRE_MAX_RANKS, 0, "root")                   \
-    X(WHOLE, created_ms, 0, MESSAGE_NUMBER_MAX, 0, "since 1970")   \
+#define FIELDS_OF_flight_call(X)                                    \
+    X(WHOLE, rank, 0, WIRE_MAX_RANKS, -1, "rank")                   \
+    X(TEXT, group, 0, 63, 0, "empty = all ranks")                   \
+    X(WHOLE, seq, 0, MESSAGE_NUMBER_MAX, 0, "number in the group")  \
+    X(TEXT, name, 0, 39, 0, "name")                                 \
+    X(TEXT, state, 0, 39, 0, "state")                               \
+    X(TEXT, dtype, 0, 15, 0, "dtype")                               \
+    X(TEXT, reduce, 0, 15, 0, "reduce")                             \
+    X(WHOLE, n, 0, MESSAGE_NUMBER_MAX, 0, "elements")               \
+    X(WHOLE, root, 0, WIRE_MAX_RANKS, 0, "root")                    \
+    X(WHOLE, created_ms, 0, MESSAGE_NUMBER_MAX, 0, "ms since 1970") \
     X(TEXT, at, 0, 127, 0, "function, file and line")
 
 #define FIELDS_OF_findings(X)                                   \

@@ -57,7 +57,8 @@ struct session_node {
     struct session *session;      /* owner of this struct; another session after session_moves_node() */
     struct table_node by_address; /* in hub->agents */
     uint64_t joined_ms;           /* time of the first join */
-    uint32_t reported_wait; /* schedule_state.wait at the node's last full report; a change causes another */
+    /* Value of schedule_state.wait at the last full report to the node. After a change the node gets another report. */
+    uint32_t reported_wait;
     /* The fields below allow a node to connect again after a broken connection. Frames are counted and kept from the
      * answer to its first join, which contains the token. A client that has the token can take over the node. */
     char token[LIMIT_TOKEN + 1]; /* "" = the node may not connect again */

@@ -22,7 +22,7 @@ enum {
     FLIGHT_OPS = 1024, /* number of latest calls that are kept */
     FLIGHT_WORD = 16,  /* bytes of a word, with the NUL */
     FLIGHT_KINDS = 16,
-    FLIGHT_NAMES = 8, /* types, and reduce operations */
+    FLIGHT_NAMES = 8, /* number of types, and number of reduce operations */
     FLIGHT_NAME = 64, /* bytes of the name of a host or job, with the NUL; a longer name is cut */
     FLIGHT_PAGE_BYTES =
         1 << 17, /* memory of one worker in bytes; a multiple of the page size of every machine */

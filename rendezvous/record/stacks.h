@@ -36,10 +36,11 @@ enum {
 
 /* Timeouts for stacks in ms. Each timeout is shorter than the timeout of the process that waits for the result. */
 enum {
-    STACKS_PROCESS_MS = 2000, /* an agent waits for py-spy */
-    STACKS_AGENT_MS = 3000,   /* an agent waits for all its processes */
-    STACKS_STORE_MS = 4000,   /* the store waits for its agents; ddpctl waits 5 s */
-    STACKS_FAILURE_MS = 1000, /* after a failure: an agent waits for the stacks of running workers */
+    STACKS_PROCESS_MS = 2000, /* longest wait of an agent for py-spy */
+    STACKS_AGENT_MS = 3000,   /* longest wait of an agent for all its processes */
+    STACKS_STORE_MS = 4000,   /* longest wait of the store for the agents; ddpctl waits 5 s */
+    STACKS_FAILURE_MS =
+        1000, /* after a failure: longest wait of an agent for the stacks of running workers */
 };
 
 /* The value of "does" for a zombie process. */

@@ -89,9 +89,9 @@ void call_decode_reason(const char *text, struct ddp_err *reason);
 /* Size of a unit that only one rank writes, in bytes: two cache lines, because processors prefetch lines in pairs. */
 enum { PART_LINE = 128 };
 
-/* Compute the part of rank `which` when `total` elements are divided between `count` ranks: [*at, *at + *n). Parts
- * end at multiples of PART_LINE, so that two ranks never write to one unit. Parts differ in size by at most one unit.
- * `total` is divided before the multiplication, because total * which could overflow. */
+/* Compute the part of rank `which` when `total` elements are divided between `count` ranks: [*at, *at + *n). A part
+ * consists of whole units of PART_LINE bytes, so that two ranks never write to one unit. Parts differ in size by at
+ * most one unit. `total` is divided before the multiplication, because total * which could overflow. */
 static inline void part_of(size_t total, size_t element_bytes, int which, int count, size_t *at, size_t *n)
 {
     size_t line = PART_LINE / element_bytes;

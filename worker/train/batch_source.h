@@ -50,7 +50,7 @@ struct split {
     uint64_t samples; /* number of samples in the training set */
     uint64_t global_batch;
     int world_size;
-    int shards;      /* shards of a global batch; with --accumulate, their parts */
+    int shards;      /* shards of a global batch; with --accumulate, parts of shards */
     int shards_here; /* shards of one worker: shards / world_size */
     int first_shard; /* first shard of this worker */
     uint64_t steps;  /* number of steps of an epoch */

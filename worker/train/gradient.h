@@ -44,12 +44,13 @@ struct gradient_watch {
 struct gradient {
     struct model *model; /* borrowed, like the source */
     struct batch_source *source;
-    float *memory;                       /* owned: all buffers except buffer 0 */
-    float **views;                       /* owned: pointers into `memory` for each parameter */
-    float *const *sum[GRADIENT_BUFFERS]; /* per buffer: pointers to all parameters; [0] is the caller's */
-    double loss[GRADIENT_BUFFERS];       /* for each buffer, the sum of the losses of its shards */
-    struct tree_part part;               /* buffer of the current shard, and the merges after it */
-    int shard;                           /* number of the current shard, from 0 */
+    float *memory; /* owned: all buffers except buffer 0 */
+    float **views; /* owned: pointers into `memory` for each parameter */
+    float *const *sum
+        [GRADIENT_BUFFERS]; /* for each buffer, pointers to the gradients of all parameters; [0] is the caller's */
+    double loss[GRADIENT_BUFFERS]; /* for each buffer, the sum of the losses of its shards */
+    struct tree_part part;         /* buffer of the current shard, and the merges after it */
+    int shard;                     /* number of the current shard, from 0 */
     const struct gradient_watch *watch;
 };
 

@@ -848,7 +848,8 @@ static ddp_status summarize(struct trainer *t, uint64_t hash, struct ddp_err *er
         .resumed_epochs = t->resumed_epochs,
         .param_hash = hash,
     };
-    journal_line(&t->journal, "parameters %016" PRIx64 " after %" PRIu64 " step%s, %.1f s of training", hash,
+    journal_line(&t->journal,
+                 "hash of the parameters %016" PRIx64 " after %" PRIu64 " step%s, %.1f s of training", hash,
                  s.steps, s.steps == 1 ? "" : "s", seconds);
     return trainer_is_first(t) && t->options->summary != NULL ? journal_summary(t->options->summary, &s, err)
                                                               : DDP_OK;

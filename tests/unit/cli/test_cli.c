@@ -194,9 +194,9 @@ Test(cli, errors_name_option_value_and_what_would_be_right)
             "the options out",
             "--standalone", "--nnodes=2:2", "prog");
     REFUSED("--env=FOO: FOO is not set; set it, or pass --env=FOO=VALUE", "--env", "FOO", "prog");
-    REFUSED("--rdzv_id=a/b: expected 1 to 128 characters without '/' and control characters", "--rdzv_id=a/b",
-            "prog");
-    REFUSED("--rdzv_id=a\033c: expected 1 to 128 characters without '/' and control characters",
+    REFUSED("--rdzv_id=a/b: expected 1 to 128 characters, without '/' and without control characters",
+            "--rdzv_id=a/b", "prog");
+    REFUSED("--rdzv_id=a\033c: expected 1 to 128 characters, without '/' and without control characters",
             "--rdzv_id=a\033c", "prog");
     REFUSED("--timeout=0: expected a time above 0 and of at most 365 days, such as 90 "
             "(seconds) or 2m",

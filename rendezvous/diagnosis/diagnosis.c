@@ -1,7 +1,7 @@
 /* diagnosis.c -- the whole job: turns a snapshot into a list of findings. See diagnosis.h.
  *
  * Each function below checks for one kind of problem and reports it with ADD. text.c inserts each finding in the order
- * of findings.h, causes before consequences. So the functions may be called in any order. If a node is lost, the node
+ * of findings.h, causes before consequences, and notes last. So the functions may be called in any order. If a node is lost, the node
  * is reported and not its ranks.
  *
  * Most problems are reported only after a minimum duration, because nodes of one job start seconds apart, and ranks

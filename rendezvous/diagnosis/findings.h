@@ -1,7 +1,7 @@
 /* findings.h -- one table of all problems that ddprun can detect in a job that does not start, hangs or fails.
  *
  * Reports, `ddpctl why`, its JSON, `ddprun explain` and the manual page are printed from these rows. The rows are in
- * the order of printing: a cause is above its consequences.
+ * the order of printing: a cause is above its consequences. But notes are printed last.
  *
  * Columns:
  *
@@ -1256,7 +1256,7 @@ enum finding_grade {
 #undef X
 };
 
-/* The order of the codes is the order of printing. If several codes fit a hang, hang.c uses the smallest. */
+/* The order of the codes is the order of printing, except that notes are last. If several codes fit a hang, hang.c uses the smallest. */
 enum finding_code {
     FINDING_NONE,
 #define X(code, ...) FINDING_##code,

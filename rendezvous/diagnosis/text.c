@@ -11,7 +11,7 @@
 #include <cjson/cJSON.h>
 #include <stdio.h>
 
-/* --- the list of findings: in the order of the table, and short enough for a screen --------------------- */
+/* --- the list of findings: the culprit first, and short enough for a screen ----------------------------- */
 
 /* Return the number of findings with this code, and set *last to the index of the last such finding. Without such a
  * finding, *last is unchanged. */
@@ -27,8 +27,16 @@ static uint32_t count_code(const struct diagnosis *d, enum finding_code code, ui
     return n;
 }
 
-/* Return the place for a new finding, sorted by code and then by time of insertion, or NULL. If the list is full, drop
- * its last finding, which is the least important. Keep only DIAGNOSIS_SAME findings of each code, because hundreds of
+/* Return true if a finding is printed after another: in the order of the table, but notes are last, because no note names
+ * the culprit. */
+static bool is_behind(enum finding_code code, enum finding_code other)
+{
+    const bool is_note = !finding_is_trouble(code), other_is_note = !finding_is_trouble(other);
+    return is_note != other_is_note ? is_note : code > other;
+}
+
+/* Return the place for a new finding, sorted by is_behind and then by time of insertion, or NULL. If the list is full,
+ * drop its last finding, which is the least important. Keep only DIAGNOSIS_SAME findings of each code, because hundreds of
  * missing nodes would hide other findings. Count the dropped findings of a code in `more` of its last finding. */
 struct finding *diagnosis_slot(struct diagnosis *d, enum finding_code code)
 {
@@ -37,7 +45,7 @@ struct finding *diagnosis_slot(struct diagnosis *d, enum finding_code code)
         d->list[last].more++;
         return NULL;
     }
-    while (at > 0 && d->list[at - 1].code > code)
+    while (at > 0 && is_behind(d->list[at - 1].code, code))
         at--;
     if (d->n == DIAGNOSIS_MAX)
         d->left_out++;

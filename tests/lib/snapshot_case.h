@@ -81,7 +81,11 @@ static inline struct diagnosis look(struct snapshot s)
     for (uint32_t i = 0; i < d.n; i++) {
         cr_assert_null(strstr(d.list[i].sentence, "${"), "a word is missing: %s", d.list[i].sentence);
         cr_assert_null(strstr(d.list[i].advice, "${"), "a word is missing: %s", d.list[i].advice);
-        cr_assert(i == 0 || d.list[i - 1].code <= d.list[i].code, "consequences follow causes");
+        const bool is_note = !finding_is_trouble(d.list[i].code);
+        if (i > 0 && is_note == !finding_is_trouble(d.list[i - 1].code))
+            cr_assert_leq(d.list[i - 1].code, d.list[i].code, "consequences follow causes");
+        else
+            cr_assert(i == 0 || is_note, "notes are last");
     }
     return d;
 }

@@ -290,6 +290,16 @@ Test(diagnose_job, torchrun_in_place_of_ddprun_explains_a_missing_node)
     expect_at(&d, 1, "NODE_MISSING", "node 1", "");
 }
 
+/* The row of a foreign client is above that of a missing node, but a note names no culprit. */
+Test(diagnose_job, a_note_follows_the_culprit)
+{
+    struct diagnosis d =
+        look(CASE(GATHERING, NODES(NODE(0)), STRANGER(.kind = REJECT_HTTP, .bytes = "\"GET / HT\"")));
+    cr_assert_eq(d.n, 2);
+    expect_at(&d, 0, "NODE_MISSING", "node 1", "");
+    expect_at(&d, 1, "FOREIGN_CLIENT", "10.2.3.4", "");
+}
+
 Test(diagnose_job, workers_of_pytorch_are_no_strangers)
 {
     cr_assert_eq(look(CASE(RUNNING, LIST(strangers, snapshot_stranger,

@@ -385,54 +385,6 @@ void start_free(char **argv)
     free(argv);
 }
 
-/* Append the command for a host as a line. */
-static bool add_start_line(struct buf *out, const char *runs_on, char *const *argv)
-{
-    bool ok = runs_on == NULL || buf_printf(out, "%s: ", runs_on);
-    for (char *const *word = argv; ok && *word != NULL; word++)
-        ok = (word == argv || buf_printf(out, " ")) && shell_word(out, *word);
-    return ok && buf_printf(out, "\n");
-}
-
-/* Append the command for a host as an object. "runs_on" is null if the starting host runs the command. */
-static bool add_start_json(cJSON *hosts, const char *name, const char *runs_on, char *const *argv)
-{
-    cJSON *row = cJSON_CreateObject(), *command = NULL;
-    bool ok = cJSON_AddItemToArray(hosts, row) && cJSON_AddStringToObject(row, "host", name) != NULL &&
-              cJSON_AddItemToObject(row, "runs_on",
-                                    runs_on != NULL ? cJSON_CreateString(runs_on) : cJSON_CreateNull()) &&
-              (command = cJSON_AddArrayToObject(row, "command")) != NULL;
-    for (; ok && *argv != NULL; argv++)
-        ok = cJSON_AddItemToArray(command, cJSON_CreateString(*argv));
-    return ok;
-}
-
-bool start_print(const struct start_facts *facts, const struct host_spec *hosts, int n, bool as_json,
-                 struct buf *out)
-{
-    struct ddp_err err;
-    int *above = calloc((size_t)n, sizeof(*above));
-    cJSON *json = as_json ? cJSON_CreateObject() : NULL, *list = cJSON_AddArrayToObject(json, "hosts");
-    bool ok = above != NULL && (!as_json || list != NULL);
-    if (ok)
-        start_tree(facts, hosts, n, above);
-    for (int i = 0; ok && i < n; i++) {
-        const char *runs_on = above[i] >= 0 ? hosts[above[i]].name : NULL;
-        char **argv;
-        ok = start_command(facts, &hosts[i], &argv, &err) == DDP_OK;
-        if (ok) {
-            ok = as_json ? add_start_json(list, hosts[i].name, runs_on, argv)
-                         : add_start_line(out, runs_on, argv);
-            start_free(argv);
-        }
-    }
-    free(above);
-    if (ok && as_json)
-        return json_print(out, json, true);
-    cJSON_Delete(json);
-    return ok;
-}
-
 /* --- the job ------------------------------------------------------------------------------------------------- */
 
 /* Every host receives from the starting host these variables and the variables of --env=NAME. A name that ends in '*'
@@ -458,7 +410,7 @@ static bool is_carried(const struct cli *cli, const char *variable)
 }
 
 /* Append the options that the starter chooses. The user's options follow and override these. main.c has rejected
- * options that contradict --hosts. */
+ * options that contradict --hosts. Before the start, the address in `m` is NULL: leave out the options of the store. */
 static bool add_options(cJSON *array, const struct start_facts *f, const struct host_spec *host, int rank,
                         const struct start_meeting *m)
 {
@@ -467,10 +419,10 @@ static bool add_options(cJSON *array, const struct start_facts *f, const struct 
     struct buf out = { 0 };
     bool ok = buf_printf(&out, "--one_console%c--scheduler=none%c", 0, 0);
     if (m->nodes > 1)
-        ok = ok &&
-             buf_printf(&out,
-                        "--nnodes=%d%c--node_rank=%d%c--master_addr=%s%c--master_port=%d%c--secret_file=-%c",
-                        m->nodes, 0, rank, 0, m->address, 0, m->port, 0, 0);
+        ok = ok && buf_printf(&out, "--nnodes=%d%c--node_rank=%d%c", m->nodes, 0, rank, 0);
+    if (m->nodes > 1 && m->address != NULL)
+        ok = ok && buf_printf(&out, "--master_addr=%s%c--master_port=%d%c--secret_file=-%c", m->address, 0,
+                              m->port, 0, 0);
     if (host->count[0] != '\0')
         ok = ok && buf_printf(&out, "--nproc_per_node=%s%c", host->count, 0);
     if (cli->job == NULL)
@@ -539,6 +491,78 @@ bool start_job(const struct start_facts *f, const struct host_spec *host, int ra
     ok = text != NULL && buf_append(out, text, strlen(text));
     cJSON_free(text);
     cJSON_Delete(o);
+    return ok;
+}
+
+/* --- --dry_run ------------------------------------------------------------------------------------------------ */
+
+/* Append the command line that the relay of a host executes: ddprun with the starter's options, then the words of the
+ * user without --dry_run. */
+static bool add_started(cJSON *array, const struct start_facts *f, const struct host_spec *host, int rank,
+                        int n)
+{
+    const struct start_meeting meeting = { .nodes = n };
+    bool ok = cJSON_AddItemToArray(array, cJSON_CreateString(f->argv[0])) &&
+              add_options(array, f, host, rank, &meeting);
+    for (char *const *word = f->argv + 1; ok && *word != NULL; word++)
+        if (word + 1 >= f->cli->args || strncmp(*word, "--dry", 5) != 0)
+            ok = cJSON_AddItemToArray(array, cJSON_CreateString(*word));
+    return ok;
+}
+
+/* Append the command for a host as a line, then the command line that it starts there. */
+static bool add_start_line(struct buf *out, const char *runs_on, char *const *argv, const cJSON *started)
+{
+    bool ok = runs_on == NULL || buf_printf(out, "%s: ", runs_on);
+    const cJSON *text;
+    for (char *const *word = argv; ok && *word != NULL; word++)
+        ok = (word == argv || buf_printf(out, " ")) && shell_word(out, *word);
+    ok = ok && buf_printf(out, "\n    starts:");
+    cJSON_ArrayForEach(text, started) ok =
+        ok && buf_printf(out, " ") && shell_word(out, cJSON_GetStringValue(text));
+    return ok && buf_printf(out, "\n");
+}
+
+/* Append the command for a host as an object. "runs_on" is null if the starting host runs the command. */
+static bool add_start_json(cJSON *hosts, const char *name, const char *runs_on, char *const *argv,
+                           const cJSON *started)
+{
+    cJSON *row = cJSON_CreateObject(), *command = NULL;
+    bool ok = cJSON_AddItemToArray(hosts, row) && cJSON_AddStringToObject(row, "host", name) != NULL &&
+              cJSON_AddItemToObject(row, "runs_on",
+                                    runs_on != NULL ? cJSON_CreateString(runs_on) : cJSON_CreateNull()) &&
+              (command = cJSON_AddArrayToObject(row, "command")) != NULL;
+    for (; ok && *argv != NULL; argv++)
+        ok = cJSON_AddItemToArray(command, cJSON_CreateString(*argv));
+    return ok && cJSON_AddItemToObject(row, "starts", cJSON_Duplicate(started, true));
+}
+
+bool start_print(const struct start_facts *facts, const struct host_spec *hosts, int n, bool as_json,
+                 struct buf *out)
+{
+    struct ddp_err err;
+    int *above = calloc((size_t)n, sizeof(*above));
+    cJSON *json = as_json ? cJSON_CreateObject() : NULL, *list = cJSON_AddArrayToObject(json, "hosts");
+    bool ok = above != NULL && (!as_json || list != NULL);
+    if (ok)
+        start_tree(facts, hosts, n, above);
+    for (int i = 0; ok && i < n; i++) {
+        const char *runs_on = above[i] >= 0 ? hosts[above[i]].name : NULL;
+        char **argv;
+        ok = start_command(facts, &hosts[i], &argv, &err) == DDP_OK;
+        if (ok) {
+            cJSON *started = cJSON_CreateArray();
+            ok = started != NULL && add_started(started, facts, &hosts[i], i, n) &&
+                 (as_json ? add_start_json(list, hosts[i].name, runs_on, argv, started)
+                          : add_start_line(out, runs_on, argv, started));
+            cJSON_Delete(started);
+            start_free(argv);
+        }
+    }
+    free(above);
+    if (ok && as_json)
+        return json_print(out, json, true);
+    cJSON_Delete(json);
     return ok;
 }
 

@@ -708,6 +708,13 @@ HOSTS_TEST(a_dry_run_prints_a_command_for_each_host)
     EXPECT(r, 0);
     cr_expect_eq(count(r.out, "ssh -p 2222 -T -o BatchMode=yes"), 2, "%s", r.out);
     cr_expect_eq(count(r.out, " ann@b "), 1, "%s", r.out);
+    cr_expect_eq(count(r.out, " --nnodes=2 --node_rank=1 "), 1, "%s", r.out);
+    cr_expect_eq(count(r.out, " --nproc_per_node=2 "), 1, "%s", r.out);
+    cr_expect_eq(count(r.out, " train.py\n"), 2, "%s", r.out);
+    cr_expect_null(strstr(r.out, "--dry_run"), "the hosts start the job: %s", r.out);
+    r = JOB("--hosts=a", "--dry_run", "train.py", "--dry_run", "two words");
+    EXPECT(r, 0);
+    cr_expect_eq(count(r.out, " train.py --dry_run 'two words'\n"), 1, "%s", r.out);
     r = JOB("--hosts=n[0-69]", "--dry_run", "train.py");
     EXPECT(r, 0);
     cr_expect_eq(count(r.out, "\nn5: ssh "), 4, "%s", r.out);
@@ -724,6 +731,9 @@ HOSTS_TEST(a_dry_run_prints_a_command_for_each_host)
     cr_expect_str_eq(
         cJSON_GetStringValue(cJSON_GetArrayItem(cJSON_GetObjectItemCaseSensitive(last, "command"), 0)),
         "ssh");
+    const cJSON *starts = cJSON_GetObjectItemCaseSensitive(last, "starts");
+    cr_expect_str_eq(cJSON_GetStringValue(cJSON_GetArrayItem(starts, cJSON_GetArraySize(starts) - 1)),
+                     "train.py");
     cJSON_Delete(json);
 }
 

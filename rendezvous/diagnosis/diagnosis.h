@@ -45,7 +45,7 @@ struct rank_facts {
     uint64_t call_seq;     /* number of the last collective */
     const char *call;      /* name of the collective that the rank is in; "" = none */
     uint64_t still_ms;     /* time since the last change of step or call */
-    const char *traceback; /* last line of a Python traceback; NULL = none, or the rank has printed since */
+    const char *traceback; /* last line of a Python traceback; NULL = none since the last progress */
 };
 
 /* Return the facts about a rank, except `connected`, `silent_ms` and `waits`. The caller adds these from the rank's
@@ -124,11 +124,11 @@ bool diagnose_barrier_hangs(const struct snapshot *snapshot, uint64_t least_ms);
  * the rank, or -1 if the stacks give no result. */
 int64_t diagnose_hang(struct diagnosis *d, const struct snapshot *s);
 
-/* Return true if the later sample has the flight records of some ranks only, or if a record is not in the state of
- * the earlier sample. A later record may name the culprit. */
+/* Return true if the later sample has the flight records of some ranks only, or if a record differs from the record of
+ * the earlier sample. The records of a further sample may name the culprit. */
 bool hang_lacks_records(const struct snapshot *s);
 
-/* The ranks outside of collectives in all samples since the last sign of progress. It shows endless loops. */
+/* A history of the ranks outside of collectives: all samples since the last sign of progress. It shows endless loops. */
 struct hang_history;
 /* Add the later sample of a snapshot. Its earlier sample is NULL, or the last sample that was added. Allocate *history
  * if it is NULL; the caller frees it with hang_history_free. */

@@ -281,9 +281,9 @@
       "n1 cannot send to 10.0.0.1: invalid argument",                                                       \
       "The kernel rejected the destination, and no other finding explains the error. Typical causes: an "         \
       "address that no route accepts, such as 0.0.0.0 or a multicast address.")                                       \
-    /* Stage "connect": the TCP handshake. EHOSTUNREACH has two causes, which only the time separates: within a \
-     * round trip, an ICMP message rejected the connection; after about 3 s, no machine answered three neighbour \
-     * requests of the kernel. */                                                                           \
+    /* Stage "connect": the TCP handshake. Only the elapsed time shows the cause of EHOSTUNREACH. Within a     \
+     * round trip: an ICMP message rejected the connection. After about 3 s: no machine answered the kernel's   \
+     * three neighbour requests. */                                                                          \
     X(MASTER_IS_LOOPBACK, ERROR,                                                                            \
       "no process listens at ${at}, which is this machine (${this_host}): node 0 has not started, or its store is on another machine", \
       "pass the address under which other nodes reach the store's node; if all nodes run on this "          \
@@ -1235,8 +1235,8 @@
     FINDINGS_OF_RANKS(X)                                                                                    \
     FINDINGS_OF_WAITERS(X)
 
-/* Codes of findings about a hang that compare no stacks or are uncertain. The member `hang` of report.json names one of
- * these, or a row of FINDINGS_OF_HANGS. --on_hang acts only after a verdict (hub/monitor.c). */
+/* Codes of findings about a hang that are uncertain or are made without stacks. The member `hang` of report.json names
+ * one of these codes, or a row of FINDINGS_OF_HANGS. --on_hang acts only after a verdict (hub/monitor.c). */
 #define HANG_SYMPTOMS(X)  \
     X(RANK_STOPPED)       \
     X(RANK_STALLED)       \
@@ -1269,7 +1269,7 @@ enum finding_code {
  * same limits (hub/messages.h). */
 enum { FINDING_SUBJECT_MAX = 160, FINDING_TEXT_MAX = 640 };
 
-/* One finding, as text. It borrows nothing, so it can be copied and sent. */
+/* One finding, as text. The struct has no pointers, so it can be copied and sent. */
 struct finding {
     enum finding_code code;
     /* number of findings with the same code that are not in the list; set only in the last listed finding of

@@ -690,8 +690,8 @@ static int64_t add_half_started(struct diagnosis *d, const struct hang *h)
 }
 
 /* Report the culprit that the records show, and return its rank. Return -1 if all records end with the same call. Also
- * return -1 if the record of a rank is missing, for example because its file server is slow, because this rank may be
- * the culprit. */
+ * return -1 if the record of a rank is missing, because this rank may be the culprit. A slow file server, for example,
+ * delays records. */
 static int64_t report_records(struct diagnosis *d, const struct hang *h)
 {
     if (h->records.compared == NULL || h->records.n < h->s->n_ranks)

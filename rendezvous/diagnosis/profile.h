@@ -4,8 +4,8 @@
  * rank itself waits least in collectives.
  *
  * In a sample, k of n ranks wait. If all ranks are equally fast, each rank waits with probability p = k / n. Two
- * hypotheses about a rank are compared: it is slow and waits with probability 0.1 p, or it is not and waits with at
- * least 0.85 p. For each rank, the profile multiplies the likelihood ratios of all samples.
+ * hypotheses about a rank are compared: it is slow and waits with probability 0.1 p, or it is not slow and waits with
+ * at least 0.85 p. For each rank, the profile multiplies the likelihood ratios of all samples.
  *
  * Ville's inequality limits false reports: if a rank is not slow, its product exceeds 1 / a in a window with
  * probability a at most, for any a. This is true no matter how often the product is checked, so repeated checks need

@@ -299,7 +299,7 @@ cJSON *diagnose_json(const struct rank_facts *f)
 enum {
     STILL_MS = 3000,        /* a rank is reported after it has not moved for this time */
     STILL_BUSY_PERCENT = 5, /* a rank with this percent of a CPU computes; its host may be overloaded */
-    UNKNOWN_FACTOR = 3,     /* factor on the time after which a rank without steps is reported */
+    UNKNOWN_FACTOR = 3,     /* a rank without steps is reported after this multiple of the time */
 };
 
 /* Return true if the rank is in a collective of libddp. */
@@ -419,8 +419,8 @@ static const char *who_is(words out, const struct rank_facts *f)
     return out;
 }
 
-/* Format the last position of a rank: the earlier call that it is still in, or else its last step. If it has neither,
- * format that it has reported nothing since its start. */
+/* Format the last position of a rank: the earlier call that it is still in, or else its last step. If the
+ * rank has reported neither, the text is empty. */
 static const char *last(words out, const struct rank_facts *f)
 {
     out[0] = '\0';

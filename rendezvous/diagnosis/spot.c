@@ -224,7 +224,7 @@ static bool has_been_at(struct trail *t, uint64_t place)
     return false;
 }
 
-/* Begin with `fixed` frames of the last sample. */
+/* Begin the trail with the `fixed` outer frames of the last sample. */
 static void trail_begin(struct trail *t, uint32_t fixed)
 {
     t->fixed = fixed;

@@ -415,7 +415,7 @@ bool waits_in(const struct rank_facts *rank, const struct snapshot_wait *wait)
 
 /* --- the headline --------------------------------------------------------------------------------------- */
 
-/* Append "1 of 2 nodes has joined", "1 of at least 2 nodes has joined", or "no node". */
+/* Append "1 of 2 nodes has joined", "1 of at least 2 nodes has joined", or "no node has joined". */
 static bool append_joined(const struct snapshot *s, struct buf *out)
 {
     if (s->max == 0)
@@ -625,8 +625,7 @@ static bool append_no_findings(const struct snapshot *s, struct buf *out)
 }
 
 /* Append the findings with their advice, so that the first line names the culprit. Then append the headline and
- * the nodes. Lines end with a newline, except the
- * last line. */
+ * the nodes. Each line except the last ends with a newline. */
 static bool screen_append(const struct snapshot *s, const struct diagnosis *d, struct buf *out)
 {
     const size_t from = out->len;

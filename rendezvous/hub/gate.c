@@ -492,8 +492,8 @@ bool gate_is_job(const struct session *s, const char *job)
            (s->tls_job == NULL || s->tls_job[0] == '\0' || strcmp(s->tls_job, job) == 0);
 }
 
-/* Check both, because a secret is valid for all jobs of a tenant, but a connection may use only the job that AUTH has
- * named. AUTH names a job by a hash, so the tenant's prefix is compared only here. */
+/* Check the job and the tenant: a secret is valid for all jobs of its tenant, but a connection may use only the job
+ * that AUTH has named. AUTH names a job by a hash, so the tenant's prefix is compared only here. */
 bool gate_check_job(struct hub *hub, const struct session *s, const char *job)
 {
     const struct secret *of = auth_secret_of(hub->limits.secret, job);

@@ -41,7 +41,7 @@ static void forget(struct job *job)
 
 /* Do all work of a job that is due now. The order matters: stacks_tick() passes samples to monitor_run(), and
  * stacks_ask() sends the request for which monitor_run() has asked. rdzv_tick() may end the job, so monitor_run()
- * sends its last report before. forget() is last, because it may free the job. */
+ * is called before it and sends the last report. forget() is last, because it may free the job. */
 static void tick(struct job *job)
 {
     barriers_tick(&job->barriers, job->hub->now_ms);

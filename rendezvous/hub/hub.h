@@ -43,8 +43,8 @@ struct hub_limits {
     const struct secret *secret; /* borrowed: a secret for each tenant; NULL = agents need no secret */
     const char *credential;      /* borrowed: the secret, encrypted by MUNGE; NULL = no MUNGE */
     bool guarded; /* hold requests from other hosts until an agent confirms the client (gate.c) */
-    /* Maximum number of connections from addresses of agents that no agent has confirmed, and of those that have not
-     * completed the TLS handshake. Each rank adds to both (gate.c). */
+    /* Maximum number of unconfirmed connections from addresses of agents. The same number limits the connections from
+     * these addresses that have not completed the TLS handshake. Each rank raises both limits (gate.c). */
     uint32_t max_unconfirmed;
     const struct hub_refusal *refusal; /* borrowed; NULL = nodes may join */
     /* How to decode the requests of a client that does not begin with VALIDATE. true: as requests of torch 2.1, where
@@ -82,8 +82,8 @@ struct hub_sink {
     /* Returns true if a reply of `bytes` may be sent to `conn` now. `bytes` 0 asks only whether the client reads its
      * replies. After false, the requests of `conn` wait until the shell calls hub_resume. NULL = always true. */
     bool (*may_reply)(void *user, conn_id conn, uint64_t bytes);
-    /* Stops or starts reading from `conn`. The hub stops a stranger (gate.c) that has sent enough until it is
-     * confirmed. NULL = do nothing. */
+    /* Stops or starts reading from `conn`. The hub stops reading from a stranger (gate.c) that has sent too
+     * much, until an agent confirms the stranger. NULL = do nothing. */
     void (*read)(void *user, conn_id conn, bool reads);
     /* Fills `bytes` with random bytes. The hub refuses AUTH if this function is NULL or returns false. */
     bool (*random)(void *user, void *bytes, size_t n);

@@ -87,7 +87,7 @@ struct job_hang {
     struct hang_history *history; /* owned; NULL = no sample since the last sign of progress */
     bool is_reported;             /* the nodes have a finding about a hang, which is not over */
     uint64_t resumed_ms;          /* first sign of progress after this finding; 0 = none */
-    bool is_over;                 /* the hang is over, but the nodes have not received this push yet */
+    bool is_over;                 /* the hang is over, but report_over() has not notified the nodes yet */
 };
 
 /* The search for a slow rank (--profile_ranks), for which the other ranks wait in each step. */
@@ -138,8 +138,8 @@ void job_free(struct job *job);
 
 /* Return the job `name`, or NULL. */
 struct job *job_find(const struct hub *hub, const char *name);
-/* Return the job that `s` may use if there is exactly one such job, otherwise NULL. If a hub of many jobs
- * has a client that named its job in TLS, return this job, or NULL. */
+/* Return the job that `s` may use if there is exactly one such job, otherwise NULL. In a hub of many jobs,
+ * a client that has named its job in TLS may use only this job. */
 struct job *job_only(const struct hub *hub, const struct session *s);
 /* Return the job `name`. If no job has this name, give the name to the nameless job, or else add a job. An added job
  * is charged to the source of `s`. A hub that serves one job returns that job, whatever its name. Return NULL if

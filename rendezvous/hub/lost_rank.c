@@ -250,8 +250,8 @@ struct broken {
     const char *line;
 };
 
-/* Find the connection that the log of the failed rank reports as lost. Return false unless the log names exactly
- * one other node as a peer, and does not name the rank's own node. */
+/* Find the connection that the log of the failed rank reports as lost. Return true if the log names exactly one
+ * other node as a peer, and does not name the rank's own node. */
 static bool find_broken(struct job *job, const struct failure *failure, struct broken *b)
 {
     struct rdzv_node_facts node;

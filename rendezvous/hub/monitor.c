@@ -839,8 +839,8 @@ static int64_t find_verdict(const struct snapshot *s, struct diagnosis *d)
 }
 
 /* Return 1 + the rank that should set the missing key, or 0 if this rank is unknown. The last number in the key is
- * taken as a rank if the same key exists with the number of every other rank. The highest rank is never returned,
- * because of jobs that count: if a job sets a key for each epoch, the next number is missing, too. */
+ * taken as a rank if the same key exists with the number of every other rank. The highest rank is never returned:
+ * if a job sets a key for each epoch, the key with the next number is missing, although no rank should set it. */
 static uint32_t expected_setter(const struct job *job, struct slice key)
 {
     enum { WORLD_MAX = 4096 }; /* larger jobs are not checked, because a check looks up a key for each rank */

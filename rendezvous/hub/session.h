@@ -400,8 +400,8 @@ void session_reject(struct hub *hub, struct session *s, const char *why);
 /* Record a rejection without dropping the session. Return true if the caller should log the rejection. */
 bool session_note_reject(struct hub *hub, const struct session *s, const char *why);
 
-/* Return true if the session has sent nothing, and an agent has confirmed it or has its address. It is no foreign client,
- * because torch 1.13 has a second connection that it seldom uses. */
+/* Return true if the session has sent nothing, and an agent has confirmed it or has its address. Such a session is no
+ * foreign client, because torch 1.13 has a second connection that it seldom uses. */
 bool session_is_unused(const struct hub *hub, const struct session *s);
 
 /* Return a copy of hub->rejects with the connected foreign clients that have sent nothing, or NULL if memory is short. The

@@ -72,18 +72,10 @@ static int cannot_begin(const struct ddp_err *err)
     return EXIT_CODE_USAGE;
 }
 
-/* Print requested text to stdout, and free it. `made` is false if memory was short for the text. A failed write is a
- * failure of ddprun, because the caller may be a script that needs the text. */
+/* Print requested text to stdout, and free it. Return the exit code. */
 static int print_out(bool made, struct buf *out)
 {
-    char why[WRITE_ERROR_MAX];
-    bool ok =
-        made && (out->len == 0 || fwrite(out->data, 1, out->len, stdout) == out->len) && fflush(stdout) == 0;
-    if (!ok)
-        log_error("cannot write to stdout: %s",
-                  made ? write_error_text(errno, "/proc/self/fd/1", why) : "out of memory");
-    buf_free(out);
-    return ok ? EXIT_CODE_OK : EXIT_CODE_DDPRUN;
+    return print_stdout(made, out) ? EXIT_CODE_OK : EXIT_CODE_DDPRUN;
 }
 
 static int print_prefix(void)

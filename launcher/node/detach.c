@@ -308,6 +308,7 @@ int detach_begin(const struct detached_job *job)
     const int output = open_output(&s);
     int left[2] = { -1, -1 };
     char none, why[WRITE_ERROR_MAX];
+    struct buf line = { 0 };
     for (int i = 0; i < VIEWERS_MAX; i++)
         s.viewers[i] = -1;
     if (output < 0) {
@@ -347,8 +348,7 @@ int detach_begin(const struct detached_job *job)
         log_info("job %s runs in the background; its output is in %s; 'ddprun attach %s' shows the output, "
                  "'ddprun stop %s' stops the job",
                  job->id, s.output, job->id, job->id);
-    printf("%s\n", job->id);
-    return fflush(stdout) == 0 ? EXIT_CODE_OK : EXIT_CODE_DDPRUN;
+    return print_stdout(buf_printf(&line, "%s\n", job->id), &line) ? EXIT_CODE_OK : EXIT_CODE_DDPRUN;
 }
 
 /* --- requests of viewers -------------------------------------------------------------------------------------- */
@@ -569,31 +569,26 @@ struct viewer {
     const char *id;
     int socket, file, signals; /* descriptors: the supervisor, the output file, a signalfd for Ctrl-C */
     bool escapes;              /* stdout is a terminal */
-    struct buf out;            /* bytes after escaping; reused */
 };
 
 /* Print bytes of the job. If stdout is a terminal, escape control characters, because a worker could otherwise
  * control the terminal. Newlines stay as they are. Return false if stdout cannot be written. */
-static bool view_bytes(struct viewer *v, const char *bytes, size_t len)
+static bool view_bytes(const struct viewer *v, const char *bytes, size_t len)
 {
     const char *at = bytes, *end = bytes + len;
-    v->out.len = 0;
-    while (v->escapes && at < end) {
+    struct buf out = { 0 };
+    bool ok = v->escapes || buf_append(&out, bytes, len);
+    while (ok && v->escapes && at < end) {
         const char *newline = memchr(at, '\n', (size_t)(end - at)), *stop = newline != NULL ? newline : end;
-        if (!escape_append(&v->out, slice_of(at, (size_t)(stop - at))) ||
-            (newline != NULL && !buf_append(&v->out, "\n", 1)))
-            return false;
+        ok = escape_append(&out, slice_of(at, (size_t)(stop - at))) &&
+             (newline == NULL || buf_append(&out, "\n", 1));
         at = stop + (newline != NULL);
     }
-    if (v->escapes) {
-        bytes = (const char *)v->out.data;
-        len = v->out.len;
-    }
-    return len == 0 || (fwrite(bytes, 1, len, stdout) == len && fflush(stdout) == 0);
+    return print_stdout(ok, &out);
 }
 
 /* Print the part of the file that is new since the last call. Return false if stdout cannot be written. */
-static bool view_file(struct viewer *v)
+static bool view_file(const struct viewer *v)
 {
     char bytes[65536];
     ssize_t n;
@@ -617,7 +612,7 @@ static void view_tail(const struct viewer *v)
 
 /* Show the output until the job ends, or until Ctrl-C. Return the exit code of the job, or of ddprun. Receive the
  * supervisor's message before reading the file, because the file is complete when "ended" has arrived. */
-static int view_job(struct viewer *v)
+static int view_job(const struct viewer *v)
 {
     char text[64];
     struct pollfd fds[] = { { .fd = v->socket, .events = POLLIN }, { .fd = v->signals, .events = POLLIN } };
@@ -666,7 +661,6 @@ int detach_attach(const char *id)
         code = view_job(&v);
     }
     cJSON_Delete(job);
-    buf_free(&v.out);
     if (v.file >= 0)
         close(v.file);
     close(v.signals);

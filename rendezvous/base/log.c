@@ -68,6 +68,18 @@ void log_explain(const char *code)
         log_info("  (ddprun explain %s)", code);
 }
 
+bool print_stdout(bool made, struct buf *text)
+{
+    char why[WRITE_ERROR_MAX];
+    const bool ok = made && (text->len == 0 || fwrite(text->data, 1, text->len, stdout) == text->len) &&
+                    fflush(stdout) == 0;
+    if (!ok)
+        log_error("standard output: write: %s",
+                  made ? write_error_text(errno, "/proc/self/fd/1", why) : "out of memory");
+    buf_free(text);
+    return ok;
+}
+
 /* --- lines of a file -------------------------------------------------------------------------------------- */
 
 enum { QUEUE_BYTES = 4 << 20 }; /* about 20,000 lines */

@@ -32,6 +32,10 @@ void log_explain(const char *code);
 #define log_warn(...)  log_line(LOG_WARN, __VA_ARGS__)
 #define log_info(...)  log_line(LOG_INFO, __VA_ARGS__)
 
+/* Write `text` to stdout, flush stdout and free `text`. After an error print the reason on stderr and return false: the
+ * caller may be a script that needs the text. `made` is false if memory was short for `text`. */
+bool print_stdout(bool made, struct buf *text);
+
 enum { GATE_MS = 1000 }; /* shortest time between two lines of one kind */
 
 /* Limits one kind of log line to one per second, and counts the lines that are left out. Otherwise a port scanner could

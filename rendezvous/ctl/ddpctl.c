@@ -171,9 +171,7 @@ static bool ctl_watch_show(struct slice text)
     struct buf out = { 0 };
     bool ok = isatty(STDOUT_FILENO) ? append_lines(&out, text)
                                     : buf_append(&out, text.data, text.len) && buf_append(&out, "\n", 1);
-    ok = ok && fwrite(out.data, 1, out.len, stdout) == out.len && fflush(stdout) == 0;
-    buf_free(&out);
-    return ok;
+    return print_stdout(ok, &out);
 }
 
 /* Wait for a second. Return false if the user has pressed q, Ctrl-C or Ctrl-D, or if stdin has ended. */
@@ -446,12 +444,7 @@ static struct client_auth operator_auth = { .user = &operator,
  * because memory was short. */
 static int print_text(struct buf *text, bool complete)
 {
-    bool ok = complete && fwrite(text->data, 1, text->len, stdout) == text->len;
-    ok = fflush(stdout) == 0 && ok;
-    buf_free(text);
-    if (!ok)
-        log_error("cannot write the answer");
-    return ok ? EXIT_OK : EXIT_FAILED;
+    return print_stdout(complete, text) ? EXIT_OK : EXIT_FAILED;
 }
 
 /* Connect and send IDENTIFY with the role "ctl". A store that is not ddprun's rejects IDENTIFY, so it gets no further

@@ -21,12 +21,10 @@ enum exit_code { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
 static int print_text(const struct daemon_options *o)
 {
     struct buf text = { 0 };
-    bool ok = (o->action == DAEMON_VERSION ? version_print(&text, "ddp-rendezvous", build_commit, o->json)
-                                           : daemon_options_text(o->action, &text)) &&
-              fwrite(text.data, 1, text.len, stdout) == text.len;
-    ok = fflush(stdout) == 0 && ok;
-    buf_free(&text);
-    return ok ? EXIT_OK : EXIT_FAILED;
+    const bool made = o->action == DAEMON_VERSION
+                          ? version_print(&text, "ddp-rendezvous", build_commit, o->json)
+                          : daemon_options_text(o->action, &text);
+    return print_stdout(made, &text) ? EXIT_OK : EXIT_FAILED;
 }
 
 /* Block the signals that stop the daemon, and return them in *set for sigwait. Ignore SIGPIPE: otherwise a write to a
@@ -57,10 +55,10 @@ static void print_finding(const struct daemon_options *o, enum log_level level, 
 static void announce(const struct daemon_options *o, const struct store_server *server)
 {
     struct finding finding;
+    struct buf line = { 0 };
     if (daemon_options_check_open(o, &finding) == FINDING_STORE_IS_OPEN)
         print_finding(o, LOG_WARN, &finding);
-    printf("listening on %s\n", store_server_address(server));
-    fflush(stdout);
+    print_stdout(buf_printf(&line, "listening on %s\n", store_server_address(server)), &line);
     if (o->insecure)
         log_warn("--insecure: every user of this host can read and write every key");
 }

@@ -252,6 +252,39 @@ Test(ddprun_files, every_error_of_a_full_disk_has_its_free_space)
     }
 }
 
+/* Every program prints the reason if stdout cannot be written, and exits with its code for a failure. */
+Test(ddprun_files, a_full_stdout_is_an_error_with_its_reason)
+{
+    static const struct {
+        const char *command;
+        int exit_code;
+    } cases[] = {
+        { "full $DDPRUN --help", 125 },
+        { "full $DDPRUN --version", 125 },
+        { "full $DDPRUN explain WORKER_FAILED", 125 },
+        { "full $DDPRUN --detach --standalone true; code=$?; while $DDPRUN list | grep -q .; do sleep 0.05; "
+          "done; exit $code",
+          125 },
+        { "full ${DDPRUN%/*}/ddpctl --help", 1 },
+        { "full ${DDPRUN%/*}/ddpctl --version", 1 },
+        { "full ${DDPRUN%/*}/ddpctl explain WORKER_FAILED", 1 },
+        { "full ${DDPRUN%/*}/ddp-rendezvous --help", 1 },
+        { "full ${DDPRUN%/*}/ddp-rendezvous --version", 1 },
+        { "${DDPRUN%/*}/ddp-rendezvous --listen=127.0.0.1:0 >/dev/full 2>err & "
+          "until grep . err >&2; do sleep 0.05; done; kill $!; wait $!",
+          0 },
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char script[400];
+        snprintf(script, sizeof(script),
+                 "cd $D; XDG_RUNTIME_DIR=$D; export XDG_RUNTIME_DIR; full() { \"$@\" >/dev/full; }; %s",
+                 cases[i].command);
+        struct run_result r = shell(script);
+        cr_expect_eq(r.exit_code, cases[i].exit_code, "%s: %d", cases[i].command, r.exit_code);
+        SAYS(r, "error: standard output: write: No space left on device\n");
+    }
+}
+
 Test(ddprun_files, a_file_at_its_limit_costs_bytes_and_not_the_job)
 {
     struct run_result r = shell("ulimit -f 8; $DDPRUN --standalone --log_file=$D/%r.%s --redirects=1 sh -c "

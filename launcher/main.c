@@ -361,7 +361,7 @@ static int cannot_be_meant(const struct scheduler_finding *f)
 /* Fill in the scheduler's values for options that the user did not set. */
 static ddp_status ask_scheduler(struct scheduler *s, struct cli *cli, const char *host, struct ddp_err *err)
 {
-    char *file = scheduler_read_file(scheduler_file(environ));
+    char *file = scheduler_read_file(scheduler_file(environ), NULL);
     const struct scheduler_facts facts = {
         .environ_block = environ, .host = host, .file = file, .per_task = cli->per_task
     };
@@ -382,11 +382,12 @@ static ddp_status read_hosts(const struct cli *cli, struct starter_job *job, str
         const ddp_status status = host_specs_parse(cli->hosts, &job->hosts, &job->n, &why);
         return status == DDP_OK ? status : ddp_fail(err, status, "--hosts=%.200s: %s", cli->hosts, why.msg);
     }
-    char *text = scheduler_read_file(cli->hostfile);
+    size_t len = 0;
+    char *text = scheduler_read_file(cli->hostfile, &len);
     if (text == NULL)
         return ddp_fail(err, DDP_ERR_ARG, "--hostfile=%.200s: cannot read the file: %s", cli->hostfile,
                         access(cli->hostfile, R_OK) != 0 ? strerror(errno) : "not a plain file, or too long");
-    const ddp_status status = host_specs_parse_file(text, &job->hosts, &job->n, &why);
+    const ddp_status status = host_specs_parse_file(slice_of(text, len), &job->hosts, &job->n, &why);
     free(text);
     return status == DDP_OK ? status : ddp_fail(err, status, "--hostfile=%.200s: %s", cli->hostfile, why.msg);
 }

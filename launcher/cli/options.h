@@ -69,7 +69,7 @@
       "start workers on hosts by ssh (repeatable): 'a:8,b:8', 'n[01-16]:gpu', 'ann@a:2222:8' (port 2222, 8 " \
       "workers)")              \
     X(HOSTFILE, "hostfile", 0, HOSTFILE, hostfile, "FILE", NULL, false, OURS, NODES,                                     \
-      "start workers on the hosts in FILE: one host per line, with optional slots=N (N workers) and user=NAME. In "        \
+      "start workers on the hosts in FILE: one host per line, with optional slots=N (N workers), user=NAME and port=N. In " \
       "HOST:X, X is a number of workers; but X is the port if X is at least 1024, or if the line has "          \
       "slots=N")               \
     X(REMOTE_SHELL, "remote_shell", 0, TEXT, remote_shell, "CMD", "ssh", true, OURS, NODES,                          \

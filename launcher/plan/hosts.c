@@ -381,9 +381,9 @@ static ddp_status split_item(char *item, bool counted, struct tail *out, struct 
     return DDP_OK;
 }
 
-/* Add the hosts of an item, which may contain ranges in brackets. If `count` is not "", `count` replaces the count in
- * the item. */
-static ddp_status add_item(struct specs *s, const char *text, size_t len, const char *count,
+/* Add the hosts of an item, which may contain ranges in brackets. A count of the line replaces the count in the
+ * item. */
+static ddp_status add_item(struct specs *s, const char *text, size_t len, const struct tail *line,
                            struct ddp_err *err)
 {
     char name[HOST_NAME_SIZE];
@@ -392,8 +392,12 @@ static ddp_status add_item(struct specs *s, const char *text, size_t len, const 
     if (len >= sizeof(name))
         return ddp_fail(err, DDP_ERR_ARG, "'%.64s...' is not a host name: too long", text);
     snprintf(name, sizeof(name), "%.*s", (int)len, text);
-    ddp_status status = split_item(name, count[0] != '\0', &tail, err);
-    tail.count = count[0] != '\0' ? count : tail.count;
+    ddp_status status = split_item(name, line->count[0] != '\0', &tail, err);
+    if (status == DDP_OK && line->port > 0 && tail.port > 0)
+        status = ddp_fail(err, DDP_ERR_ARG, "'%.*s' and port=%d both set a port; leave one of them out",
+                          len < 64 ? (int)len : 64, text, line->port);
+    tail.count = line->count[0] != '\0' ? line->count : tail.count;
+    tail.port = line->port > 0 ? line->port : tail.port;
     if (status != DDP_OK || strchr(name, '[') == NULL)
         return status == DDP_OK ? add_spec(s, name, &tail, err) : status;
     if (!host_list_slurm(name, &hosts) || hosts.n > HOST_WORDS_MAX)
@@ -407,12 +411,12 @@ static ddp_status add_item(struct specs *s, const char *text, size_t len, const 
     return status;
 }
 
-static ddp_status add_items(struct specs *s, const char *list, const char *count, struct ddp_err *err)
+static ddp_status add_items(struct specs *s, const char *list, const struct tail *line, struct ddp_err *err)
 {
     ddp_status status = DDP_OK;
     while (status == DDP_OK) {
         const char *end = item_end(list);
-        status = end > list ? add_item(s, list, (size_t)(end - list), count, err)
+        status = end > list ? add_item(s, list, (size_t)(end - list), line, err)
                             : ddp_fail(err, DDP_ERR_ARG, "a host name is empty; check the commas");
         if (*end == '\0')
             break;
@@ -434,7 +438,7 @@ static ddp_status return_specs(struct specs *s, ddp_status status, struct host_s
 ddp_status host_specs_parse(const char *list, struct host_spec **out, int *n, struct ddp_err *err)
 {
     struct specs s = { 0 };
-    return return_specs(&s, add_items(&s, list, "", err), out, n);
+    return return_specs(&s, add_items(&s, list, &(struct tail){ .count = "" }, err), out, n);
 }
 
 /* Return true if a word only advises Open MPI (max_slots) or MPICH (ifname, binding). ddprun itself finds the addresses
@@ -464,7 +468,7 @@ static void join_settings(char *line)
 }
 
 /* Add the host of a line with Hydra's "user=NAME". */
-static ddp_status add_user(struct specs *s, const char *user, const char *item, const char *count,
+static ddp_status add_user(struct specs *s, const char *user, const char *item, const struct tail *line,
                            struct ddp_err *err)
 {
     char text[HOST_NAME_SIZE];
@@ -475,50 +479,76 @@ static ddp_status add_user(struct specs *s, const char *user, const char *item, 
         return ddp_fail(err, DDP_ERR_ARG, "user=%.64s: expected one user and one host", user);
     if (snprintf(text, sizeof(text), "%s@%s", user, item) >= (int)sizeof(text))
         return ddp_fail(err, DDP_ERR_ARG, "'%.64s' with user=%.64s is too long", item, user);
-    return add_items(s, text, count, err);
+    return add_items(s, text, line, err);
 }
 
-/* Parse a line without its comment: an item, then "slots=N" and "user=NAME". */
+/* The words "slots=N", "user=NAME" and "port=N" of a line. */
+enum { LINE_SLOTS, LINE_USER, LINE_PORT, LINE_WORDS };
+
+/* Find the value of a word such as "slots=4", and store it in values[LINE_SLOTS]. */
+static ddp_status parse_word(const char *word, const char *values[LINE_WORDS], struct ddp_err *err)
+{
+    static const char *const names[LINE_WORDS] = { "slots=", "user=", "port=" };
+    for (int i = 0; i < LINE_WORDS; i++) {
+        const size_t len = strlen(names[i]);
+        if (strncmp(word, names[i], len) != 0)
+            continue;
+        if (values[i] != NULL)
+            return ddp_fail(err, DDP_ERR_ARG, "'%.64s': the line has %s twice; leave one of them out", word,
+                            names[i]);
+        values[i] = word + len;
+        return DDP_OK;
+    }
+    if (is_ignored(word))
+        return DDP_OK;
+    return ddp_fail(err, DDP_ERR_ARG, "unknown word '%.64s'; expected slots=N, user=NAME or port=N", word);
+}
+
+/* Parse a line without its comment: an item, then "slots=N", "user=NAME" and "port=N". */
 static ddp_status add_line(struct specs *s, char *line, struct ddp_err *err)
 {
     join_settings(line);
     char *rest, *item = strtok_r(line, " \t\r", &rest), *word;
-    const char *count = "", *user = NULL;
+    const char *values[LINE_WORDS] = { NULL };
+    struct tail tail = { .count = "" };
     if (item == NULL)
         return DDP_OK;
-    while ((word = strtok_r(NULL, " \t\r", &rest)) != NULL) {
-        if (strncmp(word, "slots=", 6) == 0)
-            count = word + 6;
-        else if (strncmp(word, "user=", 5) == 0)
-            user = word + 5;
-        else if (!is_ignored(word))
-            return ddp_fail(err, DDP_ERR_ARG, "unknown word '%.64s'; expected slots=N or user=NAME", word);
-        if (count == word + 6 && check_host_count(item, count, err) != DDP_OK)
+    while ((word = strtok_r(NULL, " \t\r", &rest)) != NULL)
+        if (parse_word(word, values, err) != DDP_OK)
             return DDP_ERR_ARG;
-    }
-    return user != NULL ? add_user(s, user, item, count, err) : add_items(s, item, count, err);
+    if (values[LINE_SLOTS] != NULL && check_host_count(item, tail.count = values[LINE_SLOTS], err) != DDP_OK)
+        return DDP_ERR_ARG;
+    if (values[LINE_PORT] != NULL && parse_port(item, values[LINE_PORT], &tail.port, err) != DDP_OK)
+        return DDP_ERR_ARG;
+    return values[LINE_USER] != NULL ? add_user(s, values[LINE_USER], item, &tail, err)
+                                     : add_items(s, item, &tail, err);
 }
 
-ddp_status host_specs_parse_file(const char *text, struct host_spec **out, int *n, struct ddp_err *err)
+ddp_status host_specs_parse_file(struct slice text, struct host_spec **out, int *n, struct ddp_err *err)
 {
     struct specs s = { 0 };
+    struct buf copy = { 0 };
     ddp_status status = DDP_OK;
     int number = 0;
-    char *copy = strdup(text);
-    if (copy == NULL)
-        return ddp_fail(err, DDP_ERR_NOMEM, "out of memory");
-    for (char *line = copy, *next; status == DDP_OK && line != NULL; line = next) {
+    if (!buf_append(&copy, text.data, text.len) || !buf_append(&copy, "\n", 1))
+        status = ddp_fail(err, DDP_ERR_NOMEM, "out of memory");
+    for (size_t at = 0; status == DDP_OK && at < copy.len;) {
         struct ddp_err why;
-        next = strchr(line, '\n');
-        if (next != NULL)
-            *next++ = '\0';
-        line[strcspn(line, "#")] = '\0';
+        char *line = (char *)copy.data + at;
+        const size_t len = (size_t)((char *)memchr(line, '\n', copy.len - at) - line);
+        line[len] = '\0';
+        at += len + 1;
         number++;
-        status = add_line(&s, line, &why);
+        if (strlen(line) < len)
+            status =
+                ddp_fail(&why, DDP_ERR_ARG, "the line contains a NUL byte; save the file as UTF-8 or ASCII");
+        line[strcspn(line, "#")] = '\0';
+        if (status == DDP_OK)
+            status = add_line(&s, line, &why);
         if (status != DDP_OK)
             ddp_fail(err, status, "line %d: %s", number, why.msg);
     }
-    free(copy);
+    buf_free(&copy);
     if (status == DDP_OK && s.n == 0)
         status = ddp_fail(err, DDP_ERR_ARG, "no host in the file; write one host in each line");
     return return_specs(&s, status, out, n);

@@ -419,25 +419,28 @@ void gpu_read_users(const char *const *gpus, int n, const struct gpu_owners *own
 /* --- files ---------------------------------------------------------------------------------------------------- */
 
 /* Return the text of a file. Return NULL after a read error, because an incomplete list of hosts would look like the
- * list of a smaller job. If the file has become shorter than `size`, return the shorter text. */
-static char *read_whole(int fd, size_t size)
+ * list of a smaller job. If the file has become shorter than `size`, return the shorter text. For `len` see
+ * scheduler_read_file(). */
+static char *read_whole(int fd, size_t size, size_t *len)
 {
     char *text = malloc(size + 1);
     size_t used = 0;
     ssize_t n = 0;
     while (text != NULL && used < size && (n = read(fd, text + used, size - used)) > 0)
         used += (size_t)n;
-    if (text == NULL || n < 0) {
+    if (text == NULL || n < 0 || (len == NULL && memchr(text, '\0', used) != NULL)) {
         free(text);
         return NULL;
     }
     text[used] = '\0';
+    if (len != NULL)
+        *len = used;
     return text;
 }
 
 /* Read a plain file. O_NONBLOCK is set, because the path comes from a variable and may name a FIFO, whose open()
  * would wait for a writer. */
-char *scheduler_read_file(const char *path)
+char *scheduler_read_file(const char *path, size_t *len)
 {
     struct stat st;
     const int fd = path != NULL ? open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK) : -1;
@@ -445,7 +448,7 @@ char *scheduler_read_file(const char *path)
     if (fd < 0)
         return NULL;
     if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size <= SCHEDULER_FILE_MAX)
-        text = read_whole(fd, (size_t)st.st_size);
+        text = read_whole(fd, (size_t)st.st_size, len);
     close(fd);
     return text;
 }

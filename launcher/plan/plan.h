@@ -242,8 +242,9 @@ ddp_status numa_source_open(struct numa_source *source, struct ddp_err *err);
 void numa_source_close(struct numa_source *source);
 
 /* Return the text of a file, which the caller frees. Return NULL if `path` is NULL, the file cannot be read or is
- * not a plain file, or the file is longer than SCHEDULER_FILE_MAX. */
-char *scheduler_read_file(const char *path);
+ * not a plain file, or the file is longer than SCHEDULER_FILE_MAX. Store the length in *len. If `len` is NULL, a text
+ * with a NUL byte is an error, too, because its end would be ignored. */
+char *scheduler_read_file(const char *path, size_t *len);
 
 /* --- PyTorch (machine.c) --------------------------------------------------------------------------------------- */
 

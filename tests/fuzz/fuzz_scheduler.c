@@ -51,7 +51,8 @@ static void count(const char *text)
     for (int file = 0; file < 2; file++) {
         struct host_spec *specs;
         int n;
-        if ((file ? host_specs_parse_file : host_specs_parse)(text, &specs, &n, NULL) != DDP_OK)
+        if ((file ? host_specs_parse_file(slice_str(text), &specs, &n, NULL)
+                  : host_specs_parse(text, &specs, &n, NULL)) != DDP_OK)
             continue;
         for (int i = 0; i < n; i++)
             if (specs[i].name[0] == '-')

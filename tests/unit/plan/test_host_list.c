@@ -121,8 +121,8 @@ static const char *specs(const char *list, bool file)
     struct ddp_err err;
     int n = 0;
     size_t used = 0;
-    const ddp_status status =
-        file ? host_specs_parse_file(list, &hosts, &n, &err) : host_specs_parse(list, &hosts, &n, &err);
+    const ddp_status status = file ? host_specs_parse_file(slice_str(list), &hosts, &n, &err)
+                                   : host_specs_parse(list, &hosts, &n, &err);
     if (status != DDP_OK)
         return strcpy(all, err.msg);
     all[0] = '\0';
@@ -177,6 +177,8 @@ Test(host_specs, files_of_four_launchers_are_read)
     cr_expect_str_eq(specs("node[1-3] slots=2", true), "node1=2 node2=2 node3=2");
     cr_expect_str_eq(specs("n1 slots = 4 max_slots =8\nn2 slots= 2\nn3 slots =\t3 \nn4 \n", true),
                      "n1=4 n2=2 n3=3 n4");
+    cr_expect_str_eq(specs("n1:4 port=2222\nn[2-3] port = 22 user=ann slots=2\n", true),
+                     "n1=4/2222 ann@n2=2/22 ann@n3=2/22");
     cr_expect_str_eq(specs("n1:4 user=ann\nn[2-3] user = bob slots=2\n", true), "ann@n1=4 bob@n2=2 bob@n3=2");
 }
 
@@ -202,4 +204,27 @@ Test(host_specs, errors_name_the_item_and_the_line)
     expect_refused("= 4\n", true, "line 1: '=4' ", "host name");
     expect_refused("a slots=0\n", true, "line 1: host 'a': '0' ", "workers");
     expect_refused("# nothing\n", true, "no host", "file");
+    expect_refused("a\nb slots=2 slots=4\n", true, "line 2: 'slots=4': ", "twice");
+    expect_refused("a slots=4 user=ann slots=4\n", true, "line 1: 'slots=4': ", "twice");
+    expect_refused("a user=ann user=bob\n", true, "line 1: 'user=bob': ", "twice");
+    expect_refused("a port=22 port=23\n", true, "line 1: 'port=23': ", "twice");
+    expect_refused("a:2222 port=22\n", true, "line 1: 'a:2222' and port=22 ", "leave one");
+    expect_refused("a:22 slots=4 port=22\n", true, "line 1: 'a:22' and port=22 ", "leave one");
+    expect_refused("a port=0\n", true, "line 1: host 'a': '0' ", "port");
+    expect_refused("a port=\n", true, "line 1: host 'a': '' ", "port");
+}
+
+/* Text as UTF-16 has such bytes. The hosts after the byte must not be dropped. */
+Test(host_specs, a_nul_byte_is_an_error_with_its_line)
+{
+    static const char *const texts[] = { "a\nb\0 slots=2\nc\n", "a\n\0\nc\n", "a\nb # \0" };
+    static const size_t lens[] = { 14, 6, 8 };
+    for (int i = 0; i < 3; i++) {
+        struct host_spec *hosts = NULL;
+        struct ddp_err err;
+        int n = 0;
+        cr_assert_eq(host_specs_parse_file(slice_of(texts[i], lens[i]), &hosts, &n, &err), DDP_ERR_ARG);
+        cr_expect(strstr(err.msg, "line 2: ") == err.msg && strstr(err.msg, "NUL") != NULL, "%s", err.msg);
+        cr_expect_null(hosts);
+    }
 }

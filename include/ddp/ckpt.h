@@ -34,7 +34,7 @@ DDP_API ddp_status ddp_ckpt_save(const char *path, const ddp_ckpt_block *blocks,
                                  struct ddp_err *err);
 
 /* Fill `blocks` from the file `path`. The names and sizes of `blocks` must equal those in the file. DDP_ERR_MISMATCH
- * names both values, DDP_ERR_CORRUPT the path and the offset of the damage. After an error, the blocks are
+ * names both values. DDP_ERR_CORRUPT names the path and the offset of the damage. After an error, the blocks are
  * unchanged. */
 DDP_API ddp_status ddp_ckpt_load(const char *path, const ddp_ckpt_block *blocks, size_t n,
                                  struct ddp_err *err);
@@ -81,8 +81,7 @@ typedef struct ddp_ckpts_options {
     const char *dir;     /* copied; the first save creates the directory, but not its parents */
     unsigned keep_last;  /* the newest N checkpoints are kept; 0 = 3 */
     uint64_t keep_every; /* checkpoints at multiples of this step are never removed; 0 = none */
-    size_t
-        max_bytes; /* limit for the copy of the blocks; ddp_ckpts_save itself writes a larger checkpoint; 0 = no limit */
+    size_t max_bytes;    /* largest copy in bytes; larger saves wait for the disk instead; 0 = no limit */
     uint32_t timeout_ms; /* how long a call waits for the writing thread; 0 = 600 000 ms */
     ddp_ckpt_warn *
         warn; /* receives warnings about checkpoints that are skipped or cannot be removed; NULL = no warnings */
@@ -122,10 +121,10 @@ DDP_API ddp_status ddp_ckpts_wait(ddp_ckpts *ckpts, struct ddp_err *err);
 DDP_API ddp_status ddp_ckpts_load(ddp_ckpts *ckpts, const ddp_ckpt_block *blocks, size_t n,
                                   ddp_ckpt_point *point, int *found, struct ddp_err *err);
 
-/* Load a checkpoint on rank 0 and send its blocks to all ranks; collective. Rank 0 passes `ckpts`, the other ranks
- * NULL. Every rank passes blocks of the same sizes in the same order. All ranks get rank 0's blocks, *point and
- * *found, or rank 0's error. The other ranks wait meanwhile. So reading all blocks must take less than the step
- * timeout (ddp_options), and so must sending a block. ddp_last_error() returns the text of an error. */
+/* Load a checkpoint on rank 0 and send its blocks to all ranks; collective. Rank 0 passes `ckpts`, and the
+ * other ranks pass NULL. Every rank passes blocks of the same sizes in the same order. All ranks get rank 0's blocks,
+ * *point and *found, or rank 0's error. The other ranks wait for rank 0. So the step timeout (ddp_options) must be
+ * longer than reading all blocks, and longer than sending one block. ddp_last_error() returns the text of an error. */
 DDP_API ddp_status ddp_ckpts_resume(ddp_ckpts *ckpts, ddp_group *group, const ddp_ckpt_block *blocks,
                                     size_t n, ddp_ckpt_point *point, int *found);
 

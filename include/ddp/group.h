@@ -86,7 +86,7 @@ DDP_API ddp_status ddp_shared_alloc(ddp_group *group, size_t bytes, void **out);
 DDP_API ddp_status ddp_shared_free(ddp_group *group, void *block);
 
 /* Copy between memory of the host and of the group's device, in any direction, after the operations on `stream`. The
- * copy is done when the call returns. Without a device this is a memmove. Not collective. */
+ * copy is done when the call returns. Without a device the function calls memmove. Not collective. */
 DDP_API ddp_status ddp_copy(ddp_group *group, void *to, const void *from, size_t bytes, void *stream);
 
 /* Counts are numbers of elements. `in` and `out` may be the same buffer if both have the same size. */

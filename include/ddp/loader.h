@@ -90,7 +90,7 @@ typedef struct ddp_loader_options {
 /* A batch. It is valid until `held` more batches are returned, or until the loader is started or freed. */
 typedef struct ddp_batch {
     uint64_t number; /* number in the epoch, from 0 */
-    int stream;      /* number % streams of the options; the batch is for rank `rank` + stream */
+    int stream;      /* `number` modulo `streams` of the options; the batch is for rank `rank` + `stream` */
     size_t rows;     /* 0 = this rank has no samples left, but others have */
     void *array[DDP_LOADER_ARRAYS]; /* rows * row_bytes[a] bytes, 256-byte aligned */
     const uint64_t *index;          /* for each row, the number of its sample */
@@ -111,7 +111,7 @@ DDP_API ddp_status ddp_loader_start(ddp_loader *loader, uint64_t epoch, uint64_t
  * the text of `fill`. After an error, all calls return the same error until ddp_loader_start. */
 DDP_API ddp_status ddp_loader_next(ddp_loader *loader, const ddp_batch **out);
 
-/* Return the number of batches of this rank in the whole epoch. */
+/* Return the number of batches from the last ddp_loader_start to the end of the epoch, for all streams. */
 DDP_API uint64_t ddp_loader_batches(const ddp_loader *loader);
 
 /* Free the loader, even in the middle of an epoch. Wait only for calls of `fill` that are running. DDP_ERR_TIMEOUT

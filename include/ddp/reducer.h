@@ -12,8 +12,8 @@
  * which gradients of rank 0 were ready in the first step. Buckets are reduced strictly in order, so all ranks agree.
  * Gradients are in shared memory of the reducer, so the reduction copies nothing.
  *
- * If each rank has a spare core, a thread of the library reduces during the backward pass. After ddp_reducer_ready a
- * rank must then not write the gradient until ddp_reducer_finish. Other collectives wait for running buckets. A rank
+ * If each rank has a spare core, a thread of the library reduces during the backward pass. So a rank must not
+ * write a gradient between ddp_reducer_ready and ddp_reducer_finish. Other collectives wait for running buckets. A rank
  * may call another collective within a step only if all ranks have marked the same gradients before. Otherwise one
  * rank runs the collective while another rank reduces a bucket (DDP_ERR_MISMATCH). So with find_unused and, for
  * example, batch normalization over all ranks, mark unused parameters before the backward pass.

@@ -34,7 +34,7 @@ typedef struct ddp_syncbn {
     double momentum; /* weight of a new batch in running_mean and running_var; default as in torch: 0.1 */
     /* `channels` elements each, owned by the caller. */
     const float *weight, *bias;        /* NULL = weight 1 and bias 0 */
-    float *running_mean, *running_var; /* NULL = not updated; running_var uses variances divided by n - 1 */
+    float *running_mean, *running_var; /* NULL = not updated; running_var uses the divisor n - 1 */
     /* Passed from forward to backward. `saved`: 2 * channels elements, owned by the caller, first the means, then 1 /
      * sqrt(variance + eps). `count`: the number of values of each channel over all ranks. */
     double *saved;

@@ -15,8 +15,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* SLACK_MS: extra time for which the other ranks wait. Rank 0 may publish the reason of its failure only at the
- * deadline. */
+/* SLACK_MS: extra time for which the other ranks wait, because rank 0 may fail at the deadline and publish the reason
+ * a moment later. */
 enum { KEY = BOOTSTRAP_KEY, CARD = 160, SLACK_MS = 500 };
 
 /* Return the ms until the deadline, at least 1, because 0 would select the default timeout in calls of the store. */

@@ -277,8 +277,8 @@ static ddp_status check_before(struct ddp_ctx *ctx, const struct call *call, str
 }
 
 /* Run a call. If the backend counts calls, use its number, so that the recorder and the backend's messages show the
- * same number. check_before() waits for missing ranks. So record the beginning of the call first, and the flight record
- * shows a call that waits there. */
+ * same number. Record the beginning of the call before check_before(), which waits for missing ranks. So the flight
+ * record shows a call during this wait. */
 ddp_status ctx_call(struct ddp_ctx *ctx, const struct call *call, struct ddp_err *err)
 {
     struct comm *comm = ctx->world.comm;

@@ -197,8 +197,8 @@ void ddp_optim_update(const ddp_optim *o, float *param, const float *grad, float
  * double, so only sums are rounded. */
 enum { LANES = 8 };
 
-/* Sum the squares of a leaf. Elements after the last group of eight are added to the same lanes as if zeros
- * followed. So padding with zeros changes no bit. */
+/* Sum the squares of a leaf. Add the elements after the last group of eight to the first lanes, so that zeros
+ * appended to the leaf change no bit. */
 double norm_leaf(const float *x, size_t n)
 {
     double lane[LANES] = { 0 };

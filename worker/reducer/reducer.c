@@ -712,8 +712,8 @@ ddp_status ddp_reducer_free(ddp_reducer *reducer)
  * The answers determine whether the step has sync, and the divisor. The answers also determine which rank broadcasts
  * buffers (the first rank with a batch), and whose order of readiness all ranks use. */
 
-/* Exchange the answers of all ranks; collective. Send only one number for each rank, because this delays every
- * forward. Do not change reducer->ranks after an error. */
+/* Exchange the answers of all ranks; collective. Send only one number for each rank, because the exchange delays
+ * every forward. Do not change reducer->ranks after an error. */
 static ddp_status exchange_answers(ddp_reducer *reducer, enum batch_answer answer)
 {
     int32_t mine = (int32_t)answer;

@@ -394,7 +394,7 @@ ddp_status reducer_verify(ddp_group *group, const struct model *model)
 /* --- optimisers of all ranks -------------------------------------------------------------------------- */
 
 /* If a rank had another learning rate, it would update its share of the parameters differently, and no rank would
- * detect this. So ddp_zero1_create gathers all hyperparameters, and all ranks find the same difference. */
+ * detect the difference. So ddp_zero1_create gathers all hyperparameters, and all ranks find the same difference. */
 
 /* Columns: a field, and the condition under which the rule of the optimizer uses the field. */
 #define OPTIM_FIELDS(X)           \
@@ -431,8 +431,8 @@ static void numbers_of(const ddp_optim *optim, double numbers[FIELDS])
 #undef X
 }
 
-/* Compare the hyperparameters of all ranks. `all` has a row for each rank. None is a NaN, because each rank has passed
- * ddp_optim_check. */
+/* Compare the hyperparameters of all ranks. `all` has a row for each rank. No value is a NaN, because each rank has
+ * passed ddp_optim_check. */
 static ddp_status compare_optims(const double *all, size_t world, struct ddp_err *err)
 {
     for (size_t k = FIELDS; k < world * FIELDS; k++) {

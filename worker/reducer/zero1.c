@@ -21,7 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- the plan: which parameter lies where ---------------------------------------------------------------- */
+/* --- the plan: the place of each parameter ---------------------------------------------------------------- */
 
 /* A bucket is divided into one share for each rank, all of equal size. Parameters and shares begin at multiples of
  * NORM_LEAF elements, so a leaf of the norm never spans two parameters or two ranks. The shares of a rank, bucket

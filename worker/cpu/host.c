@@ -167,8 +167,8 @@ static void run_in_place(struct cpu_comm *cpu, const struct call *call)
  * combine stage of step 0 in turn 2, before the barrier. The take slots follow the same pattern one turn later.
  * Steps are numbered from call to call without a gap, so no barrier is needed after the last turn of a call.
  *
- * Calls without a combine stage have two stages. A small call has no combine stage, one step and one barrier: each
- * rank combines all values itself.
+ * Calls without a combine stage have two stages. A small call has one step and one barrier. It has no combine
+ * stage, because each rank combines all values itself.
  *
  * The first barrier of a call compares marks. A rank with private buffers gives its first step before that barrier,
  * without knowing whether other ranks have private buffers. */

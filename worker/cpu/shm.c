@@ -1,8 +1,8 @@
 /* shm.c -- see shm.h.
  *
- * Ranks find the memory through /proc/<pid>/fd, which needs only the permission that the barrier needs to watch
- * other ranks. shm_open would leave a name in /dev/shm if all ranks are killed before they unlink it. A Unix socket
- * would need a name, or a descriptor that every launcher passes to its ranks; torchrun passes none. */
+ * Ranks find the memory through /proc/<pid>/fd, which every process of the same user may open. shm_open would leave a
+ * name in /dev/shm if all ranks are killed before they unlink it. A Unix socket would need a name, or a descriptor
+ * that every launcher passes to its ranks; torchrun passes none. */
 #include "cpu/shm.h"
 
 #include "base/limits.h"

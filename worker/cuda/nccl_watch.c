@@ -9,10 +9,10 @@
  *     CUDA has an error                             checked by the event of a call
  *     the oldest call is late                       checked by the clock
  *
- * An error of NCCL is reported only after SUSPECT_MS, because a dead peer is a better reason. After a failure, the
- * thread that has found it notifies the other ranks and calls ncclCommAbort, which ends the kernels on the GPU. NCCL
- * allows an abort only while no other thread is in a function of NCCL. So all other functions of NCCL are called under
- * `lock`. These functions do not wait, because the communicator is non-blocking. */
+ * An error of NCCL is reported only after SUSPECT_MS, because the cause may be a dead peer, which is a clearer reason.
+ * After a failure, the thread that has found it notifies the other ranks and calls ncclCommAbort, which ends the
+ * kernels on the GPU. NCCL allows an abort only while no other thread is in a function of NCCL. So all other functions
+ * of NCCL are called under `lock`. These functions do not wait, because the communicator is non-blocking. */
 #include "cuda/nccl_watch.h"
 
 #include "base/clock.h"

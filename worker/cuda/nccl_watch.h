@@ -9,7 +9,7 @@
  *
  * A call records an event on the program's stream, and this backend's stream waits for that event. Then NCCL's
  * function runs on this backend's stream, followed by a second event. The program's stream waits for the second event
- * when the program needs the result. The host does not wait. The code calls a call in progress a flight.
+ * when the program needs the result. The host does not wait. In the code, a flight is a call in progress.
  *
  * Each NCCL communicator also has a cpu communicator. The cpu communicator runs barriers and calls with values in
  * host memory, detects dead peers, and publishes the reason of a failure to all ranks. A thread holds `cpu_lock`

@@ -172,8 +172,8 @@ ddp_status batch_source_init_test(struct batch_source *source, const struct data
     return status == DDP_OK ? library(ddp_loader_start(source->loader, 0, 0), err) : status;
 }
 
-/* Free the source. If a thread is still in a read, do not free the loader and everything that the loader uses; the
- * program ends anyway. */
+/* Free the source. If a thread is still in a read, free neither the loader nor the memory that the loader uses, because
+ * the program ends anyway. */
 bool batch_source_free(struct batch_source *source)
 {
     if (ddp_loader_free(source->loader) != DDP_OK)

@@ -88,7 +88,7 @@ struct compute_ops {
                                    const void *x, struct linear l);
     void (*linear_backward_input)(struct compute *c, void *dx, const void *dy, const void *weight,
                                   struct linear l);
-    /* qkv has for each token its queries, keys and values, each with one head after another. log_sum has rows x heads
+    /* For each token, qkv has the queries of all heads, then their keys, then their values. log_sum has rows x heads
      * x length numbers, for backward. scratch has compute_attention_scratch() numbers. */
     void (*attention_forward)(struct compute *c, void *y, real *log_sum, const void *qkv, real *scratch,
                               const struct attention *a);

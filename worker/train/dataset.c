@@ -37,8 +37,8 @@ const char *dataset_file_name(enum dataset_part part, enum dataset_kind kind)
     return name[part][kind];
 }
 
-/* Write the path of make-data, which is installed beside train, outside of PATH. Write only its name if it is not
- * there. */
+/* Write the path of make-data, which is in the folder of train, because this folder is usually not in PATH. If this
+ * folder has no make-data, write only the name. */
 static void find_make_data(char path[static 512])
 {
     const ssize_t n = readlink("/proc/self/exe", path, 512 - sizeof("make-data"));

@@ -43,8 +43,8 @@ ddp_status files_join(char *to, const char *dir, const char *name, struct ddp_er
 
 /* All bytes of a file, plain or compressed with gzip. Offsets count uncompressed bytes.
  *
- * Memory grows only with the bytes that the caller has requested and the file really has. So a wrong size in a header
- * cannot exhaust the memory, and neither can a small gzip stream that unpacks to gigabytes. */
+ * Memory grows only with the bytes that the caller has requested and the file really has. So neither a wrong size in a
+ * header nor a small gzip stream that unpacks to gigabytes can exhaust the memory. */
 
 struct whole_file {
     gzFile file;

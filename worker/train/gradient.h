@@ -12,7 +12,7 @@
  * A tree of n parts is (left half) + (right half), down to single parts; the left half has n / 2 parts. For n = 4:
  * ((p0+p1)+(p2+p3)). The parts are computed in order, each in its own buffer (tree_part.buffer). A merge adds buffer
  * b to buffer b - 1. After a part there are tree_part.merges merges. The first of these merges adds the part's own
- * buffer, and each later merge has a b lower by 1. The final sum is in buffer 0:
+ * buffer. From merge to merge, b decreases by 1. The final sum is in buffer 0:
  *
  *     part 0   in buffer 0
  *     part 1   in buffer 1      1 -> 0                 p0+p1

@@ -16,8 +16,8 @@
  *         phases_end(&p, now)
  *     phases_end(&p, now)
  *
- * us[] has the exact sum for each phase. For the trace, single pieces are stored too while there is room, except
- * nested pieces shorter than PHASES_SHORT_US. */
+ * us[] has the exact sum for each phase. For the trace, each piece is stored too if there is room. Nested pieces
+ * shorter than PHASES_SHORT_US are not stored. */
 
 /* Rows of name, name in a trace, name in metrics. In EXPOSED the program waits for communication and computes
  * nothing. */

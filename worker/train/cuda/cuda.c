@@ -81,8 +81,8 @@ static double peak_of(struct cuda *c, int number)
     return peaks_tflops(name, c->precision == PRECISION_FP32);
 }
 
-/* Open the device. First allocate a little memory: this makes the runtime's context current for this thread, as
- * loading kernels requires. */
+/* Open the device. First allocate a little memory, because the allocation makes the runtime's context current for
+ * this thread. Loading kernels needs a current context. */
 static ddp_status open_device(struct cuda *c, int device, int count, struct ddp_err *err)
 {
     void *total = NULL;

@@ -38,8 +38,8 @@ struct model_tensor {
     char name[MODEL_NAME];
     size_t shape[MODEL_DIMS], dims, count;
     float *value;   /* on the host, in `values` */
-    const void *at; /* what layers read: `value`, or the weights on a device */
-    float *master;  /* what the optimizer updates: `value`, or the masters on a device */
+    const void *at; /* array that layers read: `value`, or the weights on a device */
+    float *master;  /* array that the optimizer updates: `value`, or the masters on a device */
 };
 
 struct model_tensors {

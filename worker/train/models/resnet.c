@@ -94,7 +94,7 @@ static ddp_status cpu_forward(const struct normalise *n, const struct batch_norm
 /* --- on a device ------------------------------------------------------------------------------------------- */
 
 /* Normalize on a device. Ranks exchange their records, and each rank merges them in the order of ranks. A variance
- * needs two values of each channel. This needs no check, because after the last stage each picture still has at least
+ * needs two values of each channel. No check is needed, because after the last stage each picture still has at least
  * 7 x 7 values of a channel. */
 static ddp_status device_forward(struct normalise *n, const struct batch_norm *b, void *y, const void *x,
                                  size_t rows, struct ddp_err *err)

@@ -89,9 +89,9 @@ static bool not_over(const struct check *c)
            word_refusal(c, "job '%.200s' is over: %s cannot join", c->r->job, c->self);
 }
 
-/* Reject an agent of another minor version, because versions may not understand each other's messages. Compare its
- * version with that of the first node, which the user can check. Also compare it with the version of the store,
- * because the first node has no other node to compare with. */
+/* Reject an agent of another minor version, because versions may not understand each other's messages. First
+ * compare its version with the version of the first node, because the user can check this node. Then compare it with
+ * the version of the store, because the first node has no other node to compare with. */
 static bool same_version(const struct check *c)
 {
     const struct rules *rules = &c->r->rules;
@@ -173,8 +173,8 @@ static bool same_program(const struct check *c)
                         rules->program);
 }
 
-/* Reject a node rank that is not below --nnodes. The node's own --nnodes is used; same_nnodes has already found it
- * equal to that of the job. */
+/* Reject a node rank that is not below --nnodes. Use the node's own --nnodes, because same_nnodes has already found it
+ * equal to the --nnodes of the job. */
 static bool rank_is_there(const struct check *c)
 {
     const struct rdzv_join *j = c->join;

@@ -53,8 +53,8 @@ uint64_t rdzv_watch_deadline(const struct rdzv *r)
     return silent_ms < r->watch_ms ? silent_ms : r->watch_ms;
 }
 
-/* Excuse the silence of each node that has fewer than PARDONS excuses. The order of `watched` does not change,
- * because the longer silent of two nodes never has fewer excuses. */
+/* Excuse the silence of each node that has fewer than PARDONS excuses. The order of `watched` does not change: a
+ * node that is silent for longer than another has at least as many excuses. */
 void rdzv_pardon(struct rdzv *r, uint64_t now_ms)
 {
     r->now_ms = now_ms;
@@ -102,8 +102,9 @@ struct node *rdzv_silent_node(const struct rdzv *r)
  * First round of an elastic job: nodes are sorted by host name, with numbers in names compared by value, then by pid.
  * Hosts of one rack usually have similar names, so they get neighbouring ranks.
  *
- * Later round of an elastic job: nodes of the last round keep their node ranks, but those with the highest ranks fill
- * gaps. Newcomers get the next ranks. So rank 0 has the progress of the job if any node of the last round is left. */
+ * Later round of an elastic job: nodes of the last round keep their node ranks. If ranks are free, the nodes with the
+ * highest ranks get them. Newcomers get the next ranks. So rank 0 has the progress of the job if any node of the last
+ * round is left. */
 
 static bool is_digit(char c)
 {

@@ -125,7 +125,7 @@ struct rdzv_join {
     uint64_t grace_ms; /* time of this node between SIGTERM and SIGKILL */
 };
 
-/* The result of a message. Unless it is RDZV_OK, the message had no effect. */
+/* The result of a message. After any result except RDZV_OK, the message had no effect. */
 enum rdzv_answer {
     RDZV_OK,
     RDZV_STALE_ROUND, /* the round in the message is not the current round */

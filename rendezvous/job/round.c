@@ -57,9 +57,9 @@ static enum no_restart restarts_failed(struct restarts *a, const struct rdzv_cau
     return a->failed > a->max_restarts ? NO_RESTART_USED_UP : NO_RESTART_NONE;
 }
 
-/* Record the progress of an attempt. Return NO_RESTART_NO_PROGRESS if the last --max_no_progress attempts made none.
- * The limit applies only after some attempt has reported progress; from then on, an attempt without a report made
- * none. */
+/* Record the progress of an attempt. Return NO_RESTART_NO_PROGRESS after --max_no_progress successive
+ * attempts without progress. The limit applies only after some attempt has reported progress. From then on, an attempt
+ * without a report counts as an attempt without progress. */
 static enum no_restart restarts_progress(struct restarts *a, int64_t step)
 {
     a->step = step;
@@ -124,8 +124,8 @@ uint32_t rdzv_can_grow_by(const struct rdzv *r)
     return r->n_waiting < places ? r->n_waiting : places;
 }
 
-/* Store the number of waiting nodes in a key for the workers, if it has changed. A round begins without this key,
- * which means 0. */
+/* Store the number of waiting nodes in a key for the workers, if it has changed. A missing key means 0, and
+ * a round begins without the key. */
 void rdzv_store_waiting_count(struct rdzv *r)
 {
     uint32_t count = r->rules.grow == RDZV_GROW_NEVER ? 0 : rdzv_can_grow_by(r);
@@ -483,8 +483,8 @@ static enum rdzv_state restart(struct rdzv *r, uint64_t backoff_ms)
 }
 
 /* Decide between a restart and the end of the job. `no` is the reason against a restart; a later check replaces an
- * earlier reason. Without a reason, restarts_progress counts the attempt and checks its progress. With
- * --max_restarts 0, only a stop by the user is a reason, because the user expects no restart. */
+ * earlier reason. Without a reason, restarts_progress counts the attempt and checks its progress. If --max_restarts is
+ * 0 and the end of the round counts, only a stop by the user is a reason, because the user expects no restart. */
 static enum rdzv_state decide_round(struct rdzv *r)
 {
     enum no_restart no = NO_RESTART_NONE;

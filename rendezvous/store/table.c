@@ -180,8 +180,8 @@ void table_remove(struct table *t, struct table_node *node)
     t->count--;
 }
 
-/* Return the next node of the chain of `after`, or of the next chain with a node. `after` has its hash, so a walk
- * needs no other state. */
+/* Return the next node of the chain of `after`, or of the next chain with a node. A node stores its hash,
+ * so a walk needs no state except `after`. */
 struct table_node *table_next(const struct table *t, const struct table_node *after)
 {
     uint32_t i = 0;

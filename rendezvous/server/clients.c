@@ -254,7 +254,7 @@ static void admission_close(struct admission *a, struct admission_entry *e)
 }
 
 /* Return the oldest connection that has sent no request and is older than ADMISSION_SILENT_MS, or NULL. `verdict` is the
- * reason of the search, and decides which sources are searched:
+ * reason for the search, and decides which sources are searched:
  *
  *     ADMISSION_FULL          only the source `key`
  *     ADMISSION_NEARLY_FULL   all limited sources
@@ -279,7 +279,7 @@ enum {
     ENDING_MS = 5000, /* time for a client to close its side after the last reply */
     STALL_MS = 2000,  /* while replies wait for room, each client must read STALL_BYTES in this time */
     STALL_BYTES = 64 << 10,
-    REPLY_MIN = 64 << 10, /* no waiting reply is sent while less room than this is left */
+    REPLY_MIN = 64 << 10, /* room that must be free before a waiting reply is sent */
     REFUSED_MAX = 32768,  /* most REFUSED clients; exceeds the number of nodes that a job may have */
     TLS_KEPT = 1 << 20,   /* a buffer of TLS that has grown beyond this size is freed */
 };
@@ -492,8 +492,8 @@ static bool may_reply(void *user, conn_id id, uint64_t bytes)
     return !is_full && c->wants == 0;
 }
 
-/* Stop or start reading from a client for the hub (hub_sink.read). on_drained may start it too early; then the hub
- * stops it again. */
+/* Stop or start reading from a client for the hub (hub_sink.read). If on_drained starts the reading too
+ * early, the hub stops it again. */
 static void set_reading(void *user, conn_id id, bool reads)
 {
     struct client *c = find_served(user, id);
@@ -850,10 +850,10 @@ static void refuse_version(struct client *c)
                now_ms(c->clients));
 }
 
-/* Answer the request for the credential, and remove it from `bytes`. It is the first message of a connection and has a
- * fixed size. A client on another host must begin with this request or with TLS, so from there an incomplete request is
- * accepted, too. From this host it is not, because its bytes may be the beginning of another request. Return false if
- * more bytes must arrive, or if the client was rejected. */
+/* Answer the request for the credential, and remove it from `bytes`. The request is the first message of a connection
+ * and has a fixed size. From a client on another host, accept it also in parts, because such a client must begin with
+ * this request or with TLS. From a client on this host, accept it only as a whole, because a part of it may be the
+ * beginning of another request. Return false if more bytes must arrive, or if the client was rejected. */
 static bool answer_credential_request(struct client *c, struct slice *bytes)
 {
     const size_t rest = AUTH_ASK_TLS_BYTES - c->n_asked, n = bytes->len < rest ? bytes->len : rest;

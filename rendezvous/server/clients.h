@@ -1,5 +1,5 @@
-/* clients.h -- the clients of a store server: their connections, their unsent replies, and the limits for both. It
- * connects the hub, which decides, with conn.h, which moves the bytes.
+/* clients.h -- the clients of a store server: their connections, their unsent replies, and the limits for both. The
+ * hub makes the decisions, conn.h moves the bytes, and this module connects both.
  *
  * All functions run on the thread of the event loop. A turn is one pass of this loop: all events that are ready are
  * handled, and then the loop sleeps. */
@@ -140,9 +140,9 @@ void clients_free(struct clients *clients);
  * sent a request, reject the new client: close `fd` and return false, without calling freed(). */
 bool clients_add(struct clients *clients, int fd, const struct sockaddr *peer, int64_t uid);
 
-/* Close up to `n` clients to free their descriptors. First close clients that the hub has closed already. Then close
- * clients that no agent has confirmed, and last clients without a request. Do not call this function while the hub is
- * running. */
+/* Close up to `n` clients to free their descriptors. First close REFUSED clients, which the hub has already rejected.
+ * Then close clients that no agent has confirmed, and last clients without a request. Do not call this function while
+ * the hub is running. */
 void clients_close_silent(struct clients *clients, unsigned n);
 
 /* Return the callbacks for the hub, without hub_sink.event. The hub is not reentrant, so they never call the hub. If a

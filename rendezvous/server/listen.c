@@ -328,8 +328,8 @@ void acceptor_close(struct acceptor *a, uv_close_cb closed)
 /* --- port holder ------------------------------------------------------------------------------------------ */
 
 /* The files /proc/net/tcp and tcp6 show the inode of each socket. /proc/PID/fd shows the descriptors of a process as
- * links such as "socket:[inode]". Only root can read these links for processes of other users. A bound socket that
- * neither listens nor is connected is in no file, so its process cannot be found.
+ * links such as "socket:[inode]". Only root can read these links for processes of other users. The files of
+ * /proc/net show only sockets that listen or are connected, so the process of any other socket cannot be found.
  *
  * Two lines of /proc/net/tcp: a listener, and a connection in TIME_WAIT. Ports and states are hexadecimal, uid and inode
  * decimal; addresses are in the byte order of the host:

@@ -91,8 +91,8 @@ struct port_holder {
  * process that is hidden from you". Return `text`. */
 char *port_holder_words(const struct port_holder *holder, char *text, size_t size);
 
-/* Find the process that uses `port` on this host. Return true if its socket was found; `pid` may still be 0. A socket
- * that neither listens nor is connected is not found. Return false if no process uses the port, with `leftover` set if
+/* Find the process that uses `port` on this host. Return true if its socket was found; `pid` may still be 0. Only
+ * sockets that listen or are connected are found. Return false if no process uses the port, with `leftover` set if
  * closed connections still use it. */
 bool port_holder_find(int port, struct port_holder *out);
 

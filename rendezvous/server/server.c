@@ -100,7 +100,7 @@ static void wait_for_nodes(struct store_server *s, uint64_t now_ms)
 }
 
 /* End a turn of the loop. Set the timer again only if it would fire after the next deadline. A timer that fires too
- * early costs one useless run of on_time, which is less than setting the timer in each turn. */
+ * early costs one useless run of on_time, but setting the timer in each turn would cost more. */
 static void on_before_sleep(uv_prepare_t *prepare)
 {
     struct store_server *s = prepare->data;

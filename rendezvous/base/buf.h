@@ -8,8 +8,8 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Borrowed bytes. A slice never owns its bytes. The comment of the function that returns a slice says how long it
- * is valid.
+/* Borrowed bytes. A slice never owns its bytes. The comment of the function that returns a slice states how long
+ * the slice is valid.
  *
  * Keys and values of the store may contain any byte, including 0, so a slice has a length. */
 struct slice {

@@ -73,7 +73,7 @@ ddp_status ddp_fail(struct ddp_err *err, ddp_status code, const char *fmt, ...)
 }
 
 /* Prepend a text to the error. Build the result in a second buffer, because err->msg has the old text. If it is too
- * long, cut its end, because the beginning says where the error occurred. */
+ * long, cut its end, because the beginning shows where the error occurred. */
 ddp_status ddp_wrap(struct ddp_err *err, const char *fmt, ...)
 {
     char front[sizeof(err->msg)];

@@ -70,8 +70,8 @@ static uint64_t lowest_of_groups(const char *controller, const char *v2, const c
     return lowest;
 }
 
-/* Format a limit of the cgroups as "; pids.max 512", or "" if it cannot be read. If the memory
- * has no limit, version 1 has a number near 2^63. */
+/* Format a limit of the cgroups as "; pids.max 512", or "" if it cannot be read. Without a limit of the
+ * memory, version 1 of cgroups reports a number near 2^63. */
 enum { GROUP_LIMIT_SHOWN = 64 };
 static void group_limit_text(char out[GROUP_LIMIT_SHOWN], const char *name, uint64_t limit, bool is_bytes)
 {

@@ -61,11 +61,11 @@ static inline const char *files_remedy(int error, char out[FILES_REMEDY_MAX])
 }
 
 /* Return the lowest number in the files `name` of the directory ROOT/GROUP and of its parents up to `root`, or `lowest`
- * if this is lower. A `lowest` of 0 means that no file was read. "max" is UINT64_MAX. Cut `group`. */
+ * if this is lower. A `lowest` of 0 means that no file was read. "max" is UINT64_MAX. `group` becomes "". */
 uint64_t lowest_limit_above(const char *root, char *group, const char *name, uint64_t lowest);
 
-/* Shorten `path` until it names an existing file or directory. Return false if it is on no disk, as a device or a
- * pipe, or if it cannot be examined. */
+/* Shorten `path` until it names an existing file or directory. Return false if it is a device or a pipe, which is
+ * on no disk, or if it cannot be examined. */
 bool find_on_disk(char path[PATH_MAX]);
 
 /* Describe the file system of `fd`, and the quota of this user or of the user's group on it. Example: " is on ext4 of
@@ -77,7 +77,7 @@ void quota_text(int fd, char out[QUOTA_SHOWN]);
 
 /* Format an error of an open or a write of `path`. After ENOSPC add the free space: "No space left on device (0 bytes and
  * 7 inodes free)". After EDQUOT add the quota, and after EMFILE the text of files_remedy. If `path` does not exist, use
- * the nearest directory above it that exists. A device or a pipe has no values. */
+ * the nearest directory above it that exists. For a device or a pipe, add neither free space nor quota. */
 enum { WRITE_ERROR_MAX = 128 + QUOTA_SHOWN };
 const char *write_error_text(int error, const char *path, char out[WRITE_ERROR_MAX]);
 

@@ -2,8 +2,8 @@
  *
  * Some addresses of a name may not answer, for example an IPv6 address without a route. So each address is tried 250
  * ms after the previous one, while the earlier attempts continue; the first connection wins ("happy eyeballs", RFC
- * 8305). An address that does not answer then costs 250 ms, and not the minutes until connect fails. The caller owns
- * the sockets, which connector.h opens. */
+ * 8305). So an address that does not answer costs 250 ms. Otherwise it would cost minutes, until connect fails. The
+ * caller owns the sockets, which connector.h opens. */
 #ifndef BASE_RACE_H
 #define BASE_RACE_H
 

@@ -17,7 +17,8 @@
  * 64 bits are enough, because only a client with the secret can send a valid hash. The secret is valid for all jobs
  * of the tenant.
  *
- * Each message begins with its version. A store answers every other version with its own and OTHER_VERSION.
+ * Each message begins with its version. A store answers a message of another version with its own version and
+ * OTHER_VERSION.
  *
  * A client without the secret may first request it. A store with MUNGE answers with its credential (secret.h), which
  * only the user of the store can decrypt.
@@ -26,7 +27,7 @@
  *                                      <----   version result credential
  *
  * With --encrypt, the client sends this request before the TLS handshake on the same connection. Its second byte is
- * then 4 instead of 3. An encrypting store reads nothing else from other hosts without TLS. A store that rejects all
+ * then 4 instead of 3. From other hosts, an encrypting store reads only this request and TLS. A store that rejects all
  * nodes and has no secret sends the reason in place of the credential. The reason is the code of a finding, a newline
  * and a sentence. */
 #ifndef RENDEZVOUS_AUTH_AUTH_H
@@ -82,7 +83,7 @@ enum auth_result {
 enum auth_state {
     AUTH_NEW,
     AUTH_GREETED, /* client: hello sent; store: answer sent */
-    AUTH_PROVEN,  /* client: the store has proved that it has the secret; store: both sides have */
+    AUTH_PROVEN,  /* client: the store has proved that it has the secret; store: both sides have proved it */
     AUTH_FAILED,
 };
 

@@ -486,7 +486,7 @@ static ddp_status connect_patiently(const struct ctl_options *o, ddp_store **sto
     if (status != DDP_ERR_TIMEOUT)
         return status;
     const struct ddp_err last = *err;
-    /* replace the duration in the message, which is only that of the second try */
+    /* the message has only the duration of the second try; replace it by the duration of both */
     const char *within = strstr(last.msg, "no connection within ");
     const char *colon = within != NULL ? strstr(within, ": ") : NULL;
     const char *reason = colon != NULL ? colon + 2 : last.msg;
@@ -706,8 +706,8 @@ static ddp_status find_store(struct ctl_options *o, struct ddp_err *err)
     return status;
 }
 
-/* Return true if the address belongs to this host, because the kernel then sends to it from the same address. To connect
- * a UDP socket sends no packet. */
+/* Return true if the address belongs to this host. For packets to such an address, the kernel chooses the same address
+ * as their source. Connecting a UDP socket sends no packet. */
 static bool is_own_sockaddr(const struct addrinfo *to)
 {
     struct sockaddr_storage from = { 0 };

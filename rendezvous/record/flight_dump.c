@@ -720,7 +720,7 @@ static const struct flight_entry *front_of(const struct flight_dump *dumps, size
 }
 
 /* Return true if a rank has not reached the call `front` of a group. Return false for a rank without a call in this
- * group: it may be no member, or its record may have lost its last call in the group. */
+ * group: either the rank is not a member, or its record may have lost its last call in the group. */
 static bool is_behind(const struct flight_dump *d, const struct flight_entry *front)
 {
     const struct flight_entry *last = last_in_group(d, front->group);

@@ -24,7 +24,7 @@ enum {
     FLIGHT_WHY_MAX = 256,
     FLIGHT_CALL_WORDS = 256,
     FLIGHT_OPEN_MAX = 16, /* most calls that flight_open_calls returns for one rank */
-    /* different stacks that are kept of a record: those of the latest calls */
+    /* most different stacks that are kept of a record: the stacks of its latest calls */
     FLIGHT_STACKS_MAX = 64,
     FLIGHT_FRAMES_MAX = 64, /* frames that are kept of a stack: the innermost */
     FLIGHT_SIDES_MAX = 16,  /* most sides of a comparison; a side is a call with one stack */

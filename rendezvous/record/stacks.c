@@ -215,7 +215,7 @@ static cJSON *find_row(struct stacks *s, cJSON *row, const cJSON *thread, size_t
     return row;
 }
 
-/* Add a thread to `row`, or free the thread if `row` is NULL, because the list had no room. This function owns
+/* Add a thread to `row`. If `row` is NULL, or if there is no room for the thread, free the thread. This function owns
  * `thread`. */
 static void append_thread(struct stacks *s, cJSON *row, cJSON *thread)
 {

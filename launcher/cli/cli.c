@@ -326,8 +326,8 @@ static bool is_pet(const char *entry)
     return strncmp(entry, "PET_", 4) == 0;
 }
 
-/* Return true if any PET_ variable is set. Usually none is, and ddprun then need not build the names of all
- * variables. */
+/* Return true if any PET_ variable is set. Usually no such variable is set, and ddprun then does not build the
+ * names of all variables. */
 static bool has_pets(char *const *block)
 {
     while (*block != NULL && !is_pet(*block))

@@ -618,7 +618,7 @@ static bool conf_tcp(struct cli_rdzv_conf *conf, const char *value)
     return strcmp(value, "tcp") == 0;
 }
 
-/* The keys of --rdzv_conf. If `parse` is NULL, the key has no effect; `idle` says why. */
+/* The keys of --rdzv_conf. If `parse` is NULL, the key has no effect; `idle` has the reason. */
 static const struct {
     const char *key;
     bool (*parse)(struct cli_rdzv_conf *conf, const char *value);

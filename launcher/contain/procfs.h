@@ -27,8 +27,8 @@ struct proc_stat {
 /* Parse the text of /proc/PID/stat. Return false if the text has another format. */
 bool proc_stat_parse(const char *text, struct proc_stat *out);
 
-/* Return true if the process has ended with all its threads. The state alone is only that of the first thread, which
- * may end before other threads. */
+/* Return true if the process has ended with all its threads. `state` is not enough, because it is the state of the
+ * first thread, which may end before other threads. */
 static inline bool proc_stat_is_dead(const struct proc_stat *s)
 {
     return (s->state == 'Z' && s->threads <= 1) || s->state == 'X';

@@ -42,8 +42,8 @@ void thread_words(char state, const char *where, char to[STACK_NAME_MAX]);
 /* Return false if the kernel forbids reading the system calls of a process. */
 bool threads_may_trace(pid_t pid);
 
-/* Write to `note` why py-spy may not read a process, or without `by_py_spy` why ddprun may not. The reason is a sysctl
- * of Yama (`file`) or a missing capability. `is_child` = a worker has started the process. */
+/* Write to `note` why py-spy may not read a process, or if `by_py_spy` is false, why ddprun may not read it. The reason
+ * is a sysctl of Yama (`file`) or a missing capability. `is_child` = a worker has started the process. */
 void threads_explain_ptrace(const char *file, bool by_py_spy, bool is_child, char note[STACK_NOTE_MAX]);
 
 #endif

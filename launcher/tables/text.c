@@ -161,8 +161,8 @@ bool shell_word(struct buf *out, const char *word)
  *
  *     bytes                          terminal
  *     ESC [ 31 m                     unchanged: a colour; only digits, ; and : are allowed before the m
- *     ESC [ K, ESC [ 2 K             removed: a bar erases its row, but here each update has a separate row
- *     BS at the end                  removed: a bar moves the cursor back for its next update
+ *     ESC [ K, ESC [ 2 K             removed: a progress bar erases its row, but here each update has its own row
+ *     BS at the end                  removed: a progress bar moves the cursor back for its next update
  *     ESC, C0, DEL, U+0080-U+009F,   \x1b, \x07, \x7f, \xc2\x9b
  *     bidi and other format codes
  *     not UTF-8                      \xff

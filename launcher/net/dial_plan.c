@@ -626,8 +626,8 @@ bool dial_report(const struct dial *d, struct buf *out, uint64_t now_ms)
 /* --- large packets -------------------------------------------------------------------------------------- */
 
 /* Return the next step. Small and large packets alternate, because kernels limit ICMP answers to a burst of about 6,
- * then 1 per second (icmp_ratelimit). So this limit is not the reason if only the large packets get no answer. If the
- * small packets get none, the result is unknown, because a firewall may drop packets or answers. */
+ * then 1 per second (icmp_ratelimit). So if only the large packets get no answer, this limit is not the reason. If the
+ * small packets get no answer, the result is unknown, because a firewall may drop packets or answers. */
 enum path_step path_next(const struct path_answers *a)
 {
     enum { LARGE_TRIES = 3, SMALL_LOST_MAX = 1 };

@@ -8,9 +8,9 @@
  *     any        with --host_store=yes        HOST           HOST on every address    HOST on every address
  *     any        with --host_store=no         JOIN           JOIN                     JOIN
  *
- * Two mistakes are reported at once, because later they would look like a firewall. First, a name may resolve to
- * 127.0.1.1 on its own machine, because Debian's installer writes such a line to /etc/hosts. Other nodes could not
- * reach a store at this address. Second, the address of a container bridge exists on many machines.
+ * Two mistakes are reported at once, because their later effects resemble those of a firewall. First, a name may
+ * resolve to 127.0.1.1 on its own machine, because Debian's installer writes such a line to /etc/hosts. Other nodes
+ * could not reach a store at this address. Second, the address of a container bridge exists on many machines.
  *
  * The addresses of this machine and of the name are arguments, so that a test can check every row of the table. */
 #include "net/hosting.h"

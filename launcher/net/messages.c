@@ -102,7 +102,7 @@ cJSON *encode_started(int rank, int local_rank, int pid, const char *host)
         .rank = rank, .pid = pid, .host = host, .local_rank = local_rank, .round = MESSAGE_NONE });
 }
 
-/* Encode the end of a worker. The pid tells the store to which attempt the worker belongs. */
+/* Encode the end of a worker. The pid shows the store to which attempt the worker belongs. */
 cJSON *encode_exited(int rank, int pid, int exit_code, int signal, bool told)
 {
     return message_encode_worker_exited(

@@ -358,9 +358,9 @@ static void on_unsealing(uv_timer_t *timer)
         link_lose(link, "the system provides no random numbers for AUTH");
 }
 
-/* Handle the answer to the request for the credential. This node does not join a store without a secret, unless
- * ddprun was started as torchrun. But such a store may be a refusing store (store_host.h), so the node still sends
- * `join` to get the reason. */
+/* Handle the answer to the request for the credential. If the store has no secret, this node joins only as
+ * torchrun without --encrypt (must_be_refused). But the store may be a refusing store (store_host.h), so the node
+ * always sends `join` to get the reason. */
 static void handle_credential(struct store_link *link, struct slice answer)
 {
     struct slice credential;
@@ -872,7 +872,7 @@ static bool must_be_refused(const struct store_link *link)
     return link->is_open && (!link->options.plan->cli->torchrun || link->options.plan->encrypt);
 }
 
-/* Lose the link to a store without a secret that has not rejected this node. */
+/* Lose the link to a store that has accepted this node, although the store has no secret. */
 static void lose_open_store(struct store_link *link)
 {
     link_lose(link,

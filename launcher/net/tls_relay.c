@@ -633,7 +633,7 @@ static void on_last(uv_timer_t *timer)
     link_close(LIST_ENTRY(node, struct relay_link, node));
 }
 
-/* Close all links. A link with unsent bytes of a worker that has ended is closed after LAST_MS. */
+/* Close all links. If a worker has ended, but its last bytes are not sent yet, its link is closed after LAST_MS. */
 void tls_relay_close(struct tls_relay *r)
 {
     if (r == NULL || r->closing)

@@ -47,8 +47,8 @@ enum tls_relay_found tls_relay_find(const struct tls_relay *relay, const char *p
                                     char worker[static ENDPOINT_TEXT_MAX],
                                     char here[static ENDPOINT_TEXT_MAX]);
 
-/* Close all connections. A connection that still has bytes of a worker that has ended stays open for at most 1 s. The
- * loop's last close callback frees the memory. NULL is allowed. */
+/* Close all connections. If a worker has ended, but its last bytes are not sent yet, its connection stays open for at
+ * most 1 s. The loop's last close callback frees the memory. NULL is allowed. */
 void tls_relay_close(struct tls_relay *relay);
 
 #endif

@@ -222,7 +222,7 @@ static void set_task(struct env_facts *facts, const struct cli_task *task)
     facts->nnodes = task->nnodes;
 }
 
-/* Return true if rank 0 hosts the workers' store. A dry run offers no port, but gets the result of a real start. */
+/* Return true if rank 0 hosts the workers' store. The result is the same in a dry run, which offers no port. */
 static bool has_rank0_store(const struct plan *plan)
 {
     return plan->rank0_port != 0 || (plan->cli->dry_run && plan->rank0_store);

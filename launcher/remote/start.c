@@ -273,8 +273,8 @@ bool start_by_srun(const struct cli *cli)
 
 /* Add the words of --remote_shell, which are separated by blanks, and ddprun's options. ssh uses the first of
  * several ports, so the port of the host precedes a port in --remote_shell. ssh ends after three intervals without a
- * byte from its host, which is the node timeout unless this is shorter than 9 s: a busy host needs some seconds to
- * answer ssh. */
+ * byte from its host. The three intervals together are about the node timeout, but at least 9 s, because a busy host
+ * needs some seconds to answer ssh. */
 static bool add_shell(char ***argv, int *n, const struct cli *cli, int port)
 {
     const enum known_shell known = find_shell(cli->remote_shell);

@@ -185,8 +185,8 @@ bool cause_headline(const struct report *r, struct buf *out)
 
 /* --- cause and remedy ----------------------------------------------------------------------------------- */
 
-/* Append why the job ended, unless the headline contains the reason, as for a program that could not be started. A
- * rank that left init_process_group is the reason. The ranks that waited for it are victims. */
+/* Append why the job ended, unless the headline contains the reason, as for a program that could not be started. If
+ * a rank left init_process_group, that rank is the reason, and the ranks that waited for this rank are victims. */
 bool cause_why(const struct report *r, struct buf *out)
 {
     const struct agent_worker *w = cause_worker(r);

@@ -935,8 +935,8 @@ static void find_locked(const char *path, char out[PATH_MAX])
     out[0] = '\0';
 }
 
-/* Find a file in the directory of `path` with nearly the same name: at most a third of its letters may differ.
- * Only the first few thousand files are compared. */
+/* Find a file in the directory of `path` with nearly the same name: at most a third of the letters, plus one, may
+ * differ. Only the first few thousand files are compared. */
 static void find_near(const char *path, char out[PATH_MAX])
 {
     const char *slash = strrchr(path, '/'), *name = slash != NULL ? slash + 1 : path;

@@ -301,7 +301,7 @@ const char *commit_text(char out[COMMIT_SHOWN], const struct worker_evidence *e)
 
 /* --- out of memory -------------------------------------------------------------------------------------- */
 
-/* Return by how much a counter has risen. If it is lower than before, a new group has the same name: return 0. */
+/* Return by how much a counter has risen. Return 0 if the counter has fallen: a new group then has the old name. */
 static unsigned long long rise(unsigned long long before, unsigned long long now)
 {
     return now > before ? now - before : 0;

@@ -341,8 +341,8 @@ static bool add_stacks(cJSON *o, const struct report *r)
     return json_add(o, "stacks", r->stacks != NULL ? cJSON_Duplicate(r->stacks, true) : cJSON_CreateArray());
 }
 
-/* Add which targets lost output. The member `last_lines` may contain the lost lines, because it does not depend on
- * the targets. */
+/* Add which targets lost output. The member `last_lines` may contain the lost lines, because ddprun keeps the last
+ * lines in memory. */
 static bool add_losses(cJSON *o, const struct report *r)
 {
     cJSON *all = cJSON_CreateArray();
@@ -415,8 +415,8 @@ enum {
     FULL_BYTES = 1 << 20 /* a file system with less free space counts as full */
 };
 
-/* Write the whole text and a newline. After an error remove the file, because half a report is invalid JSON. Read the
- * free space before the removal. */
+/* Write the whole text and a newline. After an error remove the file, because half a report is invalid JSON. Format
+ * the error before the removal, because the error text shows the free space of the full disk. */
 static void write_file(int fd, const char *path, const char *text)
 {
     char why[WRITE_ERROR_MAX];
@@ -518,8 +518,8 @@ static void print_it(const struct report *r, bool midline)
     buf_free(&out);
 }
 
-/* Return the present UTC offset in seconds. Call this only if the report contains times, because the C library
- * reads a file for it. */
+/* Return the present UTC offset in seconds. Call this function only if the report contains times, because the C
+ * library reads a file to find the offset. */
 static int utc_offset_s(void)
 {
     struct tm local;
@@ -599,8 +599,8 @@ static bool add_stdout_room(struct full_disk *full)
     return full->n_rooms > 0 && full->rooms[0].bytes < FULL_BYTES;
 }
 
-/* Find the free space of the full file system. If the error names no file, find that of the likely places: stdout, the
- * working directory and /dev/shm; a full one of stdout is the only one. After an error about a quota, find the quota. */
+/* Find the free space of the full file system, or the quota after an error about a quota. If the error names no file,
+ * examine an inherited stdout. If its disk is not full, examine the working directory and /dev/shm, too. */
 static void find_room(struct report *r, struct details *d)
 {
     struct full_disk *full = &d->full;

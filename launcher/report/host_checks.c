@@ -252,11 +252,11 @@ static bool is_ddprun(int pid)
            own.st_ino == other.st_ino;
 }
 
-/* Return the owner of a process on a GPU. The workers are children of this process, and their orphans become children of
- * this process, too (PR_SET_CHILD_SUBREAPER). Several agents of this job may run on this host. A process below another
- * agent also belongs to the job. A process of an earlier job with the same id has no agent above it. The owner of a pid
- * that does not exist here is unknown: it may be a worker that has just ended, or the driver reports pids of another PID
- * namespace. */
+/* Return the owner of a process on a GPU. The workers are children of this process, and their orphans become children
+ * of this process, too (PR_SET_CHILD_SUBREAPER). Several agents of this job may run on this host. A descendant of
+ * another agent also belongs to the job. A process of an earlier job with the same id has no agent as an ancestor. The
+ * owner of a pid that does not exist here is unknown: it may be a worker that has just ended, or the driver reports
+ * pids of another PID namespace. */
 static enum gpu_owner gpu_owner(const void *user, int pid)
 {
     struct proc_stat stat = { .parent = pid };

@@ -23,8 +23,8 @@ int host_check_limits(int workers, const char *host, struct finding out[HOST_FIN
 /* Log each finding of host_check_limits as a warning. */
 void host_warn(int workers, const char *host);
 
-/* A query to the driver about the GPUs of this node's workers: which other processes use them, and does their compute
- * mode admit all of these workers? The driver may hang, so run the query with timed_call.h. */
+/* A query to the driver about the GPUs of this node's workers. The answer contains the other processes on each GPU,
+ * and the compute modes that do not admit all workers. The driver may hang, so run the query with timed_call.h. */
 struct gpu_query;
 
 enum {
@@ -32,8 +32,8 @@ enum {
     GPU_FAILURE_MS = 1000, /* the report of a failure waits at most this time for the driver */
 };
 
-/* Return a query for gpu_query_run, or NULL if no worker has a GPU or memory is short. With `runs`, the workers run or
- * have run: processes of this job are left out, and findings name the ranks. Free the query with free(). */
+/* Return a query for gpu_query_run, or NULL if no worker has a GPU or memory is short. If `runs` is true, the
+ * workers run or have run: processes of this job are left out, and findings name the ranks. Free it with free(). */
 struct gpu_query *gpu_query_new(const struct plan *plan, bool runs);
 
 /* Ask the driver, and store the answer in `query`, a struct gpu_query. */

@@ -53,7 +53,7 @@ static void append_colour(struct rows *r, const char *code)
         append_row(r, code, strlen(code));
 }
 
-/* Append text with escaped control characters and colours, because the text may contain names from other programs. */
+/* Append text. Escape control characters and colours, because the text may contain names from other programs. */
 static void rows_append(struct rows *r, struct slice text)
 {
     r->ok = r->ok && escape_append_plain(r->out, text);
@@ -151,7 +151,7 @@ static void rows_quote(struct rows *r, const char *label, struct slice line)
  * connection or a signal of ddprun. Workers that ended in the same way share a sentence, with the earliest and the
  * latest time. */
 
-/* A screen has about 24 lines, and the first failure needs most of them. */
+/* A terminal shows about 24 lines, and the first failure needs most of them, so these sentences must be few. */
 enum { GROUPS_MAX = 6, RANKS_MAX = 60, SENTENCE_LINES = 3, AFTER_MAX = 2 * TIME_TEXT_MAX + 32 };
 
 /* How a worker ended. `sentences` has a sentence for each value. */
@@ -368,8 +368,8 @@ bool report_no_restart(const struct report *r, struct buf *out)
 
 /* --- lines ---------------------------------------------------------------------------------------------- */
 
-/* Format "rank 1: ", with the host if the job has several. Write "" if a node was lost, because such a failure has no
- * rank. */
+/* Format "rank 1: ", with the host if the job has several nodes. Write "" if a node was lost, because such a failure
+ * has no rank. */
 static void format_who(const struct report *r, const struct failure *f, char *out, size_t size)
 {
     out[0] = '\0';
@@ -480,7 +480,7 @@ static void report_attempts(const struct report *r, struct rows *rows)
  *                |   ...
  *       then     ranks 0-1,3 were stopped by ddprun as a consequence (SIGTERM)
  *       stacks   ranks 0-1,3: all_reduce (torch/distributed/distributed_c10d.py:1541), called by main (train.py:30)
- *       logs     logs/k3x9, of this worker logs/k3x9/attempt_0/2
+ *       logs     logs/k3x9, of this worker in logs/k3x9/attempt_0/2
  *       exit     7, because of rank 2 on n1
  *
  * Each part has a limit, so the report has at most REPORT_LINES_MAX lines for any number of workers. The JSON and

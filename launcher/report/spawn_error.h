@@ -1,5 +1,5 @@
-/* spawn_error.h -- texts about why a program could not be started. The texts depend on its first bytes and on
- * those of a program that runs on this machine. Pure: evidence.h reads the files. */
+/* spawn_error.h -- texts about why a program could not be started. The texts depend on the first bytes of its file
+ * and of a program that runs on this machine. These functions are pure; those of evidence.h read the files. */
 #ifndef LAUNCHER_REPORT_SPAWN_ERROR_H
 #define LAUNCHER_REPORT_SPAWN_ERROR_H
 

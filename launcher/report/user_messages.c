@@ -336,7 +336,8 @@ void announce_findings(struct announce *a, const char *screen, const struct cJSO
         emit_event(a, event_findings(&event, since_start(a), push), &event);
         return;
     }
-    if (*screen == '\0' || is_repeated(a)) /* this node, or node 0, prints the finding */
+    /* without a text, this node has printed the finding already; a repeated finding is printed by node 0 */
+    if (*screen == '\0' || is_repeated(a))
         return;
     while (*screen != '\0') {
         const size_t len = strcspn(screen, "\n");

@@ -41,8 +41,8 @@ void announce_again(const struct announce *a, const struct failure *cause);
 /* Report which nodes have joined and which are missing. */
 void announce_gathering(const struct announce *a, const struct heard_waiting *waiting);
 
-/* Report the store's findings about a job that does not start or hangs. `screen` is the text of the findings,
- * which is the same on every node. `push` is the store's message. */
+/* Report the store's findings about a job that does not start or hangs. `screen` is the text to print; "" = this
+ * node has printed the finding already. `push` is the store's message. */
 void announce_findings(struct announce *a, const char *screen, const struct cJSON *push);
 
 /* Report that the workers of this node are stopped because of an event on another node. */
@@ -91,7 +91,7 @@ void announce_worker_stopped(const struct announce *a, int local_rank, int pid, 
 
 struct cJSON;
 
-enum { STATUS_LINES_MAX = 64 }; /* limit of worker lines, because a large job must fit on two screens */
+enum { STATUS_LINES_MAX = 64 }; /* limit of worker lines: the status of a large job must be short */
 
 struct status_facts {
     const struct plan *plan;

@@ -228,10 +228,10 @@ static bool reap_others(struct node *n)
     return taken < REAPED_PER_TURN;
 }
 
-/* Collect children that have ended, workers first, at most REAPED_PER_TURN in each turn, because processes may fork
- * and exit without end. Collect other children only if no worker has ended since the last call, or if no worker is
- * left, because the agent then waits for AGENT_ALONE. The second call of reap_workers() removes the pidfds of workers
- * that reap_others() has collected. */
+/* Collect children that have ended, workers first. The limit for each turn is REAPED_PER_TURN, because processes may
+ * fork and exit again and again. Collect other children only if no worker has ended since the last call, or if no
+ * worker is left: the agent then waits for AGENT_ALONE. The second call of reap_workers() removes the pidfds of
+ * workers that reap_others() has collected. */
 static void reap_children(struct node *n)
 {
     n->run.reap = true;
@@ -246,8 +246,8 @@ static void reap_children(struct node *n)
 /* --- timers of workers ------------------------------------------------------------------------------------- */
 
 /* torchrun's file timer (file_timer.h): when a timer expires, the process that set the timer gets the signal that the
- * timer names. If this ends a worker, the end counts as a failure. Any process may write to the FIFO, so a signal is
- * sent only to processes in the process group of a worker. */
+ * timer names. If the signal ends a worker, the end counts as a failure. Any process may write to the FIFO, so a signal
+ * is sent only to processes in the process group of a worker. */
 
 /* Return the local rank of the worker whose process group contains `pid`, or -1. */
 static int local_rank_of_group(const struct node *n, pid_t pid)

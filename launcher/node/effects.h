@@ -22,7 +22,7 @@ void node_finish(struct node *n, int exit_code);
 /* End without waiting until the pending output is read, because the user has requested a stop. */
 void node_leave_output(struct node *n);
 
-/* Open the epoll set, or close it together with the pidfds in it. Without a set, the order in which workers end is
+/* Open the epoll set, or close the set and the pidfds in the set. Without a set, the order in which workers end is
  * unknown. Nothing else depends on the set. */
 void exits_open(struct exits *x);
 void exits_close(struct exits *x);

@@ -65,8 +65,8 @@ static void wake_if_stopped(pid_t agent)
         kill(agent, SIGCONT);
 }
 
-/* Return true if a stopped agent must continue, because the agent should end or must read a message. This is checked
- * after every signal, because a SIGSTOP may take effect after a later message. */
+/* Return true if a stopped agent must continue, because the agent should end or must read a message. The guardian
+ * checks this after every signal, because a SIGSTOP may take effect after a later message. */
 static bool may_not_stand(const struct guardian *g)
 {
     int unread = 0;

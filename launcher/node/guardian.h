@@ -52,8 +52,8 @@ int node_run(void *job, int lifeline);
 
 /* --- flight_pages.c: PyTorch's flight records -------------------------------------------------------------------- */
 
-/* While a job makes no progress, the agent starts `ddprun --flight_calls DIR FIRST N AGE_MS PIDS`. It is a separate
- * process, because the file system of the records may hang. The helper prints lines of JSON. First come the
+/* While a job makes no progress, the agent starts `ddprun --flight_calls DIR FIRST N AGE_MS PIDS`. This helper is a
+ * separate process, because the file system of the records may hang. The helper prints lines of JSON. First come the
  * connections of the processes PIDS whose peers do not acknowledge data. Then come the open calls of ranks FIRST to
  * FIRST + N - 1 (flight_call of hub/messages.h). These calls are from records that are at most AGE_MS ms old.
  * Finally, the helper asks these ranks for new records through their FIFOs, because a record that is being written
@@ -66,10 +66,10 @@ int flight_helper_run(int argc, char **argv);
 
 /* --- stack_dump.c: py-spy ------------------------------------------------------------------------------------ */
 
-/* For the stacks of process PID the agent starts `ddprun --py_spy PID WAY PLACE...`. It is a separate process, because a
- * place may be on a file system that hangs. The helper becomes `py-spy dump --json --pid PID WAY`, with the first py-spy
- * that exists at one of the four places or in PATH. A py-spy beside a program of the job must be safe (safe_program),
- * because a job may run in a directory of another user. */
+/* For the stacks of process PID the agent starts `ddprun --py_spy PID WAY PLACE...`. This helper is a separate process,
+ * because a place may be on a file system that hangs. The helper becomes `py-spy dump --json --pid PID WAY`, with the
+ * first py-spy that exists at one of the four places or in PATH. A py-spy beside a program of the job must be safe
+ * (safe_program), because a job may run in a directory of another user. */
 #define PY_SPY_HELPER_OPTION "--py_spy"
 enum { PY_SPY_HELPER_WORDS = 8 };
 

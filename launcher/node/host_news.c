@@ -2,9 +2,9 @@
  *
  * A node that cannot reach the store cannot send its finding to the store. With --hosts, the user would not see the
  * finding either, because every node except node 0 runs with --quiet. So the relay, which has started this process,
- * carries the finding to the ddprun that the user has started, which sends it to all other nodes. A node that waits
- * for the first round prints the finding, and repeats it in the message about its timeout. If the node of the finding
- * has ended, this node ends, too. */
+ * carries the finding to the ddprun that the user has started. That ddprun sends the finding to all other nodes. A
+ * node that waits for the first round prints the finding, and repeats the finding in the message about its timeout. If
+ * the node that has sent the finding has ended, each waiting node ends, too. */
 #include "base/log.h"
 #include "base/exit_codes.h"
 #include "node/effects.h"
@@ -50,7 +50,7 @@ static void print_news(struct node *n, const struct news *news, const char *word
 }
 
 /* End this node, because the job cannot begin after another node has ended. Add the name of the other host, unless
- * the sentence begins with it. */
+ * the sentence begins with this name. */
 static void end_by_news(struct node *n, const struct news *news)
 {
     const char *semicolon = news->advice[0] != '\0' ? "; " : "";

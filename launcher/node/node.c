@@ -47,7 +47,7 @@ static int find_dying(const struct node *n)
     return -1;
 }
 
-/* Pass AGENT_TICK to the agent. Only in AGENT_SETTLING does the agent use `dying`, so /proc is not read in other
+/* Pass AGENT_TICK to the agent. The agent uses `dying` only in AGENT_SETTLING, so /proc is not read in other
  * states. */
 static void tick(struct node *n)
 {
@@ -241,7 +241,8 @@ static void on_broken(void *user, const char *why)
     dial_again(n, n->plan->meeting.node_timeout_ms, "--node_timeout", on_found_again);
 }
 
-/* Handle a connection that works again. Print this only if the user was warned, or if a new connection was needed. */
+/* Handle a connection that works again. Print a message only if the user was warned, or if a new connection was
+ * needed. */
 static void on_restored(void *user)
 {
     struct node *n = user;
@@ -283,8 +284,8 @@ static void on_link_lost(void *user, const char *why)
     dial_again(n, n->meet.join_until_ms - now_ms, n->plan->meeting.join_knob, on_found);
 }
 
-/* Warn if this node has joined a store without a secret, which is possible under the name torchrun. The node that
- * hosts the store warns about its own store. */
+/* Warn if this node has joined a store without a secret, which is possible if ddprun was started as torchrun. The
+ * node that hosts the store warns about its own store. */
 static void report_open_store(struct node *n)
 {
     char store[FINDING_SUBJECT_MAX];
@@ -399,9 +400,9 @@ static void on_refusing_timer(uv_timer_t *timer)
         node_finish(n, EXIT_CODE_DDPRUN);
 }
 
-/* Send the failure of this node to each other node that dials, until --timeout ends, when the other nodes give up,
- * too. Wait only for REFUSE_MS if the other nodes probably do not dial this host. This is so if the endpoint is no
- * address of this host. It is also so if the secret is missing, because it is then usually missing on all nodes. */
+/* Send the failure of this node to each other node that dials, until the end of --timeout. The other nodes then give
+ * up, too. Wait only for REFUSE_MS if the other nodes probably do not dial this host, in two cases: the endpoint is no
+ * address of this host, or the secret is missing. A secret that is missing here is usually missing on all nodes. */
 static void begin_refusing(struct node *n, const struct host_failure *failure)
 {
     const struct plan_meeting *m = &n->plan->meeting;

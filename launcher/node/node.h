@@ -83,8 +83,8 @@ struct node_meeting {
     struct tls_relay *relay; /* carries the workers' store traffic; NULL = the workers use the store itself */
     struct peer_lookup vouch; /* questions of the store about owners of connections */
     uv_timer_t vouch_timer;   /* time of the next search for these owners */
-    /* Limits the time for searches of /proc (find_holder). Each search moves this time ahead by ten times its own
-     * duration. No search starts while this time is too far in the future. */
+    /* A time that limits searches of /proc (find_holder). Each search moves this time ahead by ten times the duration
+     * of the search. No search starts while this time is too far in the future. */
     uint64_t whose_ms;
 
     /* A finding of the store that explains why nodes are missing; "" = none. */
@@ -135,8 +135,8 @@ struct node_run {
     struct spawner spawner;
     struct exits exits;
     pid_t *pids; /* by local rank; 0 = not running; a pid stays reserved until waitpid */
-    /* By local rank: the agent requested a signal while the worker still ran. If this is false, the signal is not the
-     * reason of the worker's end. */
+    /* By local rank: true = the agent requested a signal while the worker still ran; false = no signal of the agent is
+     * the reason of the worker's end. */
     bool *asked;
     struct heartbeat_known *known; /* by local rank: the last state of the process that the store received */
     struct heartbeat_step *steps;  /* by local rank: the last step that the store received */
@@ -250,7 +250,7 @@ const struct flight *rank_page(const struct rank_pages *pages, int i);
 /* The command line of the helper that flight_helper_run describes. */
 struct flight_helper {
     char first[16], n[16], age_ms[24];
-    char pids[8192];                     /* workers whose connections to report, separated by commas */
+    char pids[8192];                     /* pids of the workers whose connections to report, "71,72" */
     char *argv[FLIGHT_HELPER_WORDS + 1]; /* NULL-terminated; the directory is borrowed from the plan */
 };
 

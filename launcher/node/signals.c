@@ -111,8 +111,8 @@ static void on_stacks(struct node *n, struct stacks *stacks, const struct stack_
     announce_stacks(&n->out.announce, stacks->rows, stacks->is_cut);
 }
 
-/* Request the facts of the store, and print the status when they arrive. A second request before the store's answer
- * has no further effect. Stacks are printed later, when they were read. */
+/* Request the facts of the store, and print the status when the facts arrive. A second request before the store's
+ * answer starts no second dump of the stacks. The stacks are printed after the status, because reading takes longer. */
 static void status_begin(struct node *n, const struct received_signal *received)
 {
     announce_status(&n->out.announce, received);

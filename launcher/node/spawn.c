@@ -182,9 +182,9 @@ IN_CHILD static void default_signals(void)
     syscall(SYS_rt_sigprocmask, SIG_SETMASK, &none, NULL, sizeof(none));
 }
 
-/* Close all descriptors from `first` on. This replaces close_range where it is missing. ddprun's own descriptors are closed
- * by execve, so only descriptors of the user's shell remain here. The descriptor limit may be a million, so stop
- * after FD_GAP unused numbers in a row. */
+/* Close all descriptors from `first` on, if close_range fails. execve closes ddprun's own descriptors, so
+ * only descriptors of the user's shell remain here. The descriptor limit may be a million, so stop after FD_GAP unused
+ * numbers in a row. */
 IN_CHILD static void close_one_by_one(int first)
 {
     for (int fd = first, gap = 0; gap < FD_GAP; fd++)
@@ -193,7 +193,7 @@ IN_CHILD static void close_one_by_one(int first)
 
 /* Copy the three reserved descriptors to 0, 1 and 2, and close all others. Parent and child still share one table of
  * descriptors. close_range with CLOSE_RANGE_UNSHARE copies only the descriptors up to the reserved ones, which are
- * few. If it fails, the whole table is copied, and execve closes ddprun's descriptors. */
+ * few. If close_range fails, the whole table is copied, and execve closes ddprun's descriptors. */
 IN_CHILD static bool place_fds(const struct proc_slots *slots, bool keeps_library)
 {
     const int first = keeps_library ? SHIPPED_LIBRARY_FD + 1 : STDERR_FILENO + 1;

@@ -33,7 +33,7 @@ struct proc_spec {
     const struct rlimit *nofile; /* descriptor limit of the worker; NULL = the limit of this process */
     const struct rank_set *cpus; /* CPUs that the worker may use; NULL or empty = the CPUs of this process */
     int cgroup_fd;               /* directory of the worker's control group; -1 = the group of this process */
-    bool keeps_library;          /* keep SHIPPED_LIBRARY_FD open, because this process executes ddprun */
+    bool keeps_library;          /* keep SHIPPED_LIBRARY_FD open, which a new ddprun process needs */
 };
 
 /* Start a process. Return its pid, which stays reserved until waitpid. *error is then 0, or the errno that kept the

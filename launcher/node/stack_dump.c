@@ -182,7 +182,7 @@ static void find_places(const struct node *n, pid_t pid, struct places *p)
 
 /* --- the helper ------------------------------------------------------------------------------------------- */
 
-/* Exit codes of the helper: there is no py-spy; only one that another user can change. */
+/* Exit codes of the helper: it has found no py-spy, or only a py-spy that another user can change. */
 enum { NO_PY_SPY_CODE = 97, UNSAFE_PY_SPY_CODE = 98 };
 
 static bool is_program(const char *path)
@@ -191,7 +191,7 @@ static bool is_program(const char *path)
     return path[0] != '\0' && stat(path, &st) == 0 && S_ISREG(st.st_mode) && access(path, X_OK) == 0;
 }
 
-/* Find the program of a place and write its real path. Set *is_unsafe if another user can change it. */
+/* Find the program of a place and write its real path. Set *is_unsafe if another user can change the program. */
 static bool find_safe(const char *place, char path[PATH_MAX], bool *is_unsafe)
 {
     char why[SAFE_DIR_WHY_MAX];

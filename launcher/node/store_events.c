@@ -614,7 +614,7 @@ static void keep_hang(struct node *n, const cJSON *findings)
     }
 }
 
-/* Print findings of the store. A push without text and findings ends the hang. */
+/* Print findings of the store. A push without text and findings means that the hang is over. */
 static void on_findings(void *user, const cJSON *push)
 {
     struct node *n = user;

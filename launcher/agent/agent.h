@@ -113,7 +113,7 @@ enum agent_effect_type {
     EFFECT_REPORT_CAUSE,   /* report to the store all facts about the first failure */
     EFFECT_REPORT_STOPPED, /* report to the store: no process of this attempt is left here */
     EFFECT_REPORT_DONE,    /* report to the store: every worker of this node ended with exit code 0 */
-    EFFECT_LEAVE, /* report to the store: this node leaves the job, because its user stopped it or it is not ready */
+    EFFECT_LEAVE, /* report to the store: this node leaves the job, because the user stopped it, or it is not ready */
     /* print: other workers have lost worker `local_rank`, and the kernel is still cleaning up this worker */
     EFFECT_PRINT_DYING,
     /* print: this node waits for the other nodes to end, or has stopped waiting for them */
@@ -188,7 +188,7 @@ struct agent;
 struct agent *agent_new(const struct agent_options *options);
 void agent_free(struct agent *agent);
 
-/* Process one event and return its *n effects. The effects are borrowed, and valid until the next step. */
+/* Process one event. Return its effects, and store their number in *n. They are borrowed until the next step. */
 const struct agent_effect *agent_step(struct agent *agent, const struct agent_event *event, size_t *n);
 
 /* Return the time at which to send AGENT_TICK, by the clock of agent_event.now_ms; UINT64_MAX = never. */
@@ -235,13 +235,13 @@ bool agent_is_stuck(const struct agent *agent);
 
 /* Return ddprun's exit code. The first matching row applies:
  *   124       a process could not be killed
- *             the verdict's code for --exit_code, if there is a verdict
+ *   verdict   if there is a verdict: its code for --exit_code
  *   128 + n   the user stopped the job with signal n before a worker failed
  *   123       the store was lost before it received a failure. A later failure here may be a consequence of the
  *             loss, and all nodes must exit with the same code.
- *             the policy's code. `first`: the code of the first failure. `max`: the highest code of all workers that
- *             failed by themselves. `rank0`: the code of local rank 0. If ddprun stopped or never started rank 0,
- *             the code of the first failure.
+ *   policy    `first`: the code of the first failure. `max`: the highest code of all workers that failed by
+ *             themselves. `rank0`: the code of local rank 0, or the code of the first failure if ddprun stopped or
+ *             never started local rank 0.
  * The code of a worker is its exit code, or 128 + n after signal n. If the program cannot be run, the code is 126; if
  * the program was not found, 127. */
 int agent_exit_code(const struct agent *agent);

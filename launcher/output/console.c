@@ -153,7 +153,7 @@ static struct line_time now(const struct console *c)
 }
 
 /* Append a message of ddprun as a line. The text may contain names from other programs and hosts, which are not
- * trusted. So control characters and colours are removed, on terminals and in files. */
+ * trusted. So control characters and colours are escaped, on terminals and in files. */
 static void note_line(struct console *c, const char *text, struct buf *out)
 {
     bool ok = buf_printf(out, "%s%sddprun: ", c->midline ? "\n" : "", line_row_wipe(&c->screen)) &&

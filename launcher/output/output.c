@@ -325,8 +325,8 @@ static int open_pipe(struct stream *s)
 }
 
 /* Return true if the worker gets ddprun's own stdout, so that the worker detects a terminal. Only a single worker
- * without prefix and log file can get it. In a job of several nodes, the worker gets it only if it is a terminal and
- * --progress is not given. Otherwise ddprun reads the lines, because they show progress to the detection of hangs. */
+ * without prefix and log file can get this stdout. In a job of several nodes, this stdout must also be a terminal, and
+ * --progress must not be given. Otherwise ddprun reads the lines, because the detection of hangs needs them. */
 static bool inherits_stdout(const struct stream *s)
 {
     if (s->which != STD_OUT || !s->to_console || !s->console.raw || s->file != STREAM_NO_SINK)
@@ -352,7 +352,7 @@ static int stream_open(struct stream *s, struct ddp_err *err)
 enum {
     UPDATE_MS = 1000,      /* interval between updates of a progress bar in a file or pipe */
     REDRAW_MS = 100,       /* interval between updates of a progress bar on a terminal */
-    UNREAD_MS = 5000,      /* after the workers' end, how long a sink may accept nothing */
+    UNREAD_MS = 5000,      /* after the workers' end: wait for a sink that accepts no byte */
     WATCH_MS = 250,        /* interval between checks of UNREAD_MS */
     DISK_REPORT_MS = 5000, /* report a disk that has not answered for this time */
     DISK_CHECK_MS = 2000,

@@ -266,8 +266,7 @@ static ddp_status value_REGEX(const char *text, void *to, struct ddp_err *err)
         regerror(error, &regex, why, sizeof(why));
         return ddp_fail(
             err, DDP_ERR_ARG,
-            "an extended regular expression without the error '%s'; write '\\[' for a bracket in the text",
-            why);
+            "a valid extended regular expression (error: %s); write '\\[' for a bracket in the text", why);
     }
     regfree(&regex);
     return value_TEXT(text, to, err);

@@ -389,9 +389,9 @@ static void setup_unfinished(struct diagnosis *d, const struct snapshot *s, cons
                      duration(time, w->for_ms), "last", number(last, s->n_ranks - 1), NULL);
 }
 
-/* Report the wait if it is part of the setup of a PyTorch group. If the group has too many members, report
- * the wait only if two members have the same rank, because otherwise no rank is missing. Return true for each such wait, even without a finding, so
- * that the caller does not report the key as an ordinary key. */
+/* Return true if the wait is part of the setup of a PyTorch group, so that the caller does not report the key as an
+ * ordinary key. Report such a wait, unless the group has too many members: then a rank is missing only if two members
+ * have the same rank. */
 static bool check_torch_setup(struct diagnosis *d, const struct snapshot *s, const struct snapshot_wait *w)
 {
     struct torch_key key;
@@ -439,8 +439,8 @@ static bool add_claim(const struct snapshot_claim *c, bool is_first, size_t room
     return is_first;
 }
 
-/* Return the maximum length of the text after the next claim is appended. If a text such as "; and 3 more" may follow
- * that claim, keep TAIL_MAX bytes free for this text. */
+/* Return the maximum length of the text after the next claim is appended. Unless no text follows that claim, keep
+ * TAIL_MAX bytes free for text such as "; and 3 more". */
 static size_t room_for(const struct snapshot_surplus *surplus, uint32_t shown)
 {
     return shown + 1 == surplus->n && surplus->count <= surplus->n ? WHO_MAX - 1 : WHO_MAX - TAIL_MAX;

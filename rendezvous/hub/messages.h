@@ -107,12 +107,11 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
 
 #define FIELDS_OF_join(X)                                                                                  \
     X(TEXT, job, 0, LIMIT_TEXT - 1, MESSAGE_NEEDED, "job id")                                              \
-    X(TEXT, instance, 0, LIMIT_TEXT - 1, 0, "instance from the first join's answer; else empty")           \
+    X(TEXT, instance, 0, LIMIT_TEXT - 1, 0, "instance id in the answer to the first join; before: empty")  \
     X(TEXT, version, 0, LIMIT_TEXT - 1, MESSAGE_NEEDED, "version of ddprun")                               \
     X(TEXT, host, 0, LIMIT_TEXT - 1, MESSAGE_NEEDED, "host name")                                          \
     X(WHOLE, pid, 1, INT32_MAX, MESSAGE_NEEDED, "process of the agent")                                    \
-    X(WHOLE, pid_start, 0, 1ll << 52, 0,                                                                   \
-      "agent's start, in clock ticks since the boot; not used by the store")                               \
+    X(WHOLE, pid_start, 0, 1ll << 52, 0, "agent's start, in clock ticks since boot; ignored by the store") \
     X(TEXT, boot_id, 0, LIMIT_TEXT - 1, 0, "boot id of the kernel")                                        \
     X(TEXT, addr, 0, LIMIT_TEXT - 1, 0, "address for other nodes; empty: the address that the store sees") \
     X(TEXT, own, 0, LIMIT_TEXT - 1, 0, "the agent's local address on this connection")                     \
@@ -240,8 +239,8 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
       "STALE_ROUND, NO_MEMBER, VOUCH_REFUSED, NOTICE_REFUSED, or a code of `ddprun explain`") \
     X(TEXT, advice, 0, LIMIT_WORDS, 0, "remedy")
 
-#define FIELDS_OF_answer(X)                          \
-    X(FLAG, ok, 0, 0, 0, "the call was carried out") \
+#define FIELDS_OF_answer(X)                    \
+    X(FLAG, ok, 0, 0, 0, "the call succeeded") \
     X(TEXT, error, 0, LIMIT_WORDS, 0, "why not")
 
 #define FIELDS_OF_joined(X)                                                       \
@@ -362,7 +361,7 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(TEXT, ranks, 0, LIMIT_TEXT - 1, 0, "as in `stacks`")          \
     X(FLAG, native, 0, 0, 0, "frames of C, too")                    \
     X(WHOLE, still_ms, 0, MESSAGE_NUMBER_MAX, MESSAGE_NONE,         \
-      "ms without progress; also send their flight records")
+      "ms without progress; present: also send flight records")
 
 /* The texts have the limits of record/flight_dump.h. */
 #define FIELDS_OF_flight_call(X)                                    \

@@ -144,7 +144,7 @@ struct hub {
     uint64_t now_ms;            /* time of the current call */
     struct quota quota;         /* all memory that clients can make the store allocate */
     struct quota strangers;     /* hub of many jobs: the part of `quota` for connections without a job */
-    struct table jobs;          /* all jobs, owned; there is always one */
+    struct table jobs;          /* all jobs, owned; there is always at least one */
     struct table sources;       /* sources of the jobs (job.h), by key; owned */
     uint64_t jobs_deadline_ms;  /* no later than the nearest deadline of any job */
     uint64_t stood_ms, woke_ms; /* length and end of this process's last suspension */

@@ -440,7 +440,7 @@ Test(cli_nodes, values_say_what_would_be_right)
     REFUSED_NODE("'fast' (1.5s) or a time of at least 500ms", "--node_timeout=10ms");
     REFUSED_NODE("'off' or a time of at least 1000ms", "--hang_timeout=0");
     REFUSED_NODE("'report', 'stop' or 'restart'", "--on_hang=kill");
-    REFUSED_NODE("an extended regular expression without the error 'Unmatched [", "--progress=step [0-9");
+    REFUSED_NODE("a valid extended regular expression (error: Unmatched [", "--progress=step [0-9");
     REFUSED_NODE("a text that is not empty", "--progress=");
     REFUSED_NODE("1 <= MIN <= MAX <= 16384", "--nnodes=0");
     REFUSED_NODE("1 <= MIN <= MAX <= 16384", "--nnodes=1:");

@@ -32,12 +32,14 @@ static const struct row {
     { "NVIDIA A30", 165, 10.3 },
     /* NVIDIA A40, datasheet (2021): BFLOAT16 149.7, FP32 37.4 */
     { "NVIDIA A40", 149.7, 37.4 },
-    /* NVIDIA H100 Tensor Core GPU Architecture, white paper (2023), tables 2 and 3: SXM5 989.4 and 66.9, PCIe 756 and 51.2 */
+    /* NVIDIA H100 Tensor Core GPU Architecture, white paper (2023), tables 2 and 3: SXM5: BF16 989.4, FP32
+     * 66.9; PCIe: BF16 756, FP32 51.2 */
     { "NVIDIA H100 80GB HBM3", 989.4, 66.9 },
     { "NVIDIA H100 PCIe", 756, 51.2 },
     /* NVIDIA H100 NVL, datasheet (2024): BFLOAT16 1,671 with sparsity, FP32 60 */
     { "NVIDIA H100 NVL", 835.5, 60 },
-    /* NVIDIA H200 Tensor Core GPU, datasheet (2024): SXM 1,979 with sparsity and 67 (the chip of the H100 SXM), NVL 1,671 and 60 */
+    /* NVIDIA H200 Tensor Core GPU, datasheet (2024): SXM: BFLOAT16 1,979 with sparsity, FP32 67 (the chip of the H100 SXM, so
+     * the row has the exact numbers of that chip); NVL: BFLOAT16 1,671 with sparsity, FP32 60 */
     { "NVIDIA H200", 989.4, 66.9 },
     { "NVIDIA H200 NVL", 835.5, 60 },
     /* NVIDIA L4, datasheet (2023): BFLOAT16 242 with sparsity, FP32 30.3 */

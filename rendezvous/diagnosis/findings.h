@@ -75,7 +75,7 @@
       "the address 127.0.0.1; on a network that you trust, use --insecure",                                 \
       "the store at 10.0.0.1:29500 is not opened to other hosts, because it has no secret",                     \
       "The node that hosts the store, or ddp-rendezvous, has neither --secret_file nor --insecure, and "    \
-      "MUNGE delivers no secret. Without a secret, every host that reaches the store could change its "     \
+      "MUNGE delivers no secret. Without a secret, every host that reaches the store could change the "     \
       "keys and end the job. Typical cause: a job of several nodes started without --secret_file.")         \
     X(NODE_HAS_NO_SECRET, ERROR,                                                                            \
       "${node} has no secret, so it does not join the store at ${address}",                                 \
@@ -270,9 +270,9 @@
       "n1 has a route or rule that prohibits 10.0.0.1",                                                     \
       "The kernel's route lookup failed with EACCES. Typical cause: a 'prohibit' route or rule.")           \
     X(FAMILY_OFF, ERROR,                                                                                    \
-      "${this_host} cannot use the address ${address}: this host has disabled its protocol (IPv4 or IPv6)", \
+      "${this_host} cannot use the address ${address}: its protocol (IPv4 or IPv6) is disabled on this host", \
       "pass an address of the other protocol, or enable the protocol on ${this_host}",                      \
-      "n1 cannot use the address fd00::1: this host has disabled its protocol (IPv4 or IPv6)",              \
+      "n1 cannot use the address fd00::1: its protocol (IPv4 or IPv6) is disabled on this host",              \
       "The kernel's route lookup failed with EADDRNOTAVAIL or EAFNOSUPPORT. Typical cause: IPv6 is "        \
       "disabled.")                                                                                          \
     X(ROUTE_FAILED, ERROR,                                                                                  \
@@ -387,7 +387,7 @@
       "${at} is a store that accepts only encrypted connections from other hosts, but this node has no --encrypt",            \
       "start all nodes with --encrypt",                                                                     \
       "10.0.0.1:29500 is a store that accepts only encrypted connections from other hosts, but this node has no --encrypt",   \
-      "The store was started with --encrypt and answered the request, which was not encrypted, with a "     \
+      "The store was started with --encrypt and answered an unencrypted request with a "                    \
       "TLS alert. Typical cause: --encrypt was given to node 0 or to ddp-rendezvous only.")                 \
     X(STORE_NOT_ENCRYPTED, ERROR,                                                                           \
       "${at} is a store without --encrypt, but this node has --encrypt",                                    \
@@ -440,9 +440,9 @@
       "Reading or writing the first message failed with a system error. Typical cause: a firewall or "      \
       "load balancer that resets connections.")                                                             \
     X(NO_ANSWER_YET, ERROR,                                                                                 \
-      "${this_host} has no result of a lookup of ${host} or of a connection to it yet",                     \
+      "${this_host} still waits for the lookup of ${host} or for a connection to ${host}",                   \
       "pass a longer --timeout, and check that ${host} runs ddprun",                                        \
-      "n1 has no result of a lookup of n0 or of a connection to it yet",                                    \
+      "n1 still waits for the lookup of n0 or for a connection to n0",                                       \
       "The wait for the store ended before any lookup or connection attempt had a result. Typical cause: "  \
       "a short --timeout.")
 

@@ -275,13 +275,13 @@ static void append_ranks(struct buf *out, const struct snapshot *s,
 }
 
 /* Format the ranks that are not at the main wait. If the rank of a waiting client is unknown, it may be one of these
- * ranks, so format a sentence without ranks. */
+ * ranks, so format "unknown". */
 const char *absent_ranks(words out, const struct snapshot *s)
 {
     struct buf text = { 0 };
     const struct snapshot_wait *main = main_wait(s);
     if (main != NULL && count_ranks(s, is_at_main_wait) < main->waiting)
-        buf_printf(&text, "it is not known which ranks");
+        buf_printf(&text, "unknown");
     else if (count_ranks(s, is_absent) > 0)
         append_ranks(&text, s, is_absent);
     else
@@ -619,8 +619,8 @@ static bool append_no_findings(const struct snapshot *s, struct buf *out)
     if (s->phase != PHASE_RUNNING || s->hang.due_ms == 0 || s->hang.still_ms < QUIET_MS)
         return ok;
     return ok && buf_printf(out,
-                            " yet: no sign of progress for %s; after %s the stacks of all ranks are compared "
-                            "('ddpctl stacks' prints them now)",
+                            " yet: no sign of progress for %s; after %s without progress, the store compares "
+                            "the stacks of all ranks ('ddpctl stacks' prints the stacks now)",
                             duration(still, s->hang.still_ms), duration(due, s->hang.due_ms));
 }
 

@@ -39,7 +39,7 @@ void diagnose_still(struct diagnosis *d, const struct snapshot *s);
  * its ranks are unknown, return waiters_of(): "3 ranks wait". */
 const char *named_waiters(words out, const struct snapshot *s, const struct snapshot_wait *wait);
 /* Format the ranks that are not at the main wait: "rank 3" or "ranks 1, 3-7". The text is "none" if there is no such
- * rank. If they are unknown, the text is a sentence. */
+ * rank, and "unknown" if some of the waiting ranks are unknown. */
 const char *absent_ranks(words out, const struct snapshot *s);
 /* Format "rank 3 waits" or "7 ranks wait". */
 const char *waiters_of(words out, const struct snapshot_wait *wait);

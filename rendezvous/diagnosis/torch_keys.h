@@ -63,7 +63,7 @@ struct cJSON;
       "the ranks of the torchrun agent of node ${number}")                                                               \
     X(AGENT_END, "agent_end", TORCH_ELSEWHERE, "*torchelastic/agent/terminal_state*", -1, LATER,                         \
       "the end of the other torchrun agents")                                                                            \
-    X(LAST_MEMBER, "elastic_barrier", TORCH_ELSEWHERE, "*/last_member", -1, LATER, "the last one in the barrier '${name}'") \
+    X(LAST_MEMBER, "elastic_barrier", TORCH_ELSEWHERE, "*/last_member", -1, LATER, "the last member of the barrier '${name}'") \
     X(MASTER_ADDR, "master", TORCH_ELSEWHERE, "MASTER_ADDR", -1, LATER, "the address of the first node")                 \
     X(MASTER_PORT, "master", TORCH_ELSEWHERE, "MASTER_PORT", -1, LATER, "the port of the first node")
 /* clang-format on */

@@ -49,7 +49,7 @@ static const struct known known[] = {
     { "/default_pg_3_trace_end", "the last operation that rank 3 ended", NULL, "", 3 },
     { "/torch.rendezvous.x.1/torchelastic/role_info/4", "the workers of the torchrun agent of node 4", NULL,
       "", -1 },
-    { "/x/last_member", "the last one in the barrier 'x'", NULL, "", -1 },
+    { "/x/last_member", "the last member of the barrier 'x'", NULL, "", -1 },
     { "init/", "the count of clients", "init_process_group", "", -1 },
 };
 

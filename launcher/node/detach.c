@@ -477,7 +477,7 @@ static int find_supervisor(const char *command, const char *id)
 {
     struct job_search search = { .rdzv_id = id, .fd = -1 };
     if (id[0] == '\0') {
-        log_error("%s: %.64s is not the id of a job; 'ddprun list' shows the ids", command, id);
+        log_error("%s: '%.64s' is not the id of a job; 'ddprun list' shows the ids", command, id);
         return -1;
     }
     const int fd = strchr(id, '/') == NULL ? connect_by_id(id) : -1;

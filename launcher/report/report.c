@@ -466,8 +466,9 @@ static void report_attempts(const struct report *r, struct rows *rows)
     for (size_t i = 0; i < r->n_stuck && i < STUCK_SHOWN; i++)
         append_stuck(rows, i == 0 ? "alive" : "", &r->stuck[i]);
     if (r->n_stuck > 0)
-        rows_printf(rows, "",
-                    "the process ends when its system call returns; if it never returns, reboot the host");
+        rows_printf(
+            rows, "",
+            "the process ends when its system call returns; if the call never returns, reboot the host");
 }
 
 /* The report first describes the first failure: its cause and remedy, the rank, its times and its last lines. Then the
@@ -562,7 +563,7 @@ static void who(const struct report *r, const struct failure *f, struct rows *ro
              (f->pid == 0 || buf_printf(&text, ", pid %d", f->pid)) &&
              buf_printf(&text, ", host %s", f->host) &&
              (!elsewhere || buf_printf(&text, ", node %d", f->node_rank)) && append_facts(f, &text) &&
-             (!elsewhere || buf_printf(&text, "; that node's report has more"));
+             (!elsewhere || buf_printf(&text, "; that node's report has more details"));
         rows_text(rows, "worker", buf_slice(&text), WHY_LINES);
     } else if (f->node_rank >= 0) {
         rows_printf(rows, "node", "node %d, host %s", f->node_rank, f->host);
@@ -617,7 +618,7 @@ static void last_words(const struct report *r, struct rows *rows)
     const char *p = (const char *)lines.data, *label = from_stdout ? "stdout" : "stderr";
     if (n == 0 && r->elsewhere == NULL)
         rows_printf(rows, "output", "the worker wrote nothing%s",
-                    r->stdout_tails == NULL ? " to stderr; ddprun passes its stdout on unread" : "");
+                    r->stdout_tails == NULL ? " to stderr; its stdout does not pass through ddprun" : "");
     for (size_t i = 0; i < n; i++) {
         const char *end = memchr(p, '\n', lines.len - (size_t)(p - (const char *)lines.data));
         rows_quote(rows, i == 0 ? label : "", slice_of(p, (size_t)(end - p)));

@@ -294,7 +294,7 @@ static const struct row {
     { ENOEXEC, OTHER_SIZE, "{program} was built for {machine} ({bits} bits), and this kernel only runs {our_machine} ({our_bits} bits)",
       "build it for {our_machine}" },
     { ENOEXEC, CUT, "{program} is damaged: the file ends within its header", "build or copy it again" },
-    { ENOEXEC, NO_PROGRAM, "{program} is an object file or a core dump, not a program", "pass the path of the program that was linked from this file, or that dumped it" },
+    { ENOEXEC, NO_PROGRAM, "{program} is an object file or a core dump, not a program", "pass the path of the program instead of this file" },
     { ENOEXEC, SCRIPT, "{program}: this machine cannot execute the interpreter in its first line, '{interpreter}'",
       "install an interpreter for {our_machine}, or correct the first line" },
     { ENOEXEC, ALWAYS, "{program}: this machine cannot execute the file, which is neither a program nor a script",

@@ -300,7 +300,7 @@ void announce_again(const struct announce *a, const struct failure *cause)
     if (is_repeated(a))
         return;
     output_note(a->output, "%s; restarting the workers",
-                cause->words[0] != '\0' ? cause->words : "the job grows");
+                cause->words[0] != '\0' ? cause->words : "new nodes join the job");
 }
 
 void announce_gathering(const struct announce *a, const struct heard_waiting *w)

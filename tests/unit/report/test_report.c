@@ -124,7 +124,7 @@ Test(report, claims_nothing_about_output_that_ddprun_has_not_read, .fini = tear_
     expect("ddprun: rank 0 on n1 failed: exit 3, 1.0 s after its start\n"
            "  worker   rank 0 (local rank 0), pid 4000, host n1\n"
            "  times    started 2023-11-14 22:13:21.000, ended 22:13:22.000\n"
-           "  output   the worker wrote nothing to stderr; ddprun passes its stdout on unread\n"
+           "  output   the worker wrote nothing to stderr; its stdout does not pass through ddprun\n"
            "  exit     3, because of rank 0 on n1\n");
 }
 
@@ -470,7 +470,7 @@ Test(report_elsewhere, names_a_failure_on_another_node, .fini = elsewhere_tear_d
         elsewhere_step(AGENT_EXITED, 3600, r, -SIGTERM);
     elsewhere_expect(
         "ddprun: rank 5 on n2 failed first: out of memory (SIGKILL), 2.5 s after the start\n"
-        "  worker   rank 5 (local rank 1), pid 77, host n2, node 1; that node's report has more\n"
+        "  worker   rank 5 (local rank 1), pid 77, host n2, node 1; that node's report has more details\n"
         "  its logs logs/k3x9/attempt_0/1 on n2\n"
         "  stderr   | loading\n"
         "           | step 7\n"
@@ -555,7 +555,7 @@ Test(report_elsewhere, who_gave_up_is_told_with_its_reason, .fini = elsewhere_te
         "ddprun: rank 5 on n2 failed first: exit 1, 2.5 s after the start\n"
         "  why      rank 5 (n2, pid 77) gave up init_process_group after it waited 2.0 s for rank 1's Gloo\n"
         "           address; rank 1: never connected [INIT_ABANDONED]\n"
-        "  worker   rank 5 (local rank 1), pid 77, host n2, node 1; that node's report has more\n"
+        "  worker   rank 5 (local rank 1), pid 77, host n2, node 1; that node's report has more details\n"
         "  then     ranks 0-1 of node 0 (n1) were stopped by ddprun as a consequence (SIGTERM)\n"
         "  exit     1, because of rank 5 on n2\n");
 }
@@ -758,7 +758,8 @@ Test(report_attempts, what_is_left_behind_is_named)
         "           [RANK_EXITED_EARLY]\n"
         "  alive    pid 12 (rank 1, python3) cannot be killed: state D in nfs_wait\n"
         "           pid 13 (loader) cannot be killed: state D\n"
-        "           the process ends when its system call returns; if it never returns, reboot the host\n");
+        "           the process ends when its system call returns; if the call never returns, reboot the "
+        "host\n");
 }
 
 Test(report_attempts, the_same_is_in_the_json)

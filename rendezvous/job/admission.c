@@ -180,7 +180,7 @@ static bool rank_is_there(const struct check *c)
     const struct rdzv_join *j = c->join;
     return j->elastic || j->node_rank < (int64_t)j->nnodes_max ||
            word_refusal(c, "%s (pid %d) has --node_rank=%" PRId32 ", but --nnodes=%" PRIu32 "%s%s", j->host,
-                        j->pid, j->node_rank, j->nnodes_max, c->r->rules.known ? ", like " : "",
+                        j->pid, j->node_rank, j->nnodes_max, c->r->rules.known ? ", as on " : "",
                         c->r->rules.known ? c->first : "");
 }
 

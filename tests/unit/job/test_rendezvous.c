@@ -751,7 +751,7 @@ Test(rdzv_join, a_node_rank_that_is_taken_or_not_there)
     join.host = NULL;
     join.node_rank = 2;
     expect_refusal(&join, RDZV_REFUSED_NODE_RANK_TOO_HIGH,
-                   "n7 (pid 107) has --node_rank=2, but --nnodes=2, like node 1 (n0, pid 100)");
+                   "n7 (pid 107) has --node_rank=2, but --nnodes=2, as on node 1 (n0, pid 100)");
 }
 
 Test(rdzv_join, the_first_node_cannot_bring_nonsense)

@@ -224,8 +224,8 @@ static ddp_status value_SWITCH(const char *text, void *to, struct ddp_err *err)
     return switch_value(text, to, err);
 }
 
-/* Set the mode to `wanted` if the switch is on. --prefix and --no_prefix set the same field, so each of them on the
- * command line overrides the PET_ variable of the other. */
+/* Set the mode to `wanted` if the switch is on. --prefix and --no_prefix set the same field. So --prefix on the
+ * command line overrides PET_NO_PREFIX, and --no_prefix overrides PET_PREFIX. */
 static ddp_status prefix_value(const char *text, enum prefix_mode *mode, enum prefix_mode wanted,
                                struct ddp_err *err)
 {

@@ -37,9 +37,9 @@
  * ids stay the same. A private /proc shows only the processes of the job. Mounting it requires a mount namespace. The
  * workers see later mounts of the host (MS_SLAVE), but the host never sees the mounts of ddprun.
  *
- * The lifeline is a pipe that becomes readable when the guardian has died. The agent checks it after arming the
- * parent-death signal, because this signal never arrives if the guardian has died before. getppid() cannot reveal
- * this, because it is always 0 in the namespace. */
+ * The lifeline is a pipe that becomes readable when the guardian has died. The agent checks the lifeline after arming
+ * the parent-death signal, because this signal never arrives if the guardian has died before. getppid() is no
+ * replacement, because it always returns 0 in the namespace. */
 
 /* --- settings that forbid namespaces ---------------------------------------------------------------------- */
 

@@ -1064,8 +1064,8 @@ static void handle_push(struct store_link *link, const cJSON *json, const char *
         receivers[id](link, json);
 }
 
-/* Handle an object from the store. Every object from the answer with the token on is counted in `received`, except the
- * answer to `resume`. The store gets this number and does not send these objects again. */
+/* Handle an object from the store. `received` counts the objects, beginning with the answer that contains the
+ * token, but not the answer to `resume`. The store gets this number and does not send these objects again. */
 static void link_handle_answer(struct store_link *link, struct slice text)
 {
     cJSON *json = cJSON_ParseWithLength(text.data, text.len);

@@ -181,7 +181,8 @@ struct store_link {
     struct kept unanswered;
     char token[LIMIT_TOKEN + 1]; /* from the first join; "" = the link cannot resume */
     uint64_t token_at;           /* number of the request whose answer had the token */
-    uint64_t received;  /* number of received answers and pushes, from the answer with the token on */
+    uint64_t
+        received; /* number of received answers and pushes, beginning with the answer that had the token */
     uint64_t confirmed; /* value of `received` that was last sent to the store */
     char instance[LINK_INSTANCE_MAX];
     int round; /* number of the latest round; 0 = no round yet */

@@ -6,10 +6,10 @@
  * only its own connection.
  *
  * The end of one side is passed on after the last bytes: a worker's FIN becomes TLS's close_notify and a FIN, and
- * the reverse. Any other end becomes a reset, so that the other side can distinguish a cut connection from a
- * complete one. A connection is closed when both sides have ended, or ENDING_MS after the last bytes of the side
- * that has ended. Until then input is read and discarded, because the kernel sends a reset if close(2) finds
- * unread input.
+ * the store's close_notify becomes a FIN. Any other end becomes a reset, so that the other side can distinguish a cut
+ * connection from a complete one. A connection is closed when both sides have ended, or ENDING_MS after the last bytes
+ * of the side that has ended. Until then input is read and discarded, because the kernel sends a reset if close(2)
+ * finds unread input.
  *
  * The relay uses only a share of the descriptors. While this share is in use, further workers wait in the kernel's
  * queue. */

@@ -13,9 +13,9 @@
  * change its role, or send it to another store. The hello, the answer and the client's proof have a fixed size. Each
  * frame ends with a tag: an HMAC of the frame and its number.
  *
- * The hello contains a hash and not the name, because the store parses at most 128 bytes of a stranger (hub/gate.c).
- * 64 bits are enough, because only a client with the secret can send a valid hash. The secret is valid for all jobs
- * of the tenant.
+ * The hello contains a hash of the job's name, not the name, because the store parses at most 128 bytes from a
+ * stranger (hub/gate.c). 64 bits of the hash are enough, because only a client with the secret can send a valid hash.
+ * The secret is valid for all jobs of the tenant.
  *
  * Each message begins with its version. A store answers a message of another version with its own version and
  * OTHER_VERSION.

@@ -50,10 +50,10 @@ void secret_wipe(char text[static SECRET_TEXT]);
 
 /* --- MUNGE ---------------------------------------------------------------------------------------------------
  *
- * MUNGE (https://github.com/dun/munge) is a service of clusters that proves to a process which user sent a message. Its
- * daemon munged has the same key on each node. The store seals (encrypts) its secret in a credential. munged unseals the
- * credential only for processes of the same user. An attacker may read a credential, or send it again: afterwards both
- * sides prove that they have the secret (auth.h).
+ * MUNGE (https://github.com/dun/munge) is a service of clusters. It proves to a process which user has sent a message.
+ * Its daemon munged has the same key on each node. The store seals (encrypts) its secret in a credential. munged
+ * unseals the credential only for processes of the same user. An attacker who reads a credential, or sends it again,
+ * gains nothing, because afterwards both sides prove that they have the secret (auth.h).
  *
  * munged may hang, so a separate thread calls libmunge, and a call fails if munged does not answer within 3 s. libmunge
  * is loaded at the first call. */

@@ -199,8 +199,8 @@ static const struct option_row *find_name(const struct option_table *t, const ch
     return t->style != OPTIONS_ARGPARSE && len == 1 ? find_letter(t, typed[0]) : NULL;
 }
 
-/* Find the option that `typed` abbreviates. If it matches several names, the one with the lowest `rank` of its row
- * wins. *matches is the number of matches with this `rank`. */
+/* Find the option that `typed` abbreviates. If `typed` matches several names, the name whose row has the
+ * lowest `rank` wins. *matches is the number of matches with this `rank`. */
 static const struct option_row *find_abbreviation(const struct option_table *t, const char *typed, size_t len,
                                                   int *matches)
 {

@@ -745,8 +745,8 @@ static bool is_on_this_host(const char *address)
 }
 
 /* Read the secret from --secret_file or, like ddprun, from the file in PET_SECRET_FILE. A store on this host serves its
- * user without a secret, so do not ask it for one. For a store on a loopback address, ignore the variable, too. With
- * --encrypt, a secret is always needed. */
+ * user without a secret, so request no secret from such a store. For a store on a loopback address, ignore the
+ * variable, too. With --encrypt, a secret is always needed. */
 static ddp_status read_secret(const struct ctl_options *o, struct ddp_err *err)
 {
     const char *file = o->secret_file;

@@ -142,7 +142,7 @@ static bool make_cell(const struct ctl_column *column, const cJSON *row, struct 
     return column->cell(row, column->field, cell) && (cell->len > 0 || buf_append(cell, "-", 1));
 }
 
-/* Measure each column: its width is that of its widest cell or of its title. */
+/* Measure each column: its width is the width of its title or of its widest cell, whichever is larger. */
 static bool measure(const struct ctl_column *columns, const struct sorted_row *rows, int n, struct buf *cell,
                     size_t width[COLUMNS_MAX])
 {

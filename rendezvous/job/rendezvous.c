@@ -405,8 +405,8 @@ static enum rdzv_state has_stopped(struct rdzv *r, struct node *node, const stru
     return rdzv_decide_if_stopped(r);
 }
 
-/* Let a node leave while the round is being stopped. If its workers still run, it stays until its `stopped`. The
- * cause of the round's end does not change. A static job gets no restart. */
+/* Let a node leave while the round is being stopped. If the node's workers still run, the node stays
+ * until it sends `stopped`. The cause of the round's end does not change. A static job gets no restart. */
 static enum rdzv_state leaves_late(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     if (!rdzv_is_member(r, node))

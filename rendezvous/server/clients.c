@@ -289,7 +289,7 @@ enum place {
     SERVED, /* requests are handled; or the connection is closing, and on_conn_closed follows */
     DOOMED, /* will be closed at the end of the turn: a write failed, or the client reads too slowly */
     ENDING, /* requests are no longer handled; the replies are being written */
-    REFUSED, /* like ENDING, for a client on another host that the hub has closed; it yields its descriptor to others */
+    REFUSED, /* like ENDING, for a client on another host; closed before other clients if descriptors run out */
 };
 
 struct client {

@@ -149,7 +149,7 @@ static void wait_free(struct entries *entries, struct wait *wait)
     free(wait);
 }
 
-/* End a wait before its keys exist: remove its links from all lists, and free it and unused entries. */
+/* End a wait before its keys exist: remove its links from all lists, free unused entries, and free the wait. */
 static void wait_leave(struct entries *entries, struct wait *wait)
 {
     for (uint32_t i = 0; i < wait->links; i++) {

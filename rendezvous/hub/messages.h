@@ -78,7 +78,7 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(LIST, workers, 0, 0, 0,                                                                              \
       "processes that changed: [local rank, state, percent of a CPU, kernel function]")                    \
     X(LIST, steps, 0, 0, 0, "ranks with progress: [local rank, step, number of the collective, its name]") \
-    X(WHOLE, moved_ms, 0, MESSAGE_MS_MAX, MESSAGE_NONE, "time since new progress")                         \
+    X(WHOLE, moved_ms, 0, MESSAGE_MS_MAX, MESSAGE_NONE, "time since last progress")                        \
     X(LIST, errors, 0, 0, 0, "last traceback lines: [local rank, text]; no text: cleared")                 \
     X(WHOLE, heard, 0, MESSAGE_NUMBER_MAX, MESSAGE_NONE, "number of received frames, from the token on")   \
     ROUND_OF_SENDER(X)
@@ -133,8 +133,7 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(WHOLE, backoff_cap_ms, 0, MESSAGE_MS_MAX, 0, "greatest pause before a restart")                      \
     X(WHOLE, last_call_ms, 0, MESSAGE_MS_MAX, 0, "time for more nodes once enough have joined")            \
     X(WHOLE, join_timeout_ms, 0, MESSAGE_MS_MAX, 0, "time for enough nodes to join")                       \
-    X(WHOLE, node_timeout_ms, 0, MESSAGE_MS_MAX, 0,                                                        \
-      "a node that is silent for this long is lost, 0 = never")                                            \
+    X(WHOLE, node_timeout_ms, 0, MESSAGE_MS_MAX, 0, "silence after which a node is lost, 0 = never")       \
     X(TEXT, join_knob, 0, LIMIT_TEXT - 1, 0, "option that sets join_timeout_ms")                           \
     X(TEXT, grow, 0, 16, 0,                                                                                \
       "when a running job accepts nodes (--grow): agreed (default; by all ranks), now, never")             \
@@ -173,7 +172,7 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(CODE, max_code, 0, MESSAGE_CODE_MAX, 0, "highest exit code of workers that ended by themselves") \
     X(CODE, rank0_code, 0, MESSAGE_CODE_MAX, MESSAGE_NONE,                                             \
       "exit code of rank 0, if it is on this node and ended by itself")                                \
-    X(LIST, stacks, 0, 0, 0, "rows, as in report.json")                                                \
+    X(LIST, stacks, 0, 0, 0, "stacks, as in report.json")                                              \
     X(WHOLE, round, 0, UINT32_MAX, MESSAGE_NEEDED, "round whose processes have all ended on the node")
 
 #define FIELDS_OF_leave(X)                                                            \
@@ -203,7 +202,7 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
 #define FIELDS_OF_sampled(X)                                            \
     X(WHOLE, id, 1, MESSAGE_NUMBER_MAX, MESSAGE_NEEDED, "as in sample") \
     X(LIST, stacks, 0, 0, 0, "as in stopped")                           \
-    X(MARK, cut, 0, 0, 0, "some rows did not fit")                      \
+    X(MARK, cut, 0, 0, 0, "some stacks did not fit")                    \
     X(LIST, calls, 0, 0, 0, "see flight call")                          \
     ROUND_OF_SENDER(X)
 
@@ -245,24 +244,24 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
 
 #define FIELDS_OF_joined(X)                                                       \
     X(TEXT, job, 0, LIMIT_TEXT, 0, "job id")                                      \
-    X(TEXT, instance, 0, LIMIT_INSTANCE, 0, "instance of the job")                \
+    X(TEXT, instance, 0, LIMIT_INSTANCE, 0, "instance id")                        \
     X(WHOLE, ms, 0, MESSAGE_NUMBER_MAX, 0, "the store's clock; only with events") \
-    X(TEXT, token, 0, LIMIT_TOKEN, 0, "for resume")                               \
+    X(TEXT, token, 0, LIMIT_TOKEN, 0, "for `resume`")                             \
     X(TEXT, state, 0, 16, 0, "waiting or spare")
 
 #define FIELDS_OF_resumed(X) \
     X(WHOLE, received, 0, MESSAGE_NUMBER_MAX, 0, "calls received after the first join")
 
 /* The lists in the answer to `status`. */
-#define FIELDS_OF_status_lists(X)                                           \
-    X(LIST, nodes, 0, 0, 0, "nodes that have joined, see node of a status") \
+#define FIELDS_OF_status_lists(X)                                          \
+    X(LIST, nodes, 0, 0, 0, "joined nodes, as objects `node of a status`") \
     X(LIST, members, 0, 0, 0, "ranks")
 
 /* The lists in the answer to `stacks`. */
 #define FIELDS_OF_stacks_lists(X)                                         \
-    X(LIST, stacks, 0, 0, 0, "rows of all nodes")                         \
+    X(LIST, stacks, 0, 0, 0, "stacks of all nodes")                       \
     X(LIST, missing, 0, 0, 0, "nodes without an answer: node_rank, host") \
-    X(MARK, cut, 0, 0, 0, "some rows did not fit")
+    X(MARK, cut, 0, 0, 0, "some stacks did not fit")
 
 #define FIELDS_OF_node_status(X)                                                                    \
     X(WHOLE, node_rank, 0, INT32_MAX, -1, "node rank")                                              \
@@ -324,12 +323,12 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
                     X(WHOLE, step, -1, MESSAGE_NUMBER_MAX, -1, "last step of the round, -1 = unknown")     \
                         X(WHOLE, best_step, -1, MESSAGE_NUMBER_MAX, -1, "last step of any round")          \
                             X(OBJECT, exit, 0, 0, 0, "exit codes of the job, see exit")                    \
-                                X(LIST, stacks, 0, 0, 0, "rows of all nodes")
+                                X(LIST, stacks, 0, 0, 0, "stacks of all nodes")
 
-#define FIELDS_OF_exit(X)                                          \
-    X(CODE, first, 0, MESSAGE_CODE_MAX, 0, "of the first failure") \
-    X(CODE, max, 0, MESSAGE_CODE_MAX, 0, "the highest")            \
-    X(CODE, rank0, 0, MESSAGE_CODE_MAX, 0, "of rank 0")
+#define FIELDS_OF_exit(X)                                               \
+    X(CODE, first, 0, MESSAGE_CODE_MAX, 0, "code of the first failure") \
+    X(CODE, max, 0, MESSAGE_CODE_MAX, 0, "highest code")                \
+    X(CODE, rank0, 0, MESSAGE_CODE_MAX, 0, "code of rank 0")
 
 #define FIELDS_OF_cause(X)                                                         \
     X(TEXT, why, 0, 32, 0, "as in stop")                                           \
@@ -380,7 +379,7 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
 #define FIELDS_OF_findings(X)                                   \
     X(FLAG, final, 0, 0, 0, "last report before the job fails") \
     X(TEXT, text, 0, WIRE_MAX_JSON, 0, "the report as lines")   \
-    X(LIST, findings, 0, 0, 0, "rows: see finding; both empty: the hang is over")
+    X(LIST, findings, 0, 0, 0, "objects `finding`; text and findings empty: the hang is over")
 #define FIELDS_OF_left_waiting(X) FIELDS_OF_findings(X)
 #define FIELDS_OF_finding(X)                                                      \
     X(TEXT, code, 0, FINDING_SUBJECT_MAX - 1, 0, "finding, see `ddprun explain`") \
@@ -401,7 +400,7 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(JOB, job, "job", AGENT_CALL, "declares a job that has no rendezvous")                               \
     X(WORKER_STARTED, worker_started, "worker_started", AGENT_CALL, "a worker runs")                      \
     X(WORKER_EXITED, worker_exited, "worker_exited", AGENT_CALL, "a worker has ended")                    \
-    X(JOIN, join, "join", AGENT_CALL, "the node joins the job, or joins again after a verdict")           \
+    X(JOIN, join, "join", AGENT_CALL, "joins the job, or joins again after a verdict")                    \
     X(RESUME, resume, "resume", AGENT_CALL, "replaces the connection of a node")                          \
     X(FAILED, failed, "failed", AGENT_CALL, "a worker has failed by itself; its node stops the others")   \
     X(EXPLAIN, explain, "cause", AGENT_CALL, "more about a failed worker; members as in `failed`")        \
@@ -422,8 +421,8 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(KEYS, keys, "keys", CALL, "lists keys")                                                             \
     X(WAITERS, waiters, "waiters", CALL, "lists connections that wait")                                   \
     X(BARRIERS, barriers, "barriers", CALL, "lists open barriers")                                        \
-    X(ANSWER, answer, "every answer", ANSWER, "last members, after those of the call")                    \
-    X(REFUSAL, refusal, "a refusal", ANSWER, "first members")                                             \
+    X(ANSWER, answer, "every answer", ANSWER, "ends with these members")                                  \
+    X(REFUSAL, refusal, "a refusal", ANSWER, "begins with these members")                                 \
     X(JOINED, joined, "join", ANSWER, "the node has joined")                                              \
     X(RESUMED, resumed, "resume", ANSWER, "missed frames follow")                                         \
     X(STATUS_LISTS, status_lists, "status", ANSWER, "the nodes and the ranks")                            \

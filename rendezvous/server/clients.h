@@ -27,7 +27,7 @@ struct idmap {
     size_t cap;
     size_t count;      /* slots in use */
     uint32_t free_top; /* index + 1 of the first free slot; 0 = none */
-    uint64_t serial;   /* serial of the last number */
+    uint64_t serial;   /* serial in the latest number */
 };
 
 /* --- replies ---------------------------------------------------------------------------------------------- */

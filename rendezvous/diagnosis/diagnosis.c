@@ -117,7 +117,7 @@ static void check_translation(struct diagnosis *d, const struct snapshot *s)
  * ADDRESS_TRANSLATED reports them. */
 static void check_addresses(struct diagnosis *d, const struct snapshot *s)
 {
-    enum { ENOUGH = 64 }; /* nodes compared; all nodes of a larger job usually have the same mistake */
+    enum { ENOUGH = 64 }; /* compare only this many nodes, because usually all have the same wrong address */
     words who, other;
     const uint32_t n = s->n_nodes < ENOUGH ? s->n_nodes : ENOUGH;
     for (uint32_t i = 0; i < n; i++)

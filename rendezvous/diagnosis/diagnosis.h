@@ -19,7 +19,7 @@ struct rank_wait {
     struct slice name; /* name of a key or a barrier, borrowed; data NULL = the rank does not wait */
     bool in_barrier;
     uint32_t more;   /* number of other keys that the rank waits for */
-    uint32_t setter; /* 1 + the only rank that has not set its key of this kind; 0 = unknown */
+    uint32_t setter; /* 1 + the rank that should set the key; 0 = unknown */
     uint64_t for_ms;
 };
 
@@ -29,7 +29,7 @@ struct rank_facts {
     const char *host; /* NULL = unknown */
     int pid;          /* 0 = unknown */
     bool started;     /* an agent has started the process of the rank */
-    bool met;         /* the rank has sent IDENTIFY */
+    bool met;         /* the rank has had a connection in this attempt */
     bool connected;   /* the rank has an open connection */
     bool exited;      /* an agent has reported the end of the process; exit_code and signal are valid */
     int exit_code, signal;
@@ -67,8 +67,8 @@ bool diagnose_left_call(const struct members *members, uint32_t waiter, int64_t 
 /* Fill in the facts about `rank`. `user` is the argument `user` of barrier_report. */
 typedef void (*barrier_facts)(void *user, uint32_t rank, struct rank_facts *facts);
 
-/* Append the JSON that explains to the members of a barrier why it did not open. The first line of its text is "barrier
- * 'epoch-3' " and `because`, such as "timed out after 30.0 s". If a client has used the barrier wrongly, `barrier` is
+/* Append the JSON that explains to the members of a barrier why it did not open. Its member "message" begins with
+ * "barrier 'epoch-3' " and `because`, such as "timed out after 30.0 s". If a client has used the barrier wrongly, `barrier` is
  * NULL. Return false, with an unchanged `out`, if memory is short. */
 bool barrier_report(const struct barrier *barrier, struct slice name, barrier_facts facts_of, void *user,
                     enum barrier_outcome outcome, const char *because, struct buf *out);

@@ -287,7 +287,8 @@ static bool join_wait(struct hang *h, uint32_t rank)
 }
 
 /* Return true if a thread has waited in one call of a collective between the samples. Such a thread uses no CPU time,
- * or a whole CPU if the driver of a GPU spins. After a little CPU time, the rank has probably entered another call. */
+ * or a whole CPU if the driver of a GPU spins. If the thread has used only a little CPU time, the rank has probably entered
+ * another call. */
 static bool waits_still(const struct hang *h, int64_t cpu_ms, int cpu_percent)
 {
     return cpu_ms <= 0 || (cpu_percent >= BUSY_PERCENT && h->s->hang.has_signals);
@@ -1156,8 +1157,8 @@ static const struct group *odd_state(const struct states *states)
     return odd;
 }
 
-/* Return true if some ranks with frames wait in collectives, and none of them has the same process state as the ranks
- * of `group`, which have no frames. */
+/* Return true if some ranks with frames wait in collectives, and their process states differ from the state of `group`.
+ * The ranks of `group` have no frames. */
 static bool differs_from_waits(const struct hang *h, const struct group *group)
 {
     for (uint32_t i = 0; i < h->n_groups; i++)

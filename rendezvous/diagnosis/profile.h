@@ -9,8 +9,8 @@
  *
  * Ville's inequality limits false reports: if a rank is not slow, its product exceeds 1 / a in a window with
  * probability a at most, for any a. This is true no matter how often the product is checked, so repeated checks need
- * no correction. The product is never below least_evidence, which increases this probability by less than a
- * hundredth. */
+ * no correction. The product is never below least_evidence. This lower limit increases the probability by
+ * less than a hundredth. */
 #ifndef RENDEZVOUS_DIAGNOSIS_PROFILE_H
 #define RENDEZVOUS_DIAGNOSIS_PROFILE_H
 

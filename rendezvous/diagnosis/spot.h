@@ -28,7 +28,7 @@ struct spot {
     struct {
         const char *peer;
         int bytes;           /* packets of this size are lost, 1 to UINT16_MAX */
-    } lossy[SPOT_PEERS_MAX]; /* peers of such connections whose paths lose large packets */
+    } lossy[SPOT_PEERS_MAX]; /* peers of unacknowledged connections whose paths lose large packets */
     uint32_t n_lossy;
     int ended_child; /* pid of a zombie that the rank has started; 0 = none */
 };

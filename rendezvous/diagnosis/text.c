@@ -243,7 +243,7 @@ const char *waiters_of(words out, const struct snapshot_wait *wait)
     return out;
 }
 
-/* Return true if rank `i` waits where most ranks wait. This is computed for each report and not stored in the
+/* Return true if rank `i` waits where most ranks wait. The result is computed for each report and not stored in the
  * snapshot, because reports are rare and the snapshot stays plain data. */
 static bool is_at_main_wait(const void *snapshot, uint32_t i)
 {

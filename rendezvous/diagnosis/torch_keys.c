@@ -19,7 +19,7 @@
 
 enum {
     NAME_SHOWN = 60, /* bytes of a name from a key that a text shows */
-    DIGITS_MAX = 9,  /* a longer number would overflow, and is no rank */
+    DIGITS_MAX = 9,  /* maximum number of digits; a longer number would overflow, and is no rank */
 };
 
 /* The rows of torch_keys.h, with the kind as index. `where` is a set of the flags TORCH_IN_GROUP, TORCH_IN_RPC

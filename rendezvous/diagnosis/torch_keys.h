@@ -4,8 +4,8 @@
  * for: the Gloo address of rank 3, which init_process_group needs. Every report, list and JSON object that contains a
  * key uses this table.
  *
- *     /worker/attempt_0/   default_pg/   0//   cpu//     0/3          1.13 to 2.5 begin with the attempt, and have no
- *     (until 2.5)                        group device    tail         device and one slash after the group
+ *     /worker/attempt_0/   default_pg/   0//   cpu//     0/3          Keys of 1.13 to 2.5 begin with the attempt. They have
+ *     (until 2.5)                        group device    tail         no device, and one slash after the group.
  *
  * The tail is compared with the rows: '#' is a number that is a rank, '@' is any other number, '*' is any text. */
 #ifndef RENDEZVOUS_DIAGNOSIS_TORCH_KEYS_H

@@ -26,7 +26,7 @@
  *     hub->gate                        a connection from another host that is not admitted yet (gate.c)
  *     hub->agents, hub->cut            a node; in hub->cut while its connection is broken */
 
-/* Change the job of the session. The quota of the new job then pays for the unfinished request. */
+/* Change the job of the session. The unfinished request is then charged to the quota of the new job. */
 static void set_job(struct hub *hub, struct session *s, struct job *job)
 {
     quota_release(session_quota(hub, s), s->in.cap);

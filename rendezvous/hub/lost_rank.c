@@ -88,8 +88,8 @@ static const char *end_text(struct buf *text)
     return buf_append(text, "", 1) ? (const char *)text->data : "";
 }
 
-/* Keep the finding that a rank gave up the setup of a group. The end of the round reports this finding, but only if
- * this rank failed first. The texts are built now, because the state of the other ranks changes soon. */
+/* Keep the finding that a rank gave up the setup of a group. At the end of the round, report_given_up() reports this
+ * finding, but only if this rank failed first. The texts are built now, because the state of the other ranks changes soon. */
 static void record_given_up(struct session *s, const struct torch_key *key, uint64_t waited_ms)
 {
     struct job *job = s->job;

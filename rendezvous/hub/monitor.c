@@ -921,7 +921,7 @@ static void evaluate_sample(struct job *job)
     }
     l.snapshot.hang = hang_of(job, true);
     hang_history_add(&hang->history, &l.snapshot);
-    /* A loop that calls several functions looks like a slow evaluation, so it is a hang only beyond a limit of the user. */
+    /* A loop that calls several functions looks like a slow evaluation, so it counts as a hang only with --hang_timeout. */
     l.snapshot.hang.history = hang->watch.limit_ms > 0 ? hang->history : NULL;
     if (hang->watch.samples == 0)
         (void)hang_watch_sampled(&hang->watch, 0, true, job->hub->now_ms);

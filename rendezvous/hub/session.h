@@ -122,7 +122,7 @@ struct session {
     bool awaits_tls;        /* a stranger that has not completed the TLS handshake */
     bool is_held;           /* requests wait until the job is known or gate.c admits the session */
     bool is_stopped : 1;    /* gate.c has stopped reading from this stranger */
-    bool is_paused : 1;     /* `in` holds requests that the shell starts again by hub_resume */
+    bool is_paused : 1;     /* the requests in `in` wait until the shell calls hub_resume */
     bool is_node;           /* the session is the node `id` of job->rdzv */
     bool takes_events;      /* has requested the events of its job */
     bool has_spoken;        /* the first request has arrived completely */
@@ -164,7 +164,7 @@ struct hub {
     struct buf out;     /* answers to `processing` that are not sent yet */
     bool must_repeat;   /* handle the current request again later, because its reply cannot be sent yet */
     bool is_backed_up;  /* the current session must read its replies before its next request is handled */
-    bool answers_later; /* the current CONTROL request gets its answer by a push */
+    bool answers_later; /* the handler of the current CONTROL request sends its answer itself */
     struct ddp_err err; /* error of the current request; no text = memory is short */
     struct rejects rejects;
     struct refusals refusals;

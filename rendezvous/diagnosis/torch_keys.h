@@ -49,7 +49,7 @@ struct cJSON;
       "rank ${rank}'s transport address")                                                                                \
     X(RPC_NAME, "rpc_name", TORCH_IN_RPC, "names/#", -1, SETUP, "rank ${rank}'s name")                                   \
     X(RPC_ADDRESS, "rpc_address", TORCH_IN_RPC, "addrs/*", -1, SETUP, "the address of worker '${name}'")                 \
-    X(RPC_STATIC, "rpc_static", TORCH_IN_RPC, "rpcIsStaticGroup", -1, SETUP, "the kind of group of the first worker")    \
+    X(RPC_STATIC, "rpc_static", TORCH_IN_RPC, "rpcIsStaticGroup", -1, SETUP, "the first worker's group type (static or dynamic)") \
     X(RPC_TOKEN, "rpc_token", TORCH_IN_RPC, "RpcGroupManagementToken", -1, LATER, "permission to join or to leave")              \
     X(RPC_DONE, "rpc_token", TORCH_IN_RPC, "Token_for_*", -1, LATER, "'${name}' to join or leave")                 \
     X(CLIENTS, "clients", TORCH_ELSEWHERE, "init/", -1, SETUP, "the count of clients")                                   \

@@ -218,7 +218,7 @@ struct gpu_users {
 
 enum gpu_owner { GPU_OWNER_OTHER, GPU_OWNER_JOB, GPU_OWNER_UNKNOWN };
 
-/* A function that returns to which job a process belongs, and its argument. */
+/* A function that returns whether a process belongs to this job, and the first argument of this function. */
 struct gpu_owners {
     enum gpu_owner (*find)(const void *user, int pid);
     const void *user;

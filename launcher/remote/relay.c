@@ -509,7 +509,7 @@ static void enter_directory(struct relay *r, const char *directory, const char *
 }
 
 /* Raise a soft limit to the soft limit of the starting host. If the hard limit is lower, print a message, unless
- * `quiet`. `name` is the limit's name in limits.conf, and `object` describes in this message what is limited. */
+ * `quiet`. `name` is the limit's name in limits.conf, and `object` is what the limit counts, such as "open files". */
 static void raise_limit(int resource, const cJSON *wanted, const char *name, const char *object, bool quiet)
 {
     struct rlimit limit;

@@ -68,8 +68,8 @@ ddp_status collection_open(struct collection *c, const char *dir, const char *na
                            const struct host_spec *hosts, int n, struct ddp_err *err);
 void collection_close(struct collection *c);
 
-/* Append which files are missing, and unless `is_quiet` is true, where the files are. Return false if memory is
- * short. */
+/* Append which files are missing. Unless `is_quiet` is true, also append where the files are. Return false if memory
+ * is short. */
 bool collection_report(const struct collection *c, bool is_quiet, struct buf *out);
 
 /* Append how many bytes have arrived so far. `sending` hosts still send. Return false if memory is short. */

@@ -158,9 +158,9 @@ struct start_facts {
 /* Check that the list of hosts and the options do not contradict each other. Return DDP_OK or DDP_ERR_ARG. */
 ddp_status start_check(const struct cli *cli, const struct host_spec *hosts, int n, struct ddp_err *err);
 
-/* Store in above[i] the index of the host that starts host i, or -1 if the starter starts it. From START_TREE_MIN
- * hosts on, each host starts at most START_FANOUT others; --ssh_fanout sets another number for any number of
- * hosts. The starter always starts the host on which it runs. */
+/* Store in above[i] the index of the host that starts host i, or -1 if the starter starts host i. From
+ * START_TREE_MIN hosts on, each host starts at most START_FANOUT others; --ssh_fanout sets another number for any
+ * number of hosts. The starter always starts the host on which it runs. */
 enum { START_TREE_MIN = 64, START_FANOUT = 16 };
 void start_tree(const struct start_facts *facts, const struct host_spec *hosts, int n, int *above);
 

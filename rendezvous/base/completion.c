@@ -36,7 +36,7 @@ static bool append_template(struct buf *out, const struct completion *c, const c
     return ok && buf_printf(out, "%s", text);
 }
 
-/* Append the names of all options that have a value, or of all options that have none: "--a --b". */
+/* Append the names of all options with a value, or of all options without a value: "--a --b". */
 static bool append_names(struct buf *out, const struct completion *c, bool with_value)
 {
     const char *blank = "";
@@ -109,8 +109,8 @@ static bool append_cases(struct buf *out, const struct completion *c, const char
     return ok;
 }
 
-/* Append a pattern of the commands whose arguments are files, such as "-|a|b". It begins with "-", which is no
- * command, because an empty pattern would be invalid. */
+/* Append a pattern of the commands whose arguments are files, such as "-|a|b". The pattern begins
+ * with "-", because an empty pattern would be invalid, and no command has this name. */
 static bool append_file_commands(struct buf *out, const struct completion *c)
 {
     bool ok = buf_printf(out, "-");

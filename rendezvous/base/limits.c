@@ -44,8 +44,8 @@ uint64_t lowest_limit_above(const char *root, char *group, const char *name, uin
     return lowest;
 }
 
-/* Return the lowest limit of the cgroups that contain this process, at the usual mount points: 0 = none can be read.
- * `v2` and `v1` are the names of the file. */
+/* Return the lowest limit of the cgroups that contain this process, at the usual mount points: 0 = no limit can be
+ * read. `v2` and `v1` are the names of the file. */
 static uint64_t lowest_of_groups(const char *controller, const char *v2, const char *v1)
 {
     char root[64], *line = NULL;

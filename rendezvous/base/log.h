@@ -46,7 +46,7 @@ struct gate {
 };
 
 /* Return true if a line may be written now, and set *left_out to the number of lines that were left out since the last
- * one. If it returns false, this line counts as left out. */
+ * one. If the function returns false, this line counts as left out. */
 static inline bool gate_pass(struct gate *gate, uint64_t now_ms, unsigned *left_out)
 {
     if (now_ms < gate->next_ms) {

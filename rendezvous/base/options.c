@@ -488,7 +488,7 @@ bool options_man(const struct option_table *table, struct buf *out)
 #define TEXT(x)    TEXT_OF(x)
 
 /* The name and version of the C library whose headers were used for the build. The program runs with this version and
- * all newer ones. */
+ * all newer versions. */
 #if defined(__GLIBC__)
 #define LIBC "glibc " TEXT(__GLIBC__) "." TEXT(__GLIBC_MINOR__)
 #else

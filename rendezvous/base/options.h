@@ -105,7 +105,7 @@ int options_word(const struct option_words *words, const char *text);
  * the number exceeds `most` (*out is UINT64_MAX). */
 bool options_size(const char *text, uint64_t most, uint64_t *out);
 
-/* Return true if the option needs no value. A switch with "[=X]" accepts one. */
+/* Return true if the option needs no value. A switch with "[=X]" also accepts a value. */
 bool options_is_switch(const struct option_row *row);
 
 /* Append one row or all rows of --help, or one entry or all entries of the manual page (roff). Return false if memory
@@ -129,8 +129,8 @@ void options_pet_name(char out[OPTION_PET_MAX], const struct option_row *row);
 /* --- completion.c: scripts with which bash, zsh, fish and tcsh complete command lines ----------------------- */
 
 /* The commands of a program, for its completion script. The script completes names with underscores, or with dashes if
- * the user has typed a dash. It completes values named FILE or PATTERN in the help with names of files, and DIR with
- * names of directories. Other values are completed with the words of option_row.words. */
+ * the user has typed a dash. If the help calls a value FILE or PATTERN, the script completes names of files, and for
+ * DIR names of directories. For other values, the script completes the words of option_row.words. */
 
 struct completion_command {
     const char *name, *help;

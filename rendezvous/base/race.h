@@ -64,8 +64,8 @@ void race_connected(struct race *r, int runner, uint64_t now_ms);
 void race_failed(struct race *r, int runner);
 
 /* Return the pause in ms after round number `round` (from 0): 20, 30, 45, ... 2000. The first pauses are short, because
- * a store that has just started will listen soon. The last ones are long, so that the tries cost little if the store is
- * away for minutes. `random` scales the pause by 0.5 to 1.5, so that a thousand nodes do not connect at the same
+ * a store that has just started will listen soon. The last pauses are long, so that the tries cost little if the store
+ * is missing for minutes. `random` scales the pause by 0.5 to 1.5, so that a thousand nodes do not connect at the same
  * time. */
 uint32_t race_pause_ms(unsigned round, uint32_t random);
 

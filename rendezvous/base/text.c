@@ -141,7 +141,7 @@ void json_add_integer(cJSON *o, const char *name, int64_t value)
     cJSON_AddRawToObject(o, name, text);
 }
 
-/* Append the item. Free it after a failure, because cJSON does not. */
+/* Append the item. After a failure, free the item, because cJSON does not free it. */
 void json_append(cJSON *array, cJSON *item)
 {
     if (!cJSON_AddItemToArray(array, item))

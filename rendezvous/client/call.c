@@ -262,8 +262,8 @@ bool client_turn_acquire(struct client_turn *turn, uint64_t deadline_ms)
     return mine;
 }
 
-/* Release the turn. Wake only one thread, because only one can have it. If a third thread acquires the turn first, the
- * woken thread waits again. */
+/* Release the turn. Wake only one thread, because only one thread can have the turn. If a third thread acquires the
+ * turn first, the woken thread waits again. */
 void client_turn_release(struct client_turn *turn)
 {
     pthread_mutex_lock(&turn->lock);

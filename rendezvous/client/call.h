@@ -99,7 +99,8 @@ struct ddp_store {
     struct buf out;       /* the request that is being built; empty between calls */
     enum dialect dialect; /* dialect of the store, from the first greeting that it has answered */
     bool identified;      /* the store is ddprun's and has accepted IDENTIFY */
-    /* The connection was closed to end a wait, because dialect A cannot cancel one. The next call connects again. */
+    /* The connection was closed to end a wait, because dialect A cannot cancel a wait. The next call connects
+     * again. */
     bool stale;
     bool broken;         /* a call has failed in the middle of a reply; all further calls fail */
     uint32_t timeout_ms; /* timeout of calls without a timeout argument */

@@ -405,7 +405,7 @@ static int receive_credential(struct operator* o, struct slice bytes, struct buf
     return -1;
 }
 
-/* Decrypt the store's bytes. After a failed handshake, report both likely reasons, because the store sends none. */
+/* Decrypt the store's bytes. After a failed handshake, report both likely reasons, because the store reports none. */
 static int tls_read(void *user, struct slice bytes, struct buf *plain, struct buf *out, struct ddp_err *err)
 {
     struct operator* o = user;

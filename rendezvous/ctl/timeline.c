@@ -430,7 +430,7 @@ static void on_worker_started(struct making *m, const struct timeline_event *eve
     begin_bar(m, row, TIMELINE_RUNNING, TIMELINE_JOB);
 }
 
-/* Handle the end of a worker. If it was stopped on purpose, it has not failed. */
+/* Handle the end of a worker. A worker that was stopped on purpose has not failed. */
 static void on_worker_ended(struct making *m, const struct timeline_event *event)
 {
     const char *verdict = timeline_text(event, "verdict");

@@ -638,8 +638,8 @@ const char *rdzv_name_who(who_name out, const struct who *who, const struct who 
 /* The log, the event log, and messages to waiting nodes.
  *
  * The first message about missing nodes is sent NOTICE_AFTER_MS after a change, so that a job that starts at once
- * sends none. Further messages are NOTICE_EVERY_MS apart. With n > 1,000 waiting nodes, they are n ms apart, to limit
- * the load. */
+ * sends no message. Further messages are NOTICE_EVERY_MS apart. With n > 1,000 waiting nodes, they are n ms apart,
+ * to limit the load. */
 
 enum { NOTICE_AFTER_MS = 250, NOTICE_EVERY_MS = 1000 };
 

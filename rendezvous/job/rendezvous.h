@@ -136,8 +136,8 @@ enum rdzv_answer {
 /* --- messages to nodes ---------------------------------------------------------------------------------- */
 
 /* The cause of a round's end. A victim is a worker that failed only because it lost a peer: the peer ended, or the
- * connection to it broke. The failure of the peer is then the real cause. If it is reported later, it replaces the
- * failure of the victim. */
+ * connection to it broke. The failure of the peer is then the real cause. If the real cause is reported later, it
+ * replaces the failure of the victim. */
 struct rdzv_cause {
     enum rdzv_why why;
     enum no_restart no_retry; /* the reason against a restart; NONE = a restart may help */

@@ -67,7 +67,7 @@ static void piece_free(struct piece *p)
     free(p);
 }
 
-/* Remove the first piece, which was written or is discarded. Keep a small one as `spare`. */
+/* Remove the first piece, which was written or is discarded. Keep a small piece as `spare`. */
 static void drop_first(struct outbox *box)
 {
     struct piece *p = box->first;
@@ -210,7 +210,8 @@ void conn_finish(struct conn *c, bool wait_fin)
         flushed(c); /* closes at once, or waits for the peer's FIN */
 }
 
-/* Return true for an error that a fault of the network may cause. EPIPE is not one: the kernel reports it after a FIN. */
+/* Return true for an error that a fault of the network may cause. EPIPE does not count, because the kernel reports
+ * EPIPE after a FIN. */
 static bool is_cut_by(int status)
 {
     return status == UV_ECONNRESET || status == UV_ETIMEDOUT || status == UV_EHOSTUNREACH ||

@@ -354,7 +354,7 @@ static bool parse_line(const char *line, int *port, unsigned *state, struct port
 
 /* Find the socket with the local port `port` in `table`, the text of /proc/net/tcp or tcp6, and set inode and uid.
  * Prefer a listener, because accepted connections have the same local port. Return false if no process has such a
- * socket open, and set `leftover` if one is in TIME_WAIT. */
+ * socket open, and set `leftover` if such a socket is in TIME_WAIT. */
 static bool port_table_find(const char *table, int port, struct port_holder *out)
 {
     *out = (struct port_holder){ 0 };

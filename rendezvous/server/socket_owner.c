@@ -158,7 +158,7 @@ static enum socket_place address_place(struct socket_owners *o, const struct soc
 }
 
 /* Find whether a connection from `peer` to the local address `here` comes from this host. A connection to a loopback
- * address always does. */
+ * address always comes from this host. */
 static enum socket_place socket_peer_place(struct socket_owners *o, const struct sockaddr *peer,
                                            const struct sockaddr *here)
 {
@@ -366,7 +366,7 @@ static bool is_ours(int64_t uid)
 }
 
 /* Return true if the connection was reset. Call this function after socket_owner_find. If the connection still exists,
- * no newer one can have the same two addresses, so socket_owner_find has found its owner. */
+ * no newer connection can have the same two addresses, so socket_owner_find has found its owner. */
 static bool is_reset(int fd)
 {
     struct sockaddr_storage peer;

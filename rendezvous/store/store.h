@@ -44,7 +44,7 @@ struct store_waiter {
  * not compare its key with prefixes. */
 struct store_observer {
     void *user;
-    /* A key is observed if it begins with one of these prefixes, or if its part after the last '/' does. The array ends
+    /* A key is observed if the key, or its part after the last '/', begins with one of these prefixes. The array ends
      * with NULL. */
     const char *const *prefixes;
     /* Called after an observed key was set, except by a COMPARE_SET that has replaced a value. `anew` = the key
@@ -103,7 +103,7 @@ bool store_delete(struct store *s, struct slice key);
 /* Return the number of keys with a value. */
 uint64_t store_count(const struct store *s);
 
-/* Set all pairs of a list in wire format. If the quota may be too small for all pairs, set none. */
+/* Set all pairs of a list in wire format. If the quota may be too small for all pairs, set no pair. */
 enum store_status store_multi_set(struct store *s, struct slice pairs);
 
 /* Return true if every key of the list has a value or a queued item. */

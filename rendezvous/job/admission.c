@@ -414,7 +414,7 @@ static enum rdzv_refused join_first_time(struct rdzv *r, uint64_t id, const stru
     return RDZV_WELCOME;
 }
 
-/* Check the join and let the node wait. A new node does not exist before the checks, so rdzv_touch follows them. */
+/* Check the join and let the node wait. Call rdzv_touch last, because a new node exists only after the checks. */
 void rdzv_admit(struct rdzv *r, struct node *known, struct rdzv_joining *joining, enum rdzv_admission as)
 {
     struct check check = { .r = r, .join = joining->join, .refusal = joining->refusal, .as = as };

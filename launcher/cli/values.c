@@ -648,7 +648,7 @@ static ddp_status unknown_key(struct cli_rdzv_conf *conf, const char *key, struc
     for (size_t i = 0; i < CONF_ROWS && used < sizeof(list); i++)
         used +=
             (size_t)snprintf(list + used, sizeof(list) - used, "%s%s", i > 0 ? ", " : "", conf_rows[i].key);
-    return ddp_fail(err, DDP_ERR_ARG, "KEY=VALUE,... without the unknown key '%s'; valid keys: %s", key,
+    return ddp_fail(err, DDP_ERR_ARG, "KEY=VALUE,..., but the key '%s' is unknown; valid keys: %s", key,
                     list);
 }
 

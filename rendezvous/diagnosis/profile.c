@@ -214,8 +214,9 @@ static double part_in(const struct profile_rank *r, uint64_t hash)
     return 0;
 }
 
-/* Return the place where this rank is more often than the other ranks are on average, by the largest difference; "" =
- * none. A place where all ranks are equally often explains nothing, even if this rank is there most of the time. */
+/* Compare how often this rank is at each place with the average of the other ranks. Return the place where the rank's
+ * share is larger by the most; "" = none. A place where all ranks are equally often explains nothing, even if this rank
+ * is there most of the time. */
 static const char *place_instead(const struct profile *p, uint32_t rank)
 {
     const struct profile_rank *r = &p->ranks[rank];

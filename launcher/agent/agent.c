@@ -371,7 +371,7 @@ static void agent_forget(struct agent *a)
 
 /* --- effects --------------------------------------------------------------------------------------------- */
 
-/* Append an effect. This cannot fail, because agent_new allocated room for the largest number of effects of
+/* Append an effect. The append cannot fail, because agent_new allocated room for the largest number of effects of
  * one step. */
 static void agent_emit(struct agent *a, enum agent_effect_type type, int local_rank, int sig)
 {

@@ -156,7 +156,7 @@ struct agent_worker {
 enum {
     /* longest grace period of the leftovers; if grace_ms is shorter, grace_ms applies */
     AGENT_SWEEP_MS = 5000,
-    /* wait after SIGKILL; a process that survives longer than this hangs in the kernel */
+    /* wait after SIGKILL; a process that survives this wait hangs in the kernel */
     AGENT_UNKILLABLE_MS = 1500,
     /* wait before SIGKILL is sent to the leftovers again, because they may still fork */
     AGENT_RESCAN_MS = 20,

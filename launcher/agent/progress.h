@@ -42,7 +42,7 @@ struct progress_stream {
 struct progress_rank {
     struct progress_stream streams[2]; /* stdout and stderr */
     char error[PROGRESS_ERROR_MAX]; /* error of the latest traceback, deleted by later progress; "" = none */
-    bool has_news;                  /* `error` has changed; the caller clears this */
+    bool has_news;                  /* `error` has changed; the caller then sets this member to false */
 };
 
 struct progress {

@@ -19,7 +19,7 @@ void node_expect_nothing(struct node *n);
  * closed the handles. Only the first call has an effect. */
 void node_finish(struct node *n, int exit_code);
 
-/* End without waiting until the pending output is read, because the user has requested a stop. */
+/* End without waiting for the reader of pending output, because the user has requested a stop. */
 void node_leave_output(struct node *n);
 
 /* Open the epoll set, or close the set and the pidfds in the set. Without a set, the order in which workers end is

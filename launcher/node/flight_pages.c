@@ -217,7 +217,7 @@ void node_keep_flights(struct node *n)
 
 enum {
     DUMP_MAX = 16 << 20, /* bytes of a record of PyTorch; a longer file is ignored */
-    UNANSWERED_MAX = 32  /* connections without an answer that are printed for a worker */
+    UNANSWERED_MAX = 32  /* limit of connections that are printed for each worker */
 };
 
 /* Format the command line. All arguments are strings. An empty directory means that the ranks write no records, and

@@ -148,7 +148,7 @@ struct node_run {
     /* Findings about GPUs: found before the start, or at the last sample of a suspected hang. */
     struct finding busy_gpus[GPU_FINDINGS_MAX];
     int n_busy_gpus;
-    /* The call that asks the GPU driver (check_gpus); it owns `gpu_query` while it runs. NULL = none. */
+    /* The running query to the GPU driver (check_gpus), which owns `gpu_query` until the query ends. NULL = none. */
     struct timed_call *gpu_call;
     struct gpu_query *gpu_query;
     uint64_t gpu_query_ms;        /* start of this query */

@@ -158,7 +158,7 @@ static void make_absolute(pid_t pid, char command[PATH_MAX])
 /* Where the py-spy for a process may be: before and after the directories of PATH. */
 struct places {
     char of_process
-        [PATH_MAX]; /* beside the Python of its command line, because environments have different versions */
+        [PATH_MAX]; /* beside the Python in the process's command line, because environments have different versions */
     char of_workers[PATH_MAX], of_ddprun[PATH_MAX];
     char of_exe[PATH_MAX]; /* beside the program that runs; used after PATH */
 };

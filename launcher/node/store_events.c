@@ -225,7 +225,7 @@ static void on_who(void *user, int64_t conn, const char *peer, const char *store
  * driver which other processes use the GPUs, and sends the answer with the next sample. So the loop never waits for
  * the driver, and a report of a hang contains the answer. */
 
-enum { GPU_ANSWER_MS = 60000 }; /* an older answer, of an earlier suspicion, is not used */
+enum { GPU_ANSWER_MS = 60000 }; /* longest age of an answer; an older answer is not used */
 
 /* Send the findings about GPUs, for ddpctl and the reports of hangs. */
 static void send_busy_gpus(struct node *n)
@@ -579,8 +579,8 @@ static void on_event(void *user, const cJSON *event)
     cJSON_free(text);
 }
 
-/* Handle a message about the wait for other nodes. Only changes are printed, and not on a spare node. Changes within
- * WAITING_PRINT_MS are collected in one line, because 100 nodes may join at the same time. */
+/* Handle a message about the wait for other nodes. Only changes are printed. A spare node prints nothing. Changes
+ * within WAITING_PRINT_MS are collected in one line, because 100 nodes may join at the same time. */
 static void on_waiting(void *user, const struct heard_waiting *waiting)
 {
     struct node *n = user;

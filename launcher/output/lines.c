@@ -441,7 +441,7 @@ struct waiting {
     struct waiting *older, *newer; /* neighbours in the same hash bucket */
     uint64_t number;               /* place in the order, from 1 */
     uint64_t hash;                 /* hash of the text */
-    uint64_t joined_us;            /* when the latest rank joined, since the start of ddprun */
+    uint64_t joined_us;            /* when the latest rank joined, in us since the start of ddprun */
     struct rank_set ranks; /* ranks that have printed the line; empty while only one rank has printed it */
     int count;             /* number of ranks that have printed the line */
     char text[];           /* the text, then the prefix */

@@ -340,7 +340,7 @@ void writer_set_policy(struct writer *w, enum writer_policy policy, uint64_t lim
 }
 
 /* Return the number of an unused slot, or -1 when memory is short. Slots never move; only the table of pointers
- * does. The caller holds the lock. */
+ * moves. The caller holds the lock. */
 static int free_slot(struct writer *w)
 {
     for (int i = 0; i < w->n_slots; i++)

@@ -39,7 +39,7 @@ struct full_disk {
         [PATH_MAX]; /* path of the file in the error, absolute or relative; "" = the error names no file */
     bool is_quota;
     int n_rooms;
-    struct disk_room rooms[ROOMS_MAX]; /* disks on which the file is or may be; a quota has none */
+    struct disk_room rooms[ROOMS_MAX]; /* disks on which the file is or may be; none for a quota */
     char quota[QUOTA_SHOWN];           /* " is on FILE SYSTEM" with the values of the quota, see quota_text */
 };
 

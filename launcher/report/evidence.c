@@ -1,7 +1,7 @@
 /* evidence.c -- see evidence.h.
  *
- * All input is untrusted: files of the kernel, a file that a worker wrote, a program that the user named. So no
- * open or read blocks, no link in a worker's directory is followed, and lengths are limited. */
+ * All input is untrusted: files of the kernel, a file that a worker wrote, a program that the user named. So open
+ * and read never block, no link in a worker's directory is followed, and lengths are limited. */
 #include "report/evidence.h"
 
 #include "contain/cgroup.h"

@@ -410,8 +410,8 @@ static bool event_finished(struct buf *out, const struct report *report)
 
 enum {
     UNREAD_MS = 2000,    /* give up if a descriptor accepts no byte for this time */
-    LOSSES_MAX = 64,     /* limit of targets that report.json lists because they lost output */
-    LOSSES_PRINTED = 4,  /* limit of such targets that are printed; the others are counted */
+    LOSSES_MAX = 64,     /* limit of targets in the list lost_output of report.json */
+    LOSSES_PRINTED = 4,  /* limit of these targets that warnings name; the others are counted */
     FULL_BYTES = 1 << 20 /* a file system with less free space counts as full */
 };
 

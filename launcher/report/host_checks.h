@@ -1,8 +1,8 @@
 /* host_checks.h -- findings about limits and GPUs of this machine, and the reason why a node lost the store. Only
  * store_loss_finding is pure.
  *
- * Without the warnings before the start, the job would fail later with "too many open files", "cannot allocate
- * memory" or "bus error". */
+ * Without the warnings before the start, the user would only see a later error of a worker: "too many open files",
+ * "cannot allocate memory" or "bus error". */
 #ifndef LAUNCHER_REPORT_HOST_CHECKS_H
 #define LAUNCHER_REPORT_HOST_CHECKS_H
 

@@ -636,7 +636,7 @@ static bool append_none_behind(const cJSON *answer, struct buf *out)
     const bool is_complete = !has_some(answer, "missing") &&
                              cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(answer, "there")) ==
                                  cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(answer, "ranks"));
-    const bool ok = !is_complete ? buf_printf(out, "behind    no rank with a record; ") &&
+    const bool ok = !is_complete ? buf_printf(out, "behind    none of the ranks with a record; ") &&
                                        append_ranks(answer, "there", out) && buf_printf(out, " reached ")
                                  : buf_printf(out, "behind    none; last call of all ranks: ");
     return ok && ctl_cell_text(answer, "front", out) && buf_printf(out, "\n");

@@ -283,7 +283,7 @@ static void format_ends(const struct broken *b, char *out, size_t size)
 }
 
 /* Append what is known about large packets between the two nodes. The agent of the failed worker has probed the path to
- * the peer. An agent reports PATH_LOSES_LARGE about its own path to the store. */
+ * the peer. Without a result of this probe, use PATH_LOSES_LARGE, which an agent reports about its path to the store. */
 static void format_path(const struct job *job, const struct failure *failure, const struct broken *b,
                         words out)
 {

@@ -167,8 +167,8 @@ static void check_stranger(struct diagnosis *d, const struct snapshot *s, const 
 }
 
 /* Report foreign clients and problems of the store's machine. The kernel silently drops connections beyond the accept
- * queue, and clients retry only after seconds. The advice is to raise somaxconn to the number of nodes, or to twice its
- * value if it exceeds that number. */
+ * queue, and clients retry only after seconds. The advice is to raise somaxconn to the number of nodes. If somaxconn is
+ * not below this number, the advice is twice its value. */
 static void check_store(struct diagnosis *d, const struct snapshot *s)
 {
     const struct snapshot_store *store = &s->store;
@@ -439,8 +439,8 @@ static bool add_claim(const struct snapshot_claim *c, bool is_first, size_t room
     return is_first;
 }
 
-/* Return the maximum length of the text after the next claim is appended. Unless no text follows that claim, keep
- * TAIL_MAX bytes free for text such as "; and 3 more". */
+/* Return the maximum length of the text after the next claim is appended. If a text such as "; and 3 more" may follow
+ * that claim, keep TAIL_MAX bytes free for this text. */
 static size_t room_for(const struct snapshot_surplus *surplus, uint32_t shown)
 {
     return shown + 1 == surplus->n && surplus->count <= surplus->n ? WHO_MAX - 1 : WHO_MAX - TAIL_MAX;

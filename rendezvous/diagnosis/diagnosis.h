@@ -90,7 +90,7 @@ enum {
     DIAGNOSE_NAME_SHOWN = 120, /* longest printed name of a key or barrier, in bytes */
 };
 
-/* The result: findings in the order of findings.h, which is the order of printing. Owns nothing, and can be copied. */
+/* The result: findings in the order of printing (findings.h). The struct has no pointers, so it can be copied. */
 struct diagnosis {
     uint32_t n;
     uint32_t left_out; /* findings that did not fit into `list`, except those that finding.more counts */

@@ -98,7 +98,7 @@ struct hang {
 
 /* --- comparing -------------------------------------------------------------------------------------------- */
 
-/* Two samples of a suspicion are 1 s to 6 s apart (hub/hang_watch.h). A rank is at rest if its stack is equal in both. */
+/* Two samples of a suspicion are 1 s to 21 s apart (hub/hang_watch.h). A rank is at rest if its stack is equal in both. */
 
 /* Return true if two stacks are equal. In the program's innermost function and in its callees, the lines may differ,
  * because the function may loop. In its callers the lines must be equal: another line means that the caller has called

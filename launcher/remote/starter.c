@@ -77,7 +77,7 @@ struct peer {
     int n_starting;        /* how many of these other hosts are in the state STARTING */
     struct link *link;     /* link to the relay; NULL = not started */
     struct link *trunk;    /* link to the branch; NULL = the relay is no branch */
-    struct merge out, err; /* join the pieces of the job's output to whole lines */
+    struct merge out, err; /* join the pieces of the job's output into whole lines */
     /* bytes of stdout that may be a part of an answer, and so are not printed yet */
     struct buf held;
     struct buf head;             /* the remote shell's stderr before the job runs */

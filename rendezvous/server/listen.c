@@ -447,7 +447,7 @@ static bool in_table(const char *path, int port, struct port_holder *out)
     return found;
 }
 
-/* Return true if the process has the socket open. Return false if not, or if its /proc/PID/fd is not readable. */
+/* Return true if the process has the socket open, and if its /proc/PID/fd is readable. */
 static bool has_socket(const char *pid, const char *link_wanted)
 {
     char path[64], target[64];

@@ -878,7 +878,7 @@ static bool is_usage_error(const struct agent_worker *w)
            w->ended_ms - w->started_ms < AGENT_USAGE_MS;
 }
 
-/* Return true if all workers ended by the same import error. A new attempt cannot succeed in this case. */
+/* Return true if all workers that have started ended by the same import error. A new attempt would fail again. */
 static bool is_import_error_of_all(const struct agent *a, const struct agent_worker *first)
 {
     for (int r = 0; r < a->nproc; r++) {

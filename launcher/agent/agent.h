@@ -86,7 +86,7 @@ struct agent_event {
     int pid;
     int exit_code; /* exit code of the worker; for AGENT_NOTIFIED: exit code of the job */
     int signal;    /* signal that ended the worker, 0 = none; for AGENT_STOP: signal from the user */
-    /* for AGENT_EXITED: the worker ended before the signal that the agent had requested was sent */
+    /* for AGENT_EXITED: the worker ended before the shell sent the signal of an EFFECT_SIGNAL */
     bool unasked;
     bool lost_peer; /* for AGENT_EXITED: the worker's output reports a lost peer */
     /* for AGENT_EXITED: hash of the import error that ended the worker; 0 = the worker ended for another reason */

@@ -200,8 +200,9 @@ static int supervise(struct supervisor *s)
     return code;
 }
 
-/* Become the guardian of the job: close the supervisor's listening socket, reset signals that nohup or a shell
- * ignores, and ask for SIGHUP when the supervisor dies. Return false if the supervisor has died before this request. */
+/* Become the guardian of the job: close the supervisor's listening socket, set signals that nohup or a shell
+ * ignores to their default action, and ask for SIGHUP when the supervisor dies. Return false if the supervisor has died
+ * before this request. */
 static bool become_guardian(pid_t supervisor, int listener)
 {
     static const int wanted[] = { SIGHUP, SIGINT, SIGTERM };

@@ -145,7 +145,7 @@ struct records {
     } each[];
 };
 
-/* Format the reason as in the report: "killed by signal 9 (SIGKILL)". */
+/* Format how the worker ended: "written by ddprun: killed by SIGKILL (signal 9)". */
 static void record_reason(const struct node *n, int local_rank, char why[REASON_MAX])
 {
     char how[ENDING_MAX];

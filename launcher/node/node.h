@@ -254,7 +254,7 @@ struct flight_helper {
     char *argv[FLIGHT_HELPER_WORDS + 1]; /* NULL-terminated; the directory is borrowed from the plan */
 };
 
-/* Fill in the command line. Return false if PyTorch's ranks do not write records. */
+/* Fill in the command line. Return false if this node has no workers. */
 bool flight_helper_words(const struct node *n, int64_t age_ms, struct flight_helper *words);
 
 /* Write the records of ranks that have not written their records, after a failure or a stop. */

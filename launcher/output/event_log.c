@@ -121,7 +121,7 @@ struct event_log {
     char instance[LIMIT_INSTANCE];
 };
 
-/* Warn the user at most once. `why` is `error` with the values of the disk, or "". */
+/* Warn the user at most once. `why` is the text of write_error_text() for `error`; "" = use strerror(). */
 static void warn(struct event_log *log, int error, const char *why)
 {
     char words[LOG_PATTERN_MAX + WRITE_ERROR_MAX + 128];

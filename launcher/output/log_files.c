@@ -555,8 +555,8 @@ int sinks_add_file(struct sinks *s, const char *path, struct log_rotate rotate, 
     return sink;
 }
 
-/* Find an open log file by its path, because the pattern may give two workers the same file. With two descriptors,
- * the workers would overwrite each other's output. */
+/* Find an open log file by its path, because the pattern may give two workers the same file. ddprun creates
+ * a log file only once. */
 int sinks_find_file(const struct sinks *s, const char *path)
 {
     for (int i = SINK_FILES; i < s->n; i++)

@@ -651,7 +651,7 @@ void evidence_ended(struct evidence *e, int local_rank, pid_t pid, int status, c
     }
 }
 
-/* Record ddprun's own limit of open files instead of that of the workers, because ddprun failed. */
+/* Record ddprun's own limit of open files instead of that of the workers, because the start failed in ddprun. */
 void evidence_not_started(struct evidence *e, int local_rank)
 {
     if (e == NULL || e->n_examined == EXAMINED_MAX)

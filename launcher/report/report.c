@@ -537,7 +537,7 @@ static bool append_bytes(struct buf *out, const char *label, int64_t value)
     return value == 0 || buf_printf(out, ", %s %s", label, words_size(size, (uint64_t)value));
 }
 
-/* Append the facts of the failure that are not HIDDEN, for example ", peak memory 1.2 GiB". */
+/* Append the facts of the failure, for example ", peak memory 1.2 GiB", but not facts that FAILURE_ROWS hides. */
 static bool append_facts(const struct failure *f, struct buf *out)
 {
     bool ok = true;

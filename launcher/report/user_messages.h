@@ -72,8 +72,8 @@ void announce_worker_stopped(const struct announce *a, int local_rank, int pid, 
 
 /* --- events ----------------------------------------------------------------------------------------------- */
 
-/* Events as lines of JSON, for --json and --events. Each function appends one object and a newline, or appends
- * nothing and returns false when memory is short.
+/* The functions above write events for --json and --events: one JSON object in each line. When memory is short, an
+ * event is left out.
  *
  * Every object has "event" and "t" (seconds since the start of ddprun); docs/output.md describes the other
  * members. U+FFFD replaces bytes of workers that are not UTF-8. */

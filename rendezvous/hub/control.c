@@ -736,8 +736,8 @@ static bool may_call(struct hub *hub, const struct session *s, enum message_clas
     }
     if (class == MESSAGE_IS_CHANGE_CALL && !gate_may_change(hub, s)) {
         ddp_fail(&hub->err, DDP_ERR_MEMBERSHIP,
-                 "%s: refused: this client is on another host than the store and has not proved the secret; "
-                 "pass --secret_file or run ddpctl on the store's host",
+                 "%s: refused: this client is on another host than the store and has not proved that it has "
+                 "the secret; pass --secret_file or run ddpctl on the store's host",
                  op);
         return false;
     }

@@ -412,7 +412,7 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(NOTICE, notice, "notice", AGENT_CALL, "a finding of the node about itself")                         \
     X(SAMPLED, sampled, "sampled", AGENT_CALL, "the stacks of the node's ranks")                          \
     X(TROUBLE, trouble, "trouble", CALL, "a rank reports a finding; only ranks may send it")              \
-    X(BARRIER_CANCEL, barrier_cancel, "barrier_cancel", CHANGE_CALL, "fails an open barrier")             \
+    X(BARRIER_CANCEL, barrier_cancel, "barrier_cancel", CHANGE_CALL, "cancels an open barrier")           \
     X(JOBS, jobs, "jobs", CALL, "lists the jobs")                                                         \
     X(REJECTS, rejects, "rejects", CALL, "lists connections and nodes that were rejected")                \
     X(WHY, why, "why", CALL, "diagnoses the job")                                                         \

@@ -941,7 +941,7 @@ Test(gate, an_operator_on_another_host_reads_and_changes_nothing)
         snprintf(json, sizeof(json), "{\"op\":\"%s\"}", reads[i]);
         expect_answer(FIRST + 1, json, "\"ok\":true");
     }
-    expect_answer(FIRST + 1, cancel, "has not proved the secret");
+    expect_answer(FIRST + 1, cancel, "has not proved that it has the secret");
     expect_answer(FIRST + 1, "{\"op\":\"barriers\"}", "\"b\"");
     sim_expect(&sim, FIRST, "");
 }

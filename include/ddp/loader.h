@@ -91,7 +91,7 @@ typedef struct ddp_loader_options {
 typedef struct ddp_batch {
     uint64_t number; /* number in the epoch, from 0 */
     int stream;      /* `number` modulo `streams` of the options; the batch is for rank `rank` + `stream` */
-    size_t rows;     /* 0 = this rank has no samples left, but others have */
+    size_t rows;     /* 0 = this rank has no samples left, but other ranks have samples */
     void *array[DDP_LOADER_ARRAYS]; /* rows * row_bytes[a] bytes, 256-byte aligned */
     const uint64_t *index;          /* for each row, the number of its sample */
     const unsigned char *is_pad;    /* for each row, 1 = padding */

@@ -171,7 +171,7 @@ static ddp_status compare(const struct bench_buffers *b, int rank, const struct 
     return status;
 }
 
-/* Measure one case. The buffers are zeroed first, because a processor may be slower with accidental contents. */
+/* Measure one case. Zero the buffers first, because arithmetic on accidental contents may be slower. */
 static ddp_status bench_measure(const struct bench_buffers *b, int rank, const struct bench_case *c,
                                 const struct bench_options *o, struct bench_result *result)
 {

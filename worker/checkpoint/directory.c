@@ -81,7 +81,7 @@ static bool append(uint64_t **steps, size_t *n, uint64_t step)
 }
 
 /* Return the next name in the directory. Return NULL with errno 0 at the end, NULL with another errno after a failure.
- * If a failure looked like the end, the run would start from the beginning. */
+ * If the caller treated a failure as the end, the run would start from the beginning. */
 static const char *next_name(DIR *there)
 {
     errno = 0;
@@ -207,7 +207,7 @@ static int flush_and_close(int fd)
     return bad;
 }
 
-/* Write one file of the checkpoint from the data of `pieces`, one after the other. O_EXCL succeeds, because
+/* Write the data of all `pieces`, one after the other, into one file of the checkpoint. O_EXCL succeeds, because
  * remove_tree has removed any file of that name. */
 static ddp_status write_pieces(const struct ckpt_dir *dir, int at, const char *name,
                                const ddp_ckpt_block *pieces, size_t n, struct ddp_err *err)

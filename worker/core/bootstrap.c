@@ -51,7 +51,7 @@ static void read_boot_id(char id[40])
 }
 
 /* Format the card of this rank: pid, PID namespace, boot id and host. Other ranks use the card to map the memory of
- * this rank, or to report why that is impossible. */
+ * this rank, or to report why the mapping is impossible. */
 static void make_card(char text[CARD], const char *test_host)
 {
     char boot_id[40], host[64] = "";

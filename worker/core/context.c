@@ -411,7 +411,7 @@ ddp_status ddp_progress(ddp_ctx *ctx, uint64_t step)
  * use them, too. The launcher restarts the workers only when all ranks have agreed. An earlier restart would lose work
  * of a rank that is within a step. */
 
-enum { NODES_MAX = 1 << 20 }; /* a larger number in the key is not a number of nodes */
+enum { NODES_MAX = 1 << 20 }; /* a key with a larger number counts as 0 nodes */
 
 /* Set *store to the connection for ddp_grow_waiting and ddp_grow_agree. Fail without ddprun, because only ddprun has
  * waiting nodes. A world of one connects here. */

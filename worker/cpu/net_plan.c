@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The layout, which is made once per job. list_pieces needs O(n log n) steps for n ranks, the other loops O(n). */
+/* The layout, made once per job. list_pieces needs O(n log n) steps for n ranks, other loops need O(n) steps. */
 
 /* Sort the ranks by host. First count the ranks of host h in start[h + 1], then replace each count by the sum of this
  * count and all earlier counts. So start[h] becomes the index of the host's first member. */

@@ -8,7 +8,7 @@
  *     second   the owner sends the finished column to the hosts that need it
  *
  *                      columns                     first     second
- *     all_reduce       a share for each host       reduce    to all           each of H hosts sends 2 (H-1)/H sizes
+ *     all_reduce       a share for each host       reduce    to all           each of H hosts sends 2 (H-1)/H buffers
  *     broadcast        a share for each host       spread    to all but the root's
  *     reduce           one, of the root's host     reduce    -
  *     reduce_scatter   one for each rank           reduce    -

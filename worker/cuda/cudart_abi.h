@@ -12,7 +12,7 @@ struct CUevent_st;
 #define CUDART_ABI_TYPES
 typedef unsigned cuda_error;
 typedef unsigned cuda_copy_kind;
-/* Longer than this struct in any CUDA version, because later versions append members. */
+/* cudaPointerAttributes, with `reserved` for the members that later CUDA versions append. */
 typedef struct {
     unsigned type;
     int device;

@@ -64,7 +64,7 @@ struct nccl_comm {
     struct ddp_err failed;      /* why the communicator failed; does not change after its code is set */
     struct ncclComm *nccl;      /* NULL before NCCL's communicator exists, and after its end */
     uint64_t creating_until_ms; /* deadline of the creation, a time of clock_ms() */
-    struct ddp_err suspect;     /* NCCL's error, not yet reported, because a dead peer is a better reason */
+    struct ddp_err suspect;     /* NCCL's error, not yet reported, because a dead peer is a clearer reason */
     uint64_t suspect_since_ms;
     uint64_t begun, done; /* numbers, from 1, of the last begun and the last finished call */
     struct nccl_flight flights[NCCL_FLIGHTS]; /* call k is in flights[k % NCCL_FLIGHTS] */

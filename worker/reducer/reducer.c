@@ -739,8 +739,8 @@ static ddp_status join_answer(ddp_reducer *reducer)
     return exchange_answers(reducer, reducer->step.sync ? BATCH_SYNC : BATCH_LOCAL);
 }
 
-/* Take part in a step without a batch. Run the same collectives as a rank with a batch, in the same order: rebuild,
- * buffers, buckets, used parameters. */
+/* Take part in a step although this rank has no batch. Run the same collectives as a rank with a batch, in the same
+ * order: rebuild, buffers, buckets, used parameters. */
 static ddp_status shadow_step(ddp_reducer *reducer)
 {
     struct step_effects effects;

@@ -25,7 +25,7 @@
 
 /* --- options ------------------------------------------------------------------------------------------ */
 
-/* Options that must be equal on all ranks: name, value as an integer */
+/* Rows of the options that must be equal on all ranks: name, and value as an integer. */
 #define REDUCER_COMPARED(X)                               \
     X(first_bucket_bytes, (int64_t)o->first_bucket_bytes) \
     X(bucket_cap_bytes, (int64_t)o->bucket_cap_bytes)     \

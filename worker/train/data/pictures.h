@@ -49,7 +49,7 @@ size_t idx_make_header(uint8_t *head, int dims, const uint32_t *dim);
  * Test pictures are in test_batch.bin. Each file may be compressed with gzip. */
 
 /* The usual augmentation of CIFAR's training pictures: each picture is moved by up to four pixels, and half of the
- * pictures are mirrored (He et al. 2015, 4.2). Pure. The random numbers come from a generator for each sample. */
+ * pictures are mirrored (He et al. 2015, 4.2). Pure. Each sample has its own generator of random numbers. */
 
 enum { AUGMENT_PADDING = 4 };
 

@@ -59,7 +59,7 @@ ddp_status lib_symbols(const struct lib_kind *kind, void *handle, const struct l
             return ddp_fail(
                 err, DDP_ERR_UNSUPPORTED,
                 "%s: the loaded file has no function %s: the file is too old, or is another library; "
-                "set %s=FILE",
+                "set %s to the path of the right file",
                 kind->what, symbols[i].name, kind->variable);
         memcpy((char *)table + symbols[i].at, &found, sizeof(found));
     }

@@ -270,7 +270,7 @@ static ddp_status check_place(const ddp_zero1 *zero, struct ddp_err *err)
         return DDP_OK;
     return ddp_fail(err, DDP_ERR_UNSUPPORTED,
                     "zero1: parameters must be in host memory, but this group uses GPU %d; create the "
-                    "context without one (ddp_options.device = DDP_DEVICE_NONE)",
+                    "context without a GPU (ddp_options.device = DDP_DEVICE_NONE)",
                     ddp_device(zero->group->ctx));
 }
 

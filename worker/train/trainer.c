@@ -65,8 +65,8 @@ static ddp_status add_up(ddp_ctx *ctx, struct accuracy *a, const struct dataset 
         return library(status, err);
     if (counts[1] != (int64_t)(set->n * set->length))
         return ddp_fail(err, DDP_ERR_MISMATCH,
-                        "the ranks together tested %" PRId64
-                        " predictions, but the test set has %zu; use the same data "
+                        "all ranks together made %" PRId64
+                        " predictions, but the test set has %zu targets; use the same data "
                         "and the same version of this program on all hosts",
                         counts[1], set->n * set->length);
     *a = (struct accuracy){ counts[0], counts[1], a->loss / (double)(set->n * set->length) };
@@ -782,7 +782,7 @@ static ddp_status agree_to_grow(struct trainer *t, struct ddp_err *err)
     status = library(ddp_broadcast(ddp_world(t->ctx), &nodes, 1, DDP_I32, 0, NULL, NULL), err);
     if (status != DDP_OK || nodes == 0)
         return status;
-    journal_line(&t->journal, "%d node%s can join; continuing with them from epoch %" PRIu64, (int)nodes,
+    journal_line(&t->journal, "%d node%s can join; continuing with them after epoch %" PRIu64, (int)nodes,
                  nodes == 1 ? "" : "s", t->epochs_done);
     ddp_grow_agree(t->ctx); /* ignore errors: without an answer the job keeps its size */
     return DDP_OK;

@@ -267,10 +267,11 @@ static int run_detached(struct supervisor *s, int output, int waits)
 }
 
 /* Create the socket under a draft name, and rename it when it listens. `ddprun list` removes sockets that refuse
- * connections, so a socket that does not listen yet must not have its final name. umask 077 keeps other users out. */
-static bool open_socket(struct supervisor *s)
+ * connections, so a socket that does not listen yet must not have its final name. umask 077 keeps other users out.
+ * Store the path of the runtime directory in `dir_path`. */
+static bool open_socket(struct supervisor *s, char dir_path[PATH_MAX])
 {
-    char draft[64], name[64], dir_path[PATH_MAX];
+    char draft[64], name[64];
     struct sockaddr_un at;
     const int dir = runtime_dir_make(dir_path);
     const mode_t mask = umask(077);
@@ -308,7 +309,7 @@ int detach_begin(const struct detached_job *job)
     struct supervisor s = { .job = job, .started_us = clock_unix_us(), .listener = -1 };
     const int output = open_output(&s);
     int left[2] = { -1, -1 };
-    char none, why[WRITE_ERROR_MAX];
+    char none, why[WRITE_ERROR_MAX], runtime_dir[PATH_MAX];
     struct buf line = { 0 };
     for (int i = 0; i < VIEWERS_MAX; i++)
         s.viewers[i] = -1;
@@ -318,10 +319,10 @@ int detach_begin(const struct detached_job *job)
             s.output, write_error_text(errno, s.output, why));
         return EXIT_CODE_DDPRUN;
     }
-    if (!open_socket(&s)) {
-        log_error("--detach: cannot create a socket in the runtime directory: %s; set XDG_RUNTIME_DIR to a "
-                  "directory of this user",
-                  strerror(errno));
+    if (!open_socket(&s, runtime_dir)) {
+        log_error("--detach: cannot create a socket in the runtime directory %s: %s; set XDG_RUNTIME_DIR to "
+                  "another directory of this user",
+                  runtime_dir, write_error_text(errno, runtime_dir, why));
         unlink(s.output);
         return EXIT_CODE_DDPRUN;
     }
@@ -343,6 +344,7 @@ int detach_begin(const struct detached_job *job)
     if (supervisor < 0) {
         log_error("--detach: cannot start a process: %s", fork_error_text(errno, why));
         unlink(s.socket);
+        unlink(s.output);
         return EXIT_CODE_DDPRUN;
     }
     if (!job->quiet)

@@ -252,6 +252,30 @@ Test(ddprun_files, every_error_of_a_full_disk_has_its_free_space)
     }
 }
 
+/* The socket of the supervisor cannot be created there. No file of the job may stay. */
+Test(ddprun_files, a_job_in_the_background_needs_a_runtime_directory_that_can_be_written)
+{
+    static const char *const cases[][2] = {
+        { "mount -o remount,ro", "/ddprun: Read-only file system" },
+        { "mount -o remount,nr_inodes=2", "/ddprun: No space left on device (" },
+    };
+    for (int i = 0; i < 2; i++) {
+        char script[500];
+        snprintf(
+            script, sizeof(script),
+            "exec unshare -m sh -c 'mkdir -p $D/run && cd $D && mount -t tmpfs none run && mkdir -m 700 "
+            "run/ddprun && %s run || exit 99; XDG_RUNTIME_DIR=$D/run $DDPRUN --detach --standalone true; "
+            "code=$?; ls; ls -A run/ddprun; exit $code'",
+            cases[i][0]);
+        struct run_result r = shell(script);
+        if (cannot_mount(&r))
+            cr_skip_test("skipped, because this user cannot mount a small disk");
+        EXPECT(r, 125);
+        SAYS(r, cases[i][1]);
+        cr_expect_str_eq(r.out, "run\n");
+    }
+}
+
 /* Every program prints the reason if stdout cannot be written, and exits with its code for a failure. */
 Test(ddprun_files, a_full_stdout_is_an_error_with_its_reason)
 {

@@ -237,7 +237,7 @@ int py_spy_helper_run(char **argv)
 
 /* The places and the result of a search. The thread owns the struct until it returns. */
 struct py_spy_search {
-    struct places at; /* only the members that are equal for all processes */
+    struct places at; /* of the first Python process that was found, or only of the workers and ddprun */
     char *list;       /* "PATH=..."; owned */
     bool is_found;
 };
@@ -261,8 +261,8 @@ static void search_run(void *user)
     q->is_found = find_py_spy(&q->at, &env, path, &is_unsafe);
 }
 
-/* Start a search, unless one still runs. */
-static void search_begin(struct node *n)
+/* Start a search, unless one still runs. `python` is a process of the job whose places are searched, too; 0 = not known. */
+static void search_begin(struct node *n, pid_t python)
 {
     struct node_sample *s = &n->run.sample;
     const struct cli *cli = n->plan->cli;
@@ -271,8 +271,7 @@ static void search_begin(struct node *n)
     struct py_spy_search *q = s->search == NULL ? calloc(1, sizeof(*q)) : NULL;
     if (q == NULL)
         return;
-    name_beside_workers(n, q->at.of_workers);
-    name_beside_link("/proc/self/exe", q->at.of_ddprun);
+    find_places(n, python, &q->at);
     if (asprintf(&q->list, "PATH=%s", list != NULL ? list : "") < 0)
         q->list = NULL;
     s->search = q->list != NULL ? timed_call_begin(search_run, search_free, q) : NULL;
@@ -311,14 +310,15 @@ static void search_end(struct node *n)
  * py-spy is available. The agent checks both at heartbeats, before any failure. If Python or py-spy is missing, the
  * report uses the states of the last heartbeat. */
 
-/* Return true if a worker, or one of its first CHILDREN_MAX descendants, is a Python interpreter. */
-static bool has_python(const struct node *n, int local_rank)
+/* Return the pid of a worker, or of one of its first CHILDREN_MAX descendants, that is a Python interpreter; 0 = none. */
+static pid_t find_python(const struct node *n, int local_rank)
 {
     struct buf pids = { 0 };
-    bool found = threads_is_python(n->run.pids[local_rank], false);
-    const size_t count = found ? 0 : descendants_below(n->run.pids[local_rank], CHILDREN_MAX, &pids);
-    for (size_t i = 0; i < count && !found; i++)
-        found = threads_is_python(descendants_at(&pids, i), false);
+    const pid_t worker = n->run.pids[local_rank];
+    pid_t found = worker != 0 && threads_is_python(worker, false) ? worker : 0;
+    const size_t count = worker != 0 && found == 0 ? descendants_below(worker, CHILDREN_MAX, &pids) : 0;
+    for (size_t i = 0; i < count && found == 0; i++)
+        found = threads_is_python(descendants_at(&pids, i), false) ? descendants_at(&pids, i) : 0;
     buf_free(&pids);
     return found;
 }
@@ -339,7 +339,7 @@ void node_begin_samples(struct node *n)
     n->run.sample.is_taken = false;
     n->run.sample.is_python = plan_is_python(n->plan);
     if (n->run.sample.is_python)
-        search_begin(n);
+        search_begin(n, 0);
 }
 
 /* Search for Python and py-spy at heartbeats 1, 2, 4, 8 and so on. A script may start Python late, but each search takes
@@ -349,12 +349,14 @@ void node_find_python(struct node *n)
     struct node_sample *s = &n->run.sample;
     const unsigned beat = ++s->beats;
     search_read(n);
-    if ((beat & (beat - 1)) != 0)
+    if ((beat & (beat - 1)) != 0 || (s->is_python && s->has_py_spy))
         return;
-    for (int i = 0; i < n->plan->nproc && !s->is_python; i++)
-        s->is_python = n->run.pids[i] != 0 && has_python(n, i);
+    pid_t python = 0;
+    for (int i = 0; i < n->plan->nproc && python == 0; i++)
+        python = find_python(n, i);
+    s->is_python = s->is_python || python != 0;
     if (s->is_python && !s->has_py_spy)
-        search_begin(n);
+        search_begin(n, python);
 }
 
 bool node_waits_for_stacks(struct node *n)

@@ -186,6 +186,34 @@ Test(stacks_e2e, the_report_shows_where_the_survivors_were)
     free(text);
 }
 
+/* The worker is a shell that runs Python, and only this Python has a py-spy. The agent searches at heartbeats, which no
+ * output shows, so the test fails later and later. */
+Test(stacks_e2e, a_py_spy_beside_the_python_of_a_child_is_found)
+{
+    char logs[300], go[300], script[700];
+    bool found = false;
+    write_script("py-spy", PRINT_FRAMES);
+    snprintf(logs, sizeof(logs), "--log_dir=%s/logs", dir);
+    snprintf(go, sizeof(go), "%s/go", dir);
+    snprintf(script, sizeof(script),
+             "test $RANK = 0 || { until [ -e %s ]; do sleep 0.05; done; exit 3; }; %s say:ready forever; "
+             "exit 1",
+             go, python);
+    for (unsigned s = 2; s <= 32 && !found; s *= 2) {
+        const char *args[] = { logs, "--nproc_per_node=2", "--node_timeout=3s", "sh", "-c", script, NULL };
+        struct run_process *p = job_start(args, &(struct run_options){ .env = no_path });
+        cr_assert(run_until_output(p, "ready", PATIENCE_MS), "%s", run_output(p));
+        sleep(s);
+        write_script("go", "");
+        run_wait(p);
+        char *text = job_file(dir, "logs/latest/report.json");
+        found = strstr(text, "\"all_reduce\"") != NULL;
+        free(text);
+        unlink(go);
+    }
+    cr_expect(found);
+}
+
 /* --- with a py-spy that does not work --------------------------------------------------------------------- */
 
 struct trouble {

@@ -121,8 +121,8 @@ DDP_API int ddp_restart_count(const ddp_ctx *ctx);
 DDP_API ddp_status ddp_progress(ddp_ctx *ctx, uint64_t step);
 
 /* How an elastic job grows (--nnodes=MIN:MAX). Nodes that join a running job wait. With --grow=agreed, the default of
- * ddprun, the waiting nodes take part after every rank has agreed: the launcher stops all workers (SIGTERM), and
- * starts more workers with an empty store. This start does not count as a restart. Agree right after a checkpoint,
+ * ddprun, the waiting nodes take part after every rank has agreed. The launcher then stops all workers (SIGTERM),
+ * and starts more workers with an empty store. This start does not count as a restart. Agree right after a checkpoint,
  * and continue until the launcher stops the program:
  *
  *     uint32_t nodes = 0;                                  // rank 0 asks the store, all ranks use its answer

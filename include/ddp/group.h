@@ -4,8 +4,8 @@
  * difference is reported as DDP_ERR_MISMATCH with both calls. If a peer dies, on any host, all waiting ranks return
  * DDP_ERR_PEER_LOST with the name of the peer within a second.
  *
- * Results have the same bits on every rank, in every run, and for any number of hosts: values are combined in the
- * fixed binary tree ((x0+x1)+(x2+x3))+..., f16 and bf16 in f32 with one rounding at the end.
+ * Results have the same bits on every rank, in every run, and for any number of hosts. Values are combined in the
+ * fixed binary tree ((x0+x1)+(x2+x3))+... Values of f16 and bf16 are combined in f32 and rounded once, at the end.
  *
  * Without a device, `stream` is NULL, and a call is finished when it returns.
  *

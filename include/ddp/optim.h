@@ -96,8 +96,8 @@ DDP_API double ddp_grad_norm(const float *const grads[], const size_t counts[], 
 
 /* Multiply all gradients by min(1, max_norm / (norm + 1e-6)), as in torch.nn.utils.clip_grad_norm_, with a float32
  * factor. max_norm must be above 0. Return the norm before the multiplication. The caller should check the norm
- * before the update (or use a ddp_scaler): a norm of NaN makes all gradients NaN, and an infinite norm makes them 0
- * or NaN. */
+ * before the update, or use a ddp_scaler. A norm of NaN makes all gradients NaN. An infinite norm makes the gradients
+ * 0 or NaN. */
 DDP_API double ddp_clip_grad_norm(float *const grads[], const size_t counts[], size_t n, double max_norm);
 
 #ifdef __cplusplus

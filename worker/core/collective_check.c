@@ -260,7 +260,7 @@ static ddp_status compare_with_first(struct ddp_ctx *ctx, const struct call *cal
 }
 
 /* Compare this rank's call with the call of the first rank, and wait for the verdict. The last rank that arrives
- * publishes the verdict. So no rank enters a collective that another rank does not enter. */
+ * publishes the verdict. So either all ranks enter the collective, or no rank does. */
 static ddp_status meet_ranks(struct ddp_ctx *ctx, const struct call *call, uint64_t seq, struct ddp_err *err)
 {
     char key[KEY];

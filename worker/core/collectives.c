@@ -29,8 +29,8 @@ static ddp_status follow_call(ddp_group *group, uint64_t ticket, void *stream)
     return ctx_finish(group->ctx, group->comm->ops->follow(group->comm, ticket, stream, &err), &err);
 }
 
-/* Check and run a call. The check comes before other ranks take part, so a wrong argument is an error on this rank
- * only, and the program may repeat the call. */
+/* Check and run a call. The check comes before other ranks take part. So a wrong argument is an error only on this
+ * rank, and the program may repeat the call. */
 static ddp_status run_checked(ddp_group *group, const struct call *call, ddp_work **work)
 {
     struct ddp_err err = { 0 };

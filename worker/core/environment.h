@@ -22,8 +22,8 @@ enum { WORKER_WORLD_MAX = 1 << 20 };
 /* Rows of field, variable, smallest value, largest value, default, and whether the variable is one of the four main
  * variables. A default of -1 means "unset".
  *
- * - DDPRUN_ATTEMPT counts the earlier starts of the workers for any reason, TORCHELASTIC_RESTART_COUNT only the
- *   restarts after a failure.
+ * - DDPRUN_ATTEMPT counts all earlier starts of the workers. TORCHELASTIC_RESTART_COUNT counts only the restarts
+ *   after a failure.
  * - DDPRUN_STORE=1 means that the store at MASTER_ADDR is ddprun's, which has named barriers. PyTorch's has none.
  * - DDP_SHARE_GPU=1 allows several ranks on one GPU. */
 #define WORKER_ENV_NUMBERS(X)                                               \

@@ -2,7 +2,8 @@
  *
  * Each rank that serves a lane (net_plan.h) listens and publishes its address in the store. For each pair of hosts,
  * the host with the higher number connects. One loop connects to some ranks and accepts others. The loop also checks
- * whether a rank has given up: ranks of this host write the reason to the control page, other ranks to the store. */
+ * whether a rank has given up. A rank of this host writes the reason to the control page. A rank of another host writes
+ * the reason to the store. */
 #include "cpu/net_join.h"
 
 #include "base/clock.h"

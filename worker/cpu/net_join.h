@@ -1,5 +1,5 @@
 /* net_join.h -- the cpu backend between hosts: net_join.c connects the hosts, net_run.c runs collectives. net_plan.h
- * defines the plan of a call and the lanes, net_wire.h the messages, net_link.h the transfer of values. */
+ * has the plan of a call and the lanes. net_wire.h has the messages. net_link.h has the transfer of values. */
 #ifndef WORKER_CPU_NET_JOIN_H
 #define WORKER_CPU_NET_JOIN_H
 

@@ -31,8 +31,8 @@
 #include <string.h>
 
 /* ALIGN: alignment of an array in bytes, for vector loads. TIMEOUT_MS: the default timeout. AHEAD_PER_THREAD: number
- * of batches that each thread makes before the program requests them, so that one batch is ready while the thread
- * reads the next batch. */
+ * of batches that each thread makes before the program requests them. So one batch is ready while the thread reads
+ * the next batch. */
 enum { ALIGN = 256, TIMEOUT_MS = 300000, AHEAD_PER_THREAD = 2 };
 /* The largest size of all slots together. Sums of a few such sizes cannot overflow. */
 static const size_t MOST_BYTES = SIZE_MAX / 4;

@@ -10,9 +10,9 @@
  * last layer to the first. So the first bucket of the list is ready early, and is reduced while other gradients are
  * computed.
  *
- * An example with limits of 1000 and 200 bytes, and parameters of 400, 1600, 40, 80, 120 and 8 bytes: parameters 0
- * and 1 fill the first bucket (2000 >= 1000), parameters 2, 3 and 4 fill the second bucket (240 >= 200), and
- * parameter 5 is alone in the third. After the reversal the plan is
+ * An example has limits of 1000 and 200 bytes, and parameters of 400, 1600, 40, 80, 120 and 8 bytes. Parameters 0
+ * and 1 fill the first bucket (2000 >= 1000). Parameters 2, 3 and 4 fill the second bucket (240 >= 200). Parameter 5
+ * is alone in the third bucket. After the reversal the plan is
  *
  *     bucket 0: parameter 5      bucket 1: parameters 2 3 4      bucket 2: parameters 0 1
  *

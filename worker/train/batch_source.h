@@ -29,8 +29,8 @@
  *     2 workers    (s0+s1) | (s2+s3)          the last + is the all-reduce
  *     4 workers    s0 | s1 | s2 | s3          two levels of + are the all-reduce
  *
- * With three workers, or more than four, each worker has one shard, and results differ from those of other numbers
- * of workers by rounding. --determinism world uses eight shards, which makes a single worker slower by a fifth.
+ * With three workers, or more than four, each worker has one shard. Then results differ by rounding from the results of
+ * other numbers of workers. --determinism world uses eight shards, which makes a single worker slower by a fifth.
  * With --sync_bn each worker has one shard, because batch normalization needs all its samples at once. Without
  * --sync_bn, batch normalization uses the samples of a shard. With --accumulate K a shard is divided into K parts,
  * so that a worker has fewer samples in memory. */

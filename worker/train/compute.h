@@ -155,7 +155,7 @@ struct compute_ops {
      * weights are also the masters. Each parameter uses compute_room() elements, and the total is rounded up to
      * `multiple`. */
     ddp_status (*place)(struct compute *c, struct model_tensors *t, size_t multiple, struct ddp_err *err);
-    /* `send` copies the values of all tensors from the host to the device, `fetch` from the device to the host. */
+    /* `send` copies the values of all tensors from the host to the device. `fetch` copies the values back. */
     ddp_status (*send)(struct compute *c, const struct model_tensors *t, struct ddp_err *err);
     ddp_status (*fetch)(struct compute *c, struct model_tensors *t, struct ddp_err *err);
     /* Copies floats to or from the device, and waits for the copy. */

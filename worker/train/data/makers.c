@@ -357,8 +357,8 @@ static ddp_status make_tokens_part(const struct maker_order *o, const struct spe
     return status;
 }
 
-/* Reject a directory with a file of an earlier set that has more files, because train would read that file as a part
- * of this set. */
+/* Reject a directory that has a file of an earlier, larger set, because train would read this file as a part of the
+ * new set. */
 static ddp_status check_leftover(const struct maker_order *o, struct ddp_err *err)
 {
     char path[PATH_MAX], name[40];

@@ -24,7 +24,7 @@
 /* The synthetic language: invented words. Each word is followed by one of four words.
  *
  * Pure, with the same text on every machine. A word depends on the previous word, and its letters depend on the
- * word. So a perfect model has a loss of about 0.2 nats per letter, and of 5.5 if 256 letters were equally likely. */
+ * word. So a perfect model has a loss of about 0.2 nats per letter; 256 equally likely letters would give 5.5. */
 
 enum { SPEECH_WORDS = 96, SPEECH_LETTERS = 10, SPEECH_NEXT = 4 };
 

@@ -38,7 +38,7 @@ struct tokens {
 void tokens_init(struct tokens *t, size_t length, size_t vocabulary);
 
 /* Open all training files or all test files, in the order of their names. `where` is a directory with files ending
- * in .bin, or a pattern for glob(7). Training files have "train" in their names, test files "val" or "test". */
+ * in .bin, or a pattern for glob(7). Training files have "train" in their names; test files have "val" or "test". */
 ddp_status tokens_load(struct tokens *t, const char *where, bool training, struct ddp_err *err);
 void tokens_free(struct tokens *t);
 

@@ -1,6 +1,6 @@
-/* resnet.c -- the residual networks for CIFAR of He et al. 2015 (section 4.2): a convolution of 16 channels, three
- * stages of `blocks` blocks with 16, 32 and 64 channels, the mean of each channel, one linear layer. Every
- * convolution is 3 x 3, without bias, and is normalized over the batch. resnet20 has three blocks per stage: 20
+/* resnet.c -- the residual networks for CIFAR of He et al. 2015 (section 4.2). A network has a convolution of 16
+ * channels, three stages of `blocks` blocks with 16, 32 and 64 channels, a mean of each channel, and one linear layer.
+ * Every convolution is 3 x 3, without bias, and is normalized over the batch. resnet20 has three blocks per stage: 20
  * layers, 269,722 parameters for ten classes.
  *
  * A block adds its input to its result (layers.h: shortcut). Running means and variances are the model's buffers.

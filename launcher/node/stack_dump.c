@@ -242,7 +242,7 @@ struct py_spy_search {
     bool is_found;
 };
 
-static void search_free(void *user)
+static void py_spy_search_free(void *user)
 {
     struct py_spy_search *q = user;
     if (q != NULL)
@@ -250,7 +250,7 @@ static void search_free(void *user)
     free(q);
 }
 
-static void search_run(void *user)
+static void py_spy_search_run(void *user)
 {
     struct py_spy_search *q = user;
     char path[PATH_MAX];
@@ -262,7 +262,7 @@ static void search_run(void *user)
 }
 
 /* Start a search, unless one still runs. `python` is a process of the job whose places are searched, too; 0 = not known. */
-static void search_begin(struct node *n, pid_t python)
+static void py_spy_search_begin(struct node *n, pid_t python)
 {
     struct node_sample *s = &n->run.sample;
     const struct cli *cli = n->plan->cli;
@@ -274,14 +274,14 @@ static void search_begin(struct node *n, pid_t python)
     find_places(n, python, &q->at);
     if (asprintf(&q->list, "PATH=%s", list != NULL ? list : "") < 0)
         q->list = NULL;
-    s->search = q->list != NULL ? timed_call_begin(search_run, search_free, q) : NULL;
+    s->search = q->list != NULL ? timed_call_begin(py_spy_search_run, py_spy_search_free, q) : NULL;
     s->question = s->search != NULL ? q : NULL;
     if (s->search == NULL)
-        search_free(q);
+        py_spy_search_free(q);
 }
 
 /* Read the answer, if the thread has one. */
-static void search_read(struct node *n)
+static void py_spy_search_read(struct node *n)
 {
     struct node_sample *s = &n->run.sample;
     if (s->search == NULL || !timed_call_has_returned(s->search))
@@ -289,17 +289,17 @@ static void search_read(struct node *n)
     s->has_py_spy = s->question->is_found;
     s->no_py_spy = !s->has_py_spy;
     timed_call_end(s->search);
-    search_free(s->question);
+    py_spy_search_free(s->question);
     s->search = NULL;
     s->question = NULL;
 }
 
 /* Forget a search. A thread that still waits for a file server frees the question later. */
-static void search_end(struct node *n)
+static void py_spy_search_end(struct node *n)
 {
-    search_read(n);
+    py_spy_search_read(n);
     if (n->run.sample.search != NULL && timed_call_end(n->run.sample.search))
-        search_free(n->run.sample.question);
+        py_spy_search_free(n->run.sample.question);
     n->run.sample.search = NULL;
     n->run.sample.question = NULL;
 }
@@ -339,7 +339,7 @@ void node_begin_samples(struct node *n)
     n->run.sample.is_taken = false;
     n->run.sample.is_python = plan_is_python(n->plan);
     if (n->run.sample.is_python)
-        search_begin(n, 0);
+        py_spy_search_begin(n, 0);
 }
 
 /* Search for Python and py-spy at heartbeats 1, 2, 4, 8 and so on. A script may start Python late, but each search takes
@@ -348,7 +348,7 @@ void node_find_python(struct node *n)
 {
     struct node_sample *s = &n->run.sample;
     const unsigned beat = ++s->beats;
-    search_read(n);
+    py_spy_search_read(n);
     if ((beat & (beat - 1)) != 0 || (s->is_python && s->has_py_spy))
         return;
     pid_t python = 0;
@@ -356,12 +356,12 @@ void node_find_python(struct node *n)
         python = find_python(n, i);
     s->is_python = s->is_python || python != 0;
     if (s->is_python && !s->has_py_spy)
-        search_begin(n, python);
+        py_spy_search_begin(n, python);
 }
 
 bool node_waits_for_stacks(struct node *n)
 {
-    search_read(n);
+    py_spy_search_read(n);
     return n->run.sample.is_python && !n->run.sample.no_py_spy;
 }
 
@@ -1006,7 +1006,7 @@ void node_close_dumps(struct node *n)
 {
     node_end_dumps(n);
     if (n->ended)
-        search_end(n);
+        py_spy_search_end(n);
     while (!list_is_empty(&n->run.dumps))
         dump_free(LIST_ENTRY(n->run.dumps.next, struct stack_dump, in_node));
 }

@@ -51,16 +51,6 @@ struct machine_facts {
     struct torch_version torch;
 };
 
-/* Open /dev/null for closed descriptors 0 to 2, so that no later file gets such a number. */
-static void keep_standard_fds(void)
-{
-    int fd;
-    while ((fd = open("/dev/null", O_RDWR)) >= 0 && fd <= STDERR_FILENO)
-        continue;
-    if (fd >= 0)
-        close(fd);
-}
-
 /* Print an error that prevents the start of the job. Return 2 for an error of the user, as Python's argparse does,
  * and 125 for an error of ddprun. */
 static int cannot_begin(const struct ddp_err *err)

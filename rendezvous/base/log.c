@@ -68,6 +68,15 @@ void log_explain(const char *code)
         log_info("  (ddprun explain %s)", code);
 }
 
+void keep_standard_fds(void)
+{
+    int fd;
+    while ((fd = open("/dev/null", O_RDWR)) >= 0 && fd <= STDERR_FILENO)
+        continue;
+    if (fd >= 0)
+        close(fd);
+}
+
 bool print_stdout(bool made, struct buf *text)
 {
     char why[WRITE_ERROR_MAX];

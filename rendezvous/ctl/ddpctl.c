@@ -765,6 +765,7 @@ int main(int argc, char **argv)
     struct ctl_options options;
     struct ddp_err err = { 0 };
     struct buf text = { 0 };
+    keep_standard_fds();
     log_setup("ddpctl", LOG_INFO);
     if (ctl_options_parse(argc, argv, getenv, &options, &err) != DDP_OK) {
         log_error("%s", err.msg);

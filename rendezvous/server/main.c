@@ -189,6 +189,7 @@ int main(int argc, char **argv)
     struct daemon_options options;
     struct secret *secrets;
     struct ddp_err err;
+    keep_standard_fds();
     log_setup("ddp-rendezvous", LOG_INFO);
     if (daemon_options_parse(argc, argv, &options, &err) != DDP_OK) {
         log_error("%s", err.msg);

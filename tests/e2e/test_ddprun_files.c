@@ -279,8 +279,9 @@ Test(ddprun_files, a_job_in_the_background_needs_a_runtime_directory_that_can_be
 /* Without stdout, a socket or file of the program must not get its number and its text. */
 Test(ddprun_files, a_closed_stdout_is_dev_null)
 {
-    struct run_result r = shell("for p in ddprun ddpctl ddp-rendezvous; do ${DDPRUN%/*}/$p --version >&- || "
-                                "exit; done");
+    struct run_result r =
+        shell("for each in ddprun ddpctl ddp-rendezvous; do ${DDPRUN%/*}/$each --version >&- || "
+              "exit; done");
     EXPECT(r, 0);
     cr_expect_str_eq(r.err, "");
 }

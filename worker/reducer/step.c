@@ -336,7 +336,7 @@ ddp_status batch_ranks_decode(struct batch_ranks *out, const int32_t *answers, i
         return sync_differs(&ranks, other, err);
     if (uneven == DDP_UNEVEN_STOP && ranks.active > 0 && ranks.active < world)
         return ddp_fail(err, DDP_ERR_ARG,
-                        "reducer: rank %d has no more batches; ranks that have more: %d of %d; use "
+                        "reducer: rank %d has no more batches, but %d of %d ranks have more batches; use "
                         "DDP_UNEVEN_WORLD to continue",
                         first_without(answers, world), ranks.active, world);
     *out = ranks;

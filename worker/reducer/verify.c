@@ -167,7 +167,7 @@ ddp_status reducer_check_types(const ddp_param *params, size_t n, const ddp_redu
     for (size_t i = 0; i < n && fractions; i++)
         if (!values_are_real(params[i].dtype))
             return ddp_fail(err, DDP_ERR_ARG,
-                            "reducer: parameter %zu \"%.100s\" is %s; %s needs floating point", i,
+                            "reducer: parameter %zu \"%.100s\" is %s; %s needs a floating-point type", i,
                             params[i].name, ddp_dtype_name(params[i].dtype),
                             options->predivide > 0 ? "predivide" : "DDP_UNEVEN_ACTIVE");
     return DDP_OK;

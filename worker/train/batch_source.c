@@ -44,7 +44,7 @@ static ddp_status check_world(uint64_t global_batch, uint64_t accumulate, int wo
     if (global_batch % parts != 0)
         return ddp_fail(err, DDP_ERR_ARG,
                         "--determinism world: a global batch of %" PRIu64 " cannot be divided into %" PRIu64
-                        " equal parts (%d shards, --accumulate %" PRIu64 "); use %" PRIu64,
+                        " equal parts (%d shards, --accumulate %" PRIu64 "); use a global batch of %" PRIu64,
                         global_batch, parts, SPLIT_WORLD_SHARDS, accumulate,
                         divided_up(global_batch, parts) * parts);
     return DDP_OK;

@@ -345,7 +345,7 @@ static void print_resumed(struct trainer *t)
         journal_line(&t->journal, "%s after epoch %" PRIu64 " of %s", what, t->epochs_done,
                      t->options->checkpoint);
     else
-        journal_line(&t->journal, "%s in epoch %" PRIu64 " after %" PRIu64 " of %" PRIu64 " steps of %s",
+        journal_line(&t->journal, "%s in epoch %" PRIu64 " after %" PRIu64 " of %" PRIu64 " steps, from %s",
                      what, t->epochs_done + 1, t->epoch_step, t->split.steps, t->options->checkpoint);
 }
 

@@ -373,6 +373,6 @@ Test(reducer_roll, ranks_that_disagree_about_sync_are_named)
 Test(reducer_roll, an_early_end_is_an_error_if_asked_for)
 {
     cr_assert_eq(read_four(BATCH_SYNC, BATCH_SYNC, BATCH_NONE, BATCH_SYNC, DDP_UNEVEN_STOP), DDP_ERR_ARG);
-    cr_assert_str_eq(err.msg, "reducer: rank 2 has no more batches; ranks that have more: 3 of 4; use "
+    cr_assert_str_eq(err.msg, "reducer: rank 2 has no more batches, but 3 of 4 ranks have more batches; use "
                               "DDP_UNEVEN_WORLD to continue");
 }

@@ -75,7 +75,7 @@ Test(split, for_any_world_there_are_eight_shards_whoever_computes_them)
     cr_expect_eq(split_make(&s, &request, 16, 0, &err), DDP_ERR_ARG);
     request.global_batch = 100;
     cr_expect_eq(split_make(&s, &request, 4, 0, &err), DDP_ERR_ARG);
-    cr_expect(strstr(err.msg, "of 100 cannot") && strstr(err.msg, "use 112"), "%s", err.msg);
+    cr_expect(strstr(err.msg, "of 100 cannot") && strstr(err.msg, "of 112"), "%s", err.msg);
 }
 
 Test(split, the_last_step_takes_what_is_left)

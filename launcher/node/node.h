@@ -110,8 +110,9 @@ struct exits {
 
 /* A sample of the surviving workers at the time of a failure: their states, or their stacks. */
 struct node_sample {
-    bool is_python;                 /* a worker is a Python program */
-    bool has_py_spy, no_py_spy;     /* answer of the last search for py-spy; both false = not known */
+    bool is_python;        /* a worker is a Python program */
+    bool has_py_spy;       /* the last search has found a py-spy */
+    const char *no_py_spy; /* note for the user if the last search found none; NULL = not known, or found */
     struct timed_call *search;      /* a thread that looks for py-spy; NULL = none */
     struct py_spy_search *question; /* borrowed from this thread; NULL = none */
     bool is_taken;                  /* `beats_seen` was filled after a failure in this attempt */

@@ -239,7 +239,7 @@ int py_spy_helper_run(char **argv)
 struct py_spy_search {
     struct places at; /* of the first Python process that was found, or only of the workers and ddprun */
     char *list;       /* "PATH=..."; owned */
-    bool is_found;
+    bool is_found, is_unsafe; /* found one that may run; found one that another user can change */
 };
 
 static void py_spy_search_free(void *user)
@@ -257,8 +257,7 @@ static void py_spy_search_run(void *user)
     const char *const items[] = { q->list };
     char *none = NULL;
     const struct env_sources env = { items, 1, &none };
-    bool is_unsafe = false;
-    q->is_found = find_py_spy(&q->at, &env, path, &is_unsafe);
+    q->is_found = find_py_spy(&q->at, &env, path, &q->is_unsafe);
 }
 
 /* Start a search, unless one still runs. `python` is a process of the job whose places are searched, too; 0 = not known. */
@@ -287,7 +286,7 @@ static void py_spy_search_read(struct node *n)
     if (s->search == NULL || !timed_call_has_returned(s->search))
         return;
     s->has_py_spy = s->question->is_found;
-    s->no_py_spy = !s->has_py_spy;
+    s->no_py_spy = s->has_py_spy ? NULL : s->question->is_unsafe ? UNSAFE_PY_SPY : NO_PY_SPY;
     timed_call_end(s->search);
     py_spy_search_free(s->question);
     s->search = NULL;
@@ -362,7 +361,7 @@ void node_find_python(struct node *n)
 bool node_waits_for_stacks(struct node *n)
 {
     py_spy_search_read(n);
-    return n->run.sample.is_python && !n->run.sample.no_py_spy;
+    return n->run.sample.is_python && n->run.sample.no_py_spy == NULL;
 }
 
 /* Copy the states of the last heartbeat. A state of a worker that has ended since then is removed, because the sample
@@ -397,7 +396,7 @@ void node_explain_heartbeats(struct node *n)
         thread_words(k->state, k->where, t.does);
         stacks_add_thread(&stacks, &t);
         if (no_frames)
-            stacks_add_note(&stacks, &t, NO_PY_SPY);
+            stacks_add_note(&stacks, &t, s->no_py_spy != NULL ? s->no_py_spy : NO_PY_SPY);
     }
     s->stacks = stacks.rows;
 }

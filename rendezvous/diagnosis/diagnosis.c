@@ -255,7 +255,7 @@ static void check_too_few(struct diagnosis *d, const struct snapshot *s)
     words who, hosts, time;
     if (s->n_nodes >= s->min)
         return;
-    snprintf(who, sizeof(who), "%u of at least %u nodes", s->n_nodes, s->min);
+    snprintf(who, sizeof(who), "%u of at least %u node%s", s->n_nodes, s->min, s->min == 1 ? "" : "s");
     ADD(d, TOO_FEW_NODES, who, "have", s->n_nodes == 1 ? "has" : "have", "time", duration(time, s->waited_ms),
         "hosts", all_hosts(hosts, s), "store_address", s->store.endpoint);
 }

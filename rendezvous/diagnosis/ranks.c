@@ -404,6 +404,8 @@ static const char *does(words out, const struct rank_facts *f)
         snprintf(out, WORDS_LEN, "computes (%d %% CPU)", f->cpu_percent);
     else if (f->proc_state == 'S')
         snprintf(out, WORDS_LEN, "sleeps%.80s", in);
+    else if (f->proc_state != 0)
+        snprintf(out, WORDS_LEN, "is in state %c", f->proc_state);
     else
         snprintf(out, WORDS_LEN, "has no agent");
     return out;

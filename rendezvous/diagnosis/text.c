@@ -422,7 +422,7 @@ static bool append_joined(const struct snapshot *s, struct buf *out)
         return buf_printf(out, s->n_gone > 0 ? "all nodes have left" : "no node has joined");
     return buf_printf(out, "%u of %s%u node%s %s joined", s->n_nodes,
                       s->elastic && s->min < s->max ? "at least " : "", s->elastic ? s->min : s->max,
-                      s->max == 1 ? "" : "s", s->n_nodes == 1 ? "has" : "have");
+                      (s->elastic ? s->min : s->max) == 1 ? "" : "s", s->n_nodes == 1 ? "has" : "have");
 }
 
 /* Append the time limit with the name of the option that sets it: "; giving up in 13 min (--timeout is 900 s)". */

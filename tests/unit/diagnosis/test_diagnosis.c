@@ -32,6 +32,14 @@ Test(diagnose_job, a_rank_outside_of_the_call_in_which_the_others_wait)
            "computes (99 % CPU)");
 }
 
+/* Python computes for less than 5 % of the time, for example because it waits for a lock most of the time. */
+Test(diagnose_job, a_rank_that_runs_at_times_has_an_agent)
+{
+    EXPECT(CASE(RUNNING, RANKS(STEPPED(0, "all_reduce", 9, 5000),
+                               STEPPED(1, "", 8, 6000, .proc_state = 'R', .cpu_percent = 2))),
+           "RANK_STALLED", "rank 1 (n1, pid 71)", "it is in state R");
+}
+
 Test(diagnose_job, a_rank_in_an_older_call_is_behind)
 {
     EXPECT(CASE(RUNNING, RANKS(STEPPED(0, "all_reduce", 9, 5000),

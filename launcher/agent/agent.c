@@ -439,7 +439,7 @@ static enum agent_state sweep_if_gone(struct agent *a)
     return a->alive == 0 && a->spawning < 0 ? sweep(a) : a->state;
 }
 
-/* Return true if the stop follows a failure of a running worker. Stacks are recorded only then, because they
+/* Return true if the stop follows a failure of a running worker, or a hang. Stacks are recorded only then, because they
  * explain nothing after another stop, such as a stop by the user. */
 static bool is_stopped_by_failure(const struct agent *a)
 {

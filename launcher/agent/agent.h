@@ -60,8 +60,8 @@ enum agent_event_type {
     AGENT_STOP, /* the user requests a stop (`signal`); the first request is graceful, the second immediate */
     AGENT_ALONE,   /* answer to EFFECT_SIGNAL_REST: no descendant of this process is left */
     AGENT_DRAINED, /* answer to EFFECT_DRAIN: the last output of the attempt was read */
-    AGENT_NOTIFIED, /* from the store: another node failed or is lost, or the job grows. `exit_code`: exit code of
-                     * the job, 0 = no failure */
+    AGENT_NOTIFIED, /* from the store: another node failed or is lost, the job hangs, or the job grows. `exit_code`:
+                     * exit code of the job, 0 = the job grows */
     AGENT_ACKNOWLEDGED, /* from the store: it has received this node's failure and stops the job */
     AGENT_VERDICT,      /* from the store, after all nodes have reported: `verdict` */
     AGENT_STORE_LOST,   /* the store is lost: no message will follow */

@@ -12,6 +12,7 @@
 
 #include <stdint.h>
 #include <stdio.h>
+#include <string.h>
 
 /* Number of a worker's last lines that are searched for hints. The report shows fewer lines, but Python may print the
  * reason before the stacks of many threads. */
@@ -112,6 +113,11 @@ bool cause_is_left_waiting(const struct report *r, const struct failure *f)
            (cause_has_left(r, FINDING_RANK_EXITED_EARLY) || cause_has_left(r, FINDING_CONNECTION_BROKE));
 }
 
+bool cause_is_hang(const struct report *r)
+{
+    return r->hang != NULL && r->elsewhere != NULL && strcmp(r->elsewhere->words, r->hang->sentence) == 0;
+}
+
 bool cause_append_left(const struct report *r, struct buf *out)
 {
     return buf_printf(out, "%s [%s]", r->left.sentence, finding_code_name(r->left.code));
@@ -199,7 +205,7 @@ bool cause_remedy(const struct report *r, struct buf *out)
 {
     const struct agent_worker *w = cause_worker(r);
     if (w == NULL)
-        return true;
+        return !cause_is_hang(r) || buf_printf(out, "%s", r->hang->advice);
     if (w->verdict != WORKER_NOT_STARTED)
         return end_remedy(w, r->evidence, out);
     const struct start_failure failure = start_failure(r, w);

@@ -154,6 +154,9 @@ uint64_t cause_unix_ms(const struct report *r, uint64_t ms);
  * or the broken connection. */
 bool cause_is_left_waiting(const struct report *r, const struct failure *f);
 
+/* Return true if the headline is the sentence of r->hang, because --on_hang has ended the attempt. */
+bool cause_is_hang(const struct report *r);
+
 /* Return true if the store has reported a rank that left or a connection that broke, with this finding code. */
 bool cause_has_left(const struct report *r, enum finding_code code);
 

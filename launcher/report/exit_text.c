@@ -23,7 +23,8 @@ int failure_code(const struct failure *c)
                                       .exit_code = c->exit_code,
                                       .signal = c->signal,
                                       .error = c->error };
-    if (strcmp(c->why, "node_lost") == 0 || strcmp(c->why, "timeout") == 0 || strcmp(c->why, "refused") == 0)
+    if (strcmp(c->why, "node_lost") == 0 || strcmp(c->why, "timeout") == 0 ||
+        strcmp(c->why, "refused") == 0 || strcmp(c->why, "hangs") == 0)
         return EXIT_CODE_DDPRUN;
     return ending_code(&how);
 }

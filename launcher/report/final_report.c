@@ -243,6 +243,7 @@ static bool add_attempt(cJSON *array, const struct report *r, const struct faile
               json_add_number(o, "local_rank", f->local_rank) &&
               json_add_number(o, "node_rank", f->node_rank) && json_add_text(o, "host", f->host) &&
               json_add_text(o, "verdict", verdict_name(a->verdict)) && json_add_text(o, "ending", f->words) &&
+              json_add_text(o, "code", f->code[0] != '\0' ? f->code : NULL) &&
               json_add_number(o, "exit_code", failure_code(f)) &&
               json_add_number(o, "started_s", seconds(r->started_ms, a->started_ms)) &&
               json_add_number(o, "failed_s", seconds(r->started_ms, a->failed_ms)) &&

@@ -455,9 +455,7 @@ static void report_attempts(const struct report *r, struct rows *rows)
     struct failure room;
     append_attempts(r, rows);
     append_no_restart(r, rows);
-    const bool is_headline =
-        r->hang != NULL && r->elsewhere != NULL && strcmp(r->elsewhere->words, r->hang->sentence) == 0;
-    if (r->hang != NULL && !is_headline)
+    if (r->hang != NULL && !cause_is_hang(r))
         rows_printf(rows, "hang", "%s  [%s]", r->hang->sentence, finding_code_name(r->hang->code));
     if (!has_failure(r)) /* otherwise first_cause() has appended these rows */
         append_gpus(r, rows);

@@ -169,10 +169,15 @@ Test(hangs, stop_ends_the_job_without_a_restart, .init = make_dir, .fini = test_
     cr_expect_eq(r.exit_code, 125, "%s", r.err);
     cr_expect(strstr(r.err, "\nddprun: rank 1 (") != NULL && strstr(r.err, "none: the job") != NULL, "%s",
               r.err);
+    cr_expect(strstr(r.err, "\n  try      'ddpctl stacks --rank 1'") != NULL, "%s", r.err);
+    cr_expect(strstr(r.err, "\n  stacks   rank 0: all_reduce (") != NULL &&
+                  strstr(r.err, "\n           rank 1: load_batch (data.py:41)") != NULL,
+              "%s", r.err);
+    expect_file("node0/latest/report.json", "\"function\":[[:space:]]*\"load_batch\"");
 }
 
 /* Expect one restart. With HEALS=1 the second attempt ends with 0, otherwise it hangs, too. The report has the hang of the
- * last attempt. */
+ * last attempt. The hang of the first attempt is a failed attempt. */
 static void expect_restart(const char *heals, int exit_code, const char *code)
 {
     setenv("HEALS", heals, 1);
@@ -182,6 +187,12 @@ static void expect_restart(const char *heals, int exit_code, const char *code)
     char *text = job_file(test_dir, "node0/latest/report.json");
     cJSON *report = cJSON_Parse(text);
     cr_expect_eq(cJSON_GetNumberValue(cJSON_GetObjectItem(report, "exit_code")), exit_code, "%s", text);
+    const cJSON *failed = cJSON_GetObjectItem(report, "failed_attempts");
+    const char *failed_code =
+        cJSON_GetStringValue(cJSON_GetObjectItem(cJSON_GetArrayItem(failed, 0), "code"));
+    cr_expect_eq(cJSON_GetArraySize(failed), exit_code == 0 ? 1 : 2, "%s", text);
+    cr_expect_str_eq(failed_code != NULL ? failed_code : "", "RANK_SLEEPS", "%s", text);
+    SAYS(r, "attempt 0 failed: rank 1 (");
     expect_hang(0, code);
     cr_expect_eq(access(test_path("node0/latest/attempt_1"), F_OK), 0, "no restart: %s", r.err);
     cr_expect_neq(access(test_path("node0/latest/attempt_2"), F_OK), 0, "two restarts: %s", r.err);

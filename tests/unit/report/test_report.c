@@ -497,6 +497,29 @@ Test(report_elsewhere, names_a_node_that_was_lost, .fini = elsewhere_tear_down)
         "  exit     125, because of node 1 on n2\n");
 }
 
+/* The store stops the job (--on_hang). */
+Test(report_elsewhere, names_the_hang_that_ended_the_job_and_its_remedy, .fini = elsewhere_tear_down)
+{
+    const struct failure cause = { .why = "hangs",
+                                   .code = "RANK_SLEEPS",
+                                   .node_rank = -1,
+                                   .rank = -1,
+                                   .local_rank = -1,
+                                   .words = "rank 1 is in f (a.py:1) and sleeps" };
+    const struct finding hang = { .code = FINDING_RANK_SLEEPS,
+                                  .sentence = "rank 1 is in f (a.py:1) and sleeps",
+                                  .advice = "look at its stacks" };
+    elsewhere_start(1);
+    elsewhere_report.elsewhere = &cause;
+    elsewhere_report.hang = &hang;
+    elsewhere_step(AGENT_NOTIFIED, 3500, 0, 0);
+    elsewhere_step(AGENT_EXITED, 3600, 0, -SIGTERM);
+    elsewhere_expect("ddprun: rank 1 is in f (a.py:1) and sleeps\n"
+                     "  try      look at its stacks\n"
+                     "  then     rank 0 of node 0 (n1) was stopped by ddprun as a consequence (SIGTERM)\n"
+                     "  exit     125\n");
+}
+
 /* No worker has failed, but the job cannot continue. */
 Test(report_elsewhere, says_what_helps_when_the_store_is_lost, .fini = elsewhere_tear_down)
 {
@@ -782,11 +805,11 @@ Test(report_attempts, the_same_is_in_the_json)
         "{\"failed_attempts\":["
         "{\"attempt\":0,\"rank\":1,\"local_rank\":1,\"node_rank\":0,\"host\":\"n1\",\"verdict\":\"failed\","
         "\"ending\":\"exit "
-        "7\",\"exit_code\":7,"
+        "7\",\"code\":null,\"exit_code\":7,"
         "\"started_s\":0,\"failed_s\":1,\"ended_s\":1,\"step\":5},"
         "{\"attempt\":1,\"rank\":1,\"local_rank\":1,\"node_rank\":0,\"host\":\"n1\",\"verdict\":\"failed\","
         "\"ending\":\"exit "
-        "8\",\"exit_code\":8,"
+        "8\",\"code\":null,\"exit_code\":8,"
         "\"started_s\":1,\"failed_s\":2,\"ended_s\":2,\"step\":null}],"
         "\"unkillable\":[{\"pid\":12,\"rank\":null,\"name\":\"loader\",\"state\":\"D\",\"wchan\":null}],"
         "\"max_restarts\":1,\"not_restarted\":\"the restart of --max_restarts=1 is used "

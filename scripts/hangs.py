@@ -36,6 +36,8 @@ WAYS = {
     "sleep": r"rank 1 \(.* load_batch \(worker\.py:LINE\) .*\[RANK_SLEEPS\]",
     "zombie": r"rank 1 \(.* sleep_beside_child \(worker\.py:LINE\) .*\[RANK_SLEEPS\]",
     "gil": r"rank 1 \(.* hold_gil \(worker\.py:LINE\).*\[RANK_SLEEPS\]",
+    "buffers": r"rank 1 \(.* sync_buffers \(worker\.py:LINE\) .*\[RANK_SLEEPS\]",
+    "async": r"rank 1 \(.* wait_for_work \(worker\.py:LINE\) .*\[RANK_SLEEPS\]",
     "loop": r"rank 1 \(.* spin \(worker\.py:LINE\) .*\[RANK_LOOPS\]",
     "busy_zombie": r"rank 1 \(.* spin_beside_child \(worker\.py:LINE\) .*\[RANK_LOOPS\]",
     "calls": r"rank 1 \(.* calls_in_turn \(worker\.py:LINE\) .*\[RANK_LOOPS\]",

@@ -124,6 +124,9 @@ bool diagnose_barrier_hangs(const struct snapshot *snapshot, uint64_t least_ms);
  * the rank, or -1 if the stacks give no result. */
 int64_t diagnose_hang(struct diagnosis *d, const struct snapshot *s);
 
+/* Return the reason why two samples gave no verdict, for `ddpctl why`: "the stacks cannot be read". */
+const char *hang_why_not(const struct snapshot *s);
+
 /* Return true if the later sample has the flight records of some ranks only, or if a record differs from the record of
  * the earlier sample. The records of a further sample may name the culprit. */
 bool hang_lacks_records(const struct snapshot *s);

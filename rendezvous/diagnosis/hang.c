@@ -1010,6 +1010,14 @@ static uint32_t count_there(const struct hang *h, uint32_t rank)
     return n;
 }
 
+/* Turn a culprit into a waiting rank. */
+static void set_waits(struct hang *h, uint32_t rank)
+{
+    h->ranks[rank].way = WAY_WAITS;
+    h->n[WAY_CULPRIT]--;
+    h->n[WAY_WAITS]++;
+}
+
 /* Mark the culprits at one line as waiting ranks if they are more than half of all ranks: they probably wait for a GPU.
  * Such a rank has no frame of a collective, because it is at the line that reads a result, while the GPU's driver
  * spins. Mark no rank in these cases: the job has fewer than three ranks, all ranks are at this line, this round has
@@ -1026,14 +1034,40 @@ static void adopt_majority(struct hang *h)
         !h->s->hang.has_signals || (h->ranks[most].code != FINDING_RANK_LOOPS && h->n_groups > 0))
         return;
     for (uint32_t i = n; i-- > 0;) {
-        struct rank_analysis *r = &h->ranks[i];
-        if (!may_adopt(r, &h->ranks[most]))
+        if (!may_adopt(&h->ranks[i], &h->ranks[most]))
             continue;
-        r->way = WAY_WAITS;
-        h->n[WAY_CULPRIT]--;
-        h->n[WAY_WAITS]++;
+        set_waits(h, i);
         (void)join_wait(h, i);
     }
+}
+
+/* Return true if the rank waits for other ranks, or for a lock of its program (struct spot). */
+static bool may_wait(const struct hang *h, uint32_t rank)
+{
+    const struct rank_analysis *r = &h->ranks[rank];
+    return r->way == WAY_CULPRIT && r->code == FINDING_RANK_IN_LOCK && r->spot[0]->may_wait &&
+           r->spot[1]->may_wait && r->cpu_ms <= 0 && h->s->ranks[rank].connected;
+}
+
+/* Return true if the rank sleeps, computes, is blocked or has failed, and so is the culprit without a doubt about a
+ * lock. */
+static bool is_sure(const struct rank_analysis *r)
+{
+    return r->way == WAY_CULPRIT && r->code != FINDING_RANK_IN_LOCK &&
+           (r->spot[1]->user != NULL || r->code == FINDING_RANK_STOPPED || r->code == FINDING_RANK_TRACEBACK);
+}
+
+/* Mark ranks as waiting that wait for other ranks or for a lock, if the evidence about another rank is better. Without
+ * such a rank, a lock is the only difference between the ranks. */
+static void adopt_may_wait(struct hang *h)
+{
+    const uint32_t n = h->s->n_ranks;
+    uint32_t sure = 0;
+    while (sure < n && !is_sure(&h->ranks[sure]))
+        sure++;
+    for (uint32_t i = 0; i < n && sure < n; i++)
+        if (may_wait(h, i) && join_wait(h, i))
+            set_waits(h, i);
 }
 
 /* Return true if there is a culprit, and all culprits compute. Such a job may only be slow. */
@@ -1056,6 +1090,7 @@ static bool only_loops(const struct hang *h)
 static int64_t add_verdict(struct diagnosis *d, struct hang *h)
 {
     adopt_majority(h);
+    adopt_may_wait(h);
     const uint32_t culprit = find_culprit(h);
     qsort(h->groups, h->n_groups, sizeof(h->groups[0]), compare_groups);
     const uint32_t gone = find_way(h, WAY_GONE), needs_key = find_way(h, WAY_NEEDS_KEY), n = h->s->n_ranks;
@@ -1362,6 +1397,28 @@ void hang_history_add(struct hang_history **history, const struct snapshot *s)
 }
 
 /* --- the search ------------------------------------------------------------------------------------------- */
+
+/* Return the reason from the first of these facts that applies. */
+const char *hang_why_not(const struct snapshot *s)
+{
+    struct hang h = { .s = s };
+    bool hangs = true;
+    const char *why = "the stacks cannot be read";
+    if (s->hang.rows[0] != NULL && s->hang.rows[1] != NULL && hang_read(&h, s)) {
+        for (uint32_t i = 0; hangs && i < s->n_ranks; i++)
+            hangs = examine_rank(&h, i);
+        if (!hangs)
+            why = "a rank has moved or computed between the samples, so the job may only be slow";
+        else if (h.n[WAY_UNKNOWN] > 0)
+            why = h.n_read > 0 ? "the stacks of some ranks cannot be read" : why;
+        else if (h.n_groups == 0)
+            why = "no rank waits in a known collective";
+        else
+            why = "the stacks do not show the cause";
+    }
+    hang_free(&h);
+    return why;
+}
 
 /* Compare the samples. If neither stacks nor records name a rank, compare the states of the processes. If this shows
  * nothing, report why the frames cannot be read. Return -1 for both of these findings, because neither proves a

@@ -42,7 +42,8 @@ void profile_free(struct profile *p)
 }
 
 /* Return the activity of a rank, from its stack if it has frames, and otherwise from the steps that libddp records. In
- * backward(), a thread that waits for gradients sleeps, and a thread that computes gradients runs. */
+ * backward(), a thread that waits for gradients sleeps, and a thread that computes gradients runs. A rank that waits
+ * for other ranks or for a lock (struct spot) counts as waiting, because Work.wait() is frequent. */
 static enum stand stand_of(const struct spot *spot, const struct rank_facts *f)
 {
     if (f->exited)
@@ -51,6 +52,8 @@ static enum stand stand_of(const struct spot *spot, const struct rank_facts *f)
         return spot->idle_only && strncmp(spot->does, "running", 7) == 0 ? STAND_WORKS : STAND_WAITS;
     if (f->has_steps)
         return f->call[0] != '\0' ? STAND_WAITS : STAND_WORKS;
+    if (spot->may_wait)
+        return STAND_WAITS;
     return spot->frames != NULL ? STAND_WORKS : STAND_UNKNOWN;
 }
 

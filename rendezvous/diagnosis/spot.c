@@ -36,6 +36,28 @@ static const struct {
 #undef X
 };
 
+/* Folders of torch whose C functions wait for other ranks, and a version of torch with an example. A C function has no
+ * frame, so such a function was called by the innermost frame. It may also compute, so the thread must sleep in
+ * futex. */
+#define WAITING_FOLDERS(X)                                                                       \
+    X("torch/distributed/") /* 1.13: ZeroRedundancyOptimizer._sync_params calls Work.wait */     \
+    X("torch/nn/parallel/") /* 1.13: DistributedDataParallel._distributed_broadcast_coalesced */ \
+    X("torch/futures/")     /* 1.13: Future.wait, for RPC and for Work.get_future */
+
+/* Parts of the paths of libraries whose locks are for threads and processes of the same rank. */
+#define LOCAL_FILES(X)                                              \
+    X("threading.py")                                               \
+    X("queue.py")                                                   \
+    X("multiprocessing/") /* of Python and of torch */              \
+    X("concurrent/futures/")                                        \
+    X("importlib") /* a lock of a module that two threads import */ \
+    X("torch/utils/data/")
+
+#define X(part) part,
+static const char *const waiting_folders[] = { WAITING_FOLDERS(X) };
+static const char *const local_files[] = { LOCAL_FILES(X) };
+#undef X
+
 /* Return a member, or NULL. cJSON accepts a NULL object, so calls can be nested. */
 static const cJSON *member(const cJSON *o, const char *name)
 {
@@ -75,25 +97,50 @@ static int find_waiting(const cJSON *frame)
     return -1;
 }
 
+/* Return true if the path of this frame's file contains one of `n` parts. */
+static bool has_part(const cJSON *frame, const char *const *parts, size_t n)
+{
+    bool found = false;
+    for (size_t i = 0; i < n && !found; i++)
+        found = strstr(spot_text(frame, "file"), parts[i]) != NULL;
+    return found;
+}
+
+static bool is_in_waiting_folder(const cJSON *frame)
+{
+    return has_part(frame, waiting_folders, sizeof(waiting_folders) / sizeof(waiting_folders[0]));
+}
+
+/* Return true if a C function that this frame has called may wait for other ranks. The frame is of the program, or of a
+ * library without such locks. */
+static bool may_call_wait(const cJSON *frame)
+{
+    return cJSON_IsTrue(member(frame, "user")) ||
+           (frame != NULL && !has_part(frame, local_files, sizeof(local_files) / sizeof(local_files[0])));
+}
+
 /* Find two frames: the innermost frame of the program, and the library function that it has called and in which the
  * thread waits. Of several such functions use the outermost, because the user has called it. Names that begin with '_'
  * are internal to the library, so use them only if there is no other. */
 static void read_frames(struct spot *spot)
 {
-    const cJSON *frame;
+    const cJSON *frame, *innermost = spot->frames != NULL ? spot->frames->child : NULL;
+    const bool in_futex = strstr(spot->does, "futex") != NULL;
+    const bool in_folder = in_futex && is_in_waiting_folder(innermost);
     cJSON_ArrayForEach(frame, spot->frames)
     {
         if (cJSON_IsTrue(member(frame, "user"))) {
             spot->user = frame;
-            return;
+            break;
         }
         const int row = find_waiting(frame);
-        if (row < 0)
+        if (row < 0 && !(in_folder && is_in_waiting_folder(frame)))
             continue;
         if (spot->call == NULL || spot_text(frame, "function")[0] != '_')
             spot->call = spot_text(frame, "function");
-        spot->idle_only = waiting_frames[row].idle_only;
+        spot->idle_only = row < 0 || waiting_frames[row].idle_only;
     }
+    spot->may_wait = spot->call == NULL && in_futex && may_call_wait(innermost);
 }
 
 /* Return the size of the packets that are lost, from a text that follows STACKS_LOSES_LARGE. Return 0 for other texts.

@@ -12,14 +12,17 @@
 
 enum { SPOT_PLACE_MAX = 160, SPOT_PEERS_MAX = 8 };
 
-/* The main thread of one rank in one sample. Pointers are borrowed from the rows of the sample. A zeroed struct means that
- * the rank is not in the sample. */
+/* The main thread of one rank in one sample. Work.wait() and a lock of the program are C functions without a frame, and a
+ * thread sleeps in futex in both. So a rank with `may_wait` waits for other ranks or for a lock; its stack does not show
+ * which.
+ * Pointers are borrowed from the rows of the sample. A zeroed struct means that the rank is not in the sample. */
 struct spot {
     const cJSON *frames; /* NULL = the frames were not read */
     const cJSON *thread; /* NULL = the rank is not in the sample */
     const cJSON *user;   /* innermost frame of the user's program; NULL = none */
     const char *call;    /* function of a library in which the rank waits; NULL = the rank does not wait */
     bool idle_only;      /* the rank waits in `call` only while its thread sleeps */
+    bool may_wait;       /* `call` is NULL, and the thread sleeps in futex in a C function (see above) */
     const char *does, *object;
     int64_t cpu_ms;
     const char

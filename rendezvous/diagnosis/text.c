@@ -608,7 +608,8 @@ static const char *awaited(words out, const struct snapshot *s)
 }
 
 /* Append that there is no finding. After QUIET_MS without a sign of progress, also append when the stacks are
- * compared. Otherwise a user who asks after 20 s would conclude that nothing is wrong. */
+ * compared, and why earlier comparisons gave no verdict. Otherwise a user who asks after 20 s would conclude that
+ * nothing is wrong. */
 static bool append_no_findings(const struct snapshot *s, struct buf *out)
 {
     words who, still, due;
@@ -618,10 +619,17 @@ static bool append_no_findings(const struct snapshot *s, struct buf *out)
                                who[0] != '\0' ? "other " : "");
     if (s->phase != PHASE_RUNNING || s->hang.due_ms == 0 || s->hang.still_ms < QUIET_MS)
         return ok;
-    return ok && buf_printf(out,
-                            " yet: no sign of progress for %s; after %s without progress, the store compares "
-                            "the stacks of all ranks ('ddpctl stacks' prints the stacks now)",
-                            duration(still, s->hang.still_ms), duration(due, s->hang.due_ms));
+    if (!ok || !buf_printf(out, " yet: no sign of progress for %s; ", duration(still, s->hang.still_ms)))
+        return false;
+    if (s->hang.in_vain > 0 && s->hang.why_not != NULL &&
+        !buf_printf(out, "the store has compared the stacks %u time%s, without a verdict: %s; ",
+                    s->hang.in_vain, s->hang.in_vain == 1 ? "" : "s", s->hang.why_not))
+        return false;
+    return buf_printf(
+        out,
+        "after %s without progress, the store compares the stacks of all ranks%s ('ddpctl stacks' "
+        "prints the stacks now)",
+        duration(due, s->hang.due_ms), s->hang.in_vain > 0 ? " again" : "");
 }
 
 /* Append the findings with their advice, so that the first line names the culprit. Then append the headline and

@@ -349,7 +349,9 @@ static struct snapshot_hang hang_of(const struct job *job, bool compares)
     const struct hang_watch *watch = &hang->watch;
     struct snapshot_hang out = { .still_ms = job->hub->now_ms - watch->moved_ms,
                                  .due_ms = watch->due_ms > 0 ? watch->due_ms - watch->moved_ms : 0,
-                                 .has_signals = watch->has_signals };
+                                 .has_signals = watch->has_signals,
+                                 .in_vain = watch->in_vain,
+                                 .why_not = hang->why_not };
     if (!watch->runs)
         return (struct snapshot_hang){ 0 };
     if (!compares)
@@ -898,6 +900,7 @@ static void compare_samples(struct job *job, struct job_snapshot *l, struct find
     const bool is_certain = !is_hint && (may_act(job) || verdict.code != FINDING_ALL_RANKS_WAIT ||
                                          !hang_lacks_records(&l->snapshot));
     const uint64_t digest = rank >= 0 || is_hint ? digest_of(&verdict) : 0;
+    hang->why_not = rank < 0 ? hang_why_not(&l->snapshot) : "two pairs of samples show different causes";
     if (rank < 0)
         monitor_report_repeated(job);
     if (rank < 0 && !is_hint && now->news.n > 0)

@@ -7,6 +7,7 @@ from it. With site-packages/ in PYTHONPATH, the ways that need no PyTorch run wi
 import contextlib
 import ctypes
 import fcntl
+import functools
 import json
 import os
 import random
@@ -340,6 +341,31 @@ def train_unevenly(rank, x, slower):
         print(f"step {step} done", flush=True)
 
 
+@functools.cache
+def model_with_buffers():
+    """Make a model and three steps: the first two also wait elsewhere. PyTorch 2 needs many seconds for this."""
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4)))
+    for _ in range(3):
+        model(torch.rand(8, 4)).sum().backward()
+    return model
+
+
+def sync_buffers(rank):
+    """The others wait in a C function that DistributedDataParallel calls for the buffers of BatchNorm."""
+    with contextlib.suppress(Released):
+        if rank == CULPRIT:
+            time.sleep(1000000)  # line of buffers
+    model_with_buffers()(torch.rand(8, 4)).sum().backward()
+
+
+def wait_for_work(rank, x):
+    """The others wait in a C function that this file calls."""
+    with contextlib.suppress(Released):
+        if rank == CULPRIT:
+            time.sleep(1000000)  # line of async
+    dist.all_reduce(x, async_op=True).wait()
+
+
 def hang(way, rank, x):
     if way in ("straggler", "equal"):
         train_unevenly(rank, x, float(os.environ.get("SLOWER", "20")) * (way == "straggler"))
@@ -357,6 +383,10 @@ def hang(way, rank, x):
         wait_for_key(rank)
     elif way == "part":
         wait_for_part(rank)
+    elif way == "buffers":
+        sync_buffers(rank)
+    elif way == "async":
+        wait_for_work(rank, x)
     elif rank != CULPRIT:
         return
     elif way == "other":
@@ -387,6 +417,8 @@ def run_way(way, rank, x):
         dist.all_reduce(x)
         print(f"step {step} loss {1 / (step + 1):.3f}", flush=True)
         time.sleep(0.05)
+    if way == "buffers":
+        model_with_buffers()
     mark(way, rank)
     try:
         hang(way, rank, x)

@@ -51,6 +51,15 @@ Test(screen, says_from_the_first_moment_who_is_waited_for)
     expect_last_line(CASE(RUNNING), "  " GOOD);
 }
 
+Test(screen, says_why_stacks_gave_no_verdict)
+{
+    expect_last_line(
+        CASE(RUNNING, .hang = { .still_ms = 80000, .due_ms = 90000, .in_vain = 2, .why_not = "w" }),
+        "  " GOOD " yet: no sign of progress for 80.0 s; the store has compared the stacks 2 times, "
+        "without a verdict: w; after 90.0 s without progress, the store compares the stacks of all "
+        "ranks again ('ddpctl stacks' prints the stacks now)");
+}
+
 /* No wait has begun, so there is no time to print. A rank that has left had arrived. */
 Test(screen, a_store_without_anybody)
 {

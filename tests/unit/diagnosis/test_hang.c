@@ -107,8 +107,8 @@ static struct hang_case load(const char *way, const char *second)
             const int n = number_in(rank, "rank");
             add_sample(&c.samples[i], n, number_in(rank, "pid"),
                        cJSON_GetArrayItem(cJSON_GetObjectItem(rank, "samples"), i));
-            c.ranks[n] =
-                (struct rank_facts)RANK((uint32_t)n, .cpu_percent = 0, .proc_state = 'S', .call = "");
+            c.ranks[n] = (struct rank_facts)RANK((uint32_t)n, .connected = true, .cpu_percent = 0,
+                                                 .proc_state = 'S', .call = "");
         }
     }
     for (int i = 0; i < 2; i++)
@@ -166,6 +166,95 @@ Test(hang, a_rank_that_sleeps_while_others_wait_in_a_collective)
 {
     WAY("sleep", "RANK_SLEEPS", "rank 1 (n1, pid 71)",
         "is in load_batch (worker.py:17) and sleeps, without progress for 42.0 s" OTHERS);
+}
+
+/* Work.wait() is a C function without a frame, and so is the broadcast of DistributedDataParallel. The fixtures are of
+ * torch 1.13 and, with _2, of torch 2. */
+Test(hang, ranks_that_wait_in_a_c_function_are_not_the_culprit)
+{
+    static const char *const ways[][2] = {
+        { "buffers", "; rank 0 waits in DistributedDataParallel.forward (worker.py:" },
+        { "buffers_2", "; rank 0 waits in DistributedDataParallel.forward (worker.py:" },
+        { "async", "; 2 ranks are in wait_for_work (worker.py:" },
+        { "async_2", "; 2 ranks are in wait_for_work (worker.py:" }
+    };
+    for (size_t i = 0; i < LEN(ways); i++) {
+        for (uint32_t n = 2; n <= 3; n++) {
+            struct hang_case c = load(ways[i][0], ways[i][0]);
+            c.s.n_ranks = c.s.world_size = n;
+            c.s.hang.has_signals = n == 3; /* a job without output has none */
+            const struct diagnosis d = verdict(&c);
+            expect_at(&d, 0, "RANK_SLEEPS", "rank 1 (n1, pid 71)", "(worker.py:");
+            cr_expect(n == 2 || strstr(d.list[0].sentence, ways[i][1]) != NULL, "%s", d.list[0].sentence);
+            case_free(&c);
+        }
+    }
+}
+
+/* Set what the main thread of a rank does in both samples. */
+static void let(struct hang_case *c, int rank, const char *does)
+{
+    cJSON *row, *thread;
+    for (int i = 0; i < 2; i++)
+        cJSON_ArrayForEach(row, c->samples[i].rows)
+        {
+            cJSON_ArrayForEach(thread, cJSON_GetObjectItem(row, "threads"))
+            {
+                if (number_in(thread, "rank") == rank)
+                    cJSON_ReplaceItemInObject(thread, "does", cJSON_CreateString(does));
+            }
+        }
+}
+
+static void expect_of_two(const char *way, bool is_connected, const char *rank_0, const char *rank_1,
+                          const char *code)
+{
+    struct hang_case c = load(way, way);
+    c.s.n_ranks = c.s.world_size = 2;
+    c.ranks[0].connected = is_connected;
+    let(&c, 0, rank_0);
+    let(&c, 1, rank_1);
+    if (code != NULL)
+        expect_verdict(&c, code, "rank 1 (n1, pid 71)", "is in wait_for_work (worker.py:");
+    else
+        expect_none(&c);
+    case_free(&c);
+}
+
+/* Rank 0 may wait for rank 1, or for a lock of its program. */
+Test(hang, a_rank_in_a_lock_is_not_the_culprit_if_another_one_does_something_else)
+{
+    const char *futex = "sleeping in futex";
+    expect_of_two("async", true, futex, "sleeping in read", "RANK_BLOCKED");
+    expect_of_two("async", true, futex, "running", "RANK_LOOPS");
+    expect_of_two("async", true, futex, futex, NULL);
+    expect_of_two("async", true, "running", "sleeping in clock_nanosleep", NULL);
+    expect_of_two("async", false, futex, "sleeping in clock_nanosleep", NULL);
+}
+
+Test(hang, the_reason_for_no_verdict)
+{
+    static const struct {
+        const char *way, *second;
+        uint32_t n;
+        const char *why;
+    } cases[] = { { "async", "sleep", 3,
+                    "a rank has moved or computed between the samples, so the job may only be slow" },
+                  { "all_wait", "all_wait", 4, "the stacks of some ranks cannot be read" },
+                  { "async", "async", 2, "no rank waits in a known collective" },
+                  { "sleep", "sleep", 3, "the stacks do not show the cause" } };
+    for (size_t i = 0; i < LEN(cases); i++) {
+        struct hang_case c = load(cases[i].way, cases[i].second);
+        struct snapshot s = c.s;
+        s.n_ranks = cases[i].n;
+        s.ranks = c.ranks;
+        c.ranks[3] = (struct rank_facts)RANK(3, .call = "");
+        for (int k = 0; k < 2; k++)
+            s.hang.rows[k] = c.samples[k].rows;
+        cr_expect_str_eq(hang_why_not(&s), cases[i].why);
+        case_free(&c);
+    }
+    cr_expect_str_eq(hang_why_not(&(struct snapshot){ .n_ranks = 2 }), "the stacks cannot be read");
 }
 
 Test(hang, an_endless_loop)

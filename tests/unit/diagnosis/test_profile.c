@@ -90,6 +90,33 @@ static uint32_t run(struct job job, struct profile *p, uint32_t n)
     return found;
 }
 
+/* Work.wait() is a C function without a frame. A lock of Python's own modules has an innermost frame there. */
+Test(profile, a_rank_that_sleeps_in_a_c_function_of_the_program_waits)
+{
+    static const char *const rows[] = {
+        "{\"frames\":[{\"function\":\"step\",\"file\":\"train.py\",\"line\":9,\"user\":true}],\"threads\":["
+        "{\"rank\":0,\"pid\":70,\"main\":true,\"does\":\"sleeping in futex\"},"
+        "{\"rank\":1,\"pid\":71,\"main\":true,\"does\":\"running\"}]}",
+        "{\"frames\":[{\"function\":\"wait\",\"file\":\"threading.py\",\"line\":9},"
+        "{\"function\":\"step\",\"file\":\"train.py\",\"line\":9,\"user\":true}],\"threads\":["
+        "{\"rank\":2,\"pid\":72,\"main\":true,\"does\":\"sleeping in futex\"}]}",
+        "{\"frames\":[{\"function\":\"_sync_params\",\"file\":\"torch/distributed/optim/"
+        "zero.py\",\"line\":9},"
+        "{\"function\":\"step\",\"file\":\"train.py\",\"line\":9,\"user\":true}],\"threads\":["
+        "{\"rank\":3,\"pid\":73,\"main\":true,\"does\":\"sleeping in futex\"}]}"
+    };
+    struct profile p = { 0 };
+    cJSON *sample = cJSON_CreateArray();
+    for (size_t i = 0; i < LEN(rows); i++)
+        cJSON_AddItemToArray(sample, cJSON_Parse(rows[i]));
+    cr_assert(profile_begin(&p, RANKS));
+    (void)profile_add(&p, sample, no_steps, 1);
+    for (uint32_t i = 0; i < RANKS; i++)
+        cr_expect(p.ranks[i].seen == 1 && (p.ranks[i].waits == 1) == (i == 0 || i == 3), "rank %u", i);
+    cJSON_Delete(sample);
+    profile_free(&p);
+}
+
 Test(profile, a_rank_that_is_20_percent_slower_is_found_within_a_minute)
 {
     for (uint64_t seed = 1; seed <= SEEDS; seed++) {

@@ -97,8 +97,8 @@ static bool is_second(const struct flight_dump *dumps, size_t n, const char *nam
 }
 
 /* Compare flight records and return the answer, which the caller frees (cJSON_Delete). Return NULL after a logged
- * error. */
-static cJSON *ctl_flight(const struct ctl_options *o)
+ * error. Set `*all_read` to false if a file could not be read, because its rank is then missing in the answer. */
+static cJSON *ctl_flight(const struct ctl_options *o, bool *all_read)
 {
     cJSON *answer = NULL;
     size_t n = 0;
@@ -109,7 +109,8 @@ static cJSON *ctl_flight(const struct ctl_options *o)
                 flight_dump_free(&dumps[n]);
             else
                 n++;
-        }
+        } else
+            *all_read = false;
     if (n > 0)
         answer = flight_compare(dumps, n);
     if (dumps == NULL || (n > 0 && answer == NULL))
@@ -617,10 +618,11 @@ static int from_files(const struct ctl_options *o)
         return ctl_timeline(o) ? EXIT_OK : EXIT_FAILED;
     if (o->command->format == NULL)
         return explain(o);
-    cJSON *answer = ctl_flight(o);
+    bool all_read = true;
+    cJSON *answer = ctl_flight(o, &all_read);
     const int code = answer != NULL ? print_text(&text, append_answer(o, answer, &text)) : EXIT_FAILED;
     cJSON_Delete(answer);
-    return code;
+    return all_read ? code : EXIT_FAILED;
 }
 
 /* Show the answer repeatedly until the user quits or the output is closed. */

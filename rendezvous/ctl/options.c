@@ -9,6 +9,7 @@
 #include "ctl/options.h"
 
 #include "ctl/tables.h"
+#include "record/rank_set.h"
 
 #include <stddef.h>
 #include <stdio.h>
@@ -190,6 +191,18 @@ static ddp_status check_output(const struct ctl_options *o, struct ddp_err *err)
                     o->command->name);
 }
 
+/* Check the form of --rank before the store is asked. The store knows the world size and checks the ranks. */
+static ddp_status check_ranks(const struct ctl_options *o, struct ddp_err *err)
+{
+    enum { RANKS_MAX = 1 << 20 };
+    struct rank_set set = { 0 };
+    struct ddp_err why = { 0 };
+    const ddp_status status = o->ranks != NULL ? rank_set_parse(&set, o->ranks, RANKS_MAX, &why) : DDP_OK;
+    rank_set_free(&set);
+    return status == DDP_OK ? DDP_OK
+                            : ddp_fail(err, status, "--rank=%.60s: expected %.120s", o->ranks, why.msg);
+}
+
 /* Report an unknown command, and list all commands. */
 static ddp_status no_such_command(const char *word, struct ddp_err *err)
 {
@@ -252,6 +265,9 @@ ddp_status ctl_options_parse(int argc, char *const argv[], char *(*env)(const ch
     if (out->command->argument != NULL && out->command->argument[0] != '[' && out->argument == NULL)
         return ddp_fail(err, DDP_ERR_ARG, "%s needs an argument: ddpctl %s %s", out->command->name,
                         out->command->name, out->command->argument);
+    const ddp_status status = check_ranks(out, err);
+    if (status != DDP_OK)
+        return status;
     if (out->command->op == NULL)
         return out->command->draws ? check_output(out, err) : DDP_OK;
     return out->addr.port != 0 ? DDP_OK : address_from_env(out, env, err);

@@ -28,7 +28,13 @@ struct ctl_column {
 static bool ctl_cell_text(const cJSON *row, const char *field, struct buf *out)
 {
     const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(row, field));
-    return text == NULL || buf_append(out, text, strlen(text));
+    const size_t start = out->len;
+    if (text == NULL)
+        return true;
+    if (!buf_append(out, text, strlen(text)))
+        return false;
+    text_disarm(out->data + start, out->len - start, '\0');
+    return true;
 }
 
 /* Append a number. JSON numbers are doubles, which are exact for whole numbers up to 2^53, and no number here is
@@ -636,6 +642,8 @@ static bool append_none_behind(const cJSON *answer, struct buf *out)
     const bool is_complete = !has_some(answer, "missing") &&
                              cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(answer, "there")) ==
                                  cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(answer, "ranks"));
+    if (has_some(answer, "differ")) /* the last calls differ, and append_parting has printed them */
+        return buf_printf(out, "behind    none%s\n", is_complete ? "" : " of the ranks with a record");
     const bool ok = !is_complete ? buf_printf(out, "behind    none of the ranks with a record; ") &&
                                        append_ranks(answer, "there", out) && buf_printf(out, " reached ")
                                  : buf_printf(out, "behind    none; last call of all ranks: ");

@@ -516,11 +516,11 @@ Test(why, what_is_no_file_is_not_waited_for, .fini = why_end)
 
 #define FLIGHT "tests/data/flight/gloo_rank_"
 
-static void expect_flight(const char *third, const char *words)
+static void expect_flight(const char *third, int exit_code, const char *words)
 {
     const char *argv[] = { bin("ddpctl"), "flight", FLIGHT "0", FLIGHT "1", third, NULL };
     struct run_result r = run_command(argv, NULL);
-    cr_expect_eq(r.exit_code, 0, "%s", r.err);
+    cr_expect_eq(r.exit_code, exit_code, "%s", r.err);
     cr_expect(strstr(r.out, "differ") != NULL && strstr(r.err, words) != NULL, "%s%s", r.out, r.err);
 }
 
@@ -531,7 +531,8 @@ Test(flight, waits_for_no_fifo_and_takes_one_record_of_a_rank)
     temp_dir_make(folder);
     snprintf(fifo, sizeof(fifo), "%s/fifo", folder);
     cr_assert_eq(mkfifo(fifo, 0600), 0);
-    expect_flight(fifo, fifo);
-    expect_flight(FLIGHT "0.json", FLIGHT "0.json: not used");
+    expect_flight(fifo, 1, fifo);
+    expect_flight("/no/such/record", 1, "/no/such/record");
+    expect_flight(FLIGHT "0.json", 0, FLIGHT "0.json: not used");
     temp_dir_remove(folder);
 }

@@ -169,6 +169,16 @@ Test(flight_compare, pickles_of_pytorch_name_call_and_line)
            "broadcast #4 (Float x 8) in "
            "evaluate (train.py:11)\n");
     expect("   1  broadcast #4 (Float x 8)    scheduled  evaluate (train.py:11)\n");
+    expect("behind    none\n");
+    cr_expect_null(strstr(compare(), "last call of all ranks"));
+}
+
+Test(flight_compare, a_name_with_a_newline_stays_on_its_line)
+{
+    for (int rank = 0; rank < 4; rank++)
+        give(rank, CALL(5, "all\\nreduce", 8, "started"));
+    expect("last call of all ranks: all?reduce #5");
+    cr_expect_null(strstr(compare(), "all\nreduce"));
 }
 
 /* Each side of a difference has its stack: the user's frames as text, all frames as JSON. */

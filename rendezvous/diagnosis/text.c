@@ -51,6 +51,8 @@ struct finding *diagnosis_slot(struct diagnosis *d, enum finding_code code)
         d->left_out++;
     if (at == DIAGNOSIS_MAX)
         return NULL;
+    if (d->n == DIAGNOSIS_MAX) /* `more` of the dropped finding counts further findings */
+        d->left_out += d->list[DIAGNOSIS_MAX - 1].more;
     const uint32_t behind = (d->n < DIAGNOSIS_MAX ? d->n : DIAGNOSIS_MAX - 1) - at;
     memmove(&d->list[at + 1], &d->list[at], behind * sizeof(d->list[0]));
     d->n += d->n < DIAGNOSIS_MAX;

@@ -137,3 +137,17 @@ Test(screen, findings_as_json)
     cr_assert_str_eq(cJSON_GetObjectItem(row, "subject")->valuestring, "node 1");
     cJSON_Delete(o);
 }
+
+/* A full list drops its last finding, which also counts further findings of its code. */
+Test(slots, a_dropped_finding_is_counted_with_its_further_ones)
+{
+    static struct diagnosis d;
+    for (int code = FINDING_NONE + 1; d.n < DIAGNOSIS_MAX; code++) {
+        struct finding *f = diagnosis_slot(&d, (enum finding_code)code);
+        cr_assert_not_null(f);
+        *f = (struct finding){ .code = (enum finding_code)code };
+    }
+    d.list[DIAGNOSIS_MAX - 1].more = 3;
+    cr_assert_not_null(diagnosis_slot(&d, d.list[0].code));
+    cr_expect_eq(d.left_out, 4);
+}

@@ -313,6 +313,7 @@ Test(loader, an_error_is_told_when_its_batch_is_asked_for)
         world.bad = 43;
         ddp_loader *loader = open_loader(&o);
         cr_assert_eq(ddp_loader_start(loader, 0, 0), DDP_OK);
+        const uint64_t planned = ddp_loader_batches(loader);
         while ((status = ddp_loader_next(loader, &batch)) == DDP_OK && batch != NULL)
             batches++;
         cr_expect_eq(batches, 43 / BATCH, "%d batches with %d threads", batches, threads);
@@ -322,6 +323,7 @@ Test(loader, an_error_is_told_when_its_batch_is_asked_for)
             cr_expect_str_eq(ddp_last_error(), "loader: sample 43: file x: offset 17: it is damaged");
             status = ddp_loader_next(loader, &batch);
         }
+        cr_expect_eq(ddp_loader_batches(loader), planned, "an error does not shorten the epoch");
         world.bad = NEVER;
         uint64_t whole = digest(loader, 0, 0);
         cr_expect_eq(whole, digest(loader, 0, 0));

@@ -302,8 +302,10 @@ static ddp_status write_in(const struct ckpt_dir *dir, int fd, const ddp_ckpt_po
         return fail_errno(dir, temporary, "cannot open", err);
     ddp_status status = write_files(dir, at, point, blocks, n, err);
     close(at);
-    if (status == DDP_OK && (rename_finished(fd, temporary, temporary + 5) != 0 || fsync(fd) != 0))
+    if (status == DDP_OK && rename_finished(fd, temporary, temporary + 5) != 0)
         status = fail_errno(dir, temporary + 5, "cannot rename", err);
+    else if (status == DDP_OK && fsync(fd) != 0)
+        status = fail_errno(dir, temporary + 5, "cannot flush the directory after the rename", err);
     if (status != DDP_OK)
         remove_tree(fd, temporary);
     return status;

@@ -296,7 +296,8 @@ ddp_status ddp_ckpts_save(ddp_ckpts *c, const ddp_ckpt_point *point, const ddp_c
         return status;
     const size_t total = ckpt_total_bytes(blocks, n);
     const bool allowed = c->options.max_bytes == 0 || total <= c->options.max_bytes;
-    if (!allowed || !reserve_copy(&c->copy, n, total) || start_writer(c, err) != DDP_OK)
+    struct ddp_err ignored = { 0 }; /* without a writing thread, this call writes the checkpoint */
+    if (!allowed || !reserve_copy(&c->copy, n, total) || start_writer(c, &ignored) != DDP_OK)
         return write_and_tidy(c, point, blocks, n, err);
     fill_copy(&c->copy, point, blocks, n);
     set_state(c, BUSY);

@@ -46,6 +46,7 @@ struct queue {
     uint64_t epoch;
     /* Numbers of batches in this epoch; see the picture at the top. */
     uint64_t total;    /* all batches */
+    uint64_t end;      /* batches that may begin: `total`, or fewer after an error */
     uint64_t released; /* returned by the program, so their slots are free */
     uint64_t given;    /* received by the program; includes `released` */
     uint64_t taken;    /* begun by the threads; includes `given` */
@@ -175,13 +176,14 @@ static void queue_start(struct queue *queue, uint64_t epoch, uint64_t done)
     const uint64_t longest = ddp_sampler_len(queue->sampler[0]);
     queue->epoch = epoch;
     queue->total = (longest / o->batch + (longest % o->batch != 0)) * (uint64_t)o->streams;
+    queue->end = queue->total;
     queue->released = queue->given = queue->taken = 0;
 }
 
 /* Let no further batch of this epoch begin. */
 static void queue_stop(struct queue *queue)
 {
-    queue->total = queue->taken;
+    queue->end = queue->taken;
 }
 
 /* Set *number to the batch that the program requests next; return false at the end of the epoch. The request releases
@@ -191,14 +193,14 @@ static bool queue_ask(struct queue *queue, uint64_t *number)
     if (queue->given + 1 > queue->options.held)
         queue->released = queue->given + 1 - queue->options.held;
     *number = queue->given;
-    return queue->given < queue->total;
+    return queue->given < queue->end;
 }
 
 /* Set *number to the next batch that may begin. Return false if no batch may begin now. The caller must call
  * queue_draw at once, because batches must draw their samples in order. */
 static bool queue_remove(struct queue *queue, uint64_t *number)
 {
-    if (queue->taken == queue->total || queue->taken >= queue->released + queue->slots)
+    if (queue->taken == queue->end || queue->taken >= queue->released + queue->slots)
         return false;
     *number = queue->taken++;
     return true;

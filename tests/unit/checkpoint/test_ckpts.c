@@ -508,6 +508,7 @@ static bool unreadable;
 static bool no_names;       /* the directory cannot be listed */
 static struct stat watched; /* a directory whose flushes are counted */
 static int flushed;         /* number of these flushes */
+static bool flush_fails;    /* these flushes fail */
 
 int __wrap_renameat(int from, const char *old, int to, const char *new)
 {
@@ -529,8 +530,12 @@ int __wrap_sys_renameat2(int from, const char *old, int to, const char *new, uns
 int __wrap_fsync(int fd)
 {
     struct stat st;
-    flushed += fstat(fd, &st) == 0 && st.st_dev == watched.st_dev && st.st_ino == watched.st_ino;
-    return __real_fsync(fd);
+    const bool is_watched = fstat(fd, &st) == 0 && st.st_dev == watched.st_dev && st.st_ino == watched.st_ino;
+    flushed += is_watched;
+    if (!is_watched || !flush_fails)
+        return __real_fsync(fd);
+    errno = EIO;
+    return -1;
 }
 
 ssize_t __wrap_pread(int fd, void *into, size_t len, off_t at)
@@ -591,6 +596,16 @@ static void expect_loaded(const char *text)
     text_bytes[0] = '\0';
     cr_expect_eq(ddp_ckpts_load(opened, &text_block, 1, &point, &found, &err), DDP_OK, "%s", err.msg);
     cr_expect(found && strcmp(text_bytes, text) == 0, "\"%s\", expected \"%s\"", text_bytes, text);
+}
+
+Test(ckpts_disk, a_failed_flush_after_the_rename_is_no_failed_rename)
+{
+    cr_assert_eq(save_text(1, "one"), DDP_OK, "%s", err.msg);
+    cr_assert_eq(stat(dir, &watched), 0);
+    flush_fails = true;
+    cr_expect_eq(save_text(2, "two"), DDP_ERR_IO);
+    flush_fails = false;
+    cr_expect_not_null(strstr(err.msg, "cannot flush the directory after the rename"), "%s", err.msg);
 }
 
 /* --- the new in place of the old

@@ -263,6 +263,15 @@ static const char *own_flight(const struct plan *plan)
     return value != NULL && *value != '\0' ? value : NULL;
 }
 
+/* Return the number of calls that PyTorch keeps: the user's value of either name of the variable, or 2000. */
+static const char *flight_calls(const struct plan *plan)
+{
+    const char *value = user_value(plan, worker_env_name(ENV_TORCH_FR_BUFFER_SIZE));
+    if (value == NULL || *value == '\0')
+        value = user_value(plan, worker_env_name(ENV_TORCH_NCCL_TRACE_BUFFER_SIZE));
+    return value != NULL && *value != '\0' ? value : "2000";
+}
+
 /* Add the facts that differ between the workers of a node. */
 static void set_worker(struct env_facts *facts, const struct plan *plan, int local_rank)
 {
@@ -277,6 +286,7 @@ static void set_worker(struct env_facts *facts, const struct plan *plan, int loc
     facts->flight = own_flight(plan) == NULL ? plan->flight : NULL;
     facts->torch_flight = plan->cli->flight_recorder ? plan->flight : NULL;
     facts->torch_pipes = uses_fifos(plan);
+    facts->torch_calls = flight_calls(plan);
     struct flight_page page = plan->page;
     page.index = (uint64_t)local_rank;
     if (page.pid != 0)

@@ -59,8 +59,8 @@
       "memory that a libddp worker shares with ddprun: step and last calls")                                \
     X(DDP_FLIGHT_RECORDER, "%s", f->flight, f->flight != NULL,                                              \
       "directory where libddp writes a rank's last calls when the job fails")                               \
-    X(TORCH_FR_BUFFER_SIZE, "%s", "2000", f->torch_flight != NULL,                                          \
-      "--flight_recorder: how many calls PyTorch keeps")                                                    \
+    X(TORCH_FR_BUFFER_SIZE, "%s", f->torch_calls, f->torch_flight != NULL,                                  \
+      "--flight_recorder: how many calls PyTorch keeps: inherited, or 2000")                                \
     X(TORCH_FR_DUMP_ON_TIMEOUT, "%s", "1", f->torch_flight != NULL,                                         \
       "--flight_recorder: PyTorch writes the calls at a timeout")                                           \
     X(TORCH_FR_DUMP_TEMP_FILE, "%s/" FLIGHT_TORCH_STEM, f->torch_flight, f->torch_flight != NULL,           \
@@ -68,7 +68,7 @@
     X(TORCH_NCCL_DEBUG_INFO_PIPE_FILE, "%s/" FLIGHT_PIPE_STEM, f->torch_flight,                             \
       f->torch_flight != NULL && f->torch_pipes,                                                            \
       "--flight_recorder: path of the FIFOs up to the rank; ddprun writes to a FIFO to request a record")   \
-    X(TORCH_NCCL_TRACE_BUFFER_SIZE, "%s", "2000", f->torch_flight != NULL,                                  \
+    X(TORCH_NCCL_TRACE_BUFFER_SIZE, "%s", f->torch_calls, f->torch_flight != NULL,                          \
       "name of TORCH_FR_BUFFER_SIZE before PyTorch 2.9")                                                    \
     X(TORCH_NCCL_DUMP_ON_TIMEOUT, "%s", "1", f->torch_flight != NULL,                                       \
       "name of TORCH_FR_DUMP_ON_TIMEOUT before PyTorch 2.9")                                                \
@@ -113,6 +113,7 @@ struct env_facts {
     char page[FLIGHT_PAGE_TEXT];   /* "" = do not set */
     const char *flight;            /* NULL = do not set */
     const char *torch_flight;      /* directory of PyTorch's flight records; NULL = do not set */
+    const char *torch_calls;       /* number of calls in PyTorch's flight records */
     bool torch_pipes;              /* FIFOs can be created in that directory */
     unsigned long long timeout_ms; /* 0 = do not set */
 };

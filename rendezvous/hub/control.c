@@ -628,10 +628,16 @@ static bool call_notice(struct hub *hub, struct session *s, const union message 
     const struct message_notice *notice = &m->notice;
     struct rdzv_node_facts node;
     struct rdzv_facts facts = { 0 };
-    if (!rdzv_node_facts(job->rdzv, s->id, &node) || !subject_names_host(notice->subject, node.host) ||
-        !notices_add(&job->notices, s->id, notice->code, notice->subject, notice->sentence, notice->advice)) {
-        ddp_fail(&hub->err, DDP_ERR_MEMBERSHIP,
-                 "notice about '%.80s': rejected: another node owns this subject", notice->subject);
+    const char *why = NULL;
+    if (!rdzv_node_facts(job->rdzv, s->id, &node))
+        why = "the sender has not joined as a node";
+    else if (!subject_names_host(notice->subject, node.host))
+        why = "the subject does not name the sender's host";
+    else if (!notices_add(&job->notices, s->id, notice->code, notice->subject, notice->sentence,
+                          notice->advice))
+        why = "another node owns this subject";
+    if (why != NULL) {
+        ddp_fail(&hub->err, DDP_ERR_MEMBERSHIP, "notice about '%.80s': rejected: %s", notice->subject, why);
         return refuse_call(hub, answer, "NOTICE_REFUSED", NULL);
     }
     if (job->rdzv != NULL)

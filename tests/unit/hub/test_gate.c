@@ -971,6 +971,7 @@ Test(gate, an_agent_sends_findings_of_its_own_node_only)
     start_two_nodes();
     calls(AGENT, full, "\"ok\":true");
     calls(AGENT_B, full, "NOTICE_REFUSED");
+    calls(AGENT_B, full, "the subject does not name the sender's host");
     calls(AGENT_B, "{\"op\":\"notice\",\"code\":\"SHM_SMALL\",\"subject\":\"10.0.0.1\",\"sentence\":\"\"}",
           "NOTICE_REFUSED");
     calls(AGENT_B,
@@ -1004,6 +1005,7 @@ Test(gate, a_finding_of_a_lost_agent_belongs_to_the_next_agent_of_its_host)
     start_node("10.0.0.1", AGENT_B, &secret, "demo", 1, 3);
     calls(AGENT, first, "\"ok\":true");
     calls(AGENT_B, second, "NOTICE_REFUSED");
+    calls(AGENT_B, second, "another node owns this subject");
     sim_disconnect(&sim, AGENT);
     calls(AGENT_B, second, "\"ok\":true");
     calls(AGENT_B, "{\"op\":\"why\"}", "second");

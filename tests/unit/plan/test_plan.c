@@ -247,6 +247,12 @@ Test(plan, the_flight_recorder_writes_beside_the_logs, .fini = tear_down)
         worker_env_free(&env);
         tear_down();
     }
+    PLAN("--log_dir=logs", "--flight_recorder", "--env=TORCH_NCCL_TRACE_BUFFER_SIZE=7", "p");
+    cr_assert_eq(plan_env(&plan, 0, &env, &err), DDP_OK);
+    cr_expect_str_eq(env_find(env.block, "TORCH_FR_BUFFER_SIZE"), "7");
+    cr_expect_str_eq(env_find(env.block, "TORCH_NCCL_TRACE_BUFFER_SIZE"), "7");
+    worker_env_free(&env);
+    tear_down();
     PLAN("--log_dir=logs", "p");
     cr_assert_eq(plan_env(&plan, 0, &env, &err), DDP_OK);
     cr_expect_null(env_find(env.block, "TORCH_FR_BUFFER_SIZE"));

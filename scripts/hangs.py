@@ -48,6 +48,8 @@ WAYS = {
     "pipe": r"rank 1 \(.* read_pipe \(worker\.py:LINE\), .* read .* pipe:\[\d+\], .*\[RANK_BLOCKED\]",
     "disk": r"rank 1 \(.* read_disk \(worker\.py:LINE\), .* read .*/disk/data, .*\[RANK_BLOCKED\]",
     "child": r"rank 1 \(.* wait_for_child \(worker\.py:LINE\).*\[RANK_CHILD_ENDED\]",
+    "loader": r"rank 1 \(.* wait_for_loader \(worker\.py:LINE\) .* child process \d+, .* fill .*/batches\.fifo;.*\[RANK_WAITS_FOR_CHILD\]",
+    "program": r"rank 1 \(.* run_program \(worker\.py:LINE\) .* child process \d+ \(sleep\), .*\[RANK_WAITS_FOR_CHILD\]",
     "traceback": r"rank 1 \(.*: ValueError: batch 7 is empty;.*\[RANK_TRACEBACK\]",
     "other": r"rank 1 \(.* broadcast \(worker\.py:LINE\), .* 3 ranks .* all_reduce.*\[COLLECTIVES_DIFFER\]",
     "sequence": r"rank 1 \(.* all_reduce #9 .* ranks 0, 2-3 .* all_reduce #1 .*\[RANK_BEHIND\]",
@@ -68,7 +70,7 @@ WAYS = {
 # way: a second finding that is right, too.
 ALSO = {
     "gpu": r"all 4 ranks .*\[ALL_RANKS_WAIT\]",            # the ranks wait for each other, because the GPU itself is a stand-in
-    "spawn": r"rank 1 \(.* main \(worker\.py:LINE\), .*\[RANK_BLOCKED\]",  # rank 1 waits for its processes and joins no group
+    "spawn": r"rank 1 \(.* main \(worker\.py:LINE\).*\[RANK_(?:BLOCKED|WAITS_FOR_CHILD)\]",  # rank 1 waits for its processes and joins no group
     "straggler": r"rank 1 \(.* is slow: .*\[RANK_SLOW\]",  # the first samples do not name a place yet
 }
 QUIET_S = {"slow": 40, "equal": 600}                                  # how long a job without a report is watched

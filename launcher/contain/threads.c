@@ -19,6 +19,7 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum { LINE_SIZE = 512, ARGS = 2 }; /* ARGS: how many arguments of a system call are read */
@@ -26,8 +27,9 @@ enum { LINE_SIZE = 512, ARGS = 2 }; /* ARGS: how many arguments of a system call
 /* --- system calls --------------------------------------------------------------------------------------- */
 
 /* The object that an argument of a system call names. FD: the descriptor in argument 0. PATH: the path in argument 1.
- * POLLED: the array of struct pollfd in argument 0. */
-enum subject { NONE, FD, PATH, POLLED };
+ * POLLED: the array of struct pollfd in argument 0.
+ * CHILD: the pid in argument 0. CHILD_ID: the pid in argument 1, if argument 0 is P_PID. */
+enum subject { NONE, FD, PATH, POLLED, CHILD, CHILD_ID };
 
 /* Calls in which a thread may wait for a long time. */
 /* clang-format off */
@@ -37,7 +39,7 @@ enum subject { NONE, FD, PATH, POLLED };
     X(fallocate) X(getdents64) X(epoll_pwait) X(syncfs)
 #define CALLS_ON_PATH(X) X(openat) X(newfstatat) X(statx) X(unlinkat) X(mkdirat)
 #define OTHER_CALLS(X) \
-    X(futex) X(nanosleep) X(clock_nanosleep) X(wait4) X(waitid) X(pselect6) X(rt_sigsuspend) X(rt_sigtimedwait) X(sched_yield) \
+    X(futex) X(nanosleep) X(clock_nanosleep) X(pselect6) X(rt_sigsuspend) X(rt_sigtimedwait) X(sched_yield) \
     X(io_getevents) X(io_uring_enter) X(semtimedop) X(msgrcv) X(restart_syscall) X(exit_group) X(munmap) X(mmap) X(madvise) X(sync)
 
 static const struct call {
@@ -55,6 +57,8 @@ static const struct call {
             OTHER_CALLS(X)
 #undef X
                 { SYS_ppoll, "ppoll", POLLED },
+    { SYS_wait4, "wait4", CHILD },
+    { SYS_waitid, "waitid", CHILD_ID },
 #ifdef SYS_poll /* newer architectures have only ppoll and similar calls */
     { SYS_poll, "poll", POLLED },
     { SYS_select, "select", NONE },
@@ -171,6 +175,15 @@ static void write_subject(pid_t pid, const struct call *call, const unsigned lon
         write_path(pid, args[1], to, size);
     else if (call->subject == POLLED && has_memory)
         write_polled(pid, args[0], args[1], to, size);
+}
+
+/* Return the pid of the child whose end the system call waits for, or 0. */
+static int waited_pid(const struct call *call, const unsigned long *args)
+{
+    int pid = call->subject == CHILD ? (int)args[0] : 0;
+    if (call->subject == CHILD_ID && args[0] == P_PID)
+        pid = (int)args[1];
+    return pid > 0 ? pid : 0;
 }
 
 /* --- connections without an answer ---------------------------------------------------------------------- */
@@ -321,6 +334,7 @@ static void describe(const char *dir, char state, bool has_memory, struct stack_
     thread_words(state, where, t->does);
     if (call != NULL)
         write_subject(t->pid, call, args, has_memory, t->object, sizeof(t->object));
+    t->waits_for = call != NULL ? waited_pid(call, args) : 0;
 }
 
 /* Copy the name, which is between the first and the last parenthesis. */

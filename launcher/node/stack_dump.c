@@ -482,6 +482,9 @@ static size_t read_threads(const struct stack_dump *d, const struct target *t, s
     struct stack_thread *each = (struct stack_thread *)(void *)threads->data;
     for (size_t i = 0; i < n; i++) {
         each[i].pid = contain_shown_pid(d->node->run.contain, t->pid);
+        if (each[i].waits_for > 0)
+            snprintf(each[i].object, sizeof(each[i].object), STACKS_CHILD,
+                     (int)contain_shown_pid(d->node->run.contain, each[i].waits_for));
         clean_object(&each[i]);
     }
     return n;

@@ -1056,6 +1056,15 @@
       "_shutdown (threading.py:1567); no progress for 42 s; 7 ranks wait in all_reduce (train.py:88)",      \
       "The rank printed a Python traceback and nothing after it, and two samples of the stacks are equal. "         \
       "Typical causes: threads that are not daemons, or an exit handler that waits for the other ranks.")           \
+    X(RANK_WAITS_FOR_CHILD, ERROR,                                                                          \
+      "${subject} ${is} in ${place} and wait${s} for ${child}; no progress for ${time}; ${waiters}",        \
+      "'ddpctl stacks --rank ${rank}' shows the line of the child process, which hangs; for a " \
+      "data loader, test with num_workers=0, or set DataLoader(timeout=60)",                                         \
+      "rank 3 (n1, pid 812) is in next_batch (data.py:41) and waits for child process 840, which is in "    \
+      "load (data.py:12), blocked in openat of /mnt/data/x.bin; no progress for 42 s; 7 ranks wait in all_reduce (train.py:88)", \
+      "Two samples of the stacks are equal, and the rank waits for a process that it has started: for its end or for a message. "  \
+      "This process is alive and does not wait for the rank. Typical causes: a worker of a data loader that waits for a file " \
+      "system, or a program that does not end.")                                                            \
     X(RANK_IN_LOCK, ERROR,                                                                                  \
       "${subject} ${is} in ${place} and wait${s} for a lock, without progress for ${time}; ${waiters}",     \
       "'ddpctl stacks --rank ${rank}' shows the other threads of rank ${rank}: one of them holds the lock, or the " \

@@ -67,8 +67,9 @@ struct rank_analysis {
     int cpu_percent;      /* the same in percent of one CPU */
     const cJSON *loop;    /* the function in which the rank repeats its calls (history_loop); NULL = none */
     enum way way;
-    enum finding_code code; /* only for WAY_CULPRIT */
-    uint32_t group;         /* index in hang.groups; only for WAY_WAITS */
+    enum finding_code code;         /* only for WAY_CULPRIT */
+    const struct spot_child *child; /* in the later sample: the rank waits for it; NULL = none */
+    uint32_t group;                 /* index in hang.groups; only for WAY_WAITS */
 };
 
 /* Ranks that wait in the same place. */
@@ -211,13 +212,68 @@ static enum finding_code sleep_code(const struct spot *spot, const char *in)
 
 /* Return true if the rank may wait for a child process that has ended. In both samples the child is a zombie, and the
  * rank waits for a lock or is blocked. A rank that computes, sleeps for a time or waits for a disk does not wait for
- * the child. A rank that exits after a traceback, with no frame of the program left, does not wait for it either. */
+ * the child. Neither does a rank whose system call names another child, nor a rank that exits after a traceback, with no
+ * frame of the program left. */
 static bool may_wait_for_child(const struct rank_facts *f, const struct rank_analysis *r, const char *in)
 {
     const struct spot *spot = r->spot[1];
     return spot->ended_child != 0 && r->spot[0]->ended_child == spot->ended_child && r->loop == NULL &&
-           !computes(r, in) && (in[0] == '\0' || sleep_code(spot, in) != FINDING_RANK_SLEEPS) &&
+           (spot->awaited_pid == 0 || spot->awaited_pid == spot->ended_child) && !computes(r, in) &&
+           (in[0] == '\0' || sleep_code(spot, in) != FINDING_RANK_SLEEPS) &&
            strncmp(spot->does, "uninterruptible", 15) != 0 && (f->traceback == NULL || spot->user != NULL);
+}
+
+/* Return the child with this pid in a sample, or NULL. */
+static const struct spot_child *find_child(const struct spot *spot, int pid)
+{
+    for (uint32_t i = 0; i < spot->n_children; i++)
+        if (spot_number(spot->children[i].thread, "pid") == pid)
+            return &spot->children[i];
+    return NULL;
+}
+
+static bool has_same_frames(const struct spot_child *a, const struct spot_child *b)
+{
+    return a->frames != NULL && b->frames != NULL && cJSON_Compare(a->frames, b->frames, true);
+}
+
+/* Return true if the rank may wait for this child, which must be in both samples. If the rank's system call names a
+ * child, the rank waits only for this one. A shell that waits for its own child is left out, because the shell's child is
+ * in the sample, too. */
+static bool may_wait_for(const struct rank_analysis *r, const struct spot_child *child)
+{
+    const struct spot *spot = r->spot[1];
+    const int pid = spot_number(child->thread, "pid");
+    if (spot->awaits == AWAITS_NONE || find_child(r->spot[0], pid) == NULL)
+        return false;
+    if (spot->awaited_pid != 0)
+        return pid == spot->awaited_pid;
+    return child->kind >= spot->awaits && strstr(child->does, " in wait") == NULL;
+}
+
+/* Return the living child for which the rank waits, or NULL. Of several workers of a data loader, prefer one that is at
+ * rest, then the lowest pid. Of other children, return NULL if they are in different places, because the rank may wait
+ * for any of them. */
+static const struct spot_child *find_awaited_child(const struct rank_analysis *r)
+{
+    const struct spot *spot = r->spot[1];
+    const struct spot_child *found = NULL;
+    bool found_rests = false;
+    for (uint32_t i = 0; i < spot->n_children; i++) {
+        const struct spot_child *child = &spot->children[i];
+        const int pid = spot_number(child->thread, "pid");
+        if (!may_wait_for(r, child))
+            continue;
+        const bool rests = has_same_frames(child, find_child(r->spot[0], pid));
+        if (found != NULL && spot->awaits != AWAITS_LOADER && !has_same_frames(child, found))
+            return NULL;
+        if (found == NULL || (rests && !found_rests) ||
+            (rests == found_rests && pid < spot_number(found->thread, "pid"))) {
+            found = child;
+            found_rests = rests;
+        }
+    }
+    return found;
 }
 
 /* Return why a rank keeps the others waiting: the first reason below that applies, the most specific first. */
@@ -233,6 +289,8 @@ static enum finding_code culprit_code(const struct rank_facts *f, const struct r
         return FINDING_RANK_TRACEBACK;
     if (r->loop != NULL || computes(r, in))
         return FINDING_RANK_LOOPS;
+    if (r->child != NULL)
+        return FINDING_RANK_WAITS_FOR_CHILD;
     return sleep_code(spot, in);
 }
 
@@ -305,6 +363,7 @@ static bool examine_rank(struct hang *h, uint32_t rank)
         return false;
     r->way = way_of(f, r);
     h->n[r->way]++;
+    r->child = find_awaited_child(r);
     if (r->way == WAY_CULPRIT)
         r->code = culprit_code(f, r);
     return r->way != WAY_WAITS || (waits_still(h, r->cpu_ms, r->cpu_percent) && join_wait(h, rank));
@@ -747,6 +806,29 @@ static const char *loop_words(const struct rank_analysis *r, bool is_one)
     return is_one ? "computes" : "compute";
 }
 
+/* Format "child process 81, which is in load (data.py:8), blocked in openat of /data/fifo", or "child process 81 (sleep),
+ * which is sleeping in clock_nanosleep". With several ranks, name the rank of the child. */
+static const char *child_words(words out, const struct rank_analysis *r, uint32_t rank, bool is_one)
+{
+    const struct spot_child *child = r->child;
+    char place[SPOT_PLACE_MAX], of[32] = "", name[SPOT_PLACE_MAX + 16] = "";
+    if (child == NULL)
+        return "";
+    const char *object = spot_text(child->thread, "object"), *in = strstr(child->does, " in ");
+    const bool is_blocked = object[0] != '\0' && in != NULL;
+    const struct spot spot = { .frames = child->frames, .user = child->user };
+    if (!is_one)
+        snprintf(of, sizeof(of), " of rank %u", rank);
+    if (child->frames != NULL)
+        snprintf(name, sizeof(name), "%s, which is in %s,", of, spot_place(place, &spot));
+    else
+        snprintf(name, sizeof(name), " (%.16s)%s, which is", spot_text(child->thread, "thread"), of);
+    snprintf(out, WORDS_LEN, "child process %d%.85s %s%.40s%s%.90s", spot_number(child->thread, "pid"), name,
+             is_blocked ? "blocked" : "", is_blocked ? in : child->does, is_blocked ? " of " : "",
+             is_blocked ? object : "");
+    return out;
+}
+
 /* Add the finding about a rank that keeps others waiting, from the later sample. Pass all values; finding_make ignores
  * those without a placeholder. diagnose_rank makes the finding about a stopped rank. Set its state first, because the
  * sample may show the stop before a heartbeat does. */
@@ -757,7 +839,7 @@ static void add_culprit(struct diagnosis *d, const struct hang *h, uint32_t rank
     const struct spot *spot = r->spot[1];
     const struct spot in_loop = { .frames = spot->frames, .user = r->loop };
     char place[SPOT_PLACE_MAX], object[SPOT_PLACE_MAX + 8] = "";
-    words who, waiters, time, cpu, child, call, pid, number_;
+    words who, waiters, time, cpu, child, awaited, call, pid, number_;
     const bool is_one = count_like(h, rank) == 1;
     struct finding *slot = diagnosis_slot(d, r->code);
     if (slot == NULL)
@@ -775,10 +857,10 @@ static void add_culprit(struct diagnosis *d, const struct hang *h, uint32_t rank
                  spot_place(place, r->loop != NULL ? &in_loop : spot), "time",
                  duration(time, h->s->hang.still_ms), "waiters", group_words(waiters, h, 0), "does",
                  loop_words(r, is_one), "cpu", number(cpu, (uint64_t)r->cpu_percent), "child_pid",
-                 number(child, (uint64_t)spot->ended_child), "call", call, "object", object, "error",
-                 f->traceback != NULL ? f->traceback : "", "pid", number(pid, (uint64_t)f->pid), "rank",
-                 number(number_, rank), "is", is_one ? "is" : "are", "has", is_one ? "has" : "have", "s",
-                 is_one ? "s" : "", NULL);
+                 number(child, (uint64_t)spot->ended_child), "child", child_words(awaited, r, rank, is_one),
+                 "call", call, "object", object, "error", f->traceback != NULL ? f->traceback : "", "pid",
+                 number(pid, (uint64_t)f->pid), "rank", number(number_, rank), "is", is_one ? "is" : "are",
+                 "has", is_one ? "has" : "have", "s", is_one ? "s" : "", NULL);
 }
 
 /* Add the finding about a rank that has exited while others wait for it in a collective. */

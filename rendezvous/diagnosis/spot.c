@@ -119,6 +119,101 @@ static bool may_call_wait(const cJSON *frame)
            (frame != NULL && !has_part(frame, local_files, sizeof(local_files) / sizeof(local_files[0])));
 }
 
+/* Return the number in a text of the format `format`, which contains one %d, if it is from 1 to `most`. Return 0 for other
+ * texts. Agents of other nodes have sent the text. */
+static int read_number(const char *text, const char *format, long most)
+{
+    const size_t before = strcspn(format, "%");
+    char *end;
+    if (strncmp(text, format, before) != 0)
+        return 0;
+    const long n = strtol(text + before, &end, 10);
+    return n >= 1 && n <= most && strcmp(end, format + before + strlen("%d")) == 0 ? (int)n : 0;
+}
+
+/* --- children --------------------------------------------------------------------------------------------- */
+
+/* Return the kind of processes for which a frame of a library waits. The loop of a loader's worker counts as
+ * AWAITS_LOADER, too. */
+static enum spot_awaits frame_awaits(const cJSON *frame)
+{
+    const char *file = spot_text(frame, "file");
+    if (ends_with(file, "torch/utils/data/_utils/worker.py") ||
+        (ends_with(file, "torch/utils/data/dataloader.py") &&
+         ends_with(spot_text(frame, "function"), "_get_data")))
+        return AWAITS_LOADER;
+    if (strstr(file, "multiprocessing/") != NULL)
+        return AWAITS_MULTIPROCESSING;
+    return ends_with(file, "subprocess.py") ? AWAITS_CHILD : AWAITS_NONE;
+}
+
+/* Return true if a process waits for a message in this frame. Its parent may send the message. */
+static bool awaits_message(const cJSON *frame)
+{
+    static const char *const files[] = { "connection.py",       "queues.py",     "synchronize.py",
+                                         "resource_tracker.py", "forkserver.py", "managers.py" };
+    const char *file = spot_text(frame, "file");
+    char path[64];
+    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
+        snprintf(path, sizeof(path), "multiprocessing/%s", files[i]);
+        if (ends_with(file, path))
+            return true;
+    }
+    return false;
+}
+
+/* Return true if a thread waits for the end of a child process. */
+static bool awaits_end(const char *does)
+{
+    return ends_with(does, " in wait4") || ends_with(does, " in waitid") || strstr(does, "do_wait") != NULL;
+}
+
+/* Read for which processes the rank waits. */
+static void read_awaits(struct spot *spot)
+{
+    const cJSON *frame;
+    spot->awaits = awaits_end(spot->does) ? AWAITS_CHILD : AWAITS_NONE;
+    cJSON_ArrayForEach(frame, spot->frames)
+    {
+        if (cJSON_IsTrue(member(frame, "user")))
+            break;
+        const enum spot_awaits awaits = frame_awaits(frame);
+        spot->awaits = awaits > spot->awaits ? awaits : spot->awaits;
+    }
+    if (awaits_end(spot->does))
+        spot->awaited_pid = read_number(spot->object, STACKS_CHILD, INT_MAX);
+}
+
+/* Add a child, unless it waits for a message or in a collective. After a fork, the outer frames are those of the parent:
+ * the child's own frames end at _bootstrap. */
+static void add_child(struct spot *spot, const cJSON *row, const cJSON *thread, const char *does)
+{
+    struct spot_child child = {
+        .frames = member(row, "frames"), .thread = thread, .does = does, .kind = AWAITS_CHILD
+    };
+    const cJSON *frame;
+    if (!cJSON_IsArray(child.frames) || child.frames->child == NULL)
+        child.frames = NULL;
+    cJSON_ArrayForEach(frame, child.frames)
+    {
+        if (child.user == NULL && (awaits_message(frame) || find_waiting(frame) >= 0))
+            return;
+        if (child.user == NULL && cJSON_IsTrue(member(frame, "user")))
+            child.user = frame;
+        if (frame_awaits(frame) == AWAITS_LOADER)
+            child.kind = AWAITS_LOADER;
+        if (ends_with(spot_text(frame, "function"), "_bootstrap") &&
+            ends_with(spot_text(frame, "file"), "multiprocessing/process.py")) {
+            child.kind = child.kind == AWAITS_LOADER ? AWAITS_LOADER : AWAITS_MULTIPROCESSING;
+            break;
+        }
+    }
+    if (spot->n_children < SPOT_CHILDREN_MAX)
+        spot->children[spot->n_children++] = child;
+}
+
+/* --- threads ---------------------------------------------------------------------------------------------- */
+
 /* Find two frames: the innermost frame of the program, and the library function that it has called and in which the
  * thread waits. Of several such functions use the outermost, because the user has called it. Names that begin with '_'
  * are internal to the library, so use them only if there is no other. */
@@ -143,22 +238,8 @@ static void read_frames(struct spot *spot)
     spot->may_wait = spot->call == NULL && in_futex && may_call_wait(innermost);
 }
 
-/* Return the size of the packets that are lost, from a text that follows STACKS_LOSES_LARGE. Return 0 for other texts.
- * Agents of other nodes have sent the text, so check the range. */
-static int read_lost_bytes(const char *does)
-{
-    static const char format[] = STACKS_LOSES_LARGE;
-    const size_t before = strcspn(format, "%");
-    char *end;
-    if (strncmp(does, format, before) != 0)
-        return 0;
-    const long bytes = strtol(does + before, &end, 10);
-    return bytes >= 1 && bytes <= UINT16_MAX && strcmp(end, format + before + strlen("%d")) == 0 ? (int)bytes
-                                                                                                 : 0;
-}
-
 /* Store a thread in the spot of its rank. Return true if it is a main thread with frames. Of other threads, store only
- * unacknowledged connections and child processes that have ended. */
+ * unacknowledged connections and child processes. */
 static bool read_thread(struct spot *spots, uint32_t n, const cJSON *row, const cJSON *thread)
 {
     const cJSON *item = member(thread, "rank");
@@ -168,7 +249,7 @@ static bool read_thread(struct spot *spots, uint32_t n, const cJSON *row, const 
     struct spot *spot = &spots[(uint32_t)item->valuedouble];
     if (strcmp(does, STACKS_UNANSWERED) == 0 && spot->n_unanswered < SPOT_PEERS_MAX)
         spot->unanswered[spot->n_unanswered++] = spot_text(thread, "object");
-    const int lost_bytes = read_lost_bytes(does);
+    const int lost_bytes = read_number(does, STACKS_LOSES_LARGE, UINT16_MAX);
     if (lost_bytes > 0 && spot->n_lossy < SPOT_PEERS_MAX) {
         spot->lossy[spot->n_lossy].peer = spot_text(thread, "object");
         spot->lossy[spot->n_lossy++].bytes = lost_bytes;
@@ -176,6 +257,8 @@ static bool read_thread(struct spot *spots, uint32_t n, const cJSON *row, const 
     if (cJSON_IsTrue(member(thread, "child"))) {
         if (strcmp(does, STACKS_ENDED) == 0)
             spot->ended_child = spot_number(thread, "pid");
+        else if (cJSON_IsTrue(member(thread, "main")) && cJSON_GetStringValue(member(row, "note")) == NULL)
+            add_child(spot, row, thread, does);
         return false;
     }
     if (!cJSON_IsTrue(member(thread, "main")) || cJSON_GetStringValue(member(row, "note")) != NULL)
@@ -186,6 +269,7 @@ static bool read_thread(struct spot *spots, uint32_t n, const cJSON *row, const 
     spot->object = spot_text(thread, "object");
     spot->cpu_ms = stacks_cpu_ms(thread);
     read_frames(spot);
+    read_awaits(spot);
     return spot->frames != NULL;
 }
 

@@ -10,7 +10,19 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { SPOT_PLACE_MAX = 160, SPOT_PEERS_MAX = 8 };
+enum { SPOT_PLACE_MAX = 160, SPOT_PEERS_MAX = 8, SPOT_CHILDREN_MAX = 8 };
+
+/* The processes for which the frames or the system call of a rank show a wait. A later value includes fewer processes:
+ * any child, a child of Python's multiprocessing, a worker of PyTorch's data loader. */
+enum spot_awaits { AWAITS_NONE, AWAITS_CHILD, AWAITS_MULTIPROCESSING, AWAITS_LOADER };
+
+/* A living process that the rank has started. It does not wait for another process in a library. */
+struct spot_child {
+    const cJSON *frames, *thread; /* `frames` NULL = not read */
+    const cJSON *user;            /* innermost frame of the user's program in this process; NULL = none */
+    const char *does;
+    enum spot_awaits kind; /* the narrowest value that includes this process */
+};
 
 /* The main thread of one rank in one sample. Work.wait() and a lock of the program are C functions without a frame, and a
  * thread sleeps in futex in both. So a rank with `may_wait` waits for other ranks or for a lock; its stack does not show
@@ -34,6 +46,10 @@ struct spot {
     } lossy[SPOT_PEERS_MAX]; /* peers of unacknowledged connections whose paths lose large packets */
     uint32_t n_lossy;
     int ended_child; /* pid of a zombie that the rank has started; 0 = none */
+    enum spot_awaits awaits;
+    int awaited_pid; /* the child whose end the rank waits for, if the system call names it; 0 = unknown */
+    struct spot_child children[SPOT_CHILDREN_MAX];
+    uint32_t n_children;
 };
 
 /* Fill the spots of ranks 0 to n - 1 from rows of record/stacks.h. The caller has zeroed `spots`. Return the number

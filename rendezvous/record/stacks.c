@@ -231,7 +231,7 @@ static void append_thread(struct stacks *s, cJSON *row, cJSON *thread)
     cJSON_Delete(thread);
 }
 
-/* Return a thread as JSON. Add "does" only if `with_does` is true, because the row may already contain "does". */
+/* Return a thread as JSON. Of main threads, only those of children have a name. Add "does" only if `with_does` is true, because the row may already contain "does". */
 static cJSON *new_thread(const struct stack_thread *t, const char *name, bool is_main, bool with_does)
 {
     cJSON *o = cJSON_CreateObject();
@@ -242,7 +242,7 @@ static cJSON *new_thread(const struct stack_thread *t, const char *name, bool is
         cJSON_AddTrueToObject(o, "child");
     if (is_main)
         cJSON_AddTrueToObject(o, "main");
-    else
+    if (!is_main || t->is_child)
         add_text(o, "thread", STACK_NAME_MAX, name);
     if (with_does)
         add_text(o, "does", STACK_NAME_MAX, t->does);
@@ -550,13 +550,14 @@ static bool append_where(const struct shown *shown, struct buf *out)
     const char *host = text_of(shown->first, "host"), *name = text_of(shown->first, "thread");
     const int pid = number_of(shown->first, "pid", INT_MAX);
     const bool is_child = cJSON_IsTrue(member(shown->first, "child"));
+    const bool has_name = name[0] != '\0' && !cJSON_IsTrue(member(shown->first, "main"));
     if (shown->threads > 1 && shown->kind == OF_WORKERS)
         return true;
     if (shown->threads > 1)
         return buf_printf(out, " (%d %s)", shown->threads,
                           shown->kind == OF_CHILDREN ? "child processes" : "other threads");
     return buf_printf(out, " (%s%spid %d%s%s%s)", host, host[0] != '\0' ? ", " : "", pid,
-                      is_child ? ", a child process" : "", name[0] != '\0' ? ", thread " : "", name);
+                      is_child ? ", a child process" : "", has_name ? ", thread " : "", has_name ? name : "");
 }
 
 /* Append "data  hang.py:5". */

@@ -50,6 +50,9 @@ enum {
 /* The value of "does" for such a connection if only its large packets are lost. It contains one %d. */
 #define STACKS_LOSES_LARGE "sends packets of %d bytes, which are lost, although small packets arrive"
 
+/* The object of a thread that waits for the end of a child of its process. It contains one %d. */
+#define STACKS_CHILD "process %d"
+
 struct stacks {
     struct cJSON *rows; /* owned: an array */
     size_t room;        /* remaining bytes */
@@ -67,6 +70,7 @@ struct stack_thread {
     char does[STACK_NAME_MAX];   /* "sleeping in read"; "" = unknown */
     char object[STACK_FILE_MAX]; /* "/data/x.bin": file, pipe or peer of the system call; "" = none */
     int64_t cpu_ms;              /* CPU time since the thread started */
+    int waits_for;               /* pid of the child whose end the thread waits for; 0 = none */
 };
 
 /* Create an empty set of rows. Return false if memory is short. Call stacks_free in any case. */

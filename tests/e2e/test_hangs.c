@@ -405,6 +405,8 @@ static const struct scene plain_scenes[] = {
     { "socket", " to 127.0.0.1:", "[RANK_BLOCKED]", "--nproc_per_node=2" },
     { "pipe", " of pipe:[", "[RANK_BLOCKED]", "--nproc_per_node=2" },
     { "child", "is in wait_for_child (worker.py:", "[RANK_CHILD_ENDED]", "--nproc_per_node=2" },
+    { "loader", " fill (worker.py:", "[RANK_WAITS_FOR_CHILD]", "--nproc_per_node=2" },
+    { "program", " (sleep), ", "[RANK_WAITS_FOR_CHILD]", "--nproc_per_node=2" },
     { "part", "part/0'", "[RANK_NEEDS_KEY]", "--nproc_per_node=3" },
 };
 

@@ -25,17 +25,20 @@ def threads(pid):
     return rows
 
 
-def children(pid):
+def children(py_spy, pid):
     rows = []
     for child in open(f"/proc/{pid}/task/{pid}/children").read().split():
         state = open(f"/proc/{child}/stat").read().rpartition(")")[2].split()[0]
-        rows.append({"pid": int(child), "state": state})
+        row = {"pid": int(child), "state": state}
+        if state != "Z":
+            row.update(name=open(f"/proc/{child}/comm").read().strip(), sample=sample(py_spy, int(child)))
+        rows.append(row)
     return rows
 
 
 def sample(py_spy, pid):
-    text = subprocess.run([py_spy, "dump", "--nonblocking", "--json", "--pid", str(pid)], capture_output=True, check=True).stdout
-    return {"threads": threads(pid), "children": children(pid), "py_spy": json.loads(text)}
+    text = subprocess.run([py_spy, "dump", "--nonblocking", "--json", "--pid", str(pid)], capture_output=True).stdout
+    return {"threads": threads(pid), "children": children(py_spy, pid), "py_spy": json.loads(text or "null")}
 
 
 def index_of(rows, row):

@@ -9,6 +9,7 @@ import ctypes
 import fcntl
 import functools
 import json
+import multiprocessing
 import os
 import random
 import select
@@ -176,6 +177,36 @@ def wait_for_child():
     if os.fork() == 0:
         os._exit(1)
     os.read(r, 1)  # line of child
+
+
+def fill(queue):
+    path = sys.argv[3] + "/batches.fifo"
+    if not os.path.exists(path):
+        os.mkfifo(path)
+    queue.put(open(path).read())  # line in the child of loader
+
+
+def drain(queue):
+    queue.get()
+
+
+def wait_for_loader():
+    """Read a queue of a child that opens a FIFO without a writer. The other child waits for this process."""
+    batches, orders = multiprocessing.Queue(), multiprocessing.Queue()
+    children = [multiprocessing.Process(target=target, args=(queue,), daemon=True)
+                for target, queue in ((drain, orders), (fill, batches))]
+    for child in children:
+        child.start()
+    try:
+        batches.get()  # line of loader
+    finally:
+        for child in children:
+            child.kill()
+            child.join()
+
+
+def run_program():
+    subprocess.run(["sleep", "1000000"])  # line of program
 
 
 def traceback_stays():
@@ -394,7 +425,8 @@ def hang(way, rank, x):
     else:
         {"sleep": load_batch, "zombie": sleep_beside_child, "gil": hold_gil, "loop": spin, "busy_zombie": spin_beside_child,
          "calls": calls_in_turn, "lock": take_lock, "fifo": read_fifo, "file": lock_file, "socket": read_socket, "pipe": read_pipe,
-         "disk": read_disk, "stop": stop, "debugger": debug, "child": wait_for_child, "traceback": traceback_stays,
+         "disk": read_disk, "stop": stop, "debugger": debug, "child": wait_for_child, "loader": wait_for_loader, "program": run_program,
+         "traceback": traceback_stays,
          "exit": lambda: os._exit(0)}[way]()
 
 

@@ -43,11 +43,10 @@ static void describe(struct stack_thread *t, const cJSON *thread)
 {
     static const struct {
         const char *number, *words;
-    } calls[] = { { "0", "sleeping in read" },
-                  { "7", "sleeping in poll" },
-                  { "45", "sleeping in recvfrom" },
-                  { "202", "sleeping in futex" },
-                  { "230", "sleeping in clock_nanosleep" } };
+    } calls[] = { { "0", "sleeping in read" },      { "7", "sleeping in poll" },
+                  { "45", "sleeping in recvfrom" }, { "202", "sleeping in futex" },
+                  { "61", "sleeping in wait4" },    { "230", "sleeping in clock_nanosleep" },
+                  { "257", "sleeping in openat" } };
     const char *state = cJSON_GetStringValue(cJSON_GetObjectItem(thread, "state"));
     const char *call = cJSON_GetStringValue(cJSON_GetObjectItem(thread, "syscall"));
     snprintf(t->does, sizeof(t->does), state[0] == 'T' ? "stopped by a signal" : "running");
@@ -56,7 +55,30 @@ static void describe(struct stack_thread *t, const cJSON *thread)
             snprintf(t->does, sizeof(t->does), "%s", calls[i].words);
     if (strcmp(t->does, "sleeping in read") == 0)
         snprintf(t->object, sizeof(t->object), "/data/fifo");
+    if (strcmp(t->does, "sleeping in openat") == 0)
+        snprintf(t->object, sizeof(t->object), "/data/batches");
     t->cpu_ms = number_in(thread, "cpu_ms");
+}
+
+/* Add the main thread of a child, from py-spy if the child is a Python program. */
+static void add_child(struct stacks *stacks, int rank, const cJSON *child)
+{
+    const cJSON *sample = cJSON_GetObjectItem(child, "sample"),
+                *py_spy = cJSON_GetObjectItem(sample, "py_spy");
+    struct stack_thread t = { .rank = rank, .pid = number_in(child, "pid"), .is_child = true, .host = "n0" };
+    t.tid = t.pid;
+    t.is_main = sample != NULL;
+    snprintf(t.does, sizeof(t.does), STACKS_ENDED);
+    if (sample != NULL) {
+        snprintf(t.name, sizeof(t.name), "%s", cJSON_GetStringValue(cJSON_GetObjectItem(child, "name")));
+        describe(&t, cJSON_GetArrayItem(cJSON_GetObjectItem(sample, "threads"), 0));
+    }
+    char *text = cJSON_IsArray(py_spy) ? cJSON_PrintUnformatted(py_spy) : NULL;
+    if (text != NULL)
+        cr_assert_eq(stacks_add_py_spy(stacks, slice_str(text), &t, 1, NULL), DDP_OK);
+    else
+        stacks_add_thread(stacks, &t);
+    free(text);
 }
 
 static void add_sample(struct stacks *stacks, int rank, int tid, const cJSON *sample)
@@ -73,10 +95,7 @@ static void add_sample(struct stacks *stacks, int rank, int tid, const cJSON *sa
     free(text);
     cJSON_ArrayForEach(child, cJSON_GetObjectItem(sample, "children"))
     {
-        const struct stack_thread ended = {
-            .rank = rank, .pid = number_in(child, "pid"), .is_child = true, .host = "n0", .does = STACKS_ENDED
-        };
-        stacks_add_thread(stacks, &ended);
+        add_child(stacks, rank, child);
     }
 }
 
@@ -280,19 +299,16 @@ Test(hang, a_child_that_has_ended)
         "is in wait_for_child (worker.py:48) and waits for child process ");
 }
 
-/* Set what the main thread of rank 1 does in both samples, beside a child process that has ended. */
-static void stay_beside_child(struct hang_case *c, const char *does, const char *object)
+/* Set what the main thread of rank 1 does in both samples. */
+static void stay(struct hang_case *c, const char *does, const char *object)
 {
-    const struct stack_thread ended = {
-        .rank = 1, .pid = 900, .is_child = true, .host = "n0", .does = STACKS_ENDED
-    };
     cJSON *row, *thread;
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 2; i++)
         cJSON_ArrayForEach(row, c->samples[i].rows)
         {
             cJSON_ArrayForEach(thread, cJSON_GetObjectItem(row, "threads"))
             {
-                if (number_in(thread, "rank") != 1)
+                if (number_in(thread, "rank") != 1 || cJSON_IsTrue(cJSON_GetObjectItem(thread, "child")))
                     continue;
                 cJSON_DeleteItemFromObject(thread, "does");
                 cJSON_DeleteItemFromObject(thread, "object");
@@ -300,8 +316,104 @@ static void stay_beside_child(struct hang_case *c, const char *does, const char 
                 cJSON_AddStringToObject(thread, "object", object);
             }
         }
+}
+
+/* Set the same, and add a child process that has ended. */
+static void stay_beside_child(struct hang_case *c, const char *does, const char *object)
+{
+    const struct stack_thread ended = {
+        .rank = 1, .pid = 900, .is_child = true, .host = "n0", .does = STACKS_ENDED
+    };
+    stay(c, does, object);
+    for (int i = 0; i < 2; i++)
         stacks_add_thread(&c->samples[i], &ended);
-    }
+}
+
+/* The other child of the rank waits for a message and is not named. */
+Test(hang, a_living_child_that_opens_a_pipe)
+{
+    WAY("loader", "RANK_WAITS_FOR_CHILD", "rank 1 (n1, pid 71)",
+        "is in wait_for_loader (worker.py:200) and waits for child process 19426, which is in fill "
+        "(worker.py:185), blocked in openat of /data/batches; no progress for 42.0 s; 2 ranks wait in ");
+}
+
+Test(hang, a_program_that_does_not_end)
+{
+    WAY("program", "RANK_WAITS_FOR_CHILD", "rank 1 (n1, pid 71)",
+        "is in run_program (worker.py:208) and waits for child process 19416 (sleep), which is sleeping in "
+        "clock_nanosleep; no progress for 42.0 s; 2 ranks wait in ");
+}
+
+/* Remove a process from both samples: move it to a rank that does not exist. */
+static void remove_process(struct hang_case *c, int pid)
+{
+    cJSON *row, *thread;
+    for (int i = 0; i < 2; i++)
+        cJSON_ArrayForEach(row, c->samples[i].rows)
+        {
+            cJSON_ArrayForEach(thread, cJSON_GetObjectItem(row, "threads"))
+            {
+                if (number_in(thread, "pid") == pid)
+                    cJSON_SetNumberValue(cJSON_GetObjectItem(thread, "rank"), 99);
+            }
+        }
+}
+
+Test(hang, an_idle_child_is_not_named)
+{
+    struct hang_case c = load("loader", "loader");
+    remove_process(&c, 19426);
+    expect_verdict(&c, "RANK_BLOCKED", "rank 1 (n1, pid 71)",
+                   "is in wait_for_loader (worker.py:200), blocked");
+    case_free(&c);
+}
+
+static void add_program(struct hang_case *c, int pid)
+{
+    const struct stack_thread t = { .rank = 1,
+                                    .pid = pid,
+                                    .tid = pid,
+                                    .is_main = true,
+                                    .is_child = true,
+                                    .host = "n0",
+                                    .name = "tool",
+                                    .does = "sleeping in clock_nanosleep" };
+    for (int i = 0; i < 2; i++)
+        stacks_add_thread(&c->samples[i], &t);
+}
+
+/* A rank that reads a queue waits for no other program. Of two programs, only the system call of the rank shows which
+ * one the rank waits for. */
+Test(hang, a_child_is_named_only_if_the_rank_waits_for_it)
+{
+    struct hang_case c = load("loader", "loader");
+    add_program(&c, 12);
+    expect_verdict(&c, "RANK_WAITS_FOR_CHILD", "rank 1 (n1, pid 71)",
+                   "is in wait_for_loader (worker.py:200) and waits for child process 19426,");
+    case_free(&c);
+    c = load("program", "program");
+    add_program(&c, 12);
+    expect_verdict(&c, "RANK_BLOCKED", "rank 1 (n1, pid 71)",
+                   "is in run_program (worker.py:208), blocked in wait4");
+    stay(&c, "sleeping in wait4", "process 12");
+    expect_verdict(&c, "RANK_WAITS_FOR_CHILD", "rank 1 (n1, pid 71)",
+                   "is in run_program (worker.py:208) and waits for child process 12 (tool),");
+    case_free(&c);
+    c = load("fifo", "fifo");
+    add_program(&c, 12);
+    expect_verdict(&c, "RANK_BLOCKED", "rank 1 (n1, pid 71)", "is in read_fifo");
+    case_free(&c);
+}
+
+/* The rank's system call names a living child, so the rank does not wait for the one that has ended. */
+Test(hang, of_two_children_the_one_in_the_system_call_is_named)
+{
+    struct hang_case c = load("program", "program");
+    add_program(&c, 12);
+    stay_beside_child(&c, "sleeping in wait4", "process 12");
+    expect_verdict(&c, "RANK_WAITS_FOR_CHILD", "rank 1 (n1, pid 71)",
+                   "is in run_program (worker.py:208) and waits for child process 12 (tool),");
+    case_free(&c);
 }
 
 static void expect_beside_child(const char *way, const char *does, const char *object, const char *code)

@@ -235,7 +235,8 @@ bool agent_is_stuck(const struct agent *agent);
 
 /* Return ddprun's exit code. The first matching row applies:
  *   124       a process could not be killed
- *   verdict   if there is a verdict: its code for --exit_code
+ *   0         --exit_code=workers, the user stopped the job before any failure, and all workers here exited with 0
+ *   verdict   the store sent a verdict: exit_first, exit_max or exit_rank0 in it, as --exit_code selects
  *   128 + n   the user stopped the job with signal n before a worker failed
  *   123       the store was lost before it received a failure. A later failure here may be a consequence of the
  *             loss, and all nodes must exit with the same code.

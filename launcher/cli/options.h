@@ -149,8 +149,8 @@
       "'spawn', 'fork' or 'forkserver'; accepted without effect, because ddprun always starts a new " \
       "process, as 'spawn' does")   \
     X(PASS_LOCAL_RANK, "pass_local_rank", 0, NAME, rank_argument, "NAME", NULL, true, OURS, PROGRAM, \
-      "pass --NAME=N (the local rank) to PROGRAM as its first argument, as python -m torch.distributed.launch "  \
-      "does: 'local-rank', or 'local_rank' (PyTorch before 2.0)")                                            \
+      "pass --NAME=N (N is the local rank) to PROGRAM as its first argument, as python -m "                      \
+      "torch.distributed.launch does; NAME is 'local-rank', or 'local_rank' as in PyTorch before 2.0")           \
     X(USE_ENV, "use_env", 0, SWITCH, use_env, NULL, NULL, false, FIRST, PROGRAM,                              \
       "pass the local rank only in LOCAL_RANK; cancels --pass_local_rank")                                 \
     X(VIRTUAL_LOCAL_RANK, "virtual_local_rank", 0, SWITCH, virtual_local_rank, NULL, NULL, true, THEIRS, PROGRAM, \

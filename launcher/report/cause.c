@@ -338,10 +338,10 @@ static const struct hint {
     bool is_gpu_in_use;                              /* another process may use the GPU */
 } hints[] = {
     { .piece = "unrecognized arguments: --local-rank",
-      "the script does not define this option; ddprun passes the local rank in the variable LOCAL_RANK and adds no arguments" },
+      "the script does not define this option; ddprun passes the local rank in LOCAL_RANK, and as an argument only with --pass_local_rank" },
     { .piece = "unrecognized arguments: --local_rank",
-      "the script does not define this option; ddprun passes the local rank in the variable LOCAL_RANK and adds no arguments" },
-    { .piece = "unrecognized arguments", "the script rejected its arguments: correct the arguments after PROGRAM on the command line; ddprun adds no arguments" },
+      "the script does not define this option; ddprun passes the local rank in LOCAL_RANK, and as an argument only with --pass_local_rank" },
+    { .piece = "unrecognized arguments", "the script rejected its arguments: correct the arguments after PROGRAM on the command line" },
     { .piece = "without libuv support", "this PyTorch rejects the launcher's store; use --torch_store=rank0, so that rank 0 hosts a store for the workers",
       .applies = is_launchers_store },
     { .piece = "Address already in use",

@@ -84,8 +84,8 @@
       "run munged on every node; if all nodes run on one host, use the address 127.0.0.1; if the store "    \
       "runs with --insecure, pass --insecure to this node, too",                                            \
       "node 1 (n1) has no secret, so it does not join the store at 10.0.0.1:29500",                         \
-      "A node that joins the store of node 0 has neither --secret_file nor --insecure, and does not use "   \
-      "MUNGE. The node does not ask whether the store has a secret. Typical causes: "           \
+      "The node has neither --secret_file nor --insecure, and does not use MUNGE. ddprun ends before it "   \
+      "connects, so it does not find out whether the store has a secret. Typical causes: "                  \
       "PET_SECRET_FILE set in the shell of node 0 only, or --secret_file on node 0 only.")                  \
     X(STORE_IS_OPEN, WARNING,                                                                                   \
       "${subject} serves every host that reaches it, because it has no secret${why}",                           \
@@ -695,8 +695,8 @@
       "cause: a script for sbatch, which runs on the first node only, without srun.")                       \
     X(STEP_TOO_SMALL, WARNING,                                                                              \
       "${scheduler} allocated ${nnodes} nodes to ${subject}, but started ddprun on only ${started_nodes}",  \
-      "'${launch_command} ...' starts one ddprun on each node (check for --ntasks=1); pass "                \
-      "--nnodes=${started_nodes} if this is intended",                                                      \
+      "start ddprun with '${launch_command} ...', once on each node, without a smaller --nodes or "         \
+      "--ntasks; or pass --nnodes=${started_nodes} if this is intended",                                    \
       "Slurm allocated 4 nodes to job 77, but started ddprun on only 2",                                    \
       "The step has fewer nodes than the allocation. Typical cause: the step has a smaller --nodes or "     \
       "--ntasks than the allocation.")                                                                      \

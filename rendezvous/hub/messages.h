@@ -320,8 +320,8 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
         X(WHOLE, attempt, 0, INT32_MAX, -1, "attempt of the next round")                                   \
             X(WHOLE, backoff_ms, 0, MESSAGE_NUMBER_MAX, 0, "pause before the next round")                  \
                 X(TEXT, no_restart, 0, 32, 0, "reason for no restart: used_up, no_progress, stopped, ...") \
-                    X(WHOLE, step, -1, MESSAGE_NUMBER_MAX, -1, "last step of the round, -1 = unknown")     \
-                        X(WHOLE, best_step, -1, MESSAGE_NUMBER_MAX, -1, "last step of any round")          \
+                    X(WHOLE, step, -1, MESSAGE_NUMBER_MAX, -1, "highest step of the round, -1 = unknown")  \
+                        X(WHOLE, best_step, -1, MESSAGE_NUMBER_MAX, -1, "highest step of all rounds")      \
                             X(OBJECT, exit, 0, 0, 0, "exit codes of the job, see exit")                    \
                                 X(LIST, stacks, 0, 0, 0, "stacks of all nodes")
 

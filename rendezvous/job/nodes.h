@@ -47,8 +47,8 @@ struct node {
     uint64_t joined_ms;            /* time of the first join */
     uint64_t last_received_ms;     /* time of the last message */
     uint64_t grace_ms;             /* as in struct rdzv_join */
-    uint64_t spared_ms; /* start of the present silence, for the timeout; an excuse moves it (nodes.c) */
-    uint32_t pardons;   /* how often the silence was excused since the last message, at most PARDONS */
+    uint64_t spared_ms; /* start of the silence for the timeout: the last message, or the last rdzv_pardon */
+    uint32_t pardons;   /* number of calls of rdzv_pardon since the last message, at most PARDONS */
     bool leaving;       /* the node sent `leave` in a round, and has not sent `stopped` yet */
     int leave_signal;   /* signal in this `leave`; 0 = the agent gave up */
     char host[RDZV_TEXT_MAX], addr[RDZV_TEXT_MAX], own[64], boot_id[64], version[64], role[64];

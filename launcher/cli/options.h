@@ -260,7 +260,8 @@
       "reported about 12 s later (default: 30s, or 5 times the longest pause so far if that is longer)")                      \
     X(ON_HANG, "on_hang", 0, WORD, on_hang, "ACTION", "report", true, OURS, FAILURE,                         \
       "what happens after a hang is reported: 'report' (nothing more), 'stop' (stop the job) or "               \
-      "'restart' (restart it as after a failure, see --max_restarts)") \
+      "'restart' (restart it as after a failure, see --max_restarts); without py-spy, a hang of Python workers " \
+      "is often only reported")                                                                              \
     X(PROGRESS, "progress", 0, REGEX, progress, "REGEX", NULL, true, OURS, FAILURE,                          \
       "extended regular expression: only lines of output that match are signs of progress (default: "           \
       "lines that differ from earlier lines only in numbers, such as 'step 7 loss 0.3')")                                                      \

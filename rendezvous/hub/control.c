@@ -533,11 +533,15 @@ static void note_worker(struct job *job, const struct rdzv_node_facts *node, con
     if (!cJSON_IsNumber(local) || local->valueint < 0 || (uint32_t)local->valueint >= node->nproc)
         return;
     struct member *member = members_at(&job->members, node->first_rank + (uint32_t)local->valueint);
-    if (member != NULL)
-        member_set_state(member, letter != NULL ? letter[0] : '\0',
-                         cJSON_IsNumber(percent) ? percent->valueint : -1, wchan, job->hub->now_ms);
-    if (member != NULL && (member->proc_state == 'T' || member->proc_state == 't'))
+    if (member == NULL)
+        return;
+    const bool was_reported = member->stop_reported;
+    member_set_state(member, letter != NULL ? letter[0] : '\0',
+                     cJSON_IsNumber(percent) ? percent->valueint : -1, wchan, job->hub->now_ms);
+    if (member->proc_state == 'T' || member->proc_state == 't')
         schedule_stopped(job);
+    else if (was_reported)
+        schedule_continued(job);
 }
 
 /* Record the last line of a worker's traceback: [local_rank, "ValueError: ..."]. */

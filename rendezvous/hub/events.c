@@ -5,7 +5,9 @@
  *
  * Only one node receives the events, because logs on all nodes would contain the same lines. When this node leaves,
  * another node that has requested events becomes the receiver. It first gets the latest events again, because its
- * predecessor may not have written them. Equal event numbers in two logs mark the same event. */
+ * predecessor may not have written them. Equal event numbers in two logs mark the same event.
+ *
+ * Findings are rare and go to all nodes that have requested events, so the log of each node shows why the job hung. */
 #include "hub/job.h"
 
 #include "base/text.h"
@@ -103,9 +105,31 @@ static void remember(struct job_events *events, const char *text)
     buf_append(recent, text, len);
 }
 
-/* Send an event to the server's log and to the receiver. find_receiver() sends all kept events to a new receiver. So keep this
- * event after the call of find_receiver(), because otherwise a new receiver would get it twice. */
-static void send_event(struct job *job, cJSON *o)
+/* Send a finding to all nodes that have requested events. It is not kept, because the next receiver has it already. */
+static void push_to_all(struct job *job, const char *text)
+{
+    (void)find_receiver(job); /* a new receiver first gets the kept events */
+    LIST_EACH(node, &job->sessions)
+    {
+        struct session *s = LIST_ENTRY(node, struct session, in_job);
+        if (s->takes_events && s->is_node)
+            push(job->hub, s, text);
+    }
+}
+
+/* Send an event to the receiver. find_receiver() sends all kept events to a new receiver. So keep this event after the
+ * call of find_receiver(), because otherwise a new receiver would get it twice. */
+static void push_to_receiver(struct job *job, const char *text)
+{
+    struct session *receiver = find_receiver(job);
+    if (receiver != NULL)
+        push(job->hub, receiver, text);
+    if (job->events.asked)
+        remember(&job->events, text);
+}
+
+/* Send an event to the server's log and to one node or all nodes. */
+static void send_event_to(struct job *job, cJSON *o, void (*send)(struct job *job, const char *text))
 {
     struct hub *hub = job->hub;
     char *text = cJSON_PrintUnformatted(o);
@@ -114,12 +138,14 @@ static void send_event(struct job *job, cJSON *o)
         return;
     if (hub->sink.event != NULL)
         hub->sink.event(hub->sink.event_user, text);
-    struct session *receiver = job->events.asked ? find_receiver(job) : NULL;
-    if (receiver != NULL)
-        push(hub, receiver, text);
     if (job->events.asked)
-        remember(&job->events, text);
+        send(job, text);
     cJSON_free(text);
+}
+
+static void send_event(struct job *job, cJSON *o)
+{
+    send_event_to(job, o, push_to_receiver);
 }
 
 /* Return an event with the members that all events of the store have. The number `n` counts the events of all
@@ -321,5 +347,5 @@ void events_finding(struct job *job, const struct finding *finding)
     cJSON_AddStringToObject(o, "code", finding_code_name(finding->code));
     cJSON_AddStringToObject(o, "subject", finding->subject);
     cJSON_AddStringToObject(o, "words", finding->sentence);
-    send_event(job, o);
+    send_event_to(job, o, push_to_all);
 }

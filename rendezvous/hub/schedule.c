@@ -283,6 +283,14 @@ void schedule_stopped(struct job *job)
         job->watch.stopped_ms = job->hub->now_ms + first_ms(SITUATION_RANK_STOPPED);
 }
 
+/* Withdraw the finding that a rank is stopped, which the nodes have received. If a verdict was reported, too, only
+ * progress ends the hang. */
+void schedule_continued(struct job *job)
+{
+    if (job->hang.is_reported && !job->hang.watch.is_reported)
+        job->hang.is_over = true;
+}
+
 /* Schedule a check of ranks in a collective. */
 void schedule_call(struct job *job)
 {

@@ -110,6 +110,8 @@ void schedule_call(struct job *job);
 void schedule_barrier(struct job *job);
 /* Schedule a check because a signal or a debugger has stopped a rank. */
 void schedule_stopped(struct job *job);
+/* Record that a rank whose stop was reported continues. */
+void schedule_continued(struct job *job);
 /* Record a sign of progress that happened `ago_ms` ago. */
 void schedule_moved(struct job *job, uint64_t ago_ms);
 /* Record that a process has joined a PyTorch group. If ranks have waited for it, check soon whether they go on. */

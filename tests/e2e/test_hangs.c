@@ -119,7 +119,8 @@ Test(hangs, every_node_why_events_and_report_name_rank_and_line, .init = make_di
         cr_expect(strstr(r.err, "\n  hang     rank 3 (") != NULL, "node %d: %s", i, r.err);
         expect_hang(i, "RANK_SLEEPS");
     }
-    expect_file("events?", "RANK_SLEEPS"); /* the store sends its events to one node */
+    expect_file("events0", "\"event\":\"finding\".*RANK_SLEEPS");
+    expect_file("events1", "\"event\":\"finding\".*RANK_SLEEPS");
 }
 
 /* All stacks are equal. No rank has a record before the agent writes into its FIFO. */

@@ -1,4 +1,5 @@
-/* Events from the store to an event log: to one agent that asked, to the next one when it leaves, and to no other. */
+/* Events from the store to an event log: to one agent that asked, to the next one when it leaves, and to no other.
+ * Only findings go to all agents that asked. */
 #include "hub/job.h"
 #include "store/encode.h"
 #include "store/ops.h"
@@ -146,6 +147,23 @@ Test(job_events, the_process_on_a_full_gpu_is_an_event_of_the_end)
     cr_expect_not_null(strstr(job->notices.list[0].finding.sentence, "(rank 0)"),
                        "the new finding replaces the old");
     cr_expect_eq(job->troubles.count, 0);
+}
+
+/* The next receiver has the finding, so it does not get it again with the earlier events. */
+Test(job_events, a_finding_is_told_once_to_all_who_asked)
+{
+    const struct finding f = { .code = FINDING_RANK_SLEEPS, .subject = "rank 1", .sentence = "it sleeps" };
+    join(N0, 0, 2, true);
+    join(N1, 1, 2, true);
+    events(N0);
+    events_finding(job_find(sim.hub, "demo"), &f);
+    cr_expect_eq(events(N0), 1);
+    expect_event("\"code\":\"RANK_SLEEPS\"");
+    cr_expect_eq(events(N1), 1);
+    expect_event("\"code\":\"RANK_SLEEPS\"");
+    sim_disconnect(&sim, N0);
+    cr_expect_geq(events(N1), 4);
+    cr_expect_null(strstr(heard, "RANK_SLEEPS"), "%s", heard);
 }
 
 Test(job_events, only_one_of_those_who_asked_is_told)

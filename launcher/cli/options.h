@@ -213,7 +213,8 @@
       "copy stdout lines that contain one of these words (separated by commas) to "                             \
       "attempt_N/filtered_stdout.log in --log_dir; needs --tee")                                                             \
     X(STDERR_FILTERS, "duplicate_stderr_filters", 0, FILTERS, filters[1], "WORDS", NULL, true, THEIRS, OUTPUT, \
-      "the same for stderr, to attempt_N/filtered_stderr.log")                                                           \
+      "copy stderr lines that contain one of these words (separated by commas) to "                             \
+      "attempt_N/filtered_stderr.log in --log_dir; needs --tee")                                                           \
     X(FOLD, "fold", 0, SWITCH, fold, NULL, NULL, true, OURS, OUTPUT,                                                 \
       "if several workers print the same line, show the line once, with the ranks of these workers as "         \
       "prefix; with --hosts, also for workers on different hosts")                         \

@@ -113,8 +113,9 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(WHOLE, pid, 1, INT32_MAX, MESSAGE_NEEDED, "process of the agent")                                    \
     X(WHOLE, pid_start, 0, 1ll << 52, 0, "agent's start, in clock ticks since boot; ignored by the store") \
     X(TEXT, boot_id, 0, LIMIT_TEXT - 1, 0, "boot id of the kernel")                                        \
-    X(TEXT, addr, 0, LIMIT_TEXT - 1, 0, "address for other nodes; empty: the address that the store sees") \
-    X(TEXT, own, 0, LIMIT_TEXT - 1, 0, "the agent's local address on this connection")                     \
+    X(TEXT, addr, 0, LIMIT_TEXT - 1, 0,                                                                    \
+      "address at which nodes reach this node; empty: the connection's source address")                    \
+    X(TEXT, own, 0, LIMIT_TEXT - 1, 0, "agent's local address on this connection")                         \
     X(TEXT, mode, 0, 16, 0, "static (default) or elastic")                                                 \
     X(WHOLE, nnodes_min, 1, INT32_MAX, MESSAGE_NEEDED, "least number of nodes")                            \
     X(WHOLE, nnodes_max, 1, INT32_MAX, MESSAGE_NEEDED, "greatest number of nodes")                         \

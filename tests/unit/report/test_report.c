@@ -104,8 +104,8 @@ Test(report, shows_a_segfault_with_address_and_core_file, .fini = tear_down)
     tail_add(&out_tails[0], slice_str("step 1\rstep 2\r\nlast"));
     step(AGENT_EXITED, 1100, 0, -SIGSEGV);
     expect("ddprun: rank 0 on n1 failed: killed by SIGSEGV (signal 11), 100 ms after its start\n"
-           "  why      the worker accessed memory that is not its own, at address 0x10, in "
-           "libnccl.so.2+0x4a1b0\n"
+           "  why      the worker accessed address 0x10, which is not mapped or is protected; the "
+           "instruction is\n           in libnccl.so.2+0x4a1b0\n"
            "  core     /tmp/core.4000 (12 MiB); gdb ./train /tmp/core.4000 shows the place of the crash\n"
            "  worker   rank 0 (local rank 0), pid 4000, host n1\n"
            "  times    started 2023-11-14 22:13:21.000, ended 22:13:21.100\n"

@@ -184,7 +184,8 @@ Test(hints, know_what_users_meet)
     cr_expect(strstr(hint("CUDA error: invalid device ordinal"), "LOCAL_RANK"));
     cr_expect(strstr(hint("ibv_reg_mr_iova2 failed with error Cannot allocate memory"), "ulimit -l"));
     cr_expect(strstr(hint("env: 'python3\\r': No such file or directory"), "Windows"));
-    cr_expect(strstr(hint("ModuleNotFoundError: No module named 'numpy'"), "does not have a module"));
+    cr_expect(strstr(hint("ModuleNotFoundError: No module named 'numpy'"),
+                     "lacks the module that the error names"));
     cr_expect_str_eq(hint("all is well"), "");
     cr_expect_str_eq(hint(""), "");
     struct buf out = { 0 };
@@ -217,7 +218,7 @@ Test(hints, a_failed_import_names_the_python)
 {
     const struct hint_facts facts = { .python = "/opt/venv/bin/python3" };
     cr_expect(strstr(hint_with("ModuleNotFoundError: No module named 'numpy'", &facts),
-                     "/opt/venv/bin/python3, which ran the program, does not have a module"));
+                     "/opt/venv/bin/python3, which ran the program, lacks the module that the error names"));
     cr_expect(
         strstr(hint_with("ImportError: cannot import name 'x' from 'y'", &facts), "/opt/venv/bin/python3"));
 }

@@ -140,7 +140,8 @@ bool line_prefix(const struct plan *plan, const struct line_origin *from, bool c
 /* A line that several workers print is printed once, with the set of their ranks.
  *
  * A line waits a short time for equal lines of other ranks. The order of each rank's lines never changes: a rank
- * joins a waiting line only if all earlier lines of the rank come before that line. The caller passes the time. */
+ * joins a waiting line only if all earlier lines of the rank come before that line. The caller passes the current
+ * time to fold_flush, so this code reads no clock. */
 
 /* Lines of workers on the console: each has a prefix. On a terminal, control characters are escaped, and progress
  * bars stay on the last row. */

@@ -1,8 +1,8 @@
-/* tree.c -- see remote.h. Runs the processes of remote shells, and the tree in which they start.
+/* tree.c -- see remote.h. Runs the remote shells, directly or through branches.
  *
- * The first part is the branch, which runs on a host that starts other hosts. A branch makes no decisions. It only
- * passes bytes, so the starter handles all hosts alike. The second part runs in the starter: a link is a remote
- * shell that is a child of the starter, or a process of a branch. */
+ * The first part of this file is the branch: a relay that starts other hosts. It makes no decisions and only passes
+ * bytes, so the starter handles all hosts alike. The second part runs in the starter. A link is one process: a child of
+ * the starter, or a process that a branch runs. */
 #include "remote/remote.h"
 
 #include "base/clock.h"

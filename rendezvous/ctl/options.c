@@ -327,8 +327,8 @@ static const char head[] =
     "\n"
     "commands:\n";
 
-/* The end of the help. As with grep and diff, exit code 1 is a negative result, and exit code 2 a wrong command
- * line. */
+/* The end of the help. Exit code 1 means that the request failed, 2 that the command line is wrong, so scripts can
+ * distinguish them. */
 static const char tail[] =
     "\nexit status: 0 success, 1 the store cannot be reached or rejects the request, 2 wrong usage\n";
 

@@ -294,8 +294,8 @@ static enum finding_code culprit_code(const struct rank_facts *f, const struct r
     return sleep_code(spot, in);
 }
 
-/* Return true if the rank has exited with success. A failed rank is not searched for, because its agent reports the
- * failure and the round ends. */
+/* Return true if the rank has exited with success. A rank that failed gets WAY_UNKNOWN and no finding here, because its
+ * agent reports the failure and the round ends. */
 static bool has_left(const struct rank_facts *f)
 {
     return f->exited && f->exit_code == 0 && f->signal == 0;

@@ -327,8 +327,9 @@ static cJSON *encode_call(const struct message_flight_call *m)
     return parsed;
 }
 
-/* Add the rows of a node to the calls of the sample, if the node runs their ranks. Replace control characters in their
- * texts. If the rows do not all fit, add none, because a rank with half a record would seem to be behind. */
+/* Add the collective calls that a node reported to sample->calls. Ignore calls of ranks that the node does not run.
+ * Replace control characters in the texts. If not all calls fit, add none, because a rank with an incomplete record
+ * would seem to be behind. */
 static void merge_calls(struct job_sample *sample, const cJSON *rows, uint32_t first, uint32_t n)
 {
     const cJSON *row;

@@ -208,8 +208,8 @@ struct meeting {
     uint8_t nonce[SHM_NONCE]; /* random, equal on all ranks; identifies this run */
 };
 
-/* Exchange cards with all ranks through the store, and map this host's page; collective. After DDP_OK the caller
- * closes *out with meeting_close. */
+/* Determine through the store which ranks share a host (struct bootstrap_card), and map the control page of this host;
+ * collective. After DDP_OK the caller closes *out with meeting_close. */
 ddp_status meeting_join(const struct bootstrap *bootstrap, struct meeting *out, struct ddp_err *err);
 void meeting_close(struct meeting *meeting);
 

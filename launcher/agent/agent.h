@@ -105,7 +105,8 @@ enum agent_effect_type {
     EFFECT_SIGNAL, /* send `signal` to the process group of worker `local_rank` */
     /* send `signal` to all remaining descendants of this process; answer with AGENT_ALONE once all have ended */
     EFFECT_SIGNAL_REST,
-    /* report to the store, before any other message: the attempt has failed here; agent_first_failure() returns the rank */
+    /* report to the store, before any other message: the attempt has failed here; agent_first_failure() returns the
+     * rank */
     EFFECT_REPORT_FAILED,
     /* report to the store: worker `local_rank` has ended, so barriers that need this rank must fail */
     EFFECT_REPORT_EXITED,

@@ -221,8 +221,8 @@ bool dial_report(const struct dial *d, struct buf *out, uint64_t now_ms);
 /* --- large packets -------------------------------------------------------------------------------------- */
 
 /* The path to another node may lose large packets although small packets arrive, for example because of a tunnel with a
- * smaller MTU. A probe sends small and large packets in turn to a closed UDP port of the node, whose kernel answers each
- * packet with ICMP "port unreachable". path_probe of dial.h carries out the steps. */
+ * smaller MTU. A probe sends small and large packets in turn to a closed UDP port of the node, whose kernel answers
+ * each packet with ICMP "port unreachable". path_probe of dial.h carries out the steps. */
 enum path_size { PATH_SMALL, PATH_LARGE };
 struct path_answers {
     int sent[2], answered[2]; /* by enum path_size */

@@ -32,7 +32,8 @@ struct peer_question {
     bool any; /* the store also asks for owners that are no workers */
 };
 
-/* The known sockets of this agent's workers. Zero the struct before its first use, and free it with peer_lookup_free. */
+/* The known sockets of this agent's workers. Zero the struct before its first use, and free it with
+ * peer_lookup_free. */
 struct peer_lookup {
     /* The address that this host itself uses for the store; differs from the address that the store sees if a
      * router translates addresses. Set by the owner of this struct; "" = not known. */

@@ -1,5 +1,6 @@
-/* effects.c -- connects the agent with the machine: node_handle_event passes an event to the agent, and node_run_effects carries out
- * the agent's effects. Effects start processes, send signals, and notify the store and the user.
+/* effects.c -- connects the agent with the machine: node_handle_event passes an event to the agent, and
+ * node_run_effects carries out the agent's effects. Effects start processes, send signals, and notify the store and the
+ * user.
  *
  * SIGCHLD only sets `reap`. In the next turn of the loop, on_more() collects all children that have ended. */
 #include "agent/agent.h"
@@ -356,8 +357,8 @@ static void add_lines(struct failure *f, const char *text, size_t n)
     }
 }
 
-/* Send the failure without the worker's last lines, which are not read yet. If the store is lost while the effect waits,
- * the failure does not count any more. */
+/* Send the failure without the worker's last lines, which are not read yet. If the store is lost while the effect
+ * waits, the failure does not count any more. */
 static void send_failed(struct node *n)
 {
     struct failure room;

@@ -411,8 +411,8 @@ static ddp_status watch_port(struct node *n, struct ddp_err *err)
  * The names of log files may contain a rank, so an attempt is prepared after the round is known. For a single node
  * the ranks are known before, so the attempt is prepared while the store answers.
  *
- * The link calls the callbacks in the order of the store's messages. Each callback ends with node_run_effects(), so that its
- * effects are carried out before the next message. */
+ * The link calls the callbacks in the order of the store's messages. Each callback ends with node_run_effects(), so
+ * that its effects are carried out before the next message. */
 
 /* Most nodes join within a short time. A first line about missing nodes is printed after WAITING_PRINT_MS, further
  * lines every STILL_WAITING_MS. */

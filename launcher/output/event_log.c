@@ -154,8 +154,8 @@ static char *make_path(const struct plan *plan)
     return NULL;
 }
 
-/* Set `path`, open the file, and write the early lines. Create missing parent directories. If the file cannot be opened,
- * later lines are dropped, because event_log_line() calls this function only while `path` is NULL. */
+/* Set `path`, open the file, and write the early lines. Create missing parent directories. If the file cannot be
+ * opened, later lines are dropped, because event_log_line() calls this function only while `path` is NULL. */
 static void open_file(struct event_log *log)
 {
     int error = ENOMEM;

@@ -55,8 +55,8 @@ void writer_set_policy(struct writer *w, enum writer_policy policy, uint64_t lim
  * memory is short. */
 int writer_add(struct writer *w, int fd, bool owned);
 
-/* Add a slot for `target`. The writer closes the target after writer_end. Return the slot's number, or -1 when memory is
- * short. */
+/* Add a slot for `target`. The writer closes the target after writer_end. Return the slot's number, or -1 when memory
+ * is short. */
 int writer_add_target(struct writer *w, struct writer_target target);
 
 /* Queue bytes for a slot. When memory is short, drop the bytes. If no thread can be created, write the bytes at

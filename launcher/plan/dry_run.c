@@ -323,7 +323,8 @@ static void print_nproc(const struct cli *cli, char *out, size_t size)
         snprintf(out, size, "%s", words[cli->nproc.kind]);
 }
 
-/* Print the value in effect. This value may differ from the scheduler's value, because options override the scheduler. */
+/* Print the value in effect. This value may differ from the scheduler's value, because options override the
+ * scheduler. */
 static void print_value(const struct cli *cli, enum scheduler_value_id id, char *out, size_t size)
 {
     switch (id) {

@@ -443,10 +443,10 @@ static void batch_job(struct scheduler *s, const struct scheduler_facts *f, cons
     scheduler_set_job(s, job, from);
 }
 
-/* Return whether ddprun was started on all hosts or only on the first. `place` is the index of this host in the list; -1 =
- * not in the list. If this host is not the first, pbsdsh or blaunch has started ddprun on all hosts. On the first host,
- * PBS_TASKNUM decides: 1 is the batch script, any other number is a task of pbsdsh. Without this number, as with LSF,
- * the answer is REACH_PERHAPS_ONE. */
+/* Return whether ddprun was started on all hosts or only on the first. `place` is the index of this host in the list;
+ * -1 = not in the list. If this host is not the first, pbsdsh or blaunch has started ddprun on all hosts. On the first
+ * host, PBS_TASKNUM decides: 1 is the batch script, any other number is a task of pbsdsh. Without this number, as with
+ * LSF, the answer is REACH_PERHAPS_ONE. */
 static enum scheduler_reach batch_reach(const struct scheduler_facts *f, const struct row *r, int place)
 {
     const int task = r->rank != NULL ? scheduler_number(f, r->rank) : -1;

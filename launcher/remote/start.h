@@ -173,8 +173,8 @@ bool start_by_srun(const struct cli *cli);
 ddp_status start_command(const struct start_facts *facts, const struct host_spec *host, char ***argv,
                          struct ddp_err *err);
 void start_free(char **argv);
-/* Append the command of each host, and the ddprun that it starts there, in lines or as a JSON object. "n0: COMMAND" is a
- * command that n0 runs. Return false if memory is short. */
+/* Append the command of each host, and the ddprun that it starts there, in lines or as a JSON object. "n0: COMMAND" is
+ * a command that n0 runs. Return false if memory is short. */
 bool start_print(const struct start_facts *facts, const struct host_spec *hosts, int n, bool as_json,
                  struct buf *out);
 

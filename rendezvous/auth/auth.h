@@ -188,8 +188,8 @@ void auth_wipe(struct auth *a);
 /* Return true if the client's first message named this job. */
 bool auth_is_job(const struct auth *a, const char *job);
 
-/* Append a frame as a blob with its tag. `kind` is the opcode of a request, or 0 for a reply or a push; it is part of the
- * tag, but is not sent. If memory is short, return false and do not count the frame. */
+/* Append a frame as a blob with its tag. `kind` is the opcode of a request, or 0 for a reply or a push; it is part of
+ * the tag, but is not sent. If memory is short, return false and do not count the frame. */
 bool auth_append_frame(struct auth *a, uint8_t kind, struct slice frame, struct buf *out);
 
 /* Check the tag at the end of the next received frame, and remove it from *frame. `kind` must be as for

@@ -1,8 +1,8 @@
 /* secret.h -- the secret of a job: 32 random bytes that agents and the store share. Workers never have the secret.
  *
- * A secret file is one line of 64 hexadecimal digits. A pass phrase is rejected: an attacker who has recorded the proofs
- * of a connection (auth.h) could try pass phrases until one matches. The file of ddp-rendezvous has one line for each
- * tenant: a prefix of the tenant's job names, then the digits. */
+ * A secret file is one line of 64 hexadecimal digits. A pass phrase is rejected: an attacker who has recorded the
+ * proofs of a connection (auth.h) could try pass phrases until one matches. The file of ddp-rendezvous has one line for
+ * each tenant: a prefix of the tenant's job names, then the digits. */
 #ifndef RENDEZVOUS_AUTH_SECRET_H
 #define RENDEZVOUS_AUTH_SECRET_H
 
@@ -32,8 +32,8 @@ struct secret {
 ddp_status secret_read(const char *path, struct secret **out, struct ddp_err *err);
 
 /* Read the secrets of all tenants from a file. Owner and mode must be as for secret_read. A line is `JOB_PREFIX
- * DIGITS`, or only the digits for all other jobs. Empty lines, and lines that begin with '#', are ignored. After DDP_OK,
- * free the list *out with secret_free. */
+ * DIGITS`, or only the digits for all other jobs. Empty lines, and lines that begin with '#', are ignored. After
+ * DDP_OK, free the list *out with secret_free. */
 ddp_status secret_read_tenants(const char *path, struct secret **out, struct ddp_err *err);
 
 /* Make a random secret. After DDP_OK, free *out with secret_free. */

@@ -1,9 +1,9 @@
-/* tls.h -- TLS 1.3 with a key that is derived from the secret of a job. This module uses no socket: the caller passes the
- * bytes that it has received, and sends the bytes that the functions append to a buffer.
+/* tls.h -- TLS 1.3 with a key that is derived from the secret of a job. This module uses no socket: the caller passes
+ * the bytes that it has received, and sends the bytes that the functions append to a buffer.
  *
  * Both sides authenticate only by this key: no side has a certificate, and certificates are rejected. The client sends
- * an identity, which contains the fingerprint of the secret and the job; the key depends on both. OpenSSL is loaded with
- * dlopen when the first context is opened, so a job that does not encrypt need not have it. */
+ * an identity, which contains the fingerprint of the secret and the job; the key depends on both. OpenSSL is loaded
+ * with dlopen when the first context is opened, so a job that does not encrypt need not have it. */
 #ifndef RENDEZVOUS_AUTH_TLS_H
 #define RENDEZVOUS_AUTH_TLS_H
 

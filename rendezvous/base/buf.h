@@ -27,8 +27,8 @@ static inline struct slice slice_str(const char *text)
     return (struct slice){ text, strlen(text) };
 }
 
-/* Return true if both slices have the same bytes. An empty slice may have a NULL pointer, which memcmp does not allow even
- * with a length of 0. */
+/* Return true if both slices have the same bytes. An empty slice may have a NULL pointer, which memcmp does not allow
+ * even with a length of 0. */
 static inline bool slice_equal(struct slice a, struct slice b)
 {
     return a.len == b.len && (a.len == 0 || memcmp(a.data, b.data, a.len) == 0);
@@ -92,8 +92,8 @@ bool kept_add(struct kept *k, struct slice frame);
  * was added, the peer is wrong: change nothing and return false. */
 bool kept_confirm(struct kept *k, uint64_t done);
 
-/* Set *frame to the frame at *at, and advance *at to the next one. *at is 0 for the first frame. The frame is valid until
- * the next change. Return false after the last frame. */
+/* Set *frame to the frame at *at, and advance *at to the next one. *at is 0 for the first frame. The frame is valid
+ * until the next change. Return false after the last frame. */
 bool kept_next(const struct kept *k, size_t *at, struct slice *frame);
 
 enum { SHARED_MIN = 64 << 10 }; /* bytes; below this size a copy is cheaper than a reference */
@@ -108,8 +108,8 @@ struct shared {
 };
 
 /* Return a block of `size` bytes that begins with the first `keep` bytes of `old`. Release the caller's reference to
- * `old`, which may be NULL. The memory of `old` is reused if there is no other reference. Return NULL, with an unchanged
- * `old`, if memory is short. */
+ * `old`, which may be NULL. The memory of `old` is reused if there is no other reference. Return NULL, with an
+ * unchanged `old`, if memory is short. */
 struct shared *shared_resize(struct shared *old, size_t size, size_t keep);
 
 /* Add a reference, and return `s`. The caller releases the reference with shared_release. */

@@ -82,7 +82,8 @@ bool name_is_literal(const char *host, struct name_found *found)
     return found->error == 0;
 }
 
-/* Resolve the name on the thread of the call. If no name server answers, getaddrinfo returns only after half a minute. */
+/* Resolve the name on the thread of the call. If no name server answers, getaddrinfo returns only after half a
+ * minute. */
 static void lookup_run(void *user)
 {
     struct name_lookup *l = user;

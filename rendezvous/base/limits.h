@@ -75,15 +75,15 @@ bool find_on_disk(char path[PATH_MAX]);
 enum { QUOTA_SHOWN = 512 };
 void quota_text(int fd, char out[QUOTA_SHOWN]);
 
-/* Format an error of an open or a write of `path`. After ENOSPC add the free space: "No space left on device (0 bytes and
- * 7 inodes free)". After EDQUOT add the quota, and after EMFILE the text of files_remedy. If `path` does not exist, use
- * the nearest directory above it that exists. For a device or a pipe, add neither free space nor quota. */
+/* Format an error of an open or a write of `path`. After ENOSPC add the free space: "No space left on device (0 bytes
+ * and 7 inodes free)". After EDQUOT add the quota, and after EMFILE the text of files_remedy. If `path` does not exist,
+ * use the nearest directory above it that exists. For a device or a pipe, add neither free space nor quota. */
 enum { WRITE_ERROR_MAX = 128 + QUOTA_SHOWN };
 const char *write_error_text(int error, const char *path, char out[WRITE_ERROR_MAX]);
 
-/* Format an error of fork or of the start of a thread. After EAGAIN and ENOMEM add the limits on processes:
- * "Resource temporarily unavailable (ulimit -u 4096; pids.max 512; 4090 processes and load 12.5 on this host)". pids.max
- * is the lowest of this process's cgroups, and is left out if it cannot be read. */
+/* Format an error of fork or of the start of a thread. After EAGAIN and ENOMEM add the limits on processes: "Resource
+ * temporarily unavailable (ulimit -u 4096; pids.max 512; 4090 processes and load 12.5 on this host)". pids.max is the
+ * lowest of this process's cgroups, and is left out if it cannot be read. */
 enum { FORK_ERROR_MAX = 192 };
 const char *fork_error_text(int error, char out[FORK_ERROR_MAX]);
 

@@ -18,10 +18,12 @@ enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG };
  * not printed. */
 void log_setup(const char *program, enum log_level level);
 
-/* Print "PROGRAM: LEVEL: TEXT" and a newline on stderr. If stderr is a full pipe, wait at most 1 s, then drop the line. */
+/* Print "PROGRAM: LEVEL: TEXT" and a newline on stderr. If stderr is a full pipe, wait at most 1 s, then drop the
+ * line. */
 void log_line(enum log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* Return true once per run, and only if `is_terminal`. The caller then prints "(ddprun explain CODE)" after its message. */
+/* Return true once per run, and only if `is_terminal`. The caller then prints "(ddprun explain CODE)" after its
+ * message. */
 bool log_hint_is_due(bool is_terminal);
 
 /* Print "PROGRAM:   (ddprun explain CODE)" on stderr after a message with this code, if log_hint_is_due(). NULL and ""
@@ -72,7 +74,8 @@ static inline bool gate_pass(struct gate *gate, uint64_t now_ms, unsigned *left_
 struct line_file;
 
 /* Open a file for appending. A missing file is created with mode 0600. A pipe must have a reader. Return NULL, with
- * the errno in *error, if the file cannot be opened. The thread starts with the first line. The caller owns the file. */
+ * the errno in *error, if the file cannot be opened. The thread starts with the first line. The caller owns the
+ * file. */
 struct line_file *line_file_open(const char *path, int *error);
 
 /* Queue a copy of one line or several lines, each with its newline. Any thread may call this function, which never

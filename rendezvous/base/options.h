@@ -71,9 +71,9 @@ struct option_table {
         rows, sizeof(rows) / sizeof((rows)[0]), style \
     }
 
-/* Store the defaults, then the options in argv[1..], in the struct `into`. Stop at the first word that is not an option,
- * and set *rest to its index in argv. If `rest` is NULL, such a word is an error. After DDP_ERR_ARG, `err` has the option
- * and the remedy. */
+/* Store the defaults, then the options in argv[1..], in the struct `into`. Stop at the first word that is not an
+ * option, and set *rest to its index in argv. If `rest` is NULL, such a word is an error. After DDP_ERR_ARG, `err` has
+ * the option and the remedy. */
 ddp_status options_parse(const struct option_table *table, int argc, char *const argv[], void *into,
                          int *rest, struct ddp_err *err);
 

@@ -1,5 +1,5 @@
-/* text.h -- formats bytes of other users, durations and dates as text that is safe for a terminal and for a JSON string;
- * adds members to JSON objects. Functions that append return false if memory is short. */
+/* text.h -- formats bytes of other users, durations and dates as text that is safe for a terminal and for a JSON
+ * string; adds members to JSON objects. Functions that append return false if memory is short. */
 #ifndef RENDEZVOUS_BASE_TEXT_H
 #define RENDEZVOUS_BASE_TEXT_H
 
@@ -15,8 +15,8 @@ bool text_is_plain(struct slice bytes);
  * \xNN. */
 bool text_append(struct buf *out, struct slice bytes, size_t max);
 
-/* Replace every control byte with '?', except `keep` (a newline or '\t'). Other bytes of UTF-8 are not changed. Call this
- * function before names from other users are printed. */
+/* Replace every control byte with '?', except `keep` (a newline or '\t'). Other bytes of UTF-8 are not changed. Call
+ * this function before names from other users are printed. */
 void text_disarm(void *text, size_t len, char keep);
 
 /* Append at most the first `max` bytes as hexadecimal digits, and "..." if bytes are left out. */

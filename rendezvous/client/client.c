@@ -206,8 +206,8 @@ static const ddp_status outcome_status[] = {
 
 enum { OUTCOMES = sizeof(outcome_status) / sizeof(*outcome_status) };
 
-/* Fail the call unless the outcome is BARRIER_RELEASED. The error text is the member "message" of the report `json`: one
- * or more lines that begin with the name of the barrier and list the missing ranks. */
+/* Fail the call unless the outcome is BARRIER_RELEASED. The error text is the member "message" of the report `json`:
+ * one or more lines that begin with the name of the barrier and list the missing ranks. */
 static void apply_outcome(struct client_call *c, uint8_t outcome, const char *json)
 {
     if (!client_ok(c) || outcome == 0)
@@ -421,8 +421,8 @@ static bool all_exist(struct client_call *c, const char *const keys[], size_t n)
     return client_read_u8(c) == 0 && client_ok(c);
 }
 
-/* Return the index of the first missing key. Each request halves the part of the list that is left, so 131,072 keys need
- * 17 requests. */
+/* Return the index of the first missing key. Each request halves the part of the list that is left, so 131,072 keys
+ * need 17 requests. */
 static size_t first_missing(struct client_call *c, const char *const keys[], size_t n)
 {
     size_t low = 0, high = n;

@@ -317,8 +317,8 @@ static ddp_status fail_no_answer(ddp_status status, struct ddp_err *err)
                     "not a store; check host and port");
 }
 
-/* Try all greetings once, and after an answer also AUTH and IDENTIFY. `who` NULL = do not send IDENTIFY. If all greetings
- * fail, `err` describes the last failure. */
+/* Try all greetings once, and after an answer also AUTH and IDENTIFY. `who` NULL = do not send IDENTIFY. If all
+ * greetings fail, `err` describes the last failure. */
 static ddp_status one_round(struct ddp_store *s, const ddp_store_options *who, uint64_t deadline_ms,
                             struct ddp_err *err)
 {

@@ -729,8 +729,8 @@ static bool is_own_sockaddr(const struct addrinfo *to)
                               &((const struct sockaddr_in6 *)(const void *)to->ai_addr)->sin6_addr);
 }
 
-/* Return true if the store is on this host. Look up no name, because that may take long: compare a name with the names of
- * this host only. */
+/* Return true if the store is on this host. Look up no name, because that may take long: compare a name with the names
+ * of this host only. */
 static bool is_on_this_host(const char *address)
 {
     const struct addrinfo hints = { .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV, .ai_socktype = SOCK_DGRAM };

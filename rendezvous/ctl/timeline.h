@@ -51,7 +51,8 @@ struct timeline_events {
     char *job, *instance;    /* owned: name and instance of the job that is drawn; NULL = unknown */
     size_t other_lives;      /* lines of other jobs, or of other runs of this job */
     bool no_memory, is_full; /* is_full: TIMELINE_EVENTS_MAX was reached, and later lines were skipped */
-    /* timeline_read calls this function for each skipped line, with its file, its number and the reason. NULL = none. */
+    /* timeline_read calls this function for each skipped line, with its file, its number and the reason. NULL =
+     * none. */
     void (*complain)(void *user, const char *file, size_t line, const char *what);
     void *user;
 };

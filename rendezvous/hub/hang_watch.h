@@ -51,8 +51,8 @@ void hang_watch_end(struct hang_watch *w);
 bool hang_watch_moved(struct hang_watch *w, uint64_t ago_ms, uint64_t now_ms);
 
 /* Record that a process has joined a process group. This is no sign of progress, because the program still starts. But
- * the limit counts from now, and the pause between suspicions is short again. During a slow start each suspicion doubles
- * this pause, which would delay the first report. Return false if the round has shown progress already. */
+ * the limit counts from now, and the pause between suspicions is short again. During a slow start each suspicion
+ * doubles this pause, which would delay the first report. Return false if the round has shown progress already. */
 bool hang_watch_joined(struct hang_watch *w, uint64_t now_ms);
 
 /* Return when the next sample is due, or UINT64_MAX if no sample is due. */

@@ -36,8 +36,8 @@ struct session;
  *
  * Each event is one JSON object (base/events.h; docs/output.md, "Event log"). The store does not write files. It sends
  * each event to the server's own log, if any, and to one agent that has requested events in its `join`. This agent is
- * the receiver. When the receiver leaves, another such agent becomes the receiver, and first receives the latest events again.
- * A reader of several logs recognises duplicates by "instance" and "n". */
+ * the receiver. When the receiver leaves, another such agent becomes the receiver, and first receives the latest events
+ * again. A reader of several logs recognises duplicates by "instance" and "n". */
 struct job_events {
     bool asked;        /* an agent has requested events; false if find_receiver() has found no such agent */
     uint64_t receiver; /* connection that receives the events; 0 = none, so the next event searches for one */

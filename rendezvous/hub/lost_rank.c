@@ -89,7 +89,8 @@ static const char *end_text(struct buf *text)
 }
 
 /* Keep the finding that a rank gave up the setup of a group. At the end of the round, report_given_up() reports this
- * finding, but only if this rank failed first. The texts are built now, because the state of the other ranks changes soon. */
+ * finding, but only if this rank failed first. The texts are built now, because the state of the other ranks changes
+ * soon. */
 static void record_given_up(struct session *s, const struct torch_key *key, uint64_t waited_ms)
 {
     struct job *job = s->job;
@@ -283,7 +284,8 @@ static void format_ends(const struct broken *b, char *out, size_t size)
 }
 
 /* Append what is known about large packets between the two nodes. The agent of the failed worker has probed the path to
- * the peer. Without a result of this probe, use PATH_LOSES_LARGE, which an agent reports about its path to the store. */
+ * the peer. Without a result of this probe, use PATH_LOSES_LARGE, which an agent reports about its path to the
+ * store. */
 static void format_path(const struct job *job, const struct failure *failure, const struct broken *b,
                         words out)
 {

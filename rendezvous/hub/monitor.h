@@ -40,8 +40,8 @@ void monitor_diagnose(const struct job *job, struct job_snapshot *snapshot, stru
  * job. */
 void monitor_run(struct job *job);
 
-/* Report that two processes act as one rank, unless a report has listed them. Call this before a failed worker ends the round, because
- * the worker's error does not name this cause and its agent cannot detect it. */
+/* Report that two processes act as one rank, unless a report has listed them. Call this before a failed worker ends the
+ * round, because the worker's error does not name this cause and its agent cannot detect it. */
 void monitor_report_repeated(struct job *job);
 
 #endif

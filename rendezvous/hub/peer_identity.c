@@ -319,8 +319,8 @@ static void name_process(struct hub *hub, const struct session *agent, struct se
     s->is_held = true;
 }
 
-/* Accept any rank if no agent has vouched for the client, and the client has no tenant: it is on this host, or the store
- * has no secret. */
+/* Accept any rank if no agent has vouched for the client, and the client has no tenant: it is on this host, or the
+ * store has no secret. */
 bool peer_may_be_rank(const struct hub *hub, const struct session *s, const char *job, int64_t rank)
 {
     if (s->tenant == NULL && s->voucher == 0)

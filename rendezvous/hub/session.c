@@ -151,8 +151,8 @@ bool session_is_unused(const struct hub *hub, const struct session *s)
            (s->job != NULL || table_find(&hub->agents, address, table_hash(address)) != NULL);
 }
 
-/* Return a copy of the rejects, plus the open connections of foreign clients that have sent nothing so far. Return NULL if memory is
- * short. The caller frees the copy. */
+/* Return a copy of the rejects, plus the open connections of foreign clients that have sent nothing so far. Return NULL
+ * if memory is short. The caller frees the copy. */
 struct rejects *hub_all_rejects(struct hub *hub)
 {
     struct rejects *all = malloc(sizeof(*all));

@@ -404,8 +404,8 @@ bool session_note_reject(struct hub *hub, const struct session *s, const char *w
  * foreign client, because torch 1.13 has a second connection that it seldom uses. */
 bool session_is_unused(const struct hub *hub, const struct session *s);
 
-/* Return a copy of hub->rejects with the connected foreign clients that have sent nothing, or NULL if memory is short. The
- * caller frees the copy. */
+/* Return a copy of hub->rejects with the connected foreign clients that have sent nothing, or NULL if memory is short.
+ * The caller frees the copy. */
 struct rejects *hub_all_rejects(struct hub *hub);
 
 /* Send `bytes` to any session, after the bytes in hub->out (session.c). */

@@ -14,7 +14,8 @@ enum {
     /* If a client waits for the same key again within this time (ms), it continues its earlier wait. A barrier of
      * torch consists of repeated waits of 10 s. */
     AGAIN_MS = 2000,
-    /* Maximum number of questions about owners in an attempt. For each question, an agent searches all processes of its host. */
+    /* Maximum number of questions about owners in an attempt. For each question, an agent searches all processes of its
+     * host. */
     OWNERS_MAX = 6,
 };
 

@@ -211,7 +211,8 @@ static void count_roles(const struct rdzv *r)
             count_role(r, i);
 }
 
-/* Send the round to all members. For a large round, the callback env.notify lists only the first nodes in the message. */
+/* Send the round to all members. For a large round, the callback env.notify lists only the first nodes in the
+ * message. */
 static void send_round(struct rdzv *r, const struct rdzv_round *world)
 {
     count_roles(r);

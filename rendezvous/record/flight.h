@@ -8,8 +8,8 @@
  * entry with both old and new values. A number from the page is compared with its limit before it is used as a size or
  * an index.
  *
- * The page also has the words for kinds, types and operations, because their table is in libddp, which the launcher does
- * not link. */
+ * The page also has the words for kinds, types and operations, because their table is in libddp, which the launcher
+ * does not link. */
 #ifndef RENDEZVOUS_RECORD_FLIGHT_H
 #define RENDEZVOUS_RECORD_FLIGHT_H
 

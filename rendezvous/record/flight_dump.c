@@ -324,8 +324,8 @@ static void drop_completed_p2p(struct flight_dump *d)
     d->n_p2p = kept;
 }
 
-/* Read the stacks of all calls. Begin with the last call, because the latest calls show where a rank hangs. `rows` has a
- * row for each entry. */
+/* Read the stacks of all calls. Begin with the last call, because the latest calls show where a rank hangs. `rows` has
+ * a row for each entry. */
 static void read_stacks(struct flight_dump *d, const cJSON *const *rows)
 {
     for (size_t i = d->n, k = d->n_p2p; i > 0 || k > 0;) {

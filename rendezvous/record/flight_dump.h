@@ -1,8 +1,8 @@
 /* flight_dump.h -- compare the flight records of several ranks: which ranks are behind, and which made another call.
  *
- * ddpctl compares files: records of libddp (record/flight.h, docs/libddp.md), and records of PyTorch as pickle or as JSON.
- * The search for a hang (diagnosis/hang.c) compares the last calls of all ranks. Pure: the input is the text of files, the
- * output is JSON in the format of a store's answer. */
+ * ddpctl compares files: records of libddp (record/flight.h, docs/libddp.md), and records of PyTorch as pickle or as
+ * JSON. The search for a hang (diagnosis/hang.c) compares the last calls of all ranks. Pure: the input is the text of
+ * files, the output is JSON in the format of a store's answer. */
 #ifndef RENDEZVOUS_RECORD_FLIGHT_DUMP_H
 #define RENDEZVOUS_RECORD_FLIGHT_DUMP_H
 

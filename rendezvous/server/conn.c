@@ -112,8 +112,8 @@ static bool add_piece(struct outbox *box)
     return true;
 }
 
-/* Append bytes to the last piece, or add a new piece. The first piece must not grow, because libuv is writing it. Return
- * false if memory is short; the connection must then be closed. */
+/* Append bytes to the last piece, or add a new piece. The first piece must not grow, because libuv is writing it.
+ * Return false if memory is short; the connection must then be closed. */
 static bool append_piece(struct outbox *box, struct slice bytes, struct shared *holder)
 {
     const bool gathers = box->first != NULL && box->last != box->first && box->last->holder == NULL;
@@ -218,8 +218,8 @@ static bool is_cut_by(int status)
            status == UV_ENETUNREACH;
 }
 
-/* Process a FIN of the peer, or an error. After a FIN, write the queue, because the peer may have closed only its sending
- * side. After an error, close at once. */
+/* Process a FIN of the peer, or an error. After a FIN, write the queue, because the peer may have closed only its
+ * sending side. After an error, close at once. */
 static void ended(struct conn *c, int status)
 {
     c->is_cut = is_cut_by(status);

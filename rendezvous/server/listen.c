@@ -1,4 +1,5 @@
-/* listen.c -- see listen.h. The parts are the listener, the acceptor, and the search for the process that uses a port. */
+/* listen.c -- see listen.h. The parts are the listener, the acceptor, and the search for the process that uses a
+ * port. */
 #include "server/listen.h"
 
 #include "base/buf.h"
@@ -32,8 +33,8 @@ uint64_t listen_queue_drops(int fd)
     return getsockopt(fd, SOL_SOCKET, SO_MEMINFO, numbers, &len) == 0 ? numbers[SK_MEMINFO_DROPS] : 0;
 }
 
-/* Read the limit of the accept queue: the backlog, but at most net.core.somaxconn. For a listening socket, Linux reports
- * it in tcpi_sacked; see tcp_get_info() of the kernel. */
+/* Read the limit of the accept queue: the backlog, but at most net.core.somaxconn. For a listening socket, Linux
+ * reports it in tcpi_sacked; see tcp_get_info() of the kernel. */
 uint64_t listen_queue_limit(int fd)
 {
     struct tcp_info info = { 0 };
@@ -138,7 +139,8 @@ static int lowest_free_port(void)
     return n > 0 ? atoi(text) : 1024;
 }
 
-/* Format the error message with the reason and the remedy. For a port in use, the reason is the process that uses it. */
+/* Format the error message with the reason and the remedy. For a port in use, the reason is the process that uses
+ * it. */
 static ddp_status explain(const char *host, int port, const char *option, int error, struct ddp_err *err)
 {
     char at[ENDPOINT_TEXT_MAX], who[400];

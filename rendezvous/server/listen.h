@@ -1,5 +1,5 @@
-/* listen.h -- the listening socket of a store: opens the socket, accepts clients, counts connections that the kernel has
- * dropped, and finds the process that uses a port. */
+/* listen.h -- the listening socket of a store: opens the socket, accepts clients, counts connections that the kernel
+ * has dropped, and finds the process that uses a port. */
 #ifndef RENDEZVOUS_SERVER_LISTEN_H
 #define RENDEZVOUS_SERVER_LISTEN_H
 
@@ -11,8 +11,8 @@
 #include <sys/socket.h>
 #include <uv.h>
 
-/* Return how many connections the kernel has dropped because the queue of the listening socket `fd` was full. Return 0 if
- * Linux is older than 4.12. A client that retries may be counted more than once. */
+/* Return how many connections the kernel has dropped because the queue of the listening socket `fd` was full. Return 0
+ * if Linux is older than 4.12. A client that retries may be counted more than once. */
 uint64_t listen_queue_drops(int fd);
 
 /* Return how many connections the accept queue of the listening socket `fd` can hold; 0 = unknown. */

@@ -122,8 +122,8 @@ static void on_event(void *user, const char *json)
     warn_of(log, line_file_state(log->file));
 }
 
-/* Open the event log. If the file cannot be opened, log a warning and continue without an event log, because jobs do not
- * need one. */
+/* Open the event log. If the file cannot be opened, log a warning and continue without an event log, because jobs do
+ * not need one. */
 static void open_events(struct event_log *log, const char *path)
 {
     struct line_file_state state = { 0 };

@@ -18,8 +18,8 @@ struct netlink {
     int fd; /* owned; valid if `is_open` */
 };
 
-/* Two netlink sockets, which are opened when they are first needed. Set all bytes to zero before the first use. Only one
- * thread may use the struct at a time. */
+/* Two netlink sockets, which are opened when they are first needed. Set all bytes to zero before the first use. Only
+ * one thread may use the struct at a time. */
 struct socket_owners {
     struct netlink diag, route; /* for sock_diag, and for requests of routes */
     bool is_answered; /* sock_diag has found a socket before, so ENOENT means that a socket does not exist */

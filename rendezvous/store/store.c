@@ -233,8 +233,8 @@ static void empty_entry(struct entries *entries, struct entry *entry)
         ;
 }
 
-/* Remove all keys. Fetch the next node before entry_free_unused frees the present one. An entry stays until store_acted if
- * a connection was woken for its queue. */
+/* Remove all keys. Fetch the next node before entry_free_unused frees the present one. An entry stays until store_acted
+ * if a connection was woken for its queue. */
 void store_clear(struct store *s)
 {
     struct table_node *node = table_next(&s->entries.table, NULL);

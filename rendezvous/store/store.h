@@ -113,8 +113,8 @@ bool store_check(const struct store *s, struct slice keys);
  * exist already. */
 enum store_status store_wait(struct store *s, struct store_waiter *w, struct slice keys);
 
-/* Execute the request BARRIER of PyTorch's protocol: add 1 to the counter `key`. If the sum is below `world_size`, wait;
- * otherwise wake all waiters and return STORE_OK. */
+/* Execute the request BARRIER of PyTorch's protocol: add 1 to the counter `key`. If the sum is below `world_size`,
+ * wait; otherwise wake all waiters and return STORE_OK. */
 enum store_status store_barrier(struct store *s, struct store_waiter *w, struct slice key,
                                 int64_t world_size);
 
@@ -142,8 +142,8 @@ struct slice store_item_value(const struct queue_item *item);
 void store_item_free(struct store *s, struct queue_item *item);
 uint32_t store_queue_len(const struct store *s, struct slice queue);
 
-/* Set *key and *value to the next key that has a value. For the first key, *at is NULL. Return false after the last key.
- * The store must not change between the calls. */
+/* Set *key and *value to the next key that has a value. For the first key, *at is NULL. Return false after the last
+ * key. The store must not change between the calls. */
 bool store_next(const struct store *s, const struct entry **at, struct slice *key, struct slice *value);
 
 #endif

@@ -17,8 +17,8 @@ void wire_init(struct wire *w, bool dialect_b)
     *w = (struct wire){ .need = 1, .dialect = dialect_b ? DIALECT_B : DIALECT_A };
 }
 
-/* Return the address of the byte at offset `at`. struct wire has offsets instead of pointers, because the caller's buffer
- * may have another address at the next call. */
+/* Return the address of the byte at offset `at`. struct wire has offsets instead of pointers, because the caller's
+ * buffer may have another address at the next call. */
 static const uint8_t *byte_at(struct slice in, size_t at)
 {
     return (const uint8_t *)in.data + at;

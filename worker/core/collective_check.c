@@ -149,8 +149,8 @@ static ddp_status read_verdict(const char *go, struct ddp_err *err)
 }
 
 /* Publish `err` as the verdict, unless another rank has published a verdict before, because all ranks must follow the
- * first verdict. Return DDP_OK if the first verdict is "+" (allowed). Otherwise *err becomes the first verdict, or stays this
- * rank's error if the store does not answer. */
+ * first verdict. Return DDP_OK if the first verdict is "+" (allowed). Otherwise *err becomes the first verdict, or
+ * stays this rank's error if the store does not answer. */
 static ddp_status refuse_call(struct ddp_ctx *ctx, uint64_t seq, struct ddp_err *err)
 {
     char key[KEY], reason[CALL_REASON];

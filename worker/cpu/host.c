@@ -255,8 +255,8 @@ static void give_world(struct cpu_comm *cpu, const struct call *call, const stru
 
 /* --- combine -------------------------------------------------------------------------------------------- */
 
-/* Set cpu->in[r] to the values of rank r, beginning at skip_bytes of the slot that rank r filled in stage "give" of this
- * step. reduce_range reads these values. */
+/* Set cpu->in[r] to the values of rank r, beginning at skip_bytes of the slot that rank r filled in stage "give" of
+ * this step. reduce_range reads these values. */
 static void collect_slots(struct cpu_comm *cpu, const struct step *step, size_t skip_bytes)
 {
     for (int r = 0; r < cpu->world; r++)

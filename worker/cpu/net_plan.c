@@ -187,8 +187,9 @@ static bool is_small(const struct net_way *way)
     return all_of(way, way->n) * way->element * (size_t)(way->layout->hosts - 1) <= SMALL;
 }
 
-/* Plan a call. A small call uses one lane, because each lane needs its own system calls. If a small call had a column for
- * each host, it has one column instead, which all hosts own (NET_FOR_ALL). Then hosts send more data, but only once. */
+/* Plan a call. A small call uses one lane, because each lane needs its own system calls. If a small call had a column
+ * for each host, it has one column instead, which all hosts own (NET_FOR_ALL). Then hosts send more data, but only
+ * once. */
 struct net_way net_way_of(const struct net_layout *layout, const struct call *call, size_t slot_bytes,
                           size_t area_bytes)
 {

@@ -64,8 +64,8 @@ static ddp_status reducer_fail(const ddp_reducer *reducer, struct ddp_err *err)
 
 /* --- memory, on the host or on a device ------------------------------------------------------------------ */
 
-/* reducer_copy, reducer_zero and reducer_wait_copies work on host memory or device memory. On the host they cannot fail. A
- * failure on the device is kept in `failed`, which the next wait for the buckets returns. */
+/* reducer_copy, reducer_zero and reducer_wait_copies work on host memory or device memory. On the host they cannot
+ * fail. A failure on the device is kept in `failed`, which the next wait for the buckets returns. */
 
 /* Return true if gradients are in device memory. */
 static bool reducer_on_device(const ddp_reducer *reducer)

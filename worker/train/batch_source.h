@@ -100,8 +100,8 @@ ddp_status batch_source_start_epoch(struct batch_source *source, uint64_t epoch,
 
 /* Load the rows of this worker's shard number `shard` in step `step`. `batch` borrows the rows until the next call.
  * Steps and shards must be requested in order. The weights of all targets of all workers add up to source->sum.
- * batch_source_init sets source->sum to the number of workers, by which the reducer divides. Errors name file, offset and
- * value. */
+ * batch_source_init sets source->sum to the number of workers, by which the reducer divides. Errors name file, offset
+ * and value. */
 ddp_status batch_source_next(struct batch_source *source, uint64_t step, int shard, struct model_batch *batch,
                              struct ddp_err *err);
 

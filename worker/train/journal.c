@@ -38,8 +38,8 @@ static const struct row {
     { "NVIDIA H100 PCIe", 756, 51.2 },
     /* NVIDIA H100 NVL, datasheet (2024): BFLOAT16 1,671 with sparsity, FP32 60 */
     { "NVIDIA H100 NVL", 835.5, 60 },
-    /* NVIDIA H200 Tensor Core GPU, datasheet (2024): SXM: BFLOAT16 1,979 with sparsity, FP32 67 (the chip of the H100 SXM, so
-     * the row has the exact numbers of that chip); NVL: BFLOAT16 1,671 with sparsity, FP32 60 */
+    /* NVIDIA H200 Tensor Core GPU, datasheet (2024): SXM: BFLOAT16 1,979 with sparsity, FP32 67 (the chip of the H100
+     * SXM, so the row has the exact numbers of that chip); NVL: BFLOAT16 1,671 with sparsity, FP32 60 */
     { "NVIDIA H200", 989.4, 66.9 },
     { "NVIDIA H200 NVL", 835.5, 60 },
     /* NVIDIA L4, datasheet (2023): BFLOAT16 242 with sparsity, FP32 30.3 */

@@ -290,18 +290,26 @@ static struct host_spec *find_spec(const struct specs *s, const char *name, int 
     return NULL;
 }
 
-/* Add a host. If the list contains the host already, add a slot to that host. */
+/* Return the number of workers in `count`: one if none is given, as for mpirun, and 0 for a word such as "gpu". */
+static int slots_of(const char *count)
+{
+    return count[0] == '\0' ? 1 : strspn(count, "0123456789") == strlen(count) ? atoi(count) : 0;
+}
+
+/* Add a host. If the list contains the host already, add the numbers of workers, as mpirun does. */
 static ddp_status add_spec(struct specs *s, const char *name, const struct tail *tail, struct ddp_err *err)
 {
     struct host_spec *known = find_spec(s, name, tail->port);
     const char *count = tail->count;
     if (!is_name(name))
         return ddp_fail(err, DDP_ERR_ARG, "'%.64s' is not a host name", name);
-    if (known != NULL && (count[0] != '\0' || known->slots == 0 || known->slots == CLI_NPROC_MAX))
+    const int slots = slots_of(count);
+    if (known != NULL && (slots == 0 || known->slots == 0 || known->slots > CLI_NPROC_MAX - slots))
         return ddp_fail(err, DDP_ERR_ARG, "host '%.64s' is in the list twice; list it once, as HOST:COUNT",
                         name);
     if (known != NULL) {
-        snprintf(known->count, sizeof(known->count), "%d", ++known->slots);
+        known->slots += slots;
+        snprintf(known->count, sizeof(known->count), "%d", known->slots);
         return DDP_OK;
     }
     if (s->n == HOST_WORDS_MAX)
@@ -316,7 +324,7 @@ static ddp_status add_spec(struct specs *s, const char *name, const struct tail 
     struct host_spec *spec = &s->list[s->n++];
     snprintf(spec->name, sizeof(spec->name), "%s", name);
     snprintf(spec->count, sizeof(spec->count), "%s", count);
-    spec->slots = count[0] == '\0';
+    spec->slots = slots;
     spec->port = tail->port;
     return DDP_OK;
 }

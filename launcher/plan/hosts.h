@@ -43,7 +43,7 @@ struct host_spec {
     /* HOST or USER@HOST. The name never begins with '-', because a remote shell would parse it as an option. */
     char name[HOST_NAME_SIZE];
     char count[HOST_COUNT_SIZE]; /* number of workers, "gpu", "cpu" or "auto"; "" = not specified */
-    int slots;                   /* how often the list contains the name without a count */
+    int slots;                   /* number of workers if the list contains the name again; 0 = not a number */
     int port;                    /* port of the ssh server; 0 = not specified */
 };
 

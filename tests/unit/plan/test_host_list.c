@@ -151,6 +151,7 @@ Test(host_specs, a_list_has_names_counts_users_and_ranges)
     cr_expect_str_eq(specs("node[08-10]:2,gpu3", false), "node08=2 node09=2 node10=2 gpu3");
     cr_expect_str_eq(specs("fd00::1,[fd00::2]:4,ann@[fd00::3]:2", false), "fd00::1 fd00::2=4 ann@fd00::3=2");
     cr_expect_str_eq(specs("a,a,b,a", false), "a=3 b");
+    cr_expect_str_eq(specs("a:2,b,a:1,a", false), "a=4 b");
 }
 
 /* A single number is a count up to 1023, and a port from 1024. */
@@ -189,7 +190,7 @@ Test(host_specs, errors_name_the_item_and_the_line)
     expect_refused("ann@-x", false, "'ann@-x' ", "host name");
     expect_refused("a;reboot", false, "'a;reboot' ", "host name");
     expect_refused("a,,b", false, "empty", "host name");
-    expect_refused("a:8,a:8", false, "'a' ", "twice");
+    expect_refused("a:gpu,a:8", false, "'a' ", "twice");
     expect_refused("a:0", false, "host 'a': '0' ", "workers");
     expect_refused("a:9999999999", false, "host 'a': '9999999999' ", "workers");
     expect_refused("n[1-99999]", false, "'n[1-99999]' ", "node[01-16]");

@@ -708,6 +708,24 @@ static ddp_status find_store(struct ctl_options *o, struct ddp_err *err)
     return status;
 }
 
+/* Set the host of an address, which `to` points to, if the store of a job has the same port. */
+static void match_port(void *to, const struct record_job *r)
+{
+    struct endpoint *addr = to, store;
+    struct ddp_err why;
+    if (endpoint_parse(r->store, 0, &store, &why) == DDP_OK && store.port == addr->port)
+        snprintf(addr->host, sizeof(addr->host), "%s", store.host);
+}
+
+/* Complete a port of this host to an address: the address of a job of this user, whose store may listen on one address
+ * only, or else the loopback address. */
+static void complete_addr(struct endpoint *addr)
+{
+    record_each(match_port, addr);
+    if (addr->host[0] == '\0')
+        snprintf(addr->host, sizeof(addr->host), "127.0.0.1");
+}
+
 /* Return true if the address belongs to this host. For packets to such an address, the kernel chooses the same address
  * as their source. Connecting a UDP socket sends no packet. */
 static bool is_own_sockaddr(const struct addrinfo *to)
@@ -781,6 +799,8 @@ int main(int argc, char **argv)
         return from_files(&options);
     if (options.addr.port == 0 && find_store(&options, &err) != DDP_OK)
         return EXIT_USAGE;
+    if (options.addr.host[0] == '\0')
+        complete_addr(&options.addr);
     if (read_secret(&options, &err) != DDP_OK) {
         log_error("%s", err.msg);
         return EXIT_USAGE;

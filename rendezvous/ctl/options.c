@@ -44,8 +44,8 @@ static const struct ctl_command commands[] = {
     { 0 },
 };
 
-/* Parse an address. A port alone means this host. There is no default port, because ddprun and ddp-rendezvous use
- * different ports, and a job may use any port. */
+/* Parse an address. A port alone means this host, and leaves the host empty. There is no default port, because ddprun and
+ * ddp-rendezvous use different ports, and a job may use any port. */
 static ddp_status parse_addr(const char *value, void *to, struct ddp_err *err)
 {
     struct endpoint *addr = to;
@@ -54,8 +54,6 @@ static ddp_status parse_addr(const char *value, void *to, struct ddp_err *err)
         return ddp_fail(err, DDP_ERR_ARG, "HOST:PORT, or a port of this machine; %s", why.msg);
     if (addr->port == 0)
         return ddp_fail(err, DDP_ERR_ARG, "HOST:PORT, or a port of this machine");
-    if (addr->host[0] == '\0')
-        snprintf(addr->host, sizeof(addr->host), "127.0.0.1");
     return DDP_OK;
 }
 

@@ -32,8 +32,9 @@ struct ctl_options {
     const char *secret_file; /* borrowed from argv; NULL = not set */
     const char *files[CTL_FILES_MAX];
     size_t n_files;
-    int limit;            /* 0 = the store's default */
-    struct endpoint addr; /* port 0 = no address was set, so ctl_jobs_choose finds the store */
+    int limit; /* 0 = the store's default */
+    struct endpoint
+        addr; /* port 0 = no address was set, so ctl_jobs_choose finds the store; no host = this host */
     uint32_t timeout_ms;
     bool json, watch, native, encrypt;
 };

@@ -323,6 +323,21 @@ Test(ddpctl_jobs, the_default_address_is_tried_when_no_job_is_known)
     SAYS(r, "set --addr HOST:PORT");
 }
 
+/* The store of --hosts listens on an address that all hosts reach, and not on 127.0.0.1. */
+Test(ddpctl_jobs, a_port_finds_a_store_on_another_address)
+{
+    char port[16], option[32];
+    snprintf(port, sizeof(port), "%d", free_port());
+    snprintf(option, sizeof(option), "--master_port=%s", port);
+    const char *const words[] = { "--master_addr=127.0.0.2",     option, "sh", "-c",
+                                  "echo ready; exec sleep 1000", NULL };
+    struct run_process *p =
+        run_start(as_user("ddprun", words), &(struct run_options){ .env = bare, .cwd = "/" });
+    cr_assert(run_until_output(p, "ready", PATIENCE_MS), "no job: %s", run_wait(p).err);
+    expect(CTL("--addr", port, "status"), 0, "running", "");
+    end_job(p);
+}
+
 /* The command must find a job that waits for its other node. */
 Test(ddpctl_jobs, a_job_that_waits_is_found)
 {

@@ -190,15 +190,15 @@ static ddp_status check_output(const struct ctl_options *o, struct ddp_err *err)
 }
 
 /* Check the form of --rank before the store is asked. The store knows the world size and checks the ranks. */
-static ddp_status check_ranks(const struct ctl_options *o, struct ddp_err *err)
+static ddp_status ctl_check_ranks(const struct ctl_options *o, struct ddp_err *err)
 {
     enum { RANKS_MAX = 1 << 20 };
     struct rank_set set = { 0 };
-    struct ddp_err why = { 0 };
-    const ddp_status status = o->ranks != NULL ? rank_set_parse(&set, o->ranks, RANKS_MAX, &why) : DDP_OK;
+    const ddp_status status = o->ranks != NULL ? rank_set_parse(&set, o->ranks, RANKS_MAX, err) : DDP_OK;
     rank_set_free(&set);
-    return status == DDP_OK ? DDP_OK
-                            : ddp_fail(err, status, "--rank=%.60s: expected %.120s", o->ranks, why.msg);
+    if (status != DDP_ERR_ARG)
+        return status;
+    return ddp_fail(err, status, "--rank=%.60s: expected ranks, such as 0,4-7", o->ranks);
 }
 
 /* Report an unknown command, and list all commands. */
@@ -263,7 +263,7 @@ ddp_status ctl_options_parse(int argc, char *const argv[], char *(*env)(const ch
     if (out->command->argument != NULL && out->command->argument[0] != '[' && out->argument == NULL)
         return ddp_fail(err, DDP_ERR_ARG, "%s needs an argument: ddpctl %s %s", out->command->name,
                         out->command->name, out->command->argument);
-    const ddp_status status = check_ranks(out, err);
+    const ddp_status status = ctl_check_ranks(out, err);
     if (status != DDP_OK)
         return status;
     if (out->command->op == NULL)

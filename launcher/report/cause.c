@@ -115,7 +115,8 @@ bool cause_is_left_waiting(const struct report *r, const struct failure *f)
 
 bool cause_is_hang(const struct report *r)
 {
-    return r->hang != NULL && r->elsewhere != NULL && strcmp(r->elsewhere->words, r->hang->sentence) == 0;
+    return r->hang != NULL && r->elsewhere != NULL && strcmp(r->elsewhere->why, "hangs") == 0 &&
+           strcmp(r->elsewhere->code, finding_code_name(r->hang->code)) == 0;
 }
 
 bool cause_append_left(const struct report *r, struct buf *out)

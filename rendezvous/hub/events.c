@@ -105,16 +105,22 @@ static void remember(struct job_events *events, const char *text)
     buf_append(recent, text, len);
 }
 
-/* Send a finding to all nodes that have requested events. It is not kept, because the next receiver has it already. */
+/* Send a finding to all nodes that have requested events. The next receiver is one of these nodes, so the finding is kept
+ * only if no node got it. */
 static void push_to_all(struct job *job, const char *text)
 {
+    uint32_t receivers = 0;
     (void)find_receiver(job); /* a new receiver first gets the kept events */
     LIST_EACH(node, &job->sessions)
     {
         struct session *s = LIST_ENTRY(node, struct session, in_job);
-        if (s->takes_events && s->is_node)
+        if (s->takes_events && s->is_node) {
             push(job->hub, s, text);
+            receivers++;
+        }
     }
+    if (receivers == 0)
+        remember(&job->events, text);
 }
 
 /* Send an event to the receiver. find_receiver() sends all kept events to a new receiver. So keep this event after the

@@ -251,27 +251,36 @@ static bool may_wait_for(const struct rank_analysis *r, const struct spot_child 
     return child->kind >= spot->awaits && strstr(child->does, " in wait") == NULL;
 }
 
-/* Return the living child for which the rank waits, or NULL. Of several workers of a data loader, prefer one that is at
- * rest, then the lowest pid. Of other children, return NULL if they are in different places, because the rank may wait
- * for any of them. */
-static const struct spot_child *find_awaited_child(const struct rank_analysis *r)
+/* Return true if a child is in the same place in both samples and has used almost no CPU time between them. Another child
+ * may only be slow. `earlier` may be NULL. */
+static bool child_rests(const struct spot_child *child, const struct spot_child *earlier, int64_t apart_ms)
+{
+    if (earlier == NULL)
+        return false;
+    const bool has_no_frames = child->frames == NULL && earlier->frames == NULL;
+    const int64_t cpu_ms = stacks_cpu_ms(child->thread) - stacks_cpu_ms(earlier->thread);
+    return (has_no_frames ? strcmp(child->does, earlier->does) == 0 : has_same_frames(child, earlier)) &&
+           cpu_ms * 100 <= apart_ms;
+}
+
+/* Return the living child for which the rank waits, or NULL. The child is at rest. Of several workers of a data loader,
+ * return the one with the lowest pid. Of other children, return NULL if one is not at rest or is in another place, because
+ * the rank may wait for any of them. */
+static const struct spot_child *find_awaited_child(const struct rank_analysis *r, int64_t apart_ms)
 {
     const struct spot *spot = r->spot[1];
     const struct spot_child *found = NULL;
-    bool found_rests = false;
     for (uint32_t i = 0; i < spot->n_children; i++) {
         const struct spot_child *child = &spot->children[i];
         const int pid = spot_number(child->thread, "pid");
+        const bool is_loader = spot->awaits == AWAITS_LOADER;
         if (!may_wait_for(r, child))
             continue;
-        const bool rests = has_same_frames(child, find_child(r->spot[0], pid));
-        if (found != NULL && spot->awaits != AWAITS_LOADER && !has_same_frames(child, found))
+        const bool rests = child_rests(child, find_child(r->spot[0], pid), apart_ms);
+        if (!is_loader && (!rests || (found != NULL && !has_same_frames(child, found))))
             return NULL;
-        if (found == NULL || (rests && !found_rests) ||
-            (rests == found_rests && pid < spot_number(found->thread, "pid"))) {
+        if (rests && (found == NULL || pid < spot_number(found->thread, "pid")))
             found = child;
-            found_rests = rests;
-        }
     }
     return found;
 }
@@ -363,7 +372,7 @@ static bool examine_rank(struct hang *h, uint32_t rank)
         return false;
     r->way = way_of(f, r);
     h->n[r->way]++;
-    r->child = find_awaited_child(r);
+    r->child = find_awaited_child(r, (int64_t)h->s->hang.apart_ms);
     if (r->way == WAY_CULPRIT)
         r->code = culprit_code(f, r);
     return r->way != WAY_WAITS || (waits_still(h, r->cpu_ms, r->cpu_percent) && join_wait(h, rank));

@@ -184,8 +184,8 @@ static void read_awaits(struct spot *spot)
         spot->awaited_pid = read_number(spot->object, STACKS_CHILD, INT_MAX);
 }
 
-/* Add a child, unless it waits for a message or in a collective. After a fork, the outer frames are those of the parent:
- * the child's own frames end at _bootstrap. */
+/* Add a child, unless it waits for a message, in a collective or perhaps in a C function for other ranks. After a fork,
+ * the outer frames are those of the parent: the child's own frames end at _bootstrap. */
 static void add_child(struct spot *spot, const cJSON *row, const cJSON *thread, const char *does)
 {
     struct spot_child child = {
@@ -194,6 +194,9 @@ static void add_child(struct spot *spot, const cJSON *row, const cJSON *thread, 
     const cJSON *frame;
     if (!cJSON_IsArray(child.frames) || child.frames->child == NULL)
         child.frames = NULL;
+    const cJSON *innermost = child.frames != NULL ? child.frames->child : NULL;
+    if (strstr(does, "futex") != NULL && (is_in_waiting_folder(innermost) || may_call_wait(innermost)))
+        return;
     cJSON_ArrayForEach(frame, child.frames)
     {
         if (child.user == NULL && (awaits_message(frame) || find_waiting(frame) >= 0))

@@ -231,7 +231,8 @@ static void append_thread(struct stacks *s, cJSON *row, cJSON *thread)
     cJSON_Delete(thread);
 }
 
-/* Return a thread as JSON. Of main threads, only those of children have a name. Add "does" only if `with_does` is true, because the row may already contain "does". */
+/* Return a thread as JSON. Of main threads, only those of children have a name. Add "does" only if `with_does` is true,
+ * because the row may already contain "does". */
 static cJSON *new_thread(const struct stack_thread *t, const char *name, bool is_main, bool with_does)
 {
     cJSON *o = cJSON_CreateObject();

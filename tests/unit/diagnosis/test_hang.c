@@ -368,6 +368,47 @@ Test(hang, an_idle_child_is_not_named)
     case_free(&c);
 }
 
+/* A slow child is no hang. */
+Test(hang, a_child_that_computes_is_not_named)
+{
+    struct hang_case c = load("loader", "loader");
+    cJSON *row, *thread;
+    cJSON_ArrayForEach(row, c.samples[1].rows)
+    {
+        cJSON_ArrayForEach(thread, cJSON_GetObjectItem(row, "threads"))
+        {
+            if (number_in(thread, "pid") != 19426)
+                continue;
+            cJSON_DeleteItemFromObject(thread, "cpu_ms");
+            cJSON_AddNumberToObject(thread, "cpu_ms", 900000);
+        }
+    }
+    expect_verdict(&c, "RANK_BLOCKED", "rank 1 (n1, pid 71)",
+                   "is in wait_for_loader (worker.py:200), blocked");
+    case_free(&c);
+}
+
+/* Such a child may wait for other ranks in Work.wait(). */
+Test(hang, a_child_in_a_c_function_that_may_wait_is_not_named)
+{
+    struct hang_case c = load("loader", "loader");
+    cJSON *row, *thread;
+    for (int i = 0; i < 2; i++)
+        cJSON_ArrayForEach(row, c.samples[i].rows)
+        {
+            cJSON_ArrayForEach(thread, cJSON_GetObjectItem(row, "threads"))
+            {
+                if (number_in(thread, "pid") != 19426)
+                    continue;
+                cJSON_DeleteItemFromObject(thread, "does");
+                cJSON_AddStringToObject(thread, "does", "sleeping in futex");
+            }
+        }
+    expect_verdict(&c, "RANK_BLOCKED", "rank 1 (n1, pid 71)",
+                   "is in wait_for_loader (worker.py:200), blocked");
+    case_free(&c);
+}
+
 static void add_program(struct hang_case *c, int pid)
 {
     const struct stack_thread t = { .rank = 1,

@@ -507,7 +507,8 @@ Test(report_elsewhere, names_the_hang_that_ended_the_job_and_its_remedy, .fini =
                                    .local_rank = -1,
                                    .words = "rank 1 is in f (a.py:1) and sleeps" };
     const struct finding hang = { .code = FINDING_RANK_SLEEPS,
-                                  .sentence = "rank 1 is in f (a.py:1) and sleeps, longer than `words` can be",
+                                  .sentence =
+                                      "rank 1 is in f (a.py:1) and sleeps, longer than `words` can be",
                                   .advice = "look at its stacks" };
     elsewhere_start(1);
     elsewhere_report.elsewhere = &cause;

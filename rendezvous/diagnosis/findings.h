@@ -1068,12 +1068,12 @@
     X(RANK_IN_LOCK, ERROR,                                                                                  \
       "${subject} ${is} in ${place} and wait${s} for a lock, without progress for ${time}; ${waiters}",     \
       "'ddpctl stacks --rank ${rank}' shows the other threads of rank ${rank}: one of them holds the lock, or the " \
-      "thread that held it has ended",                                                                      \
+      "thread that held it has ended; a rank in Work.wait() waits for other ranks instead",                                                                      \
       "rank 3 (n1, pid 812) is in take_lock (data.py:41) and waits for a lock, without progress for "       \
       "42 s; 7 ranks wait in all_reduce (train.py:88)",                                                     \
       "Two samples of the stacks are equal, and the main thread of the rank sleeps in "                     \
       "futex outside of a collective. Typical causes: two threads that take two locks in opposite order, or a " \
-      "fork while another thread held the lock.")                                                           \
+      "fork while another thread held the lock. Work.wait() looks the same, so the rank may also wait for other ranks.")                                                           \
     X(RANK_BLOCKED, ERROR,                                                                                  \
       "${subject} ${is} in ${place}, blocked in ${call}${object}, without progress for ${time}; ${waiters}", \
       "check whether the file system or the network peer answers, and whether a pipe still has a writer",   \

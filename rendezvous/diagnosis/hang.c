@@ -31,6 +31,8 @@ enum {
     GROUPS_SHOWN = 2,  /* places in a sentence, which has room for WORDS_LEN bytes */
 };
 
+#define TOO_MANY_PLACES "the ranks wait in more than 16 places" /* GROUPS_MAX */
+
 /* Each row has a system call in which a culprit may sleep, and the finding for it. The first row whose text is
  * contained in the name of the system call is used, so "nanosleep" also matches clock_nanosleep. Any other system call
  * means RANK_BLOCKED. */
@@ -88,6 +90,7 @@ struct hang {
     uint32_t n_groups;
     uint32_t n[WAY_WAITS + 1]; /* number of ranks for each enum way */
     uint32_t n_read;           /* ranks with frames in the last sample */
+    bool is_full;              /* there was no room for another group */
     const char *note;          /* reason why some rank has no frames; NULL = unknown */
     struct records {
         struct flight_dump *dumps; /* owned: records that are equal in both samples, sorted by rank */
@@ -350,6 +353,7 @@ static bool join_wait(struct hang *h, uint32_t rank)
     struct rank_analysis *r = &h->ranks[rank];
     const uint32_t group = join_group(h->groups, &h->n_groups, r->spot[1], rank, is_same_wait);
     r->group = group < GROUPS_MAX ? group : r->group;
+    h->is_full = h->is_full || group == GROUPS_MAX;
     return group < GROUPS_MAX;
 }
 
@@ -1140,25 +1144,60 @@ static bool may_wait(const struct hang *h, uint32_t rank)
            r->spot[1]->may_wait && r->cpu_ms <= 0 && h->s->ranks[rank].connected;
 }
 
+/* Return true if some rank waits in a known collective. The ranks that adopt_majority has marked are in none. */
+static bool waits_in_call(const struct hang *h)
+{
+    uint32_t i = 0;
+    while (i < h->n_groups && h->groups[i].spot->call == NULL)
+        i++;
+    return i < h->n_groups;
+}
+
+/* Return true if some rank waits for other ranks and not for a lock. */
+static bool surely_waits(const struct hang *h)
+{
+    uint32_t i = 0;
+    while (i < h->n_groups && h->groups[i].spot->may_wait)
+        i++;
+    return i < h->n_groups;
+}
+
 /* Return true if the rank sleeps, computes, is blocked or has failed, and so is the culprit without a doubt about a
- * lock. */
-static bool is_sure(const struct rank_analysis *r)
+ * lock. A rank that computes may wait for its GPU, and so for the other ranks. So it must be in a loop of calls, or
+ * another rank must wait in a known collective (`is_known`). */
+static bool is_sure(const struct rank_analysis *r, bool is_known)
 {
     return r->way == WAY_CULPRIT && r->code != FINDING_RANK_IN_LOCK &&
+           (r->code != FINDING_RANK_LOOPS || is_known || r->loop != NULL) &&
            (r->spot[1]->user != NULL || r->code == FINDING_RANK_STOPPED || r->code == FINDING_RANK_TRACEBACK);
 }
 
-/* Mark ranks as waiting that wait for other ranks or for a lock, if the evidence about another rank is better. Without
- * such a rank, a lock is the only difference between the ranks. */
-static void adopt_may_wait(struct hang *h)
+/* Mark ranks as waiting that wait for other ranks or for a lock, if the evidence about another rank is better. If no
+ * rank surely waits, all ranks except one must be such ranks: of several others, each may wait for a rank in a lock.
+ *
+ * Without better evidence, a lock is the only difference between the ranks. Return false if it proves nothing, because
+ * half of the ranks or more are in such a wait. Also return false if several ranks differ from a majority in it, or if there is no room for another group. */
+static bool adopt_may_wait(struct hang *h)
 {
     const uint32_t n = h->s->n_ranks;
-    uint32_t sure = 0;
-    while (sure < n && !is_sure(&h->ranks[sure]))
-        sure++;
-    for (uint32_t i = 0; i < n && sure < n; i++)
-        if (may_wait(h, i) && join_wait(h, i))
-            set_waits(h, i);
+    const bool is_known = waits_in_call(h);
+    uint32_t n_may = 0, n_sure = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        n_may += may_wait(h, i);
+        n_sure += is_sure(&h->ranks[i], is_known);
+    }
+    if (n_sure == 0)
+        return h->n_groups == 0 || n_may < 2 || 2 * n_may < n;
+    if (!surely_waits(h) && h->n[WAY_WAITS] + n_may + 1 != n)
+        return h->n_groups == 0;
+    for (uint32_t i = 0; i < n; i++) {
+        if (!may_wait(h, i))
+            continue;
+        if (!join_wait(h, i))
+            return false;
+        set_waits(h, i);
+    }
+    return true;
 }
 
 /* Return true if there is a culprit, and all culprits compute. Such a job may only be slow. */
@@ -1173,7 +1212,7 @@ static bool only_loops(const struct hang *h)
 /* Add the finding and return its rank, or -1. A rank without frames may be the culprit. So with such a
  * rank, the stacks prove only cases 1 and 2. The most certain evidence is checked first:
  *
- *     1. a culprit outside of a collective
+ *     1. a culprit outside of a collective; before it, different calls in the flight records if no rank surely waits
  *     2. a rank that has exited
  *     3. a missing key
  *     4. different calls in the flight records
@@ -1181,7 +1220,12 @@ static bool only_loops(const struct hang *h)
 static int64_t add_verdict(struct diagnosis *d, struct hang *h)
 {
     adopt_majority(h);
-    adopt_may_wait(h);
+    const bool is_sure_wait = surely_waits(h);
+    if (!adopt_may_wait(h))
+        return report_records(d, h);
+    const int64_t first = !is_sure_wait && h->n_groups > 0 ? report_records(d, h) : -1;
+    if (first >= 0)
+        return first;
     const uint32_t culprit = find_culprit(h);
     qsort(h->groups, h->n_groups, sizeof(h->groups[0]), compare_groups);
     const uint32_t gone = find_way(h, WAY_GONE), needs_key = find_way(h, WAY_NEEDS_KEY), n = h->s->n_ranks;
@@ -1489,6 +1533,32 @@ void hang_history_add(struct hang_history **history, const struct snapshot *s)
 
 /* --- the search ------------------------------------------------------------------------------------------- */
 
+/* Return why the activity of the first rank with WAY_UNKNOWN is unknown. There must be such a rank. */
+static const char *unknown_why(const struct hang *h)
+{
+    const uint32_t rank = find_way(h, WAY_UNKNOWN);
+    if (h->s->ranks[rank].exited)
+        return "a rank has failed";
+    if (h->s->ranks[rank].node_lost)
+        return "a node is lost";
+    if (h->ranks[rank].spot[1]->frames != NULL)
+        return "a rank is in a collective of libddp";
+    return h->n_read > 0 ? "the stacks of some ranks cannot be read" : "the stacks cannot be read";
+}
+
+/* Return the reason why the stacks of ranks at rest give no verdict: the first of these facts that applies. */
+static const char *rest_why(struct hang *h)
+{
+    if (h->n[WAY_UNKNOWN] > 0)
+        return unknown_why(h);
+    if (h->n_groups == 0)
+        return "no rank waits in a known collective";
+    adopt_majority(h);
+    if (adopt_may_wait(h))
+        return "the stacks do not show the cause";
+    return h->is_full ? TOO_MANY_PLACES : "a wait for other ranks and a wait for a lock look alike";
+}
+
 /* Return the reason from the first of these facts that applies. */
 const char *hang_why_not(const struct snapshot *s)
 {
@@ -1498,14 +1568,12 @@ const char *hang_why_not(const struct snapshot *s)
     if (s->hang.rows[0] != NULL && s->hang.rows[1] != NULL && hang_read(&h, s)) {
         for (uint32_t i = 0; hangs && i < s->n_ranks; i++)
             hangs = examine_rank(&h, i);
-        if (!hangs)
-            why = "a rank has moved or computed between the samples, so the job may only be slow";
-        else if (h.n[WAY_UNKNOWN] > 0)
-            why = h.n_read > 0 ? "the stacks of some ranks cannot be read" : why;
-        else if (h.n_groups == 0)
-            why = "no rank waits in a known collective";
+        if (hangs)
+            why = rest_why(&h);
+        else if (h.is_full)
+            why = TOO_MANY_PLACES;
         else
-            why = "the stacks do not show the cause";
+            why = "a rank has moved or computed between the samples, so the job may only be slow";
     }
     hang_free(&h);
     return why;

@@ -129,9 +129,9 @@ struct snapshot_hang {
     const struct hang_history *history; /* of all samples (diagnosis.h); NULL = none */
     uint64_t apart_ms;                  /* time from the earlier to the later sample */
     uint64_t still_ms;                  /* time since the last sign of progress */
-    uint64_t due_ms;     /* stacks are sampled when still_ms reaches this value; 0 = they are not sampled */
-    bool has_signals;    /* the job has shown signs of progress in this round */
-    uint32_t in_vain;    /* number of suspicions without a verdict since the last sign of progress */
+    uint64_t due_ms;  /* stacks are sampled when still_ms reaches this value; 0 = they are not sampled */
+    bool has_signals; /* the job has shown signs of progress in this round */
+    uint32_t in_vain; /* number of suspicions since the last sign of progress that compared samples in vain */
     const char *why_not; /* reason why the last one gave no verdict (hang_why_not); NULL = none */
 };
 

@@ -45,12 +45,15 @@ static const struct {
     X("torch/futures/")     /* 1.13: Future.wait, for RPC and for Work.get_future */
 
 /* Parts of the paths of libraries whose locks are for threads and processes of the same rank. */
-#define LOCAL_FILES(X)                                              \
-    X("threading.py")                                               \
-    X("queue.py")                                                   \
-    X("multiprocessing/") /* of Python and of torch */              \
-    X("concurrent/futures/")                                        \
-    X("importlib") /* a lock of a module that two threads import */ \
+#define LOCAL_FILES(X)                                               \
+    X("threading.py")                                                \
+    X("queue.py")                                                    \
+    X("multiprocessing/") /* of Python and of torch */               \
+    X("concurrent/futures/")                                         \
+    X("importlib/") /* a lock of a module that two threads import */ \
+    X("<frozen importlib")                                           \
+    X("logging/") /* a lock that a fork may have copied */           \
+    X("tqdm/")                                                       \
     X("torch/utils/data/")
 
 #define X(part) part,
@@ -97,18 +100,31 @@ static int find_waiting(const cJSON *frame)
     return -1;
 }
 
+/* Return true if a path contains `part` at its start or after a '/'. */
+static bool contains_part(const char *path, const char *part)
+{
+    const char *at = strstr(path, part);
+    while (at != NULL && at != path && at[-1] != '/')
+        at = strstr(at + 1, part);
+    return at != NULL;
+}
+
 /* Return true if the path of this frame's file contains one of `n` parts. */
 static bool has_part(const cJSON *frame, const char *const *parts, size_t n)
 {
     bool found = false;
     for (size_t i = 0; i < n && !found; i++)
-        found = strstr(spot_text(frame, "file"), parts[i]) != NULL;
+        found = contains_part(spot_text(frame, "file"), parts[i]);
     return found;
 }
 
+/* Return true if the frame is in a folder of torch. The path inside another library, such as "oslo/torch/distributed/",
+ * may end with the same names. A whole path may have any folders before torch. */
 static bool is_in_waiting_folder(const cJSON *frame)
 {
-    return has_part(frame, waiting_folders, sizeof(waiting_folders) / sizeof(waiting_folders[0]));
+    const char *path = spot_text(frame, "file");
+    return (path[0] == '/' || strncmp(path, "torch/", strlen("torch/")) == 0) &&
+           has_part(frame, waiting_folders, sizeof(waiting_folders) / sizeof(waiting_folders[0]));
 }
 
 /* Return true if a C function that this frame has called may wait for other ranks. The frame is of the program, or of a

@@ -29,7 +29,7 @@ static uint64_t apart_of(const struct hang_watch *w)
 static void wait_for_limit(struct hang_watch *w)
 {
     const uint64_t earlier_ms = (SAMPLES - 1) * (apart_of(w) - HANG_APART_MS);
-    w->samples = w->in_vain = 0;
+    w->samples = w->in_vain = w->compared = 0;
     w->verdict = w->hint = 0;
     w->is_reported = false;
     w->due_ms = w->is_off ? 0 : w->moved_ms + limit_of(w) - earlier_ms;
@@ -131,6 +131,7 @@ bool hang_watch_sampled(struct hang_watch *w, uint64_t verdict, bool is_certain,
     if (!is_same || !is_certain) {
         const bool is_news = is_same && verdict != w->hint;
         w->hint = is_same ? verdict : w->hint;
+        w->compared++;
         hang_watch_skip(w, now_ms);
         return is_news;
     }

@@ -85,10 +85,10 @@ struct job_hang {
     struct cJSON *calls[2]; /* owned: calls from the flight records of these samples; NULL = none */
     uint64_t rows_ms[2];    /* when these samples arrived */
     struct hang_history *history; /* owned; NULL = no sample since the last sign of progress */
-    const char *why_not; /* reason why the last suspicion gave no verdict (hang_why_not); NULL = none */
-    bool is_reported;    /* the nodes have received a finding about a hang that is not over */
-    uint64_t resumed_ms; /* first sign of progress after this finding; 0 = none */
-    bool is_over;        /* the hang is over, but report_over() has not notified the nodes yet */
+    const char *why_not;          /* reason why the last comparison gave no verdict; NULL = none */
+    bool is_reported;             /* the nodes have received a finding about a hang that is not over */
+    uint64_t resumed_ms;          /* first sign of progress after this finding; 0 = none */
+    bool is_over;                 /* the hang is over, but report_over() has not notified the nodes yet */
 };
 
 /* The search for a slow rank (--profile_ranks), for which the other ranks wait in each step. */

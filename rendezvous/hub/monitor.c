@@ -350,7 +350,7 @@ static struct snapshot_hang hang_of(const struct job *job, bool compares)
     struct snapshot_hang out = { .still_ms = job->hub->now_ms - watch->moved_ms,
                                  .due_ms = watch->due_ms > 0 ? watch->due_ms - watch->moved_ms : 0,
                                  .has_signals = watch->has_signals,
-                                 .in_vain = watch->in_vain,
+                                 .in_vain = watch->compared,
                                  .why_not = hang->why_not };
     if (!watch->runs)
         return (struct snapshot_hang){ 0 };
@@ -888,6 +888,16 @@ void monitor_diagnose(const struct job *job, struct job_snapshot *l, struct diag
     diagnose_job(&l->snapshot, d);
 }
 
+/* Return why a suspicion has ended without a verdict. `rank` and `digest` are those of the last comparison. */
+static const char *why_in_vain(const struct job_hang *hang, const struct snapshot *s, int64_t rank,
+                               uint64_t digest)
+{
+    if (rank < 0)
+        return hang_why_not(s);
+    return hang->watch.hint == digest ? "the flight records of some ranks are missing"
+                                      : "two pairs of samples show different causes";
+}
+
 /* Compare the last two samples, and report a hang or a hint. If there is no verdict, a finding may explain why. Keep it
  * in job->notices, which `ddpctl why` prints. Go on searching after ALL_RANKS_WAIT if flight records are missing, because
  * a late record may name the rank. */
@@ -900,13 +910,16 @@ static void compare_samples(struct job *job, struct job_snapshot *l, struct find
     const bool is_certain = !is_hint && (may_act(job) || verdict.code != FINDING_ALL_RANKS_WAIT ||
                                          !hang_lacks_records(&l->snapshot));
     const uint64_t digest = rank >= 0 || is_hint ? digest_of(&verdict) : 0;
-    hang->why_not = rank < 0 ? hang_why_not(&l->snapshot) : "two pairs of samples show different causes";
     if (rank < 0)
         monitor_report_repeated(job);
     if (rank < 0 && !is_hint && now->news.n > 0)
         notices_add(&job->notices, NOTICE_OF_STORE, finding_code_name(verdict.code), verdict.subject,
                     verdict.sentence, verdict.advice);
-    if (hang_watch_sampled(&hang->watch, digest, is_certain, job->hub->now_ms))
+    const uint32_t before = hang->watch.compared;
+    const bool reports = hang_watch_sampled(&hang->watch, digest, is_certain, job->hub->now_ms);
+    if (hang->watch.compared != before)
+        hang->why_not = why_in_vain(hang, &l->snapshot, rank, digest);
+    if (reports)
         report_hang(job, &l->snapshot, now, &verdict, rank);
 }
 

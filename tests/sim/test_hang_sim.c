@@ -272,6 +272,19 @@ Test(hang_sim, a_hang_is_reported_on_all_nodes_once_and_by_why)
         "RANK_SLEEPS", 600 * S, 3);
 }
 
+Test(hang_sim, why_says_how_often_stacks_gave_no_verdict_since_the_last_progress)
+{
+    moves = true;
+    run_job("");
+    live(50 * S, false);
+    cr_expect(strstr(why(), "has compared the stacks 1 time, without a verdict: a rank has moved") != NULL,
+              "%s", why());
+    live(S, true);
+    live(15 * S, false);
+    cr_expect(strstr(why(), "no sign of progress") != NULL && strstr(why(), "has compared") == NULL, "%s",
+              why());
+}
+
 /* The request of an operator reads no flight records, and may be older than the suspicion. */
 Test(hang_sim, an_open_request_of_an_operator_is_no_sample_of_the_search)
 {

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { RANKS_MAX = 8 };
+enum { RANKS_MAX = 20 };
 
 struct hang_case {
     struct stacks samples[2];
@@ -245,10 +245,167 @@ Test(hang, a_rank_in_a_lock_is_not_the_culprit_if_another_one_does_something_els
 {
     const char *futex = "sleeping in futex";
     expect_of_two("async", true, futex, "sleeping in read", "RANK_BLOCKED");
-    expect_of_two("async", true, futex, "running", "RANK_LOOPS");
+    expect_of_two("async", true, futex, "running", NULL); /* "running" may be a wait for the GPU */
     expect_of_two("async", true, futex, futex, NULL);
     expect_of_two("async", true, "running", "sleeping in clock_nanosleep", NULL);
     expect_of_two("async", false, futex, "sleeping in clock_nanosleep", NULL);
+}
+
+/* Return the row of a rank in a sample. */
+static cJSON *row_of(struct hang_case *c, int sample, int rank)
+{
+    cJSON *row, *thread;
+    cJSON_ArrayForEach(row, c->samples[sample].rows)
+    {
+        cJSON_ArrayForEach(thread, cJSON_GetObjectItem(row, "threads"))
+        {
+            if (number_in(thread, "rank") == rank)
+                return row;
+        }
+    }
+    cr_assert_fail("no row of rank %d", rank);
+    return NULL;
+}
+
+/* Let a rank sleep in futex in a function of a library. */
+static void enter(struct hang_case *c, int rank, const char *file)
+{
+    for (int i = 0; i < 2; i++) {
+        cJSON *frame = cJSON_CreateObject();
+        cJSON_AddStringToObject(frame, "function", "f");
+        cJSON_AddStringToObject(frame, "file", file);
+        cJSON_AddNumberToObject(frame, "line", 9);
+        cJSON_AddFalseToObject(frame, "user");
+        cJSON_InsertItemInArray(cJSON_GetObjectItem(row_of(c, i, rank), "frames"), 0, frame);
+    }
+    let(c, rank, "sleeping in futex");
+}
+
+static const char *why_not(struct hang_case *c)
+{
+    struct snapshot s = c->s;
+    s.ranks = c->ranks;
+    for (int i = 0; i < 2; i++)
+        s.hang.rows[i] = c->samples[i].rows;
+    return hang_why_not(&s);
+}
+
+/* Rank 0 is in a lock for ever, and the others sleep until it has written a file. */
+Test(hang, a_sleeper_is_not_named_if_it_may_wait_for_a_rank_in_a_lock)
+{
+    struct hang_case c = load("async", "async");
+    let(&c, 2, "sleeping in clock_nanosleep");
+    c.s.hang.has_signals = false; /* no majority at one line is adopted */
+    expect_none(&c);
+    cr_expect_str_eq(why_not(&c), "no rank waits in a known collective");
+    case_free(&c);
+}
+
+/* Ranks 0 and 2 wait in Work.wait(), and rank 1 in another collective. */
+Test(hang, most_ranks_are_not_in_a_lock)
+{
+    struct hang_case c = load("async", "async");
+    enter(&c, 1, "torch/distributed/distributed_c10d.py");
+    expect_none(&c);
+    cr_expect_str_eq(why_not(&c), "a wait for other ranks and a wait for a lock look alike");
+    c.s.n_ranks = c.s.world_size = 2;
+    expect_verdict(&c, "RANK_IN_LOCK", "rank 0 (n1, pid 70)", "; rank 1 waits in f (worker.py:");
+    case_free(&c);
+}
+
+/* The GPU's driver may spin for rank 1, but another rank waits in a known collective. */
+Test(hang, a_rank_that_computes_beside_a_known_collective)
+{
+    struct hang_case c = load("async", "async");
+    enter(&c, 1, "torch/distributed/distributed_c10d.py");
+    let(&c, 0, "running");
+    c.s.n_ranks = c.s.world_size = 2;
+    expect_verdict(&c, "RANK_LOOPS", "rank 0 (n1, pid 70)", "; rank 1 waits in f (worker.py:");
+    case_free(&c);
+}
+
+Test(hang, a_file_of_a_library_tells_a_lock_from_a_wait_for_ranks)
+{
+    static const struct {
+        const char *file, *others; /* `others` NULL = rank 0 waits for a lock of this library */
+    } cases[] = { { "logging/__init__.py", NULL },
+                  { "tqdm/std.py", NULL },
+                  { "/usr/lib/python3.11/queue.py", NULL },
+                  { "<frozen importlib._bootstrap>", NULL },
+                  { "my_queue.py", "; rank 0 is in wait_for_work (worker.py:" },
+                  { "x/catalogging/a.py", "; rank 0 is in wait_for_work (worker.py:" },
+                  { "oslo/torch/distributed/x.py", "; rank 0 is in wait_for_work (worker.py:" },
+                  { "oslotorch/distributed/x.py", "; rank 0 is in wait_for_work (worker.py:" },
+                  { "torch/distributed/x.py", "; rank 0 waits in f (worker.py:" },
+                  { "/opt/torch/distributed/x.py", "; rank 0 waits in f (worker.py:" } };
+    for (size_t i = 0; i < LEN(cases); i++) {
+        struct hang_case c = load("async", "async");
+        c.s.n_ranks = c.s.world_size = 2;
+        enter(&c, 0, cases[i].file);
+        if (cases[i].others == NULL)
+            expect_none(&c);
+        else
+            expect_verdict(&c, "RANK_SLEEPS", "rank 1 (n1, pid 71)", cases[i].others);
+        case_free(&c);
+    }
+}
+
+/* Add ranks 3 to n - 1, each in its own line in a C function. */
+static void add_places(struct hang_case *c, int n)
+{
+    for (int i = 0; i < 2; i++)
+        for (int rank = 3; rank < n; rank++) {
+            cJSON *row = cJSON_Duplicate(row_of(c, i, 0), true),
+                  *threads = cJSON_GetObjectItem(row, "threads");
+            while (cJSON_GetArraySize(threads) > 1)
+                cJSON_DeleteItemFromArray(threads, 1);
+            cJSON_SetNumberValue(cJSON_GetObjectItem(threads->child, "rank"), rank);
+            cJSON_SetNumberValue(cJSON_GetObjectItem(cJSON_GetObjectItem(row, "frames")->child, "line"),
+                                 1000 + rank);
+            cJSON_AddItemToArray(c->samples[i].rows, row);
+            c->ranks[rank] = c->ranks[0];
+        }
+    c->s.n_ranks = c->s.world_size = (uint32_t)n;
+}
+
+Test(hang, one_of_two_sleepers_beside_a_majority_is_not_named)
+{
+    struct hang_case c = load("async", "async");
+    add_places(&c, 5);
+    for (int i = 0; i < 2; i++)
+        cJSON_ReplaceItemInObject(row_of(&c, i, 3), "frames",
+                                  cJSON_Duplicate(cJSON_GetObjectItem(row_of(&c, i, 0), "frames"), true));
+    let(&c, 4, "sleeping in clock_nanosleep"); /* ranks 0, 2 and 3 are at one line */
+    expect_none(&c);
+    case_free(&c);
+}
+
+Test(hang, too_many_places_give_no_verdict)
+{
+    struct hang_case c = load("async", "async");
+    add_places(&c, 18); /* ranks 0 and 2 are in one place, and rank 1 sleeps */
+    expect_verdict(&c, "RANK_SLEEPS", "rank 1 (n1, pid 71)", "is in wait_for_work (worker.py:");
+    case_free(&c);
+    c = load("async", "async");
+    add_places(&c, 19);
+    enter(&c, 0, "torch/distributed/x.py");
+    expect_none(&c);
+    cr_expect_str_eq(why_not(&c), "the ranks wait in more than 16 places");
+    case_free(&c);
+}
+
+Test(hang, the_reason_for_an_unknown_rank)
+{
+    struct hang_case c = load("sleep", "sleep");
+    c.ranks[1].has_steps = true;
+    c.ranks[1].call = "ddp_barrier";
+    cr_expect_str_eq(why_not(&c), "a rank is in a collective of libddp");
+    c.ranks[1].node_lost = true;
+    cr_expect_str_eq(why_not(&c), "a node is lost");
+    c.ranks[1].exited = true;
+    c.ranks[1].exit_code = 1;
+    cr_expect_str_eq(why_not(&c), "a rank has failed");
+    case_free(&c);
 }
 
 Test(hang, the_reason_for_no_verdict)
@@ -777,6 +934,13 @@ Test(hang, records_name_the_rank_that_is_behind_if_stacks_are_equal)
         "rank 1 (n1, pid 71) has not called all_reduce #19 (Float x 4), in which ranks 0, 2 wait "
         "(train.py:19); its last call is all_reduce #18 (Float x 4) (train.py:18); no progress "
         "for 42.0 s");
+}
+
+/* Work.wait() and a lock look alike, so a record is better evidence. */
+Test(hang, records_decide_if_no_rank_is_in_a_known_collective)
+{
+    expect_by_records("async", true, ONE_BEHIND, "RANK_BEHIND", "rank 1 (n1, pid 71)",
+                      "has not called all_reduce #19 (Float x 4)");
 }
 
 Test(hang, records_decide_without_stacks)

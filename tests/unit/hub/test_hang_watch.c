@@ -60,6 +60,21 @@ Test(hang_watch, a_slow_start_does_not_delay_the_first_report)
     cr_expect(at >= T + 77 * S && at <= T + 80 * S, "%llu ms", (unsigned long long)(at - T));
 }
 
+Test(hang_watch, only_suspicions_that_compared_samples_count_as_compared)
+{
+    move(T, T + 60 * S, S);
+    hang_watch_skip(&w, T + 90 * S);
+    cr_expect(w.in_vain == 1 && w.compared == 0);
+    cr_assert_eq(report_at(0, T + 200 * S), 0);
+    cr_expect(w.compared > 0 && w.compared < w.in_vain, "%u of %u", w.compared, w.in_vain);
+    hang_watch_moved(&w, 0, T + 201 * S);
+    cr_expect_eq(w.compared, 0);
+    cr_assert_eq(report_at(0, T + 2000 * S), 0);
+    cr_expect_gt(w.compared, 0);
+    hang_watch_begin(&w, T + 2001 * S);
+    cr_expect_eq(w.compared, 0);
+}
+
 Test(hang_watch, a_later_group_does_not_end_a_suspicion)
 {
     move(T, T + 60 * S, S);

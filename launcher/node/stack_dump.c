@@ -94,8 +94,8 @@ static void dump_advance(struct stack_dump *d);
 
 /* --- py-spy --------------------------------------------------------------------------------------------- */
 
-/* A virtual environment may be on a file server that does not answer. So the loop only builds the paths where py-spy may
- * be. A thread, and the helper that becomes py-spy, check whether the files exist. */
+/* A virtual environment may be on a file server that does not answer. So the loop only builds the paths where py-spy
+ * may be. A thread, and the helper that becomes py-spy, check whether the files exist. */
 
 /* Write "/venv/bin/py-spy" for "/venv/bin/python", or "" without a directory. */
 static void name_beside(const char *program, char path[PATH_MAX])
@@ -105,8 +105,8 @@ static void name_beside(const char *program, char path[PATH_MAX])
         path[0] = '\0';
 }
 
-/* Write the path of a py-spy beside the program of a link such as /proc/PID/exe. Write "" if the program was removed, as
- * after --ship: another user may have put a py-spy into the directory where the program was. */
+/* Write the path of a py-spy beside the program of a link such as /proc/PID/exe. Write "" if the program was removed,
+ * as after --ship: another user may have put a py-spy into the directory where the program was. */
 static void name_beside_link(const char *link, char path[PATH_MAX])
 {
     static const char removed[] = " (deleted)";
@@ -260,7 +260,8 @@ static void py_spy_search_run(void *user)
     q->is_found = find_py_spy(&q->at, &env, path, &q->is_unsafe);
 }
 
-/* Start a search, unless one still runs. `python` is a process of the job whose places are searched, too; 0 = not known. */
+/* Start a search, unless one still runs. `python` is a process of the job whose places are searched, too; 0 = not
+ * known. */
 static void py_spy_search_begin(struct node *n, pid_t python)
 {
     struct node_sample *s = &n->run.sample;
@@ -309,7 +310,8 @@ static void py_spy_search_end(struct node *n)
  * py-spy is available. The agent checks both at heartbeats, before any failure. If Python or py-spy is missing, the
  * report uses the states of the last heartbeat. */
 
-/* Return the pid of a worker, or of one of its first CHILDREN_MAX descendants, that is a Python interpreter; 0 = none. */
+/* Return the pid of a worker, or of one of its first CHILDREN_MAX descendants, that is a Python interpreter; 0 =
+ * none. */
 static pid_t find_python(const struct node *n, int local_rank)
 {
     struct buf pids = { 0 };
@@ -341,8 +343,8 @@ void node_begin_samples(struct node *n)
         py_spy_search_begin(n, 0);
 }
 
-/* Search for Python and py-spy at heartbeats 1, 2, 4, 8 and so on. A script may start Python late, but each search takes
- * time. */
+/* Search for Python and py-spy at heartbeats 1, 2, 4, 8 and so on. A script may start Python late, but each search
+ * takes time. */
 void node_find_python(struct node *n)
 {
     struct node_sample *s = &n->run.sample;
@@ -858,8 +860,9 @@ static bool add_ended(struct stack_dump *d, const struct target *t)
     return true;
 }
 
-/* Process a target. A Python process gets a helper. The threads of other processes are read from /proc here. After a failure, only the name of the program shows whether it is Python, because the search for
- * libpython may take milliseconds. */
+/* Process a target. A Python process gets a helper. The threads of other processes are read from /proc here. After a
+ * failure, only the name of the program shows whether it is Python, because the search for libpython may take
+ * milliseconds. */
 static void process_target(struct stack_dump *d, const struct target *t)
 {
     if (add_ended(d, t))

@@ -1,8 +1,8 @@
 /* diagnosis.c -- the whole job: turns a snapshot into a list of findings. See diagnosis.h.
  *
  * Each function below checks for one kind of problem and reports it with ADD. text.c inserts each finding in the order
- * of findings.h, causes before consequences, and notes last. So the functions may be called in any order. If a node is lost, the node
- * is reported and not its ranks.
+ * of findings.h, causes before consequences, and notes last. So the functions may be called in any order. If a node is
+ * lost, the node is reported and not its ranks.
  *
  * Most problems are reported only after a minimum duration, because nodes of one job start seconds apart, and ranks
  * reach a barrier one after the other. The last check before the job fails (`is_final`) ignores these durations. */
@@ -220,8 +220,8 @@ static bool is_missed(const struct snapshot *s, const struct snapshot_refused *r
            refused_as(s, r->node_rank) == r;
 }
 
-/* Report rejected nodes that are still missing. A rejected ddprun exits, so the other nodes wait until a user starts the
- * rejected node again. */
+/* Report rejected nodes that are still missing. A rejected ddprun exits, so the other nodes wait until a user starts
+ * the rejected node again. */
 static void check_turned_away(struct diagnosis *d, const struct snapshot *s)
 {
     words who, left, waits = "";

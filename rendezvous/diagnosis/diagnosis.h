@@ -68,8 +68,8 @@ bool diagnose_left_call(const struct members *members, uint32_t waiter, int64_t 
 typedef void (*barrier_facts)(void *user, uint32_t rank, struct rank_facts *facts);
 
 /* Append the JSON that explains to the members of a barrier why it did not open. Its member "message" begins with
- * "barrier 'epoch-3' " and `because`, such as "timed out after 30.0 s". If a client has used the barrier wrongly, `barrier` is
- * NULL. Return false, with an unchanged `out`, if memory is short. */
+ * "barrier 'epoch-3' " and `because`, such as "timed out after 30.0 s". If a client has used the barrier wrongly,
+ * `barrier` is NULL. Return false, with an unchanged `out`, if memory is short. */
 bool barrier_report(const struct barrier *barrier, struct slice name, barrier_facts facts_of, void *user,
                     enum barrier_outcome outcome, const char *because, struct buf *out);
 
@@ -131,7 +131,8 @@ const char *hang_why_not(const struct snapshot *s);
  * the earlier sample. The records of a further sample may name the culprit. */
 bool hang_lacks_records(const struct snapshot *s);
 
-/* A history of the ranks outside of collectives: all samples since the last sign of progress. It shows endless loops. */
+/* A history of the ranks outside of collectives: all samples since the last sign of progress. It shows endless
+ * loops. */
 struct hang_history;
 /* Add the later sample of a snapshot. Its earlier sample is NULL, or the last sample that was added. Allocate *history
  * if it is NULL; the caller frees it with hang_history_free. */

@@ -102,8 +102,8 @@ static const char *finding_example(enum finding_code code)
 
 /* --- filling in ----------------------------------------------------------------------------------------- */
 
-/* A template has placeholders as in a shell: "${subject} is in ${place}". launcher/net/dial_plan.c and torch_keys.c fill
- * in their templates with finding_fill, too, but with values of their structs. */
+/* A template has placeholders as in a shell: "${subject} is in ${place}". launcher/net/dial_plan.c and torch_keys.c
+ * fill in their templates with finding_fill, too, but with values of their structs. */
 
 /* Return the word of the placeholder "${word}" at `text`, and set *skip to the length of the placeholder. If no
  * placeholder is at `text`, return an empty word and set *skip to 1, so that the caller copies the '$'. The word is
@@ -256,7 +256,8 @@ static bool finding_append_readable(struct buf *out, const char *text)
     return finding_fill(out, text, append_placeholder, NULL);
 }
 
-/* Append text for troff (groff_char(7)): escape a dot or a quote at the beginning of a line, and write each hyphen as a minus. */
+/* Append text for troff (groff_char(7)): escape a dot or a quote at the beginning of a line, and write each hyphen as a
+ * minus. */
 static bool append_troff(struct buf *out, const char *text)
 {
     struct buf plain = { 0 };

@@ -785,9 +785,9 @@
       "Less than 1/64 of the store's memory limit is free. Without free memory, SET requests fail. Typical "        \
       "cause: a program that never removes its keys.")
 
-/* Reasons why a node is missing, lost or late. diagnosis.c makes most of them. hub/lost_rank.c makes CONNECTION_BROKE from
- * the last lines of the rank that failed first. The agents make NODE_FROZEN and NODE_UNREACHABLE (report/host_checks.c)
- * after they have lost the store. */
+/* Reasons why a node is missing, lost or late. diagnosis.c makes most of them. hub/lost_rank.c makes CONNECTION_BROKE
+ * from the last lines of the rank that failed first. The agents make NODE_FROZEN and NODE_UNREACHABLE
+ * (report/host_checks.c) after they have lost the store. */
 #define FINDINGS_OF_NODES(X)                                                                                \
     X(PROGRAM_MISSING_ON_NODE, ERROR,                                                                       \
       "${subject} cannot start the program: ${words}",                                                      \
@@ -1265,7 +1265,8 @@ enum finding_grade {
 #undef X
 };
 
-/* The order of the codes is the order of printing, except that notes are last. If several codes fit a hang, hang.c uses the smallest. */
+/* The order of the codes is the order of printing, except that notes are last. If several codes fit a hang, hang.c uses
+ * the smallest. */
 enum finding_code {
     FINDING_NONE,
 #define X(code, ...) FINDING_##code,
@@ -1274,8 +1275,8 @@ enum finding_code {
         FINDING_CODES
 };
 
-/* Bytes of a text, with the NUL. A longer text is cut; a sentence or an advice then ends with "...". The protocol has the
- * same limits (hub/messages.h). */
+/* Bytes of a text, with the NUL. A longer text is cut; a sentence or an advice then ends with "...". The protocol has
+ * the same limits (hub/messages.h). */
 enum { FINDING_SUBJECT_MAX = 160, FINDING_TEXT_MAX = 640 };
 
 /* One finding, as text. The struct has no pointers, so it can be copied and sent. */
@@ -1295,8 +1296,8 @@ const char *finding_grade_name(enum finding_code code);
 bool finding_is_trouble(enum finding_code code); /* a warning or an error */
 bool finding_is_count(enum finding_code code);   /* true if the finding counts missing nodes */
 /* Return true if the finding is about a hang, and replaces `kept`, an earlier finding about this hang (FINDING_NONE =
- * none). A verdict replaces every finding. A symptom replaces only its own code, because a symptom is often a consequence: a
- * user may stop a rank that hangs. */
+ * none). A verdict replaces every finding. A symptom replaces only its own code, because a symptom is often a
+ * consequence: a user may stop a rank that hangs. */
 bool finding_names_hang(enum finding_code code, enum finding_code kept);
 /* Return the code with this name, or FINDING_NONE. */
 enum finding_code finding_by_name(const char *name);

@@ -102,7 +102,8 @@ struct hang {
 
 /* --- comparing -------------------------------------------------------------------------------------------- */
 
-/* Two samples of a suspicion are 1 s to 21 s apart (hub/hang_watch.h). A rank is at rest if its stack is equal in both. */
+/* Two samples of a suspicion are 1 s to 21 s apart (hub/hang_watch.h). A rank is at rest if its stack is equal in
+ * both. */
 
 /* Return true if two stacks are equal. In the program's innermost function and in its callees, the lines may differ,
  * because the function may loop. In its callers the lines must be equal: another line means that the caller has called
@@ -215,8 +216,8 @@ static enum finding_code sleep_code(const struct spot *spot, const char *in)
 
 /* Return true if the rank may wait for a child process that has ended. In both samples the child is a zombie, and the
  * rank waits for a lock or is blocked. A rank that computes, sleeps for a time or waits for a disk does not wait for
- * the child. Neither does a rank whose system call names another child, nor a rank that exits after a traceback, with no
- * frame of the program left. */
+ * the child. Neither does a rank whose system call names another child, nor a rank that exits after a traceback, with
+ * no frame of the program left. */
 static bool may_wait_for_child(const struct rank_facts *f, const struct rank_analysis *r, const char *in)
 {
     const struct spot *spot = r->spot[1];
@@ -241,8 +242,8 @@ static bool has_same_frames(const struct spot_child *a, const struct spot_child 
 }
 
 /* Return true if the rank may wait for this child, which must be in both samples. If the rank's system call names a
- * child, the rank waits only for this one. A shell that waits for its own child is left out, because the shell's child is
- * in the sample, too. */
+ * child, the rank waits only for this one. A shell that waits for its own child is left out, because the shell's child
+ * is in the sample, too. */
 static bool may_wait_for(const struct rank_analysis *r, const struct spot_child *child)
 {
     const struct spot *spot = r->spot[1];
@@ -254,8 +255,8 @@ static bool may_wait_for(const struct rank_analysis *r, const struct spot_child 
     return child->kind >= spot->awaits && strstr(child->does, " in wait") == NULL;
 }
 
-/* Return true if a child is in the same place in both samples and has used almost no CPU time between them. Another child
- * may only be slow. `earlier` may be NULL. */
+/* Return true if a child is in the same place in both samples and has used almost no CPU time between them. Another
+ * child may only be slow. `earlier` may be NULL. */
 static bool child_rests(const struct spot_child *child, const struct spot_child *earlier, int64_t apart_ms)
 {
     if (earlier == NULL)
@@ -267,8 +268,8 @@ static bool child_rests(const struct spot_child *child, const struct spot_child 
 }
 
 /* Return the living child for which the rank waits, or NULL. The child is at rest. Of several workers of a data loader,
- * return the one with the lowest pid. Of other children, return NULL if one is not at rest or is in another place, because
- * the rank may wait for any of them. */
+ * return the one with the lowest pid. Of other children, return NULL if one is not at rest or is in another place,
+ * because the rank may wait for any of them. */
 static const struct spot_child *find_awaited_child(const struct rank_analysis *r, int64_t apart_ms)
 {
     const struct spot *spot = r->spot[1];
@@ -358,8 +359,8 @@ static bool join_wait(struct hang *h, uint32_t rank)
 }
 
 /* Return true if a thread has waited in one call of a collective between the samples. Such a thread uses no CPU time,
- * or a whole CPU if the driver of a GPU spins. If the thread has used only a little CPU time, the rank has probably entered
- * another call. */
+ * or a whole CPU if the driver of a GPU spins. If the thread has used only a little CPU time, the rank has probably
+ * entered another call. */
 static bool waits_still(const struct hang *h, int64_t cpu_ms, int cpu_percent)
 {
     return cpu_ms <= 0 || (cpu_percent >= BUSY_PERCENT && h->s->hang.has_signals);
@@ -819,8 +820,8 @@ static const char *loop_words(const struct rank_analysis *r, bool is_one)
     return is_one ? "computes" : "compute";
 }
 
-/* Format "child process 81, which is in load (data.py:8), blocked in openat of /data/fifo", or "child process 81 (sleep),
- * which is sleeping in clock_nanosleep". With several ranks, name the rank of the child. */
+/* Format "child process 81, which is in load (data.py:8), blocked in openat of /data/fifo", or "child process 81
+ * (sleep), which is sleeping in clock_nanosleep". With several ranks, name the rank of the child. */
 static const char *child_words(words out, const struct rank_analysis *r, uint32_t rank, bool is_one)
 {
     const struct spot_child *child = r->child;
@@ -1176,7 +1177,8 @@ static bool is_sure(const struct rank_analysis *r, bool is_known)
  * rank surely waits, all ranks except one must be such ranks: of several others, each may wait for a rank in a lock.
  *
  * Without better evidence, a lock is the only difference between the ranks. Return false if it proves nothing, because
- * half of the ranks or more are in such a wait. Also return false if several ranks differ from a majority in it, or if there is no room for another group. */
+ * half of the ranks or more are in such a wait. Also return false if several ranks differ from a majority in it, or if
+ * there is no room for another group. */
 static bool adopt_may_wait(struct hang *h)
 {
     const uint32_t n = h->s->n_ranks;
@@ -1467,9 +1469,9 @@ static bool is_at_rest(const struct hang *h, uint32_t rank)
     return is_known;
 }
 
-/* Return true if the rank may have completed a collective: it has entered or left one, or has run in one. A rank outside
- * of collectives has completed none if the waiting ranks have not. So it does not matter if its frames are missing in a
- * sample. */
+/* Return true if the rank may have completed a collective: it has entered or left one, or has run in one. A rank
+ * outside of collectives has completed none if the waiting ranks have not. So it does not matter if its frames are
+ * missing in a sample. */
 static bool may_have_progressed(const struct hang *h, uint32_t rank)
 {
     const struct rank_analysis *r = &h->ranks[rank];

@@ -565,8 +565,8 @@ bool diagnose_left_call(const struct members *members, uint32_t waiter, int64_t 
 
 enum { LINES_MAX = 16, RANKS_MAX = 256 };
 
-/* Return the first member from rank `from` on that has not arrived, or world_size. Ranks outside of the barrier's list of
- * members are skipped. */
+/* Return the first member from rank `from` on that has not arrived, or world_size. Ranks outside of the barrier's list
+ * of members are skipped. */
 static uint32_t next_missing(const struct barrier *barrier, uint32_t from)
 {
     while (from < barrier->world_size && (!barrier_needs(barrier, from) || barrier_has(barrier, from)))

@@ -1,10 +1,10 @@
-/* rejected.h -- three lists of the store that a diagnosis reads: rejected connections, rejected nodes, and findings that
- * nodes have sent about themselves.
+/* rejected.h -- three lists of the store that a diagnosis reads: rejected connections, rejected nodes, and findings
+ * that nodes have sent about themselves.
  *
- * An open port also receives connections of other programs: another launcher, a browser, a health check, a port scanner.
- * If a job does not start, these connections are evidence: "n7 connects, but speaks TLS". The list of connections has
- * one row for each source, protocol and job. All three lists have a fixed size, so that no client can fill the memory. A
- * full list overwrites its oldest row. */
+ * An open port also receives connections of other programs: another launcher, a browser, a health check, a port
+ * scanner. If a job does not start, these connections are evidence: "n7 connects, but speaks TLS". The list of
+ * connections has one row for each source, protocol and job. All three lists have a fixed size, so that no client can
+ * fill the memory. A full list overwrites its oldest row. */
 #ifndef RENDEZVOUS_DIAGNOSIS_REJECTED_H
 #define RENDEZVOUS_DIAGNOSIS_REJECTED_H
 

@@ -135,8 +135,8 @@ static bool may_call_wait(const cJSON *frame)
            (frame != NULL && !has_part(frame, local_files, sizeof(local_files) / sizeof(local_files[0])));
 }
 
-/* Return the number in a text of the format `format`, which contains one %d, if it is from 1 to `most`. Return 0 for other
- * texts. Agents of other nodes have sent the text. */
+/* Return the number in a text of the format `format`, which contains one %d, if it is from 1 to `most`. Return 0 for
+ * other texts. Agents of other nodes have sent the text. */
 static int read_number(const char *text, const char *format, long most)
 {
     const size_t before = strcspn(format, "%");

@@ -24,10 +24,10 @@ struct spot_child {
     enum spot_awaits kind; /* the narrowest value that includes this process */
 };
 
-/* The main thread of one rank in one sample. Work.wait() and a lock of the program are C functions without a frame, and a
- * thread sleeps in futex in both. So a rank with `may_wait` waits for other ranks or for a lock; its stack does not show
- * which.
- * Pointers are borrowed from the rows of the sample. A zeroed struct means that the rank is not in the sample. */
+/* The main thread of one rank in one sample. Work.wait() and a lock of the program are C functions without a frame, and
+ * a thread sleeps in futex in both. So a rank with `may_wait` waits for other ranks or for a lock; its stack does not
+ * show which. Pointers are borrowed from the rows of the sample. A zeroed struct means that the rank is not in the
+ * sample. */
 struct spot {
     const cJSON *frames; /* NULL = the frames were not read */
     const cJSON *thread; /* NULL = the rank is not in the sample */

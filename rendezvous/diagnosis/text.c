@@ -27,8 +27,8 @@ static uint32_t count_code(const struct diagnosis *d, enum finding_code code, ui
     return n;
 }
 
-/* Return true if a finding is printed after another: in the order of the table, but notes are last, because no note names
- * the culprit. */
+/* Return true if a finding is printed after another: in the order of the table, but notes are last, because no note
+ * names the culprit. */
 static bool is_behind(enum finding_code code, enum finding_code other)
 {
     const bool is_note = !finding_is_trouble(code), other_is_note = !finding_is_trouble(other);
@@ -36,8 +36,8 @@ static bool is_behind(enum finding_code code, enum finding_code other)
 }
 
 /* Return the place for a new finding, sorted by is_behind and then by time of insertion, or NULL. If the list is full,
- * drop its last finding, which is the least important. Keep only DIAGNOSIS_SAME findings of each code, because hundreds of
- * missing nodes would hide other findings. Count the dropped findings of a code in `more` of its last finding. */
+ * drop its last finding, which is the least important. Keep only DIAGNOSIS_SAME findings of each code, because hundreds
+ * of missing nodes would hide other findings. Count the dropped findings of a code in `more` of its last finding. */
 struct finding *diagnosis_slot(struct diagnosis *d, enum finding_code code)
 {
     uint32_t last = 0, at = d->n;
@@ -541,7 +541,8 @@ static bool append_missing(const struct snapshot *s, struct buf *out)
                   buf_printf(out, "\n        and %s", counted(more, missing - shown, "more missing node")));
 }
 
-/* Append the table of nodes: the first SCREEN_NODES nodes, then the missing nodes. A job without a node has no table. */
+/* Append the table of nodes: the first SCREEN_NODES nodes, then the missing nodes. A job without a node has no
+ * table. */
 static bool append_nodes(const struct snapshot *s, struct buf *out)
 {
     const uint32_t shown = s->n_nodes < SCREEN_NODES ? s->n_nodes : SCREEN_NODES;
@@ -576,8 +577,8 @@ static bool append_finding(const struct diagnosis *d, uint32_t i, struct buf *ou
     return ok && (!advice_is_due(d, i) || buf_printf(out, "    try    %s\n", f->advice));
 }
 
-/* Escape the control characters of the text from position `from` on, because other hosts have sent parts of it. Newlines
- * stay, because they end the lines of the screen. */
+/* Escape the control characters of the text from position `from` on, because other hosts have sent parts of it.
+ * Newlines stay, because they end the lines of the screen. */
 static void disarm(struct buf *out, size_t from)
 {
     if (out->len > from)

@@ -29,8 +29,8 @@ const char *missing_nodes(words out, const struct snapshot *s, uint32_t never);
 /* Format the node ranks that no node has, and a question to the user: "; no node has rank 2: was the same ...?". If
  * every node rank is in use, the text is empty. */
 const char *unclaimed_ranks(words out, const struct snapshot *s);
-/* Insert a finding of this code, in the order of printing (findings.h). Return its slot, or NULL if there is no room for this
- * code. */
+/* Insert a finding of this code, in the order of printing (findings.h). Return its slot, or NULL if there is no room
+ * for this code. */
 struct finding *diagnosis_slot(struct diagnosis *d, enum finding_code code);
 /* Report ranks that make no progress while other ranks wait for them in a collective (ranks.c). */
 void diagnose_still(struct diagnosis *d, const struct snapshot *s);

@@ -43,8 +43,8 @@ static void replace_receiver(struct job *job, struct session *s)
         push(job->hub, s, (const char *)recent->data + at);
 }
 
-/* Return the receiver. If the receiver has left, make another node the receiver. If no node has requested events, return NULL
- * and clear `asked`, so that later events cause no search. */
+/* Return the receiver. If the receiver has left, make another node the receiver. If no node has requested events,
+ * return NULL and clear `asked`, so that later events cause no search. */
 static struct session *find_receiver(struct job *job)
 {
     struct session *s = session_find(job->hub, job->events.receiver);
@@ -105,8 +105,8 @@ static void remember(struct job_events *events, const char *text)
     buf_append(recent, text, len);
 }
 
-/* Send a finding to all nodes that have requested events. The next receiver is one of these nodes, so the finding is kept
- * only if no node got it. */
+/* Send a finding to all nodes that have requested events. The next receiver is one of these nodes, so the finding is
+ * kept only if no node got it. */
 static void push_to_all(struct job *job, const char *text)
 {
     uint32_t receivers = 0;

@@ -899,8 +899,8 @@ static const char *why_in_vain(const struct job_hang *hang, const struct snapsho
 }
 
 /* Compare the last two samples, and report a hang or a hint. If there is no verdict, a finding may explain why. Keep it
- * in job->notices, which `ddpctl why` prints. Go on searching after ALL_RANKS_WAIT if flight records are missing, because
- * a late record may name the rank. */
+ * in job->notices, which `ddpctl why` prints. Go on searching after ALL_RANKS_WAIT if flight records are missing,
+ * because a late record may name the rank. */
 static void compare_samples(struct job *job, struct job_snapshot *l, struct findings_now *now)
 {
     struct job_hang *hang = &job->hang;
@@ -923,8 +923,8 @@ static void compare_samples(struct job *job, struct job_snapshot *l, struct find
         report_hang(job, &l->snapshot, now, &verdict, rank);
 }
 
-/* Add the last sample to the history. If it is the first sample of a suspicion, only count it, because a verdict compares
- * two samples. */
+/* Add the last sample to the history. If it is the first sample of a suspicion, only count it, because a verdict
+ * compares two samples. */
 static void evaluate_sample(struct job *job)
 {
     struct job_snapshot l;
@@ -937,7 +937,8 @@ static void evaluate_sample(struct job *job)
     }
     l.snapshot.hang = hang_of(job, true);
     hang_history_add(&hang->history, &l.snapshot);
-    /* A loop that calls several functions looks like a slow evaluation, so it counts as a hang only with --hang_timeout. */
+    /* A loop that calls several functions looks like a slow evaluation, so it counts as a hang only with
+     * --hang_timeout. */
     l.snapshot.hang.history = hang->watch.limit_ms > 0 ? hang->history : NULL;
     if (hang->watch.samples == 0)
         (void)hang_watch_sampled(&hang->watch, 0, true, job->hub->now_ms);

@@ -1,8 +1,8 @@
 /* schedule.c -- see schedule.h.
  *
  * A check reads the whole job, so checks are rare. While a job waits for nodes, there is a check every few seconds.
- * While all ranks make progress, there is no check. The check after a rejected or lost node waits 200 ms, because several
- * such facts often arrive together and one report should contain all of them.
+ * While all ranks make progress, there is no check. The check after a rejected or lost node waits 200 ms, because
+ * several such facts often arrive together and one report should contain all of them.
  *
  * This file decides when to check, and monitor.c decides what to report. The times are in struct job. */
 #include "hub/schedule.h"
@@ -198,7 +198,8 @@ void schedule_trouble(struct job *job)
     job->watch.trouble = true;
 }
 
-/* Schedule a report about late nodes one second after the first of them. So the nodes of a late rack share one report. */
+/* Schedule a report about late nodes one second after the first of them. So the nodes of a late rack share one
+ * report. */
 void schedule_spare(struct job *job)
 {
     if (job->watch.spare_ms == 0)

@@ -9,7 +9,8 @@ struct job;
 
 /* Columns: situation, ms until the first report (0 = at once), ms until the next check (0 = no further check), factor,
  * meaning. A wait is usual if similar waits of this round have ended by themselves, for example while rank 0 tests the
- * model after each epoch. With a factor, a wait is reported only if it is longer than factor * the longest usual wait. */
+ * model after each epoch. With a factor, a wait is reported only if it is longer than factor * the longest usual
+ * wait. */
 #define SCHEDULE(X)                                                                                      \
     X(NODES_MISSING, 8000, 5000, 0, "the job waits for nodes: missing nodes and their state")            \
     X(NODES_LEFT, 200, 5000, 0, "a node was rejected, has left, or has reported a finding about itself") \

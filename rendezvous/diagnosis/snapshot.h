@@ -131,7 +131,7 @@ struct snapshot_hang {
     uint64_t still_ms;                  /* time since the last sign of progress */
     uint64_t due_ms;  /* stacks are sampled when still_ms reaches this value; 0 = they are not sampled */
     bool has_signals; /* the job has shown signs of progress in this round */
-    uint32_t in_vain; /* number of suspicions since the last sign of progress that compared samples in vain */
+    uint32_t in_vain; /* number of suspicions since the last sign of progress whose samples gave no verdict */
     const char *why_not; /* reason why the last one gave no verdict (hang_why_not); NULL = none */
 };
 

@@ -290,7 +290,7 @@ static const char *why_not(struct hang_case *c)
     return hang_why_not(&s);
 }
 
-/* Rank 0 is in a lock for ever, and the others sleep until it has written a file. */
+/* Rank 0 waits for a lock that no thread releases, and the others sleep until it has written a file. */
 Test(hang, a_sleeper_is_not_named_if_it_may_wait_for_a_rank_in_a_lock)
 {
     struct hang_case c = load("async", "async");

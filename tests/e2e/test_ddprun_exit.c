@@ -417,7 +417,7 @@ Test(ddprun_cause, a_crash_without_core_file_says_how_to_get_one)
     struct run_result r = script("ulimit -c 0; exec $D $W touch:0x10");
     EXPECT(r, 139);
     CAUSE_SAYS(r, "SIGSEGV");
-    CAUSE_SAYS(r, "not its");
+    CAUSE_SAYS(r, "not mapped");
     if (access("/dev/kmsg", R_OK) == 0 && getuid() == 0)
         CAUSE_SAYS(r, "address");
 }
@@ -440,7 +440,7 @@ Test(ddprun_cause, a_core_file_is_found_and_read)
             "skipped, because core files do not go to the working directory here, or are not allowed");
     }
     EXPECT(r, 139);
-    CAUSE_SAYS(r, "at address 0x10");
+    CAUSE_SAYS(r, "address 0x10");
     CAUSE_SAYS(r, "gdb ");
 }
 

@@ -264,7 +264,7 @@ Test(lost_peers, a_rank_that_is_started_twice_is_told_so, .timeout = 120)
     struct ranks run = ranks_run(3, two_times_rank_one, RANKS_PLAIN_STORE, NULL);
     int second = run.rank[1].status == DDP_ERR_MISMATCH ? 1 : 2;
     ranks_expect_error(&run, second, DDP_ERR_MISMATCH,
-                       (const char *const[]){ "rank 1 has", "started twice", NULL });
+                       (const char *const[]){ "rank 1 has", "each rank", NULL });
     ranks_expect_error(&run, 0, DDP_ERR_TIMEOUT, (const char *const[]){ "rank 2", NULL });
     ranks_free(&run);
 }

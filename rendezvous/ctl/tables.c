@@ -29,7 +29,7 @@ static bool ctl_cell_text(const cJSON *row, const char *field, struct buf *out)
 {
     const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(row, field));
     const size_t start = out->len;
-    if (text == NULL)
+    if (text == NULL || text[0] == '\0')
         return true;
     if (!buf_append(out, text, strlen(text)))
         return false;

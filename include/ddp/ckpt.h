@@ -33,9 +33,9 @@ typedef struct ddp_ckpt_block {
 DDP_API ddp_status ddp_ckpt_save(const char *path, const ddp_ckpt_block *blocks, size_t n,
                                  struct ddp_err *err);
 
-/* Fill `blocks` from the file `path`. The names and sizes of `blocks` must equal those in the file. DDP_ERR_MISMATCH
- * names both values. DDP_ERR_CORRUPT names the path and the offset of the damage. After an error, the blocks are
- * unchanged. */
+/* Fill `blocks` from the file `path`. The names and sizes of `blocks` must equal those in the file. If a name or a
+ * size differs, the text of DDP_ERR_MISMATCH has both values. DDP_ERR_CORRUPT names the path and the offset of the
+ * damage. After an error, the blocks are unchanged. */
 DDP_API ddp_status ddp_ckpt_load(const char *path, const ddp_ckpt_block *blocks, size_t n,
                                  struct ddp_err *err);
 
@@ -57,7 +57,7 @@ DDP_API ddp_status ddp_file_replace(const char *path, const void *data, size_t l
  * full disk or a power cut, the earlier checkpoints are unchanged. The next save removes the unfinished checkpoint.
  * Only one rank may write to a directory. */
 
-/* Rows of name and meaning: the fields of ddp_ckpt_point, the position of a run. Values are whole numbers up to
+/* The fields of ddp_ckpt_point, the position of a run, as rows of name and meaning. Values are whole numbers up to
  * 10^15. */
 #define DDP_CKPT_POINT_LIST(X)                                            \
     X(step, "updates done")                                               \
@@ -109,8 +109,8 @@ DDP_API ddp_status ddp_ckpts_save(ddp_ckpts *ckpts, const ddp_ckpt_point *point,
 DDP_API ddp_status ddp_ckpts_wait(ddp_ckpts *ckpts, struct ddp_err *err);
 
 /* Fill the blocks from the newest undamaged checkpoint. The caller passes all blocks of the checkpoint, in any order.
- * Every byte is checked before the first block is written. If the directory has no checkpoint, *found becomes 0, and
- * blocks and *point are unchanged.
+ * Every byte is checked before the call changes the first block. If the directory has no checkpoint, *found becomes 0,
+ * and blocks and *point are unchanged.
  *
  * Damaged checkpoints are skipped with a warning, but not removed. If all checkpoints are damaged, DDP_ERR_CORRUPT
  * describes the newest one. After any of the following errors, the call does not try an older checkpoint:

@@ -67,7 +67,7 @@ typedef struct ddp_loader_options {
     int world_size, rank;   /* the samples are divided among world_size ranks; this is rank `rank` */
     uint64_t seed;          /* seed of the order and of the generators */
     unsigned sampler_flags; /* DDP_SAMPLER_SHUFFLE and others; 0 = in order, padded */
-    int streams;            /* the loader serves ranks `rank` to `rank` + streams - 1 in turn; 0 = 1 */
+    int streams;            /* the loader serves ranks `rank` to `rank` + streams - 1 in turn; 0 = one rank */
     size_t batch;           /* rows of a batch; the last batch may have fewer rows, or none */
     size_t arrays;          /* arrays of a batch; at most DDP_LOADER_ARRAYS */
     size_t row_bytes[DDP_LOADER_ARRAYS]; /* bytes of a row of each array */
@@ -75,7 +75,7 @@ typedef struct ddp_loader_options {
     void *user;         /* argument of `fill`, used by all threads */
     int threads;        /* 0 = no threads: ddp_loader_next makes the batches */
     size_t ahead;       /* number of batches that are made in advance; 0 = 2 for each thread */
-    size_t held;        /* number of returned batches that stay valid; 0 = 1 */
+    size_t held;        /* number of returned batches that stay valid; 0 = one batch */
     int64_t timeout_ms; /* longest wait for a batch; 0 = 300 000 ms */
     ddp_loader_alloc alloc;
     ddp_loader_release release; /* set both `alloc` and `release`, or neither */

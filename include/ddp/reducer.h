@@ -85,7 +85,7 @@ typedef struct ddp_reducer_options {
     const ddp_param *buffers;  /* copied; arrays that are not trained, such as running means */
     size_t buffer_count;
     int keep_buffers;    /* 1 = broadcast buffers only in ddp_reducer_create */
-    int keep_order;      /* 1 = never make new buckets in the order of readiness */
+    int keep_order;      /* 1 = keep the first buckets; make no new buckets in the second step */
     int find_unused;     /* 1 = some steps do not use all parameters; see ddp_reducer_unused */
     ddp_overlap overlap; /* may differ between ranks, unlike most other options */
     ddp_uneven uneven;   /* how to handle ranks with different numbers of batches */
@@ -127,7 +127,7 @@ DDP_API ddp_status ddp_reducer_ready(ddp_reducer *reducer, size_t i);
 /* Mark parameter i as not used in this step (find_unused), so that its bucket can be reduced earlier.
  * ddp_reducer_finish treats all unmarked parameters as unused. This rank then adds zero to the average, or the
  * gradient that it has accumulated before. If no rank has used a parameter, its gradient does not change. The program
- * must then skip the update of this parameter (see ddp_reducer_used) and ddp_optim_begin for the parameter. */
+ * must then call neither ddp_optim_begin nor ddp_optim_update for this parameter (see ddp_reducer_used). */
 DDP_API ddp_status ddp_reducer_unused(ddp_reducer *reducer, size_t i);
 
 /* Wait until all buckets are reduced. DDP_ERR_ARG names the parameters that were not marked. */

@@ -39,7 +39,7 @@ DDP_API void ddp_sampler_set_epoch(ddp_sampler *sampler, uint64_t epoch);
  * once, apart from padding and cutting. If `done` is the whole epoch or more, no sample is left. */
 DDP_API void ddp_sampler_resume(ddp_sampler *sampler, uint64_t epoch, uint64_t done);
 
-/* Return the number of samples of this rank in the epoch, or after ddp_sampler_resume in the rest of the epoch. */
+/* Return the number of samples of this rank in the epoch, or, after ddp_sampler_resume, in the rest of the epoch. */
 DDP_API uint64_t ddp_sampler_len(const ddp_sampler *sampler);
 
 /* Return 1 and the next sample in *index, or 0 at the end of the epoch. *is_pad (may be NULL) becomes 1 if the sample

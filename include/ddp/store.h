@@ -7,7 +7,7 @@
  * Every call has a deadline. Several threads may share a handle; their calls are executed one after the other. After
  * DDP_ERR_CLOSED, DDP_ERR_IO or DDP_ERR_CORRUPT, the handle is unusable: every call except ddp_store_close returns
  * DDP_ERR_CLOSED. After a DDP_ERR_TIMEOUT of a call that waits for a key or a barrier, the handle stays usable. After
- * a DDP_ERR_TIMEOUT of any other call, the handle is unusable. A working store answers such a call at once. */
+ * a DDP_ERR_TIMEOUT of any other call, the handle is unusable, because a working store answers such a call at once. */
 #ifndef DDP_STORE_H
 #define DDP_STORE_H
 

@@ -83,7 +83,7 @@ struct agent *agent_new(const struct agent_options *options)
         return NULL;
     *a = (struct agent){ .options = *options, .nproc = options->nproc, .deadline_ms = UINT64_MAX };
     a->workers = calloc(nproc, sizeof(*a->workers));
-    /* one step emits at most two signals for each worker and a few effects without a worker */
+    /* one step emits at most two signals for each worker, and a few other effects */
     a->effects = calloc(2 * nproc + 8, sizeof(*a->effects));
     if (a->options.settle_ms == 0)
         a->options.settle_ms = AGENT_DOUBT_MS;
@@ -160,8 +160,8 @@ static enum agent_state sweep_on(struct agent *a, const struct agent_event *e)
     return a->stop.sweep_hard && e->now_ms >= a->stop.give_up_ms ? give_up(a, e) : agent_sweep_kill(a);
 }
 
-/* Wait for the other nodes, because every worker of this node ended with exit code 0. The job of a single node has
- * succeeded and ends now. */
+/* Wait for the other nodes, because every worker of this node ended with exit code 0. A job of one node has succeeded
+ * and ends now. */
 static enum agent_state wait_peers(struct agent *a)
 {
     agent_emit(a, EFFECT_REPORT_DONE, -1, 0);
@@ -295,7 +295,7 @@ static enum agent_state user_waits(struct agent *a, const struct agent_event *e)
 }
 
 /* Leave the job, because this node cannot begin the next round: the log directory is missing, or the store rejects
- * this node. An earlier failure stays the cause. */
+ * this node. An earlier failure stays the cause of the job's end. */
 static enum agent_state not_ready(struct agent *a, const struct agent_event *e)
 {
     a->not_ready = true;
@@ -543,7 +543,7 @@ static enum agent_state run_started(struct agent *a, const struct agent_event *e
     return a->state;
 }
 
-/* Mark the worker as started, but start no more workers, because a worker has lost its peer. */
+/* Mark the worker as started, but start no more workers, because another worker has already failed or lost its peer. */
 static enum agent_state run_started_settling(struct agent *a, const struct agent_event *e)
 {
     mark_started(a, e);
@@ -655,8 +655,8 @@ static enum agent_state wait_for_end_of(struct agent *a, int local_rank)
     return a->state;
 }
 
-/* Stop the workers when the wait for a lost peer is over. Wait longer while the kernel is still cleaning up a worker.
- * If no worker has failed by itself, the first worker that lost its peer becomes the first failure. */
+/* Stop the workers when the wait of AGENT_SETTLING is over. Wait longer while the kernel is still cleaning up a
+ * worker. If no worker has failed by itself, the first worker that lost its peer becomes the first failure. */
 static enum agent_state run_wait_over(struct agent *a, const struct agent_event *e)
 {
     if (e->dying && e->now_ms < a->settle_until_ms)
@@ -667,7 +667,7 @@ static enum agent_state run_wait_over(struct agent *a, const struct agent_event 
 
 static enum agent_state run_user_stops(struct agent *a, const struct agent_event *e)
 {
-    /* a worker that has lost its peer failed before the user's stop, so report this failure first */
+    /* if a worker lost its peer and ended before the user's stop, report this failure first */
     agent_blame_victim(a);
     a->stop.by_user = e->signal;
     a->stop.requests = 1;
@@ -688,15 +688,15 @@ static enum agent_state run_notified(struct agent *a, const struct agent_event *
     return agent_stop_all(a, SIGTERM);
 }
 
-/* Record that another node has failed. This node is already stopping its workers, so nothing else changes. */
+/* Record that the store has stopped this node. The attempt of this node is already ending, so nothing else changes. */
 static enum agent_state run_notified_late(struct agent *a, const struct agent_event *e)
 {
     agent_handle_notice(a, e);
     return a->state;
 }
 
-/* Record that the store has received this node's failure. The failure stays the job's cause, even if the store is
- * lost later. */
+/* Record that the store has received this node's failure. The failure stays the cause of the job's end, even if the
+ * store is lost later. */
 static enum agent_state run_acknowledged(struct agent *a, const struct agent_event *e)
 {
     (void)e;
@@ -766,7 +766,7 @@ static enum agent_state sweep_now(struct agent *a)
     return agent_sweep_kill(a);
 }
 
-/* Record that the user requests a stop although the attempt has ended, or is ending, for another reason. */
+/* Record the user's request to stop. The attempt is already ending, or has ended, for another reason. */
 static void agent_note_stop(struct agent *a, const struct agent_event *e)
 {
     if (a->stop.by_user == 0)
@@ -984,7 +984,8 @@ static bool stop_succeeded(const struct agent *a)
 }
 
 /* Return ddprun's exit code. If a process could not be killed, the code is 124 in any case, because a scheduler must
- * not give this host to another job. A stop by the user after the end of the job does not change the exit code. */
+ * not give this host to another job. If the user has requested a stop and the verdict reports success, the code is 128
+ * + the signal of the user. */
 int agent_exit_code(const struct agent *a)
 {
     if (a->stop.stuck)

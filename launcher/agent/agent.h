@@ -38,9 +38,9 @@
 enum agent_state {
     AGENT_GATHERING, /* joined, waiting for the other nodes; no worker runs */
     AGENT_RUNNING,   /* workers run or are being started */
-    /* a worker ended because it lost a peer; wait for the end of this peer, which may be the real failure */
+    /* a worker lost its peer, or ended by an import error; wait for the ends of other workers before the stop */
     AGENT_SETTLING,
-    AGENT_STOPPING, /* SIGTERM was sent, the grace period runs */
+    AGENT_STOPPING, /* SIGTERM or the user's signal was sent; the grace period runs */
     AGENT_KILLING,  /* SIGKILL was sent */
     AGENT_SWEEPING, /* all workers have ended; the leftovers are being stopped */
     AGENT_DRAINING, /* a failed attempt has no process left; the last output of its workers is being read */
@@ -67,7 +67,7 @@ enum agent_event_type {
     AGENT_STORE_LOST,   /* the store is lost: no message will follow */
     /* this node cannot start the next round: the log files cannot be created, or the store has rejected this node */
     AGENT_NOT_READY,
-    AGENT_TICK, /* the time that agent_deadline() has returned is reached */
+    AGENT_TICK, /* the time of agent_deadline() is reached */
     AGENT_EVENTS
 };
 
@@ -147,7 +147,7 @@ enum worker_verdict {
 struct agent_worker {
     enum worker_verdict verdict;
     int pid;                       /* for messages only: the pid outside a PID namespace; 0 = never started */
-    int exit_code, signal, error;  /* how the worker ended; `signal` and `error` 0 = does not apply */
+    int exit_code, signal, error;  /* how the worker ended; 0 in `signal` or `error` = does not apply */
     uint64_t started_ms, ended_ms; /* by the clock of agent_event.now_ms */
     uint64_t import_error;         /* from AGENT_EXITED: hash of the import error, 0 = none */
     /* AGENT_EXITED arrived after the agent had emitted EFFECT_SIGNAL for the worker */
@@ -179,7 +179,7 @@ struct agent_options {
     /* how long to wait for the other nodes after all workers of this node ended with exit code 0 */
     uint64_t wait_peers_ms;
     enum exit_policy exit_policy;
-    int max_restarts; /* explains why no restart followed; the store counts the restarts */
+    int max_restarts; /* only to explain why no restart followed; the store counts the restarts */
     bool alone;       /* the job has one node, so the success of this node is the success of the job */
 };
 
@@ -189,7 +189,7 @@ struct agent;
 struct agent *agent_new(const struct agent_options *options);
 void agent_free(struct agent *agent);
 
-/* Process one event. Return its effects, and store their number in *n. They are borrowed until the next step. */
+/* Process one event. Return its effects, and store their number in *n. The effects are borrowed until the next step. */
 const struct agent_effect *agent_step(struct agent *agent, const struct agent_event *event, size_t *n);
 
 /* Return the time at which to send AGENT_TICK, by the clock of agent_event.now_ms; UINT64_MAX = never. */
@@ -237,7 +237,8 @@ bool agent_is_stuck(const struct agent *agent);
 /* Return ddprun's exit code. The first matching row applies:
  *   124       a process could not be killed
  *   0         --exit_code=workers, the user stopped the job before any failure, and all workers here exited with 0
- *   verdict   the store sent a verdict: exit_first, exit_max or exit_rank0 in it, as --exit_code selects
+ *   verdict   the store sent a verdict: its exit_first, exit_max or exit_rank0, as --exit_code selects. If exit_first
+ *             is 0 and the user stopped the job, the next row applies.
  *   128 + n   the user stopped the job with signal n before a worker failed
  *   123       the store was lost before it received a failure. A later failure here may be a consequence of the
  *             loss, and all nodes must exit with the same code.

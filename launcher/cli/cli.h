@@ -1,8 +1,8 @@
 /* cli.h -- the command line of ddprun, from the one table of options in options.h.
  *
  * The parser, the defaults from PET_* variables, --help and the manual page all use that table. The rules are
- * argparse's, because users come from torchrun: "--name value" and "--name=value" are the same, and so are dashes and
- * underscores; a name may be shortened as long as it is unambiguous; and everything after PROGRAM belongs to
+ * argparse's, because users come from torchrun: "--name value" and "--name=value" are equal, and dashes and
+ * underscores are equal. A name may be shortened as long as it is unambiguous. Everything after PROGRAM belongs to
  * PROGRAM. */
 #ifndef LAUNCHER_CLI_CLI_H
 #define LAUNCHER_CLI_CLI_H
@@ -246,8 +246,8 @@ bool cli_gives(const struct cli *cli, enum cli_option option);
  * and --node_rank define the nodes. */
 bool cli_is_elastic(const struct cli *cli);
 
-/* Append a text for the user to `out`. From the first to the last function, the texts are: the help (short or long,
- * depending on `cli->help`), the manual page (roff), the completion script of a shell, the help of one command.
+/* Append a text for the user to `out`. The texts of the four functions are, in this order: the help (short or long,
+ * depending on `cli->help`), the manual page (roff), the completion script of a shell, and the help of one command.
  * Return false if memory is short. */
 bool cli_print_help(const struct cli *cli, struct buf *out);
 bool cli_print_man(struct buf *out);

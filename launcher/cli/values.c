@@ -91,7 +91,7 @@ static bool std_item(const char **at, struct std_map_item *item)
     return true;
 }
 
-/* Return true if a rank occurs twice, as in "1:1,1:2", because such a map is ambiguous. `items` is sorted. */
+/* Return true if a rank occurs twice, as in "1:1,1:2". Such a map is ambiguous. `items` is sorted. */
 static bool has_twins(const struct std_map_item *items, size_t n)
 {
     for (size_t i = 1; i < n; i++)
@@ -161,7 +161,7 @@ int std_map_highest(const struct std_map *map)
  * The text of an error lists what is valid; the caller adds the origin of the value: "PET_MASTER_PORT=http:
  * expected " + "a port from 1 to 65535, or 0 for any free port". */
 
-/* These limits are far above any real job. They detect typing errors, and prevent an overflow of sums. */
+/* The longest time, DAYS_MAX, is far above any real job. It detects typing errors, and prevents an overflow of sums. */
 enum { MS_PER_DAY = 86400000, DAYS_MAX = 365, LOG_ROTATE_MIN = 1024 };
 
 static bool read_whole_number(const char *text, long low, long high, int *to)
@@ -483,8 +483,8 @@ static ddp_status value_HELP_PAGE(const char *text, void *to, struct ddp_err *er
 
 /* Parsers of the options about several nodes; cli.h describes what a parser returns.
  *
- * The keys of --rdzv_conf are torchrun's, so a script for torchrun works unchanged. The row of a key has a parser,
- * or the reason why the key has no effect in ddprun, which is printed. A key that torchrun does not have is an
+ * The keys of --rdzv_conf are torchrun's, so a script for torchrun works unchanged. The row of a key has a parser, or
+ * the reason why the key has no effect in ddprun. ddprun prints this reason. A key that torchrun does not have is an
  * error, because it is probably mistyped. Under the name torchrun, ddprun ignores such a key and prints a note. */
 
 enum { CONF_VALUE_MAX = 256, FAST_MS = 1500, NODE_TIMEOUT_MIN_MS = 500, HANG_TIMEOUT_MIN_MS = 1000 };

@@ -29,7 +29,7 @@
  *                                       root        where          options     type   source  options
  *
  * A mount shows the part of the hierarchy below its root. In a container, the root may be this process's own group. A
- * path that begins with /.. is outside the visible part. Spaces are written as \040 in both files. */
+ * path that begins with /.. is outside the visible part. mountinfo writes a space as \040. */
 
 /* Return the end of the word that begins at `at`. One space separates words. A newline separates lines. */
 static const char *word_end(const char *at)
@@ -54,7 +54,8 @@ static bool is_octal(const char *p)
     return p[0] >= '0' && p[0] <= '3' && p[1] >= '0' && p[1] <= '7' && p[2] >= '0' && p[2] <= '7';
 }
 
-/* Copy the bytes up to `end`, and replace \040 by a space. Return false if the result does not fit. */
+/* Copy the bytes up to `end`, and decode octal escapes, such as \040 for a space. Return false if the result does not
+ * fit. */
 static bool unescape(const char *from, const char *end, char out[CGROUP_PATH_MAX])
 {
     size_t n = 0;

@@ -10,8 +10,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Parsing of /proc/self/cgroup and /proc/self/mountinfo. `v1` selects the hierarchy: the controller that a hierarchy
- * of version 1 has, for example "memory", or NULL for version 2. */
+/* Parsing of /proc/self/cgroup and /proc/self/mountinfo. `v1` selects the hierarchy: NULL = version 2, otherwise the
+ * hierarchy of version 1 with this controller, for example "memory". */
 
 enum { CGROUP_PATH_MAX = 4096 };
 

@@ -4,7 +4,8 @@
  *
  *     main       contain_open: choose a layer; kill the processes of dead jobs
  *     guardian   contain_fork: create the PID namespace and its record
- *     agent      contain_enter, contain_name_store: write the record. contain_attempt: make each attempt's group
+ *     agent      contain_enter: set up the namespace. contain_name_store: write the record
+ *     agent      contain_attempt: make the group of each attempt
  *     agent      contain_leave: remove the group, because no process is left
  *     guardian   contain_kill, contain_remove; after the death of the guardian, the agent calls both
  *
@@ -229,8 +230,9 @@ static ddp_status pidns_probe(struct ddp_err *err)
 /* Optional features of the system, one row for each.
  *
  * A feature may be missing because the kernel is old, or because a container forbids system calls with a seccomp
- * filter. Each feature has a replacement that works less well. --verbose prints the missing features. A row is
- * `grave` if processes end without SIGTERM when the feature is missing. A missing grave feature is always printed. */
+ * filter. Each feature has a replacement that works less well. --verbose prints the missing features. A row is `grave`
+ * if, without the feature, processes end without SIGTERM or outlive the job. A missing grave feature is always
+ * printed. */
 
 /* Return true if a system call exists. `result` is the result of a call with invalid arguments. ENOSYS or EPERM means
  * that the call is missing or forbidden. */

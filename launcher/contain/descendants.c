@@ -120,7 +120,7 @@ static void children_by_wait(struct buf *pids)
         children_up_to(PID_MOST, pids);
 }
 
-/* Return how children are found, which stays the same for the life of this process. */
+/* Return how this process finds children. The result never changes during the life of this process. */
 static enum way way_to_children(void)
 {
     static enum way way;
@@ -266,7 +266,7 @@ void descendants_names(struct buf *out)
  *
  *   - A round signals only children of ddprun, for which no pidfd is needed. The live process of a chain is such a
  *     child, because its parent is dead. A deeper process becomes a child when its ancestors have died.
- *   - A round lowers the priority of these children, if permitted. Otherwise 64 busy chains leave almost no processor
+ *   - ddprun raises its own priority while it kills, if permitted. Otherwise 64 busy chains leave almost no processor
  *     time for ddprun.
  *   - If a round has changed nothing, all descendants are searched, because an unkillable child may have children. */
 

@@ -378,7 +378,7 @@ static bool leftovers_is_marked(int pid, const char *cookie)
 struct leftovers {
     const char *cookie;   /* value of DDPRUN_COOKIE */
     uint64_t start_ticks; /* older processes cannot belong to the job */
-    int killed;           /* result: number of processes found */
+    int killed;           /* result: number of killed processes */
 };
 
 /* Kill `pid` and return true if the process belongs to the job. */
@@ -526,7 +526,8 @@ static bool where_are_we(struct record *r)
     return true;
 }
 
-/* Write to a draft and rename the draft, so that no reader finds half a file. Readers ignore the name of a draft. */
+/* Write to a draft and rename the draft, so that no reader finds half a file. The name of a draft begins with a dot,
+ * and readers ignore such names. */
 static bool record_write_file(int dir, const char *name, const struct buf *text)
 {
     char draft[COOKIE_CHARS + 16];
@@ -595,8 +596,8 @@ static bool is_of(const char *name, const char *cookie)
            (strncmp(name, cookie, RUNTIME_NAME_DIGITS) == 0 && name[RUNTIME_NAME_DIGITS] == '.');
 }
 
-/* Open the entries of a directory with a copy of the descriptor, because closedir closes the copy. Return NULL on
- * failure. */
+/* Open the entries of a directory with a copy of the descriptor, because closedir closes the descriptor that it uses.
+ * Return NULL on failure. */
 static DIR *entries_of(int dir)
 {
     int copy = fcntl(dir, F_DUPFD_CLOEXEC, 0);
@@ -702,8 +703,8 @@ static bool bury(const struct record *r, bool quiet)
     return all;
 }
 
-/* Wait at most SWEEP_LIMIT_MS until no other start of ddprun cleans up. Two killers with raised priority would leave
- * no processor time to the dying processes. */
+/* Lock the directory, so that only one start of ddprun cleans up at a time. Wait at most SWEEP_LIMIT_MS for the lock.
+ * Two killers with raised priority would leave no processor time to the dying processes. */
 static void wait_for_turn(int dir)
 {
     const uint64_t end = clock_ms() + SWEEP_LIMIT_MS;
@@ -725,8 +726,9 @@ static bool bury_in_turn(int dir, struct record *r, bool quiet)
     return buried;
 }
 
-/* Examine a record and clean up after a dead job. Return true if the record was removed. The caller then examines all
- * records again, because the dead job may have started other jobs. */
+/* Examine a record and clean up after a dead job. Return true if no process of the dead job is left. The caller then
+ * examines all records again, because the dead job may have started other jobs. For a record of an earlier boot, only
+ * remove the files. */
 static bool check_record(int dir, const char *name, const struct record *here, bool quiet)
 {
     struct record r;

@@ -1,4 +1,4 @@
-/* procfs.c -- see procfs.h. Formats differ between kernels and containers. So every parser accepts missing fields,
+/* procfs.c -- see procfs.h. Formats differ between kernels and containers. So every parser checks for missing fields,
  * and every read has a limit. */
 #include "contain/procfs.h"
 

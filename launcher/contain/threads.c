@@ -1,7 +1,7 @@
 /* threads.c -- see threads.h.
  *
  * Every user may read the state of a thread. Reading the system call requires the right to trace the process (Yama,
- * CAP_SYS_PTRACE). A fact that cannot be read is left out, and threads_explain_ptrace() has the reason. */
+ * CAP_SYS_PTRACE). A fact that cannot be read is left out, and threads_explain_ptrace() writes the reason. */
 #include "contain/threads.h"
 
 #include "base/endpoint.h"

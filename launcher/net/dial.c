@@ -567,8 +567,8 @@ static void join_dial_report(struct join_dial *j)
     buf_free(&words);
 }
 
-/* End the dial without a store. If the owner has set `code`, `note` replaces the report. `failed` may close the
- * dial, so the dial is kept until `failed` returns. */
+/* End the dial without a store. If the owner has set `code`, `note` replaces the report. `failed` may close the dial,
+ * so this function does not use the dial afterwards. */
 static void join_dial_give_up(struct join_dial *j)
 {
     struct buf report = { 0 };
@@ -773,7 +773,7 @@ static int path_large_wait(uint64_t took_ms)
     return wait_ms < PATH_LARGE_MS ? PATH_LARGE_MS : wait_ms > PATH_ANSWER_MS ? PATH_ANSWER_MS : (int)wait_ms;
 }
 
-/* Add the answer to a packet of this size, as path_answer returns it. */
+/* Count the result of path_try for a packet of this size. */
 static void path_add(struct path_answers *a, enum path_size size, int error)
 {
     a->answered[size] += error == ECONNREFUSED;

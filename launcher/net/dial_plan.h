@@ -2,8 +2,8 @@
  * out the steps, and reports each result with its time. A dial is one node's attempt to connect to the store, with
  * all retries.
  *
- *     LOOKING_UP --addresses--> RACING --all failed--> PAUSING --time--> LOOKING_UP or RACING ...
- *         '--unknown--> PAUSING    '--one answered--> ARRIVED          budget used up: OVER
+ *     RESOLVING --addresses--> RACING --all failed--> PAUSING --time--> RESOLVING or RACING ...
+ *         '--unknown--> PAUSING   '--one answered--> ARRIVED          budget used up: OVER
  *
  * All addresses of a name are tried at overlapping times, and the first that answers wins (base/race.h). The
  * connection to one address is a runner. The pauses between two races grow from 20 ms to 2 s. */

@@ -23,7 +23,7 @@ struct link_who {
     bool resumes;        /* this process connects again and sends `resume` if the connection breaks */
 };
 
-/* Encode a join. `instance` is from the answer to this node's first join, and "" in the first join itself. */
+/* Encode a join. `instance` is from the answer to this node's previous join, and "" in the first join. */
 cJSON *encode_join(const struct plan *plan, const struct link_who *who, const char *instance);
 
 /* Encode a finding of this node about itself, which the store sends to all nodes. */
@@ -44,10 +44,11 @@ cJSON *encode_failure(enum message_id id, const struct failure *failure);
 cJSON *encode_stopped(bool unkillable, int max_code, int rank0, cJSON *rows);
 cJSON *encode_leave(int signal, const char *by);
 
-/* Encode that process `pid` of worker `rank` owns the connection `conn`. */
+/* Encode the answer to `who`: process `pid` of worker `rank` owns the connection `conn`. */
 cJSON *encode_vouch(int64_t conn, int rank, int pid);
 
-/* Encode that process `pid`, which is no worker, owns the connection `conn`. `words` describes the process. */
+/* Encode the answer to `who`: process `pid`, which is no worker, owns the connection `conn`. `words` describes the
+ * process. */
 cJSON *encode_owner(int64_t conn, int pid, const char *words);
 
 cJSON *encode_done(void);
@@ -94,14 +95,14 @@ struct heard_waiting {
 /* The push "verdict": the store's decision about the next step of the job. */
 struct heard_verdict {
     struct agent_verdict what;
-    int attempt;        /* number of the next round */
+    int attempt;        /* attempt of the next round */
     int64_t step, best; /* highest training step of this attempt, and of all attempts; -1 = none */
     struct failure cause;
     const cJSON *stacks; /* borrowed from the push: rows of all nodes (record/stacks.h); NULL = none */
 };
 
-/* Decode the push of this name. Return false if the push is invalid, because the peer is then not a ddprun store. A
- * round must have ranks for the `nproc` workers of this node. */
+/* Decode the push "round", "waiting" or "verdict". Return false if the push is invalid, because the peer is then not a
+ * ddprun store. A round must have ranks for the `nproc` workers of this node. */
 bool decode_round(const cJSON *push, int nproc, struct heard_round *round);
 void decode_waiting(const cJSON *push, struct heard_waiting *waiting);
 /* Write the first finding in a push "findings" that explains why the job does not start, as "sentence  [CODE]".

@@ -1,8 +1,8 @@
 /* store_link.c -- see store_link.h.
  *
- * At the first failure that no new connection can repair, the link calls `lost`. It calls `lost` from the loop, never
- * inside a function that the owner has called. The failures are: no process listens, or the store rejects this agent,
- * disconnects, sends invalid data, does not read, or is silent.
+ * At the first failure that no new connection can repair, the link calls `lost`. Of the functions that the owner
+ * calls, only store_link_resume calls `lost`; all other calls are made from the loop. The failures are: no process
+ * listens, or the store rejects this agent, disconnects, sends invalid data, does not read, or is silent.
  *
  * Requests are collected in `out` while `sending` is being written, because libuv needs the bytes of a write in
  * place. If the queue overflows or memory is short, the link is lost before the loop waits again. */
@@ -33,7 +33,7 @@ static void link_handle_answer(struct store_link *link, struct slice text);
 
 /* --- frames --------------------------------------------------------------------------------------------- */
 
-/* The launcher needs only two kinds of requests and one kind of answer, so it does not use the parser of the hub. A
+/* The launcher sends few kinds of requests and reads one kind of answer, so it does not use the parser of the hub. A
  * length has eight bytes, little-endian. */
 enum { LENGTH_BYTES = 8 };
 
@@ -78,9 +78,9 @@ static bool link_queue_add(struct link_queue *q, enum op_id op, cJSON *json, str
     return fits;
 }
 
-/* Parse the first answer of `in`. If `status` is not NULL, a status byte precedes the answer. Return 1 for a
- * complete answer: *text is its JSON (borrowed from `in`) and *used its length. Return 0 for an incomplete answer,
- * and -1 for an invalid length. */
+/* Parse the first answer of `in`. If `status` is not NULL, a status byte precedes the answer. Return 1 for a complete
+ * answer: *text is its JSON (borrowed from `in`), and *used is the length of the whole answer. Return 0 for an
+ * incomplete answer, and -1 for an invalid length. */
 static int link_answer(const struct buf *in, uint8_t *status, struct slice *text, size_t *used)
 {
     const size_t at = status != NULL ? 1 : 0;
@@ -358,9 +358,9 @@ static void on_unsealing(uv_timer_t *timer)
         link_lose(link, "the system provides no random numbers for AUTH");
 }
 
-/* Handle the answer to the request for the credential. If the store has no secret, this node joins only as
- * torchrun without --encrypt (must_be_refused). But the store may be a refusing store (store_host.h), so the node
- * always sends `join` to get the reason. */
+/* Handle the answer to the request for the credential. A node stays with a store without a secret only if ddprun was
+ * started as torchrun, without --encrypt (must_be_refused). But the store may be a refusing store (store_host.h), so
+ * the node always sends `join` to get the reason. */
 static void handle_credential(struct store_link *link, struct slice answer)
 {
     struct slice credential;
@@ -429,9 +429,9 @@ static bool is_silent(struct store_link *link, uint64_t now_ms)
     return link->options.silent_ms > 0 && now_ms - link->last_received_ms > link->options.silent_ms;
 }
 
-/* Record whether the kernel has sent segments several times without an acknowledgement. This is a fault of the
- * network or of the store's host. A frozen store is not the cause, because the kernel of its host would still
- * acknowledge. Do not change the record of a suspect connection. */
+/* Record whether the kernel has sent segments several times without an acknowledgement. This is a fault of the network
+ * or of the store's host. A frozen store is not the cause, because the kernel of its host would still acknowledge.
+ * Change nothing while the owner dials (`suspect`). */
 static void note_stuck(struct store_link *link)
 {
     enum { STUCK_TIMES = 2 };

@@ -74,7 +74,8 @@ struct store_link_calls {
     void (*broken)(void *user, const char *why);
     /* Called when the old connection works again, or the new connection works. The owner ends its dial. */
     void (*restored)(void *user);
-    /* Called at most once, when the connection is closed, invalid or silent, always from the loop. */
+    /* Called at most once, when the connection is closed, invalid or silent, from the loop or from
+     * store_link_resume. */
     void (*lost)(void *user, const char *why);
 };
 
@@ -86,8 +87,8 @@ struct link_fate {
     bool is_silent;    /* the store was silent, or a timeout of TCP has ended the connection */
     bool is_unheard;   /* the connection ended before the store had answered IDENTIFY */
     /* The last segments of a silent connection that the kernel has sent again without an acknowledgement. */
-    int stuck_bytes; /* size of the largest of them; 0 = no such segment */
-    int stuck_times; /* how often the kernel has sent it */
+    int stuck_bytes; /* largest size of a segment on this connection; 0 = every segment was acknowledged */
+    int stuck_times; /* how often the kernel has sent the oldest segment */
 };
 
 struct store_link_options {
@@ -111,8 +112,8 @@ struct store_link_options {
 ddp_status store_link_open(const struct store_link_options *options, struct store_link **out,
                            struct ddp_err *err);
 
-/* Continue on a new socket, to which dial.h has connected and sent the greeting. The link owns the socket and
- * `tls`, and closes both if the old connection works again. `own` is the local address of the socket. */
+/* Continue on a new socket, which dial.h has connected and on which dial.h has sent the greeting. The link owns the
+ * socket and `tls`, and closes both if the old connection works again. `own` is the local address of the socket. */
 void store_link_resume(struct store_link *link, int fd, struct tls *tls, const char *own);
 
 /* Join the next round. */
@@ -167,10 +168,10 @@ struct store_link {
     uv_timer_t heartbeat, patience;
     uv_prepare_t before_poll;
     struct link_queue out;       /* requests that libuv does not have yet */
-    const struct secret *secret; /* the plan's, or `unsealed`; NULL = none */
+    const struct secret *secret; /* the secret of the plan, or `unsealed`; NULL = none */
     struct secret *unsealed;     /* owned; a secret from MUNGE; NULL = none */
     struct secret_call *call;    /* owned; unseals the store's credential; NULL = none */
-    struct auth auth;            /* used if there is a secret */
+    struct auth auth;            /* state of AUTH, used if `secret` is not NULL */
     /* Owned; requests that wait until the store has proved that it has the secret; NULL = none. */
     struct cJSON *early;
     struct buf in;            /* received bytes that are not handled yet, decrypted */

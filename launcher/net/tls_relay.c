@@ -5,10 +5,10 @@
  * Each direction has a pipe. While a pipe has PIPE_MAX bytes or more, its source is not read. So a slow reader delays
  * only its own connection.
  *
- * The end of one side is passed on after the last bytes: a worker's FIN becomes TLS's close_notify and a FIN, and
- * the store's close_notify becomes a FIN. Any other end becomes a reset, so that the other side can distinguish a cut
- * connection from a complete one. A connection is closed when both sides have ended, or ENDING_MS after the last bytes
- * of the side that has ended. Until then input is read and discarded, because the kernel sends a reset if close(2)
+ * The end of one side is passed on after the last bytes: a worker's FIN becomes TLS's close_notify and a FIN, and the
+ * store's close_notify becomes a FIN. Any other end becomes a reset, so that the other side can distinguish a cut
+ * connection from a complete one. A connection is closed when both sides have ended, or when one side has ended and no
+ * bytes have moved for ENDING_MS. Until then input is read and discarded, because the kernel sends a reset if close(2)
  * finds unread input.
  *
  * The relay uses only a share of the descriptors. While this share is in use, further workers wait in the kernel's
@@ -38,7 +38,7 @@ enum {
     LINKS_MAX = 8192, /* largest number of connections of workers */
     LINKS_MIN = 16,
     HANDSHAKE_MS = 30000, /* time limit for the connection to the store and the TLS handshake */
-    ENDING_MS = 5000, /* time limit for the end of the second side, after the last bytes of the first side */
+    ENDING_MS = 5000, /* time limit for the end of the second side, after the last bytes moved */
     LAST_MS = 1000,   /* when the relay closes: time limit for the last bytes of workers that have ended */
     TICK_MS = 500,
     KEEPALIVE_S = 60,
@@ -60,7 +60,7 @@ struct pipe {
 
 /* One connection of a worker, and its connection to the store. */
 struct relay_link {
-    struct list node; /* link in the list relay->links */
+    struct list node; /* entry in the list relay->links */
     struct tls_relay *relay;
     uv_tcp_t worker, store;
     uv_connect_t connect;
@@ -85,7 +85,7 @@ struct tls_relay {
     struct uid_gate gate;
     struct list links;
     bool closing;
-    int handles; /* the acceptor, the timer, and one for each link */
+    int handles; /* open handles: the acceptor, the timer, and one for each link */
     char chunk[CHUNK_BYTES];
     struct gate logged;
 };
@@ -233,7 +233,8 @@ static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
 static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf);
 static void pipe_forward(struct pipe *p);
 
-/* Close a link if both directions have ended. While the relay closes, the end of the store's direction suffices. */
+/* Close a link if both directions have ended. While the relay closes, the end of the direction to the store
+ * suffices. */
 static void close_if_over(struct relay_link *l)
 {
     if (l->up.ended && (l->relay->closing || (l->worker_ended && l->store_ended && l->down.ended)))
@@ -369,7 +370,7 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
 
 static int port_of(const struct sockaddr_storage *at)
 {
-    return ntohs(((const struct sockaddr_in6 *)at)->sin6_port); /* the same offset in sockaddr_in */
+    return ntohs(((const struct sockaddr_in6 *)at)->sin6_port); /* same offset of the port in sockaddr_in */
 }
 
 static void on_connected(uv_connect_t *connect, int status)
@@ -633,7 +634,8 @@ static void on_last(uv_timer_t *timer)
     link_close(LIST_ENTRY(node, struct relay_link, node));
 }
 
-/* Close all links. If a worker has ended, but its last bytes are not sent yet, its link is closed after LAST_MS. */
+/* Close all links. If a worker has ended, but its last bytes are not sent yet, its link stays open for at most
+ * LAST_MS. */
 void tls_relay_close(struct tls_relay *r)
 {
     if (r == NULL || r->closing)

@@ -3,9 +3,8 @@
  *     worker --plain, never on a network--> relay in the agent --TLS with the job's secret--> store
  *
  * PyTorch's clients cannot use TLS, so the workers get the relay's address as MASTER_ADDR. The relay accepts only
- * connections from this host, which arrive through the loopback interface. It still listens on the address that
- * other nodes use for this node. Some libraries derive the node's address from MASTER_ADDR or from their
- * connection. */
+ * connections from this host, which arrive through the loopback interface. It still listens on the address that other
+ * nodes use for this node, because some libraries derive this address from MASTER_ADDR or from their connection. */
 #ifndef LAUNCHER_NET_TLS_RELAY_H
 #define LAUNCHER_NET_TLS_RELAY_H
 

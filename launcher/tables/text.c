@@ -193,7 +193,7 @@ static size_t plain_run(const uint8_t *p, size_t len)
     return n;
 }
 
-/* Return true for code points that reorder or hide text. */
+/* Return true for code points that reorder or hide text, and for the control characters U+0080 to U+009F. */
 static bool is_format(uint32_t code)
 {
     static const struct {

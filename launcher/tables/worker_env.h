@@ -114,7 +114,7 @@ struct env_facts {
     const char *flight;            /* NULL = do not set */
     const char *torch_flight;      /* directory of PyTorch's flight records; NULL = do not set */
     const char *torch_calls;       /* number of calls in PyTorch's flight records */
-    bool torch_pipes;              /* FIFOs can be created in that directory */
+    bool torch_pipes;              /* FIFOs can be created in `torch_flight` */
     unsigned long long timeout_ms; /* 0 = do not set */
 };
 

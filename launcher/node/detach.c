@@ -42,7 +42,7 @@
 enum {
     REQUEST_MAX = 16,   /* bytes of a request, with a NUL: "info", "attach" or "stop" */
     ANSWER_MAX = 65536, /* bytes of an answer */
-    COMMAND_MAX = 4096, /* bytes of the command line in an answer, which is cut after a word */
+    COMMAND_MAX = 4096, /* bytes of a command line in an answer; a longer one is cut after a word */
     ID_MAX = 32,        /* characters of an id */
     VIEWERS_MAX = 32,   /* viewers of a job at a time */
     ANSWER_MS = 2000,   /* how long a viewer waits for an answer */
@@ -74,8 +74,8 @@ static bool is_own_peer(int fd)
            (peer.uid == geteuid() || peer.uid == 0);
 }
 
-/* Fill in the address of a socket in the directory `dir`, a descriptor. sun_path has only 108 bytes, so the address
- * uses the short link of the descriptor in /proc. */
+/* Fill in the address of the socket `name` in a directory; `dir` is a descriptor of the directory. sun_path has only
+ * 108 bytes, so the address begins with the short link of the descriptor in /proc. */
 static void detach_address(int dir, const char *name, struct sockaddr_un *at)
 {
     *at = (struct sockaddr_un){ .sun_family = AF_UNIX };
@@ -162,7 +162,7 @@ static void accept_viewer(struct supervisor *s)
         close(fd);
 }
 
-/* Print the end of the job, and send its exit code to all attached viewers. A viewer that does not read gets no
+/* Print that the job has ended, and send its exit code to all attached viewers. A viewer that does not read gets no
  * message. */
 static void send_end(struct supervisor *s, int code)
 {
@@ -200,8 +200,8 @@ static int supervise(struct supervisor *s)
     return code;
 }
 
-/* Become the guardian of the job: close the supervisor's listening socket, set signals that nohup or a shell
- * ignores to their default action, and ask for SIGHUP when the supervisor dies. Return false if the supervisor has died
+/* Become the guardian of the job. Close the supervisor's listening socket, restore the default action of signals that
+ * nohup or a shell has disabled, and ask for SIGHUP when the supervisor dies. Return false if the supervisor has died
  * before this request. */
 static bool become_guardian(pid_t supervisor, int listener)
 {

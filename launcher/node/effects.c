@@ -52,7 +52,7 @@ void node_handle_event(struct node *n, struct agent_event event)
         finish_probe(n);
 }
 
-/* Set the timer for the earliest deadline: of the agent, the store or unread output. */
+/* Set the timer to the earliest of three deadlines: of the agent, of the store and of unread output. */
 static void node_set_timer(struct node *n)
 {
     uint64_t at = agent_deadline(n->agent), now = clock_ms();
@@ -80,7 +80,7 @@ void node_expect_nothing(struct node *n)
     n->meet.store_deadline_ms = UINT64_MAX;
 }
 
-/* Return true while waitpid has not returned every worker. */
+/* Return true while waitpid has not yet returned all workers. */
 static bool node_has_workers(const struct node *n)
 {
     for (int i = 0; i < n->plan->nproc; i++)
@@ -113,7 +113,7 @@ static void exits_watch(struct exits *x, pid_t pid)
 }
 
 /* Return the pid of the worker in the set that ended first, or 0 if no worker in the set has ended. Remove its pidfd
- * from the set, because after close() the pidfd stays in the set if another process has a copy of the descriptor. */
+ * from the set explicitly: close() does not remove a pidfd of which another process has a copy. */
 static pid_t exits_next(struct exits *x)
 {
     struct epoll_event event;
@@ -126,7 +126,7 @@ static pid_t exits_next(struct exits *x)
     return (pid_t)(uint32_t)event.data.u64;
 }
 
-/* Close the set, and the pidfds that are still in the set. */
+/* Close the set, and the pidfds of ended workers that are still in the set. */
 void exits_close(struct exits *x)
 {
     while (exits_next(x) > 0)
@@ -230,9 +230,9 @@ static bool reap_others(struct node *n)
 }
 
 /* Collect children that have ended, workers first. The limit for each turn is REAPED_PER_TURN, because processes may
- * fork and exit again and again. Collect other children only if no worker has ended since the last call, or if no
- * worker is left: the agent then waits for AGENT_ALONE. The second call of reap_workers() removes the pidfds of
- * workers that reap_others() has collected. */
+ * fork and exit again and again. Collect other children only if no worker has ended since the last call. If no worker
+ * is left, always collect them, because the agent waits for AGENT_ALONE. The second call of reap_workers() removes
+ * the pidfds of workers that reap_others() has collected. */
 static void reap_children(struct node *n)
 {
     n->run.reap = true;
@@ -333,7 +333,7 @@ bool node_print_not_started(const struct node *n, int error, struct buf *words)
     return ok;
 }
 
-/* Return a report with the facts known now, for a description of the first failure. */
+/* Return a report with the facts that are known now. This report serves only to describe the first failure. */
 static struct report report_now(const struct node *n)
 {
     static struct program_file file; /* static, because its paths are too large for the stack */
@@ -368,7 +368,8 @@ static void send_failed(struct node *n)
         store_link_send(n->meet.link, encode_failure(MESSAGE_FAILED, f));
 }
 
-/* Get the cause with the worker's last lines. Return false if no worker of this node has failed first. */
+/* Describe the first failure in *f, with the last lines of the failed worker. Return false if no worker of this node
+ * has failed first. */
 static bool read_cause(const struct node *n, struct failure *f)
 {
     struct buf lines = { 0 };
@@ -453,7 +454,7 @@ static void end_probe(struct node *n)
         add_gpu_users(n, is_done ? p->gpus : NULL, &p->failure);
     if (p->path != NULL && is_done)
         p->failure.lost_bytes = p->path->lost_bytes;
-    if (is_done) { /* else the thread frees the question */
+    if (is_done) { /* else the thread frees its argument */
         free(p->path);
         free(p->gpus);
     }
@@ -502,7 +503,7 @@ static bool begin_probe(struct node *n, const char *address, const struct failur
         p->call = timed_call_begin(gpu_query_run, free, gpus);
     if (p == NULL || p->call == NULL || uv_poll_init(&n->loop, &p->poll, timed_call_fd(p->call)) != 0) {
         if (p == NULL || p->call == NULL ||
-            timed_call_end(p->call)) { /* else the thread frees the question */
+            timed_call_end(p->call)) { /* else the thread frees its argument */
             free(path);
             free(gpus);
         }
@@ -530,8 +531,9 @@ static bool has_peer(const struct failure *f, const char *name)
     return false;
 }
 
-/* Return the address of the node if a line of the failure names the node as a peer, by one of its two addresses or its
- * host name. Otherwise return NULL. The store uses the same rule (hub/lost_rank.c). */
+/* Return the address of the node if a line of the failure names the node as a peer. The line may contain one of the
+ * node's two addresses or its host name. Return NULL if no line does. The store uses the same rule
+ * (hub/lost_rank.c). */
 static const char *find_named(const struct failure *f, const struct heard_node *node)
 {
     if (has_peer(f, node->own))
@@ -615,8 +617,8 @@ static void send_leave(struct node *n)
     buf_free(&by);
 }
 
-/* Describe an attempt that failed on another node. The time of the failure is the start of the attempt on this node
- * plus a duration from the store, because the clocks of two machines may differ. */
+/* Describe an attempt that failed on another node. The clocks of two machines may differ. So the time of the failure
+ * is the start of the attempt on this node plus a duration from the store. */
 static void note_elsewhere(const struct node *n, struct failed_attempt *a)
 {
     a->failure = n->run.cause;
@@ -720,7 +722,7 @@ enum {
     DRAIN_MS = 1000,
     STUCK_DRAIN_MS = 200, /* limit in place of DRAIN_MS, if a process cannot be killed */
     KILL_SLICE_MS = 50,   /* limit for killing leftovers in one turn of the loop */
-    UNREAD_MS = 2000      /* after a stop by the user: how long to wait until the reader reads the output */
+    UNREAD_MS = 2000      /* after a stop by the user: how long to wait for a slow reader of the output */
 };
 
 /* Start a worker, and pass the result to the agent as an event. The agent then emits the effect for the next worker.
@@ -751,8 +753,8 @@ static void spawn(struct node *n, int local_rank)
 }
 
 /* Send a signal to all descendants, which are mostly leftovers (see agent.h). For SIGKILL, descendants_kill_all()
- * also reaps children, and would lose the exit status of a worker. So this function is used only after all workers
- * were collected. If a process is left, the agent repeats SIGKILL. */
+ * also reaps children, and would lose the exit status of a worker. So call descendants_kill_all() only after all
+ * workers were collected. If a process is left, the agent repeats SIGKILL. */
 static void signal_rest(struct node *n, int sig)
 {
     node_end_dumps(n);
@@ -883,8 +885,8 @@ static void carry_out(struct node *n, struct agent_effect effect)
     }
 }
 
-/* Take the next effect out of the queue. Return false if the queue is empty, or if effects wait for a sample. The
- * effect is copied, because carry_out() may append effects, which may move the queue in memory. */
+/* Take the next effect out of the queue. Return false if the queue is empty, or if the effects wait for a stack dump
+ * or a probe. The effect is copied, because carry_out() may append effects, which may move the queue in memory. */
 static bool next_effect(struct node *n, struct agent_effect *effect)
 {
     if (n->run.holds)

@@ -12,7 +12,7 @@ void node_handle_event(struct node *n, struct agent_event event);
  * counts as lost. */
 void node_expect_answer(struct node *n);
 
-/* Record that the store has answered and no answer is expected. */
+/* Record that the store has answered, and that no other answer is expected. */
 void node_expect_nothing(struct node *n);
 
 /* Close every handle, and print the report if the job has ended. ddprun exits with `exit_code` when the loop has

@@ -89,7 +89,7 @@ static void forget(struct timer_table *t, size_t i)
     t->rows[i] = t->rows[--t->n];
 }
 
-/* Make room for one more timer. The limit TIMERS_MAX bounds the memory, because a worker can write to the FIFO. */
+/* Make room for one more timer. A worker may write any number of lines to the FIFO, so TIMERS_MAX limits the memory. */
 static bool make_room(struct timer_table *t)
 {
     const size_t room = t->room > 0 ? 2 * t->room : 16;
@@ -165,9 +165,9 @@ static bool is_better(const struct timer_row *a, const struct timer_row *b)
     return a->expires < b->expires;
 }
 
-/* Remove all timers of a process with an expired timer, as torchrun does, and return true. Set *row to the earliest
- * expired timer of this process, but prefer a timer with a signal. Return false if no timer has expired. The caller
- * repeats the call, because timers of several processes may have expired. */
+/* Find a process with an expired timer, and remove all timers of this process, as torchrun does. Set *row to its
+ * earliest expired timer, but prefer a timer with a signal. Return false if no timer has expired. The caller repeats
+ * the call, because timers of several processes may have expired. */
 static bool timer_table_remove(struct timer_table *t, double now, struct timer_row *row)
 {
     bool found = false;
@@ -192,7 +192,7 @@ enum {
 struct file_timer {
     uv_poll_t poll;
     uv_timer_t timer;
-    int open_handles; /* `poll` and `timer`; the last close callback frees this struct */
+    int open_handles; /* number of open handles, 2 or less; the last close callback frees this struct */
     int fd;           /* the FIFO, open for reading and writing; see listen_to() */
     const char *path; /* borrowed */
     struct file_timer_calls calls;
@@ -271,8 +271,8 @@ static ddp_status make_fifo(const char *path, struct ddp_err *err)
         path, write_error_text(errno, path, why));
 }
 
-/* Open the FIFO and begin to read. It is also open for writing, so that the end of the last worker is no end of
- * file. */
+/* Open the FIFO and begin to read. Open it for writing, too: otherwise a read would return the end of file when no
+ * worker has the FIFO open. */
 static ddp_status listen_to(struct file_timer *ft, uv_loop_t *loop, struct ddp_err *err)
 {
     ft->fd = open(ft->path, O_RDWR | O_NONBLOCK | O_CLOEXEC);

@@ -32,8 +32,8 @@ struct timer_row {
 struct file_timer;
 
 struct file_timer_calls {
-    /* Called when a timer has expired. Any process may write to the FIFO, so the owner must check the process in the
-     * row. */
+    /* Called when a timer has expired. Any process may write any pid to the FIFO, so the owner must check that the
+     * pid in the row belongs to the job. */
     void (*expired)(void *user, const struct timer_row *row);
     /* Called with a message for the user, without a newline. */
     void (*note)(void *user, const char *words);

@@ -99,8 +99,8 @@ const struct flight *rank_page(const struct rank_pages *pages, int i)
 
 /* --- the file of a record ------------------------------------------------------------------------------- */
 
-/* Write a temporary file and rename it, so that a reader never finds half a record. `why` is the reason for
- * writing. */
+/* Write a temporary file and rename it, so that a reader never finds half a record. The record contains the text
+ * `why`, the reason for writing the record. */
 static bool write_record(const struct flight *f, const char *path, const char *temporary, const char *why)
 {
     const bool ok = flight_file_write(f, temporary, why) && rename(temporary, path) == 0;
@@ -199,7 +199,7 @@ void node_keep_flights(struct node *n)
     struct records *records = pattern != NULL ? records_of(n, pattern) : NULL;
     if (records == NULL)
         return;
-    /* use STOPPED_WRITE_MS if the user has stopped the job, or if a disk already hangs */
+    /* a user who stops the job must not wait long, and a disk that hangs probably does not answer in time */
     const bool hurry = agent_stop_signal(n->agent) != 0 || disk_hangs(DISK_HUNG_MS, NULL);
     const int limit_ms = hurry ? STOPPED_WRITE_MS : WRITE_MS;
     if (!timed_call_run(write_records, records_free, records, limit_ms)) {
@@ -340,9 +340,9 @@ static bool print_rank(const char *dir, int rank, int64_t since_ms)
     return ok;
 }
 
-/* Print the connections of `each` that the workers `pids` (numbers separated by commas) have open, one line of JSON
- * for each. With `lost_bytes`, leave out each connection i whose lost_bytes[i] is 0. Set the bits of the workers'
- * connections in *theirs. */
+/* Print, for each worker of `pids` (numbers separated by commas), the connections in `each` that the worker has open,
+ * one line of JSON per connection. With `lost_bytes`, leave out connection i if lost_bytes[i] is 0. Set bit i of
+ * *theirs if a worker has connection i open. */
 static bool print_peers(const char *pids, const struct unanswered *each, size_t n, const int *lost_bytes,
                         uint64_t *theirs)
 {
@@ -404,9 +404,9 @@ static bool print_ranks(const char *dir, int first, int n, int64_t since_ms)
     return ok;
 }
 
-/* Print the workers' connections whose peers do not acknowledge data, before the records, because the file server of
- * the records may never answer. Probe the paths to these peers at the end, because the probes may take so long that
- * the agent kills this process. Print again the connections whose path loses large packets. */
+/* Print the workers' connections whose peers do not acknowledge data. Do this before the records are read, because
+ * the file server of the records may never answer. Probe the paths to these peers at the end, because the probes may
+ * take so long that the agent kills this process. Print again the connections whose path loses large packets. */
 int flight_helper_run(int argc, char **argv)
 {
     if (argc != FLIGHT_HELPER_WORDS)

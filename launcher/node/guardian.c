@@ -211,7 +211,7 @@ static int become_agent(struct guardian *g, guardian_body body, void *arg, struc
         return EXIT_CODE_DDPRUN;
     }
     setsid();
-    descendants_adopt(); /* a child does not inherit this attribute */
+    descendants_adopt(); /* a child does not inherit PR_SET_CHILD_SUBREAPER */
     const int code = body(arg, g->lifeline[0]);
     /* exit() cannot end a process while a thread hangs in the kernel. Wake the guardian, which then stops waiting. */
     if (disk_hangs(0, NULL)) {
@@ -237,7 +237,7 @@ static int watch_over(struct guardian *g, struct contain *contain)
     }
     sweep(contain, false);
     print_agent_died(g->agent, WTERMSIG(status));
-    record_sweep(false); /* with --hosts, sweep() has killed agents, which leave the records of their jobs */
+    record_sweep(false); /* with --hosts, remove the records of the agents that sweep() has killed */
     return EXIT_CODE_SIGNAL + WTERMSIG(status);
 }
 

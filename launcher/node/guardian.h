@@ -73,7 +73,8 @@ int flight_helper_run(int argc, char **argv);
 #define PY_SPY_HELPER_OPTION "--py_spy"
 enum { PY_SPY_HELPER_WORDS = 8 };
 
-/* Run the helper with its command line. Return its exit code if there is no py-spy to run. */
+/* Replace this process by py-spy, as the command line of the helper requests. Return an exit code if no safe py-spy
+ * exists or execv fails. */
 int py_spy_helper_run(char **argv);
 
 /* --- detach.c: jobs without a terminal ------------------------------------------------------------------------ */

@@ -36,8 +36,8 @@ struct heartbeat_known {
 };
 
 /* Compare a sample of worker `local_rank`, process `pid`, with the last state that was sent. If the state has
- * changed, append a row to the array `workers`: [local_rank, "S", CPU share in percent, "futex_wait_queue"]. If only
- * the CPU share has changed, by less than BEAT_CPU_STEP and without crossing BEAT_CPU_SHARE, append nothing. */
+ * changed, append a row to the array `workers`: [local_rank, "S", CPU share in percent, "futex_wait_queue"]. Ignore a
+ * change of the CPU share that is smaller than BEAT_CPU_STEP and does not cross BEAT_CPU_SHARE. */
 void heartbeat_compare(struct heartbeat_known *known, int local_rank, int pid,
                        const struct heartbeat_sample *sample, uint64_t ticks_per_s, struct cJSON *workers);
 

@@ -89,7 +89,7 @@ enum {
     /* If the program is missing and the job cannot begin without this node: how long to wait for a round. If a round
      * begins, the other nodes get the failure. */
     MISSING_MS = 2000,
-    /* number of connections that may end before the store answers IDENTIFY, without a warning to the user */
+    /* the user is warned when more connections than this have ended without an answer to IDENTIFY */
     QUIET_JOINS = 5,
     /* A node that cannot host the store sends the reason to the other nodes until they give up. After REFUSE_MS it no
      * longer waits for nodes that the job does not need, or that probably do not dial this host. */
@@ -163,8 +163,9 @@ static void on_not_found_again(void *user, const char *code, const char *words)
  * although small packets pass; a later connection then limits its segments to this size. */
 enum { SMALL_SEGMENT = 536 };
 
-/* Record the size of the segments that the silent connection has lost. The cause may also be a short failure of the
- * network. So later connections use small segments only if `is_sure` is true, or after a second silent connection. */
+/* Record the size of the segments that the silent connection has lost. A short failure of the network may also have
+ * lost these segments. So later connections use small segments only if `is_sure` is true, or after a second silent
+ * connection. */
 static void note_silence(struct node *n, bool is_sure)
 {
     const struct link_fate *fate = store_link_fate(n->meet.link);

@@ -112,9 +112,9 @@ struct exits {
 struct node_sample {
     bool is_python;        /* a worker is a Python program */
     bool has_py_spy;       /* the last search has found a py-spy */
-    const char *no_py_spy; /* note for the user if the last search found none; NULL = not known, or found */
+    const char *no_py_spy; /* note for the user if the search found no py-spy; NULL = not known, or found */
     struct timed_call *search;      /* a thread that looks for py-spy; NULL = none */
-    struct py_spy_search *question; /* borrowed from this thread; NULL = none */
+    struct py_spy_search *question; /* borrowed from the thread of `search`; NULL = none */
     bool is_taken;                  /* `beats_seen` was filled after a failure in this attempt */
     unsigned beats;                 /* number of heartbeats in this attempt */
     /* states of the workers at the last heartbeat, by local rank; pid 0 = the worker had ended */
@@ -152,8 +152,8 @@ struct node_run {
     /* The running query to the GPU driver (check_gpus), which owns `gpu_query` until the query ends. NULL = none. */
     struct timed_call *gpu_call;
     struct gpu_query *gpu_query;
-    uint64_t gpu_query_ms;        /* start of this query */
-    struct gpu_answer gpu_answer; /* for the failure of this attempt, if `has_gpu_answer` */
+    uint64_t gpu_query_ms;        /* when `gpu_query` was started */
+    struct gpu_answer gpu_answer; /* about the failure of this attempt; valid if `has_gpu_answer` */
     bool has_gpu_answer;
     bool holds; /* effects wait for the sample of the stacks, or for node.probe */
     /* SIGCHLD has arrived, or more children may have ended. reap_children() runs in the next turn. */
@@ -251,7 +251,7 @@ const struct flight *rank_page(const struct rank_pages *pages, int i);
 /* The command line of the helper that flight_helper_run describes. */
 struct flight_helper {
     char first[16], n[16], age_ms[24];
-    char pids[8192];                     /* pids of the workers whose connections to report, "71,72" */
+    char pids[8192];                     /* pids of workers whose connections are reported, "71,72" */
     char *argv[FLIGHT_HELPER_WORDS + 1]; /* NULL-terminated; the directory is borrowed from the plan */
 };
 
@@ -315,8 +315,8 @@ void node_open_news(struct node *n);
  * code of a finding; NULL = the reason is not a finding. */
 void node_send_end(struct node *n, const char *code, const char *words);
 
-/* Send a message about waiting for the store to the other hosts, if the message names a finding. node_send_no_wait
- * withdraws this finding when the wait is over. */
+/* Send the other hosts a message that explains why this node waits for the store. Send nothing if the message names
+ * no finding. node_send_no_wait withdraws this finding when the wait is over. */
 void node_send_wait(struct node *n, const char *words);
 void node_send_no_wait(struct node *n);
 

@@ -135,7 +135,7 @@ static pid_t clone_on_stack(int (*child)(void *), void *arg, void *stack, size_t
 enum {
     CHILD_STACK = 64 * 1024, /* bytes */
     NOT_EXECUTED = 127,      /* exit status of a child whose execve failed; no caller gets this status */
-    FD_GAP = 1024 /* unused descriptor numbers in a row after which no open descriptor is expected */
+    FD_GAP = 1024 /* the search for open descriptors ends after this many unused numbers in a row */
 };
 
 /* Data that the child shares with the parent, on the parent's stack until execve succeeds or the child ends. */
@@ -145,7 +145,7 @@ struct child {
     pid_t parent; /* if getppid() returns another pid, the parent has died */
     int join;     /* descriptor of the group that the child must join by itself; -1 = none */
     /* results, which the parent reads after the child has ended or executed the program */
-    bool lived;     /* child_main() was reached; false = the kernel has killed the child before */
+    bool lived;     /* child_main() has begun; false = the kernel killed the child earlier */
     int error;      /* errno of the start; 0 = the program runs */
     int join_error; /* errno of joining the control group; 0 = joined */
 };
@@ -165,8 +165,8 @@ struct kernel_sigaction {
     uint64_t mask;
 };
 
-/* Reset signals to their default action, because a handler must not run in the shared memory. Direct system calls are
- * used, because ThreadSanitizer records the handlers of the parent. */
+/* Reset signals to their default action, because a handler must not run in the shared memory. Use direct system
+ * calls: the sigaction() of ThreadSanitizer would change its records of the parent's handlers. */
 IN_CHILD static void default_signals(void)
 {
     const struct kernel_sigaction dfl = { 0 };
@@ -393,7 +393,7 @@ static int proc_find(const char *program, const char *path, char *out, size_t si
 enum {
     FDS_OF_OURS = 64,   /* descriptors of ddprun that are not for workers */
     FDS_PER_WORKER = 9, /* three pipes with two ends each during the start, two log files, a pidfd */
-    /* with --encrypt: 8 connections of each worker, because the relay uses at most one connection for 4 descriptors */
+    /* with --encrypt, for 8 connections of each worker: the relay opens one connection for each 4 descriptors */
     FDS_PER_RELAYED = 32,
 };
 

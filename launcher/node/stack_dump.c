@@ -105,8 +105,8 @@ static void name_beside(const char *program, char path[PATH_MAX])
         path[0] = '\0';
 }
 
-/* Write the path of a py-spy beside the program of a link such as /proc/PID/exe. Write "" if the program was removed,
- * as after --ship: another user may have put a py-spy into the directory where the program was. */
+/* Write the path of a py-spy beside the program to which a link such as /proc/PID/exe points. Write "" if the program
+ * was removed, as after --ship: another user may have put a py-spy into the directory where the program was. */
 static void name_beside_link(const char *link, char path[PATH_MAX])
 {
     static const char removed[] = " (deleted)";
@@ -155,7 +155,8 @@ static void make_absolute(pid_t pid, char command[PATH_MAX])
         command[0] = '\0';
 }
 
-/* Where the py-spy for a process may be: before and after the directories of PATH. */
+/* Paths where the py-spy for a process may be. ddprun tries `of_exe` after the directories of PATH, and the other
+ * paths before. */
 struct places {
     char of_process
         [PATH_MAX]; /* beside the Python in the process's command line, because environments have different versions */
@@ -202,7 +203,8 @@ static bool find_safe(const char *place, char path[PATH_MAX], bool *is_unsafe)
     return is_safe;
 }
 
-/* Find py-spy. The directories of ddprun and of PATH are not checked, because the user has chosen programs there. */
+/* Find py-spy. The directories of ddprun and of PATH are not checked, because the user has chosen to run programs
+ * from these directories. */
 static bool find_py_spy(const struct places *at, const struct env_sources *env, char path[PATH_MAX],
                         bool *is_unsafe)
 {
@@ -239,7 +241,7 @@ int py_spy_helper_run(char **argv)
 struct py_spy_search {
     struct places at; /* of the first Python process that was found, or only of the workers and ddprun */
     char *list;       /* "PATH=..."; owned */
-    bool is_found, is_unsafe; /* found one that may run; found one that another user can change */
+    bool is_found, is_unsafe; /* found a py-spy that may run; found one that another user can change */
 };
 
 static void py_spy_search_free(void *user)
@@ -403,8 +405,8 @@ void node_explain_heartbeats(struct node *n)
     s->stacks = stacks.rows;
 }
 
-/* Merge the rows of the ranks on other nodes: the lower ranks, then the higher ones. The rows of this node are
- * complete. */
+/* Merge the rows of other nodes: first the ranks below the ranks of this node, then the ranks above. Rows for this
+ * node's own ranks already exist and are complete. */
 void node_add_survivors(struct node *n, const cJSON *rows)
 {
     const struct heard_round *round = n->meet.round;
@@ -635,8 +637,8 @@ static pid_t start_program(const struct stack_dump *d, const struct helper *h, c
     return started;
 }
 
-/* Start a helper that becomes py-spy. --native stops the target while it reads. --nonblocking lets the target run, so a
- * frame may be wrong, but the job is not disturbed. */
+/* Start a helper that becomes py-spy. With --native, py-spy stops the target while it reads. With --nonblocking, the
+ * target continues: a frame may be wrong, but the job is not disturbed. */
 static pid_t start_py_spy(const struct stack_dump *d, const struct helper *h)
 {
     static char program[] = "ddprun", option[] = PY_SPY_HELPER_OPTION, native[] = "--native",

@@ -134,8 +134,8 @@ static void send_socket_owner(struct node *n, int64_t conn, uint64_t inode)
                     encode_owner(conn, holder.pid, port_holder_words(&holder, words, sizeof(words))));
 }
 
-/* Send the worker that owns a connection to the store. The message contains the pid outside the PID namespace,
- * because users need this pid. */
+/* Report to the store which worker owns a connection. The message contains the pid outside the PID namespace, because
+ * users need this pid. */
 static void send_socket_worker(struct node *n, int64_t conn, const struct peer_process *found)
 {
     store_link_send(n->meet.link,
@@ -327,7 +327,7 @@ static void on_sample(void *user, int64_t id, const char *ranks, bool is_native,
 
 enum {
     PORT_CHECK_MS = 20,    /* time between two checks of the port; a check takes 20 us */
-    QUICK_MS = 60000,      /* time of frequent checks, because rank 0 may never open a store */
+    QUICK_MS = 60000,      /* frequent checks end after this time, because rank 0 may never open a store */
     PORT_RECHECK_MS = 1000 /* time between two checks after QUICK_MS */
 };
 
@@ -521,9 +521,8 @@ void node_begin_prepared(struct node *n)
         begin_round(n);
 }
 
-/* Handle a round: the ranks and nodes of the next attempt. A copy of the round is kept in memory that later rounds
- * use again, because a round is too large for the stack. The first attempt may already be prepared; otherwise prepare
- * it now. */
+/* Handle a round: the ranks and nodes of the next attempt. Copy it to the heap, because a round is too large for the
+ * stack; later rounds use the same memory. The first attempt may already be prepared; otherwise prepare it now. */
 static void on_round(void *user, const struct heard_round *received)
 {
     struct node *n = user;

@@ -440,8 +440,8 @@ static void print_host_line(struct hosts_console *c, int which, struct slice lin
 }
 
 /* Return true if bytes are printed as they arrive, neither folded nor escaped. JSON and targets that are not
- * terminals need no escapes. A single host without prefixes may have a single worker, whose bytes are passed on
- * unchanged. */
+ * terminals need no escapes. Without prefixes, a single host may pass on the bytes of a single worker as they arrive,
+ * so its output is not escaped here either. */
 static bool is_unchanged(const struct hosts_console *c, int which)
 {
     const struct cli *cli = c->cli;

@@ -155,7 +155,7 @@ static char *make_path(const struct plan *plan)
 }
 
 /* Set `path`, open the file, and write the early lines. Create missing parent directories. If the file cannot be
- * opened, later lines are dropped, because event_log_line() calls this function only while `path` is NULL. */
+ * opened, later lines are dropped: event_log_line() tries to open the file only once, while `path` is NULL. */
 static void open_file(struct event_log *log)
 {
     int error = ENOMEM;

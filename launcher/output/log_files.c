@@ -642,8 +642,8 @@ static void release_sink(struct sinks *s, struct sink *sink, const struct writer
     *sink = (struct sink){ 0 };
 }
 
-/* Store a change of a log file that was not reported yet. Call this function before state_news, because a deleted
- * file may explain a failed write. */
+/* Set event->news to the change of the log file that was not reported yet, and return true; return false without such
+ * a change. Call this function before state_news, because a deleted file may explain a failed write. */
 static bool file_news(struct sink *sink, struct sink_event *event)
 {
     static const enum sink_news news[] = {

@@ -46,7 +46,7 @@ struct filtered {
     struct sinks *sinks;
     int sink; /* sink of the file; other streams write to it too */
     const struct cli_filters *words;
-    const struct console_stream *console; /* the stream; its rank and clock are in the prefix */
+    const struct console_stream *console; /* the stream; the prefix shows its rank and the time of its read */
     struct lines lines;
     struct buf out; /* matching lines of one read */
 };

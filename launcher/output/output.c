@@ -352,7 +352,7 @@ static int stream_open(struct stream *s, struct ddp_err *err)
 enum {
     UPDATE_MS = 1000,      /* interval between updates of a progress bar in a file or pipe */
     REDRAW_MS = 100,       /* interval between updates of a progress bar on a terminal */
-    UNREAD_MS = 5000,      /* after the workers' end: wait for a sink that accepts no byte */
+    UNREAD_MS = 5000,      /* after the workers' end: longest wait for a sink that accepts no byte */
     WATCH_MS = 250,        /* interval between checks of UNREAD_MS */
     DISK_REPORT_MS = 5000, /* report a disk that has not answered for this time */
     DISK_CHECK_MS = 2000,

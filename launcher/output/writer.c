@@ -395,7 +395,7 @@ void writer_release(struct writer *w, int slot)
     pthread_mutex_unlock(&w->lock);
 }
 
-/* Return how many bytes are not written yet. The caller holds the lock, under which `at` and the lengths change. */
+/* Return how many bytes are not written yet. The caller holds the lock, which protects `at` and the lengths. */
 static uint64_t slot_queued(const struct slot *s)
 {
     return s->waiting.len + s->going.len - s->at;
@@ -461,7 +461,7 @@ uint64_t writer_written(struct writer *w)
 }
 
 /* Return true if new bytes are dropped, or if bytes wait because the disk is full. A hole before `waiting` counts
- * only while `going` has bytes. */
+ * only while the thread must still write `going`. */
 static bool is_dropping(const struct slot *s)
 {
     return s->error != 0 || s->hole[BEHIND] > 0 || (s->hole[BEFORE_WAITING] > 0 && s->going.len > 0);

@@ -43,12 +43,12 @@ struct host_spec {
     /* HOST or USER@HOST. The name never begins with '-', because a remote shell would parse it as an option. */
     char name[HOST_NAME_SIZE];
     char count[HOST_COUNT_SIZE]; /* number of workers, "gpu", "cpu" or "auto"; "" = not specified */
-    int slots;                   /* number of workers if the list contains the name again; 0 = not a number */
+    int slots;                   /* `count` as a number, to which a repeated host adds; 0 = not a number */
     int port;                    /* port of the ssh server; 0 = not specified */
 };
 
-/* If an item has only one number, as in "a:8" and "a:2222", the number is a port from HOST_PORT_MIN on. A smaller
- * number is a count. */
+/* An item may have only one number, as in "a:8" or "a:2222". If this number is at least HOST_PORT_MIN, it is the
+ * port, otherwise the count. */
 enum { HOST_PORT_MIN = 1024 };
 
 /* Parse --hosts: items [USER@]HOST[:PORT][:COUNT] separated by commas, with optional brackets as in Slurm's form. An

@@ -610,7 +610,7 @@ static bool lacks_libuv(int fd)
     return names < INT64_MAX && table < INT64_MAX && hash_table_lacks(fd, table, "uv_listen");
 }
 
-/* Find torch in the first directory of a colon-separated list that contains libtorch_cpu.so. */
+/* Find torch in a colon-separated list of directories: the first directory with torch/lib/libtorch_cpu.so. */
 static bool find_in_list(struct torch_version *torch, const char *list)
 {
     static const char mark[] = "__version__ = '";

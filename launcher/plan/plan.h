@@ -23,7 +23,7 @@ enum { TORCH_VERSION_SIZE = 32 };
 
 /* The PyTorch that the workers will import; see torch_find() below. */
 struct torch_version {
-    bool refuses_stores; /* this PyTorch rejects the launcher's store, and works only with its own */
+    bool refuses_stores; /* rejects the launcher's store, and works only with PyTorch's own store */
     char version[TORCH_VERSION_SIZE];
     char dir[PATH_MAX]; /* directory that contains the package torch */
 };
@@ -207,8 +207,8 @@ int gpu_count(void);
 /* The processes that compute on a GPU. */
 struct gpu_users {
     int count;
-    /* Processes that are not counted, because it is unknown whether they belong to this job; 1 if the GPU cannot be
-     * read. If not 0, `count` may be too low, and `mode` may be unknown. */
+    /* Number of processes that `count` does not include, because it is unknown whether they belong to this job; 1 if
+     * the GPU cannot be read. If this number is not 0, `count` may be too low, and `mode` may be unknown. */
     int unknown;
     int pid;        /* the process with the most memory on this GPU */
     uint64_t bytes; /* memory of this process on this GPU; 0 = not known */
@@ -241,9 +241,9 @@ int cpu_count(void);
 ddp_status numa_source_open(struct numa_source *source, struct ddp_err *err);
 void numa_source_close(struct numa_source *source);
 
-/* Return the text of a file, which the caller frees. Return NULL if `path` is NULL, the file cannot be read or is
- * not a plain file, or the file is longer than SCHEDULER_FILE_MAX. Store the length in *len. If `len` is NULL, a text
- * with a NUL byte is an error, too, because its end would be ignored. */
+/* Return the text of a file, which the caller frees. Return NULL if `path` is NULL, the file cannot be read or is not
+ * a plain file, or the file is longer than SCHEDULER_FILE_MAX. Store the length in *len. If `len` is NULL, a text
+ * with a NUL byte is an error, too, because the text after the NUL would be ignored. */
 char *scheduler_read_file(const char *path, size_t *len);
 
 /* --- PyTorch (machine.c) --------------------------------------------------------------------------------------- */

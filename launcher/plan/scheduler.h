@@ -41,7 +41,7 @@ enum {
 struct scheduler_facts {
     char *const *environ_block;
     const char *host; /* name of this machine */
-    const char *file; /* text of the file scheduler_file(); NULL = missing or unreadable */
+    const char *file; /* text of the file whose path scheduler_file() returns; NULL = missing or unreadable */
     bool per_task;    /* --per_task: each task is a node of the rendezvous with one worker */
 };
 
@@ -97,12 +97,12 @@ ddp_status scheduler_read(struct scheduler *s, const char *wanted, const struct 
                           struct ddp_err *err);
 
 /* Set the options of `cli` that the user did not set. `cli` then points to texts of `s`, so `s` must outlive `cli`.
- * Store a mistake in how the job was started in s->finding. Add a note to s->notes for each option whose value from
- * the user differs from the scheduler's value. Return DDP_ERR_ARG for an invalid value. */
+ * If the job was started in a wrong way, store the finding in s->finding. Add a note to s->notes for each option
+ * whose value from the user differs from the scheduler's value. Return DDP_ERR_ARG for an invalid value. */
 ddp_status scheduler_apply(struct scheduler *s, struct cli *cli, struct ddp_err *err);
 
-/* Append what --explain prints to `out`, as text or as a JSON object. Return false if memory is short. dry_run.c
- * contains these functions. */
+/* Append to `out` the values that --explain prints, as text or as a JSON object. Return false if memory is short.
+ * These functions are in dry_run.c. */
 struct python_choice;
 bool scheduler_print(const struct scheduler *s, const struct cli *cli, const struct python_choice *python,
                      struct buf *out);

@@ -263,7 +263,8 @@ static const char *own_flight(const struct plan *plan)
     return value != NULL && *value != '\0' ? value : NULL;
 }
 
-/* Return the number of calls that PyTorch keeps: the user's value of either name of the variable, or 2000. */
+/* Return how many calls PyTorch keeps, as text: the user's value, or "2000". PyTorch reads two names of this
+ * variable. */
 static const char *flight_calls(const struct plan *plan)
 {
     const char *value = user_value(plan, worker_env_name(ENV_TORCH_FR_BUFFER_SIZE));
@@ -356,7 +357,7 @@ ddp_status plan_environment(struct plan *plan)
     plan->stop_signals = (char *)signals.data;
     struct env_facts facts = facts_of(plan, 0);
     const bool is_python = program_python(plan->cli, plan->facts->python) != NULL;
-    /* One task of each node is enough, and with --hosts one node. */
+    /* print this note in only one task of each node, and with --hosts only on one node */
     if (facts.set_omp && is_python && plan->cli->task.local_rank == 0 &&
         !(plan->cli->one_console && plan->node_rank > 0))
         plan_note(plan, "OMP_NUM_THREADS is not set, so each worker gets OMP_NUM_THREADS=1; set this "

@@ -52,7 +52,8 @@ enum {
     COMMAND_SHOWN = 78  /* characters of the command line in a row of `ddprun list` */
 };
 
-/* The state of a supervisor. The parent fills in the names before it forks the supervisor. */
+/* The state of a supervisor. The parent creates the output file and the socket, and stores their names here, before
+ * it forks the supervisor. */
 struct supervisor {
     const struct detached_job *job;
     pid_t guardian;

@@ -357,8 +357,8 @@ static void add_lines(struct failure *f, const char *text, size_t n)
     }
 }
 
-/* Send the failure without the worker's last lines, which are not read yet. If the store is lost while the effect
- * waits, the failure does not count any more. */
+/* Send the failure without the worker's last lines, which are not read yet. If the store was lost while this effect
+ * waited, no failure counts any more, so nothing is sent. */
 static void send_failed(struct node *n)
 {
     struct failure room;

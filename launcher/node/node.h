@@ -344,8 +344,8 @@ void node_on_lost(void *user, const char *why);
 
 /* --- signals.c --- */
 
-/* Begin to receive signals and the end of the guardian's lifeline, until node_finish(). Return false, set errno and
- * leave no handle open if no descriptor is left. */
+/* Begin to receive signals and the end of the guardian's lifeline, until node_finish(). If no descriptor is left,
+ * return false with errno set; no handle is then open. */
 bool node_watch_signals(struct node *n, int lifeline, uv_poll_cb on_lifeline);
 
 /* Carry out the action of a signal, which this process or the guardian has received. */

@@ -154,8 +154,8 @@ static bool attempt_runs(const struct agent *agent)
     return state >= AGENT_RUNNING && state <= AGENT_SWEEPING;
 }
 
-/* Pass a request to stop to the agent. The first request is graceful, the second request immediate. After the end of
- * the job, only unread output remains, and a request drops this output. */
+/* Inform the agent that a stop of the job was requested. The first request is graceful, the second request immediate.
+ * After the end of the job, only unread output remains, and a request drops this output. */
 static void stop_asked(struct node *n, const struct received_signal *received)
 {
     const bool first = agent_stop_signal(n->agent) == 0;

@@ -185,7 +185,7 @@ static void go_on(struct input *in);
 
 /* --- the terminal ----------------------------------------------------------------------------------------- */
 
-/* Return true if another process group than the guardian's is in the foreground of the terminal. */
+/* Return true if the foreground process group of the terminal is not the guardian's group. */
 static bool in_background(const struct input *in)
 {
     return in->terminal && procfs_in_background(in->guardian);

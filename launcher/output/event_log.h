@@ -59,8 +59,8 @@ void event_log_append(struct event_log *log, struct slice object);
 /* Write an event that the store has sent. */
 void event_log_append_store(struct event_log *log, struct slice object);
 
-/* Record that the store's clock shows `store_ms` now. `instance` is the store's random id of this start of the
- * job. */
+/* Record that the store's clock shows `store_ms` now. `instance` is a random id that the store has chosen for this
+ * start of the job. */
 void event_log_clock(struct event_log *log, uint64_t store_ms, const char *instance);
 /* Record the number of the round that the plan describes now; 1 is the first. */
 void event_log_round(struct event_log *log, int round);

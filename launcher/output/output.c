@@ -300,7 +300,7 @@ static void stream_resume(struct stream *s)
 
 /* --- starting ------------------------------------------------------------------------------------------- */
 
-/* Create a pipe and read it. Return the worker's end, or -1 when descriptors or memory are short. */
+/* Create a pipe and begin to read from it. Return the worker's end, or -1 when descriptors or memory are short. */
 static int open_pipe(struct stream *s)
 {
     int ends[2];
@@ -646,8 +646,8 @@ ddp_status output_new(const struct output_options *options, struct output **out,
                     files_remedy(has_bell ? 0 : EMFILE, remedy));
 }
 
-/* End and reset all streams. A pipe of the last attempt that a process outside the job still holds open is closed
- * too. */
+/* End and reset all streams. A process outside the job may still hold a pipe of the last attempt open. Such a pipe is
+ * closed, too. */
 static void forget_attempt(struct output *o)
 {
     for (int i = 0; i < n_streams(o); i++) {

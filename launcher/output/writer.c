@@ -25,8 +25,8 @@
 /* Each write is at most PIPE_BUF bytes: a pipe that poll(2) reports as writable may have no more room. A larger write
  * could block. */
 
-/* Write some bytes and return their number. Return 0 if the descriptor accepts no bytes now, and -1 after an
- * error. After `end_ms` the errno is ETIMEDOUT. */
+/* Write some bytes and return their number; 0 = try again. If the descriptor accepts no bytes until `end_ms`, return
+ * -1 with the errno ETIMEDOUT. Return -1 after any other error, too. */
 static ssize_t write_some(int fd, const char *at, size_t len, uint64_t end_ms)
 {
     struct pollfd ready = { .fd = fd, .events = POLLOUT };

@@ -362,7 +362,7 @@ static void name_owner(int pid, char out[32])
 }
 
 /* Count the processes that compute on a GPU, and find the process with the most memory. After an error, for example
- * because the GPU has failed or has more than GPU_PROCESSES_MAX processes, the processes are unknown. */
+ * because the GPU has failed or has more than GPU_PROCESSES_MAX processes, only set out->unknown to 1. */
 static void read_device(const struct machine *m, void *device, const struct gpu_owners *owners,
                         struct gpu_users *out)
 {

@@ -503,8 +503,8 @@ static int stem_of(const char *host)
     return (int)(at < len && at > 1 && host[at - 1] == '-' ? at - 1 : len);
 }
 
-/* Return the domain of `host`: the text after the first dot in the first long name of `host` in `hosts`, the text of
- * /etc/hosts. Return NULL if `hosts` has no such name. */
+/* Return the domain of `host`, or NULL. The domain is the text after the first dot of a long name. `hosts` is the
+ * text of /etc/hosts, and the first long name of `host` in this text is used. */
 static const char *domain_in(const char *hosts, const char *host, size_t *len)
 {
     const size_t short_len = strcspn(host, ".");

@@ -41,7 +41,7 @@
 
 /* FIRST_MS: longest silence of the starter before the message JOB. AT_ONCE_MS: time from the first SIGTERM to the
  * second, which makes ddprun kill its workers at once. KILL_MS: time from the first SIGTERM to SIGKILL. PLACE_MS:
- * time limit for the file systems of the job's directories. */
+ * time in which the file systems of the job's directories must answer. */
 enum {
     FIRST_MS = 60000,
     PLACE_MS = 10000,
@@ -62,7 +62,7 @@ struct relay {
     int news;                         /* socket to the host's ddprun for findings; -1 = none */
     struct buf findings;              /* answers FINDING that stdout has not accepted yet */
     int child_in;                     /* write end of the child's stdin pipe; -1 = closed */
-    char token[REMOTE_TOKEN_MAX];     /* the token that answers probes */
+    char token[REMOTE_TOKEN_MAX];     /* the token that the relay sends to each probe */
     pid_t child;                      /* the host's ddprun, later the sender of its log files; 0 = no child */
     char *collect;                    /* owned; log directory of the job, with --collect_logs; else NULL */
     char job_token[REMOTE_TOKEN_MAX]; /* the token in the message JOB; "" = JOB has not arrived */
@@ -126,7 +126,7 @@ static void send_answer(struct relay *r, const struct remote_answer *answer)
 }
 
 /* List this host's addresses, separated by blanks: first the network addresses, then the loopback addresses. A
- * loopback address works if all hosts of --hosts are this machine. */
+ * loopback address works if all names in --hosts are names of this machine. */
 static void list_addresses(char *out, size_t size)
 {
     struct own_address own[OWN_ADDRESSES_MAX];
@@ -206,8 +206,8 @@ static void send_findings(struct relay *r, bool waits)
 
 /* --- probes ---------------------------------------------------------------------------------------------------- */
 
-/* The text that a probe sends. The relay sends the token only after this text, because the agent of another host may
- * connect before the store has the port. The agent would report an unknown answer as the answer of another service. */
+/* The text that a probe sends. The relay sends the token only after this text, because an agent that searches for the
+ * store may also connect to this port. The agent would report the token as an answer of an unknown service. */
 static const char probe_text[] = "ddprun probe";
 
 /* Listen on the master port to answer probes. The store of the job uses this port later. The kernel reports a
@@ -446,7 +446,7 @@ static void probe_disk(const char *directory, char why[WRITE_ERROR_MAX])
 struct place {
     char *directory, *log_dir;                               /* owned; log_dir NULL = no log files */
     int error;                                               /* errno of chdir */
-    char log_why[WRITE_ERROR_MAX], own_why[WRITE_ERROR_MAX]; /* of probe_disk for `log_dir` and `directory` */
+    char log_why[WRITE_ERROR_MAX], own_why[WRITE_ERROR_MAX]; /* disk errors of `log_dir` and `directory` */
 };
 
 static void place_free(void *user)
@@ -807,7 +807,7 @@ int relay_run(void)
     const int watched[] = { SIGCHLD, SIGTERM, SIGINT, SIGHUP };
     bool gone = false;
     sigset_t set;
-    close(STDERR_FILENO + 1); /* with --ship, the program's file */
+    close(STDERR_FILENO + 1); /* with --ship, this descriptor is the program's file */
     sys_close_range(SHIPPED_LIBRARY_FD + ship_has_library(), UINT32_MAX, 0);
     sigemptyset(&set);
     for (size_t i = 0; i < sizeof(watched) / sizeof(watched[0]); i++)

@@ -72,7 +72,8 @@ void collection_close(struct collection *c);
  * is short. */
 bool collection_report(const struct collection *c, bool is_quiet, struct buf *out);
 
-/* Append how many bytes have arrived so far. `sending` hosts still send. Return false if memory is short. */
+/* Append how many bytes have arrived so far. `sending` is the number of hosts that still send files. Return false if
+ * memory is short. */
 bool collection_progress(const struct collection *c, int sending, struct buf *out);
 
 /* --- processes of remote shells (tree.c) -------------------------------------------------------------------------- */
@@ -82,8 +83,9 @@ bool collection_progress(const struct collection *c, int sending, struct buf *ou
 int branch_run(int signals, uint64_t silent_ms, struct buf *in);
 
 /* Map the bytes that --ship sends: this program without symbols and debug information, then *library bytes of the
- * library of cJSON (0 = cJSON is linked statically). Debian has no static library of cJSON, so the mapped program names
- * SHIPPED_LIBRARY instead. Unmap the bytes with munmap. Return false and set errno after a failure. */
+ * library of cJSON (0 = cJSON is linked statically). Debian has no static library of cJSON, so a program that is built
+ * there loads a shared library. In the mapped program, the name of this library is replaced by SHIPPED_LIBRARY, because
+ * the host may not have the library. Unmap the bytes with munmap. Return false and set errno after a failure. */
 bool ship_map(struct slice *bytes, size_t *library);
 
 /* Return true if this program was shipped with a library. */

@@ -95,7 +95,7 @@ bool remote_parse_answer(struct slice line, struct remote_answer *out)
     return out->news < REMOTE_ANSWERS && out->port >= 0 && out->port <= 65535;
 }
 
-/* Return how many bytes at the end of `text` are the beginning of `mark`. */
+/* Return the number of bytes at the end of `text` that may be the beginning of an incomplete `mark`. */
 static size_t count_begun(struct slice text, const char *mark)
 {
     size_t n = strlen(mark) - 1;
@@ -105,8 +105,8 @@ static size_t count_begun(struct slice text, const char *mark)
     return n;
 }
 
-/* Process an answer in the job's output; remote_split describes the results. Return false if the answer has another
- * token, and so is not from the relay. Such a line must be printed. */
+/* Process an answer ROOM, FILES or FINDING in the job's output; remote_split describes the results. Return false for
+ * any other line, such as an answer with a wrong token, which is not from the relay. The line stays in the output. */
 static bool process_inside(const struct remote_answer *answer, const char *token, uint64_t *taken,
                            struct buf *findings, int *files)
 {
@@ -410,7 +410,7 @@ static bool is_carried(const struct cli *cli, const char *variable)
 }
 
 /* Append the options that the starter chooses. The user's options follow and override these. main.c has rejected
- * options that contradict --hosts. Before the start, the address in `m` is NULL: leave out the options of the store. */
+ * options that contradict --hosts. With --dry_run, the address in `m` is NULL: leave out the options of the store. */
 static bool add_options(cJSON *array, const struct start_facts *f, const struct host_spec *host, int rank,
                         const struct start_meeting *m)
 {

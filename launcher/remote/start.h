@@ -14,7 +14,7 @@
 /* --- messages: starter to relay ------------------------------------------------------------------------------ */
 
 /* A message is its type, the length of its body in 4 bytes (big-endian), and the body. Columns: name, type, longest
- * body in bytes, content of the body with the action of the receiver. */
+ * body in bytes, content of the body and what the receiver does. */
 #define REMOTE_MESSAGES(X)                                                                                  \
     X(LISTEN, 'l', 8, "a port: listen on it and report it; 0 = any free port")                              \
     X(PROBE, 'p', 8192,                                                                                     \
@@ -83,7 +83,7 @@ int remote_decode(struct slice in, enum remote_message *kind, struct slice *body
 /* The kinds of answers. The last answer of a relay is ENDED, FAILED or FILES. Answers after the message JOB
  * contain the token of this message, so that a worker cannot forge them. */
 enum remote_news {
-    REMOTE_HERE,    /* the relay has started, or listens after LISTEN */
+    REMOTE_HERE,    /* the relay has started, or has begun to listen after the message LISTEN */
     REMOTE_REACHED, /* the result of PROBE */
     REMOTE_ENDED,   /* the job has ended on this host */
     REMOTE_FILES,   /* the job has ended on this host, and its log files follow */
@@ -207,7 +207,7 @@ bool start_job(const struct start_facts *facts, const struct host_spec *host, in
 void start_choose_address(const char *own, const char *const *reached, int n,
                           char address[ENDPOINT_HOST_MAX]);
 
-/* Return the code of the finding about a host for the text of a system error (strerror). */
+/* Return the code of a finding about a host. `words` is the text of the system error (strerror). */
 enum finding_code start_code(const char *words);
 
 /* Make the finding about a relay that did not start. `via` is the name of the host that ran the remote shell, or
@@ -225,7 +225,7 @@ void start_explain_late(const struct start_facts *facts, const struct host_spec 
 /* Limits for each host, so that a faulty host cannot fill the disk of the starting host. */
 enum {
     COLLECT_NAME_MAX = 1024,   /* bytes of a file's name, relative to the log directory */
-    COLLECT_DEPTH = 16,        /* directories above a file */
+    COLLECT_DEPTH = 16,        /* most directories between the log directory and a file */
     COLLECT_PIECE_MAX = 32768, /* bytes in a message DATA */
     COLLECT_FILES_MAX = 100000,
     COLLECT_FOLDER_MAX = 96 /* bytes of a folder's name */

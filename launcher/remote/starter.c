@@ -40,8 +40,8 @@
 #include <uv.h>
 
 /* STATUS_MS: interval of the messages about hosts that have not started. LAST_MS: time after which a remote shell that
- * must end is killed. BRANCH_LAST_MS: the same for a branch after all hosts have ended. BRANCH_SILENT_MS: silence of
- * the starter after which a branch ends, until the job runs. */
+ * must end is killed. BRANCH_LAST_MS: the same for a branch after all hosts have ended. BRANCH_SILENT_MS: until
+ * the job runs, a branch ends after this silence of the starter. */
 enum {
     AT_ONCE = 32,
     STATUS_MS = 5000,
@@ -74,7 +74,7 @@ struct peer {
     enum peer_state state;
     int above;             /* index of the host that starts this host; -1 = the starter */
     bool has_children;     /* this host starts other hosts */
-    int n_starting;        /* how many of these other hosts are in the state STARTING */
+    int n_starting;        /* how many hosts that this host starts are in the state STARTING */
     struct link *link;     /* link to the relay; NULL = not started */
     struct link *trunk;    /* link to the branch; NULL = the relay is no branch */
     struct merge out, err; /* join the pieces of the job's output into whole lines */
@@ -115,7 +115,7 @@ struct starter {
     struct wakeup written; /* wakes the loop when the sinks have written output */
     struct sinks *sinks;
     bool paused;        /* no output is read, because the console is slow */
-    bool reported_flat; /* true after the message that the starter itself starts the hosts */
+    bool reported_flat; /* the starter has printed that it now starts the hosts directly */
     /* type of the user's stdin; UV_UNKNOWN_HANDLE = stdin has ended or is not read */
     uv_handle_type input_type;
     uv_fs_t file; /* read request for a stdin that is a file */
@@ -138,7 +138,7 @@ struct starter {
     char token[REMOTE_TOKEN_MAX]; /* the random token in JOB; see enum remote_news */
     /* How many bytes of the user's stdin were sent, and how many of them the job has read. */
     uint64_t input_sent, input_taken;
-    bool input_waits; /* the first host must read earlier input first */
+    bool input_waits; /* no more input is sent until the job has read earlier input */
     bool input_rests; /* another job is in the foreground of the terminal */
     int source;       /* descriptor of the user's stdin */
 };
@@ -819,7 +819,7 @@ static void end_peer(struct peer *p)
     } else if (ran && s->kill_ms == 0 && p->reported_code != exit_code) {
         snprintf(words, sizeof(words), "exit status %d", link_exit_code(p->link));
         s->exit_code =
-            -1; /* so that fail() reports this host: a host that ended before probably ended because this host was lost */
+            -1; /* so that fail() reports this host: hosts that ended earlier probably ended because of its loss */
         finding_make(&f, FINDING_HOST_LOST, p->host->name, "words", words, NULL);
         fail(s, &f);
     } else if (ran && exit_code != 0 &&
@@ -1035,7 +1035,7 @@ static void check_deadlines(struct starter *s)
     for (int i = 0; i < s->n && s->kill_ms != 0 && s->stops < 2; i++)
         if (s->peers[i].sends && s->peers[i].over_ms == 0 && s->peers[i].state == PEER_RUNNING &&
             now < s->peers[i].active_ms + LAST_MS)
-            s->kill_ms = now + LAST_MS; /* log files still arrive */
+            s->kill_ms = now + LAST_MS; /* log files still arrive, so no shell is killed yet */
     for (int i = 0; i < s->n; i++) {
         struct peer *p = &s->peers[i];
         const bool asked = p->state == PEER_STARTING || p->state == PEER_PROBING;

@@ -38,7 +38,7 @@ enum {
     DRAIN_MS = 2000,
     END_MS = 15000,
     LOST_MS = 1000,
-    TURN_MS = 250,         /* longest wait of the loop, which then checks the times */
+    TURN_MS = 250,         /* longest wait of the loop between two checks of the time limits */
     OUT_MAX = 1 << 18,     /* most bytes that wait for the starter; with more, a branch reads no output */
     TO_MAX = 64 << 20,     /* most bytes that wait for a process; with more, the process is killed */
     SLOT_BYTES = 2,        /* bytes of a slot in a message; see REMOTE_TREE_MESSAGES */
@@ -736,7 +736,7 @@ struct link_write {
 static void on_link_sent(uv_write_t *request, int status)
 {
     struct link_write *w = request->data;
-    (void)status; /* if the pipe is broken, the remote shell's exit follows */
+    (void)status; /* an error needs no action here: the exit of the remote shell follows */
     buf_free(&w->bytes);
     free(w);
 }

@@ -29,8 +29,8 @@ const struct agent_worker *cause_worker(const struct report *r)
     return first >= 0 ? agent_worker(r->agent, first) : NULL;
 }
 
-/* Return the wall clock at `ms`, a time of the agent's monotonic clock. So the order of times is correct even if the
- * wall clock is set during the job. */
+/* Convert `ms`, a time of the agent's monotonic clock, to the wall clock. All times are converted with one reading of
+ * the wall clock, so their order is correct even if the wall clock is set during the job. */
 uint64_t cause_unix_ms(const struct report *r, uint64_t ms)
 {
     return r->ended_unix_ms - (r->ended_ms - ms);
@@ -290,7 +290,7 @@ struct hint_facts {
     bool rank0_store;    /* --torch_store=rank0 applies */
     bool standalone;     /* --standalone is set */
     bool gloo_interface; /* GLOO_SOCKET_IFNAME is set */
-    bool has_gpu_users;  /* the failure of another node contains the processes on the GPU */
+    bool has_gpu_users;  /* the record of another node's failure lists the processes on the GPU */
     const struct worker_evidence *evidence; /* limits of the worker; borrowed; NULL = not known */
     const struct full_disk *full;           /* a file that could not be written; borrowed; NULL = not known */
 };
@@ -336,7 +336,7 @@ static const struct hint {
     const char *piece, *sentence;
     const char *with;                                /* another piece that the text must contain; NULL = none */
     bool (*applies)(const struct hint_facts *facts); /* returns true if the row applies; NULL = it always applies */
-    bool is_gpu_in_use;                              /* another process may use the GPU */
+    bool is_gpu_in_use;                              /* the hint says that another process may use the GPU */
 } hints[] = {
     { .piece = "unrecognized arguments: --local-rank",
       "the script does not define this option; ddprun passes the local rank in LOCAL_RANK, and as an argument only with --pass_local_rank" },

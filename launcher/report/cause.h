@@ -59,7 +59,7 @@ struct store_end {
     const char *how;    /* what happened, for example "the store closed the connection"; NULL = not lost */
     const char *node;   /* where the store was, for example " on node 0 (n0)"; "" or NULL = not known */
     const char *advice; /* remedy of the finding that explains the loss; "" or NULL = no finding */
-    const char *code;   /* code of this finding; "" or NULL = no finding */
+    const char *code;   /* code of the finding that explains the loss; "" or NULL = no finding */
 };
 
 /* The store's report about a rank that left while others waited for it, or about a connection that broke. */

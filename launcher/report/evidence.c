@@ -165,7 +165,7 @@ enum {
     LOG_BYTES_MAX = 256 * 1024,
 };
 
-/* The hierarchies of control groups. The first two are also the values of `v2`. */
+/* The hierarchies of control groups. The flag `v2` is an index too: false = MEMORY_V1, true = ALL_V2. */
 enum { MEMORY_V1, ALL_V2, PIDS_V1, HIERARCHIES };
 
 static const char *const controllers[HIERARCHIES] = { [MEMORY_V1] = "memory", [PIDS_V1] = "pids" };
@@ -196,7 +196,7 @@ struct evidence {
         port; /* local rank of the worker whose port another user has taken; number of this port, 0 = none */
     unsigned port_uid;
     int timer_rank;                /* local rank of the worker whose timer has expired */
-    char timer_scope[TIMER_SHOWN]; /* scope of this timer; "" = no timer has expired */
+    char timer_scope[TIMER_SHOWN]; /* scope of the expired timer; "" = no timer has expired */
 };
 
 /* --- control groups ------------------------------------------------------------------------------------- */

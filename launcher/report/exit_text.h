@@ -18,7 +18,7 @@ enum oom_kind {
 /* The place of the core file, or the reason why it is missing. */
 enum coredump_kind {
     CORE_UNKNOWN,    /* not examined, or the signal writes no core file */
-    CORE_FILE,       /* found, at `core` */
+    CORE_FILE,       /* the core file was found; `core` is its path */
     CORE_PIPED,      /* the kernel passed the core file to the program in `core` */
     CORE_LOST,       /* written but not found; `core` is the kernel's pattern */
     CORE_NO_LIMIT,   /* not written: the size limit is 0 */
@@ -62,7 +62,7 @@ struct worker_evidence {
     uint64_t pids_max;              /* lowest pids.max of the worker's groups */
     uint64_t address_space;         /* ulimit -v in bytes */
     uint64_t group_limit;           /* memory limit of the group with the least memory left, in bytes */
-    uint64_t group_used;            /* memory that this group uses */
+    uint64_t group_used;            /* memory that the group of `group_limit` uses, in bytes */
     uint64_t available;             /* memory that is available on the machine, in bytes */
     /* with vm.overcommit_memory=2: how many bytes processes may reserve, and have reserved; 0 = another mode */
     uint64_t commit_limit, committed;
@@ -75,7 +75,8 @@ struct worker_evidence {
 enum { LIMIT_SHOWN = 48 };
 const char *limit_text(char out[LIMIT_SHOWN], uint64_t limit, bool is_bytes);
 
-/* Format the memory limit of the group as " (64 MiB, of which 10 MiB are in use)", or as limit_text. */
+/* Format the memory limit of the group as " (64 MiB, of which 10 MiB are in use)". Format a missing or unknown
+ * limit as limit_text does. */
 const char *group_memory_text(char out[2 * LIMIT_SHOWN], const struct worker_evidence *e);
 
 /* Format the machine's memory as " (20 MiB are available)", or as "" if it is not known. */

@@ -412,7 +412,7 @@ static bool event_finished(struct buf *out, const struct report *report)
 enum {
     UNREAD_MS = 2000,    /* give up if a descriptor accepts no byte for this time */
     LOSSES_MAX = 64,     /* limit of targets in the list lost_output of report.json */
-    LOSSES_PRINTED = 4,  /* limit of these targets that warnings name; the others are counted */
+    LOSSES_PRINTED = 4,  /* limit of targets that warnings name; further targets are counted */
     FULL_BYTES = 1 << 20 /* a file system with less free space counts as full */
 };
 
@@ -601,7 +601,7 @@ static bool add_stdout_room(struct full_disk *full)
 }
 
 /* Find the free space of the full file system, or the quota after an error about a quota. If the error names no file,
- * examine an inherited stdout. If its disk is not full, examine the working directory and /dev/shm, too. */
+ * examine the disk of an inherited stdout. If that disk is not full, examine the working directory and /dev/shm. */
 static void find_room(struct report *r, struct details *d)
 {
     struct full_disk *full = &d->full;

@@ -10,7 +10,8 @@
 
 enum { REPORT_LINES_MAX = 40, REPORT_STDERR_LINES = LIMIT_LAST_LINES };
 
-/* Return true if the job needs a report. It needs none after a success, when all workers have exited with code 0. */
+/* Return true if the job needs a report: after a failure, a stop or the loss of the store, or if a worker has not
+ * exited with code 0. */
 bool report_needed(const struct report *r);
 
 /* Append the warning that other hosts could not join. Append nothing if all nodes joined, or if other hosts can

@@ -14,7 +14,7 @@ enum elf_kind {
     ELF_CUT,        /* shorter than its header says, or damaged */
     ELF_BYTE_ORDER, /* for a machine with another byte order */
     ELF_MACHINE,    /* for another processor */
-    ELF_BITS,       /* for the 32-bit or 64-bit variant of this processor */
+    ELF_BITS,       /* for this kind of processor, but with 32 instead of 64 bits, or the reverse */
     ELF_NO_PROGRAM, /* an object file or a core dump */
 };
 
@@ -65,7 +65,7 @@ struct start_failure {
     const char *program; /* as the user wrote it */
     const char *path;    /* PATH of the worker; NULL = not set */
     const struct program_file *file;
-    const struct worker_evidence *limits; /* only its limits are used; NULL = not known */
+    const struct worker_evidence *limits; /* only the limits in this struct are used; NULL = not known */
 };
 
 /* Append why the program could not be started: "./train: no such file". Return false when memory is short. */

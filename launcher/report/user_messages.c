@@ -286,7 +286,7 @@ void announce_restart(const struct announce *a, const struct agent *agent,
     if (failed->failure.rank >= 0 || !a->plan->meeting.elastic)
         snprintf(restart, sizeof(restart), " (restart %d of %d)", a->plan->restarts + 1,
                  agent_max_restarts(agent));
-    /* A job of several nodes may have to wait until enough have joined, so its next start has no known time. */
+    /* A job of several nodes may have to wait until enough nodes join, so its next start has no known time. */
     if (agent_backoff(agent) == 0 && a->plan->nnodes > 1)
         snprintf(when, sizeof(when), "when enough nodes have joined");
     else

@@ -130,7 +130,7 @@ static void make_proof(const struct auth *a, const struct secret *secret, const 
 }
 
 /* Derive the keys with HKDF (RFC 5869): extract with the hash of `talk` as salt, then expand to one block for each
- * direction. `talk` contains both nonces, so each connection has other keys. */
+ * direction. `talk` contains both nonces, so no two connections have the same keys. */
 static void make_keys(const struct auth *a, const struct secret *secret,
                       uint8_t client[static AUTH_HASH_BYTES], uint8_t store[static AUTH_HASH_BYTES])
 {

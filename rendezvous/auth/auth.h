@@ -51,7 +51,7 @@ enum {
     AUTH_PROOF_BYTES = AUTH_HASH_BYTES,
     AUTH_PRINT_TEXT = 2 * AUTH_PRINT_BYTES + 1,
     AUTH_ASK_BYTES = 2, /* the client's request for the credential */
-    AUTH_GIFT_BYTES = AUTH_ASK_BYTES + SECRET_CREDENTIAL_MAX - 1, /* the longest answer to this request */
+    AUTH_GIFT_BYTES = AUTH_ASK_BYTES + SECRET_CREDENTIAL_MAX - 1, /* the longest answer with a credential */
     AUTH_ASK_TLS_BYTES = 5 + 1 + 8 + AUTH_ASK_BYTES, /* VALIDATE, then opcode, length and request */
 };
 
@@ -89,8 +89,8 @@ enum auth_state {
 
 /* The state of the frames in one direction of a connection. */
 struct auth_way {
-    uint8_t key[AUTH_HASH_BYTES]; /* for the tags */
-    uint64_t count; /* frames so far; each tag covers it, so no frame can be repeated or left out */
+    uint8_t key[AUTH_HASH_BYTES]; /* key of the tags */
+    uint64_t count; /* frames so far; each tag covers this number, so no frame can be repeated or left out */
 };
 
 /* One side of a connection. A zeroed struct is the initial state. */

@@ -25,7 +25,7 @@ enum {
     STDIN_MS = 60000,             /* longest wait for the line on stdin */
     LINE_MAX_BYTES = SECRET_TEXT, /* the digits and the end of the line */
     TENANTS_MAX = 1024,           /* maximum number of secrets in the file of ddp-rendezvous */
-    TENANTS_BYTES = TENANTS_MAX * (LIMIT_TEXT + SECRET_TEXT), /* most bytes of this file */
+    TENANTS_BYTES = TENANTS_MAX * (LIMIT_TEXT + SECRET_TEXT), /* most bytes of the file of ddp-rendezvous */
     MUNGE_MS = 3000,                                          /* longest wait for an answer of munged */
 };
 

@@ -11,7 +11,7 @@
 #include "base/buf.h"
 
 enum {
-    TLS_FIRST_BYTE = 22,       /* of a TLS handshake (RFC 8446, 5.1); no opcode of the store has this value */
+    TLS_FIRST_BYTE = 22,       /* first byte of a TLS handshake (RFC 8446, 5.1); no opcode of the store */
     TLS_HANDSHAKE_MAX = 4096,  /* most bytes of a handshake from one peer; ddprun sends less than 600 */
     TLS_ALERT_BYTES = 7,       /* bytes of an alert that is not encrypted */
     TLS_ALERT_ENCRYPTED = 115, /* unknown_psk_identity: the answer of an encrypting store to a plain client */

@@ -24,10 +24,10 @@
     X(VERDICT, "verdict")
 
 /* Written by the store. */
-#define EVENTS_OF_STORE(X)                                                \
-    X(BARRIER_OPEN, "barrier_open") /* the first member has arrived */    \
-    X(BARRIER_END, "barrier_end")   /* complete or failed */              \
-    X(FINDING, "finding")           /* about a job, from the diagnosis */ \
+#define EVENTS_OF_STORE(X)                                                           \
+    X(BARRIER_OPEN, "barrier_open") /* the first member has arrived */               \
+    X(BARRIER_END, "barrier_end")   /* the barrier is complete or has failed */      \
+    X(FINDING, "finding")           /* the diagnosis has found a problem of a job */ \
     X(EVENTS_LOST, "events_lost")   /* some events were dropped, because too many occurred at once */
 
 /* Written by an agent about itself and its workers. */
@@ -63,9 +63,9 @@ const char *event_word(enum event_kind kind);
 /* Return the kind of `word`, or EVENT_N_KINDS for an unknown word, which a later version may have written. */
 enum event_kind event_kind_of(const char *word);
 
-/* Append the line of one event. `object` is a JSON object as text, with or without a final newline. `more` is further
- * members as text, such as ",\"ms\":1", which become the last members of the object. Return false and append nothing
- * if memory is short, or if `object` is not a JSON object with a member. */
+/* Append the line of one event. `object` is a JSON object as text, with or without a final newline. `more` is a text
+ * with the last members of the object, such as ",\"ms\":1". Return false and append nothing if memory is
+ * short, or if `object` is not a JSON object with a member. */
 bool event_line(struct buf *out, struct slice object, struct slice more);
 
 /* Append the member ,"NAME":"TEXT" with JSON's escapes; bytes that are not printable ASCII become \u00NN. Return false

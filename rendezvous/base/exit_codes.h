@@ -1,5 +1,6 @@
 /* exit_codes.h -- the exit codes of ddprun. Each row has a code, its name, its meaning and the remedy. The
- * last two columns are how ddprun detects the case, with typical causes, and an example of a message or command.
+ * fifth column explains how ddprun detects the case, with typical causes. The last column is an example of a message or
+ * a command.
  *
  * `ddprun explain`, the manual page, the documentation and the enum are made from these rows. 125 to 127 have the
  * meanings of env(1), timeout(1) and shells. Every other value is the exit code of the worker that failed first;

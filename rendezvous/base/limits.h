@@ -10,8 +10,8 @@
 #include <sys/resource.h>
 
 enum {
-    LIMIT_NODES = 16384, /* nodes of a job */
-    LIMIT_NPROC = 4096,  /* workers of a node */
+    LIMIT_NODES = 16384, /* most nodes of a job */
+    LIMIT_NPROC = 4096,  /* most workers of a node */
     LIMIT_LISTED = 256,  /* most node names in a list that the store sends */
     LIMIT_TEXT = 256,    /* bytes of a name (host, job), with the NUL */
     LIMIT_WORDS = 512,   /* bytes of a sentence, or of a line from the end of a worker's log, with the NUL */
@@ -60,8 +60,9 @@ static inline const char *files_remedy(int error, char out[FILES_REMEDY_MAX])
     return out;
 }
 
-/* Return the lowest number in the files `name` of the directory ROOT/GROUP and of its parents up to `root`, or `lowest`
- * if this is lower. A `lowest` of 0 means that no file was read. "max" is UINT64_MAX. `group` becomes "". */
+/* Read the file `name` in the directory ROOT/GROUP and in each directory above it, up to `root`. Return the lowest
+ * number, including `lowest`, the result of an earlier call. 0 = no file was read; UINT64_MAX = all files have "max".
+ * `group` is changed to "". */
 uint64_t lowest_limit_above(const char *root, char *group, const char *name, uint64_t lowest);
 
 /* Shorten `path` until it names an existing file or directory. Return false if it is a device or a pipe, which is
@@ -88,8 +89,8 @@ enum { FORK_ERROR_MAX = 192 };
 const char *fork_error_text(int error, char out[FORK_ERROR_MAX]);
 
 /* Format an error of an allocation of shared memory, with the limits that were read: "Cannot allocate memory (ulimit -v
- * unlimited; memory.max 64 MiB; 3 GiB available on this host)". As pids.max above, memory.max is the lowest of this
- * process's cgroups. */
+ * unlimited; memory.max 64 MiB; 3 GiB available on this host)". memory.max is the lowest limit of this process's
+ * cgroups, and is left out if it cannot be read. */
 enum { MEMORY_ERROR_MAX = 256 };
 const char *memory_error_text(int error, char out[MEMORY_ERROR_MAX]);
 

@@ -48,7 +48,7 @@ void log_line(enum log_level level, const char *fmt, ...)
     size_t len = (size_t)used + (more < 0 ? 0 : (size_t)more);
     if (len > sizeof(line) - 2)
         len = sizeof(line) - 2;
-    text_disarm(line, len, '\t'); /* names, keys and paths may be from other users */
+    text_disarm(line, len, '\t'); /* names, keys and paths of other users may contain control bytes */
     line[len++] = '\n';
     /* Check before the write, because a write to a full pipe would block this thread. */
     struct pollfd ready = { .fd = STDERR_FILENO, .events = POLLOUT };
@@ -91,7 +91,7 @@ bool print_stdout(bool made, struct buf *text)
 
 /* --- lines of a file -------------------------------------------------------------------------------------- */
 
-enum { QUEUE_BYTES = 4 << 20 }; /* about 20,000 lines */
+enum { QUEUE_BYTES = 4 << 20 }; /* room for about 20,000 lines */
 
 struct line_file {
     int fd; /* owned; once the writing thread runs, only that thread uses it */

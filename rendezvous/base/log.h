@@ -34,8 +34,8 @@ void log_explain(const char *code);
 #define log_warn(...)  log_line(LOG_WARN, __VA_ARGS__)
 #define log_info(...)  log_line(LOG_INFO, __VA_ARGS__)
 
-/* Open /dev/null for closed descriptors 0 to 2. Otherwise a later file or socket would get such a number, and the text
- * for stdout. */
+/* Open /dev/null for closed descriptors 0 to 2. Otherwise the next file or socket would get such a number, and text for
+ * stdout would be written to it. */
 void keep_standard_fds(void);
 
 /* Write `text` to stdout, flush stdout and free `text`. After an error print the reason on stderr and return false: the

@@ -168,7 +168,7 @@ ddp_status options_store(const struct option_row *row, const char *text, const c
         describe_value(row, why.msg);
     if (status != DDP_ERR_ARG)
         return ddp_fail(err, status, "%s: %s", spelled, why.msg);
-    const char between = spelled[0] == '-' && spelled[1] != '-' ? ' ' : '='; /* "-o foo", "--op=foo" */
+    const char between = spelled[0] == '-' && spelled[1] != '-' ? ' ' : '='; /* "-o foo" or "--op=foo" */
     return ddp_fail(err, status, "%s%c%.*s: expected %s", spelled, between, SHOWN_MAX, text, why.msg);
 }
 

@@ -256,7 +256,7 @@ bool client_turn_acquire(struct client_turn *turn, uint64_t deadline_ms)
     pthread_mutex_lock(&turn->lock);
     while (turn->taken && in_time)
         in_time = cond_wait(&turn->given, &turn->lock, deadline_ms);
-    const bool mine = !turn->taken; /* also after the deadline, if the turn is free now */
+    const bool mine = !turn->taken; /* a turn that is free now is acquired even after the deadline */
     turn->taken = true;
     pthread_mutex_unlock(&turn->lock);
     return mine;

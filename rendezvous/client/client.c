@@ -194,7 +194,7 @@ static ddp_status client_end(struct client_call *c, struct ddp_err *err)
 /* Only a ddprun store supports named barriers and CONTROL. A TCPStore of PyTorch closes the connection on an unknown
  * opcode, so these requests are sent only after a store has accepted IDENTIFY. */
 
-/* How much longer than the timeout a client waits for a barrier, so that the store's answer usually arrives. */
+/* Time that a client still waits after the timeout of a barrier, so that the store's answer usually arrives. */
 enum { BARRIER_GRACE_MS = 2000 };
 
 /* --- named barriers ------------------------------------------------------------------------------------- */

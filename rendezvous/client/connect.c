@@ -300,7 +300,7 @@ static ddp_status dial_and_greet(struct ddp_store *s, const struct greeting *gre
         return err->code;
     greeting->greet(&c);
     if (c.err.code == DDP_ERR_IO)
-        c.err.code = DDP_ERR_CLOSED; /* so that another greeting and another round are tried */
+        c.err.code = DDP_ERR_CLOSED; /* after DDP_ERR_IO, the client would try no other greeting or round */
     *err = c.err;
     return err->code;
 }

@@ -211,7 +211,7 @@ static void send_findings(struct relay *r, bool waits)
 static const char probe_text[] = "ddprun probe";
 
 /* Listen on the master port to answer probes. The store of the job uses this port later. The kernel reports a
- * connection only when its first bytes have arrived, or after about one second. */
+ * connection only when its first bytes have arrived, or after about one second, so the answer needs no wait. */
 static void handle_LISTEN(struct relay *r, struct slice body)
 {
     char text[16];

@@ -346,7 +346,7 @@ void start_tree(const struct start_facts *f, const struct host_spec *hosts, int 
     const long fanout = !grows ? n : given ? f->cli->ssh_fanout : START_FANOUT;
     /* begin and size describe the level of host i: index of its first host, and number of its hosts */
     long begin = 0, size = fanout > 0 ? fanout : n;
-    /* before and size_before describe the level above in the same way; before = -1: the starter is above */
+    /* before and size_before: the first index and the size of the level above; before = -1: the starter is above */
     long before = -1, size_before = 1;
     for (int i = 0; i < n; i++) {
         if (i == begin + size) {

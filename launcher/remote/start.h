@@ -14,7 +14,7 @@
 /* --- messages: starter to relay ------------------------------------------------------------------------------ */
 
 /* A message is its type, the length of its body in 4 bytes (big-endian), and the body. Columns: name, type, longest
- * body in bytes, content of the body and what the receiver does. */
+ * body in bytes, content of the body, and action of the receiver. */
 #define REMOTE_MESSAGES(X)                                                                                  \
     X(LISTEN, 'l', 8, "a port: listen on it and report it; 0 = any free port")                              \
     X(PROBE, 'p', 8192,                                                                                     \

@@ -115,7 +115,7 @@ struct starter {
     struct wakeup written; /* wakes the loop when the sinks have written output */
     struct sinks *sinks;
     bool paused;        /* no output is read, because the console is slow */
-    bool reported_flat; /* the starter has printed that it now starts the hosts directly */
+    bool reported_flat; /* unless --quiet, the starter has reported that it starts hosts directly */
     /* type of the user's stdin; UV_UNKNOWN_HANDLE = stdin has ended or is not read */
     uv_handle_type input_type;
     uv_fs_t file; /* read request for a stdin that is a file */

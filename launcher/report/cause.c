@@ -278,7 +278,7 @@ size_t cause_last_lines(const struct report *r, size_t max, struct buf *out, boo
 
 /* --- hints ------------------------------------------------------------------------------------------------ */
 
-/* Each row of the table has a piece of text that the C library, Python, PyTorch or NCCL prints, and a sentence that
+/* A row of the table has a piece of text that the C library, Python, PyTorch or NCCL prints, and a sentence that
  * explains this text. A row may require a second piece of text or a fact. Of several rows with the same piece, the
  * first that applies is used. */
 

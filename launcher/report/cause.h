@@ -100,7 +100,7 @@ struct report {
         *gpu_answer;           /* the driver's answer about the failed worker's GPU; NULL = not asked */
     const struct stuck *stuck; /* array of n_stuck processes that cannot be killed */
     size_t n_stuck;
-    const struct cJSON *stacks; /* rows of record/stacks.h at the first failure; NULL = none */
+    const struct cJSON *stacks; /* stacks at the first failure, see record/stacks.h; NULL = none */
     const char *flights;        /* pattern of the flight records for flight_path(); NULL = none */
     const struct loss *lost;    /* array of n_lost targets that lost output */
     size_t n_lost;

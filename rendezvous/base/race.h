@@ -31,7 +31,7 @@ struct race {
         uint64_t since_ms; /* when the state began */
     } runners[RACE_ADDRESSES_MAX];
     int n;            /* number of runners */
-    uint64_t next_ms; /* when the next runner may start although others run */
+    uint64_t next_ms; /* time from which the next runner may start while others still run */
 };
 
 enum race_do {

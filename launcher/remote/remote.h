@@ -83,7 +83,7 @@ bool collection_progress(const struct collection *c, int sending, struct buf *ou
 int branch_run(int signals, uint64_t silent_ms, struct buf *in);
 
 /* Map the bytes that --ship sends: this program without symbols and debug information, then *library bytes of the
- * library of cJSON (0 = cJSON is linked statically). Debian has no static library of cJSON, so a program that is built
+ * library of cJSON (0 = no library is sent). Debian has no static library of cJSON, so a program that is built
  * there loads a shared library. In the mapped program, the name of this library is replaced by SHIPPED_LIBRARY, because
  * the host may not have the library. Unmap the bytes with munmap. Return false and set errno after a failure. */
 bool ship_map(struct slice *bytes, size_t *library);

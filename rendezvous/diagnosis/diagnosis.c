@@ -86,8 +86,8 @@ static bool is_sidecar(const char *address)
     return strcmp(address, "127.0.0.6") == 0;
 }
 
-/* Compare the two addresses of a node. Return false for a sidecar's address, because the finding PROXY_BETWEEN reports
- * sidecars. */
+/* Compare the address that the node sent (`own`) with the address that the store sees (`seen`). Return false for the
+ * address of a sidecar, because the finding PROXY_BETWEEN reports it. */
 bool diagnose_is_translated(const char *own, const char *seen)
 {
     return own != NULL && own[0] != '\0' && seen != NULL && seen[0] != '\0' && !is_sidecar(seen) &&
@@ -100,8 +100,8 @@ static bool is_translated(const struct snapshot_node *node)
     return diagnose_is_translated(node->own, node->addr);
 }
 
-/* Report each node behind NAT, because each node needs a change of its network. diagnosis_slot limits the
- * number of these findings. */
+/* Report every node behind NAT and not only the first, because the user must change the network of every such node.
+ * diagnosis_slot limits the number of these findings. */
 static void check_translation(struct diagnosis *d, const struct snapshot *s)
 {
     words who;
@@ -167,8 +167,8 @@ static void check_stranger(struct diagnosis *d, const struct snapshot *s, const 
 }
 
 /* Report foreign clients and problems of the store's machine. The kernel silently drops connections beyond the accept
- * queue, and clients retry only after seconds. The advice is to raise somaxconn to the number of nodes. If somaxconn is
- * not below this number, the advice is twice its value. */
+ * queue, and clients retry only after seconds. The advice is to raise somaxconn to the number of nodes. If somaxconn
+ * has this value already, or a higher value, the advice is to double it. */
 static void check_store(struct diagnosis *d, const struct snapshot *s)
 {
     const struct snapshot_store *store = &s->store;
@@ -389,9 +389,9 @@ static void setup_unfinished(struct diagnosis *d, const struct snapshot *s, cons
                      duration(time, w->for_ms), "last", number(last, s->n_ranks - 1), NULL);
 }
 
-/* Return true if the wait is part of the setup of a PyTorch group, so that the caller does not report the key as an
- * ordinary key. Report such a wait, unless the group has too many members: then a rank is missing only if two members
- * have the same rank. */
+/* Return true if the wait is part of the setup of a PyTorch group. The caller then does not report the key as an
+ * ordinary key. Report the unfinished setup, except if the group has too many members with different ranks, because
+ * then no rank is missing. */
 static bool check_torch_setup(struct diagnosis *d, const struct snapshot *s, const struct snapshot_wait *w)
 {
     struct torch_key key;
@@ -475,7 +475,7 @@ static void append_claims(const struct snapshot_surplus *surplus, struct buf *ou
         buf_printf(out, "; and %llu that exited or registered twice", others);
 }
 
-/* Return true if a process of the group is not part of this job, because another launch has started it. */
+/* Return true if some process of the group belongs to another launch and not to this job. */
 static bool has_strangers(const struct snapshot_surplus *surplus)
 {
     for (uint32_t i = 0; i < surplus->n; i++)

@@ -16,7 +16,7 @@ struct snapshot;
 
 /* The wait of a rank. */
 struct rank_wait {
-    struct slice name; /* name of a key or a barrier, borrowed; data NULL = the rank does not wait */
+    struct slice name; /* name of a key or a barrier, borrowed; name.data NULL = the rank does not wait */
     bool in_barrier;
     uint32_t more;   /* number of other keys that the rank waits for */
     uint32_t setter; /* 1 + the rank that should set the key; 0 = unknown */
@@ -105,7 +105,7 @@ bool diagnosis_keep(struct diagnosis *d, enum finding_code code);
 bool diagnose_is_translated(const char *own, const char *seen);
 /* Return the longest wait in a PyTorch start-up step that all ranks take part in, or 0 without such a wait. */
 uint64_t diagnose_torch_waits(const struct snapshot *snapshot);
-/* Return true if a PyTorch group has too many members, and one of them is known and is no worker of the job. */
+/* Return true if a PyTorch group has too many members, and a known process among them is no worker of the job. */
 bool diagnose_torch_surplus(const struct snapshot *snapshot);
 
 /* Return how long ranks have waited in the collective with the highest number, or 0 if no rank is in a collective. */
@@ -127,8 +127,8 @@ int64_t diagnose_hang(struct diagnosis *d, const struct snapshot *s);
 /* Return the reason why two samples gave no verdict, for `ddpctl why`: "the stacks cannot be read". */
 const char *hang_why_not(const struct snapshot *s);
 
-/* Return true if the later sample has the flight records of some ranks only, or if a record differs from the record of
- * the earlier sample. The records of a further sample may name the culprit. */
+/* Return true if the later sample lacks the flight records of some ranks, or if a record has changed since the earlier
+ * sample. The records of a further sample may name the culprit. */
 bool hang_lacks_records(const struct snapshot *s);
 
 /* A history of the ranks outside of collectives: all samples since the last sign of progress. It shows endless

@@ -1296,8 +1296,8 @@ const char *finding_grade_name(enum finding_code code);
 bool finding_is_trouble(enum finding_code code); /* a warning or an error */
 bool finding_is_count(enum finding_code code);   /* true if the finding counts missing nodes */
 /* Return true if the finding is about a hang, and replaces `kept`, an earlier finding about this hang (FINDING_NONE =
- * none). A verdict replaces every finding. A symptom replaces only its own code, because a symptom is often a
- * consequence: a user may stop a rank that hangs. */
+ * none). A verdict replaces every finding. A symptom replaces only a finding with the same code, because a symptom may
+ * be a consequence of the hang. For example, a user may stop the rank that hangs. */
 bool finding_names_hang(enum finding_code code, enum finding_code kept);
 /* Return the code with this name, or FINDING_NONE. */
 enum finding_code finding_by_name(const char *name);
@@ -1313,7 +1313,8 @@ void finding_make(struct finding *f, enum finding_code code, const char *subject
 
 /* Format "GPU 2 of n1" in `out`, and return `out`. `gpu` is an index or a UUID, as in CUDA_VISIBLE_DEVICES. */
 const char *finding_gpu_name(char out[FINDING_SUBJECT_MAX], const char *gpu, const char *host);
-/* Make GPU_BUSY about the GPU of a failed rank. Return false if `users`, the processes in its record, is empty. */
+/* Make GPU_BUSY about the GPU of a failed rank. `users` names the other processes on this GPU, from the record of the
+ * failure. Return false if `users` is empty. */
 bool finding_gpu_users(struct finding *f, const char *gpu, const char *host, int rank, const char *users);
 
 /* The text before the code in the last line of finding_format. */

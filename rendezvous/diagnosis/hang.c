@@ -66,11 +66,11 @@ enum way { WAY_UNKNOWN, WAY_GONE, WAY_CULPRIT, WAY_NEEDS_KEY, WAY_WAITS };
 struct rank_analysis {
     struct spot *spot[2]; /* the rank's entries in hang.spots: in the earlier and in the later sample */
     int64_t cpu_ms;       /* CPU time that the main thread used between the samples */
-    int cpu_percent;      /* the same in percent of one CPU */
+    int cpu_percent;      /* `cpu_ms` in percent of one CPU */
     const cJSON *loop;    /* the function in which the rank repeats its calls (history_loop); NULL = none */
     enum way way;
     enum finding_code code;         /* only for WAY_CULPRIT */
-    const struct spot_child *child; /* in the later sample: the rank waits for it; NULL = none */
+    const struct spot_child *child; /* child that the rank waits for, in the later sample; NULL = none */
     uint32_t group;                 /* index in hang.groups; only for WAY_WAITS */
 };
 
@@ -94,7 +94,7 @@ struct hang {
     const char *note;          /* reason why some rank has no frames; NULL = unknown */
     struct records {
         struct flight_dump *dumps; /* owned: records that are equal in both samples, sorted by rank */
-        uint32_t n;                /* number of these records; later entries of `dumps` are not used */
+        uint32_t n;                /* number of records in `dumps`; later entries are not used */
         cJSON *compared;           /* owned: from flight_compare; NULL = no record */
         words quote;               /* "; flight records: ...", "" = no record */
     } records;
@@ -121,8 +121,8 @@ static bool is_same_stack(const struct spot *a, const struct spot *b)
 }
 
 /* Return true if two ranks are at the same line of the program, and either in the same collective or both in no
- * collective. If both stacks have no frame of the program, they must be in the same collective, because library frames
- * alone show no place of the program. */
+ * collective. Two stacks without a frame of the program must be in the same collective, because library frames alone
+ * show no place of the program. */
 static bool is_same_wait(const struct spot *a, const struct spot *b)
 {
     const bool is_same_call =
@@ -215,9 +215,9 @@ static enum finding_code sleep_code(const struct spot *spot, const char *in)
 }
 
 /* Return true if the rank may wait for a child process that has ended. In both samples the child is a zombie, and the
- * rank waits for a lock or is blocked. A rank that computes, sleeps for a time or waits for a disk does not wait for
- * the child. Neither does a rank whose system call names another child, nor a rank that exits after a traceback, with
- * no frame of the program left. */
+ * rank waits for a lock or is blocked. Return false if the rank computes, is in a sleep of limited time, or waits for a
+ * disk. Return false if its system call names another child. Also return false if the rank has printed a traceback and
+ * has no frame of the program left, because it then exits. */
 static bool may_wait_for_child(const struct rank_facts *f, const struct rank_analysis *r, const char *in)
 {
     const struct spot *spot = r->spot[1];
@@ -255,8 +255,8 @@ static bool may_wait_for(const struct rank_analysis *r, const struct spot_child 
     return child->kind >= spot->awaits && strstr(child->does, " in wait") == NULL;
 }
 
-/* Return true if a child is in the same place in both samples and has used almost no CPU time between them. Another
- * child may only be slow. `earlier` may be NULL. */
+/* Return true if a child is in the same place in both samples and has used almost no CPU time between them. A child
+ * that has moved or computed may only be slow. `earlier` may be NULL. */
 static bool child_rests(const struct spot_child *child, const struct spot_child *earlier, int64_t apart_ms)
 {
     if (earlier == NULL)
@@ -267,9 +267,9 @@ static bool child_rests(const struct spot_child *child, const struct spot_child 
            cpu_ms * 100 <= apart_ms;
 }
 
-/* Return the living child for which the rank waits, or NULL. The child is at rest. Of several workers of a data loader,
- * return the one with the lowest pid. Of other children, return NULL if one is not at rest or is in another place,
- * because the rank may wait for any of them. */
+/* Return the living child for which the rank waits, or NULL. The child is at rest (child_rests). If the rank waits for
+ * the workers of a data loader, return the one with the lowest pid among those at rest. Otherwise the rank may wait for
+ * any of its children, so return NULL unless all are at rest in the same place. */
 static const struct spot_child *find_awaited_child(const struct rank_analysis *r, int64_t apart_ms)
 {
     const struct spot *spot = r->spot[1];
@@ -328,7 +328,7 @@ static enum way way_of(const struct rank_facts *f, const struct rank_analysis *r
     if (spot->call != NULL && (!spot->idle_only || r->cpu_percent < IDLE_PERCENT))
         return WAY_WAITS;
     if (f->has_steps && f->call[0] != '\0')
-        return WAY_UNKNOWN; /* libddp reports this rank in a collective: see diagnose_still */
+        return WAY_UNKNOWN; /* diagnose_still reports ranks in a collective of libddp */
     return f->waits.name.data != NULL && !f->waits.in_barrier ? WAY_NEEDS_KEY : WAY_CULPRIT;
 }
 
@@ -1014,8 +1014,8 @@ static bool is_same_host(const char *a, const char *b)
            strncmp(a, b, (size_t)(a_port - a)) == 0;
 }
 
-/* Format the result of the agent's probe of the cut's path, or "" without a result. Use the later sample with a result,
- * because not every probe gets answers. */
+/* Format the result of the agent's probe of the cut's path, or "" without a result. If both samples have a result, use
+ * the later one. A sample may have none, because not every probe gets answers. */
 static const char *loss_words(words out, const struct hang *h, const struct cut *cut)
 {
     out[0] = '\0';
@@ -1116,9 +1116,13 @@ static void set_waits(struct hang *h, uint32_t rank)
 
 /* Mark the culprits at one line as waiting ranks if they are more than half of all ranks: they probably wait for a GPU.
  * Such a rank has no frame of a collective, because it is at the line that reads a result, while the GPU's driver
- * spins. Mark no rank in these cases: the job has fewer than three ranks, all ranks are at this line, this round has
- * shown no progress yet, there is no room for another group, or other ranks wait in a collective and the ranks at this
- * line do not compute. */
+ * spins. Mark no rank in any of these cases:
+ *
+ *     the job has fewer than three ranks
+ *     all ranks are at this line
+ *     there is no room for another group
+ *     this round has shown no progress yet
+ *     other ranks wait in a collective, and the ranks at this line do not compute */
 static void adopt_majority(struct hang *h)
 {
     const uint32_t n = h->s->n_ranks;
@@ -1145,7 +1149,8 @@ static bool may_wait(const struct hang *h, uint32_t rank)
            r->spot[1]->may_wait && r->cpu_ms <= 0 && h->s->ranks[rank].connected;
 }
 
-/* Return true if some rank waits in a known collective. The ranks that adopt_majority has marked are in none. */
+/* Return true if some rank waits in a known collective. Ignore the ranks that adopt_majority has marked, because they
+ * have no frame of a collective. */
 static bool waits_in_call(const struct hang *h)
 {
     uint32_t i = 0;
@@ -1163,9 +1168,9 @@ static bool surely_waits(const struct hang *h)
     return i < h->n_groups;
 }
 
-/* Return true if the rank sleeps, computes, is blocked or has failed, and so is the culprit without a doubt about a
- * lock. A rank that computes may wait for its GPU, and so for the other ranks. So it must be in a loop of calls, or
- * another rank must wait in a known collective (`is_known`). */
+/* Return true if the rank is surely a culprit. A rank that sleeps in futex is not, because a wait for a lock and a wait
+ * for other ranks look alike. A rank that computes may wait for its GPU, and so for the other ranks. It is surely a
+ * culprit only if it is in a loop of calls, or if another rank waits in a known collective (`is_known`). */
 static bool is_sure(const struct rank_analysis *r, bool is_known)
 {
     return r->way == WAY_CULPRIT && r->code != FINDING_RANK_IN_LOCK &&
@@ -1173,12 +1178,15 @@ static bool is_sure(const struct rank_analysis *r, bool is_known)
            (r->spot[1]->user != NULL || r->code == FINDING_RANK_STOPPED || r->code == FINDING_RANK_TRACEBACK);
 }
 
-/* Mark ranks as waiting that wait for other ranks or for a lock, if the evidence about another rank is better. If no
- * rank surely waits, all ranks except one must be such ranks: of several others, each may wait for a rank in a lock.
+/* Mark the ranks of may_wait as waiting ranks if another rank is surely a culprit (is_sure). If no rank surely waits
+ * (surely_waits), exactly one rank may be left. If several ranks are left, each of them may itself wait for a rank that
+ * waits for a lock.
  *
- * Without better evidence, a lock is the only difference between the ranks. Return false if it proves nothing, because
- * half of the ranks or more are in such a wait. Also return false if several ranks differ from a majority in it, or if
- * there is no room for another group. */
+ * Return false if the stacks prove nothing:
+ *
+ *     no rank is surely a culprit, some ranks wait, and half of the ranks or more (at least two) may wait for a lock
+ *     adopt_majority has marked ranks, none of which surely waits, and several ranks are left
+ *     there is no room for another group */
 static bool adopt_may_wait(struct hang *h)
 {
     const uint32_t n = h->s->n_ranks;
@@ -1211,14 +1219,16 @@ static bool only_loops(const struct hang *h)
     return h->n[WAY_CULPRIT] > 0;
 }
 
-/* Add the finding and return its rank, or -1. A rank without frames may be the culprit. So with such a
- * rank, the stacks prove only cases 1 and 2. The most certain evidence is checked first:
+/* Add the finding and return its rank, or -1. The most certain evidence is checked first:
  *
- *     1. a culprit outside of a collective; before it, different calls in the flight records if no rank surely waits
+ *     1. a culprit outside of a collective
  *     2. a rank that has exited
  *     3. a missing key
  *     4. different calls in the flight records
- *     5. different collectives, or a fault of the network or a GPU */
+ *     5. different collectives, or a fault of the network or a GPU
+ *
+ * If all waiting ranks may wait for a lock (surely_waits), the flight records are checked before case 1. A rank without
+ * frames may be the culprit. So if there is such a rank, cases 3 and 5 prove nothing and are left out. */
 static int64_t add_verdict(struct diagnosis *d, struct hang *h)
 {
     adopt_majority(h);
@@ -1470,8 +1480,8 @@ static bool is_at_rest(const struct hang *h, uint32_t rank)
 }
 
 /* Return true if the rank may have completed a collective: it has entered or left one, or has run in one. A rank
- * outside of collectives has completed none if the waiting ranks have not. So it does not matter if its frames are
- * missing in a sample. */
+ * outside of collectives needs no check, because it cannot complete a collective without the waiting ranks. So its
+ * frames may be missing in a sample. */
 static bool may_have_progressed(const struct hang *h, uint32_t rank)
 {
     const struct rank_analysis *r = &h->ranks[rank];
@@ -1548,7 +1558,7 @@ static const char *unknown_why(const struct hang *h)
     return h->n_read > 0 ? "the stacks of some ranks cannot be read" : "the stacks cannot be read";
 }
 
-/* Return the reason why the stacks of ranks at rest give no verdict: the first of these facts that applies. */
+/* Return why the stacks of ranks at rest give no verdict: the first reason below that applies. */
 static const char *rest_why(struct hang *h)
 {
     if (h->n[WAY_UNKNOWN] > 0)
@@ -1561,7 +1571,7 @@ static const char *rest_why(struct hang *h)
     return h->is_full ? TOO_MANY_PLACES : "a wait for other ranks and a wait for a lock look alike";
 }
 
-/* Return the reason from the first of these facts that applies. */
+/* Return the first reason below that applies. */
 const char *hang_why_not(const struct snapshot *s)
 {
     struct hang h = { .s = s };

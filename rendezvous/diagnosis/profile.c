@@ -155,8 +155,8 @@ static bool is_evidence(struct profile *p, uint64_t moves, uint32_t seen, uint32
     return is_split && is_new;
 }
 
-/* Count a sample of all ranks, and use it as evidence if it is the first of a wait. Return true if a rank has become
- * slow that was not slow in the previous window. */
+/* Count a sample of all ranks, and use it as evidence if it is the first of a wait. Return true if some rank has become
+ * slow and was not slow in the previous window. */
 static bool count_sample(struct profile *p, const enum stand *stands, uint64_t moves)
 {
     uint32_t seen = 0, waits = 0;

@@ -35,10 +35,10 @@ struct profile_place {
 };
 
 struct profile_rank {
-    uint32_t seen, waits;                        /* samples of this window */
+    uint32_t seen, waits;                        /* samples of this window; samples in a wait */
     double evidence;                             /* product of the likelihood ratios of this window */
     bool is_slow;                                /* found slow in this window */
-    bool was_slow;                               /* found slow, and reported, in the previous window */
+    bool was_slow;                               /* found slow in the previous window */
     struct profile_place places[PROFILE_PLACES]; /* places outside of collectives */
 };
 
@@ -60,7 +60,7 @@ void profile_free(struct profile *p);
  * collectives of libddp. `moved_ms` is the time of the job's last progress. Return true if a rank has become slow. */
 bool profile_add(struct profile *p, const cJSON *rows, const struct rank_facts *facts, uint64_t moved_ms);
 
-/* Add RANK_SLOW for each slow rank of s->profile. */
+/* Add one finding RANK_SLOW about all slow ranks of s->profile. */
 void diagnose_slow(struct diagnosis *d, const struct snapshot *s);
 
 /* Return the place outside of collectives where a rank is most often; "" = unknown. */

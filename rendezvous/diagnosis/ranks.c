@@ -24,7 +24,7 @@
 
 enum {
     STUCK_MS = 2000,   /* ms; a shorter sleep in state D is normal, for example while a disk reads */
-    BUSY_PERCENT = 50, /* percent of one CPU */
+    BUSY_PERCENT = 50, /* percent of one CPU at which a sleeping process counts as computing */
     /* percent of one CPU at which a runnable process counts as computing; low, because its host may be overloaded */
     SHARE_PERCENT = 5,
     RANK_WORD_MAX = 256, /* bytes of the value of one placeholder */
@@ -298,8 +298,8 @@ cJSON *diagnose_json(const struct rank_facts *f)
 
 enum {
     STILL_MS = 3000,        /* a rank is reported after it has not moved for this time */
-    STILL_BUSY_PERCENT = 5, /* a rank with this percent of a CPU computes; its host may be overloaded */
-    UNKNOWN_FACTOR = 3,     /* a rank without steps is reported after this multiple of the time */
+    STILL_BUSY_PERCENT = 5, /* percent of one CPU; low, because the host may be overloaded */
+    UNKNOWN_FACTOR = 3,     /* a rank without steps is reported after this multiple of the usual time */
 };
 
 /* Return true if the rank is in a collective of libddp. */

@@ -33,7 +33,7 @@ enum reject_kind {
         REJECT_KINDS_N
 };
 
-/* Rows of the list, and bytes of its texts. */
+/* Maximum number of rows, and sizes of texts in bytes. */
 enum {
     REJECTS_MAX = 64,
     REJECT_FIRST_MAX = 8, /* first bytes of a connection that are kept: enough to recognise each protocol */
@@ -112,9 +112,9 @@ void refusals_note(struct refusals *r, const struct rdzv_join *join, const struc
 
 /* --- notices ---------------------------------------------------------------------------------------------- */
 
-/* Findings of nodes about themselves that all nodes should see, such as a limit that is too low, a port that is in
- * use, or an unreachable node. The list keeps the latest findings. Two findings with the same code and subject share a
- * row. Only the node that sent a finding may replace or withdraw it, because other nodes cannot check it. */
+/* Findings of nodes about themselves that all nodes should see: a limit that is too low, for example, or a port that is
+ * in use. The list keeps the latest findings. Two findings with the same code and subject share a row. Only the node
+ * that sent a finding may replace or withdraw it, because other nodes cannot check it. */
 
 enum { NOTICES_MAX = 16 };
 
@@ -133,9 +133,9 @@ struct notices {
     uint32_t count;
 };
 
-/* Add a finding, or replace the finding with this code and subject. An empty sentence removes it. `code` may be from
- * another version of ddprun: an unknown code is ignored. NOTICE_OF_STORE replaces the finding of any node, and this
- * node stays its sender. Return false if another node has sent the finding. */
+/* Add a finding, or replace the finding with this code and subject. An empty sentence removes the finding. `code` may
+ * be from another version of ddprun: an unknown code is ignored. With NOTICE_OF_STORE as `sender`, replace the finding
+ * of any node, and keep the earlier sender. Return false if another node has sent the finding. */
 bool notices_add(struct notices *n, uint64_t sender, const char *code, const char *subject,
                  const char *sentence, const char *advice);
 /* Change the sender of findings after its connection has broken: `to` is the new connection or NOTICE_OF_STORE. */

@@ -76,8 +76,8 @@ struct snapshot_claim {
     int64_t rank;       /* the rank that the process acts as; -1 = unknown */
     uint32_t published; /* 1 + the rank whose address the process has published; 0 = none */
     int pid;            /* 0 = unknown */
-    bool is_ours;       /* the process is a worker of this job */
-    bool is_child;      /* the process is a child of such a worker */
+    bool is_ours;       /* the process is a worker of this job or a child of a worker */
+    bool is_child;      /* the process is a child of a worker */
     const char *host;   /* NULL = unknown */
     const char *owner;  /* an agent's description of a process that is no worker; "" = none */
     struct slice address;
@@ -126,13 +126,13 @@ struct snapshot_hang {
     const struct cJSON *rows[2]; /* rows of two samples, the earlier sample first; NULL = not sampled */
     const struct cJSON
         *calls[2]; /* calls from the ranks' flight records in these samples (flight_call of hub/messages.h) */
-    const struct hang_history *history; /* of all samples (diagnosis.h); NULL = none */
+    const struct hang_history *history; /* history of all samples (diagnosis.h); NULL = none */
     uint64_t apart_ms;                  /* time from the earlier to the later sample */
     uint64_t still_ms;                  /* time since the last sign of progress */
-    uint64_t due_ms;  /* stacks are sampled when still_ms reaches this value; 0 = they are not sampled */
-    bool has_signals; /* the job has shown signs of progress in this round */
-    uint32_t in_vain; /* number of suspicions since the last sign of progress whose samples gave no verdict */
-    const char *why_not; /* reason why the last one gave no verdict (hang_why_not); NULL = none */
+    uint64_t due_ms;     /* stacks are sampled when still_ms reaches this value; 0 = they are not sampled */
+    bool has_signals;    /* the job has shown signs of progress in this round */
+    uint32_t in_vain;    /* number of suspicions without a verdict since the last sign of progress */
+    const char *why_not; /* why the last suspicion gave no verdict (hang_why_not); NULL = none */
 };
 
 /* A job at one moment. Members about a phase that has not begun are 0 or empty. */

@@ -36,9 +36,9 @@ static const struct {
 #undef X
 };
 
-/* Folders of torch whose C functions wait for other ranks, and a version of torch with an example. A C function has no
- * frame, so such a function was called by the innermost frame. It may also compute, so the thread must sleep in
- * futex. */
+/* Folders of torch whose C functions wait for other ranks, each with an example and its version of torch. A C function
+ * has no frame, so the innermost frame is the caller of the C function. Such a function may also compute, so the rank
+ * waits only if its thread sleeps in futex. */
 #define WAITING_FOLDERS(X)                                                                       \
     X("torch/distributed/") /* 1.13: ZeroRedundancyOptimizer._sync_params calls Work.wait */     \
     X("torch/nn/parallel/") /* 1.13: DistributedDataParallel._distributed_broadcast_coalesced */ \
@@ -118,8 +118,9 @@ static bool has_part(const cJSON *frame, const char *const *parts, size_t n)
     return found;
 }
 
-/* Return true if the frame is in a folder of torch. The path inside another library, such as "oslo/torch/distributed/",
- * may end with the same names. A whole path may have any folders before torch. */
+/* Return true if the frame is in a folder of WAITING_FOLDERS. A path inside a library must begin with "torch/", because
+ * another library may have the same folders: "oslo/torch/distributed/". A whole path may have any folders before
+ * torch. */
 static bool is_in_waiting_folder(const cJSON *frame)
 {
     const char *path = spot_text(frame, "file");
@@ -127,8 +128,8 @@ static bool is_in_waiting_folder(const cJSON *frame)
            has_part(frame, waiting_folders, sizeof(waiting_folders) / sizeof(waiting_folders[0]));
 }
 
-/* Return true if a C function that this frame has called may wait for other ranks. The frame is of the program, or of a
- * library without such locks. */
+/* Return true if a C function that this frame has called may wait for other ranks. The frame must be of the program, or
+ * of a library that is not in LOCAL_FILES. */
 static bool may_call_wait(const cJSON *frame)
 {
     return cJSON_IsTrue(member(frame, "user")) ||
@@ -184,7 +185,7 @@ static bool awaits_end(const char *does)
     return ends_with(does, " in wait4") || ends_with(does, " in waitid") || strstr(does, "do_wait") != NULL;
 }
 
-/* Read for which processes the rank waits. */
+/* Find the processes for which the rank waits. */
 static void read_awaits(struct spot *spot)
 {
     const cJSON *frame;
@@ -200,8 +201,8 @@ static void read_awaits(struct spot *spot)
         spot->awaited_pid = read_number(spot->object, STACKS_CHILD, INT_MAX);
 }
 
-/* Add a child, unless it waits for a message, in a collective or perhaps in a C function for other ranks. After a fork,
- * the outer frames are those of the parent: the child's own frames end at _bootstrap. */
+/* Add a child process. Leave out a child that waits for a message or in a collective, or that may wait for other ranks
+ * in a C function. After a fork, the outer frames are those of the parent: the child's own frames end at _bootstrap. */
 static void add_child(struct spot *spot, const cJSON *row, const cJSON *thread, const char *does)
 {
     struct spot_child child = {
@@ -351,7 +352,8 @@ static uint32_t count_fixed(const cJSON *a, const cJSON *b, uint32_t most)
     return n;
 }
 
-/* Return the digest of a frame's line; 0 = no frame, because the innermost fixed frame calls no function. */
+/* Return the digest of a frame's file, function and line. Return 0 without a frame: the innermost fixed frame has
+ * called no function. */
 static uint64_t place_digest(const cJSON *frame)
 {
     const char *file = spot_text(frame, "file"), *function = spot_text(frame, "function");
@@ -363,7 +365,7 @@ static uint64_t place_digest(const cJSON *frame)
         sizeof(line));
 }
 
-/* Return true if the next frame was at this place before. Otherwise remember the place, if there is room. */
+/* Return true if the trail has this place already. Otherwise add the place, if there is room. */
 static bool has_been_at(struct trail *t, uint64_t place)
 {
     for (uint32_t i = 0; i < t->n_places; i++)
@@ -384,7 +386,8 @@ static void trail_begin(struct trail *t, uint32_t fixed)
     (void)has_been_at(t, place_digest(frame_from_outside(t->frames, fixed)));
 }
 
-/* Count a step from the place `from` to the place `to` of the next frame. */
+/* Count a step of the outermost frame that is not fixed: `from` is this frame in the last sample, and `to` is this
+ * frame now. */
 static void trail_step(struct trail *t, const cJSON *from, const cJSON *to)
 {
     const uint64_t place = place_digest(to);
@@ -396,7 +399,7 @@ static void trail_step(struct trail *t, const cJSON *from, const cJSON *to)
     if (has_been_at(t, place) || (is_one_function && spot_number(to, "line") < spot_number(from, "line")))
         t->returns++;
     else
-        t->returns = 0; /* a new place further on: an earlier loop may have ended */
+        t->returns = 0; /* the frame has gone forward, so an earlier loop may have ended */
 }
 
 /* Forget the trail at a stack whose outer frames are cut off (STACKS_FRAMES_MAX), because its frames cannot be

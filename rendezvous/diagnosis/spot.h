@@ -16,7 +16,7 @@ enum { SPOT_PLACE_MAX = 160, SPOT_PEERS_MAX = 8, SPOT_CHILDREN_MAX = 8 };
  * any child, a child of Python's multiprocessing, a worker of PyTorch's data loader. */
 enum spot_awaits { AWAITS_NONE, AWAITS_CHILD, AWAITS_MULTIPROCESSING, AWAITS_LOADER };
 
-/* A living process that the rank has started. It does not wait for another process in a library. */
+/* A living process that the rank has started. Children that wait for a message or for other ranks are left out. */
 struct spot_child {
     const cJSON *frames, *thread; /* `frames` NULL = not read */
     const cJSON *user;            /* innermost frame of the user's program in this process; NULL = none */
@@ -34,7 +34,7 @@ struct spot {
     const cJSON *user;   /* innermost frame of the user's program; NULL = none */
     const char *call;    /* function of a library in which the rank waits; NULL = the rank does not wait */
     bool idle_only;      /* the rank waits in `call` only while its thread sleeps */
-    bool may_wait;       /* `call` is NULL, and the thread sleeps in futex in a C function (see above) */
+    bool may_wait;       /* `call` is NULL, and the thread sleeps in futex in a C function */
     const char *does, *object;
     int64_t cpu_ms;
     const char

@@ -213,8 +213,8 @@ static struct slice skip_group(struct slice path, struct torch_key *out)
     return behind(path, name.len + 1);
 }
 
-/* Find the group of a barrier, which follows the colon in the key. In torch 1.13 it is a number, and 1 is the default
- * group, whose name is 0. From torch 2.1 on it is the name of the group. */
+/* Find the group of a barrier, which follows the colon in the key. From torch 2.1 on, it is the name of the group. In
+ * torch 1.13, it is 1 + this name: 1 means the default group, whose name is 0. */
 static void name_barrier(struct torch_key *out)
 {
     const bool on_top = out->group[0] == '\0';

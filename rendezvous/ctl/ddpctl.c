@@ -82,8 +82,8 @@ static bool read_dump(const char *name, struct flight_dump *dump)
     return ok;
 }
 
-/* Return true, after a logged error, if record `n` is of the same rank as an earlier one. Restarts leave several
- * records of a rank, which a comparison would treat as different ranks. */
+/* Log an error and return true if record `n` is of the same rank as an earlier record. Restarts leave several records
+ * of a rank, which a comparison would treat as different ranks. */
 static bool is_second(const struct flight_dump *dumps, size_t n, const char *name)
 {
     for (size_t i = 0; i < n; i++)
@@ -778,8 +778,8 @@ static ddp_status read_secret(const struct ctl_options *o, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Exit code 2 always means a wrong command line, so that scripts can distinguish a typing error from a
- * missing store. */
+/* Exit code 2 means that the command line is wrong, or that the address or the secret of the store could not be
+ * determined. Exit code 1 means that a request to the store failed. */
 int main(int argc, char **argv)
 {
     struct ctl_options options;

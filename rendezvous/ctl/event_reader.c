@@ -172,8 +172,8 @@ static bool is_of_instance(const struct timeline_events *e, const struct timelin
            strcmp(timeline_text(event, "instance"), e->instance) == 0;
 }
 
-/* Return true if an event belongs to the chosen instance. An event that names no instance belongs to
- * the chosen instance if the event has the same job and comes from a process of this instance. */
+/* Return true if an event belongs to the chosen instance. An event without an instance belongs to it if the event has
+ * the same job and is from a process of the chosen instance. */
 static bool is_chosen(const struct timeline_events *e, const struct timeline_event *event)
 {
     if (is_of_instance(e, event))

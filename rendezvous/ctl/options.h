@@ -13,7 +13,7 @@ struct ctl_command {
     const char *name;     /* NULL ends the table */
     const char *argument; /* name of the argument in the help; NULL = the command takes no argument */
     const char *help;     /* one line */
-    const char *op;       /* op of the CONTROL request; NULL = no request, the arguments are files */
+    const char *op;       /* op of the CONTROL request; NULL = the command needs no store */
     bool draws;           /* the command writes a page to --output */
     bool (*format)(const cJSON *answer, struct buf *out);
 };
@@ -47,7 +47,7 @@ ddp_status ctl_options_parse(int argc, char *const argv[], char *(*env)(const ch
 /* Return the CONTROL request of CTL_ASK, which the caller frees, or NULL if memory is short. */
 char *ctl_options_request(const struct ctl_options *options);
 
-/* Append the text for the other actions. Return false if memory is short. */
+/* Append the output of CTL_HELP, CTL_HELP_MAN or CTL_COMPLETION. Return false if memory is short. */
 bool ctl_options_text(const struct ctl_options *options, struct buf *out);
 
 #endif

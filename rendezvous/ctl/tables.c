@@ -211,8 +211,8 @@ static bool ctl_table(const struct ctl_column *columns, const cJSON *rows, struc
  *        0  connected     n1     71      1.2 s        barrier 'epoch-3'
  *        1  disconnected  n1     72     40.0 s
  *
- * The store may be older or newer than this program, and both must work, because a version error would not help to
- * debug a hanging job. So a missing field is shown as "-", and an unknown field is not shown. */
+ * The store may be older or newer than this program. Both must work, because a version error would not help to debug a
+ * hanging job. So a missing field is shown as "-", and an unknown field is not shown. */
 
 /* --- columns of each list ------------------------------------------------------------------------------- */
 
@@ -275,7 +275,7 @@ static bool append_more(const cJSON *row, struct buf *out)
 }
 
 /* Append the keys of a WAIT, or the name of a barrier. If PyTorch waits for a key, the purpose of the key comes first.
- * If the client is not a rank, its role follows. */
+ * For a client without a rank, append the description of its process, if an agent has sent one. */
 static bool cell_awaited(const cJSON *row, const char *field, struct buf *out)
 {
     const cJSON *torch = cJSON_GetObjectItemCaseSensitive(row, "torch");
@@ -616,7 +616,7 @@ static bool has_text(const cJSON *object, const char *field)
     return cJSON_IsString(cJSON_GetObjectItemCaseSensitive(object, field));
 }
 
-/* Append the different calls that the ranks made at the same number. */
+/* Append the calls that differ between ranks although they have the same number, each with its ranks. */
 static bool append_parting(const cJSON *answer, struct buf *out)
 {
     const cJSON *group;
@@ -633,7 +633,7 @@ static bool append_parting(const cJSON *answer, struct buf *out)
 }
 
 /* Report that no rank with a record is behind. A rank without a record, or without a call in the group, may still be
- * behind, so only a complete set of records is a proof. */
+ * behind. So only a complete set of records proves that no rank is behind. */
 static bool append_none_behind(const cJSON *answer, struct buf *out)
 {
     const char *front = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(answer, "front"));

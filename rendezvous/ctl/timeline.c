@@ -224,8 +224,8 @@ static char *format_row_name(const struct making *m, const struct timeline_row *
     return strdup(name);
 }
 
-/* Compare rows. Nodes come before ranks, and both are sorted by number. Rows without a number are last, in order of
- * creation. */
+/* Compare rows. Nodes come before ranks, and both are sorted by number. Nodes without a number follow the other nodes,
+ * in order of creation. */
 static int compare_rows(const void *a, const void *b)
 {
     const struct timeline_row *x = a, *y = b;
@@ -242,8 +242,8 @@ static size_t map_row(const size_t *to, size_t row)
     return row != TIMELINE_JOB ? to[row] : TIMELINE_JOB;
 }
 
-/* Sort the rows and update all indices. `made_as` is the index of a row before sorting. Rows with equal numbers stay in
- * this order. */
+/* Sort the rows and update all indices. `made_as` is the index of a row before sorting. Rows with equal numbers are
+ * sorted by `made_as`. */
 static void sort_rows(struct making *m)
 {
     struct timeline *t = m->t;

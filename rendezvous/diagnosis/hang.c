@@ -215,9 +215,9 @@ static enum finding_code sleep_code(const struct spot *spot, const char *in)
 }
 
 /* Return true if the rank may wait for a child process that has ended. In both samples the child is a zombie, and the
- * rank waits for a lock or is blocked. Return false if the rank computes, is in a sleep of limited time, or waits for a
- * disk. Return false if its system call names another child. Also return false if the rank has printed a traceback and
- * has no frame of the program left, because it then exits. */
+ * rank waits for a lock or is blocked. Return false if the rank computes, waits for a disk, or is in a timed sleep such
+ * as nanosleep. Return false if its system call names another child. Also return false if the rank has printed a
+ * traceback and has no frame of the program left, because it then exits. */
 static bool may_wait_for_child(const struct rank_facts *f, const struct rank_analysis *r, const char *in)
 {
     const struct spot *spot = r->spot[1];

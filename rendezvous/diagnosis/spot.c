@@ -399,7 +399,7 @@ static void trail_step(struct trail *t, const cJSON *from, const cJSON *to)
     if (has_been_at(t, place) || (is_one_function && spot_number(to, "line") < spot_number(from, "line")))
         t->returns++;
     else
-        t->returns = 0; /* the frame has gone forward, so an earlier loop may have ended */
+        t->returns = 0; /* the frame is at a new place, so an earlier loop may have ended */
 }
 
 /* Forget the trail at a stack whose outer frames are cut off (STACKS_FRAMES_MAX), because its frames cannot be

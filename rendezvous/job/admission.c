@@ -145,8 +145,8 @@ static bool same_role(const struct check *c)
     return strcmp(role, c->r->rules.role) == 0;
 }
 
-/* Reject a number of workers that differs from the other nodes of an elastic job. It may differ in a static job. It
- * may also differ if nodes determine it themselves (gpu, auto). */
+/* Reject a number of workers that differs from the other nodes of an elastic job. The number may differ in a static
+ * job, with --uneven, or between roles. It may also differ if nodes determine it themselves (gpu, auto). */
 static bool same_nproc(const struct check *c)
 {
     const struct rules *rules = &c->r->rules;

@@ -37,9 +37,9 @@ struct node {
     uint64_t id;             /* the node's connection; never 0 */
     enum rdzv_node_state state;
     uint32_t round;                /* the last round that the node was a member of; 0 = none */
-    int32_t node_rank;             /* rank in that round, -1 = none */
+    int32_t node_rank;             /* node rank in `round`; -1 = none */
     int32_t wanted;                /* node rank that a static node requested; -1 = any */
-    uint32_t first_rank;           /* rank of the node's first worker in that round */
+    uint32_t first_rank;           /* rank of the node's first worker in `round` */
     uint32_t nproc;                /* workers of the node */
     uint32_t role_rank, role_size; /* as in struct rdzv_notice */
     uint32_t store_port;           /* as in struct rdzv_join */
@@ -50,7 +50,7 @@ struct node {
     uint64_t spared_ms; /* start of the silence for the timeout: the last message, or the last rdzv_pardon */
     uint32_t pardons;   /* number of calls of rdzv_pardon since the last message, at most PARDONS */
     bool leaving;       /* the node sent `leave` in a round, and has not sent `stopped` yet */
-    int leave_signal;   /* signal in this `leave`; 0 = the agent gave up */
+    int leave_signal;   /* signal in the node's `leave`; 0 = the agent gave up */
     char host[RDZV_TEXT_MAX], addr[RDZV_TEXT_MAX], own[64], boot_id[64], version[64], role[64];
 };
 
@@ -144,7 +144,7 @@ struct rdzv {
 
     /* Times of messages to the waiting nodes, and of checks. */
     uint64_t next_notice_ms; /* time of the next message to the waiting nodes; UINT64_MAX = none */
-    uint64_t last_notice_ms; /* time of the last such message; 0 = none yet */
+    uint64_t last_notice_ms; /* time of the last message to the waiting nodes; 0 = none yet */
     uint64_t watch_ms;       /* time of the next check for silent nodes; UINT64_MAX = none */
     uint32_t waiting_nodes;  /* the last value passed to env.waiting_nodes */
 
@@ -178,13 +178,13 @@ struct rdzv_joining {
 
 struct rdzv_event {
     enum rdzv_event_type type;
-    struct rdzv_joining *joining;   /* JOIN */
-    const struct failure *failure;  /* FAILED, EXPLAINED, HANGS */
-    const struct rdzv_stopped *how; /* STOPPED */
-    int signal;                     /* LEAVE */
-    const char *words;              /* LEAVE: the sender of the signal; LOST: how the node was lost */
-    bool silent;                    /* LOST: the node was silent for too long */
-    uint64_t next;                  /* BACK: the id of the new connection */
+    struct rdzv_joining *joining;   /* only for JOIN */
+    const struct failure *failure;  /* only for FAILED, EXPLAINED and HANGS */
+    const struct rdzv_stopped *how; /* only for STOPPED */
+    int signal;                     /* only for LEAVE */
+    const char *words;              /* for LEAVE: the sender of the signal; for LOST: how the node was lost */
+    bool silent;                    /* only for LOST: the node was silent for too long */
+    uint64_t next;                  /* only for BACK: the id of the new connection */
 };
 
 /* --- admission.c --- */

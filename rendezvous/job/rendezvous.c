@@ -147,8 +147,8 @@ static enum rdzv_state last_call(struct rdzv *r)
     return RDZV_LAST_CALL;
 }
 
-/* Return the next state after a join or a leave. Begin a complete round at once. Begin the last call if an elastic job
- * has enough nodes. Otherwise stay in the present state. A join does not prolong the last call. */
+/* Return the next state after a join or a leave. Begin a complete round at once. If an elastic job has enough nodes,
+ * begin the last call, or continue it: a join does not prolong it. Otherwise continue to gather nodes. */
 static enum rdzv_state begins(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     (void)node, (void)e;
@@ -345,8 +345,8 @@ static enum rdzv_state lost_from_round(struct rdzv *r, struct node *node, const 
     return matters ? rdzv_stop_round(r) : r->state;
 }
 
-/* Stop the round to add waiting nodes, if the job has places for them and the restart is allowed. --grow allows it
- * always, or only if the workers agree. */
+/* Stop the round to add waiting nodes, if the job has places for them and --grow allows the restart: always, or only if
+ * the workers agree. */
 static enum rdzv_state grow_if(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     char words[RDZV_WORDS_MAX];
@@ -371,8 +371,8 @@ static enum rdzv_state agrees(struct rdzv *r, struct node *node, const struct rd
 
 /* --- a round is being stopped --------------------------------------------------------------------------- */
 
-/* Record a further failure. It replaces the present cause if this cause is a victim (a worker that lost a peer).
- * The failure of the peer may arrive later. */
+/* Record a further failure. It replaces the present cause if only the present cause is a victim (a worker that lost a
+ * peer), because the failure of the peer may arrive later. */
 static enum rdzv_state better_cause(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     if (r->end.cause.failure.victim && !rdzv_is_victim(e->failure))

@@ -434,7 +434,8 @@ static bool is_charged(const struct rdzv *r)
 }
 
 /* Send the last verdict to a node that leaves. If the round has failed before, the verdict contains this failure.
- * Otherwise the exit code is 128 + `signal`, or without a signal 0 for a DONE node, else RDZV_CODE_NO_NODE. */
+ * Otherwise the exit code is 128 + `signal`. Without a signal, the exit code is 0 for a DONE node, and
+ * RDZV_CODE_NO_NODE for any other node. */
 void rdzv_dismiss(struct rdzv *r, struct node *node, int signal)
 {
     bool failed = r->end.has_cause && node->round == r->run.round && is_charged(r);
@@ -483,9 +484,10 @@ static enum rdzv_state restart(struct rdzv *r, uint64_t backoff_ms)
     return backoff_ms > 0 ? RDZV_BACKING_OFF : RDZV_GATHERING;
 }
 
-/* Decide between a restart and the end of the job. `no` is the reason against a restart; a later check replaces an
- * earlier reason. Without a reason, restarts_progress counts the attempt and checks its progress. If --max_restarts is
- * 0 and the end of the round counts, only a stop by the user is a reason, because the user expects no restart. */
+/* Decide between a restart and the end of the job. `no` is the reason against a restart; a later check may replace it.
+ * If the end of the round counts (is_charged) and there is no reason yet, restarts_progress checks the progress. If
+ * --max_restarts is 0 and the end counts, the job ends without a reason, because the user expects no restart. Only a
+ * stop by the user is then still a reason. */
 static enum rdzv_state decide_round(struct rdzv *r)
 {
     enum no_restart no = NO_RESTART_NONE;

@@ -579,7 +579,7 @@ static const struct flight_entry *first_open(const struct flight_dump *d, const 
     return open;
 }
 
-/* Sort the groups by the age of their last calls, and keep the latest FLIGHT_OPEN_MAX / 2 groups, because a group may
+/* Sort the groups by the age of their last calls. Keep the latest FLIGHT_OPEN_MAX / 2 groups, because each group may
  * have two open calls. The group of all ranks is always kept: if it is too old, it replaces the oldest kept group. */
 size_t flight_open_calls(const struct flight_dump *d, const struct flight_entry *calls[FLIGHT_OPEN_MAX])
 {
@@ -687,7 +687,7 @@ static cJSON *add_group(cJSON *groups, const struct flight_entry *e)
     return ranks;
 }
 
-/* Add each of the different calls, with the ranks that made it. */
+/* Add every call that some rank has made with the group and number of `call`, and the ranks that made it. */
 static void add_parting(cJSON *answer, const struct flight_dump *dumps, size_t n,
                         const struct flight_entry *call)
 {
@@ -861,8 +861,8 @@ static void add_to_side(cJSON *rows, struct sides *sides, const struct flight_du
     json_append(sides->ranks[i], cJSON_CreateNumber(d->rank));
 }
 
-/* Add the stack of each side. If the records differ, a side shows the call `differ` of its ranks. Otherwise it shows
- * their last call, and ranks that are behind are first. */
+/* Add the stack of each side. If `differ` is not NULL, a side shows the call of its ranks with the group and number of
+ * `differ`. Otherwise a side shows the last call of its ranks, and the ranks that are behind come first. */
 static void add_sides(cJSON *answer, const struct flight_dump *dumps, size_t n,
                       const struct flight_entry *differ)
 {

@@ -5,7 +5,7 @@
  * last mark into a container.
  *
  * The memo stores strings and containers that the pickle uses again. In JSON a value cannot be in two places, so a
- * container from the memo is copied, and the copied values also count for the limits. */
+ * container from the memo is copied. The copied values also count for the limits. */
 #include "record/pickle.h"
 
 #include <stdio.h>

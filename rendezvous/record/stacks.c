@@ -530,8 +530,8 @@ static const char *shared_state(const struct shown *shown)
     return does;
 }
 
-/* Append " sleeping in read of /data/x, 0.3 s of CPU time" for one thread. For several threads, append only values
- * that all threads share. */
+/* Append " sleeping in read of /data/x, 0.3 s of CPU time" for one thread. For several threads, append only the state,
+ * and only if all threads share it. */
 static bool append_state(const struct shown *shown, struct buf *out)
 {
     const bool one = shown->threads == 1;

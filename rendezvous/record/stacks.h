@@ -47,7 +47,7 @@ enum {
 #define STACKS_ENDED "has ended"
 /* The value of "does" for a connection whose peer does not acknowledge data; "object" names the peer. */
 #define STACKS_UNANSWERED "sends the same data again and again, without an answer"
-/* The value of "does" for such a connection if only its large packets are lost. It contains one %d. */
+/* The value of "does" for a connection that loses only large packets. %d is their size in bytes. */
 #define STACKS_LOSES_LARGE "sends packets of %d bytes, which are lost, although small packets arrive"
 
 /* The object of a thread that waits for the end of a child of its process. It contains one %d. */
@@ -108,9 +108,9 @@ void stacks_merge(struct stacks *s, const struct cJSON *rows, uint32_t first, ui
  * A ">" marks frames of the user's program. Return false if memory is short. */
 bool stacks_text(const struct cJSON *rows, struct buf *out);
 
-/* Append the n-th row about main threads of workers as one line without a newline: "ranks 0,2: all_reduce
- * (torch/distributed/distributed_c10d.py:1322), called by <module> (hang.py:9)". Set *more to false if there is no
- * n-th row. */
+/* Append row `n`, counted from 0, as one line without a newline: "ranks 0,2: all_reduce
+ * (torch/distributed/distributed_c10d.py:1322), called by <module> (hang.py:9)". Only rows about main threads of
+ * workers and rows with a note count. Set *more to false if there is no such row. */
 bool stacks_line(const struct cJSON *rows, int n, struct buf *out, bool *more);
 
 #endif

@@ -1,4 +1,4 @@
-/* options.h -- the command line of ddpctl: two tables, of options and of commands. */
+/* options.h -- the command line of ddpctl: a table of options and a table of commands. */
 #ifndef RENDEZVOUS_CTL_OPTIONS_H
 #define RENDEZVOUS_CTL_OPTIONS_H
 

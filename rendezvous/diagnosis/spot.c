@@ -386,8 +386,8 @@ static void trail_begin(struct trail *t, uint32_t fixed)
     (void)has_been_at(t, place_digest(frame_from_outside(t->frames, fixed)));
 }
 
-/* Count a step of the outermost frame that is not fixed: `from` is this frame in the last sample, and `to` is this
- * frame now. */
+/* Count a step of the moving frame (struct trail): `from` is the frame in the last sample, and `to` is the frame
+ * now. */
 static void trail_step(struct trail *t, const cJSON *from, const cJSON *to)
 {
     const uint64_t place = place_digest(to);
@@ -399,7 +399,7 @@ static void trail_step(struct trail *t, const cJSON *from, const cJSON *to)
     if (has_been_at(t, place) || (is_one_function && spot_number(to, "line") < spot_number(from, "line")))
         t->returns++;
     else
-        t->returns = 0; /* the frame is at a new place, so an earlier loop may have ended */
+        t->returns = 0; /* the moving frame is at a new place: an earlier loop may have ended */
 }
 
 /* Forget the trail at a stack whose outer frames are cut off (STACKS_FRAMES_MAX), because its frames cannot be

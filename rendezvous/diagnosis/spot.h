@@ -68,9 +68,9 @@ bool spot_is_same_line(const cJSON *a, const cJSON *b);
  *
  *     main:50 train:12 f:3        main:50 train:14 h:9        main:50 train:12 f:4
  *
- * Here `main` is fixed, because it is at the same line in all samples. The next frame, `train`, has returned to an
- * earlier line. A program without such a loop only goes forward in this frame. One return is no proof, because a
- * statement over several lines also returns to its first line. */
+ * Here `main` is fixed, because it is at the same line in all samples. The next frame, `train`, is the moving frame. It
+ * has returned to an earlier line. In a program without such a loop, the moving frame only goes forward. One return is
+ * no proof, because a statement over several lines also returns to its first line. */
 enum { TRAIL_SAMPLES = 8, TRAIL_RETURNS = 2, TRAIL_PLACES = 16 };
 
 /* Zeroed = no sample. */
@@ -78,10 +78,10 @@ struct trail {
     cJSON *frames;        /* owned: the frames of the last sample; NULL = no sample */
     uint32_t fixed;       /* number of outer frames that are at the same line in all samples */
     uint32_t samples;     /* number of samples since `fixed` last changed */
-    uint32_t returns;     /* how often the next frame has returned to an earlier place */
-    bool is_one_function; /* the next frame is the same function in all samples */
+    uint32_t returns;     /* how often the moving frame has returned to an earlier place */
+    bool is_one_function; /* the moving frame is the same function in all samples */
     uint32_t n_places;
-    uint64_t places[TRAIL_PLACES]; /* digests of the places of the next frame */
+    uint64_t places[TRAIL_PLACES]; /* digests of the places of the moving frame */
 };
 
 /* Add the frames of a sample. If an outer frame has left its line, the trail begins again. */

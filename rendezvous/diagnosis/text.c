@@ -93,8 +93,8 @@ bool diagnose_append_place(struct slice name, bool is_barrier, struct buf *out)
            text_append(out, name, DIAGNOSE_NAME_SHOWN) && buf_printf(out, is_torch ? "')" : "'");
 }
 
-/* Return true if two waits are at the same place. First compare the names. If they differ, call
- * torch_key_may_set_up before the slow torch_key_read, because it rejects most keys that are not PyTorch's. */
+/* Return true if two waits are at the same place. First compare the names. If the names differ, call
+ * torch_key_may_set_up before torch_key_read: it is fast, and rejects most keys that are not PyTorch's. */
 bool diagnose_is_place(struct slice a, bool a_is_barrier, struct slice b, bool b_is_barrier)
 {
     struct torch_key x, y;

@@ -345,8 +345,8 @@ bool torch_key_same_setup(const struct torch_key *a, const struct torch_key *b)
            (is_default_group(a) ? is_default_group(b) : strcmp(a->group, b->group) == 0);
 }
 
-/* The first prefix begins the counters of barriers. The other prefixes begin keys of groups that are being set up. The
- * store calls hub/torch_observer.c only for keys with these prefixes, so other keys cost no parsing. */
+/* Counters of barriers begin with the first prefix. Keys of groups that are being set up begin with the other prefixes.
+ * The store calls hub/torch_observer.c only for keys with these prefixes, so other keys cost no parsing. */
 const char *const torch_key_prefixes[] = {
     "store_based_barrier_key:", "/default_pg/", "//worker/attempt_", "/rpc_prefix_", "init/", NULL
 };

@@ -23,11 +23,11 @@ enum {
     FLIGHT_HOST_MAX = 64,
     FLIGHT_WHY_MAX = 256,
     FLIGHT_CALL_WORDS = 256,
-    FLIGHT_OPEN_MAX = 16, /* most calls that flight_open_calls returns for one rank */
-    /* most different stacks that are kept of a record: the stacks of its latest calls */
+    FLIGHT_OPEN_MAX = 16, /* maximum number of calls that flight_open_calls returns for one rank */
+    /* maximum number of different stacks of a record: the stacks of its latest calls */
     FLIGHT_STACKS_MAX = 64,
-    FLIGHT_FRAMES_MAX = 64, /* frames that are kept of a stack: the innermost */
-    FLIGHT_SIDES_MAX = 16,  /* most sides of a comparison; a side is a call with one stack */
+    FLIGHT_FRAMES_MAX = 64, /* maximum number of frames of a stack: the innermost frames */
+    FLIGHT_SIDES_MAX = 16,  /* maximum number of sides in a comparison; a side is a call with one stack */
 };
 
 enum flight_kind { FLIGHT_COLLECTIVE, FLIGHT_SEND, FLIGHT_RECEIVE };

@@ -15,7 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* --- the job it belongs to ------------------------------------------------------------------------------ */
+/* --- the job of a session ------------------------------------------------------------------------------- */
 
 /* Every session is in hub->sessions. A session may also be in the following lists. session_free() removes it from all
  * of them.
@@ -35,7 +35,7 @@ static void set_job(struct hub *hub, struct session *s, struct job *job)
 }
 
 /* Remove a session from its job. lost_peer_leaves() is called before the session loses its wait and its rank, because
- * it reads both. */
+ * that function reads both. */
 static void leave_job(struct session *s, const char *how)
 {
     struct job *job = s->job;
@@ -187,9 +187,9 @@ static void move_vouches(struct hub *hub, conn_id from, conn_id to)
     }
 }
 
-/* Give `s` the node of `old`, with its session_node and the unconfirmed frames. `old` is then no node, so freeing it
- * does not report a lost node. If `old` receives the events of the job, `s` receives them from now on, so that no
- * event is lost or sent twice. */
+/* Give `s` the node of `old`, with its session_node and the unconfirmed frames. After the call `old` is no longer a
+ * node, so freeing `old` does not report a lost node. If `old` receives the events of the job, `s` receives them from
+ * now on, so that no event is lost or sent twice. */
 void session_moves_node(struct hub *hub, struct session *old, struct session *s)
 {
     struct job *job = old->job;

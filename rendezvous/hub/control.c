@@ -493,7 +493,7 @@ static bool call_done(struct hub *hub, struct session *s, const union message *m
 }
 
 /* Handle `stopped`. The message has no exit code of rank 0 if the node does not run rank 0, or if the launcher has
- * ended rank 0. Merge its stacks first, because the last `stopped` of a round leads to the verdict. */
+ * ended rank 0. Merge the stacks of the message first, because the last `stopped` of a round leads to the verdict. */
 static bool call_stopped(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     struct rdzv *r = s->job->rdzv;
@@ -624,8 +624,8 @@ static bool subject_names_host(const char *subject, const char *host)
 
 /* Keep a finding that a node has reported about itself, such as a full /dev/shm. Reports to all nodes then contain the
  * finding. Long texts are cut. Schedule a report only if no round runs, because only then nodes wait for a report.
- * Reject a finding about another node, and a finding that another node has sent. The code NOTICE_REFUSED does not end
- * the link of the agent. */
+ * Reject a finding about another node, or one that another node has already sent. The code NOTICE_REFUSED does not end
+ * the connection of the agent. */
 static bool call_notice(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     struct job *job = s->job;

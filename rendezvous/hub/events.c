@@ -105,8 +105,8 @@ static void remember(struct job_events *events, const char *text)
     buf_append(recent, text, len);
 }
 
-/* Send a finding to all nodes that have requested events. The next receiver is one of these nodes, so the finding is
- * kept only if no node got it. */
+/* Send a finding to all nodes that have requested events. One of these nodes becomes the next receiver and already has
+ * the finding. So keep the finding only if no node got it. */
 static void push_to_all(struct job *job, const char *text)
 {
     uint32_t receivers = 0;

@@ -48,7 +48,7 @@ static const uint32_t limit_ms[STRANGER_STATES] = {
     [STRANGER_GREETING] = 5000, [STRANGER_HELD] = 3000, [STRANGER_ASKED] = 3000, [STRANGER_HANDSHAKE] = 3000
 };
 
-/* --- the lines of strangers ------------------------------------------------------------------------------- */
+/* --- the lists of strangers ------------------------------------------------------------------------------- */
 
 /* Return the stranger that has been in this state for the longest time, or NULL. */
 static struct session *oldest(const struct hub *hub, enum stranger_state state)
@@ -479,7 +479,7 @@ bool gate_is_agent(const struct hub *hub, const struct session *s)
            (s->auth != NULL && s->auth->state == AUTH_PROVEN && s->auth->role == AUTH_AGENT);
 }
 
-/* Accept each session with a user: the kernel reports users only on the store's host. */
+/* Accept each session whose user is known, because the kernel reports users only for clients on the store's host. */
 bool gate_may_change(const struct hub *hub, const struct session *s)
 {
     return hub->limits.secret == NULL || s->uid != SESSION_NO_UID ||

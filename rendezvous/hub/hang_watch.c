@@ -18,7 +18,7 @@ static uint64_t limit_of(const struct hang_watch *w)
 }
 
 /* Return the time from one sample to the next, in ms. Before the first sign of progress, the start of a pause is
- * unknown. Then only stacks that stay equal for longer than a usual pause prove a hang. */
+ * unknown. So a hang is certain only if the stacks stay equal for longer than a usual pause. */
 static uint64_t apart_of(const struct hang_watch *w)
 {
     return !w->has_signals && limit_of(w) > 2 * HANG_QUIET_APART_MS ? HANG_QUIET_APART_MS : HANG_APART_MS;
@@ -114,7 +114,7 @@ bool hang_watch_compares(const struct hang_watch *w)
  *     all other cases                          end the suspicion
  *
  * The 4th sample is needed because flight records are compared from the 3rd sample on, which may change the verdict.
- * If a verdict to report is uncertain, report it once as a hint, and end the suspicion. */
+ * Report an uncertain verdict only once, as a hint, and end the suspicion. */
 bool hang_watch_sampled(struct hang_watch *w, uint64_t verdict, bool is_certain, uint64_t now_ms)
 {
     if (!w->runs || w->is_reported)

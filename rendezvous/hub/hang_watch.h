@@ -37,7 +37,7 @@ struct hang_watch {
     uint64_t due_ms;     /* time of the next sample; 0 = none */
     uint32_t samples;    /* samples of this suspicion */
     uint32_t in_vain;    /* number of suspicions without a verdict since the last sign of progress */
-    uint32_t compared;   /* number of these suspicions that compared samples */
+    uint32_t compared;   /* number of suspicions in `in_vain` that compared samples */
     uint64_t verdict;    /* digest of the verdict on the last two samples; 0 = no verdict */
     bool is_reported;    /* the verdict was reported, and there was no progress since */
     uint64_t hint;       /* digest of the hint that was reported since the last sign of progress; 0 = none */
@@ -69,9 +69,9 @@ bool hang_watch_compares(const struct hang_watch *w);
 void hang_watch_skip(struct hang_watch *w, uint64_t now_ms);
 
 /* Record a sample. `verdict` is the digest of the verdict on this sample and the previous one; 0 = no verdict. An
- * uncertain verdict is a hint. Return true if the caller must report the verdict or the hint, because two samples in
- * sequence gave it. After a verdict, nothing is reported until the next progress. After a hint, only another hint or a
- * verdict is reported. */
+ * uncertain verdict is a hint. Return true if the caller must report the verdict or the hint, because the previous
+ * sample gave the same verdict. After a verdict, nothing is reported until the next progress. After a hint, only
+ * another hint or a verdict is reported. */
 bool hang_watch_sampled(struct hang_watch *w, uint64_t verdict, bool is_certain, uint64_t now_ms);
 
 #endif

@@ -84,7 +84,7 @@ static void job_source_release(struct hub *hub, struct job_source *source)
     free(source);
 }
 
-/* Return true if the source may have another job. The limit keeps one user from filling the store with empty jobs. */
+/* Return true if the source may have one more job. The limit keeps one user from filling the store with empty jobs. */
 static bool job_source_has_room(const struct job_source *source, uint64_t bytes)
 {
     return quota_left(&source->share) >= bytes;
@@ -192,7 +192,7 @@ static struct barrier_env job_barrier_env(struct job *job)
  * sessions of all nodes, because peer_identity.c asks them. */
 
 /* A suspension of at least STOOD_LONG_MS explains a closed connection if the store reads the close within JUST_NOW_MS
- * after the suspension. The node has then closed its connection during the suspension. */
+ * after the suspension. In this case the node has closed its connection during the suspension. */
 enum { STOOD_LONG_MS = 1000, JUST_NOW_MS = 1000 };
 
 bool job_node_room(struct session *s)
@@ -282,7 +282,7 @@ static uint64_t floor_of(const struct hub *hub)
     return job_cost(hub) + (reserve < RESERVE_MAX ? reserve : RESERVE_MAX);
 }
 
-/* --- made and freed --------------------------------------------------------------------------------------- */
+/* --- creating and freeing a job --------------------------------------------------------------------------- */
 
 /* Insert the job into hub->jobs. The key is job->name, so remove the job from the table before its name changes. */
 static void add_to_hub(struct job *job)
@@ -341,7 +341,7 @@ void job_free(struct job *job)
     free(job);
 }
 
-/* --- by name ---------------------------------------------------------------------------------------------- */
+/* --- finding a job by name -------------------------------------------------------------------------------- */
 
 struct job *job_find(const struct hub *hub, const char *name)
 {

@@ -82,12 +82,12 @@ struct job_hang {
     /* owned: rows and calls of a sample that the monitor has not compared yet; NULL = none */
     struct cJSON *fresh, *fresh_calls;
     struct cJSON *rows[2];  /* owned: rows of the last two samples, the earlier sample first; NULL = none */
-    struct cJSON *calls[2]; /* owned: calls from the flight records of these samples; NULL = none */
-    uint64_t rows_ms[2];    /* when these samples arrived */
+    struct cJSON *calls[2]; /* owned: collective calls of the last two samples; NULL = none */
+    uint64_t rows_ms[2];    /* when the last two samples arrived */
     struct hang_history *history; /* owned; NULL = no sample since the last sign of progress */
     const char *why_not;          /* reason why the last comparison gave no verdict; NULL = none */
     bool is_reported;             /* the nodes have received a finding about a hang that is not over */
-    uint64_t resumed_ms;          /* first sign of progress after this finding; 0 = none */
+    uint64_t resumed_ms;          /* first sign of progress since the report of the hang; 0 = none */
     bool is_over;                 /* the hang is over, but report_over() has not notified the nodes yet */
 };
 
@@ -119,7 +119,7 @@ struct job {
     struct job_profile profile;
     struct torch_meets meets; /* barriers in which PyTorch's ranks have arrived in this attempt */
     struct finding given_up;  /* the finding about the first rank that gave up a wait */
-    uint64_t given_up_ms;     /* when the first rank gave up; 0 = no rank has given up */
+    uint64_t given_up_ms;     /* when the first rank gave up a wait; 0 = no rank has given up */
     struct job_events events;
     struct notices notices;  /* findings of nodes about themselves */
     struct notices troubles; /* findings that ranks of this attempt have reported */

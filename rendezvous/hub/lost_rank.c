@@ -23,10 +23,10 @@
 
 enum {
     LEAST_MS = 1000, /* a wait that was shorter than this is not reported */
-    /* Longest time from the timeout of a wait to the close of the connection. Python first prints its error. */
+    /* Longest time from the timeout of a wait to the close of the connection; Python prints its error in between. */
     THEN_MS = 10000,
-    TOGETHER_MS = 10000, /* ranks that give up within this time share one report */
-    FRESH_MS = 60000,    /* longest time from the moment when a rank gave up to the report */
+    TOGETHER_MS = 10000, /* ranks that give up a wait within this time share one report */
+    FRESH_MS = 60000,    /* longest time from the end of a wait that a rank gave up to the report */
 };
 
 /* Return the length of the session's present wait in ms, or of a wait that the session gave up less than THEN_MS ago.

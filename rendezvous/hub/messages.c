@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-enum { CODE_WRONG = 125 }; /* replaces an invalid exit code, so that it never looks like a success */
+enum { CODE_WRONG = 125 }; /* replaces an invalid exit code, which could look like a success */
 
 #define X(name, words) KIND_##name,
 enum kind { MESSAGE_KINDS(X) };
@@ -70,7 +70,7 @@ enum message_id message_find_push(const char *push)
 
 /* --- encode --------------------------------------------------------------------------------------------- */
 
-/* Add `item` to `o`, or free `item` if memory is short, because cJSON does not. */
+/* Add `item` to `o`, or free `item` if memory is short, because cJSON does not free it. */
 static void add_item(cJSON *o, const char *name, cJSON *item)
 {
     if (!cJSON_AddItemToObjectCS(o, name, item))

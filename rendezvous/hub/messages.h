@@ -19,12 +19,13 @@
 
 /* --- rows ----------------------------------------------------------------------------------------------- */
 
-/* Default of a row whose member may be missing. If a received message lacks the member, the struct gets this value. A
- * sender with this value leaves the member out, but sends a LIMIT as null. */
+/* Default of a row whose member may be missing. The receiver stores MESSAGE_NONE if a message lacks the member. The
+ * sender leaves out a member with the value MESSAGE_NONE, but sends a LIMIT as null. */
 #define MESSAGE_NONE   INT64_MIN
 #define MESSAGE_NEEDED (INT64_MIN + 1) /* default of a row: a message without this member is rejected */
 
-/* A kind defines the JSON type and the type in the struct. The comment says when a member of this kind is sent. */
+/* A kind defines the JSON type and the type in the struct. The comment of a row says when a member of this kind is
+ * sent. */
 #define MESSAGE_KINDS(X)                                                                 \
     X(WHOLE, "whole number")         /* sent unless MESSAGE_NONE */                      \
     X(LIMIT, "whole number or null") /* always sent; MESSAGE_NONE as null */             \
@@ -36,7 +37,7 @@
     X(LIST, "list")     /* sent unless NULL; the encoder takes ownership */              \
     X(OBJECT, "object") /* always sent, NULL as null; the encoder takes ownership */
 
-#define MESSAGE_NUMBER_MAX 999999999999999ll /* also exact as a double, because JSON numbers are doubles */
+#define MESSAGE_NUMBER_MAX 999999999999999ll /* also exact in a double, the type of JSON numbers */
 
 /* The longest time in a request, in ms: a year. With this limit the sum of a few times cannot overflow. */
 #define MESSAGE_MS_MAX (366ll * 24 * 3600 * 1000)
@@ -526,7 +527,7 @@ MESSAGES(X)
 
 /* --- failures ------------------------------------------------------------------------------------------- */
 
-/* Encode an agent's report about a failed worker: `failed`, or `explain` with more details. */
+/* Encode an agent's report about a failed worker: MESSAGE_FAILED, or MESSAGE_EXPLAIN with more details. */
 cJSON *message_encode_failure(enum message_id id, const struct failure *f);
 /* Encode the cause of a stop, which the store sends to all nodes. */
 cJSON *message_encode_failure_cause(const struct failure *f);

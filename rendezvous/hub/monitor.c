@@ -377,7 +377,7 @@ static bool check_ranks(struct job *job, struct job_snapshot *l)
     return l->ranks != NULL;
 }
 
-/* --- all of it ------------------------------------------------------------------------------------------ */
+/* --- the whole snapshot --------------------------------------------------------------------------------- */
 
 static void check_store(const struct hub *hub, struct snapshot *s)
 {
@@ -473,7 +473,7 @@ static void keep(struct schedule_state *w, const struct findings_now *now)
 
 /* --- messages ------------------------------------------------------------------------------------------- */
 
-/* Create the JSON object of a push "findings". `is_final` = it is the last report before the job fails. */
+/* Create the JSON object of a push "findings". `is_final` = the push is the last report before the job fails. */
 static cJSON *begin_push(bool is_final)
 {
     cJSON *o = cJSON_CreateObject();
@@ -703,8 +703,8 @@ static void report_still(struct job *job, const struct snapshot *s, struct findi
             schedule_learn(&job->watch, digest_of(&now->all.list[i]));
 }
 
-/* Return the index of the first finding that note() prints. Of findings about translated addresses it prints all,
- * because each concerns another node. Of other findings it prints only the last. */
+/* Return the index of the first finding that note() prints. note() prints all findings about translated addresses,
+ * because each of them is about another node. Of any other code note() prints only the last finding. */
 static uint32_t first_line(const struct diagnosis *d, enum finding_code code)
 {
     return code == FINDING_ADDRESS_TRANSLATED ? 0 : d->n - 1;
@@ -840,9 +840,9 @@ static int64_t find_verdict(const struct snapshot *s, struct diagnosis *d)
     return diagnosis_keep(d, FINDING_RANK_STALLED) ? 0 : -1;
 }
 
-/* Return 1 + the rank that should set the missing key, or 0 if this rank is unknown. The last number in the key is
- * taken as a rank if the same key exists with the number of every other rank. The highest rank is never returned:
- * if a job sets a key for each epoch, the key with the next number is missing, although no rank should set it. */
+/* Return 1 + the rank that should set the missing key, or 0 if this rank is unknown. Take the last number in the key as
+ * the rank if the same key exists with the number of every other rank. Never return the highest rank. A job may set a
+ * key for each epoch, and the key of the next epoch would then look like the key of the highest rank. */
 static uint32_t expected_setter(const struct job *job, struct slice key)
 {
     enum { WORLD_MAX = 4096 }; /* larger jobs are not checked, because a check looks up a key for each rank */

@@ -43,8 +43,8 @@ static bool is_at_its_address(const struct session *agent, const struct session 
            slice_equal(session_address(agent), session_address(s));
 }
 
-/* Return true if the agent can find the process of the session: both have the same address. If the session's job or
- * tenant is known, the agent's must be equal. Return false before the end of the TLS handshake. */
+/* Return true if the agent can find the process of the session: both have the same address. If the job or the tenant of
+ * the session is known, the agent must have the same. Return false before the end of the TLS handshake. */
 static bool may_identify(const struct session *agent, const struct session *s)
 {
     return (s->job == NULL || s->job == agent->job) && (s->tenant == NULL || s->tenant == agent->tenant) &&
@@ -120,7 +120,7 @@ bool peer_ask_owner(struct hub *hub, struct session *s)
     return true;
 }
 
-/* --- held ------------------------------------------------------------------------------------------------- */
+/* --- held sessions ---------------------------------------------------------------------------------------- */
 
 /* Hold the requests from a session. Move the session from the list of unfinished requests, whose timeout would close
  * it, to the list of held sessions. */
@@ -262,9 +262,9 @@ static void reject_claimed_twice(struct hub *hub, const struct session *agent, s
     session_reject(hub, s, why);
 }
 
-/* Return true if no agent of another job may claim the session. A session in a job is certain unless it is held. A
- * session without a job is certain if the kernel has reported the users, or if only one job has agents at its
- * address. */
+/* Return true if no agent of another job may claim the session. This is certain for a session in a job, unless the
+ * session is held. For a session without a job, this is certain if the kernel has reported the users, or if only one
+ * job has agents at the session's address. */
 static bool is_certain(const struct hub *hub, const struct session *agent, const struct session *s)
 {
     if (s->job != NULL)

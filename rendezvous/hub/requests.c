@@ -179,7 +179,7 @@ static bool is_allowed(struct hub *hub, const struct session *s, const struct in
 }
 
 /* Handle IDENTIFY. A rejected client gets the reason, and its connection is closed. The answer is a status byte and a
- * frame. The status is also part of the frame's tag. */
+ * frame. The authentication tag of the frame also covers the status. */
 static bool on_identify(struct hub *hub, struct session *s, const struct request *req)
 {
     struct introduction who = { .job.job = "" };
@@ -581,9 +581,9 @@ static void charge(struct hub *hub, const struct session *s, size_t old_cap)
     quota_charge(quota, s->in.cap);
 }
 
-/* Keep `rest`, the bytes of an unfinished request. If `in` is empty, `rest` are bytes of the shell and are copied.
- * Otherwise `rest` is the end of `in`. The time limit of the request starts with its first byte, so that a client
- * cannot prolong it by sending single bytes. */
+/* Keep `rest`, the bytes of an unfinished request. If `in` is empty, the shell owns the bytes, so copy them. Otherwise
+ * `rest` is the end of `in`. The time limit of the request starts with its first byte, so that a client cannot prolong
+ * it by sending single bytes. */
 static bool keep_rest(struct hub *hub, struct session *s, struct slice rest)
 {
     size_t old_cap = s->in.cap;

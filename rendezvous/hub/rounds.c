@@ -18,7 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* These keys as the store receives them: PyTorch puts a slash in front of each key. */
+/* The keys of limits.h as the store receives them: PyTorch puts a slash in front of each key. */
 #define WAITING_KEY "/" GROW_WAITING_KEY
 #define AGREED_KEY  "/" GROW_AGREED_KEY
 

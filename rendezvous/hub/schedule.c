@@ -299,8 +299,8 @@ void schedule_call(struct job *job)
     job->watch.calls = true;
 }
 
-/* Return the time until the next check. A wait that is too short for a report is checked soon after it is long enough.
- * The longer a wait, the later its next check. */
+/* Return the time until the next check. A wait that is too short for a report is checked again soon after it becomes
+ * long enough. The longer a wait, the later its next check. */
 static uint64_t still_again(bool is_reported, uint64_t waited_ms)
 {
     if (is_reported)
@@ -310,8 +310,8 @@ static uint64_t still_again(bool is_reported, uint64_t waited_ms)
                : waited_ms / 5;
 }
 
-/* Compare the wait with the longest usual wait. A wait with a report is not usual, so that its changes are reported,
- * too. */
+/* Compare the wait with the longest usual wait. A reported wait does not count as usual, so that its changes are
+ * reported, too. */
 bool schedule_is_usual(const struct schedule_state *w, uint64_t waited_ms)
 {
     return !w->still_reported &&
@@ -415,7 +415,8 @@ void schedule_joined(struct job *job)
         check_torch(&job->watch, job->hub->now_ms + first_ms(SITUATION_TORCH_SURPLUS));
 }
 
-/* Set the rules, and restart the watch for hangs. The caller does this before the first round, so nothing is lost. */
+/* Set the hang rules, and restart the watch for hangs. The caller does this before the first round, so no sign of
+ * progress is lost. */
 void schedule_hang_rules(struct job *job, uint64_t limit_ms, const char *action)
 {
     const bool is_off = limit_ms == UINT64_MAX;

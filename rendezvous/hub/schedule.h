@@ -38,7 +38,7 @@ enum situation {
         SITUATIONS
 };
 
-/* The numbers of a row. */
+/* The numbers of a row of SCHEDULE. */
 struct schedule_row {
     uint32_t first_ms, again_ms, usual_factor;
 };
@@ -51,10 +51,10 @@ enum { SCHEDULE_REPORTED_MAX = 3 * DIAGNOSIS_MAX };
 /* The waits of this round that were long enough to report and then ended by themselves. */
 struct schedule_usual {
     bool waits;                    /* the present wait is long enough for a report */
-    uint64_t since_ms;             /* start of this wait */
+    uint64_t since_ms;             /* start of the present wait */
     uint64_t longest_ms;           /* longest earlier wait; 0 = no earlier wait */
     uint32_t n_known;              /* number of digests that were ever added to `known` */
-    uint64_t known[DIAGNOSIS_MAX]; /* digests of the findings in these waits; a ring */
+    uint64_t known[DIAGNOSIS_MAX]; /* a ring: digests of findings about usual waits */
 };
 
 /* When to check a job next, and which of its waits were reported. Zeroed before first use. */

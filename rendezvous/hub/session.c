@@ -14,7 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* --- by id ---------------------------------------------------------------------------------------------- */
+/* --- sessions by id ------------------------------------------------------------------------------------- */
 
 /* Return the bytes of an id as a table key. The result borrows from `id`. */
 static struct slice id_key(const conn_id *id)
@@ -107,7 +107,7 @@ void session_is_process(struct session *s, int pid, bool by_agent)
         s->pid = pid;
 }
 
-/* --- made ----------------------------------------------------------------------------------------------- */
+/* --- new sessions --------------------------------------------------------------------------------------- */
 
 /* Add a session for a new connection. The session gets the present era of the hub. A later attempt has a higher era,
  * and so rejects requests of this session. */
@@ -298,7 +298,7 @@ bool session_append_frame(struct session *s, struct buf *out, uint8_t kind, stru
     return s->auth != NULL ? auth_append_frame(s->auth, kind, frame, out) : append_blob(out, frame);
 }
 
-/* --- hub out ---------------------------------------------------------------------------------------------- */
+/* --- output ----------------------------------------------------------------------------------------------- */
 
 /* The output: bytes to connections, lines to the log. All answers go through these functions.
  *

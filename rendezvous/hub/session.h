@@ -94,7 +94,7 @@ struct session {
     uint64_t waits_since_ms;    /* start of the present wait; valid if facts_waits_by() is not NULL */
     uint64_t last_received_ms;  /* when the last byte arrived */
     struct list midway;       /* in hub->midway if a request is unfinished, or in hub->peers if it is held */
-    uint64_t midway_since_ms; /* when the session entered this list */
+    uint64_t midway_since_ms; /* when the session entered hub->midway or hub->peers */
     struct list by_rank;      /* of a worker: in member.sessions */
     struct barrier_waiter barrier_waiter; /* the session's place in a named barrier */
     struct session_node *as_node;         /* owned; NULL = the session has never joined a rendezvous */
@@ -155,7 +155,7 @@ struct hub {
     struct table agents; /* sessions of the nodes of all jobs, by address */
     struct peer_lines peers;
     struct {
-        struct list line;    /* the oldest first */
+        struct list line;    /* the oldest stranger first */
         unsigned count;      /* number of strangers in the list `line` */
     } gate[STRANGER_STATES]; /* the strangers in each state, see gate.c */
     uint64_t held_kib;       /* size of the held bytes of all strangers, in KiB */
@@ -171,7 +171,7 @@ struct hub {
     /* The job that the current session has requested but not entered; "" = none. A record of a rejection contains this
      * name. */
     char asked_job[MEMBER_TEXT_MAX];
-    struct ddp_err drop_reason; /* with a text: why the rendezvous has dropped `processing` */
+    struct ddp_err drop_reason; /* why the rendezvous has dropped `processing`; no text = not dropped */
     struct event_limit events;
     uint32_t n_instances; /* number of rendezvous that were created, for their instance ids */
     uint32_t n_nodes;     /* number of agents that are connected and have joined a job */
@@ -334,8 +334,8 @@ static inline bool session_is_cut(const struct session *s)
     return s->as_node != NULL && !list_is_empty(&s->as_node->cut);
 }
 
-/* If a node's connection breaks without a FIN, the network may be at fault, so the node keeps its place until its
- * timeout. `resume` with the node's token moves the place to a new connection. */
+/* If a node's connection breaks without a FIN, the network may be at fault, so the node stays in its job until its
+ * timeout. `resume` with the node's token moves the node to a new connection. */
 
 /* Create the token of a node (session.c). From now on, all answers and pushes are kept until the node confirms
  * them. */
@@ -344,10 +344,10 @@ void session_may_resume(struct session *s);
 void session_confirms(struct session *s, uint64_t received);
 /* Free session.as_node. */
 void session_node_free(struct hub *hub, struct session *s);
-/* Keep the place of a node whose connection is broken, for the reason `why` (attempt.c). Return false if the place is
- * not kept. */
+/* Keep a node in its job although its connection is broken, for the reason `why` (attempt.c). Return false if the node
+ * is not kept. */
 bool session_cut(struct session *s, const char *why);
-/* Return when the store gives up the place of the first node with a broken connection; UINT64_MAX = never. */
+/* Return when the store frees the first node with a broken connection; UINT64_MAX = never. */
 uint64_t session_cut_deadline(const struct hub *hub);
 /* Free the nodes that have not connected again before their cut_until_ms. */
 void session_cut_tick(struct hub *hub);

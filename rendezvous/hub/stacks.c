@@ -27,8 +27,8 @@ enum {
     ASKERS_MAX = 64,           /* maximum number of operators that share an answer */
     CALLS_MAX = 8192,          /* maximum number of calls from the flight records of all nodes */
     VERDICTS_BYTES = 16 << 20, /* bytes of the rows in the verdicts to all nodes of a round */
-    SHARE_BYTES = 4 << 10,     /* smallest share of a node in these bytes, unless less is left */
-    SHARE_ROWS = 8,            /* least number of new rows of a node */
+    SHARE_BYTES = 4 << 10,     /* smallest share of a node in the rows of one verdict, unless less is left */
+    SHARE_ROWS = 8,            /* a node may add this number of rows, unless fewer are left */
 };
 
 /* A node that has not answered yet. */

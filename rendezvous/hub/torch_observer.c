@@ -304,7 +304,7 @@ static int by_claim(const void *a, const void *b)
     return (x->published > y->published) - (x->published < y->published);
 }
 
-/* --- all of it ------------------------------------------------------------------------------------------ */
+/* --- all claims ----------------------------------------------------------------------------------------- */
 
 /* Collect the clients that have arrived in the barrier `meet`, or with NULL the clients that have published an
  * address. */

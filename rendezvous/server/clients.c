@@ -657,7 +657,8 @@ static void close_doomed(struct client *c)
     leave_hub(c, trouble_words[c->trouble]);
 }
 
-/* Repeat both steps: hub_disconnect may send replies to other clients, which become DOOMED if the write fails. */
+/* Close the DOOMED clients and write the kept replies, until no client is DOOMED. hub_disconnect may send replies to
+ * other clients, and these clients become DOOMED if the write fails. */
 void clients_end_turn(struct clients *clients)
 {
     struct client *c;

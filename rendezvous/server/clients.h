@@ -113,7 +113,7 @@ struct clients {
     struct idmap map;           /* conn_id -> struct client; owns the clients */
     struct client_list doomed;  /* clients whose last write failed; closed at the end of the turn */
     struct client_list ending;  /* clients that get their last replies before the close, the oldest first */
-    struct client_list refused; /* the same for clients on other hosts that the hub has closed */
+    struct client_list refused; /* like `ending`, for clients on other hosts that the hub has closed */
     unsigned n_refused;         /* number of clients in `refused` */
     struct replies replies;     /* replies that are written at the end of the turn */
     bool has_replied;           /* a reply was written in this turn of the loop */
@@ -141,8 +141,8 @@ void clients_free(struct clients *clients);
 bool clients_add(struct clients *clients, int fd, const struct sockaddr *peer, int64_t uid);
 
 /* Close up to `n` clients to free their descriptors. First close REFUSED clients, which the hub has already rejected.
- * Then close clients that no agent has confirmed, and last clients without a request. Do not call this function while
- * the hub is running. */
+ * Then close clients that no agent has confirmed. Finally close clients that have sent no request. Do not call this
+ * function while the hub is running. */
 void clients_close_silent(struct clients *clients, unsigned n);
 
 /* Return the callbacks for the hub, without hub_sink.event. The hub is not reentrant, so they never call the hub. If a

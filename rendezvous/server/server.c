@@ -341,7 +341,7 @@ static struct store_server *server_new(const struct store_server_options *o)
     make_nonce(s->instance);
     uv_once(&hash_key_made, make_hash_key);
     s->hub = hub_new(&limits, &sink);
-    /* malloc, because calloc may write zeros to all pages of the buffer, although they are not needed yet */
+    /* malloc, because calloc may write zeros to all pages of the buffer before the pages are needed */
     s->clients.host.read_buffer = malloc(CONN_READ_BYTES);
     if (s->hub == NULL || s->clients.host.read_buffer == NULL) {
         server_free(s);

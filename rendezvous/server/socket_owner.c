@@ -356,9 +356,9 @@ void socket_owners_close(struct socket_owners *o)
 
 /* --- uid gate --------------------------------------------------------------------------------------------- */
 
-/* Reject a connection whose client has closed it before accept: its user is unknown, because another user could
- * send a request and close at once. After a reset, a newer connection may have the same two addresses. The kernel
- * would then report the user of the newer connection. */
+/* Reject a connection whose client has closed it before accept, because its user is unknown. Otherwise any user could
+ * send a request and close at once. After a reset, a newer connection may have the same two addresses. The kernel would
+ * then report the user of the newer connection. */
 
 static bool is_ours(int64_t uid)
 {

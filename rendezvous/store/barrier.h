@@ -50,7 +50,7 @@ struct barrier {
     uint8_t *is_member;           /* owned; NULL = the barrier has passed */
     uint8_t *has_arrived;         /* in the same block of memory as is_member */
     uint64_t began_ms;            /* time of the first arrival, on the caller's clock (barrier_call.now_ms) */
-    uint64_t deadline_ms;         /* time at which the barrier fails, on the same clock */
+    uint64_t deadline_ms;         /* time at which the barrier fails, on the caller's clock */
     struct buf report;            /* valid in BARRIER_FAILED: the JSON report for all members */
     char name[];
 };

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 
 enum {
-    VALUE_MIN = 24, /* least bytes for a value: enough for any counter, so that ADD allocates only once */
-    ROOM_MAX = 512, /* most bytes of a value after its key; a longer value has its own block */
+    VALUE_MIN = 24, /* minimum room for a value in bytes; fits any counter, so ADD allocates only once */
+    ROOM_MAX = 512, /* maximum size of a value after its key; a longer value has its own block */
 };
 
 _Static_assert(sizeof(void *) != 8 || sizeof(struct entry) == 64, "struct entry must fill one cache line");

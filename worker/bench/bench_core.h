@@ -80,7 +80,7 @@ uint64_t bench_wrong(const struct bench_case *c, int rank, const void *out);
 
 /* --- bench options ---------------------------------------------------------------------------------------- */
 
-/* The command line of ddp-bench. Letters and long names are nccl-tests'. Pure. */
+/* The command line of ddp-bench. Options that nccl-tests also has have the same letters and long names. Pure. */
 
 struct bench_options {
     size_t least, most, step, factor; /* bytes; step 0 = use the factor */

@@ -39,7 +39,8 @@ void ckpt_dir_warn(const struct ckpt_dir *dir, const struct ddp_err *err)
         dir->warn(dir->user, err->msg);
 }
 
-/* Report a failure with file `name` of the directory. `what` is the operation that failed, errno has the reason. */
+/* Report a failed operation on the file `name` of the directory. `what` names the operation, and errno has the
+ * reason. */
 static ddp_status fail_errno(const struct ckpt_dir *dir, const char *name, const char *what,
                              struct ddp_err *err)
 {
@@ -456,8 +457,8 @@ static ddp_status verify(struct reader *r, const struct manifest *m)
     return status;
 }
 
-/* Read the blocks into the caller's memory: the second pass. The sums are checked again, because another process may
- * have written to the file since the first pass. */
+/* Read the blocks into the caller's memory: the second pass. The checksums are verified again, because another process
+ * may have written to the file since the first pass. */
 static ddp_status read_blocks(struct reader *r, const struct manifest *m, const ddp_ckpt_block *blocks,
                               const size_t *number, size_t n)
 {

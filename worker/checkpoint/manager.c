@@ -22,8 +22,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* NAME: bytes of a block's longest name, with the NUL. KEEP_LAST and TIMEOUT_MS: the defaults of options that are
- * 0. */
+/* NAME: maximum length of a block's name in bytes, with the NUL. KEEP_LAST and TIMEOUT_MS: the defaults of options that
+ * are 0. */
 enum { NAME = 64, KEEP_LAST = 3, TIMEOUT_MS = 600000, MOST_TIMEOUT_MS = 1u << 31 };
 
 /* IDLE: no job; BUSY: the writer has a job; STOP: the writer must end. */

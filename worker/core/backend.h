@@ -40,7 +40,7 @@ struct comm_setup {
     const struct bootstrap *bootstrap;
     /* Only for backends in libddp_cuda: */
     int device;     /* number of the GPU */
-    bool share_gpu; /* other ranks use the same GPU */
+    bool share_gpu; /* several ranks may use the same GPU (DDP_SHARE_GPU) */
     struct comm_paths paths;
     const struct comm_host *host;
     /* Borrowed. The backend reports finished calls to this recorder with comm_host.complete. */

@@ -228,7 +228,8 @@ void recorder_begin(struct recorder *r, const struct call *call, uint64_t seq, u
     r->posted_ns = 0;
 }
 
-/* Record the end of a call. A call on a stream may be done before this function stores its ticket. */
+/* Record the end of a call. If the call was done before its ticket was stored here, recorder_complete() has not marked
+ * the call, so mark it here. */
 void recorder_end(struct recorder *r, ddp_status status, uint64_t ticket)
 {
     if (r->flight == NULL)
@@ -239,8 +240,8 @@ void recorder_end(struct recorder *r, ddp_status status, uint64_t ticket)
     flight_finish(r->flight, r->op, status == DDP_OK ? FLIGHT_COMPLETED : FLIGHT_FAILED, clock_ns());
 }
 
-/* Mark all calls up to `ticket` as done. Tickets rise from entry to entry, so stop at the first entry that is marked
- * already. */
+/* Mark all calls up to `ticket` as done, the latest call first. Earlier calls have lower tickets, so stop at the first
+ * call that an earlier call of this function has marked. */
 void recorder_complete(struct recorder *r, uint64_t ticket)
 {
     if (r == NULL || r->flight == NULL)

@@ -32,7 +32,7 @@ struct recorder {
     _Atomic int busy; /* 1 = a thread is writing the file */
     /* The reducer sets `bucket` and `posted_ns` before it makes a call: */
     int bucket;            /* number of the bucket that the next call reduces; -1 = none */
-    uint64_t posted_ns;    /* time of clock_ns() when that bucket's job was posted; 0 = unknown */
+    uint64_t posted_ns;    /* time of clock_ns() when the job of `bucket` was posted; 0 = unknown */
     struct flight_op *op;  /* the entry of the last call */
     _Atomic uint64_t done; /* the highest ticket passed to recorder_complete; 0 = none */
 };

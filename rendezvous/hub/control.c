@@ -299,7 +299,7 @@ static void fill_address(struct rdzv_join *join, const struct session *s, struct
         join->addr = peer->host;
 }
 
-/* Use the hang rules of the first node (--hang_timeout, --on_hang) for the whole job. The node that sends `m` is the
+/* Use --hang_timeout, --on_hang and --profile_ranks of the first node for the whole job. The node that sends `m` is the
  * first node if the job has had no round and has no other node. */
 static void apply_hang_rules(struct job *job, const struct message_join *m)
 {

@@ -309,7 +309,7 @@ static void append_last_message(const struct rdzv_node_facts *node, uint64_t now
 }
 
 /* Format whether the agents of both nodes still reach the store: each has sent a message within the time of two
- * heartbeats. Otherwise one of the nodes may be lost, so format the last message from each late agent. */
+ * heartbeats. Otherwise one of the nodes may be lost, so format when the last message from each late agent arrived. */
 static void format_agents(const struct job *job, const struct broken *b, words out)
 {
     struct rdzv_facts facts;

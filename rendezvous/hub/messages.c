@@ -216,7 +216,8 @@ static bool is_number(enum kind kind)
     return kind == KIND_WHOLE || kind == KIND_LIMIT || kind == KIND_CODE || kind == KIND_MAYBE;
 }
 
-/* Set the default of a missing number. Members of other kinds are already NULL or false. */
+/* Set the default of a missing number or text. A missing text is "", unless its default is MESSAGE_NONE. Members of
+ * other kinds are already NULL or false. */
 static void set_missing(const struct row *f, void *at)
 {
     if (is_number(f->kind))

@@ -19,8 +19,8 @@
 
 /* --- rows ----------------------------------------------------------------------------------------------- */
 
-/* Default of a row whose member may be missing. The receiver stores MESSAGE_NONE if a message lacks the member. The
- * sender leaves out a member with the value MESSAGE_NONE, but sends a LIMIT as null. */
+/* Default of a row whose member may be missing. If a message lacks the member, the receiver stores MESSAGE_NONE, or
+ * NULL for a text. The sender leaves out a member with the value MESSAGE_NONE, but sends a LIMIT as null. */
 #define MESSAGE_NONE   INT64_MIN
 #define MESSAGE_NEEDED (INT64_MIN + 1) /* default of a row: a message without this member is rejected */
 

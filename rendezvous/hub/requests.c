@@ -544,7 +544,7 @@ static bool refuse_request(struct hub *hub, const struct session *s, const struc
     return false;
 }
 
-/* Return true for requests that do not use keys. */
+/* Return true for requests that use neither keys nor named barriers. */
 static bool is_of_agents(enum op_id id)
 {
     return id == OP_IDENTIFY || id == OP_CONTROL || id == OP_AUTH || id == OP_PING || id == OP_VALIDATE;
@@ -552,7 +552,8 @@ static bool is_of_agents(enum op_id id)
 
 /* Check and handle a request. First end an open wait of the session, because a client of torch 1.13 whose wait times
  * out simply sends its next request. A late answer to the WAIT would look like the answer to this request. Refuse a
- * request from an earlier attempt. Refuse requests for keys after AUTH, and in a store that serves no job. */
+ * request from an earlier attempt. After AUTH, and in a store that serves no job, refuse requests for keys or named
+ * barriers. */
 static bool apply(struct hub *hub, struct session *s, const struct request *req)
 {
     const request_handler handler = request_handlers[req->op->id];
@@ -620,7 +621,8 @@ struct ahead {
     const void *start[AHEAD_MAX]; /* first byte of each request */
     uint32_t n;                   /* number of requests */
     struct slice rest;            /* bytes after these requests */
-    /* OK = AHEAD_MAX requests were decoded, and `rest` may contain more; else the result of decoding `rest`. */
+    /* OK = the maximum number of requests was decoded, and `rest` may contain more; else the result of decoding
+     * `rest`. */
     enum wire_status status;
     struct ddp_err err;
 };

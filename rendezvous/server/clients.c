@@ -402,7 +402,7 @@ static void end_tls(struct client *c)
 
 /* --- replies ------------------------------------------------------------------------------------------- */
 
-/* Return the client with this number if it may get a reply, or NULL if it does not exist or is DOOMED or ENDING. */
+/* Return the client with this number if it may get a reply, or NULL if it does not exist or is not SERVED. */
 static struct client *find_served(const struct clients *clients, conn_id id)
 {
     struct client *c = idmap_get(&clients->map, id);

@@ -37,7 +37,7 @@ enum {
     PENDING_MAX = 128,        /* maximum number of strangers without an agent at their address */
     PENDING_PER_ADDRESS = 16, /* the same limit for one address, so that one host cannot use up PENDING_MAX */
     PER_RANK = 4,             /* each rank of a job raises the limits of ASKED and HANDSHAKE by this number */
-    HELD_BYTES = 64 << 10,    /* held bytes of a stranger; with more in ASKED, the hub stops reading from it */
+    HELD_BYTES = 64 << 10,    /* held bytes of a stranger; in ASKED, the hub stops reading beyond this size */
     HELD_SHARE = 16,          /* held bytes of all strangers: at most hub_limits.max_bytes / HELD_SHARE */
     ASKED_BYTES =
         10 << 20 /* held bytes of a stranger that may be a worker; must exceed the largest value, 8 MiB */

@@ -303,7 +303,7 @@ struct client {
     uint32_t unread_before;   /* unread bytes at the last check_readers; 0 = the client has read since then */
     uint8_t place;            /* enum place */
     uint8_t trouble;          /* for DOOMED: the reason, an enum conn_sent */
-    bool is_foreign;          /* the kernel reports no user, so the client is on another host */
+    bool is_foreign;          /* the kernel reports no user: the client is probably on another host */
     bool has_begun;           /* the first byte was received; it shows whether the client uses TLS */
     bool has_asked;           /* the client has received the credential (auth/auth.h), so TLS must follow */
     bool has_other_version;   /* the request for the credential has another version */

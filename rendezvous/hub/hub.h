@@ -159,7 +159,7 @@ uint32_t hub_nodes(const struct hub *hub);
 
 /* Counters that the shell sets and `status` shows. */
 enum hub_counter {
-    HUB_REFUSED_NO_FD, /* connections that were closed because the process had no free file descriptor */
+    HUB_REFUSED_NO_FD, /* how often clients began to wait because the process had no free file descriptor */
     HUB_CUT_OFF_SLOW_READER, /* clients that were dropped because they did not read their replies */
     HUB_ACCEPT_OVERFLOWS,    /* connections dropped because the queue of new connections was full */
     HUB_SOMAXCONN,           /* limit of the queue of new connections */

@@ -18,7 +18,7 @@ static ddp_status parse_listen(const char *value, void *to, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Parse a size, at most 2^63, so that sums of sizes cannot overflow. */
+/* Parse a size below 2^63, so that sums of sizes cannot overflow. */
 static ddp_status parse_max_bytes(const char *value, void *to, struct ddp_err *err)
 {
     uint64_t bytes;

@@ -105,7 +105,7 @@ struct comm_host {
 
 struct cuda_entry {
     const char *version; /* DDP_VERSION */
-    /* Set *count to the number of GPUs that this process may use. If *count is 0, `err` has the reason. */
+    /* Set *count to the number of GPUs that this process may use, at least 1. Return an error if no GPU can be used. */
     ddp_status (*devices)(const struct comm_paths *paths, int *count, struct ddp_err *err);
     const struct comm_ops *nccl;
     const struct comm_ops *staged; /* the cpu backend with buffers in device memory */

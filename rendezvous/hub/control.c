@@ -413,7 +413,7 @@ static struct session *find_old(struct hub *hub, const struct session *s, const 
     return NULL;
 }
 
-/* Send the frames again that the node has not received. */
+/* Send again the frames that the node has not received. */
 static bool send_again(struct hub *hub, struct session *s)
 {
     struct slice frame;
@@ -585,7 +585,7 @@ static bool call_heartbeat(struct hub *hub, struct session *s, const union messa
     if (is_stale(hub, s, m->heartbeat.round, answer))
         return false;
     if (!s->is_node || !rdzv_node_facts(s->job->rdzv, s->id, &node) ||
-        rdzv_check_rank(s->job->rdzv, s->id, node.first_rank) != RDZV_OK) /* a spare runs no ranks */
+        rdzv_check_rank(s->job->rdzv, s->id, node.first_rank) != RDZV_OK) /* a spare node runs no ranks */
         return true;
     cJSON_ArrayForEach(row, m->heartbeat.workers)
     {

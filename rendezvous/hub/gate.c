@@ -33,9 +33,9 @@
 /* Limits on what the strangers can use before an agent confirms them, because a stranger may be an attacker. The held
  * bytes are also charged to a quota. */
 enum {
-    FIRST_BYTES = 128,        /* decoded bytes before the end of AUTH */
+    FIRST_BYTES = 128,        /* maximum number of decoded bytes before the end of AUTH */
     PENDING_MAX = 128,        /* maximum number of strangers without an agent at their address */
-    PENDING_PER_ADDRESS = 16, /* the same limit for one address, so that one host cannot use up PENDING_MAX */
+    PENDING_PER_ADDRESS = 16, /* the limit for one such address, so that one host cannot use up PENDING_MAX */
     PER_RANK = 4,             /* each rank of a job raises the limits of ASKED and HANDSHAKE by this number */
     HELD_BYTES = 64 << 10,    /* held bytes of a stranger; in ASKED, the hub stops reading beyond this size */
     HELD_SHARE = 16,          /* held bytes of all strangers: at most hub_limits.max_bytes / HELD_SHARE */

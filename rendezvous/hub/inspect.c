@@ -322,7 +322,7 @@ static void add_awaited_keys(const struct session *s, cJSON *row)
         cJSON_AddNumberToObject(row, "more", store_awaited_count(&s->waiter) - KEYS_SHOWN);
 }
 
-/* Add the purpose of the first key, if PyTorch uses this key. */
+/* Add the purpose of the first awaited key, if it is a key of PyTorch. */
 static void add_torch_key(const struct session *s, cJSON *row)
 {
     struct slice name;

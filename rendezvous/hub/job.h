@@ -50,8 +50,8 @@ struct job_events {
 struct event_limit {
     uint64_t number;    /* number of the latest event */
     uint64_t second;    /* the present second, on the clock of hub->now_ms */
-    uint32_t in_second; /* events of barriers in this second */
-    uint32_t lost;      /* events of barriers in this second beyond the limit */
+    uint32_t in_second; /* barrier events in the present second */
+    uint32_t lost;      /* barrier events in the present second beyond the limit */
 };
 
 /* An open request for stacks (stacks.c). */

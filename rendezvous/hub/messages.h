@@ -485,7 +485,7 @@ union message {
 /* The classes of calls come first. The class decides which clients may make a call (may_call in control.c). */
 enum message_class {
     MESSAGE_IS_AGENT_CALL,
-    MESSAGE_IS_CHANGE_CALL, /* a call of an operator that changes the job */
+    MESSAGE_IS_CHANGE_CALL, /* an operator's call that changes the job */
     MESSAGE_IS_CALL,
     MESSAGE_IS_ANSWER,
     MESSAGE_IS_PUSH,

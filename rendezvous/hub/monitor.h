@@ -15,7 +15,7 @@ struct job;
 
 /* A snapshot and its memory, valid until the hub processes the next message. */
 struct job_snapshot {
-    struct snapshot snapshot; /* the arrays of the snapshot are the arrays below */
+    struct snapshot snapshot; /* its array members point to the arrays below */
     /* All arrays are owned. Their texts are borrowed from the hub. */
     struct snapshot_node *nodes;
     struct snapshot_gone *gone;

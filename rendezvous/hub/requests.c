@@ -620,7 +620,7 @@ struct ahead {
     struct request req[AHEAD_MAX];
     const void *start[AHEAD_MAX]; /* first byte of each request */
     uint32_t n;                   /* number of requests */
-    struct slice rest;            /* bytes after these requests */
+    struct slice rest;            /* bytes after the `n` requests */
     /* OK = the maximum number of requests was decoded, and `rest` may contain more; else the result of decoding
      * `rest`. */
     enum wire_status status;

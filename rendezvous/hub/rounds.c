@@ -88,7 +88,7 @@ static int64_t limit_ms(uint64_t ms)
     return ms == UINT64_MAX ? MESSAGE_NONE : (int64_t)ms;
 }
 
-/* Encode the push `round`. print_nodes() has already encoded its list of nodes, which is the same for all receivers. */
+/* Encode the push `round`. print_nodes() has already encoded the list of nodes, which is the same for all receivers. */
 static cJSON *encode_round(const struct job *job, const struct rdzv_notice *notice)
 {
     const struct rdzv_round *w = notice->world;

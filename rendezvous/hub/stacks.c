@@ -135,7 +135,7 @@ static void sample_finish(struct job *job)
 
 /* --- the question ----------------------------------------------------------------------------------------- */
 
-/* Return true if the node runs one of these ranks. A set with limit 0 means all ranks. */
+/* Return true if the node runs a rank of the set `ranks`. A set with limit 0 means all ranks. */
 static bool has_rank(const struct rdzv_node_facts *node, const struct rank_set *ranks)
 {
     for (uint32_t i = 0; i < node->nproc; i++)
@@ -151,7 +151,7 @@ static bool add_node(struct job_sample *sample, const struct rdzv_node_facts *fa
     return buf_append(&sample->nodes, &node, sizeof(node));
 }
 
-/* Find the nodes that run one of these ranks. */
+/* Add the nodes that run a rank of the set `ranks` to the sample. */
 static bool find_nodes(struct job *job, const struct rank_set *ranks)
 {
     struct rdzv_node_facts f;
@@ -396,7 +396,7 @@ static size_t share_of_node(size_t left, uint32_t nodes, size_t least)
     return share > least ? share : left < least ? left : least;
 }
 
-/* Merge rows into the set within the share of one node. */
+/* Merge the rows of a node into the set, but no more than the node's share. */
 static void merge_share(struct stacks *all, const cJSON *rows, const struct rdzv_node_facts *node,
                         uint32_t nodes)
 {

@@ -280,7 +280,7 @@ enum {
     STALL_MS = 2000,  /* while replies wait for room, each client must read STALL_BYTES in this time */
     STALL_BYTES = 64 << 10,
     REPLY_MIN = 64 << 10, /* room that must be free before a waiting reply is sent */
-    REFUSED_MAX = 32768,  /* most REFUSED clients; exceeds the number of nodes that a job may have */
+    REFUSED_MAX = 32768,  /* maximum of REFUSED clients; exceeds the number of nodes that a job may have */
     TLS_KEPT = 1 << 20,   /* a buffer of TLS that has grown beyond this size is freed */
 };
 

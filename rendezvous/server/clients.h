@@ -39,8 +39,8 @@ struct idmap {
  * later replies are kept until the end of the turn, or until the buffer is full. */
 
 enum {
-    REPLIES_MAX = 64,     /* most replies that are kept */
-    REPLIES_BYTES = 4096, /* most bytes of all kept replies */
+    REPLIES_MAX = 64,     /* maximum number of kept replies */
+    REPLIES_BYTES = 4096, /* maximum size of all kept replies, in bytes */
 };
 
 struct replies {

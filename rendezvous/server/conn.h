@@ -11,7 +11,7 @@
 
 #include <uv.h>
 
-enum { CONN_READ_BYTES = 64 * 1024 }; /* most bytes that one read passes to on_bytes */
+enum { CONN_READ_BYTES = 64 * 1024 }; /* maximum number of bytes that one read passes to on_bytes */
 
 struct conn;
 struct outbox;

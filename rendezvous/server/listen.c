@@ -211,7 +211,7 @@ ddp_status listener_open(const char *host, int port, const char *option, struct 
 
 enum {
     PAUSE_MS = 100, /* time between two tries while descriptors have run out */
-    AT_ONCE = 64,   /* most clients that are accepted in one turn of the loop */
+    AT_ONCE = 64,   /* maximum number of clients that are accepted in one turn of the loop */
     RESERVE = 64,   /* descriptors that clients may not use: ddprun needs some to start workers */
 };
 

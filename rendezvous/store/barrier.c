@@ -359,8 +359,8 @@ static enum barrier_state name_is_used(struct barriers *b, struct barrier *barri
     return barrier->state;
 }
 
-/* Answer a member that arrives after the failure with the report. A second call of the same rank is misuse, because it
- * uses the name again. */
+/* Send the report to a member that arrives after the failure. A second call of the same rank is misuse, because the
+ * rank has already used the name. */
 static enum barrier_state arrive_late(struct barriers *b, struct barrier *barrier, const struct event *event)
 {
     if (!barrier_needs(barrier, event->call->rank) || barrier_has(barrier, event->call->rank)) {

@@ -27,8 +27,8 @@ enum dialect { DIALECT_A, DIALECT_B, DIALECT_C, DIALECTS };
 
 /* clang-format off */
 
-/* The fields of requests. `limit` is the most bytes of a blob, or the most items of a list. The last column is the
- * text in docs/protocol.md. */
+/* The fields of requests. `limit` is the maximum size of a blob in bytes, or the maximum number of items of a list. The
+ * last column is the text in docs/protocol.md. */
 #define WIRE_FIELDS(X)                                                                                       \
     /* name    shape     limit             text in docs/protocol.md */                                           \
     X(NIL,      NOTHING, 0,                "")                                                               \
@@ -127,7 +127,7 @@ struct field {
     const char *text; /* for docs/protocol.md */
 };
 
-enum { OP_FIELDS = 3 }; /* most fields of a request */
+enum { OP_FIELDS = 3 }; /* maximum number of fields of a request */
 
 struct op {
     enum op_id id;

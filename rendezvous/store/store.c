@@ -21,7 +21,7 @@ static bool is_blank(char c)
     return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
-/* Parse a number. The limit depends on the sign: 2^63 - 1, or 2^63 for a negative number. Check it before the
+/* Parse a number. The limit depends on the sign: 2^63 - 1, or 2^63 for a negative number. Check the limit before the
  * multiplication, which could otherwise overflow. */
 bool decimal_parse(struct slice text, int64_t *value)
 {

@@ -293,8 +293,8 @@ static int fail(const char *words)
     return 1;
 }
 
-/* Return the context's options. Use no GPU with --memory=private, and no GPU with the cpu backend unless --memory is
- * "gpu". */
+/* Return the context's options. Use a GPU unless --memory is "private". With the cpu backend, use a GPU only if
+ * --memory is "gpu". */
 static ddp_options context_options(const struct bench_options *o)
 {
     ddp_options options = DDP_OPTIONS_INIT;

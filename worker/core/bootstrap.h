@@ -48,7 +48,7 @@ struct bootstrap_card {
 ddp_status bootstrap_meet(const struct bootstrap *bootstrap, struct bootstrap_card *cards,
                           struct ddp_err *err);
 
-/* Read the card of a rank. All ranks must have met before. */
+/* Read the card of a rank. Call bootstrap_meet first. */
 ddp_status bootstrap_card(const struct bootstrap *bootstrap, int rank, struct bootstrap_card *card,
                           struct ddp_err *err);
 

@@ -842,7 +842,7 @@ static int64_t find_verdict(const struct snapshot *s, struct diagnosis *d)
 
 /* Return 1 + the rank that should set the missing key, or 0 if this rank is unknown. Take the last number in the key as
  * the rank if the same key exists with the number of every other rank. Never return the highest rank. A job may set a
- * key for each epoch, and the key of the next epoch would then look like the key of the highest rank. */
+ * key for each epoch. The key of the next epoch would then look like the key of the highest rank. */
 static uint32_t expected_setter(const struct job *job, struct slice key)
 {
     enum { WORLD_MAX = 4096 }; /* larger jobs are not checked, because a check looks up a key for each rank */

@@ -263,8 +263,8 @@ static void reject_claimed_twice(struct hub *hub, const struct session *agent, s
 }
 
 /* Return true if no agent of another job may claim the session. This is certain for a session in a job, unless the
- * session is held. For a session without a job, this is certain if the kernel has reported the users, or if only one
- * job has agents at the session's address. */
+ * session is held. For a session without a job, there are two proofs: the kernel has reported the users, or only one
+ * job has agents at the address. */
 static bool is_certain(const struct hub *hub, const struct session *agent, const struct session *s)
 {
     if (s->job != NULL)

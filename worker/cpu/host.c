@@ -255,8 +255,8 @@ static void give_world(struct cpu_comm *cpu, const struct call *call, const stru
 
 /* --- combine -------------------------------------------------------------------------------------------- */
 
-/* Set cpu->in[r] to the values of rank r, beginning at skip_bytes of the slot that rank r filled in stage "give" of
- * this step. reduce_range reads these values. */
+/* Set each cpu->in[r] to the address of rank r's values: skip_bytes after the beginning of the slot that rank r filled
+ * in stage "give" of this step. reduce_range reads these values. */
 static void collect_slots(struct cpu_comm *cpu, const struct step *step, size_t skip_bytes)
 {
     for (int r = 0; r < cpu->world; r++)
@@ -335,7 +335,7 @@ static void copy_all(struct cpu_comm *cpu, const struct call *call, const struct
 /* Return true if the call is so small that each rank combines all values itself. */
 static bool is_small(const struct cpu_comm *cpu, const struct call *call)
 {
-    enum { SMALL_TOGETHER = 128 << 10 }; /* bytes that every rank reads in a small call */
+    enum { SMALL_TOGETHER = 128 << 10 }; /* maximum number of bytes that each rank reads in a small call */
     return call->n * ddp_dtype_size(call->dtype) * (size_t)cpu->world <= SMALL_TOGETHER;
 }
 
@@ -382,7 +382,8 @@ static struct pipeline make_pipeline(struct cpu_comm *cpu, const struct call *ca
     return p;
 }
 
-/* Run a stage for one step. Even and odd steps use different slots; steps are counted from call to call. */
+/* Run a stage for one step. Even and odd steps use different slots, also from one call to the next, so cpu->turn counts
+ * the steps of all earlier calls. */
 static void run_stage(const struct pipeline *p, stage_fn stage, size_t number)
 {
     size_t at = number * p->per_step, left = (size_t)p->call->n - at;
@@ -444,8 +445,8 @@ static int count_in_reach(const struct cpu_comm *cpu, const struct call *call, i
 }
 
 /* Run the call. Before the first barrier, each rank with private buffers copies its values of step 0 into its slot.
- * After the barrier every rank reads every mark, so all ranks choose the same path. A rank with buffers in shared
- * memory has filled no slot. If the call uses slots, and such a rank has an input, all ranks repeat turn 0. */
+ * After the barrier every rank reads every mark, so all ranks choose the same path. If the call uses slots, and a rank
+ * has an input that all ranks can reach, the slot of that rank is still empty. Then all ranks repeat turn 0. */
 ddp_status host_run(struct cpu_comm *cpu, const struct call *call, struct ddp_err *err)
 {
     int with_input;

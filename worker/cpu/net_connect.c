@@ -264,8 +264,8 @@ static ddp_status try_again(struct net_dial *d, int error, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Check a connection in progress, and send the hello when it is ready. SO_ERROR is 0 both while connecting and
- * after success, but getpeername succeeds only after success. A connect that failed at once is in d->error. */
+/* Check a connection in progress, and send the hello when it is ready. SO_ERROR is 0 both while connecting and after
+ * success, but getpeername succeeds only after success. If connect failed at once, d->error has its errno. */
 static ddp_status check_connection(struct net_dial *d, struct ddp_err *err)
 {
     struct sockaddr_storage peer;

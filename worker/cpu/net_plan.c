@@ -126,14 +126,15 @@ static const struct net_way ways[CALL_KINDS] = {
 
 /* --- sizes of a step ------------------------------------------------------------------------------------- */
 
-/* Return the number of elements in all columns of a step of `n` elements. */
+/* Return the number of elements in all columns of a step. If each rank has its own column, `n` is the number of
+ * elements in one column. */
 static size_t all_of(const struct net_way *way, size_t n)
 {
     return way->columns == NET_PER_RANK ? n * (size_t)way->layout->world : n;
 }
 
-/* Return the most elements that one host may own in a step of `n` elements. Shares may differ by a line of PART_LINE
- * bytes, so add room for one line. */
+/* Return an upper limit of the number of elements that one host owns in a step of `n` elements. Shares may differ by
+ * one line, which has at most PART_LINE elements. */
 static size_t own_of(const struct net_way *way, size_t n)
 {
     switch (way->columns) {
@@ -157,8 +158,8 @@ static size_t pieces_bytes(const struct net_way *way, size_t n)
     return (most * all_of(way, n) + (size_t)l->piece_count * own_of(way, n)) * way->partial;
 }
 
-/* Return a number of elements for a step, so that the step fits into a slot and into the area. Round down to whole
- * lines, so that all parts of a step have nearly the same size. */
+/* Return a number of elements with which a step fits into a slot and into the area. Round down to whole lines, so that
+ * all parts of a step have nearly the same size. */
 static size_t fit(const struct net_way *way, size_t slot_bytes, size_t area_bytes)
 {
     size_t line = PART_LINE / way->element, n = slot_bytes / way->element;
@@ -169,8 +170,8 @@ static size_t fit(const struct net_way *way, size_t slot_bytes, size_t area_byte
     return n > line ? n / line * line : n;
 }
 
-/* Return the bytes of the smallest area in which fit() always finds a step. This step has one element, whose
- * unfinished value has 8 bytes. */
+/* Return the size in bytes of the smallest area in which a step of one element fits. An unfinished value has at most 8
+ * bytes. */
 size_t net_area_least(const struct net_layout *layout)
 {
     const struct net_way per_rank = { .layout = layout, .columns = NET_PER_RANK, .partial = 8 };
@@ -187,8 +188,8 @@ static bool is_small(const struct net_way *way)
     return all_of(way, way->n) * way->element * (size_t)(way->layout->hosts - 1) <= SMALL;
 }
 
-/* Plan a call. A small call uses one lane, because each lane needs its own system calls. If a small call had a column
- * for each host, it has one column instead, which all hosts own (NET_FOR_ALL). Then hosts send more data, but only
+/* Plan a call. A small call uses one lane, because each lane needs its own system calls. A small call with a column for
+ * each host gets one column instead, which all hosts own (NET_FOR_ALL). Each host then sends more data, but only
  * once. */
 struct net_way net_way_of(const struct net_layout *layout, const struct call *call, size_t slot_bytes,
                           size_t area_bytes)

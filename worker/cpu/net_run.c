@@ -30,7 +30,7 @@ struct net_call {
     size_t last;                /* the last turn of the call */
 };
 
-/* One step: elements [at, at + n) of the call, in the slots of pair 0 or 1. */
+/* One step: elements [at, at + n) of the call, in give slot `pair` (0 or 1) and take slot 2 + `pair`. */
 struct net_step {
     size_t at, n;
     unsigned pair;
@@ -363,8 +363,8 @@ static void net_begin(struct net *net, const struct call *call, int lanes)
                 net_link_begin(net_link_to(net, i, h), head);
 }
 
-/* Wait for the other hosts. This wait has a longer timeout than a barrier, because the barrier on the host of a
- * missing rank reports that rank best. */
+/* Wait for the other hosts. The best report of a missing rank comes from the barrier on that rank's host. So this wait
+ * has a longer timeout, and that barrier times out first. */
 static ddp_status wait_for_hosts(struct net *net, struct ddp_err *err)
 {
     net->cpu->barrier.slack_ms = GRACE_MS;

@@ -22,14 +22,14 @@ struct lib_symbol {
     size_t at;   /* offset of the function pointer in the table */
 };
 
-/* Load a library. `given` is the value of kind->variable. If `given` is "", try the places from number *place on,
- * and set *place to the place of the library. The caller owns *handle, for dlclose. The text of DDP_ERR_UNSUPPORTED
- * lists the places and the installation. */
+/* Load a library. `given` is the value of kind->variable. If `given` is "", try the places from number *place on, and
+ * set *place to the place of the library. The caller owns *handle, for dlclose. The text of DDP_ERR_UNSUPPORTED lists
+ * the places and how to install the library. */
 ddp_status lib_open(const struct lib_kind *kind, const char *given, size_t *place, void **handle,
                     struct ddp_err *err);
 
-/* Store the addresses of the n functions of `symbols` in `table`; an optional function that is missing gets NULL.
- * DDP_ERR_UNSUPPORTED names the first missing function that is needed. */
+/* Store the addresses of the n functions of `symbols` in `table`. A missing function gets NULL if it is optional.
+ * DDP_ERR_UNSUPPORTED names the first missing function that is required. */
 ddp_status lib_symbols(const struct lib_kind *kind, void *handle, const struct lib_symbol *symbols, size_t n,
                        void *table, struct ddp_err *err);
 

@@ -28,8 +28,8 @@ static size_t rows(enum call_side side, size_t bytes, int world)
     return has_part_for_each(side) ? (size_t)world : 1;
 }
 
-/* Return how many elements of a row fit into a slot. At least one element fits, because a slot has more bytes than
- * one element for each rank of the largest world. */
+/* Return how many elements of a row fit into a slot. At least one element fits: even in the largest world, a slot has
+ * room for one element of each rank. */
 static uint64_t most(const struct call *call, int world, size_t room)
 {
     const struct call_rule *rule = &call_rules[call->kind];

@@ -42,8 +42,8 @@ static uint64_t samples_of_rank(const ddp_sampler *s)
     return n / s->world + 1;
 }
 
-/* Shuffle as torch.randperm(n): step i draws from [i, n). torch uses the remainder, so small indices are slightly
- * more likely. This function does the same, because the order must equal torch's order. */
+/* Shuffle as torch.randperm(n): step i draws from [i, n). As in torch, each draw is the remainder of a random number,
+ * so small indices are slightly more likely. The order must equal torch's order. */
 static void shuffle(uint32_t *order, uint64_t n, uint64_t seed)
 {
     ddp_random random;

@@ -248,7 +248,7 @@ double ddp_grad_norm(const float *const grads[], const size_t counts[], size_t n
 }
 
 /* Return the clipping factor. As in torch, multiply max_norm by the reciprocal of the norm, with 1e-6 against a
- * division by zero. A NaN passes the comparison and is returned. */
+ * division by zero. If the factor is a NaN, the comparison is false, so the NaN is returned. */
 float norm_clip_factor(double norm, double max_norm)
 {
     float factor = 1.0f / ((float)norm + 1e-6f) * (float)max_norm;

@@ -28,8 +28,8 @@ void norm_push(struct norm_tree *tree, double leaf);
 /* Return the sum of all leaves; 0 without leaves. */
 double norm_root(const struct norm_tree *tree);
 
-/* Return the factor for all gradients that reduces their norm to max_norm, at most 1. Compute in float32 as torch
- * does. If the norm is a NaN, return a NaN. */
+/* Return the factor that reduces the norm of all gradients to max_norm. The factor is at most 1. Compute in float32 as
+ * torch does. If the norm is a NaN, return a NaN. */
 float norm_clip_factor(double norm, double max_norm);
 
 /* Multiply n elements by `factor`. */

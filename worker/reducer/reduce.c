@@ -384,7 +384,7 @@ static const void *next_partial(struct joining *j, size_t at)
     return (const char *)j->partials[j->next++] + at * j->row->partial;
 }
 
-/* Return true if a subtree with `count` ranks is the piece number next + ahead. */
+/* Return true if piece number next + ahead is a subtree with `count` ranks. */
 static bool is_piece(const struct joining *j, size_t ahead, size_t count)
 {
     return j->pieces[j->next + ahead].count == count;

@@ -50,7 +50,7 @@ static ddp_status check_world(uint64_t global_batch, uint64_t accumulate, int wo
     return DDP_OK;
 }
 
-/* Return the number of shards. With --accumulate, do not divide a worker's share further, because the user has
+/* Set *shards to the number of shards. With --accumulate, do not divide a worker's share further, because the user has
  * chosen the number of parts. */
 static ddp_status count_shards(const struct split_request *request, uint64_t global_batch, int world_size,
                                int *shards, struct ddp_err *err)

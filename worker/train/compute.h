@@ -134,7 +134,7 @@ struct compute_ops {
 
     void *(*stream)(struct compute *c); /* returns the stream of all work */
 
-    /* Batch normalization in parts. Between the parts, normalise.c exchanges records with other ranks. A record has
+    /* Batch normalization in parts. Between the parts, resnet.c exchanges records with other ranks. A record has
      * batch_norm_numbers() doubles: means, sums of squared distances from the means, and a count. */
     void (*norm_measure)(struct compute *c, const struct batch_norm *n, double *record, const void *x,
                          size_t rows);
@@ -213,7 +213,7 @@ static inline size_t compute_attention_scratch(const struct attention *a)
     return attention_scratch(a->length) + a->rows * a->heads * a->length;
 }
 
-/* Return the number of elements for which a parameter of `elements` elements has room. */
+/* Return the number of elements of memory that a parameter of `elements` elements uses, padding included. */
 static inline size_t compute_room(size_t elements)
 {
     return (elements + COMPUTE_APART - 1) / COMPUTE_APART * COMPUTE_APART;

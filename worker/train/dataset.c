@@ -37,7 +37,7 @@ const char *dataset_file_name(enum dataset_part part, enum dataset_kind kind)
     return name[part][kind];
 }
 
-/* Write the path of make-data, which is in the folder of train, because this folder is usually not in PATH. If this
+/* Write the path of make-data, because its folder is usually not in PATH. make-data is in the folder of train. If that
  * folder has no make-data, write only the name. */
 static void find_make_data(char path[static 512])
 {

@@ -13,9 +13,9 @@
 
 /* The peak arithmetic rate of known GPUs, for the metric mfu. Pure. */
 
-/* Return the peak rate of the GPU with the driver's name `name`, in TFLOP/s of dense products: in float32 without
- * TF32 if is_float, otherwise in 16 bits with sums in float32. Return 0 if the GPU is unknown, or if it is a part
- * of a GPU (MIG). */
+/* Return the peak rate in TFLOP/s of dense products, for the GPU that the driver calls `name`. If is_float is true, the
+ * products are in float32 without TF32. Otherwise they are in 16 bits with sums in float32. Return 0 if the GPU is
+ * unknown, or if it is a part of a GPU (MIG). */
 double peaks_tflops(const char *name, bool is_float);
 
 struct journal {

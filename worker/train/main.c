@@ -12,8 +12,8 @@
 
 enum { EXIT_USAGE = 2, PATIENCE_S = 5 };
 
-/* Make all threads of this process flush subnormals, because threads inherit the mode. This must happen before the
- * constructors of shared libraries, because OpenBLAS starts its threads in a constructor. */
+/* Make all threads of this process flush subnormals. A thread inherits this mode from its creator, and OpenBLAS creates
+ * threads in a constructor of its library. So this must happen before the constructors of shared libraries. */
 static void (*before_libraries)(void) __attribute__((section(".preinit_array"), used)) = ddp_flush_subnormals;
 
 /* Wait for 200 ms if this rank failed only because another rank failed, so that a launcher detects the exit of the

@@ -122,7 +122,7 @@ ddp_status profile_open(struct profile *p, const char *path, ddp_ctx *ctx, struc
     return begin_file(p, err);
 }
 
-/* Gather structs as bytes. All ranks run the same program, so they have the same layout. */
+/* Gather structs as bytes. All ranks run the same program, so a struct has the same layout on all ranks. */
 static ddp_status gather(struct profile *p, const void *mine, void *all, size_t bytes, struct ddp_err *err)
 {
     return library(ddp_gather(ddp_world(p->ctx), mine, all, bytes, DDP_U8, 0, NULL, NULL), err);

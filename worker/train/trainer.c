@@ -391,8 +391,8 @@ static ddp_status trainer_resume(struct trainer *t, struct ddp_err *err)
 /* --- what a run needs ------------------------------------------------------------------------------------- */
 
 /* A run opens its resources in this order: files with names from the user, the data, memory. These steps come first,
- * because they fail early and often. Steps that need all ranks come last: the reducer, and the checkpoint that rank 0
- * reads for all ranks. */
+ * because they fail most often. Steps that need all ranks come last: the reducer, and the checkpoint that rank 0 reads
+ * for all ranks. */
 
 /* Set the number of BLAS threads. The default is one, because usually every core has a worker. */
 static void set_threads(uint64_t wanted)
@@ -708,7 +708,7 @@ static ddp_status compare_ranks(struct trainer *t, uint64_t *hash, struct ddp_er
 
 /* --- epochs ------------------------------------------------------------------------------------------ */
 
-/* Return true if --limit_steps is reached. Only the steps of this run count, not those of resumed runs. */
+/* Return true if --limit_steps is reached. Only the steps of this run count, not the steps before a resume. */
 static bool limit_reached(const struct trainer *t)
 {
     return t->options->limit_steps != 0 && t->steps_here >= t->options->limit_steps;

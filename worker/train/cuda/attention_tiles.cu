@@ -33,8 +33,8 @@ __device__ inline int column_of(int b, int e) { return b * 8 + lane_number() % 4
 
 __device__ inline unsigned two(float low, float high) { return put(low) | (unsigned)put(high) << 16; }
 
-/* Load rows first, first + 1 ... of `from` into `to`. Also store these rows, transposed, in `turned`. `to` or
- * `turned` may be NULL. Set elements outside rows x width to 0. */
+/* Load the rows of `from`, beginning with row `first`, into `to`. Also store these rows, transposed, in `turned`. `to`
+ * or `turned` may be NULL. Set elements outside rows x width to 0. */
 __device__ inline void load(unsigned (*to)[TILE_WORDS], unsigned (*turned)[TILE_WORDS], const value *from, size_t stride,
                             size_t first, size_t rows, size_t width)
 {

@@ -69,7 +69,7 @@ enum {
     KERNEL_COLUMNS = 32,    /* columns per block in the kernels column_sums and layer_norm_sums */
     KERNEL_TILE = 64,       /* queries or keys per block in attention_tiles.cu */
     KERNEL_HEAD = 64,       /* width of the widest head */
-    KERNEL_SQUARES = 16384, /* elements whose squares one block sums */
+    KERNEL_SQUARES = 16384, /* elements per block in a sum of squares */
     KERNEL_ROWS = 8,        /* maximum number of rows of sum_rows */
 };
 

@@ -141,7 +141,7 @@ void idx_free(struct idx *idx)
 /* CIFAR-10's files have neither a magic number nor a header. So loading checks the length and all labels: every
  * 3073rd byte must be below ten. */
 
-/* Draw how far a picture moves and whether it is mirrored. A picture can move in nine ways in each direction, with
+/* Draw how far a picture moves and whether it is mirrored. `down` and `right` each have nine possible values, with
  * probabilities that differ by less than 2^-29. */
 struct augment augment_draw(ddp_philox *luck)
 {

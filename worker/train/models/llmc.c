@@ -73,7 +73,7 @@ static ddp_status check_version(const uint8_t *head, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Return the number of parameters in the file if its vocabulary is padded to `padded`. */
+/* Return the number of parameters in a file whose vocabulary is padded to `padded`. */
 static uint64_t count_of(const struct model_kind *kind, size_t padded)
 {
     static const struct {

@@ -35,7 +35,7 @@
 
 struct normalise {
     struct compute *on; /* borrowed, like `ctx` */
-    ddp_ctx *ctx;       /* its ranks normalize over one common batch; NULL = only this rank's batch */
+    ddp_ctx *ctx;       /* context whose ranks normalize over one common batch; NULL = only this rank's batch */
     double *records;    /* owned, on the device: records of all ranks, or sums */
 };
 
@@ -167,8 +167,8 @@ struct resnet_config {
     size_t blocks; /* number of blocks in a stage */
 };
 
-/* TEST_ROWS: pictures in a piece of a test on the CPU. TEMPORARIES: gradients between layers that are in memory at
- * the same time. PER_UNIT: parameters of a unit. */
+/* TEST_ROWS: number of pictures in a piece of a test on the CPU. TEMPORARIES: number of gradients between layers in
+ * memory at the same time. PER_UNIT: number of parameters of a unit. */
 enum { TEST_ROWS = 16, TEMPORARIES = 3, PER_UNIT = 3 };
 
 const struct resnet_config resnet20 = { 3 };

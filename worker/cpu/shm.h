@@ -99,7 +99,7 @@ struct shm_rank {
     _Alignas(PART_LINE) _Atomic uint32_t arrived; /* number of barriers that this rank has entered */
     int32_t pid, rank;        /* written by the creator of the page; `rank` is the rank in the group */
     int32_t made, mapped;     /* for shared_alloc: ddp_status of creating the segment, and of mapping it */
-    struct shm_mark marks[2]; /* of the last call with an even number, and the last with an odd number */
+    struct shm_mark marks[2]; /* marks of the last even-numbered call and the last odd-numbered call */
 };
 
 struct shm_control {

@@ -43,7 +43,7 @@ struct nccl_flight {
     struct CUevent_st *after; /* event after the call on this backend's stream; created at first use */
     struct call call;         /* the call, for error texts */
     bool queued;              /* true = `after` was recorded */
-    uint64_t since_ms;        /* when the call could begin at the earliest */
+    uint64_t since_ms;        /* earliest time at which the call could begin */
     uint32_t timeout_ms;
 };
 

@@ -166,8 +166,8 @@ static ddp_status queue_open(struct queue *queue, const ddp_loader_options *opti
 
 /* --- the queue: an epoch ----------------------------------------------------------------------------------- */
 
-/* Begin an epoch at sample `done`. Streams take turns, so all streams get as many batches as the longest stream, which
- * is always the first one. With NO_PAD, the last batch of a later stream may be empty. */
+/* Begin an epoch at sample `done`. Streams take turns, so all streams get as many batches as the first stream, which is
+ * always the longest. With NO_PAD, the last batch of a later stream may be empty. */
 static void queue_start(struct queue *queue, uint64_t epoch, uint64_t done)
 {
     const ddp_loader_options *o = &queue->options;

@@ -1,6 +1,6 @@
 /* verify.c -- see verify.h.
  *
- * Usually one all_gather of counts and a hash shows that all models are equal. Only if models differ, all ranks
+ * Usually one all_gather of counts and a hash shows that all models are equal. If models differ, all ranks
  * compare their cards with rank 0's cards. A card describes one parameter, buffer or option. Cards have a fixed size,
  * so no rank allocates memory for a number from a peer.
  *

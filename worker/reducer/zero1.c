@@ -417,8 +417,8 @@ ddp_status ddp_zero1_reduce(ddp_zero1 *zero)
 }
 
 /* Divide the gradients by the scale; collective. Each rank checks only its share for infinite values, so all ranks
- * exchange the result. Call ddp_scaler_unscaled on a copy of the scaler first, so that a wrong stage is an error
- * before the division. */
+ * exchange the result. First call ddp_scaler_unscaled on a copy of the scaler, to detect a wrong stage before the
+ * gradients change. */
 ddp_status ddp_zero1_unscale(ddp_zero1 *zero, ddp_scaler *scaler)
 {
     NOT_NULL(zero, NULL);

@@ -101,8 +101,8 @@ uint64_t split_samples(const struct split *split, uint64_t step)
     return left < split->global_batch ? left : split->global_batch;
 }
 
-/* Return the rows of a shard, rounded up. If a shard has fewer samples, the sampler adds padding, whose weight is
- * 0. */
+/* Return the number of rows of a shard, rounded up. If a shard has fewer samples, the sampler adds padding, whose
+ * weight is 0. */
 size_t split_rows(const struct split *split, uint64_t step)
 {
     return divided_up(split_samples(split, step), (uint64_t)split->shards);

@@ -63,7 +63,7 @@ ddp_status split_make(struct split *split, const struct split_request *request, 
 /* Return the number of distinct samples in step `step`: the global batch, or fewer in the last step of an epoch. */
 uint64_t split_samples(const struct split *split, uint64_t step);
 
-/* Return the rows of each shard in step `step`, padding included. */
+/* Return the number of rows of each shard in step `step`, padding included. */
 size_t split_rows(const struct split *split, uint64_t step);
 
 struct batch_source_options {

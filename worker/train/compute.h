@@ -244,8 +244,8 @@ static inline void *compute_rows(struct compute *c, size_t rows, size_t n)
  * train_kernels.TYPE.fatbin, in the program's folder, in ../share/ddprun, or in the folder that the variable
  * DDP_TRAIN_KERNELS names. */
 
-/* Return DDP_OK and the number of GPUs if `train` can compute on a GPU. DDP_ERR_UNSUPPORTED names what is missing.
- * Open no GPU. */
+/* Return DDP_OK if `train` can compute on a GPU, and set *count to the number of GPUs. DDP_ERR_UNSUPPORTED names what
+ * is missing. Open no GPU. */
 ddp_status cuda_available(int precision, int *count, struct ddp_err *err);
 
 /* Open a GPU for this thread. `precision` is a value of enum precision (train_options.h). The caller frees *out with

@@ -36,7 +36,7 @@ struct gradient_watch {
     /* Called when the gradient of parameter i is the sum over all shards, during the backward pass of the last
      * shard. */
     ddp_status (*whole)(void *user, size_t i, struct ddp_err *err);
-    /* Called when phase `phase` begins, which ends the previous phase. With PHASES, no new phase begins. */
+    /* Called when phase `phase` begins, which ends the previous phase. If `phase` is PHASES, no new phase begins. */
     void (*phase)(void *user, enum phase phase);
     void *user;
 };

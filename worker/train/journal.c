@@ -71,7 +71,7 @@ double peaks_tflops(const char *name, bool is_float)
     return 0;
 }
 
-enum { BAR_CELLS = 30 }; /* number of characters; the numbers then fit into 80 columns */
+enum { BAR_CELLS = 30 }; /* characters of the bar; bar and numbers together then fit into 80 columns */
 
 /* Return the stream for the bar. If stdout is a terminal, use stdout, so that bar and lines keep their order. */
 static FILE *bar_stream(void)

@@ -96,8 +96,8 @@ static size_t shares_mine(const struct shares_plan *p, size_t b)
     return shares_begin(p, b) + p->rank * shares_of_rank(p, b);
 }
 
-/* Return the offset in this rank's shard of element `at` of the flat array. The element must be in this rank's share
- * of bucket `b`. Only the last bucket may be smaller, so all earlier buckets have the full size. */
+/* Return the place of an element in this rank's shard. The element has offset `at` in the flat array, and is in this
+ * rank's share of bucket `b`. Only the last bucket may be smaller, so all earlier buckets have the full size. */
 static size_t shares_in_shard(const struct shares_plan *p, size_t b, size_t at)
 {
     return b * (p->bucket / p->world) + at - shares_mine(p, b);

@@ -1,6 +1,6 @@
 /* layer_norm.c -- see compute.h.
  *
- * Backward, with h = (x - mean) scale and g = dy weight:  dx = scale (g - mean of g - h times mean of g h). */
+ * Backward, with h = (x - mean) * scale and g = dy * weight:  dx = scale * (g - mean(g) - h * mean(g * h)). */
 #include "train/compute.h"
 
 static const real epsilon = (real)1e-5;

@@ -35,7 +35,7 @@
 
 struct normalise {
     struct compute *on; /* borrowed, like `ctx` */
-    ddp_ctx *ctx;       /* context whose ranks normalize over one common batch; NULL = only this rank's batch */
+    ddp_ctx *ctx;       /* the context's ranks normalize over one batch; NULL = only this rank's batch */
     double *records;    /* owned, on the device: records of all ranks, or sums */
 };
 
@@ -173,8 +173,8 @@ enum { TEST_ROWS = 16, TEMPORARIES = 3, PER_UNIT = 3 };
 
 const struct resnet_config resnet20 = { 3 };
 
-/* A convolution and its normalization. Its parameters have the indices `param` (weight), param + 1 and param + 2
- * (normalization). Its buffers have the indices 2 * param / 3 and 2 * param / 3 + 1. */
+/* A unit: a convolution and its normalization. The unit's parameters have the indices `param` (weight), param + 1 and
+ * param + 2 (normalization). The unit's buffers have the indices 2 * param / 3 and 2 * param / 3 + 1. */
 struct unit {
     struct conv conv;
     size_t param;
@@ -538,7 +538,8 @@ static size_t larger(size_t a, size_t b)
     return a > b ? a : b;
 }
 
-/* Return the number of rows for which there is memory between layers: a batch for training, or a piece of a test. */
+/* Return the number of rows for which the layers need memory: the larger of a batch for training and a piece of a
+ * test. */
 static size_t room_of(const struct model_spec *spec)
 {
     return larger(spec->train_rows > 0 ? spec->train_rows : spec->rows,

@@ -11,9 +11,9 @@
 #include <string.h>
 #include <unistd.h>
 
-TestSuite(torch_outlives, .timeout = 240);
+TestSuite(torch_outlives, .timeout = 600);
 
-enum { LONG_MS = 100000, SEEN_SIZE = 16384 };
+enum { LONG_MS = 240000, SEEN_SIZE = 16384 };
 
 #define PROGRAM "tests/interop/programs/outlives.py"
 
@@ -31,8 +31,8 @@ static struct run_process *start(const char *how)
 
 static void until_both_look(struct run_process *job)
 {
-    cr_assert(run_until_output(job, "rank 0 looks\n", 60000) &&
-                  run_until_output(job, "rank 1 looks\n", 60000),
+    cr_assert(run_until_output(job, "rank 0 looks\n", LONG_MS) &&
+                  run_until_output(job, "rank 1 looks\n", LONG_MS),
               "%s", run_output(job));
 }
 
@@ -162,7 +162,7 @@ Test(torch_outlives, those_of_a_node_that_goes_on_without_the_other)
     snprintf(endpoint, sizeof(endpoint), "%s", free_port_option("--rdzv_endpoint=127.0.0.1:"));
     struct run_process *stays = start_node("--host_store=yes", endpoint);
     struct run_process *goes = start_node("--host_store=no", endpoint);
-    cr_assert(run_until_output(stays, " looks\n", 60000) && run_until_output(goes, " looks\n", 60000));
+    cr_assert(run_until_output(stays, " looks\n", LONG_MS) && run_until_output(goes, " looks\n", LONG_MS));
     run_signal(goes, SIGKILL);
     run_wait(goes);
     struct run_result r = run_wait(stays);

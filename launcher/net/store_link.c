@@ -537,8 +537,8 @@ static bool handle_answer(struct store_link *link)
     if (found <= 0)
         return false;
     if (link->early == NULL && has_secret(link) && !auth_open(&link->auth, status, &text)) {
-        link_lose(link, "the authentication tag of a message from the store does not match; its bytes "
-                        "changed on the network, or another program sent it");
+        link_lose(link, "a message from the store has a wrong authentication tag: the message changed on "
+                        "the network, or another program sent it");
         return false;
     }
     if (link->early != NULL)
@@ -769,9 +769,9 @@ static void handle_resumed(struct store_link *link, const cJSON *json)
     message_read_resumed(json, &resumed);
     const uint64_t received = link->token_at + (uint64_t)resumed.received;
     if (!answer.ok || received > link->asked) {
-        snprintf(why, sizeof(why), "the connection broke (%s), and the store rejected the new connection: %s",
+        snprintf(why, sizeof(why), "the connection broke (%s), and the new connection failed: %s",
                  link->why_broken,
-                 answer.ok ? "it confirms requests that this node never sent" : answer.error);
+                 answer.ok ? "the store confirms requests that this node never sent" : answer.error);
         link_lose(link, why);
         return;
     }

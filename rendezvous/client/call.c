@@ -432,7 +432,7 @@ static char *room_for(struct client_call *c, uint64_t n, size_t limit)
 {
     char *data = n <= limit ? malloc(n + 1) : NULL;
     if (n > limit)
-        client_fail(c, DDP_ERR_CORRUPT, "the reply announces %llu bytes, at most %zu are possible",
+        client_fail(c, DDP_ERR_CORRUPT, "the reply announces %llu bytes; at most %zu are possible",
                     (unsigned long long)n, limit);
     else if (data == NULL)
         client_fail(c, DDP_ERR_NOMEM, "out of memory for a reply of %llu bytes", (unsigned long long)n);
@@ -525,9 +525,10 @@ char *client_read_json(struct client_call *c, uint8_t kind)
         return text;
     }
     c->store->broken = true;
-    client_fail(c, DDP_ERR_CORRUPT,
-                "the authentication tag of a message from the store does not match; its bytes changed on the "
-                "network, or another program sent it");
+    client_fail(
+        c, DDP_ERR_CORRUPT,
+        "a message from the store has a wrong authentication tag: the message changed on the network, "
+        "or another program sent it");
     free(text);
     return NULL;
 }

@@ -293,7 +293,8 @@ static void need_identify(struct client_call *c)
 {
     if (!c->store->identified)
         client_fail(c, DDP_ERR_UNSUPPORTED,
-                    "needs a store of ddprun; connect to one, and set `role` in the options");
+                    "only a store of ddprun supports this call; connect to such a store, and set `role` in "
+                    "the options");
 }
 
 /* Enter a barrier. Wait BARRIER_GRACE_MS longer than the timeout: the store ends the barrier at the deadline of the

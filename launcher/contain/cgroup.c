@@ -175,7 +175,7 @@ static bool cgroup_locate(const char *groups, const char *mounts, char dir[CGROU
     const bool is_readable = groups[0] != '\0' && mounts[0] != '\0';
     const bool has_group = is_readable && cgroup_own(groups, NULL, group);
     if (!is_readable)
-        reason = "cannot read /proc/self/cgroup and /proc/self/mountinfo";
+        reason = "cannot read /proc/self/cgroup or /proc/self/mountinfo";
     else if (!has_group)
         reason = "the kernel has no cgroup v2";
     while (has_group && cgroup_next_mount(&mounts, NULL, &m)) {

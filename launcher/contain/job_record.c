@@ -556,10 +556,15 @@ ddp_status record_write(const char *job, const char *cookie, const char *cgroup,
     snprintf(r.job, sizeof(r.job), "%s", job);
     snprintf(r.cookie, sizeof(r.cookie), "%s", cookie);
     snprintf(r.cgroup, sizeof(r.cgroup), "%s", cgroup);
-    if (!where_are_we(&r) || !who_is(guardian, &r.guardian) || !who_is(agent, &r.agent) ||
-        !record_print(&text, &r)) {
+    if (!where_are_we(&r))
+        return ddp_fail(err, DDP_ERR_IO, "cannot read /proc/sys/kernel/random/boot_id or /proc/self/ns/pid");
+    if (!who_is(guardian, &r.guardian) || !who_is(agent, &r.agent))
+        return ddp_fail(err, DDP_ERR_IO, "cannot read /proc/%d/stat or /proc/%d/stat", (int)guardian,
+                        (int)agent);
+    if (!record_print(&text, &r)) {
         buf_free(&text);
-        return ddp_fail(err, DDP_ERR_IO, "cannot read this process's entry in /proc");
+        return ddp_fail(err, DDP_ERR_IO,
+                        "cannot format the record: no memory, or a newline in the job id or the cgroup");
     }
     int dir = runtime_dir_make(path);
     bool ok = dir >= 0 && record_write_file(dir, cookie, &text);

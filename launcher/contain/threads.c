@@ -441,7 +441,7 @@ void threads_explain_ptrace(const char *file, bool by_py_spy, bool is_child, cha
     if (scope > 2)
         snprintf(note, STACK_NOTE_MAX,
                  "no %s: kernel.yama.ptrace_scope is %d, so %s may not read the process; "
-                 "boot with kernel.yama.ptrace_scope=1 in /etc/sysctl.d",
+                 "set kernel.yama.ptrace_scope=1 in /etc/sysctl.d and reboot the host",
                  missing, scope, reader);
     else if (scope == 2 || (scope == 1 && is_child))
         snprintf(note, STACK_NOTE_MAX,

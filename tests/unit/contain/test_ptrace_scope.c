@@ -42,8 +42,8 @@ Test(ptrace_scope, names_the_scope_that_forbids_reading)
 /* A running kernel cannot leave scope 3. */
 Test(ptrace_scope, scope_3_needs_a_boot)
 {
-    expect("3\n", false, "ptrace_scope is 3", "boot with");
-    expect("3\n", true, "ptrace_scope is 3", "boot with");
+    expect("3\n", false, "ptrace_scope is 3", "reboot");
+    expect("3\n", true, "ptrace_scope is 3", "reboot");
 }
 
 Test(ptrace_scope, names_the_capability_if_no_scope_forbids_reading)

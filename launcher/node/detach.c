@@ -659,7 +659,7 @@ int detach_attach(const char *id)
     if (v.signals < 0 || v.file < 0) {
         log_error("attach: cannot read the output of job %s: %s", v.id,
                   job != NULL ? strerror(errno)
-                              : "its supervisor does not answer; the job may have just ended");
+                              : "the supervisor of the job does not answer; the job may have just ended");
     } else {
         view_tail(&v);
         code = view_job(&v);

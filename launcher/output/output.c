@@ -471,11 +471,10 @@ static void output_report_loss(struct output *o, const struct sink_event *e)
         output_note(o, "%s%s %s", e->news == SINK_RECOVERED ? "" : "warning: ", e->name, what[e->news]);
     } else if (e->sink != SINK_STDERR || e->error == 0) {
         output_note(o, "warning: cannot write %s: %s; %s", e->name,
-                    e->error != 0 ? sink_error(e, why)
-                                  : "it accepts bytes more slowly than the workers print",
+                    e->error != 0 ? sink_error(e, why) : "the reader or the disk is slower than the workers",
                     e->error == EPIPE ? "workers that still write there get SIGPIPE"
                     : waits           ? "workers that write there wait for free space (--log_policy=block)"
-                            : "ddprun drops output for it until a write succeeds, and reports the number of "
+                            : "ddprun drops this output until a write succeeds, and reports the number of "
                               "lost bytes at the end");
     }
 }
@@ -746,7 +745,7 @@ static void check_progress(struct output *o)
     else if (!o->waiting_reported)
         output_note(o,
                     "all workers have ended, but %llu bytes of output wait for a reader; press Ctrl-C to "
-                    "end without them",
+                    "end the job without this output",
                     (unsigned long long)sinks_queued(o->sinks));
     o->waiting_reported = true;
     check_idle(o);

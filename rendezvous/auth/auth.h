@@ -68,8 +68,8 @@ enum auth_role { AUTH_AGENT = 1, AUTH_OPERATOR = 2 };
     X(NO_SECRET, 3, "the store has no secret for this job")                                                  \
     X(SECRET_DIFFERS, 4, "the secret differs")                                                               \
     X(BAD_PROOF, 5,                                                                                          \
-      "the proof or a later frame does not match the secret; its bytes changed on the network, or the peer " \
-      "has another secret")                                                                                  \
+      "the proof or a later frame does not match the secret: the peer has another secret, or bytes changed " \
+      "on the network")                                                                                      \
     X(OUT_OF_ORDER, 6, "authentication message out of order")                                                \
     X(NO_CREDENTIAL, 7, "the store has a secret, but does not use MUNGE")                                    \
     X(NOT_ENCRYPTED, 8, "the store does not encrypt")

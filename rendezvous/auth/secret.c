@@ -396,8 +396,9 @@ struct secret_call {
 /* Load libmunge, or the file in DDP_MUNGE_LIBRARY. */
 static ddp_status munge_load(struct munge *m, struct ddp_err *err)
 {
-    const char *file = getenv("DDP_MUNGE_LIBRARY");
-    void *lib = dlopen(file != NULL && file[0] != '\0' ? file : "libmunge.so.2", RTLD_NOW | RTLD_LOCAL);
+    const char *set = getenv("DDP_MUNGE_LIBRARY"),
+               *file = set != NULL && set[0] != '\0' ? set : "libmunge.so.2";
+    void *lib = dlopen(file, RTLD_NOW | RTLD_LOCAL);
     if (lib == NULL)
         return ddp_fail(err, DDP_ERR_UNSUPPORTED, "MUNGE: %.200s", dlerror());
     m->create = (void *(*)(void))dlsym(lib, "munge_ctx_create");
@@ -409,7 +410,10 @@ static ddp_status munge_load(struct munge *m, struct ddp_err *err)
     m->context_text = (const char *(*)(void *))dlsym(lib, "munge_ctx_strerror");
     if (m->create == NULL || m->set == NULL || m->destroy == NULL || m->encode == NULL || m->decode == NULL ||
         m->text == NULL || m->context_text == NULL)
-        return ddp_fail(err, DDP_ERR_UNSUPPORTED, "MUNGE: the library lacks a function");
+        return ddp_fail(err, DDP_ERR_UNSUPPORTED,
+                        "MUNGE: %.200s lacks a function of libmunge; set DDP_MUNGE_LIBRARY to the path of "
+                        "libmunge.so.2",
+                        file);
     return DDP_OK;
 }
 
@@ -422,7 +426,7 @@ static void munge_fail(struct secret_call *c, const struct munge *m, void *conte
         text = m->text(error);
     if (error == MUNGE_UNAUTHORIZED && c->seals)
         ddp_fail(&c->err, DDP_ERR_UNSUPPORTED,
-                 "MUNGE: %.200s: munged reports another user id for this process than %u; do not use a user "
+                 "MUNGE: %.200s: munged reports a user id other than %u for this process; run outside a user "
                  "namespace, or use --secret_file",
                  text, (unsigned)geteuid());
     else if (error == MUNGE_UNAUTHORIZED)

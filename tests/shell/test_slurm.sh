@@ -212,7 +212,7 @@ check "with the reason, too" said err "the store has no secret, so this node doe
 if unshare --user --map-user=1000 true 2>/dev/null; then # a chroot has none
     run srun --nodes=2 --ntasks-per-node=1 unshare --user --map-user=1000 "$ddprun" true
     check "a user namespace with another id is refused" ended 125
-    check "because munged reports another id for the process" said err "munged reports another user id for this process than 1000"
+    check "because munged reports another id for the process" said err "munged reports a user id other than 1000"
 else
     skip "a user namespace with another id is refused" "user namespaces are not available"
 fi

@@ -315,13 +315,12 @@ Test(secret, what_munge_lacks_is_named_on_both_sides)
 {
     static const struct {
         const char *what, *seals, *unseals;
-    } cases[] = {
-        { "down", "MUNGE: Failed to access", "MUNGE: Failed to access" },
-        { "namespace", "munged reports another user id for this process than", "is for another user" },
-        { "foreign", "MUNGE: the credential belongs to user id", "MUNGE: the credential belongs to user id" },
-        { "empty", "contains no secret", "MUNGE: the credential contains no secret" },
-        { "hang", "MUNGE: munged has not answered within 3 s", NULL }
-    };
+    } cases[] = { { "down", "MUNGE: Failed to access", "MUNGE: Failed to access" },
+                  { "namespace", "munged reports a user id other than", "is for another user" },
+                  { "foreign", "MUNGE: the credential belongs to user id",
+                    "MUNGE: the credential belongs to user id" },
+                  { "empty", "contains no secret", "MUNGE: the credential contains no secret" },
+                  { "hang", "MUNGE: munged has not answered within 3 s", NULL } };
     char credential[SECRET_CREDENTIAL_MAX], unused[SECRET_CREDENTIAL_MAX];
     struct secret *secret, *there;
     struct ddp_err err = { 0 };
@@ -366,6 +365,9 @@ Test(secret, a_missing_libmunge_is_named)
     cr_assert_eq(secret_make(&secret, &err), DDP_OK);
     cr_assert_eq(peer_seal(secret, credential, &err), DDP_ERR_UNSUPPORTED);
     cr_assert_not_null(strstr(err.msg, "MUNGE: /there/is/no/libmunge.so.2"), "%s", err.msg);
+    setenv("DDP_MUNGE_LIBRARY", "libc.so.6", 1);
+    cr_assert_eq(peer_seal(secret, credential, &err), DDP_ERR_UNSUPPORTED);
+    cr_expect_not_null(strstr(err.msg, "MUNGE: libc.so.6 lacks a function of libmunge"), "%s", err.msg);
     secret_free(secret);
 }
 

@@ -533,7 +533,7 @@ static const struct row {
       "most likely out of memory: the kernel killed {kills} on this machine to free memory, and control groups cannot be read here",
       LESS_MEMORY "; or run fewer jobs on this machine" },
     { SIGKILL, OOM_UNSEEN, "perhaps out of memory (SIGKILL)",
-      "ddprun did not send this signal; perhaps the kernel did because memory ran out, but ddprun cannot read the counter of such kills here",
+      "ddprun did not send this signal; perhaps the kernel killed the worker because memory ran out, but ddprun cannot read the counter of such kills here",
       "check dmesg on the host for an out-of-memory kill; else look for a kill -9, a time limit of the scheduler, or a stopped container" },
     { SIGKILL, ALWAYS, NULL,
       "ddprun did not send this signal, and no memory limit was reached; Linux does not report the sender",

@@ -290,7 +290,7 @@ static const struct row {
     { EACCES, ALWAYS, "{program}: permission denied",
       "check whether a security module denies access: dmesg, or journalctl -t audit" },
     { ENOEXEC, EMPTY, "{program} is an empty file", "build or copy it again" },
-    { ENOEXEC, FOREIGN, "{program} was built for {machine}, this machine is {our_machine}", "build it for {our_machine}" },
+    { ENOEXEC, FOREIGN, "{program} was built for {machine}, but this machine is {our_machine}", "build it for {our_machine}" },
     { ENOEXEC, OTHER_SIZE, "{program} was built for {machine} ({bits} bits), and this kernel only runs {our_machine} ({our_bits} bits)",
       "build it for {our_machine}" },
     { ENOEXEC, CUT, "{program} is damaged: the file ends within its header", "build or copy it again" },

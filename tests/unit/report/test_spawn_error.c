@@ -97,7 +97,7 @@ Test(start_words, of_a_program_for_another_machine)
                                         .bits = 64,
                                         .our_machine = EM_X86_64,
                                         .our_bits = 64 } });
-    expect(ENOEXEC, "./train was built for aarch64, this machine is x86-64", "build it for x86-64");
+    expect(ENOEXEC, "./train was built for aarch64, but this machine is x86-64", "build it for x86-64");
     seen.elf = (struct elf_facts){ .kind = ELF_RUNS, .interpreter = "/lib/ld-musl-x86_64.so.1" };
     expect(ELIBACC,
            "./train exists, but its loader '/lib/ld-musl-x86_64.so.1' does not exist: ./train was built for "

@@ -416,7 +416,7 @@
      * PORT_IS_OTHER_SERVICE covers all unknown protocols. */                                               \
     X(PORT_IS_SSH, ERROR,                                                                                   \
       "${at} is an SSH server, not a store; it sent \"${bytes}\"",                                          \
-      "choose another port, which 'ss -ltn' on the store's host does not list",                             \
+      "choose another port that 'ss -ltn' on the store's host does not list",                               \
       "10.0.0.1:22 is an SSH server, not a store; it sent \"SSH-2.0-OpenSSH_9.2\"",                         \
       "The first bytes of the reply are an SSH banner. Typical cause: port 22 in --master_port or "         \
       "--rdzv_endpoint.")                                                                                           \
@@ -1045,7 +1045,7 @@
       "rank 3 (n1, pid 812) is in next_batch (data.py:41) and waits for child process 840, which has "      \
       "ended; no progress for 42 s; 7 ranks wait in all_reduce (train.py:88)",                              \
       "Two samples of the stacks are equal, and a process that the rank started is a zombie: it has ended, and the " \
-      "rank has not collected its exit status. The rank neither computes nor sleeps for a time: it waits for a lock, a pipe, " \
+      "rank has not collected its exit status. The rank does not compute and is not in a timed sleep: it waits for a lock, a pipe, " \
       "a connection or a process. Typical causes: a data loader that was killed because memory ran out, or a " \
       "child process that crashed.")                                                                        \
     X(RANK_TRACEBACK, ERROR,                                                                                \

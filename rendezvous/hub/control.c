@@ -639,7 +639,7 @@ static bool call_notice(struct hub *hub, struct session *s, const union message 
         why = "the subject does not name the sender's host";
     else if (!notices_add(&job->notices, s->id, notice->code, notice->subject, notice->sentence,
                           notice->advice))
-        why = "another node owns this subject";
+        why = "another node has already reported this subject";
     if (why != NULL) {
         ddp_fail(&hub->err, DDP_ERR_MEMBERSHIP, "notice about '%.80s': rejected: %s", notice->subject, why);
         return refuse_call(hub, answer, "NOTICE_REFUSED", NULL);

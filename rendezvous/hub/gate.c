@@ -176,7 +176,7 @@ static void enter_asked(struct hub *hub, struct session *s)
         session_reject(hub, oldest(hub, state),
                        state == STRANGER_HANDSHAKE
                            ? "too many connections wait for the TLS handshake"
-                           : "too many connections wait for an answer of their agents");
+                           : "too many connections wait until their agents confirm them");
 }
 
 bool hub_drop_stranger(struct hub *hub, const char *address, uint64_t now_ms)
@@ -194,7 +194,10 @@ bool hub_drop_stranger(struct hub *hub, const char *address, uint64_t now_ms)
             break;
         }
     if (first != NULL)
-        session_reject(hub, first, "the store needs this unconfirmed connection for another client");
+        session_reject(
+            hub, first,
+            "no agent has confirmed this connection, and another client needs its place; raise the limit "
+            "of connections with 'ulimit -n'");
     return first != NULL;
 }
 

@@ -200,7 +200,7 @@ static bool one_task_a_node(const struct check *c)
     return holder == NULL || strcmp(holder->host, j->host) != 0 || j->task == NULL || j->task[0] == '\0' ||
            word_refusal(
                c,
-               "%s starts ddprun several times on %s, one for each task: pid %d and pid %d are both node "
+               "%s starts ddprun several times on %s, once for each task: pid %d and pid %d are both node "
                "%" PRId32,
                j->task, j->host, holder->pid, j->pid, j->node_rank);
 }

@@ -447,7 +447,7 @@ static bool step(struct machine *m, unsigned char opcode, struct slice *last)
     case OP_STOP:
         break;
     }
-    return fail_at(m, "rejected an opcode that plain data does not need, because it may run code");
+    return fail_at(m, "rejected an opcode that may run code: plain data needs no such opcode");
 }
 
 /* Return the remaining value at the end, or NULL with an error. */

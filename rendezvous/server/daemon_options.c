@@ -26,7 +26,7 @@ static ddp_status parse_max_bytes(const char *value, void *to, struct ddp_err *e
     if (!ok && bytes == UINT64_MAX)
         return ddp_fail(err, DDP_ERR_ARG, "at most 8589934591G");
     if (bytes == 0)
-        return ddp_fail(err, DDP_ERR_ARG, "a number above 0, or such a number with K, M or G");
+        return ddp_fail(err, DDP_ERR_ARG, "a number above 0, which may end in K, M or G");
     *(uint64_t *)to = bytes;
     return DDP_OK;
 }

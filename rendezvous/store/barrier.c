@@ -439,7 +439,7 @@ static const char *find_misuse(const struct barrier_call *call)
     if (call->timeout_ms < 0)
         return "is misused: the timeout is negative";
     if (call->members.len % 4 != 0)
-        return "is misused: the list of members is not a multiple of 4 bytes";
+        return "is misused: the size of the list of members is not a multiple of 4 bytes";
     if (call->rank >= call->world_size)
         return "is misused: this rank is not below the world size";
     for (size_t i = 0; i < call->members.len / 4; i++) {

@@ -86,8 +86,10 @@ static enum wire_status scan_opcode(struct wire *w, struct slice in, struct ddp_
     detect_dialect_b(w, code);
     w->op = op_by_code[w->dialect][code];
     if (w->op == NULL || (w->op->id == OP_VALIDATE && !first)) {
-        ddp_fail(err, DDP_ERR_CORRUPT, w->op ? "second VALIDATE" : "unknown request 0x%02x%s", code,
-                 first ? " as first byte: not a store client" : "");
+        ddp_fail(err, DDP_ERR_CORRUPT,
+                 w->op ? "VALIDATE: must be the first request, but was sent again"
+                       : "unknown request 0x%02x%s",
+                 code, first ? " in the first byte: the client does not use the store's protocol" : "");
         return WIRE_BAD;
     }
     w->at = 1;

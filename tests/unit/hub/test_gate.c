@@ -693,7 +693,7 @@ Test(gate, the_strangers_of_agents_addresses_have_a_limit)
     admit(WORKER);
     sim_expect(&sim, WORKER, "0100000000000000 76");
     stranger(WORKER + MOST);
-    expect_closed(FIRST, "wait for an answer of their agents");
+    expect_closed(FIRST, "wait until their agents confirm them");
     for (int i = FIRST; i <= WORKER + MOST; i++)
         open += sim.conn[i].open;
     cr_expect_eq(open, MOST + 1);
@@ -783,9 +783,9 @@ Test(gate, the_server_takes_the_descriptor_of_the_oldest_stranger)
     admit(FIRST);
     cr_expect_not(hub_drop_stranger(sim.hub, "10.9.9.9", sim.now_ms));
     cr_expect(hub_drop_stranger(sim.hub, NULL, sim.now_ms));
-    expect_closed(FIRST + 3, "this unconfirmed connection");
+    expect_closed(FIRST + 3, "no agent has confirmed this connection");
     cr_expect(hub_drop_stranger(sim.hub, NULL, sim.now_ms));
-    expect_closed(FIRST + 1, "this unconfirmed connection");
+    expect_closed(FIRST + 1, "no agent has confirmed this connection");
     cr_expect(sim.conn[FIRST].open && sim.conn[FIRST + 2].open);
 }
 
@@ -1005,7 +1005,7 @@ Test(gate, a_finding_of_a_lost_agent_belongs_to_the_next_agent_of_its_host)
     start_node("10.0.0.1", AGENT_B, &secret, "demo", 1, 3);
     calls(AGENT, first, "\"ok\":true");
     calls(AGENT_B, second, "NOTICE_REFUSED");
-    calls(AGENT_B, second, "another node owns this subject");
+    calls(AGENT_B, second, "another node has already reported this subject");
     sim_disconnect(&sim, AGENT);
     calls(AGENT_B, second, "\"ok\":true");
     calls(AGENT_B, "{\"op\":\"why\"}", "second");

@@ -158,7 +158,7 @@ Test(hub, bad_requests_are_closed_with_a_reason)
     } bad[] = {
         { "13", "closed: unknown request 0x13" },
         { "83 0000000000000000", "closed: AUTH: malformed message" },
-        { "00 cef7853c", "closed: second VALIDATE" },
+        { "00 cef7853c", "closed: VALIDATE: *sent again" },
         { "03 0120000000000000", "closed: GET: the key*8193 *8192 " },
         { "06 0100020000000000", "closed: WAIT: the list*131073 *131072 " },
         { "01" KEY_K N(01) "78 04" KEY_K N(01), "closed: ADD: the value*64-bit" },
@@ -174,7 +174,7 @@ Test(hub, strangers_are_recognised)
 {
     sim_connect(&sim, 10);
     sim_feed_bytes(&sim, 10, slice_str("GET / HTTP/1.1\r\n"));
-    sim_expect(&sim, 10, "closed: unknown request 0x47 *store client");
+    sim_expect(&sim, 10, "closed: unknown request 0x47 *the store's protocol");
 }
 
 Test(hub, answers_go_out_before_the_close)

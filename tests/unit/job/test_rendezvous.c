@@ -744,9 +744,10 @@ Test(rdzv_join, a_node_rank_that_is_taken_or_not_there)
     expect_refusal(&join, RDZV_REFUSED_LAUNCHED_TWICE,
                    "ddprun was started twice on n0: pid 107 has --node_rank=1, which pid 100 has already");
     join.task = "Slurm";
-    expect_refusal(&join, RDZV_REFUSED_WRONG_TASK_LAYOUT,
-                   "Slurm starts ddprun several times on n0, one for each task: pid 100 and pid 107 are both "
-                   "node 1");
+    expect_refusal(
+        &join, RDZV_REFUSED_WRONG_TASK_LAYOUT,
+        "Slurm starts ddprun several times on n0, once for each task: pid 100 and pid 107 are both "
+        "node 1");
     join.task = NULL;
     join.host = NULL;
     join.node_rank = 2;

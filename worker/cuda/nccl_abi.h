@@ -41,8 +41,7 @@ enum { NCCL_LEAST = 21400, NCCL_SCALABLE = 22300 };
     X(NCCL_SYSTEM_ERROR, ncclSystemError, 2, "a system call or a connection of NCCL failed")                \
     X(NCCL_INTERNAL_ERROR, ncclInternalError, 3, "NCCL found an internal error, or memory was overwritten") \
     X(NCCL_INVALID_ARGUMENT, ncclInvalidArgument, 4, "an argument is wrong")                                \
-    X(NCCL_INVALID_USAGE, ncclInvalidUsage, 5,                                                              \
-      "NCCL was used wrongly, for example with one GPU for two ranks")                                      \
+    X(NCCL_INVALID_USAGE, ncclInvalidUsage, 5, "invalid use of NCCL, for example two ranks on one GPU")     \
     X(NCCL_REMOTE_ERROR, ncclRemoteError, 6, "another rank has ended, or a network has failed")             \
     X(NCCL_IN_PROGRESS, ncclInProgress, 7, "not finished yet")
 

@@ -471,7 +471,7 @@ static const char *counter_words(const char *name)
     static const char *const words[][2] = {
         { "closed_by_us", "connections closed by the store" },
         { "rejected", "connections rejected" },
-        { "refused_no_fd", "connections without a file descriptor" },
+        { "refused_no_fd", "shortages of file descriptors" },
         { "cut_off_slow_reader", "slow readers disconnected" },
         { "accept_overflows", "accept queue overflows" },
         { "open_files_limit", "limit of open files" },

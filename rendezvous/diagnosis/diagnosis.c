@@ -180,7 +180,7 @@ static void check_store(struct diagnosis *d, const struct snapshot *s)
         ADD(d, ACCEPT_QUEUE_OVERFLOWED, store->host, "count", counted(count, store->accept_overflows, "time"),
             "somaxconn", number(somaxconn, store->somaxconn), "queue_length", number(wanted, nodes));
     if (store->refused_no_fd > 0)
-        ADD(d, STORE_NO_DESCRIPTORS, store->host, "count", counted(count, store->refused_no_fd, "connection"),
+        ADD(d, STORE_NO_DESCRIPTORS, store->host, "count", counted(count, store->refused_no_fd, "time"),
             "open_files", number(wanted, store->open_files));
     if (store->max > 0 && store->used > store->max - store->max / 64)
         ADD(d, STORE_NEARLY_FULL, store->host, "used", number(count, store->used), "max",

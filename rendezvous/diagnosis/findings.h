@@ -771,11 +771,14 @@
       "The kernel counts dropped connections (ListenOverflows). Clients retry after 1, 3 and 7 seconds, so "        \
       "the start is slow. Typical cause: thousands of workers that connect at once.")                               \
     X(STORE_NO_DESCRIPTORS, ERROR,                                                                          \
-      "the store on ${subject} rejected ${count}: no file descriptor was left (ulimit -n ${open_files})",   \
+      "clients of the store on ${subject} had to wait ${count}: no file descriptor was free "               \
+      "(ulimit -n ${open_files})",                                                                          \
       "raise the hard limit of open files on that node: 'ulimit -n 65536' if you are root, else "           \
       "LimitNOFILE= of the service that starts the store",                                                  \
-      "the store on n0 rejected 7 connections: no file descriptor was left (ulimit -n 1024)",               \
-      "accept failed with EMFILE or ENFILE. Typical cause: the default of 1024 open files, with many workers.")     \
+      "clients of the store on n0 had to wait 7 times: no file descriptor was free (ulimit -n 1024)",       \
+      "The store has reached its limit of connections, or accept has failed, for example with EMFILE. New "         \
+      "clients wait in the accept queue until other clients leave. Typical cause: the default of 1024 open "        \
+      "files, with many workers.")                                                                                  \
     X(STORE_NEARLY_FULL, ERROR,                                                                             \
       "the store on ${subject} is full: ${used} of ${max} bytes",                                           \
       "delete keys that the program no longer needs (delete_key of PyTorch's store, ddp_store_delete "      \

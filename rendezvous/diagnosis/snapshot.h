@@ -116,8 +116,8 @@ struct snapshot_store {
     uint64_t accept_overflows,
         somaxconn; /* connections that the full accept queue has dropped since the store started; limit of
                              * this queue */
-    uint64_t refused_no_fd; /* connections rejected because the process had no descriptor left */
-    uint64_t open_files;    /* limit of open files of this process, read at the last rejection */
+    uint64_t refused_no_fd; /* how often clients began to wait because the process had no free descriptor */
+    uint64_t open_files;    /* limit of open files of this process, read when clients last began to wait */
     uint64_t used, max;     /* bytes; max 0 = unknown */
 };
 

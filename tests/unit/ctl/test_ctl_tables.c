@@ -25,7 +25,7 @@ Test(ctl_format, a_job_shows_what_is_known_of_each_rank)
         "{\"ok\":true,\"job\":\"demo\",\"attempt\":1,\"world_size\":3,\"keys\":12,\"bytes\":1536,"
         "\"max_bytes\":1073741824,"
         "\"connections\":4,\"waiters\":1,\"barriers\":1,\"counters\":{\"requests\":7,\"closed_by_us\":2,"
-        "\"refused_no_fd\":0,\"new_one\":1},\"members\":["
+        "\"refused_no_fd\":3,\"accept_overflows\":0,\"new_one\":1},\"members\":["
         "{\"rank\":0,\"state\":\"connected\",\"host\":\"n1\",\"pid\":77,\"silent_ms\":1234,\"waits_"
         "for\":\"key '/x'\",\"proc\":\"D\",\"cpu\":0,\"wchan\":\"nfs_wait_bit\"},"
         "{\"rank\":1,\"state\":\"exited\",\"host\":\"node-2\",\"pid\":4242,\"exit_code\":1},"
@@ -34,7 +34,8 @@ Test(ctl_format, a_job_shows_what_is_known_of_each_rank)
         "#9\",\"beat_ms\":2000}]}",
         "job       demo, attempt 1, world size 3\n"
         "store     12 keys, 1.5 KiB of 1.0 GiB; 4 connections, 1 waiting; 1 open barrier\n"
-        "counters  requests 7, connections closed by the store 2, new_one 1\n"
+        "counters  requests 7, connections closed by the store 2, shortages of file descriptors 3, "
+        "new_one 1\n"
         "\n"
         "RANK  STATE          HOST     PID  LAST HEARD  DOES            STEP  MOVED  END     WAITS FOR\n"
         "   0  connected      n1        77       1.2 s  D nfs_wait_bit     -      -  -       key '/x'\n"

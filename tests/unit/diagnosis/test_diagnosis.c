@@ -327,7 +327,7 @@ Test(diagnose_job, a_store_without_descriptors_or_room)
 {
     struct snapshot s = CASE(RUNNING);
     s.store.refused_no_fd = 5, s.store.open_files = 64;
-    EXPECT(s, "STORE_NO_DESCRIPTORS", "n0", "5 connections");
+    EXPECT(s, "STORE_NO_DESCRIPTORS", "n0", "had to wait 5 times");
     EXPECT(s, "STORE_NO_DESCRIPTORS", "n0", "(ulimit -n 64)");
     s.store.refused_no_fd = 0, s.store.used = s.store.max = 1 << 20;
     EXPECT(s, "STORE_NEARLY_FULL", "n0", "1048576 of 1048576 bytes");

@@ -275,7 +275,7 @@ Test(train, wrong_words_are_a_usage_error)
 {
     train_fails(1, "--epoch 3", 2, "'--epoch'");
     make_data("data", "500", NULL);
-    train_fails(3, "--data @/data --global_batch 100", 2, "--global_batch 100 cannot");
+    train_fails(3, "--data @/data --global_batch 100", 2, "--global_batch 100: ");
 }
 
 Test(train, missing_cut_and_foreign_data_are_refused_by_name)

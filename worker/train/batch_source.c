@@ -60,14 +60,15 @@ static ddp_status count_shards(const struct split_request *request, uint64_t glo
         *shards = (int)(SPLIT_WORLD_SHARDS * accumulate);
         return check_world(global_batch, accumulate, world_size, err);
     }
-    if (global_batch % (world * accumulate) != 0)
+    const uint64_t parts = world * accumulate;
+    if (global_batch % parts != 0)
         return ddp_fail(err, DDP_ERR_ARG,
                         "--global_batch %" PRIu64
-                        " cannot be divided evenly among %d workers%s; the nearest possible is %" PRIu64,
-                        global_batch, world_size, accumulate > 1 ? " with --accumulate" : "",
-                        divided_up(global_batch, world * accumulate) * world * accumulate);
-    *shards =
-        accumulate > 1 || request->together ? (int)(world * accumulate) : shards_of(global_batch, world_size);
+                        ": cannot be divided evenly among %d workers%s; use a multiple of %" PRIu64
+                        ", such as %" PRIu64,
+                        global_batch, world_size, accumulate > 1 ? " with --accumulate" : "", parts,
+                        divided_up(global_batch, parts) * parts);
+    *shards = accumulate > 1 || request->together ? (int)parts : shards_of(global_batch, world_size);
     return DDP_OK;
 }
 

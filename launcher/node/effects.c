@@ -260,16 +260,24 @@ static int local_rank_of_group(const struct node *n, pid_t pid)
     return -1;
 }
 
+/* Return true if the number of a timer's signal is valid. */
+static bool has_signal(const struct timer_row *row)
+{
+    return row->signal > 0 && row->signal <= SIGRTMAX;
+}
+
 /* Print "rank 1 (pid 71): the timer "step" has expired; sending signal 9". */
 static void print_timer(struct node *n, const struct timer_row *row, int local_rank)
 {
     char words[NOTE_MAX], whose[64] = "a process that does not belong to this job";
     if (local_rank >= 0)
         snprintf(whose, sizeof(whose), "rank %d", node_rank(n, local_rank));
-    snprintf(words, sizeof(words), "%s (pid %d): the timer \"%s\" has expired; %s %d", whose, row->pid,
+    snprintf(words, sizeof(words), "%s (pid %d): the timer \"%s\" has expired; %s %d%s", whose, row->pid,
              row->scope,
-             local_rank >= 0 && row->signal > 0 ? "sending signal" : "not sending the requested signal",
-             row->signal);
+             !has_signal(row)  ? "sending no signal, because the timer requests"
+             : local_rank >= 0 ? "sending signal"
+                               : "not sending the requested signal",
+             row->signal, has_signal(row) ? "" : ", which is not a valid signal");
     output_note(n->out.output, "%s", words);
 }
 
@@ -282,7 +290,7 @@ static void on_expired(void *user, const struct timer_row *row)
     if (local_rank < 0 && getpgid(row->pid) < 0) /* the process has ended, and its timer remained */
         return;
     print_timer(n, row, local_rank);
-    if (local_rank < 0 || row->signal <= 0)
+    if (local_rank < 0 || !has_signal(row))
         return;
     evidence_timer(n->run.evidence, local_rank, row->scope);
     kill(row->pid, row->signal);

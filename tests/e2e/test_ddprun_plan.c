@@ -436,6 +436,17 @@ Test(ddprun_torchrun, a_timer_that_is_released_and_one_of_a_stranger_hurt_nobody
     cr_assert_not_null(strstr(r.err, "of torch.distributed.elastic.timer"), "%s", r.err);
 }
 
+/* The worker ends when ddprun has printed the message about its timer. */
+Test(ddprun_torchrun, a_timer_without_a_valid_signal_stops_no_worker)
+{
+    struct run_result r = script("export TORCHELASTIC_ENABLE_FILE_TIMER=1; cat >w <<'EOS'\n" ASK " $$ 1.5 $1 "
+                                 ">$TORCHELASTIC_TIMER_FILE\nuntil grep -q \"requests $1, \" err; do sleep "
+                                 "0.02; done\necho fine\nEOS\n"
+                                 "for s in 0 -1 99; do $D --nproc_per_node=1 sh w $s 2>>err || exit; done");
+    cr_assert_eq(r.exit_code, 0, "%s", r.err);
+    cr_assert_str_eq(r.out, "fine\nfine\nfine\n");
+}
+
 Test(ddprun_torchrun, what_lies_in_the_place_of_the_fifo_is_left_alone)
 {
     expect("export TORCHELASTIC_ENABLE_FILE_TIMER=1 TORCHELASTIC_TIMER_FILE=$W/f; echo mine >f; $D true; "

@@ -216,14 +216,21 @@ static int64_t day_of(int year, int month, int day)
     return 365ll * y + y / 4 - y / 100 + y / 400 + (153 * m + 2) / 5 + day - 719469;
 }
 
+static bool is_between(int value, int least, int most)
+{
+    return value >= least && value <= most;
+}
+
 /* Return the milliseconds from 1970 to a time such as "2026-11-21T16:24:00.123456Z". Return -1 if the text is not
- * such a time. */
+ * such a time. A leap second is second 60. */
 static int64_t wall_ms(const struct timeline_event *event)
 {
     int year, month, day, hour, minute, second, us;
     if (sscanf(timeline_text(event, "time"), "%4d-%2d-%2dT%2d:%2d:%2d.%6dZ", &year, &month, &day, &hour,
                &minute, &second, &us) != 7 ||
-        year < 1970 || month < 1 || month > 12 || day < 0 || hour < 0 || minute < 0 || second < 0 || us < 0)
+        year < 1970 || !is_between(month, 1, 12) ||
+        !is_between(day, 1, (int)(day_of(year, month + 1, 1) - day_of(year, month, 1))) ||
+        !is_between(hour, 0, 23) || !is_between(minute, 0, 59) || !is_between(second, 0, 60) || us < 0)
         return -1;
     return (day_of(year, month, day) * 86400 + hour * 3600 + minute * 60 + second) * 1000 + us / 1000;
 }

@@ -171,6 +171,44 @@ Test(timeline, a_node_that_never_joined_is_drawn_too)
     expect_bar(0, TIMELINE_CONNECTING, 0, 3000, TIMELINE_JOB);
 }
 
+/* Without a valid wall clock and a store, an event has only the time of its process. */
+Test(timeline, impossible_times_are_ignored)
+{
+    static const struct {
+        const char *time;
+        int64_t at_ms;
+    } cases[] = {
+        { "1970-01-01T00:00:00.001000Z", 1 },
+        { "2000-01-01T00:00:00.000000Z", 946684800000 },
+        { "2024-02-29T23:59:60.999999Z", 1709251200999 },
+        { "2026-11-30T20:00:01.000000Z", 1796068801000 },
+        { "2026-12-31T00:00:00.000000Z", 1798675200000 },
+        { "2026-11-00T20:00:01.000000Z", 5000 },
+        { "2026-11-31T20:00:01.000000Z", 5000 },
+        { "2025-02-29T20:00:01.000000Z", 5000 },
+        { "2026-12-32T20:00:01.000000Z", 5000 },
+        { "2026-00-21T20:00:01.000000Z", 5000 },
+        { "2026-13-21T20:00:01.000000Z", 5000 },
+        { "2026-11-21T24:00:01.000000Z", 5000 },
+        { "2026-11-21T20:60:01.000000Z", 5000 },
+        { "2026-11-21T20:00:61.000000Z", 5000 },
+        { "yesterday", 5000 },
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char line[256];
+        snprintf(line, sizeof(line),
+                 "{\"event\":\"launched\",\"ms\":5000,\"time\":\"%s\",\"job\":\"a\",\"agent_host\":\"n0\","
+                 "\"agent_pid\":7}\n",
+                 cases[i].time);
+        lines(line);
+        cr_assert(timeline_choose(&events, NULL));
+        cr_expect_eq(events.list[0].at_ms, cases[i].at_ms, "%s: %lld", cases[i].time,
+                     (long long)events.list[0].at_ms);
+        timeline_events_free(&events);
+        set_up();
+    }
+}
+
 /* The agent has gone, so no event reports the end of its worker. */
 Test(timeline, the_ranks_of_a_lost_node_are_lost_with_it)
 {

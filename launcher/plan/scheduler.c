@@ -503,12 +503,13 @@ static int stem_of(const char *host)
     return (int)(at < len && at > 1 && host[at - 1] == '-' ? at - 1 : len);
 }
 
-/* Return the domain of `host`, or NULL. The domain is the text after the first dot of a long name. `hosts` is the
- * text of /etc/hosts, and the first long name of `host` in this text is used. */
+/* Return the domain of `host`, or NULL; an empty `host` has none. The domain is the text after the first dot of a long
+ * name. `hosts` is the text of /etc/hosts, and the first long name of `host` in this text is used. */
 static const char *domain_in(const char *hosts, const char *host, size_t *len)
 {
     const size_t short_len = strcspn(host, ".");
-    for (const char *at = hosts; at != NULL && (at = strstr(at, host)) != NULL; at += short_len) {
+    for (const char *at = short_len > 0 ? hosts : NULL; at != NULL && (at = strstr(at, host)) != NULL;
+         at += short_len) {
         const bool whole = at > hosts && (at[-1] == ' ' || at[-1] == '\t');
         if (whole && at[short_len] == '.') {
             *len = strcspn(at + short_len + 1, " \t\r\n#");

@@ -125,6 +125,18 @@ Test(scheduler, mpirun_in_a_pod_takes_no_address_from_etc_hosts)
     cr_expect(strstr(scheduler.notes[0], "set --master_addr") != NULL, "%s", scheduler.notes[0]);
 }
 
+/* gethostname returns "" in a container that was started with an empty host name. */
+Test(scheduler, a_pod_without_a_host_name_has_no_address)
+{
+    char *block[] = { "KUBERNETES_SERVICE_HOST=10.0.0.1", "JOB_COMPLETION_INDEX=1", NULL };
+    const struct scheduler_facts facts = { .environ_block = block,
+                                           .host = "",
+                                           .file = "127.0.0.1 localhost\n10.0.0.7 gpt-1.nodes gpt-1\n" };
+    cr_assert_eq(scheduler_read(&scheduler, "auto", &facts, &err), DDP_OK, "%s", err.msg);
+    cr_expect_str_eq(scheduler.name, "kubernetes");
+    cr_expect_str_eq(scheduler.values[SCHEDULER_ADDRESS].text, "");
+}
+
 /* Return the number of nodes that mpirun's four numbers give. "" = the numbers contradict each other. */
 static const char *nodes_of_tasks(int task, int tasks, int local, int here)
 {

@@ -191,8 +191,9 @@ bool profile_add(struct profile *p, const cJSON *rows, const struct rank_facts *
     bool news = false;
     if (spots != NULL && stands != NULL) { /* without memory, the sample is left out */
         (void)spots_read(rows, spots, p->n, &note);
-        if (p->samples++ >= PROFILE_WINDOW)
+        if (p->samples == PROFILE_WINDOW)
             begin_window(p);
+        p->samples++;
         for (uint32_t i = 0; i < p->n; i++) {
             stands[i] = stand_of(&spots[i], &facts[i]);
             moves = mix(mix(moves, (uint64_t)facts[i].step), facts[i].call_seq);

@@ -211,6 +211,19 @@ Test(profile, a_slow_rank_that_recovers_is_forgotten_after_two_windows)
     profile_free(&p);
 }
 
+Test(profile, all_windows_have_the_same_number_of_samples)
+{
+    struct job job = JOB(5, 350, 0.05, 0);
+    struct profile p = { 0 };
+    cr_assert(profile_begin(&p, RANKS));
+    for (uint32_t i = 1; i <= 3 * PROFILE_WINDOW; i++) {
+        sample(&job, &p, 1000 + i * (double)PROFILE_EVERY_MS);
+        cr_assert_eq(p.samples, (i - 1) % PROFILE_WINDOW + 1);
+        cr_assert_eq(p.ranks[SLOW].seen, p.samples);
+    }
+    profile_free(&p);
+}
+
 /* A rank that was as fast as the others for a long time must not be hidden by its past. */
 Test(profile, a_rank_that_becomes_slow_is_found)
 {

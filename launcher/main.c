@@ -424,8 +424,10 @@ static void read_limits_for_hosts(double limits[REMOTE_LIMIT_COUNT])
 /* Map this program into memory, for --ship. */
 static ddp_status map_program(struct start_facts *facts, struct utsname *name, struct ddp_err *err)
 {
-    if (!ship_map(&facts->ship, &facts->ship_library) || uname(name) != 0)
-        return ddp_fail(err, DDP_ERR_IO, "--ship: cannot read this program: %s", strerror(errno));
+    const char *why = ship_map(&facts->ship, &facts->ship_library);
+    if (why != NULL || uname(name) != 0)
+        return ddp_fail(err, DDP_ERR_IO, "--ship: cannot send this program: %s",
+                        why != NULL ? why : strerror(errno));
     facts->machine = name->machine;
     return DDP_OK;
 }

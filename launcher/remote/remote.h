@@ -85,8 +85,8 @@ int branch_run(int signals, uint64_t silent_ms, struct buf *in);
 /* Map the bytes that --ship sends: this program without symbols and debug information, then *library bytes of the
  * library of cJSON (0 = no library is sent). Debian has no static library of cJSON, so a program that is built
  * there loads a shared library. In the mapped program, the name of this library is replaced by SHIPPED_LIBRARY, because
- * the host may not have the library. Unmap the bytes with munmap. Return false and set errno after a failure. */
-bool ship_map(struct slice *bytes, size_t *library);
+ * the host may not have the library. Unmap the bytes with munmap. Return NULL, or the reason of a failure. */
+const char *ship_map(struct slice *bytes, size_t *library);
 
 /* Return true if this program was shipped with a library. */
 bool ship_has_library(void);

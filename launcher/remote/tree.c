@@ -227,15 +227,19 @@ static bool rename_library(struct slice program, const char *path)
     return true;
 }
 
-bool ship_map(struct slice *bytes, size_t *library)
+/* Fail if the library cannot be renamed, because the shipped program would need another library of its host. This
+ * happens if LD_PRELOAD has loaded a library whose name is not in the program. */
+const char *ship_map(struct slice *bytes, size_t *library)
 {
     const char *path = library_path();
     const struct slice program = map_file("/proc/self/exe");
-    const bool has_name = path != NULL && (ship_has_library() || rename_library(program, path));
-    const struct slice file = program.len > 0 && has_name ? map_file(path) : slice_of(NULL, 0);
+    const bool is_named =
+        program.len == 0 || path == NULL || ship_has_library() || rename_library(program, path);
+    const bool needs_file = program.len > 0 && path != NULL && is_named;
+    const struct slice file = needs_file ? map_file(path) : slice_of(NULL, 0);
     const size_t loaded = program.len > 0 ? keep_loaded(program) : 0;
     uint8_t *both = MAP_FAILED;
-    if (program.len > 0 && (!has_name || file.len > 0))
+    if (program.len > 0 && is_named && (!needs_file || file.len > 0))
         both = mmap(NULL, loaded + file.len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     const int error = errno;
     if (both != MAP_FAILED) {
@@ -247,8 +251,10 @@ bool ship_map(struct slice *bytes, size_t *library)
     }
     unmap(program);
     unmap(file);
-    errno = error;
-    return both != MAP_FAILED;
+    if (!is_named)
+        return "the program does not contain the name of the loaded cJSON library; unset LD_PRELOAD, or "
+               "install ddprun on the hosts and leave out --ship";
+    return both != MAP_FAILED ? NULL : strerror(error);
 }
 
 /* Map this program for --ship. It must have `size` bytes, because the script on the next host reads exactly this
@@ -256,8 +262,9 @@ bool ship_map(struct slice *bytes, size_t *library)
 static const char *map_own_program(struct carried *c, size_t size)
 {
     size_t library;
-    if (!ship_map(&c->mapped, &library))
-        return strerror(errno);
+    const char *why = ship_map(&c->mapped, &library);
+    if (why != NULL)
+        return why;
     c->program = c->mapped;
     return c->mapped.len == size
                ? NULL

@@ -800,6 +800,24 @@ HOSTS_TEST(a_shipped_program_brings_its_library)
     expect_no_copy();
 }
 
+/* The program contains only the name of the library with which it was linked. */
+HOSTS_TEST(a_preloaded_library_is_not_shipped)
+{
+    char command[700], preload[400];
+    snprintf(preload, sizeof(preload), "LD_PRELOAD=%s/preloaded.so", dir);
+    snprintf(command, sizeof(command),
+             "l=$(ldd %s | grep -o '/[^ ]*/libcjson.so[^ ]*') && cp \"$l\" %s/preloaded.so", bin("ddprun"),
+             dir);
+    if (system(command) != 0)
+        cr_skip_test("skipped, because ddprun needs no library of cJSON");
+    struct run_result r =
+        job_run((const char *const[]){ "--hosts=a", shell, "--ship", "true", NULL },
+                &(struct run_options){
+                    .env = (const char *const[]){ preload, "ASAN_OPTIONS=verify_asan_link_order=0", NULL } });
+    EXPECT(r, 125);
+    SAYS(r, "LD_PRELOAD");
+}
+
 /* Another user creates programs at the path of the removed copy, as is possible in /tmp. The job fails, and the
  * failure would start py-spy. */
 HOSTS_TEST(no_file_at_the_place_of_the_copy_runs)

@@ -352,8 +352,9 @@ sanitized-test: test-programs
 
 # Criterion cannot run under gcc's ThreadSanitizer (boxfort cannot map its arena there). So the programs are built with it,
 # and the end-to-end tests of the normal build start them. Two suites at a time: one may sleep while the other computes. More would
-# lose races against a terminal's timing. TSAN_LEAVES are suites in which only one thread works, or which skip themselves.
-TSAN_LEAVES := ddprun_plan ddpctl torch_%
+# lose races against a terminal's timing. TSAN_LEAVES are suites in which only one thread works, or only threads of other suites, or
+# which skip themselves.
+TSAN_LEAVES := ddprun_plan ddpctl hangs hosts rendezvous_attacks torch_%
 tsan: test-programs ## the end-to-end tests with all programs under ThreadSanitizer
 	+@$(TSAN) tsan-programs
 	@BUILD=$(BUILD) DDP_BUILD=$(BUILD)/tsan JOBS=2 TEST_JOBS=$$(nproc) scripts/run-tests.sh \

@@ -395,11 +395,9 @@ struct scene {
 };
 
 static const struct scene plain_scenes[] = {
-    { "calls", "calls_in_turn (worker.py:", "[RANK_LOOPS]", "--nproc_per_node=2" },
-    { "slow", "", NULL, "--nproc_per_node=2" },
     { "loop", "spin (worker.py:", "[RANK_LOOPS]", "--nproc_per_node=2" },
-    { "zombie", "is in sleep_beside_child (worker.py:", "[RANK_SLEEPS]", "--nproc_per_node=2" },
     { "busy_zombie", "is in spin_beside_child (worker.py:", "[RANK_LOOPS]", "--nproc_per_node=2" },
+    { "zombie", "is in sleep_beside_child (worker.py:", "[RANK_SLEEPS]", "--nproc_per_node=2" },
     { "lock", "is in take_lock (worker.py:", "[RANK_IN_LOCK]", "--nproc_per_node=2" },
     { "fifo", "/data.fifo,", "[RANK_BLOCKED]", "--nproc_per_node=2" },
     { "file", "/cache.lock,", "[RANK_BLOCKED]", "--nproc_per_node=2" },
@@ -408,6 +406,8 @@ static const struct scene plain_scenes[] = {
     { "child", "is in wait_for_child (worker.py:", "[RANK_CHILD_ENDED]", "--nproc_per_node=2" },
     { "loader", " fill (worker.py:", "[RANK_WAITS_FOR_CHILD]", "--nproc_per_node=2" },
     { "program", " (sleep), ", "[RANK_WAITS_FOR_CHILD]", "--nproc_per_node=2" },
+    { "slow", "", NULL, "--nproc_per_node=2" },
+    { "calls", "calls_in_turn (worker.py:", "[RANK_LOOPS]", "--nproc_per_node=2" },
     { "part", "part/0'", "[RANK_NEEDS_KEY]", "--nproc_per_node=3" },
 };
 
@@ -494,8 +494,9 @@ static void skip_without_python(void)
         cr_skip_test("skipped, because there is no /usr/bin/python3");
 }
 
-/* The jobs run at the same time, because most of their time is the wait for the next sample. Without --hang_timeout, the
- * wait for a key is reported after 10 s. */
+/* The jobs run at the same time, because most of their time is the wait for the next sample. Jobs that compute come first, so
+ * that each ends as soon as it is reported; `calls` needs most samples. Without --hang_timeout, the wait for a key is reported
+ * after 10 s. */
 Test(hangs, every_class_that_needs_no_pytorch, .init = test_dir_open, .fini = test_dir_close)
 {
     static const struct scene *const key = &plain_scenes[KEY_SCENE];

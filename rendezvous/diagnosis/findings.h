@@ -1048,8 +1048,8 @@
       "rank 3 (n1, pid 812) is in next_batch (data.py:41) and waits for child process 840, which has "      \
       "ended; no progress for 42 s; 7 ranks wait in all_reduce (train.py:88)",                              \
       "Two samples of the stacks are equal, and a process that the rank started is a zombie: it has ended, and the " \
-      "rank has not collected its exit status. The rank does not compute and is not in a timed sleep: it waits for a lock, a pipe, " \
-      "a connection or a process. Typical causes: a data loader that was killed because memory ran out, or a " \
+      "rank has not collected its exit status. The rank waits in a function of Python or torch for child processes, or for a " \
+      "pipe, a socket or a process without a name. Typical causes: a data loader that was killed because memory ran out, or a " \
       "child process that crashed.")                                                                        \
     X(RANK_TRACEBACK, ERROR,                                                                                \
       "${subject} ${has} failed and ${has} not exited: ${error}; the main thread is in ${place}; no progress for ${time}; ${waiters}", \

@@ -214,16 +214,30 @@ static enum finding_code sleep_code(const struct spot *spot, const char *in)
     return in[0] != '\0' ? FINDING_RANK_BLOCKED : FINDING_RANK_SLEEPS;
 }
 
+/* Return true if what the main thread waits for may be a child process. The frames of libraries that wait for children
+ * prove it. Otherwise the system call `in` may show that the thread waits for something else: a lock of its program, a
+ * peer or a path with a name, or the reader of a pipe (a write fails if the reader has ended). */
+static bool may_be_of_child(const struct spot *spot, const char *in)
+{
+    static const char *const unnamed[] = { "pipe:[", "socket:[", "anon_inode:" };
+    bool has_name = spot->object[0] != '\0';
+    if (spot->awaits != AWAITS_NONE || spot->awaits_future)
+        return true;
+    for (size_t i = 0; i < sizeof(unnamed) / sizeof(unnamed[0]); i++)
+        has_name = has_name && strncmp(spot->object, unnamed[i], strlen(unnamed[i])) != 0;
+    return !has_name && strstr(in, "futex") == NULL && strstr(in, "write") == NULL;
+}
+
 /* Return true if the rank may wait for a child process that has ended. In both samples the child is a zombie, and the
- * rank waits for a lock or is blocked. Return false if the rank computes, waits for a disk, or is in a timed sleep such
- * as nanosleep. Return false if its system call names another child. Also return false if the rank has printed a
- * traceback and has no frame of the program left, because it then exits. */
+ * rank waits for something that may be of this child. Return false if the rank computes, waits for a disk, or is in a
+ * timed sleep such as nanosleep. Return false if its system call names another child. Also return false if the rank has
+ * printed a traceback and has no frame of the program left, because it then exits. */
 static bool may_wait_for_child(const struct rank_facts *f, const struct rank_analysis *r, const char *in)
 {
     const struct spot *spot = r->spot[1];
     return spot->ended_child != 0 && r->spot[0]->ended_child == spot->ended_child && r->loop == NULL &&
            (spot->awaited_pid == 0 || spot->awaited_pid == spot->ended_child) && !computes(r, in) &&
-           (in[0] == '\0' || sleep_code(spot, in) != FINDING_RANK_SLEEPS) &&
+           may_be_of_child(spot, in) && (in[0] == '\0' || sleep_code(spot, in) != FINDING_RANK_SLEEPS) &&
            strncmp(spot->does, "uninterruptible", 15) != 0 && (f->traceback == NULL || spot->user != NULL);
 }
 

@@ -196,6 +196,8 @@ static void read_awaits(struct spot *spot)
             break;
         const enum spot_awaits awaits = frame_awaits(frame);
         spot->awaits = awaits > spot->awaits ? awaits : spot->awaits;
+        spot->awaits_future =
+            spot->awaits_future || contains_part(spot_text(frame, "file"), "concurrent/futures/");
     }
     if (awaits_end(spot->does))
         spot->awaited_pid = read_number(spot->object, STACKS_CHILD, INT_MAX);

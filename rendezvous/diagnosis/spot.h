@@ -47,7 +47,9 @@ struct spot {
     uint32_t n_lossy;
     int ended_child; /* pid of a zombie that the rank has started; 0 = none */
     enum spot_awaits awaits;
-    int awaited_pid; /* the child whose end the rank waits for, if the system call names it; 0 = unknown */
+    bool
+        awaits_future; /* the rank waits for a result of Python's executors, whose workers may be processes */
+    int awaited_pid;   /* the child whose end the rank waits for, if the system call names it; 0 = unknown */
     struct spot_child children[SPOT_CHILDREN_MAX];
     uint32_t n_children;
 };

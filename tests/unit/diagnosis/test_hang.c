@@ -450,12 +450,6 @@ Test(hang, a_read_of_a_pipe_that_is_named)
         "is in read_fifo (worker.py:37), blocked in read of /data/fifo, without progress for 42.0 s" OTHERS);
 }
 
-Test(hang, a_child_that_has_ended)
-{
-    WAY("child", "RANK_CHILD_ENDED", "rank 1 (n1, pid 71)",
-        "is in wait_for_child (worker.py:48) and waits for child process ");
-}
-
 /* Set what the main thread of rank 1 does in both samples. */
 static void stay(struct hang_case *c, const char *does, const char *object)
 {
@@ -484,6 +478,15 @@ static void stay_beside_child(struct hang_case *c, const char *does, const char 
     stay(c, does, object);
     for (int i = 0; i < 2; i++)
         stacks_add_thread(&c->samples[i], &ended);
+}
+
+Test(hang, a_child_that_has_ended)
+{
+    struct hang_case c = load("child", "child");
+    stay(&c, "sleeping in read", "pipe:[12]");
+    expect_verdict(&c, "RANK_CHILD_ENDED", "rank 1 (n1, pid 71)",
+                   "is in wait_for_child (worker.py:48) and waits for child process ");
+    case_free(&c);
 }
 
 /* The other child of the rank waits for a message and is not named. */
@@ -626,7 +629,7 @@ Test(hang, a_rank_may_wait_for_a_child_that_has_ended_in_a_lock_or_for_an_object
 {
     static const char *const may_wait[][2] = {
         { "read", "pipe:[12]" }, { "recvfrom", "" },
-        { "poll", "pipe:[12]" }, { "futex", "" },
+        { "poll", "pipe:[12]" }, { "read", "socket:[12]" },
         { "wait4", "" },         { "waitid", "" },
         { "pipe_read", "" },     { "do_epoll_wait", "anon_inode:[eventpoll]" },
     };
@@ -641,9 +644,33 @@ Test(hang, a_rank_may_wait_for_a_child_that_has_ended_in_a_lock_or_for_an_object
         snprintf(does, sizeof(does), "sleeping in %s", sleeps[i]);
         expect_beside_child("sleep", does, "", "RANK_SLEEPS");
     }
+    static const char *const others[][2] = {
+        { "recvfrom", "the connection to 10.0.0.2:4711" },
+        { "poll", "the connection to 10.0.0.2:4711" },
+        { "openat", "in.fifo" },
+        { "read", "/data/in.fifo" },
+        { "write", "pipe:[12]" },
+        { "pipe_write", "" },
+    };
+    for (size_t i = 0; i < LEN(others); i++) {
+        snprintf(does, sizeof(does), "sleeping in %s", others[i][0]);
+        expect_beside_child("sleep", does, others[i][1], "RANK_BLOCKED");
+    }
+    expect_beside_child("lock", "sleeping in futex", "", "RANK_IN_LOCK");
+    expect_beside_child("loader", "sleeping in futex", "", "RANK_CHILD_ENDED");
     expect_beside_child("sleep", "sleeping", "", "RANK_CHILD_ENDED"); /* the system call could not be read */
     expect_beside_child("sleep", "uninterruptible in read (nfs_wait)", "/mnt/x.bin", "RANK_BLOCKED");
     expect_beside_child("loop", "running", "", "RANK_LOOPS");
+}
+
+/* The workers of an executor may be processes. */
+Test(hang, a_future_may_need_a_child_that_has_ended)
+{
+    struct hang_case c = load("sleep", "sleep");
+    enter(&c, 1, "concurrent/futures/_base.py");
+    stay_beside_child(&c, "sleeping in futex", "");
+    expect_verdict(&c, "RANK_CHILD_ENDED", "rank 1 (n1, pid 71)", "is in load_batch (worker.py:");
+    case_free(&c);
 }
 
 /* With a frame of the program, the traceback may be of an exception that the program has handled. */
@@ -654,7 +681,7 @@ Test(hang, a_rank_that_ends_after_a_traceback_does_not_wait_for_a_child)
     for (size_t i = 0; i < LEN(cases); i++) {
         struct hang_case c = load(cases[i][0], cases[i][0]);
         c.ranks[1].traceback = "ValueError: batch 7 is empty";
-        stay_beside_child(&c, "sleeping in futex", "");
+        stay_beside_child(&c, "sleeping in read", "pipe:[12]");
         expect_verdict(&c, cases[i][1], "rank 1 (n1, pid 71)", i == 0 ? "has failed" : "is in ");
         case_free(&c);
     }

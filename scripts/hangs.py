@@ -60,7 +60,7 @@ WAYS = {
     "broken": r"(?m)^ddprun: the connection .*NODES.* \[CONNECTION_BROKE\]",
     "gpu": r"GPU 1 of .* pid PID .*31 GiB.*\[GPU_BUSY\]",
     "stop": r"rank 1(?: .* SIGSTOP;|: stopped \(state T\)).*\[RANK_STOPPED\]",
-    "debugger": r"rank 1: stopped \(state T\).*\[RANK_STOPPED\]",
+    "debugger": r"rank 1: stopped \(state t\).*\[RANK_STOPPED\]",
     "exit": r"rank 1 .*exited with code 0.*\[RANK_EXITED_EARLY\]",
     "spawn": r"process_group.* pid \d+, .* by rank 1; .*\[GROUP_TOO_LARGE\]|rank 0 .* init_process_group.*\[RANK_REPEATED\]",
     "straggler": r"rank 1 \(.* is slow: .*PLACE.*\[RANK_SLOW\]",

@@ -971,8 +971,9 @@
       "branch that depends on the rank.")                                                                           \
     /* The state of the process, from /proc/PID/stat: T and t (stopped), D (sleeps and ignores signals), R and S. */ \
     X(RANK_STOPPED, ERROR,                                                                                  \
-      "${subject}: stopped (state T)${where}${since}",                                                      \
-      "kill -CONT ${pid} continues it; Ctrl-Z or a debugger may have stopped it",                           \
+      "${subject}: stopped (state ${state})${where}${since}",                                               \
+      "state T: kill -CONT ${pid} continues it; state t: a debugger holds it, and TracerPid in /proc/${pid}/status names " \
+      "the debugger",                                                                                       \
       "rank 3: stopped (state T) (n1, pid 812), for 32 s",                                                  \
       "/proc/PID/stat shows state T or t. Typical causes: Ctrl-Z, SIGSTOP, a debugger.")                    \
     X(RANK_IN_KERNEL, ERROR,                                                                                \
@@ -1047,7 +1048,7 @@
       "needs less memory with a smaller num_workers",                                                       \
       "rank 3 (n1, pid 812) is in next_batch (data.py:41) and waits for child process 840, which has "      \
       "ended; no progress for 42 s; 7 ranks wait in all_reduce (train.py:88)",                              \
-      "Two samples of the stacks are equal, and a process that the rank started is a zombie: it has ended, and the " \
+      "Successive samples of the stacks are equal, and a process that the rank started is a zombie: it has ended, and the " \
       "rank has not collected its exit status. The rank waits in a function of Python or torch for child processes, or for a " \
       "pipe, a socket or a process without a name. Typical causes: a data loader that was killed because memory ran out, or a " \
       "child process that crashed.")                                                                        \
@@ -1057,7 +1058,7 @@
       "does not end: start threads with daemon=True, or call os._exit",                                     \
       "rank 3 (n1, pid 812) has failed and has not exited: ValueError: batch 7 is empty; the main thread is in " \
       "_shutdown (threading.py:1567); no progress for 42 s; 7 ranks wait in all_reduce (train.py:88)",      \
-      "The rank printed a Python traceback and nothing after it, and two samples of the stacks are equal. "         \
+      "The rank printed a Python traceback and nothing after it, and successive samples of the stacks are equal. "         \
       "Typical causes: threads that are not daemons, or an exit handler that waits for the other ranks.")           \
     X(RANK_WAITS_FOR_CHILD, ERROR,                                                                          \
       "${subject} ${is} in ${place} and wait${s} for ${child}; no progress for ${time}; ${waiters}",        \
@@ -1065,16 +1066,16 @@
       "data loader, test with num_workers=0, or set DataLoader(timeout=60)",                                         \
       "rank 3 (n1, pid 812) is in next_batch (data.py:41) and waits for child process 840, which is in "    \
       "load (data.py:12), blocked in openat of /mnt/data/x.bin; no progress for 42 s; 7 ranks wait in all_reduce (train.py:88)", \
-      "Two samples of the stacks are equal, and the rank waits for a process that it has started: for its end or for a message. "  \
+      "Successive samples of the stacks are equal, and the rank waits for a process that it has started: for its end or for a message. "  \
       "This process is alive and does not wait for the rank. Typical causes: a worker of a data loader that waits for a file " \
       "system, or a program that does not end.")                                                            \
     X(RANK_IN_LOCK, ERROR,                                                                                  \
-      "${subject} ${is} in ${place} and wait${s} for a lock, without progress for ${time}; ${waiters}",     \
-      "'ddpctl stacks --rank ${rank}' shows the other threads of rank ${rank}: one of them holds the lock, or the " \
-      "thread that held it has ended; a rank in Work.wait() waits for other ranks instead",                                                                      \
-      "rank 3 (n1, pid 812) is in take_lock (data.py:41) and waits for a lock, without progress for "       \
+      "${subject} ${is} in ${place} and wait${s} for a lock or for another thread, without progress for ${time}; ${waiters}", \
+      "'ddpctl stacks --rank ${rank}' shows the other threads of rank ${rank}: the thread that must release the lock, set the " \
+      "event, fill the queue or end may be one of them, or has ended; a rank in Work.wait() waits for other ranks instead", \
+      "rank 3 (n1, pid 812) is in take_lock (data.py:41) and waits for a lock or for another thread, without progress for " \
       "42 s; 7 ranks wait in all_reduce (train.py:88)",                                                     \
-      "Two samples of the stacks are equal, and the main thread of the rank sleeps in "                     \
+      "Successive samples of the stacks are equal, and the main thread of the rank sleeps in "                     \
       "futex outside of a collective. Typical causes: two threads that take two locks in opposite order, or a " \
       "fork while another thread held the lock. Work.wait() looks the same, so the rank may also wait for other ranks.")                                                           \
     X(RANK_BLOCKED, ERROR,                                                                                  \
@@ -1082,7 +1083,7 @@
       "check whether the file system or the network peer answers, and whether a pipe still has a writer",   \
       "rank 3 (n1, pid 812) is in load_batch (data.py:41), blocked in read of "                             \
       "/mnt/data/x.bin, without progress for 42 s; 7 ranks wait in all_reduce (train.py:88)",               \
-      "Two samples of the stacks are equal, and the main thread of the rank sleeps in this system call "            \
+      "Successive samples of the stacks are equal, and the main thread of the rank sleeps in this system call "            \
       "outside of a collective. Typical causes: an NFS server that does not answer, or a pipe to which no process " \
       "writes.")                                                                                            \
     X(RANK_SLEEPS, ERROR,                                                                                   \
@@ -1091,7 +1092,7 @@
       "larger --hang_timeout to ddprun",                                                                    \
       "rank 3 (n1, pid 812) is in load_batch (data.py:41) and sleeps, without progress for "      \
       "42 s; 7 ranks wait in all_reduce (train.py:88)",                                                     \
-      "Two samples of the stacks are equal, and the rank sleeps outside of a collective while others wait in "      \
+      "Successive samples of the stacks are equal, and the rank sleeps outside of a collective while others wait in "      \
       "one. Typical cause: a loop that waits for a file or a service.")                                     \
     X(RANK_LOOPS, ERROR,                                                                                    \
       "${subject} ${is} in ${place} and ${does} (${cpu} % CPU), without progress for ${time}; ${waiters}", \
@@ -1099,7 +1100,7 @@
       "function is only slow, pass a larger --hang_timeout to ddprun",                                                       \
       "rank 3 (n1, pid 812) is in spin (data.py:41) and computes (99 % CPU), without progress for 42 s; "     \
       "7 ranks wait in all_reduce (train.py:88)",                                                   \
-      "Two samples of the stacks show the same functions, and the rank uses CPU time outside of a collective "      \
+      "Successive samples of the stacks show the same functions, and the rank uses CPU time outside of a collective "      \
       "while others wait in one. If the rank repeats the same calls, at least eight samples show this " \
       "function, and its lines repeat. Typical causes: an endless loop, or preparation of data on one rank only.") \
     /* The stacks show no rank outside of a collective. The ranks may be in different calls, a rank may     \
@@ -1110,7 +1111,7 @@
       "batches and for branches that not all ranks take",                                                   \
       "rank 3 (n1, pid 812) waits in broadcast (train.py:57), while 7 ranks wait in all_reduce "            \
       "(train.py:88): their calls differ; no progress for 42 s",                                            \
-      "Two samples of the stacks are equal: all ranks wait in collectives, but not all in the same collective. Typical " \
+      "Successive samples of the stacks are equal: all ranks wait in collectives, but not all in the same collective. Typical " \
       "causes: uneven numbers of batches, or a branch that depends on the rank.")                                   \
     X(RANK_BEHIND, ERROR,                                                                                   \
       "${subject} ${has} ${misses} ${call}, in which ${waiters}${last}; no progress for ${time}",           \
@@ -1127,7 +1128,7 @@
       "ended",                                                                                              \
       "rank 3 (n1, pid 812) is in wait_for_model (train.py:57) and waits for key 'epoch/3', "               \
       "which no rank has set; no progress for 42 s; 7 ranks wait in all_reduce (train.py:88)",              \
-      "Two samples of the stacks are equal, and the rank waits for a key of the store. If the key's "       \
+      "Successive samples of the stacks are equal, and the rank waits for a key of the store. If the key's "       \
       "name ends with the number of a rank, and every other rank has set its key, the finding names "       \
       "the rank whose key is missing. Typical causes: a rank that has ended, or a key whose name "          \
       "depends on the rank.")                                                                               \
@@ -1138,7 +1139,7 @@
       "the GPUs ('dmesg | grep Xid'); NCCL_DEBUG=INFO prints the transport that NCCL uses",                 \
       "all 8 ranks wait in all_reduce (train.py:88), without progress for 42 s, and every process "         \
       "is alive; probable cause: the network between the nodes (n0, n1), or a GPU",                         \
-      "Two samples of the stacks show all ranks in the same collective, and no process has ended. If the "          \
+      "Successive samples of the stacks show all ranks in the same collective, and no process has ended. If the "          \
       "kernel sends a rank's data again and again without an answer, the finding names the two nodes of "   \
       "this connection, and whether their path loses large packets. Typical causes: a cable, a switch or "  \
       "an MTU on the way, or a GPU that has failed (Xid).")
@@ -1162,16 +1163,16 @@
       "PyTorch. Typical causes: a rank that is still importing, has failed, or was not started.")           \
     X(RANK_STATE_DIFFERS, WARNING,                                                                          \
       "${subject} ${does}, while ${others}; no progress for ${time}; the stacks cannot be read: ${note}",   \
-      "'ddpctl stacks' shows what all threads wait for; if you install py-spy and allow ptrace, this "      \
-      "report names the line of the program",                                                               \
+      "'ddpctl stacks' shows what all threads wait for; if py-spy can read the stacks, this report names the " \
+      "line of the program",                                                               \
       "rank 3 (n1, pid 812) is sleeping in clock_nanosleep, while 7 ranks are sleeping in futex; no "       \
       "progress for 43 s; the stacks cannot be read: py-spy is not installed; pip install py-spy",          \
-      "In two samples this rank slept in one system call, and all other ranks slept in another. The "       \
+      "In successive samples this rank slept in one system call, and all other ranks slept in another. The "       \
       "stacks could not be read, so it is not certain that the others wait for this rank. Typical "         \
       "causes: a rank that sleeps, or reads a file, pipe or socket that has no data.")                      \
     X(STACKS_UNREADABLE, NOTE,                                                                              \
       "the job made no progress for ${time}, and the stacks of ${subject} cannot be read: ${note}",         \
-      "install py-spy, or allow ptrace; then every node names the rank that the others wait for",                             \
+      "remove the reason why py-spy cannot read the stacks; then every node names the rank that the others wait for",                             \
       "the job made no progress for 36 s, and the stacks of 4 ranks cannot be read: py-spy is not "         \
       "installed; pip install py-spy",                                                                      \
       "Stacks were sampled because the job made no progress, but no sample shows a Python "     \

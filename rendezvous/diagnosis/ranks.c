@@ -227,7 +227,8 @@ void diagnose_rank(const struct rank_facts *f, struct finding *finding)
                  time_word(f->silent_ms, silent), "heard", last_message_word(f, last_message), "since",
                  since_word(f, since), "waits", waits_word(f, waits), "code", number_word(f->exit_code, code),
                  "signal", signal_word(f, signal), "cpu", number_word(f->cpu_percent, cpu), "wchan",
-                 wchan_word(f, wchan), "does", does_word(f, does), "pid", number_word(f->pid, pid), NULL);
+                 wchan_word(f, wchan), "state", f->proc_state == 't' ? "t" : "T", "does", does_word(f, does),
+                 "pid", number_word(f->pid, pid), NULL);
 }
 
 /* --- as JSON -------------------------------------------------------------------------------------------- */

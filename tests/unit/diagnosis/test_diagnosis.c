@@ -769,7 +769,8 @@ Test(findings, explain_prints_the_row)
                      "\nExample\n    rank 3: stopped (state T) (n1, pid 812), for 32 s\n"
                      "\nMeaning and detection\n    /proc/PID/stat shows state T or t.\n"
                      "\nTypical causes\n    Ctrl-Z, SIGSTOP, a debugger\n"
-                     "\nRemedy\n    kill -CONT PID continues it; Ctrl-Z or a debugger may have stopped it\n",
+                     "\nRemedy\n    state T: kill -CONT PID continues it; state t: a debugger holds it, and\n"
+                     "    TracerPid in /proc/PID/status names the debugger\n",
                      "%s", (char *)out.data);
     buf_free(&out);
 }

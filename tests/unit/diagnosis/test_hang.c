@@ -441,7 +441,7 @@ Test(hang, an_endless_loop)
 Test(hang, a_deadlock_on_a_lock)
 {
     WAY("lock", "RANK_IN_LOCK", "rank 1 (n1, pid 71)",
-        "is in take_lock (worker.py:29) and waits for a lock, without progress for 42.0 s" OTHERS);
+        "is in take_lock (worker.py:29) and waits for a lock or for another thread, without progress for 42.0 s" OTHERS);
 }
 
 Test(hang, a_read_of_a_pipe_that_is_named)

@@ -2,7 +2,8 @@
  *
  * The place of a rank is the innermost frame of the user's program, and the collective that this frame has called, if
  * any. A rank in a collective waits. A rank that stays at any other place is the culprit. There is no result in two
- * cases: a rank has moved between the samples, so the job is only slow, or no rank waits.
+ * cases: a rank has moved between the samples, so the job is only slow, or no rank waits. But if all ranks have failed
+ * and hang while they exit, no rank needs to wait.
  *
  * A rank in an endless loop that calls different functions moves, too. So a history of all samples without progress
  * shows such a loop, after several suspicions.
@@ -57,7 +58,7 @@ static const struct {
  *
  *     UNKNOWN     no frames, a lost node, a failed rank, or a collective of libddp
  *     GONE        the rank has exited with code 0
- *     CULPRIT     the rank is at one place outside of a collective
+ *     CULPRIT     the rank is at one place outside of a collective, or is a failed process without an interpreter
  *     NEEDS_KEY   the rank waits outside of a collective for a key of the store
  *     WAITS       the rank waits in a collective */
 enum way { WAY_UNKNOWN, WAY_GONE, WAY_CULPRIT, WAY_NEEDS_KEY, WAY_WAITS };
@@ -328,15 +329,40 @@ static bool has_left(const struct rank_facts *f)
     return f->exited && f->exit_code == 0 && f->signal == 0;
 }
 
-/* Return the activity of a rank. A stopped process is a culprit even in a collective, because it cannot continue the
- * collective. Check for a collective before checking for a key, because the setup of a collective may wait for keys. */
+/* Return true if a thread sleeps. A thread that waits for a file system is "uninterruptible". */
+static bool is_asleep(const struct spot *spot)
+{
+    return strncmp(spot->does, "sleeping", 8) == 0 || strncmp(spot->does, "uninterruptible", 15) == 0;
+}
+
+/* Return true if the main thread sleeps in the same state in both samples. A thread in the state "running" is not idle,
+ * because it may only lack CPU time on an overloaded machine. */
+static bool sleeps_still(const struct rank_analysis *r)
+{
+    const struct spot *a = r->spot[0], *b = r->spot[1];
+    return a->thread != NULL && b->thread != NULL && is_asleep(b) &&
+           spot_number(a->thread, "pid") == spot_number(b->thread, "pid") && strcmp(a->does, b->does) == 0 &&
+           strcmp(a->object, b->object) == 0 && r->cpu_percent < IDLE_PERCENT;
+}
+
+/* Return true if the main thread has no frames, sleeps, and has printed a traceback. */
+static bool has_failed_unread(const struct rank_facts *f, const struct rank_analysis *r)
+{
+    return !f->exited && !f->node_lost && f->traceback != NULL && r->spot[1]->frames == NULL &&
+           sleeps_still(r);
+}
+
+/* Return the activity of a rank. Without frames, a traceback counts only if the process has ended its interpreter,
+ * because other processes may have handled the error. A stopped process is a culprit even in a collective, because it
+ * cannot continue the collective. Check for a collective before checking for a key, because the setup of a collective
+ * may wait for keys. */
 static enum way way_of(const struct rank_facts *f, const struct rank_analysis *r)
 {
     const struct spot *spot = r->spot[1];
     if (f->exited)
         return has_left(f) ? WAY_GONE : WAY_UNKNOWN;
     if (spot->frames == NULL || f->node_lost)
-        return WAY_UNKNOWN;
+        return spot->has_no_python && has_failed_unread(f, r) ? WAY_CULPRIT : WAY_UNKNOWN;
     if (is_stopped(f, spot))
         return WAY_CULPRIT;
     if (spot->call != NULL && (!spot->idle_only || r->cpu_percent < IDLE_PERCENT))
@@ -395,6 +421,58 @@ static bool examine_rank(struct hang *h, uint32_t rank)
     if (r->way == WAY_CULPRIT)
         r->code = culprit_code(f, r);
     return r->way != WAY_WAITS || (waits_still(h, r->cpu_ms, r->cpu_percent) && join_wait(h, rank));
+}
+
+/* --- failed ranks ----------------------------------------------------------------------------------------- */
+
+/* Texts of Gloo and NCCL after the loss of another rank. The hints of launcher/report/cause.c have the same texts. */
+#define LOST_PEER_TEXTS(X)         \
+    X("Connection closed by peer") \
+    X("Connection reset by peer")  \
+    X("Broken pipe")               \
+    X("remote process exited")     \
+    X("ncclRemoteError")
+
+#define X(text) text,
+static const char *const lost_peer_texts[] = { LOST_PEER_TEXTS(X) };
+#undef X
+
+/* Return true if the rank has failed only because it has lost a connection, so that another rank may be the culprit. */
+static bool is_victim(const struct hang *h, uint32_t rank)
+{
+    const char *error = h->s->ranks[rank].traceback;
+    bool found = false;
+    for (size_t i = 0; error != NULL && i < sizeof(lost_peer_texts) / sizeof(lost_peer_texts[0]); i++)
+        found = found || strstr(error, lost_peer_texts[i]) != NULL;
+    return found && h->ranks[rank].code == FINDING_RANK_TRACEBACK;
+}
+
+/* Return true if the main thread has ended the script: it runs no module. A stack whose outer frames are cut off does
+ * not show this. */
+static bool has_ended_script(const struct spot *spot)
+{
+    bool ends = spot->frames != NULL && cJSON_GetArraySize(spot->frames) < STACKS_FRAMES_MAX;
+    for (const cJSON *frame = ends ? spot->frames->child : NULL; frame != NULL; frame = frame->next)
+        ends = ends && strcmp(spot_text(frame, "function"), "<module>") != 0;
+    return ends || spot->has_no_python;
+}
+
+/* Return true if every rank that still runs has failed and hangs while it exits. Then no rank can wait in a collective,
+ * and nothing else can explain the silence. A rank that is still in its script may have handled the error, and idle
+ * servers do not end their scripts. */
+static bool all_have_failed(const struct hang *h)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < h->s->n_ranks; i++) {
+        const struct rank_analysis *r = &h->ranks[i];
+        if (r->way == WAY_GONE)
+            continue;
+        if (r->way != WAY_CULPRIT || r->code != FINDING_RANK_TRACEBACK || !has_ended_script(r->spot[1]) ||
+            computes(r, sleeps_in(&h->s->ranks[i], r->spot[1])))
+            return false;
+        n++;
+    }
+    return n > 0;
 }
 
 /* --- words ------------------------------------------------------------------------------------------------ */
@@ -462,6 +540,8 @@ static bool is_like(const void *of, uint32_t i)
         return a->group == b->group;
     if (a->loop != NULL && b->loop != NULL)
         return spot_is_same_function(a->loop, b->loop);
+    if (a->way == WAY_CULPRIT && a->code == FINDING_RANK_TRACEBACK)
+        return is_victim(selected->h, selected->like) == is_victim(selected->h, i);
     return a->way == WAY_GONE || is_same_stack(a->spot[1], b->spot[1]);
 }
 
@@ -805,14 +885,15 @@ static int64_t report_records(struct diagnosis *d, const struct hang *h)
 /* The verdict is one finding about one rank or group of ranks. The store's monitor reports it only if the next pair of
  * samples gives the same code and subject. So equal facts must always give the same choice. */
 
-/* Return the culprit whose finding is first in findings.h, because findings.h has the most certain finding first.
- * Return n_ranks if no rank is a culprit. */
+/* Return the culprit whose finding is first in findings.h, because findings.h has the most certain finding first. Of
+ * ranks that have failed, prefer one that is no victim. Return n_ranks if no rank is a culprit. */
 static uint32_t find_culprit(const struct hang *h)
 {
     uint32_t best = h->s->n_ranks;
     for (uint32_t i = 0; i < h->s->n_ranks; i++)
         if (h->ranks[i].way == WAY_CULPRIT &&
-            (best == h->s->n_ranks || h->ranks[i].code < h->ranks[best].code))
+            (best == h->s->n_ranks || h->ranks[i].code < h->ranks[best].code ||
+             (h->ranks[i].code == h->ranks[best].code && is_victim(h, best) && !is_victim(h, i))))
             best = i;
     return best;
 }
@@ -857,6 +938,15 @@ static const char *child_words(words out, const struct rank_analysis *r, uint32_
     return out;
 }
 
+/* Return the reason why frames cannot be read, such as a missing program. Skip the prefix of the agents' notes,
+ * because the sentences of the findings already contain it. */
+static const char *unreadable_why(const struct hang *h)
+{
+    static const char prefix[] = "no Python stacks: ";
+    const bool has_prefix = strncmp(h->note, prefix, sizeof(prefix) - 1) == 0;
+    return h->note + (has_prefix ? sizeof(prefix) - 1 : 0);
+}
+
 /* Add the finding about a rank that keeps others waiting, from the later sample. Pass all values; finding_make ignores
  * those without a placeholder. diagnose_rank makes the finding about a stopped rank. Set its state first, because the
  * sample may show the stop before a heartbeat does. */
@@ -866,41 +956,58 @@ static void add_culprit(struct diagnosis *d, const struct hang *h, uint32_t rank
     const struct rank_facts *f = &h->s->ranks[rank];
     const struct spot *spot = r->spot[1];
     const struct spot in_loop = { .frames = spot->frames, .user = r->loop };
-    char place[SPOT_PLACE_MAX], object[SPOT_PLACE_MAX + 8] = "";
+    char place[SPOT_PLACE_MAX + 32], object[SPOT_PLACE_MAX + 8] = "";
     words who, waiters, time, cpu, child, awaited, call, pid, number_;
     const bool is_one = count_like(h, rank) == 1;
+    words none;
     struct finding *slot = diagnosis_slot(d, r->code);
     if (slot == NULL)
         return;
     if (r->code == FINDING_RANK_STOPPED) {
         struct rank_facts stopped = *f;
-        stopped.proc_state = 'T';
+        stopped.proc_state = f->proc_state == 't' || strstr(spot->does, "debugger") != NULL ? 't' : 'T';
         diagnose_rank(&stopped, slot);
         return;
     }
     if (spot->object[0] != '\0')
         snprintf(object, sizeof(object), " of %.140s", spot->object);
     snprintf(call, sizeof(call), "%.60s", sleeps_in(f, spot));
-    finding_make(slot, r->code, who_words(who, h, rank), "place",
-                 spot_place(place, r->loop != NULL ? &in_loop : spot), "time",
-                 duration(time, h->s->hang.still_ms), "waiters", group_words(waiters, h, 0), "does",
-                 loop_words(r, is_one), "cpu", number(cpu, (uint64_t)r->cpu_percent), "child_pid",
+    spot_place(place, r->loop != NULL ? &in_loop : spot);
+    if (r->code == FINDING_RANK_TRACEBACK && !is_one) /* the other ranks may be in other places */
+        snprintf(place + strlen(place), sizeof(place) - strlen(place), " of rank %u", rank);
+    if (h->n_groups > 0)
+        group_words(waiters, h, 0);
+    else if (h->n_read == 0 && h->note != NULL)
+        snprintf(waiters, sizeof(waiters), "the stacks cannot be read: %.200s", unreadable_why(h));
+    else
+        snprintf(waiters, sizeof(waiters), "no rank waits in a collective%s", group_words(none, h, 0));
+    finding_make(slot, r->code, who_words(who, h, rank), "place", place, "time",
+                 duration(time, h->s->hang.still_ms), "waiters", waiters, "does", loop_words(r, is_one),
+                 "cpu", number(cpu, (uint64_t)r->cpu_percent), "child_pid",
                  number(child, (uint64_t)spot->ended_child), "child", child_words(awaited, r, rank, is_one),
                  "call", call, "object", object, "error", f->traceback != NULL ? f->traceback : "", "pid",
                  number(pid, (uint64_t)f->pid), "rank", number(number_, rank), "is", is_one ? "is" : "are",
                  "has", is_one ? "has" : "have", "s", is_one ? "s" : "", NULL);
 }
 
-/* Add the finding about a rank that has exited while others wait for it in a collective. */
-static void add_gone(struct diagnosis *d, const struct hang *h, uint32_t rank)
+/* Add the finding about a rank that has exited while others wait for it in a collective, or have lost their connections
+ * to it, as the rank `victim`. `victim` is not used if ranks wait. */
+static void add_gone(struct diagnosis *d, const struct hang *h, uint32_t rank, uint32_t victim)
 {
+    const bool has_waiters = h->n_groups > 0;
     const struct group *group = &h->groups[0];
+    const uint32_t n = has_waiters ? group->n : count_like(h, victim);
     words who, waiters, where;
     char place[SPOT_PLACE_MAX];
     struct finding *slot = diagnosis_slot(d, FINDING_RANK_EXITED_EARLY);
-    snprintf(waiters, sizeof(waiters), group->n == 1 ? "rank %u" : "%u ranks",
-             group->n == 1 ? group->first : group->n);
-    snprintf(where, sizeof(where), "in %s", spot_place(place, group->spot));
+    snprintf(waiters, sizeof(waiters), n == 1 ? "rank %u" : "%u ranks",
+             n > 1         ? n
+             : has_waiters ? group->first
+                           : victim);
+    if (has_waiters)
+        snprintf(where, sizeof(where), "in %s", spot_place(place, group->spot));
+    else
+        snprintf(where, sizeof(where), "and failed: %.200s", h->s->ranks[victim].traceback);
     if (slot != NULL)
         finding_make(slot, FINDING_RANK_EXITED_EARLY, who_words(who, h, rank), "waiters", waiters, "it",
                      h->n[WAY_GONE] == 1 ? "it" : "them", "where", where, NULL);
@@ -1233,9 +1340,24 @@ static bool only_loops(const struct hang *h)
     return h->n[WAY_CULPRIT] > 0;
 }
 
+/* Add the finding about a culprit, or about a rank that has exited. The culprit is second if it is only a victim of the
+ * other rank. Either rank may be n_ranks (none). Return the rank of the finding, or -1 if there is none. */
+static int64_t add_failed(struct diagnosis *d, const struct hang *h, uint32_t culprit, uint32_t gone)
+{
+    const uint32_t n = h->s->n_ranks;
+    if (culprit < n && !(gone < n && is_victim(h, culprit))) {
+        add_culprit(d, h, culprit);
+        return culprit;
+    }
+    if (gone == n)
+        return -1;
+    add_gone(d, h, gone, culprit);
+    return gone;
+}
+
 /* Add the finding and return its rank, or -1. The most certain evidence is checked first:
  *
- *     1. a culprit outside of a collective
+ *     1. a culprit outside of a collective, but no victim of a rank that has exited
  *     2. a rank that has exited
  *     3. a missing key
  *     4. different calls in the flight records
@@ -1255,13 +1377,10 @@ static int64_t add_verdict(struct diagnosis *d, struct hang *h)
     const uint32_t culprit = find_culprit(h);
     qsort(h->groups, h->n_groups, sizeof(h->groups[0]), compare_groups);
     const uint32_t gone = find_way(h, WAY_GONE), needs_key = find_way(h, WAY_NEEDS_KEY), n = h->s->n_ranks;
-    if (culprit < n && h->n_groups > 0) {
-        add_culprit(d, h, culprit);
-        return culprit;
-    }
-    if (gone < n && h->n_groups > 0) {
-        add_gone(d, h, gone);
-        return gone;
+    if (h->n_groups > 0 || all_have_failed(h)) {
+        const int64_t found = add_failed(d, h, culprit, gone);
+        if (found >= 0)
+            return found;
     }
     if (h->n[WAY_UNKNOWN] > 0 || gone < n || (culprit < n && needs_key == n))
         return report_records(d, h);
@@ -1296,24 +1415,12 @@ struct states {
     uint32_t n;
 };
 
-/* Return true if a thread sleeps. A thread that waits for a file system is "uninterruptible". */
-static bool is_asleep(const struct spot *spot)
-{
-    return strncmp(spot->does, "sleeping", 8) == 0 || strncmp(spot->does, "uninterruptible", 15) == 0;
-}
-
 /* Return true if the main thread of a rank without frames sleeps in the same state in both samples. The rank must be
- * connected to the store, because ranks of independent programs do not wait for each other. A thread in the state
- * "running" is not idle, because it may only lack CPU time on an overloaded machine. */
+ * connected to the store, because ranks of independent programs do not wait for each other. */
 static bool is_idle_still(const struct hang *h, uint32_t rank)
 {
-    const struct rank_analysis *r = &h->ranks[rank];
     const struct rank_facts *f = &h->s->ranks[rank];
-    const struct spot *a = r->spot[0], *b = r->spot[1];
-    const bool is_known = f->connected && !f->node_lost && !f->has_steps;
-    return is_known && a->thread != NULL && b->thread != NULL && is_asleep(b) &&
-           spot_number(a->thread, "pid") == spot_number(b->thread, "pid") && strcmp(a->does, b->does) == 0 &&
-           strcmp(a->object, b->object) == 0 && r->cpu_percent < IDLE_PERCENT;
+    return f->connected && !f->node_lost && !f->has_steps && sleeps_still(&h->ranks[rank]);
 }
 
 static bool is_same_state(const struct spot *a, const struct spot *b)
@@ -1321,13 +1428,13 @@ static bool is_same_state(const struct spot *a, const struct spot *b)
     return strcmp(a->does, b->does) == 0;
 }
 
-/* Group the live ranks without frames by their state. Return false if one of these ranks may still make progress, or
+/* Group the live ranks without frames by their state. Leave out failed ranks, which may have closed their connections. Return false if one of these ranks may still make progress, or
  * if there are too many groups. */
 static bool group_states(const struct hang *h, struct states *states)
 {
     for (uint32_t i = 0; i < h->s->n_ranks; i++) {
         const struct spot *spot = h->ranks[i].spot[1];
-        if (h->s->ranks[i].exited || spot->frames != NULL)
+        if (h->s->ranks[i].exited || spot->frames != NULL || has_failed_unread(&h->s->ranks[i], &h->ranks[i]))
             continue;
         if (!is_idle_still(h, i) ||
             join_group(states->group, &states->n, spot, i, is_same_state) == GROUPS_MAX)
@@ -1384,15 +1491,6 @@ static const char *other_states(words out, const struct hang *h, const struct st
     return out;
 }
 
-/* Return the reason why frames cannot be read, such as a missing program. Skip the prefix of the agents' notes,
- * because the sentences of the findings already contain it. */
-static const char *unreadable_why(const struct hang *h)
-{
-    static const char prefix[] = "no Python stacks: ";
-    const bool has_prefix = strncmp(h->note, prefix, sizeof(prefix) - 1) == 0;
-    return h->note + (has_prefix ? sizeof(prefix) - 1 : 0);
-}
-
 /* Report the ranks whose state in the kernel differs from that of the other ranks. Such a rank may be the culprit, but
  * only its frames could prove it. Return false if the states do not differ, or if a rank may still make progress. */
 static bool add_states_differ(struct diagnosis *d, const struct hang *h)
@@ -1421,6 +1519,24 @@ static bool add_states_differ(struct diagnosis *d, const struct hang *h)
                      other_states(others, h, &states, odd), "time", duration(time, h->s->hang.still_ms),
                      "note", unreadable_why(h), NULL);
     return slot != NULL;
+}
+
+/* Report ranks without frames that have printed a traceback, if no other rank may still make progress. The traceback
+ * may be of an exception that the program has handled. */
+static bool add_failed_unread(struct diagnosis *d, struct hang *h)
+{
+    struct states states = { 0 };
+    if (h->n[WAY_CULPRIT] > 0 || !group_states(h, &states))
+        return false;
+    for (uint32_t i = 0; i < h->s->n_ranks; i++) {
+        struct rank_analysis *r = &h->ranks[i];
+        if (!has_failed_unread(&h->s->ranks[i], r))
+            continue;
+        r->way = WAY_CULPRIT;
+        r->code = FINDING_RANK_TRACEBACK;
+    }
+    const uint32_t culprit = find_culprit(h);
+    return culprit < h->s->n_ranks && add_failed(d, h, culprit, find_way(h, WAY_GONE)) >= 0;
 }
 
 /* Report that no rank has frames, and why, so that the user can install the missing program before the next hang. */
@@ -1605,9 +1721,9 @@ const char *hang_why_not(const struct snapshot *s)
     return why;
 }
 
-/* Compare the samples. If neither stacks nor records name a rank, compare the states of the processes. If this shows
- * nothing, report why the frames cannot be read. Return -1 for both of these findings, because neither proves a
- * culprit. */
+/* Compare the samples. If neither stacks nor records name a rank, use a traceback or compare the states of the
+ * processes. If this shows nothing, report why the frames cannot be read. Return -1 for all of these findings, because
+ * none proves a culprit. */
 int64_t diagnose_hang(struct diagnosis *d, const struct snapshot *s)
 {
     struct hang h;
@@ -1621,7 +1737,8 @@ int64_t diagnose_hang(struct diagnosis *d, const struct snapshot *s)
         if (hangs)
             compare_records(&h);
         rank = hangs ? add_verdict(d, &h) : -1;
-        if (rank < 0 && h.note != NULL && !(hangs && add_states_differ(d, &h)) && h.n_read == 0)
+        const bool has_hint = rank < 0 && hangs && add_failed_unread(d, &h);
+        if (rank < 0 && !has_hint && h.note != NULL && !(hangs && add_states_differ(d, &h)) && h.n_read == 0)
             add_unreadable(d, &h);
     }
     hang_free(&h);

@@ -283,7 +283,11 @@ static bool read_thread(struct spot *spots, uint32_t n, const cJSON *row, const 
             add_child(spot, row, thread, does);
         return false;
     }
-    if (!cJSON_IsTrue(member(thread, "main")) || cJSON_GetStringValue(member(row, "note")) != NULL)
+    const char *note = cJSON_GetStringValue(member(row, "note"));
+    if (note != NULL)
+        spot->has_no_python =
+            strstr(note, "python interpreter") != NULL || strstr(note, "python version from") != NULL;
+    if (!cJSON_IsTrue(member(thread, "main")) || note != NULL)
         return false;
     spot->frames = cJSON_IsArray(member(row, "frames")) ? member(row, "frames") : NULL;
     spot->thread = thread;
@@ -313,9 +317,16 @@ uint32_t spots_read(const cJSON *rows, struct spot *spots, uint32_t n, const cha
 }
 
 /* Format the place of a thread. If the thread runs no code of the program, such as a thread of a library, use its
- * innermost frame. */
+ * innermost frame. A main thread without a frame has ended its script, and runs C functions of exit handlers. */
 const char *spot_place(char out[SPOT_PLACE_MAX], const struct spot *spot)
 {
+    if (spot->frames == NULL || spot->frames->child == NULL) {
+        snprintf(out, SPOT_PLACE_MAX, "%s (%.80s)",
+                 spot->frames == NULL ? "an unknown place"
+                                      : "the exit of Python, after the end of the script",
+                 spot->does != NULL && spot->does[0] != '\0' ? spot->does : "no frame");
+        return out;
+    }
     const cJSON *frame = spot->user != NULL ? spot->user : spot->frames->child;
     const char *name = spot->call != NULL ? spot->call : spot_text(frame, "function");
     snprintf(out, SPOT_PLACE_MAX, "%.60s (%.80s:%d)", name, spot_text(frame, "file"),

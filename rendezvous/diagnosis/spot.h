@@ -31,6 +31,7 @@ struct spot_child {
 struct spot {
     const cJSON *frames; /* NULL = the frames were not read */
     const cJSON *thread; /* NULL = the rank is not in the sample */
+    bool has_no_python;  /* py-spy has found no interpreter in the process: it may have ended */
     const cJSON *user;   /* innermost frame of the user's program; NULL = none */
     const char *call;    /* function of a library in which the rank waits; NULL = the rank does not wait */
     bool idle_only;      /* the rank waits in `call` only while its thread sleeps */
@@ -59,7 +60,7 @@ struct spot {
 uint32_t spots_read(const cJSON *rows, struct spot *spots, uint32_t n, const char **note);
 
 /* Format and return "load_batch (data.py:41)": the function and the line of the program, or the collective and the
- * line that calls it. `spot` must have frames. */
+ * line that calls it. Without a frame, format what the thread does: "an unknown place (sleeping in read)". */
 const char *spot_place(char out[SPOT_PLACE_MAX], const struct spot *spot);
 
 /* Return true if two frames are in the same function, or at the same line of it. */

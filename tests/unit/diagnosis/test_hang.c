@@ -251,7 +251,7 @@ Test(hang, a_rank_in_a_lock_is_not_the_culprit_if_another_one_does_something_els
     expect_of_two("async", false, futex, "sleeping in clock_nanosleep", NULL);
 }
 
-/* Return the row of a rank in a sample. */
+/* Return the row of a rank's main thread in a sample. */
 static cJSON *row_of(struct hang_case *c, int sample, int rank)
 {
     cJSON *row, *thread;
@@ -259,7 +259,7 @@ static cJSON *row_of(struct hang_case *c, int sample, int rank)
     {
         cJSON_ArrayForEach(thread, cJSON_GetObjectItem(row, "threads"))
         {
-            if (number_in(thread, "rank") == rank)
+            if (number_in(thread, "rank") == rank && cJSON_IsTrue(cJSON_GetObjectItem(thread, "main")))
                 return row;
         }
     }
@@ -441,7 +441,8 @@ Test(hang, an_endless_loop)
 Test(hang, a_deadlock_on_a_lock)
 {
     WAY("lock", "RANK_IN_LOCK", "rank 1 (n1, pid 71)",
-        "is in take_lock (worker.py:29) and waits for a lock or for another thread, without progress for 42.0 s" OTHERS);
+        "is in take_lock (worker.py:29) and waits for a lock or for another thread, without progress for "
+        "42.0 s" OTHERS);
 }
 
 Test(hang, a_read_of_a_pipe_that_is_named)
@@ -690,6 +691,14 @@ Test(hang, a_rank_that_ends_after_a_traceback_does_not_wait_for_a_child)
 Test(hang, a_process_stopped_by_a_signal_has_its_usual_finding)
 {
     WAY("stop", "RANK_STOPPED", "rank 1", "stopped (state T) (n1, pid 71)");
+}
+
+Test(hang, a_process_stopped_by_a_debugger)
+{
+    struct hang_case c = load("stop", "stop");
+    let(&c, 1, "stopped by a debugger");
+    expect_verdict(&c, "RANK_STOPPED", "rank 1", "stopped (state t) (n1, pid 71)");
+    case_free(&c);
 }
 
 Test(hang, another_collective)
@@ -1249,6 +1258,150 @@ Test(hang, a_state_without_a_stack_differs_from_waiting_ranks)
         &d, 0, "RANK_STATE_DIFFERS", "rank 1 (n1, pid 71)",
         "is sleeping in read of /mnt/x.bin, while 2 ranks wait in all_reduce (worker.py:97); no progress for "
         "42.0 s; the stacks cannot be read: ptrace is forbidden");
+    case_free(&c);
+}
+
+/* --- ranks that have failed ---------------------------------------------------------------------------------- */
+
+#define LOST \
+    "RuntimeError: [gloo/transport/tcp/pair.cc:545] Read error [10.0.0.1]:4711: Connection reset by peer"
+
+/* Give the main thread of a rank the stack of another rank, or no frames if `from` < 0. */
+static void replace_stack(struct hang_case *c, int rank, int from, const char *does, const char *note)
+{
+    for (int i = 0; i < 2; i++) {
+        struct stack_thread main = { .rank = rank, .pid = 70 + rank, .tid = 70 + rank, .is_main = true };
+        cJSON *old = row_of(c, i, rank), *threads = cJSON_GetObjectItem(old, "threads"), *thread, *next;
+        cJSON *row = from < 0 ? NULL : cJSON_Duplicate(row_of(c, i, from), true);
+        for (thread = threads->child; thread != NULL; thread = next) {
+            next = thread->next;
+            if (number_in(thread, "rank") == rank)
+                cJSON_SetNumberValue(cJSON_GetObjectItem(thread, "rank"), 99);
+        }
+        snprintf(main.does, sizeof(main.does), "%s", does);
+        if (row != NULL) {
+            cJSON_ReplaceItemInObject(row, "threads", cJSON_Parse("[{}]"));
+            thread = cJSON_GetObjectItem(row, "threads")->child;
+            cJSON_AddNumberToObject(thread, "rank", rank);
+            cJSON_AddNumberToObject(thread, "pid", 70 + rank);
+            cJSON_AddTrueToObject(thread, "main");
+            cJSON_AddStringToObject(thread, "does", does);
+            cJSON_AddItemToArray(c->samples[i].rows, row);
+        } else {
+            stacks_add_thread(&c->samples[i], &main);
+            stacks_add_note(&c->samples[i], &main, note);
+        }
+    }
+}
+
+/* Let all ranks hang while they exit: they wait for a thread that is no daemon. */
+static struct hang_case load_failed(const char *error)
+{
+    struct hang_case c = load("traceback", "traceback");
+    replace_stack(&c, 0, 1, "sleeping in futex", NULL);
+    replace_stack(&c, 2, 1, "sleeping in futex", NULL);
+    for (int i = 0; i < 3; i++)
+        c.ranks[i].traceback = error;
+    return c;
+}
+
+Test(hang, all_ranks_have_failed)
+{
+    struct hang_case c = load_failed("ValueError: bad data");
+    expect_verdict(&c, "RANK_TRACEBACK", "ranks 0-2",
+                   "have failed and have not exited: ValueError: bad data; the main thread is in _shutdown "
+                   "(threading.py:1583) of rank 0; no progress for 42.0 s; no rank waits in a collective");
+    c.s.n_ranks = c.s.world_size = 1;
+    expect_verdict(&c, "RANK_TRACEBACK", "rank 0 (n1, pid 70)", "has failed and has not exited: ValueError");
+    case_free(&c);
+}
+
+/* The others have lost their connections to the rank that has left. */
+Test(hang, a_rank_that_has_left_comes_before_its_victims)
+{
+    struct hang_case c = load_failed(LOST);
+    expect_verdict(&c, "RANK_TRACEBACK", "ranks 0-2", "have failed and have not exited: " LOST);
+    c.ranks[1].exited = true;
+    expect_verdict(&c, "RANK_EXITED_EARLY", "rank 1 (n1, pid 71)",
+                   "exited with code 0 while 2 ranks waited for it and failed: " LOST);
+    c.ranks[1].exited = false;
+    c.ranks[1].traceback = "ValueError: bad data";
+    expect_verdict(&c, "RANK_TRACEBACK", "rank 1 (n1, pid 71)", "has failed and has not exited: ValueError");
+    case_free(&c);
+    c = load_failed(LOST);
+    enter(&c, 2, "torch/distributed/distributed_c10d.py"); /* rank 2 has not noticed the end of rank 1 yet */
+    c.ranks[2].traceback = NULL;
+    c.ranks[1].exited = true;
+    expect_verdict(&c, "RANK_EXITED_EARLY", "rank 1 (n1, pid 71)",
+                   "exited with code 0 while rank 2 waited for");
+    case_free(&c);
+}
+
+/* Idle servers may have printed the traceback of an exception that they have handled. */
+Test(hang, a_rank_that_still_runs_its_script_may_have_handled_the_error)
+{
+    struct hang_case c = load("sleep", "sleep");
+    c.s.n_ranks = c.s.world_size = 2;
+    c.ranks[0].exited = true;
+    c.ranks[1].traceback = "ValueError: bad request";
+    expect_none(&c);
+    case_free(&c);
+    c = load_failed("ValueError: bad data");
+    c.ranks[2].traceback = NULL;
+    expect_none(&c);
+    c.ranks[2].traceback = "ValueError: bad data";
+    let(&c, 2, "running"); /* an exit handler computes */
+    expect_none(&c);
+    case_free(&c);
+}
+
+Test(hang, a_rank_without_a_frame_has_ended_its_script)
+{
+    struct hang_case c = load("sleep", "sleep");
+    for (int i = 0; i < 2; i++)
+        cJSON_ReplaceItemInObject(row_of(&c, i, 1), "frames", cJSON_CreateArray());
+    expect_verdict(&c, "RANK_SLEEPS", "rank 1 (n1, pid 71)",
+                   "is in the exit of Python, after the end of the script (sleeping in clock_nanosleep) and "
+                   "sleeps, without progress for 42.0 s" OTHERS);
+    case_free(&c);
+}
+
+/* After the end of the interpreter, py-spy reads no frames. Without this proof, the error may have been handled, so the
+ * finding is only a hint. */
+Test(hang, a_traceback_counts_without_frames)
+{
+    static const char *const notes[] = { "no Python stacks: py-spy failed with exit code 1: Error: Failed to "
+                                         "find a python interpreter in the .data section",
+                                         "no Python stacks: ptrace is forbidden" };
+    for (size_t i = 0; i < LEN(notes); i++) {
+        struct hang_case c = load("sleep", "sleep");
+        replace_stack(&c, 1, -1, "sleeping in pause", notes[i]);
+        c.ranks[1].traceback = "ValueError: bad data";
+        expect_verdict(
+            &c, "RANK_TRACEBACK", "rank 1 (n1, pid 71)",
+            "has failed and has not exited: ValueError: bad data; the main thread is in an unknown "
+            "place (sleeping in pause); no progress for 42.0 s" OTHERS);
+        struct snapshot s = c.s;
+        struct diagnosis d = { 0 };
+        s.ranks = c.ranks;
+        for (int k = 0; k < 2; k++)
+            s.hang.rows[k] = c.samples[k].rows;
+        cr_expect_eq(diagnose_hang(&d, &s), i == 0 ? 1 : -1);
+        case_free(&c);
+    }
+}
+
+Test(hang, a_traceback_counts_without_py_spy)
+{
+    struct hang_case c = load("sleep", "sleep");
+    for (int i = 0; i < 3; i++)
+        replace_stack(&c, i, -1, "sleeping in futex", "no Python stacks: py-spy is not installed");
+    c.ranks[1].traceback = "ValueError: bad data";
+    expect_verdict(&c, "RANK_TRACEBACK", "rank 1 (n1, pid 71)",
+                   "; the stacks cannot be read: py-spy is not installed");
+    replace_stack(&c, 2, -1, "running", "no Python stacks: py-spy is not installed");
+    const struct diagnosis d = verdict(&c);
+    expect_at(&d, 0, "STACKS_UNREADABLE", "3 ranks", "py-spy is not installed");
     case_free(&c);
 }
 

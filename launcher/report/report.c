@@ -106,8 +106,10 @@ static void rows_text(struct rows *r, const char *label, struct slice text, int 
     const char *p = text.data;
     size_t left = text.len;
     for (int i = 0; i < max && left > 0 && begin_line(r, i == 0 ? label : ""); i++) {
-        size_t n = line_length(p, left);
-        rows_append(r, slice_of(p, n));
+        size_t n = line_length(p, left), shown = n;
+        while (shown > 0 && p[shown - 1] == ' ') /* two blanks precede a code */
+            shown--;
+        rows_append(r, slice_of(p, shown));
         n += n < left; /* skip the blank or newline */
         p += n;
         left -= n;

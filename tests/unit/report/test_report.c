@@ -215,6 +215,25 @@ Test(report, shows_what_the_worker_recorded_and_what_it_means, .fini = tear_down
         "  exit     1, because of rank 0 on n1\n");
 }
 
+/* The line is broken at the blanks before the code. */
+Test(report, no_line_ends_with_a_blank, .fini = tear_down)
+{
+    const struct finding hang = { .code = FINDING_RANK_REPEATED,
+                                  .sentence = "rank 0 has registered twice in init_process_group: two "
+                                              "processes act as this rank" };
+    start(1, NULL);
+    report.hang = &hang;
+    run_all(1);
+    step(AGENT_EXITED, 2000, 0, 1);
+    expect("ddprun: rank 0 on n1 failed: exit 1, 1.0 s after its start\n"
+           "  worker   rank 0 (local rank 0), pid 4000, host n1\n"
+           "  times    started 2023-11-14 22:13:21.000, ended 22:13:22.000\n"
+           "  output   the worker wrote nothing\n"
+           "  hang     rank 0 has registered twice in init_process_group: two processes act as this rank\n"
+           "           [RANK_REPEATED]\n"
+           "  exit     1, because of rank 0 on n1\n");
+}
+
 /* A rank that lost another rank or waited for a missing rank is a witness, and the report shows this. */
 Test(report, tells_a_witness_of_another_ranks_trouble)
 {

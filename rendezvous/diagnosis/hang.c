@@ -426,16 +426,8 @@ static bool examine_rank(struct hang *h, uint32_t rank)
 /* --- failed ranks ----------------------------------------------------------------------------------------- */
 
 /* Texts of Gloo and NCCL after the loss of another rank. The hints of launcher/report/cause.c have the same texts. */
-#define LOST_PEER_TEXTS(X)         \
-    X("Connection closed by peer") \
-    X("Connection reset by peer")  \
-    X("Broken pipe")               \
-    X("remote process exited")     \
-    X("ncclRemoteError")
-
-#define X(text) text,
-static const char *const lost_peer_texts[] = { LOST_PEER_TEXTS(X) };
-#undef X
+static const char *const lost_peer_texts[] = { "Connection closed by peer", "Connection reset by peer",
+                                               "Broken pipe", "remote process exited", "ncclRemoteError" };
 
 /* Return true if the rank has failed only because it has lost a connection, so that another rank may be the culprit. */
 static bool is_victim(const struct hang *h, uint32_t rank)
@@ -1428,8 +1420,8 @@ static bool is_same_state(const struct spot *a, const struct spot *b)
     return strcmp(a->does, b->does) == 0;
 }
 
-/* Group the live ranks without frames by their state. Leave out failed ranks, which may have closed their connections. Return false if one of these ranks may still make progress, or
- * if there are too many groups. */
+/* Group the live ranks without frames by their state. Leave out failed ranks, which may have closed their connections.
+ * Return false if one of these ranks may still make progress, or if there are too many groups. */
 static bool group_states(const struct hang *h, struct states *states)
 {
     for (uint32_t i = 0; i < h->s->n_ranks; i++) {

@@ -296,7 +296,9 @@ static const char *state_words(char state)
     }
 }
 
-void thread_words(char state, const char *where, char to[STACK_NAME_MAX])
+/* Write what a thread does to `to`, such as "sleeping in read". `state` is the letter of /proc/PID/stat. `where` is
+ * the system call or kernel function; "" = unknown. */
+static void thread_words(char state, const char *where, char to[STACK_NAME_MAX])
 {
     snprintf(to, STACK_NAME_MAX, "%s%s%s", state_words(state), where[0] != '\0' ? " in " : "", where);
 }
@@ -316,7 +318,7 @@ static void read_function(pid_t pid, const char *dir, char *to, size_t size)
  * read, print the kernel function. For `has_memory` see write_subject(). */
 static void describe(const char *dir, char state, bool has_memory, struct stack_thread *t)
 {
-    char file[64], line[LINE_SIZE], function[48] = "", where[120];
+    char file[64], line[LINE_SIZE], function[48] = "", where[100];
     unsigned long args[ARGS];
     long number = -1;
     snprintf(file, sizeof(file), "%s/syscall", dir);

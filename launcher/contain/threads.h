@@ -35,10 +35,6 @@ bool threads_is_python(pid_t pid, bool thorough);
  * changes the memory map. */
 bool threads_lock_memory(pid_t pid);
 
-/* Write what a thread does to `to`, such as "sleeping in read". `state` is the letter of /proc/PID/stat. `where` is
- * the system call or kernel function; "" = unknown. */
-void thread_words(char state, const char *where, char to[STACK_NAME_MAX]);
-
 /* Return false if the kernel forbids reading the system calls of a process. */
 bool threads_may_trace(pid_t pid);
 

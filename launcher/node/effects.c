@@ -604,10 +604,8 @@ static void send_stopped(struct node *n)
 {
     cJSON *rows = NULL;
     const int rank0 = node_rank(n, 0) == 0 ? agent_rank0_code(n->agent) : -1;
-    if (n->meet.round != NULL && n->meet.round->nnodes > 1) {
-        node_explain_heartbeats(n);
+    if (n->meet.round != NULL && n->meet.round->nnodes > 1)
         rows = cJSON_Duplicate(n->run.sample.stacks, true);
-    }
     store_link_send(n->meet.link,
                     encode_stopped(agent_is_stuck(n->agent), agent_max_code(n->agent), rank0, rows));
 }
@@ -790,15 +788,12 @@ static void on_sampled(struct node *n, struct stacks *stacks, const struct stack
         uv_idle_start(&n->more, on_more);
 }
 
-/* Sample the stacks of the surviving workers. With py-spy, the signals that follow in the queue wait for the dump.
- * Without py-spy, the states of the last heartbeat are kept, which takes no time. */
+/* Sample the stacks of the surviving workers. The signals that follow in the queue wait for the dump. */
 static void sample(struct node *n)
 {
     node_end_dumps(n);
-    n->run.holds = node_waits_for_stacks(n);
-    if (!n->run.holds)
-        node_keep_heartbeats(n);
-    else if (!node_dump_stacks(n, &(struct stack_request){ .is_failure = true, .done = on_sampled }))
+    n->run.holds = true;
+    if (!node_dump_stacks(n, &(struct stack_request){ .is_failure = true, .done = on_sampled }))
         n->run.holds = false;
 }
 
@@ -810,7 +805,6 @@ static void begin_to_finish(struct node *n, int exit_code)
     n->out.finishing = true;
     n->exit_code = exit_code;
     note_failed(n);
-    node_explain_heartbeats(n);
     if (exit_code != 0)
         node_keep_flights(n);
     if (agent_stop_signal(n->agent) != 0)

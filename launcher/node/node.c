@@ -787,7 +787,6 @@ static ddp_status open_node(struct node *n, struct ddp_err *err)
     n->run.pids = calloc((size_t)n->plan->nproc, sizeof(*n->run.pids));
     n->run.asked = calloc((size_t)n->plan->nproc, sizeof(*n->run.asked));
     n->run.known = calloc((size_t)n->plan->nproc, sizeof(*n->run.known));
-    n->run.sample.beats_seen = calloc((size_t)n->plan->nproc, sizeof(*n->run.sample.beats_seen));
     n->run.steps = calloc((size_t)n->plan->nproc, sizeof(*n->run.steps));
     if (n->plan->cli->secret_file != NULL &&
         secret_read(n->plan->cli->secret_file, &n->plan->secret, err) != DDP_OK)
@@ -797,7 +796,7 @@ static ddp_status open_node(struct node *n, struct ddp_err *err)
         return err->code;
     n->agent = agent_new(&options);
     if (n->run.pids == NULL || n->run.asked == NULL || n->run.known == NULL || n->run.steps == NULL ||
-        n->run.sample.beats_seen == NULL || n->agent == NULL || !open_progress(n))
+        n->agent == NULL || !open_progress(n))
         return ddp_fail(err, DDP_ERR_NOMEM, "cannot manage %d workers: out of memory", n->plan->nproc);
     ddp_status status = spawner_init(&n->run.spawner, n->plan, err);
     if (status == DDP_OK)
@@ -872,7 +871,6 @@ static void close_node(struct node *n)
     free(n->run.asked);
     free(n->run.known);
     free(n->run.steps);
-    free(n->run.sample.beats_seen);
     close_progress(n);
     rank_pages_close(&n->run.pages);
     peer_lookup_free(&n->meet.vouch);

@@ -108,18 +108,15 @@ struct exits {
     int epoll; /* contains one pidfd for each living worker; -1 = not supported, or no descriptor was left */
 };
 
-/* A sample of the surviving workers at the time of a failure: their states, or their stacks. */
+/* The stacks of the surviving workers at the time of a failure, and whether py-spy can read them. */
 struct node_sample {
     bool is_python;        /* a worker is a Python program */
     bool has_py_spy;       /* the last search has found a py-spy */
     const char *no_py_spy; /* note for the user if the search found no py-spy; NULL = not known, or found */
     struct timed_call *search;      /* a thread that looks for py-spy; NULL = none */
     struct py_spy_search *question; /* borrowed from the thread of `search`; NULL = none */
-    bool is_taken;                  /* `beats_seen` was filled after a failure in this attempt */
     unsigned beats;                 /* number of heartbeats in this attempt */
-    /* states of the workers at the last heartbeat, by local rank; pid 0 = the worker had ended */
-    struct heartbeat_known *beats_seen;
-    struct cJSON *stacks; /* owned: rows of record/stacks.h; NULL = none */
+    struct cJSON *stacks;           /* owned: rows of record/stacks.h; NULL = none */
 };
 
 /* The memory that this node shares with its workers: a page of record/flight.h for each worker, in an unnamed memory
@@ -296,13 +293,6 @@ void node_close_dumps(struct node *n);
 void node_begin_samples(struct node *n);
 void node_find_python(struct node *n);
 
-/* Return true if the stop of the other workers waits for py-spy: a worker is a Python program, and py-spy may be
- * available. */
-bool node_waits_for_stacks(struct node *n);
-
-/* Keep the workers' states at the last heartbeat, from which node_explain_heartbeats makes rows. */
-void node_keep_heartbeats(struct node *n);
-void node_explain_heartbeats(struct node *n);
 /* Add the stacks of the ranks on other nodes to those of this node. `rows` are from the store; NULL = none. */
 void node_add_survivors(struct node *n, const struct cJSON *rows);
 

@@ -308,9 +308,9 @@ static void py_spy_search_end(struct node *n)
 
 /* --- the survivors of a failure --------------------------------------------------------------------------- */
 
-/* After a failure, ddprun stops the other workers within 0.5 ms. The stop waits for stacks only if Python runs and
- * py-spy is available. The agent checks both at heartbeats, before any failure. If Python or py-spy is missing, the
- * report uses the states of the last heartbeat. */
+/* After a failure, the stop of the other workers waits for a dump. A search for py-spy takes time, so the agent searches
+ * at heartbeats, before any failure. If the search has found no py-spy, the dump reads only /proc, which takes less than
+ * a millisecond. */
 
 /* Return the pid of a worker, or of one of its first CHILDREN_MAX descendants, that is a Python interpreter; 0 =
  * none. */
@@ -339,7 +339,6 @@ void node_begin_samples(struct node *n)
     cJSON_Delete(n->run.sample.stacks);
     n->run.sample.stacks = NULL;
     n->run.sample.beats = 0;
-    n->run.sample.is_taken = false;
     n->run.sample.is_python = plan_is_python(n->plan);
     if (n->run.sample.is_python)
         py_spy_search_begin(n, 0);
@@ -360,49 +359,6 @@ void node_find_python(struct node *n)
     s->is_python = s->is_python || python != 0;
     if (s->is_python && !s->has_py_spy)
         py_spy_search_begin(n, python);
-}
-
-bool node_waits_for_stacks(struct node *n)
-{
-    py_spy_search_read(n);
-    return n->run.sample.is_python && n->run.sample.no_py_spy == NULL;
-}
-
-/* Copy the states of the last heartbeat. A state of a worker that has ended since then is removed, because the sample
- * is about survivors. */
-void node_keep_heartbeats(struct node *n)
-{
-    struct node_sample *s = &n->run.sample;
-    memcpy(s->beats_seen, n->run.known, (size_t)n->plan->nproc * sizeof(*s->beats_seen));
-    for (int i = 0; i < n->plan->nproc; i++)
-        if (s->beats_seen[i].pid != n->run.pids[i])
-            s->beats_seen[i].pid = 0;
-    s->is_taken = true;
-}
-
-/* Make the rows of the report from the states that node_keep_heartbeats() has kept. Do nothing if a sample of py-spy
- * exists. For a Python program, add the reason why Python frames are missing. */
-void node_explain_heartbeats(struct node *n)
-{
-    struct node_sample *s = &n->run.sample;
-    struct stacks stacks;
-    const bool no_frames = plan_is_python(n->plan);
-    if (!s->is_taken || s->stacks != NULL || !stacks_init(&stacks, STACKS_AGENT_BYTES))
-        return;
-    for (int i = 0; i < n->plan->nproc; i++) {
-        const struct heartbeat_known *k = &s->beats_seen[i];
-        struct stack_thread t = { .rank = node_rank(n, i),
-                                  .pid = contain_shown_pid(n->run.contain, k->pid),
-                                  .is_main = true,
-                                  .host = n->plan->facts->host };
-        if (k->pid == 0 || k->state == '\0')
-            continue;
-        thread_words(k->state, k->where, t.does);
-        stacks_add_thread(&stacks, &t);
-        if (no_frames)
-            stacks_add_note(&stacks, &t, s->no_py_spy != NULL ? s->no_py_spy : NO_PY_SPY);
-    }
-    s->stacks = stacks.rows;
 }
 
 /* Merge the rows of other nodes: first the ranks below the ranks of this node, then the ranks above. Rows for this
@@ -871,7 +827,11 @@ static void process_target(struct stack_dump *d, const struct target *t)
         return;
     char denied[STACK_NOTE_MAX];
     const bool is_python = threads_is_python(t->pid, !d->request.is_failure);
-    const char *note = is_python ? helper_start(d, t) : NULL;
+    const char *note = d->request.is_failure ? d->node->run.sample.no_py_spy : NULL;
+    if (!is_python)
+        note = NULL;
+    else if (note == NULL)
+        note = helper_start(d, t);
     if (!is_python && !threads_may_trace(t->pid)) {
         threads_explain_ptrace(PTRACE_SCOPE, false, t->is_child, denied);
         note = denied;
@@ -914,7 +874,8 @@ static void add_children(struct stack_dump *d, int local_rank)
     buf_free(&pids);
 }
 
-/* Collect the targets: the workers, then the children of the workers. */
+/* Collect the targets: the workers, then the children of the workers. On a kernel without files of children, the search
+ * reads all processes of the host for each worker. */
 static void find_targets(struct stack_dump *d)
 {
     const struct node *n = d->node;
@@ -923,7 +884,7 @@ static void find_targets(struct stack_dump *d)
             (d->request.ranks == NULL || rank_set_has(d->request.ranks, node_rank(n, i))))
             add_target(d, n->run.pids[i], i, false);
     const size_t workers = d->targets.len / sizeof(struct target);
-    for (size_t i = 0; i < workers; i++)
+    for (size_t i = 0; i < workers && clock_ms() < d->until_ms; i++)
         add_children(d, ((const struct target *)(const void *)d->targets.data)[i].local_rank);
 }
 

@@ -121,6 +121,42 @@ static void end(struct run_process *p)
     end_with(p, SIGTERM, 143);
 }
 
+/* Print a row of a child of `rank` with `words` as JSON, or "" without such a row. The caller frees the text. */
+static char *child_row(const char *json, int rank, const char *words)
+{
+    cJSON *answer = cJSON_Parse(json);
+    const cJSON *row;
+    char *found = NULL;
+    cJSON_ArrayForEach(row, cJSON_GetObjectItem(answer, "stacks"))
+    {
+        const cJSON *thread = cJSON_GetArrayItem(cJSON_GetObjectItem(row, "threads"), 0);
+        if (found != NULL || !cJSON_IsTrue(cJSON_GetObjectItem(thread, "child")))
+            continue;
+        cr_expect_eq(cJSON_GetNumberValue(cJSON_GetObjectItem(thread, "rank")), rank, "%s", json);
+        found = cJSON_PrintUnformatted(row);
+        if (found != NULL && strstr(found, words) == NULL) {
+            free(found);
+            found = NULL;
+        }
+    }
+    cJSON_Delete(answer);
+    return found != NULL ? found : strdup("");
+}
+
+/* Wait until the stacks have a row of a child of `rank` with these words. At first, the child may still run. */
+static void expect_child_of(int rank, const char *words)
+{
+    struct run_result r = ask("--json");
+    char *row = child_row(r.out, rank, words);
+    for (struct patience left = { 0 }; row[0] == '\0' && patience_left(&left);) {
+        free(row);
+        r = ask("--json");
+        row = child_row(r.out, rank, words);
+    }
+    cr_expect(row[0] != '\0', "'%s' is not in: %s%s", words, r.out, r.err);
+    free(row);
+}
+
 /* --- with py-spy ------------------------------------------------------------------------------------------ */
 
 Test(stacks_e2e, ddpctl_folds_equal_stacks)
@@ -186,12 +222,10 @@ Test(stacks_e2e, the_report_shows_where_the_survivors_were)
     free(text);
 }
 
-/* The worker is a shell that runs Python, and only this Python has a py-spy. The agent searches at heartbeats, which no
- * output shows, so the test fails later and later. */
+/* The worker is a shell that runs Python, and only this Python has a py-spy. */
 Test(stacks_e2e, a_py_spy_beside_the_python_of_a_child_is_found)
 {
     char logs[300], go[300], script[700];
-    bool found = false;
     write_script("py-spy", PRINT_FRAMES);
     snprintf(logs, sizeof(logs), "--log_dir=%s/logs", dir);
     snprintf(go, sizeof(go), "%s/go", dir);
@@ -199,19 +233,14 @@ Test(stacks_e2e, a_py_spy_beside_the_python_of_a_child_is_found)
              "test $RANK = 0 || { until [ -e %s ]; do sleep 0.05; done; exit 3; }; %s say:ready forever; "
              "exit 1",
              go, python);
-    for (unsigned s = 2; s <= 32 && !found; s *= 2) {
-        const char *args[] = { logs, "--nproc_per_node=2", "--node_timeout=3s", "sh", "-c", script, NULL };
-        struct run_process *p = job_start(args, &(struct run_options){ .env = no_path });
-        cr_assert(run_until_output(p, "ready", PATIENCE_MS), "%s", run_output(p));
-        sleep(s);
-        write_script("go", "");
-        run_wait(p);
-        char *text = job_file(dir, "logs/latest/report.json");
-        found = strstr(text, "\"all_reduce\"") != NULL;
-        free(text);
-        unlink(go);
-    }
-    cr_expect(found);
+    const char *args[] = { logs, "--nproc_per_node=2", "--node_timeout=3s", "sh", "-c", script, NULL };
+    struct run_process *p = job_start(args, &(struct run_options){ .env = no_path });
+    cr_assert(run_until_output(p, "ready", PATIENCE_MS), "%s", run_output(p));
+    write_script("go", "");
+    run_wait(p);
+    char *text = job_file(dir, "logs/latest/report.json");
+    expect_in(text, "\"all_reduce\"");
+    free(text);
 }
 
 /* --- with a py-spy that does not work --------------------------------------------------------------------- */
@@ -315,23 +344,16 @@ Test(stacks_e2e, a_py_spy_that_another_user_can_change_does_not_run)
     }
 }
 
-/* The report has states only after a heartbeat, which no output shows, so the test fails later and later. */
 Test(stacks_e2e, the_report_names_a_py_spy_that_another_user_can_change)
 {
-    bool found = false;
     char path[300];
     if (geteuid() != 0)
         cr_skip_test("skipped, because only root does not run such a py-spy");
     write_script("py-spy", PRINT_FRAMES);
     snprintf(path, sizeof(path), "%s/py-spy", dir);
     cr_assert_eq(chmod(path, 0777), 0);
-    for (unsigned s = 2; s <= 32 && !found; s *= 2) {
-        struct run_process *p = start_job(2);
-        sleep(s);
-        struct run_result r = end_with(p, SIGUSR1, 3);
-        found = strstr(r.err, "another user") != NULL;
-    }
-    cr_expect(found);
+    struct run_result r = end_with(start_job(2), SIGUSR1, 3);
+    expect_in(r.err, "another user");
 }
 
 /* In a virtual environment, python3 is a link, and only the path of this link names the folder of py-spy. */
@@ -440,21 +462,30 @@ Test(stacks_e2e, without_py_spy_the_kernel_is_asked_and_the_remedy_named)
     end(p);
 }
 
-/* The states in the report are those of the last heartbeat. */
-Test(stacks_e2e, a_program_without_python_shows_its_state)
+/* Rank 0 waits for a child, which waits in a FIFO. The report shows both at once, without a heartbeat. */
+Test(stacks_e2e, a_program_without_python_shows_its_calls)
 {
-    const char *args[] = { port_option, "--nproc_per_node=2", WORKER, FAILS_AT_USR1, NULL };
+    char script[600], logs[300], object[300];
+    snprintf(object, sizeof(object), "%s/fifo", dir);
+    cr_assert_eq(mkfifo(object, 0600), 0);
+    snprintf(
+        script, sizeof(script),
+        "[ $RANK = 1 ] && exec %s catch:10 say:ready pause exit:3; trap '' USR1; echo ready; cat %s; true",
+        bin("tests/prog/worker"), object);
+    snprintf(logs, sizeof(logs), "--log_dir=%s/logs", dir);
+    const char *args[] = { port_option, logs, "--nproc_per_node=2", "sh", "-c", script, NULL };
     struct run_process *p = job_start(args, &(struct run_options){ .env = no_path });
     cr_assert(run_until_output(p, "[0] ready", PATIENCE_MS) && run_until_output(p, "[1] ready", PATIENCE_MS));
-    expect_answer(NULL, "sleeping in ");
-    const char *status[] = { bin("ddpctl"), addr, "status", "--json", NULL };
-    struct run_result r = run_command(status, NULL);
-    for (struct patience left = { 0 }; strstr(r.out, "\"proc\"") == NULL && patience_left(&left);) {
-        r = run_command(status, NULL);
-    }
-    r = end_with(p, SIGUSR1, 3);
-    expect_in(r.err, "\n  stacks   rank 0: sleeping");
+    expect_child_of(0, object);
+    struct run_result r = end_with(p, SIGUSR1, 3);
+    expect_in(r.err, "\n  stacks   rank 0");
+    expect_in(r.err, " sleeping in wait4");
     SILENT(r, "py-spy");
+    char *report = job_file(dir, "logs/latest/report.json");
+    char *row = child_row(report, 0, object);
+    cr_expect(row[0] != '\0', "%s", report);
+    free(row);
+    free(report);
 }
 
 /* Without CAP_SYS_PTRACE, root may not trace a worker of another user. */
@@ -486,14 +517,6 @@ Test(stacks_e2e, a_program_that_may_not_be_traced_has_the_reason)
     expect_in(r.out, "rank 0: no system calls: ");
     cr_expect(strstr(r.out, "ptrace_scope is ") || strstr(r.out, "CAP_SYS_PTRACE"), "%s", r.out);
     end(p);
-}
-
-static int count_in(const char *text, const char *words)
-{
-    int n = 0;
-    for (const char *at = text; (at = strstr(at, words)) != NULL; at += strlen(words))
-        n++;
-    return n;
 }
 
 /* Start a node with two workers. Its reports are below `logs`. */
@@ -529,7 +552,7 @@ static void expect_survivors(const char *report)
     free(text);
 }
 
-/* The failure is on node 0. The store has the states of four workers before the failure. */
+/* The failure is on node 0. */
 Test(stacks_e2e, the_reports_of_all_nodes_show_the_survivors_of_all_nodes)
 {
     struct run_process *p[] = { start_node(0, "n0"), start_node(1, "n1") };
@@ -538,10 +561,6 @@ Test(stacks_e2e, the_reports_of_all_nodes_show_the_survivors_of_all_nodes)
         snprintf(ready, sizeof(ready), "[%d] ready", rank);
         cr_assert(run_until_output(p[rank / 2], ready, PATIENCE_MS), "%s", run_output(p[rank / 2]));
     }
-    const char *status[] = { bin("ddpctl"), addr, "status", "--json", NULL };
-    struct run_result s = run_command(status, NULL);
-    for (struct patience left = { 0 }; count_in(s.out, "\"proc\"") < 4 && patience_left(&left);)
-        s = run_command(status, NULL);
     run_signal(p[0], SIGUSR1);
     for (int i = 0; i < 2; i++) {
         struct run_result r = run_wait(p[i]);
@@ -553,42 +572,6 @@ Test(stacks_e2e, the_reports_of_all_nodes_show_the_survivors_of_all_nodes)
 }
 
 /* --- processes that a worker has started --------------------------------------------------------------------- */
-
-/* Print a row of a child with `words` as JSON, or "" without such a row. The caller frees the text. */
-static char *child_row(const char *json, const char *words)
-{
-    cJSON *answer = cJSON_Parse(json);
-    const cJSON *row;
-    char *found = NULL;
-    cJSON_ArrayForEach(row, cJSON_GetObjectItem(answer, "stacks"))
-    {
-        const cJSON *thread = cJSON_GetArrayItem(cJSON_GetObjectItem(row, "threads"), 0);
-        if (found != NULL || !cJSON_IsTrue(cJSON_GetObjectItem(thread, "child")))
-            continue;
-        cr_expect_eq(cJSON_GetNumberValue(cJSON_GetObjectItem(thread, "rank")), 1, "%s", json);
-        found = cJSON_PrintUnformatted(row);
-        if (found != NULL && strstr(found, words) == NULL) {
-            free(found);
-            found = NULL;
-        }
-    }
-    cJSON_Delete(answer);
-    return found != NULL ? found : strdup("");
-}
-
-/* Wait until the stacks have a row of a child of rank 1 with these words. At first, the child may still run. */
-static void expect_child(const char *words)
-{
-    struct run_result r = ask("--json");
-    char *row = child_row(r.out, words);
-    for (struct patience left = { 0 }; row[0] == '\0' && patience_left(&left);) {
-        free(row);
-        r = ask("--json");
-        row = child_row(r.out, words);
-    }
-    cr_expect(row[0] != '\0', "'%s' is not in: %s%s", words, r.out, r.err);
-    free(row);
-}
 
 Test(stacks_e2e, the_child_of_a_worker_is_listed_with_its_state)
 {
@@ -604,7 +587,7 @@ Test(stacks_e2e, the_child_of_a_worker_is_listed_with_its_state)
                            NULL };
     struct run_process *p = job_start(args, &(struct run_options){ .env = no_path });
     cr_assert(run_until_output(p, "[0] ready", PATIENCE_MS) && run_until_output(p, "[1] ready", PATIENCE_MS));
-    expect_child("sleeping in ");
+    expect_child_of(1, "sleeping in ");
     expect_answer("--rank=1", ", a child ");
     end(p);
 }
@@ -649,7 +632,7 @@ Test(stacks_e2e, the_real_py_spy_names_the_line_of_a_child)
                                          "    fork.Process(target=load_part, daemon=True).start()\n"
                                          "print('ready', flush=True)\n"
                                          "time.sleep(1000)\n");
-    expect_child("\"file\":\"train.py\",\"line\":3");
+    expect_child_of(1, "\"file\":\"train.py\",\"line\":3");
     expect_answer("--rank=1", "\n  > load_part  train.py:3\n");
     expect_answer(NULL, "ranks 0-1:\n  > <module>  train.py:8\nrank 1 (");
     end(p);

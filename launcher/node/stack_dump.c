@@ -914,6 +914,7 @@ bool node_dump_stacks(struct node *n, const struct stack_request *request)
     uv_timer_init(&n->loop, &d->timer);
     d->timer.data = d;
     list_insert(&n->run.dumps, &d->in_node);
+    py_spy_search_read(n);
     find_targets(d);
     if (request->with_calls)
         start_reader(d);

@@ -480,7 +480,9 @@ static void report_attempts(const struct report *r, struct rows *rows)
  *       stderr   | Traceback (most recent call last):
  *                |   ...
  *       then     ranks 0-1,3 were stopped by ddprun as a consequence (SIGTERM)
- *       stacks   ranks 0-1,3: all_reduce (torch/distributed/distributed_c10d.py:1541), called by main (train.py:30)
+ *       stacks   ranks 0-1,3:
+ *                    all_reduce  torch/distributed/distributed_c10d.py:1541
+ *                  > main  train.py:30
  *       logs     logs/k3x9, of this worker in logs/k3x9/attempt_0/2
  *       exit     7, because of rank 2 on n1
  *
@@ -491,8 +493,8 @@ enum {
     WHY_LINES = 3,
     ERROR_LINES = 6,
     OTHERS_LINES = 8,
-    STACKS_SHOWN = 5,
-    STACK_LINES = 2,
+    STACK_LINES = 16,
+    STACK_LINES_KEPT = 6, /* the last lines of the failed worker leave at least these for stacks */
     END_LINES = 8,
     DAY_S = 24 * 3600
 };
@@ -612,7 +614,7 @@ static void last_words(const struct report *r, struct rows *rows)
 {
     struct buf lines = { 0 };
     bool from_stdout;
-    int room = rows->limit - rows->lines - OTHERS_LINES - (r->stacks != NULL ? STACKS_SHOWN : 0);
+    int room = rows->limit - rows->lines - OTHERS_LINES - (r->stacks != NULL ? STACK_LINES_KEPT : 0);
     size_t max = room > REPORT_STDERR_LINES ? REPORT_STDERR_LINES : room > 0 ? (size_t)room : 1;
     size_t n = cause_last_lines(r, max, &lines, &from_stdout);
     const char *p = (const char *)lines.data, *label = from_stdout ? "stdout" : "stderr";
@@ -720,16 +722,24 @@ static void pattern_of_all(char out[PATH_MAX], const char *pattern)
     out[n] = '\0';
 }
 
-/* Append the calls that the other ranks were in at the first failure. */
+/* Append where the other ranks were at the first failure, with at most STACK_LINES lines. report.json has all stacks. */
 static void stacks(const struct report *r, struct rows *rows)
 {
-    bool more = true;
-    for (int i = 0; more && rows->ok && i < STACKS_SHOWN; i++) {
-        struct buf text = { 0 };
-        rows->ok = stacks_line(r->stacks, i, &text, &more);
-        rows_text(rows, i == 0 ? "stacks" : "", buf_slice(&text), STACK_LINES);
-        buf_free(&text);
+    struct buf text = { 0 };
+    const int room = rows->limit - rows->lines - 1; /* a line for the rest */
+    const int left = stacks_brief(r->stacks, room < STACK_LINES ? room : STACK_LINES, &text);
+    const char *label = "stacks";
+    rows->ok = rows->ok && left >= 0;
+    for (size_t at = 0; at < text.len; label = "") {
+        const char *line = (const char *)text.data + at;
+        const size_t len = (size_t)((const char *)memchr(line, '\n', text.len - at) - line);
+        rows_text(rows, label, slice_of(line, len), 2);
+        at += len + 1;
     }
+    if (left > 0)
+        rows_printf(rows, label, "%d more stack%s: %s", left, left == 1 ? "" : "s",
+                    r->plan->log_root != NULL ? "see report.json" : "--log_dir writes all to report.json");
+    buf_free(&text);
 }
 
 /* Append the command that compares the flight records of all ranks and finds the rank that was behind. */

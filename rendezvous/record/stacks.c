@@ -16,7 +16,8 @@
 enum {
     ITEM_BYTES = 64, /* bytes of a printed frame without its texts: names and punctuation */
     THREAD_BYTES = 128,
-    RANKS_SHOWN = 60,    /* bytes of a printed list of ranks */
+    RANKS_SHOWN = 60, /* bytes of a printed list of ranks */
+    BRIEF_FRAMES = 2,
     LINE_MOST = 1 << 24, /* larger line numbers are ignored */
 };
 
@@ -561,84 +562,100 @@ static bool append_where(const struct shown *shown, struct buf *out)
                       is_child ? ", a child process" : "", has_name ? ", thread " : "", has_name ? name : "");
 }
 
-/* Append "data  hang.py:5". */
-static bool append_frame(const cJSON *frame, const char *before, const char *after, struct buf *out)
+/* Append "data  hang.py:5" and a newline. */
+static bool append_frame(const cJSON *frame, struct buf *out)
 {
     const int line = number_of(frame, "line", LINE_MOST);
-    bool ok = buf_printf(out, "%s%s%s", text_of(frame, "function"), before, text_of(frame, "file"));
+    bool ok = buf_printf(out, "%s  %s", text_of(frame, "function"), text_of(frame, "file"));
     if (line > 0)
         ok = ok && buf_printf(out, ":%d", line);
-    return ok && buf_printf(out, "%s", after);
+    return ok && buf_printf(out, "\n");
 }
 
-static bool append_frames(const cJSON *frames, struct buf *out)
+/* Append the frames. If `brief` is true, append at most BRIEF_FRAMES frames: the innermost, and the innermost of the
+ * user's program. */
+static bool append_frames(const cJSON *frames, bool brief, struct buf *out)
 {
     const cJSON *frame;
     bool ok = true;
+    int n = 0;
     cJSON_ArrayForEach(frame, frames)
     {
-        ok = ok && buf_printf(out, "  %s ", cJSON_IsTrue(member(frame, "user")) ? ">" : " ") &&
-             append_frame(frame, "  ", "\n", out);
+        const bool is_user = cJSON_IsTrue(member(frame, "user"));
+        if (brief && (n == BRIEF_FRAMES || (n > 0 && !is_user)))
+            continue;
+        n++;
+        ok = ok && buf_printf(out, "  %s ", is_user ? ">" : " ") && append_frame(frame, out);
     }
     return ok;
 }
 
-static bool append_row(const struct shown *shown, struct buf *out)
+static bool append_row(const struct shown *shown, bool brief, struct buf *out)
 {
     const cJSON *frames = member(shown->row, "frames");
     if (shown->kind == OF_NOTES)
         return append_shown_ranks(shown, out) && buf_printf(out, ": %s\n", text_of(shown->row, "note"));
     return append_shown_ranks(shown, out) && append_where(shown, out) && buf_printf(out, ":") &&
-           append_state(shown, out) && buf_printf(out, "\n") && append_frames(frames, out);
+           append_state(shown, out) && buf_printf(out, "\n") && append_frames(frames, brief, out);
 }
 
-/* Print all rows. Replace control characters, because `rows` may be from an untrusted store. */
-bool stacks_text(const cJSON *rows, struct buf *out)
+/* Return true if a row of a brief text is left out: another thread or a child process in which no code of the user
+ * runs, such as an idle data loader. A child without frames is shown. "<string>" is the program of a process that
+ * multiprocessing has spawned. */
+static bool is_usual(const struct shown *shown)
+{
+    const cJSON *frame, *frames = member(shown->row, "frames");
+    if (shown->kind == OF_WORKERS || shown->kind == OF_NOTES ||
+        (shown->kind == OF_CHILDREN && frames == NULL))
+        return false;
+    cJSON_ArrayForEach(frame, frames)
+    {
+        if (cJSON_IsTrue(member(frame, "user")) && strcmp(text_of(frame, "file"), "<string>") != 0)
+            return false;
+    }
+    return true;
+}
+
+static int count_lines(const struct buf *out, size_t from)
+{
+    int n = 0;
+    for (size_t i = from; i < out->len; i++)
+        n += out->data[i] == '\n';
+    return n;
+}
+
+/* Append rows with at most `most` lines; -1 = all rows. Return the number of rows that are left out, or -1 if memory is
+ * short. Replace control characters, because `rows` may be from an untrusted store. */
+static int append_rows(const cJSON *rows, int most, struct buf *out)
 {
     const size_t start = out->len;
+    const bool brief = most >= 0;
     size_t n;
+    int left = 0;
     struct shown *sorted = sort_rows(rows, &n);
     bool ok = sorted != NULL;
-    for (size_t i = 0; i < n && ok; i++)
-        ok = append_row(&sorted[i], out);
+    for (size_t i = 0; i < n && ok; i++) {
+        const size_t before = out->len;
+        ok = append_row(&sorted[i], brief, out);
+        /* keep a line for a note, which is the last row */
+        const int room = most - (sorted[i].kind != OF_NOTES && sorted[n - 1].kind == OF_NOTES);
+        if (brief && (is_usual(&sorted[i]) || count_lines(out, start) > room)) {
+            out->len = before;
+            left++;
+        }
+    }
     free(sorted);
     if (out->len > start)
         text_disarm(out->data + start, out->len - start, '\n');
-    return ok;
+    return ok ? left : -1;
 }
 
-/* Append one line: the ranks, the innermost frame, and "called by" with the innermost frame of the user's program. */
-static bool append_summary(const struct shown *shown, struct buf *out)
+bool stacks_text(const cJSON *rows, struct buf *out)
 {
-    const cJSON *frames = member(shown->row, "frames"), *first = cJSON_GetArrayItem(frames, 0), *frame;
-    if (shown->kind == OF_NOTES)
-        return append_shown_ranks(shown, out) && buf_printf(out, ": %s", text_of(shown->row, "note"));
-    bool ok = append_shown_ranks(shown, out) && buf_printf(out, ":");
-    if (first == NULL)
-        return ok && append_state(shown, out) &&
-               (out->data[out->len - 1] != ':' || buf_printf(out, " in different states, without frames"));
-    ok = ok && buf_printf(out, " ") && append_frame(first, " (", ")", out);
-    cJSON_ArrayForEach(frame, frames)
-    {
-        if (cJSON_IsTrue(member(frame, "user")))
-            break;
-    }
-    if (frame != NULL && frame != first)
-        ok = ok && buf_printf(out, ", called by ") && append_frame(frame, " (", ")", out);
-    return ok;
+    return append_rows(rows, -1, out) == 0;
 }
 
-bool stacks_line(const cJSON *rows, int n, struct buf *out, bool *more)
+int stacks_brief(const cJSON *rows, int most, struct buf *out)
 {
-    size_t all;
-    struct shown *sorted = sort_rows(rows, &all);
-    bool ok = sorted != NULL;
-    *more = false;
-    for (size_t i = 0; i < all && ok && !*more; i++) {
-        *more = (sorted[i].kind == OF_WORKERS || sorted[i].kind == OF_NOTES) && n-- == 0;
-        if (*more)
-            ok = append_summary(&sorted[i], out);
-    }
-    free(sorted);
-    return ok;
+    return append_rows(rows, most > 0 ? most : 0, out);
 }

@@ -108,9 +108,9 @@ void stacks_merge(struct stacks *s, const struct cJSON *rows, uint32_t first, ui
  * A ">" marks frames of the user's program. Return false if memory is short. */
 bool stacks_text(const struct cJSON *rows, struct buf *out);
 
-/* Append row `n`, counted from 0, as one line without a newline: "ranks 0,2: all_reduce
- * (torch/distributed/distributed_c10d.py:1322), called by <module> (hang.py:9)". Only rows about main threads of
- * workers and rows with a note count. Set *more to false if there is no such row. */
-bool stacks_line(const struct cJSON *rows, int n, struct buf *out, bool *more);
+/* Append at most `most` lines of this text. Leave out threads and child processes in which no code of the user runs, and
+ * of each row all frames except the innermost and the user's innermost. Return the number of rows that are left out,
+ * or -1 if memory is short. */
+int stacks_brief(const struct cJSON *rows, int most, struct buf *out);
 
 #endif

@@ -171,8 +171,8 @@ Test(hangs, stop_ends_the_job_without_a_restart, .init = make_dir, .fini = test_
     cr_expect(strstr(r.err, "\nddprun: rank 1 (") != NULL && strstr(r.err, "none: the job") != NULL, "%s",
               r.err);
     cr_expect(strstr(r.err, "\n  try      'ddpctl stacks --rank 1'") != NULL, "%s", r.err);
-    cr_expect(strstr(r.err, "\n  stacks   rank 0: all_reduce (") != NULL &&
-                  strstr(r.err, "\n           rank 1: load_batch (data.py:41)") != NULL,
+    cr_expect(strstr(r.err, "\n               all_reduce  ") != NULL &&
+                  strstr(r.err, "\n             > load_batch  data.py:41\n") != NULL,
               "%s", r.err);
     expect_file("node0/latest/report.json", "\"function\":[[:space:]]*\"load_batch\"");
 }

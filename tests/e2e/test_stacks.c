@@ -212,7 +212,9 @@ Test(stacks_e2e, the_report_shows_where_the_survivors_were)
         cr_assert(
             run_until_output(p, (const char *[]){ "[0] ready", "[1] ready", "[2] ready" }[i], PATIENCE_MS));
     struct run_result r = end_with(p, SIGUSR1, 3);
-    expect_in(r.err, "\n  stacks   ranks 0,2: all_reduce (torch/d.py:9), called by <module> (train.py:8)\n");
+    expect_in(r.err, "\n  stacks   ranks 0,2:\n"
+                     "               all_reduce  torch/d.py:9\n"
+                     "             > <module>  train.py:8\n");
     char *text = job_file(dir, "logs/latest/report.json");
     cJSON *report = cJSON_Parse(text);
     const cJSON *row = cJSON_GetArrayItem(cJSON_GetObjectItem(report, "stacks"), 0);
@@ -272,7 +274,7 @@ ParameterizedTest(struct trouble *t, stacks_e2e, a_py_spy_that_fails_is_named_an
     write_script("py-spy", script);
     struct run_process *p = start_job(2);
     struct run_result r = end_with(p, SIGUSR1, 3);
-    expect_in(r.err, "\n  stacks   rank 0: ");
+    expect_in(r.err, "\n  stacks   rank 0 (");
     expect_in(r.err, t->note);
     cr_expect(job_witness_alone(&w), "py-spy is left");
     job_witness_close(&w);

@@ -377,6 +377,14 @@ Test(report, never_has_more_than_forty_lines, .fini = tear_down)
     memset(e.cgroup, 'c', sizeof(e.cgroup) - 1);
     memset(e.core, 'c', sizeof(e.core) - 1);
     start(N, "logs");
+    struct stacks stacks;
+    cr_assert(stacks_init(&stacks, STACKS_AGENT_BYTES));
+    for (int i = 0; i < 30; i++) {
+        struct stack_thread t = { .rank = i, .pid = 100 + i, .is_main = true, .host = "n1" };
+        snprintf(t.does, sizeof(t.does), "sleeping in call %d", i);
+        stacks_add_thread(&stacks, &t);
+    }
+    report.stacks = stacks.rows;
     report.error = &error;
     report.evidence = &e;
     run_all(N);
@@ -391,6 +399,10 @@ Test(report, never_has_more_than_forty_lines, .fini = tear_down)
     cr_assert_not_null(strstr((char *)text.data, "ended in other ways"), "%s", (char *)text.data);
     cr_assert_not_null(strstr((char *)text.data, "\n  exit     1, because of rank 1 on n1\n"), "%s",
                        (char *)text.data);
+    cr_assert_not_null(strstr((char *)text.data, "  stacks   rank 0 (n1, pid 100): sleeping in call 0\n"),
+                       "%s", (char *)text.data);
+    cr_assert_not_null(strstr((char *)text.data, " more stacks: see report.json\n"), "%s", (char *)text.data);
+    stacks_free(&stacks);
 }
 
 Test(report, folds_many_ranks_and_cuts_long_lines, .fini = tear_down)

@@ -42,6 +42,7 @@ enum { NONCE_CHARS = 8, HOST_MAX = 256, START_TIME_MAX = 32, TMP_NOTE_MAX = SAFE
 struct machine_facts {
     char nonce[NONCE_CHARS + 1];     /* random letters for file names and for the id of the job */
     char cookie[COOKIE_CHARS + 1];   /* see make_cookie(); "" = none */
+    char directory[PATH_MAX + 1];    /* working directory, with a slash at the end; "" = not known */
     char start_time[START_TIME_MAX]; /* see write_start_time(); "" = not needed */
     char error_stem[PATH_MAX];       /* start of the paths of the workers' error files; "" = none */
     char tmp_dir[PATH_MAX];          /* directory for log files without --log_dir; "" = none is safe */
@@ -254,6 +255,10 @@ static void read_machine_facts(struct machine_facts *l, const struct cli *cli)
 {
     make_nonce(l->nonce);
     make_cookie(l->cookie);
+    if (getcwd(l->directory, PATH_MAX) == NULL || l->directory[0] != '/')
+        l->directory[0] = '\0';
+    else if (l->directory[1] != '\0')
+        strcat(l->directory, "/");
     l->start_time[0] = '\0';
     if (cli->log_file != NULL)
         write_start_time(l->start_time);
@@ -273,6 +278,7 @@ static struct plan_facts facts_of(const struct machine_facts *l, const struct sc
                                 .host = host,
                                 .terminal = isatty(STDERR_FILENO) && !detached,
                                 .cookie = l->cookie[0] != '\0' ? l->cookie : NULL,
+                                .directory = l->directory[0] != '\0' ? l->directory : NULL,
                                 .nonce = l->nonce,
                                 .start_time = l->start_time,
                                 .tmp_dir = l->tmp_dir[0] != '\0' ? l->tmp_dir : NULL,

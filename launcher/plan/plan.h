@@ -38,6 +38,7 @@ struct plan_facts {
     /* DDPRUN_COOKIE of the workers: random text that marks the processes of this start; NULL = no random
      * numbers are available. */
     const char *cookie;
+    const char *directory;  /* working directory, with a slash at the end; NULL = not known */
     const char *nonce;      /* random text, valid in a file name, for job ids and log directories */
     const char *start_time; /* start time of ddprun, valid in a file name */
     const char *tmp_dir;    /* directory for log files if --log_dir is not set; NULL = no directory is safe */

@@ -314,6 +314,7 @@ static struct env_facts facts_of(const struct plan *plan, int local_rank)
                                .signals = plan->stop_signals,
                                .timer_file = plan->timer_file,
                                .cookie = plan->facts->cookie,
+                               .directory = plan->facts->directory,
                                .share_gpu = plan->cli->share_gpu,
                                .timeout_ms = plan->cli->timeout_ms };
     set_rank0_store(&facts, plan);

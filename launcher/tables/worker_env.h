@@ -11,6 +11,11 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+/* Two arguments for "%s%s" that make a relative path absolute, because a worker may change its working directory before
+ * it uses the path. */
+#define ENV_PATH(path) \
+    f->directory == NULL || (path) == NULL || (path)[0] == '/' || (path)[0] == '\0' ? "" : f->directory, path
+
 /* Columns: name, printf format of the value, argument of this format, condition for setting the variable, meaning.
  * `f` is a struct env_facts. --dry_run, the manual page and the environment of each worker are made from these
  * rows. */
@@ -32,10 +37,10 @@
     X(TORCHELASTIC_USE_AGENT_STORE, "%s", f->rank0_store ? "False" : "True", true,                          \
       "True if the launcher hosts the store, False if rank 0 does")                                         \
     X(USE_LIBUV, "%s", "0", f->rank0_store, "the store in rank 0 runs without libuv")                       \
-    X(TORCHELASTIC_ERROR_FILE, "%s", f->error_file, true,                                                   \
+    X(TORCHELASTIC_ERROR_FILE, "%s%s", ENV_PATH(f->error_file), true,                                       \
       "file where a worker may write its error as JSON, for the report")                                    \
     X(TORCHELASTIC_SIGNALS_TO_HANDLE, "%s", f->signals, true, "signals that stop the job")                  \
-    X(TORCHELASTIC_TIMER_FILE, "%s", f->timer_file, f->timer_file != NULL,                                  \
+    X(TORCHELASTIC_TIMER_FILE, "%s%s", ENV_PATH(f->timer_file), f->timer_file != NULL,                      \
       "FIFO for the workers' timers, with TORCHELASTIC_ENABLE_FILE_TIMER=1")                                \
     X(TORCH_NCCL_ASYNC_ERROR_HANDLING, "%s", f->nccl_async, true, "NCCL's error handling: inherited, or 1") \
     X(NCCL_ASYNC_ERROR_HANDLING, "%s", f->nccl_async_old, true,                                             \
@@ -57,23 +62,24 @@
       "random text that identifies processes of this job")                                                  \
     X(DDPRUN_PAGE, "%s", f->page, f->page[0] != '\0',                                                       \
       "memory that a libddp worker shares with ddprun: step and last calls")                                \
-    X(DDP_FLIGHT_RECORDER, "%s", f->flight, f->flight != NULL,                                              \
+    X(DDP_FLIGHT_RECORDER, "%s%s", ENV_PATH(f->flight), f->flight != NULL,                                  \
       "directory where libddp writes a rank's last calls when the job fails")                               \
     X(TORCH_FR_BUFFER_SIZE, "%s", f->torch_calls, f->torch_flight != NULL,                                  \
       "--flight_recorder: how many calls PyTorch keeps: inherited, or 2000")                                \
     X(TORCH_FR_DUMP_ON_TIMEOUT, "%s", "1", f->torch_flight != NULL,                                         \
       "--flight_recorder: PyTorch writes the calls at a timeout")                                           \
-    X(TORCH_FR_DUMP_TEMP_FILE, "%s/" FLIGHT_TORCH_STEM, f->torch_flight, f->torch_flight != NULL,           \
+    X(TORCH_FR_DUMP_TEMP_FILE, "%s%s/" FLIGHT_TORCH_STEM, ENV_PATH(f->torch_flight),                        \
+      f->torch_flight != NULL,                                                                              \
       "--flight_recorder: path of PyTorch's files up to the rank, which PyTorch appends")                   \
-    X(TORCH_NCCL_DEBUG_INFO_PIPE_FILE, "%s/" FLIGHT_PIPE_STEM, f->torch_flight,                             \
+    X(TORCH_NCCL_DEBUG_INFO_PIPE_FILE, "%s%s/" FLIGHT_PIPE_STEM, ENV_PATH(f->torch_flight),                 \
       f->torch_flight != NULL && f->torch_pipes,                                                            \
       "--flight_recorder: path of the FIFOs up to the rank; ddprun writes to a FIFO to request a record")   \
     X(TORCH_NCCL_TRACE_BUFFER_SIZE, "%s", f->torch_calls, f->torch_flight != NULL,                          \
       "name of TORCH_FR_BUFFER_SIZE before PyTorch 2.9")                                                    \
     X(TORCH_NCCL_DUMP_ON_TIMEOUT, "%s", "1", f->torch_flight != NULL,                                       \
       "name of TORCH_FR_DUMP_ON_TIMEOUT before PyTorch 2.9")                                                \
-    X(TORCH_NCCL_DEBUG_INFO_TEMP_FILE, "%s/" FLIGHT_TORCH_STEM, f->torch_flight, f->torch_flight != NULL,   \
-      "name of TORCH_FR_DUMP_TEMP_FILE before PyTorch 2.9")                                                 \
+    X(TORCH_NCCL_DEBUG_INFO_TEMP_FILE, "%s%s/" FLIGHT_TORCH_STEM, ENV_PATH(f->torch_flight),                \
+      f->torch_flight != NULL, "name of TORCH_FR_DUMP_TEMP_FILE before PyTorch 2.9")                        \
     X(DDPRUN_TERMINAL, "%s", "1", f->terminal, "stderr is shown on a terminal: progress bars work")
 
 enum worker_env_var {
@@ -104,6 +110,7 @@ struct env_facts {
     const char *visible;           /* value of CUDA_VISIBLE_DEVICES; NULL = do not set */
     bool hip;                      /* set HIP_VISIBLE_DEVICES to `visible` too */
     const char *cookie;            /* NULL = do not set */
+    const char *directory;         /* working directory with a slash at the end; NULL = not known */
     const char *error_file;        /* "" = none */
     const char *nccl_async;        /* value of TORCH_NCCL_ASYNC_ERROR_HANDLING */
     const char *nccl_async_old;    /* value of NCCL_ASYNC_ERROR_HANDLING */

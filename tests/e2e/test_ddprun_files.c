@@ -123,6 +123,16 @@ Test(ddprun_files, latest_leads_to_the_job_that_was_started_last)
     expect_file("latest", "mine\n");
 }
 
+Test(ddprun_files, a_worker_that_changes_its_directory_still_finds_its_files)
+{
+    struct run_result r = shell("cd $D && $DDPRUN --standalone -q --log_dir=logs --flight_recorder sh -c "
+                                "'cd /; ls -d ${TORCH_FR_DUMP_TEMP_FILE%/*} $DDP_FLIGHT_RECORDER && echo {} "
+                                "> $TORCHELASTIC_ERROR_FILE'; "
+                                "ls logs/latest/attempt_0/0");
+    EXPECT(r, 0);
+    cr_expect_not_null(strstr(r.out, "error.json"), "%s%s", r.out, r.err);
+}
+
 Test(ddprun_files, a_rotated_file_has_every_byte)
 {
     struct run_result r = shell("$DDPRUN --standalone -q --redirects=1 --log_file=$D/%r.%s --log_rotate=10K "

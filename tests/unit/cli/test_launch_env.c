@@ -54,6 +54,26 @@ static void expect(const char *name, const char *value)
     cr_assert_eq(count(name), 1, "%s", name);
 }
 
+/* A worker may change its working directory before it uses a path, as programs with Hydra do. */
+Test(launch_env, relative_paths_become_absolute, .fini = tear_down)
+{
+    char *inherited[] = { NULL };
+    build(inherited, NULL, 0);
+    tear_down();
+    facts.directory = "/home/u/";
+    facts.error_file = facts.timer_file = facts.flight = facts.torch_flight = "logs/a";
+    facts.torch_pipes = true;
+    facts.torch_calls = "2000";
+    cr_assert(env_base_init(&base, &facts, inherited, NULL, 0));
+    cr_assert(worker_env_init(&env, &facts, &base));
+    expect("TORCHELASTIC_ERROR_FILE", "/home/u/logs/a");
+    expect("TORCHELASTIC_TIMER_FILE", "/home/u/logs/a");
+    expect("DDP_FLIGHT_RECORDER", "/home/u/logs/a");
+    expect("TORCH_FR_DUMP_TEMP_FILE", "/home/u/logs/a/" FLIGHT_TORCH_STEM);
+    expect("TORCH_NCCL_DEBUG_INFO_PIPE_FILE", "/home/u/logs/a/" FLIGHT_PIPE_STEM);
+    expect("TORCH_NCCL_DEBUG_INFO_TEMP_FILE", "/home/u/logs/a/" FLIGHT_TORCH_STEM);
+}
+
 Test(launch_env, has_torchruns_variables_and_ours, .fini = tear_down)
 {
     static const char *const expected[][2] = {

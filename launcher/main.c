@@ -692,7 +692,7 @@ static int run_EXPLAIN(int argc, char **argv)
     ddp_status status = argc > 2
                             ? ddp_fail(&err, DDP_ERR_ARG,
                                        "explain: expected at most one code; 'ddprun explain' lists all codes")
-                            : explain_code(argc == 2 ? argv[1] : NULL, &out, &err);
+                            : explain_code(argc == 2 ? argv[1] : NULL, false, &out, &err);
     if (status == DDP_OK)
         return print_out(true, &out);
     buf_free(&out);

@@ -57,7 +57,7 @@ set_layer() {
     rendezvous/store/ops.h | rendezvous/store/encode.h | rendezvous/hub/messages.[ch]) layer=protocol
         allowed='include/ddp rendezvous/base rendezvous/record protocol findings cjson/cJSON.h' ;;
     rendezvous/diagnosis/findings.[ch]) layer=findings
-        allowed='include/ddp rendezvous/base findings' ;;
+        allowed='include/ddp rendezvous/base findings cjson/cJSON.h' ;;
     rendezvous/store/*) layer=rendezvous/store allowed='include/ddp rendezvous/base protocol rendezvous/store' ;;
     rendezvous/job/*) layer=rendezvous/job
         allowed='include/ddp rendezvous/base rendezvous/record protocol findings rendezvous/store rendezvous/job' ;;

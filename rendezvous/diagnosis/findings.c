@@ -8,6 +8,7 @@
 #include "base/options.h"
 #include "base/text.h"
 
+#include <cjson/cJSON.h>
 #include <ctype.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -286,7 +287,8 @@ bool findings_print_man(struct buf *out)
 
 /* --- explain: one code in full, or a list of all ---------------------------------------------------------- */
 
-/* The functions below print the tables of findings.h and exit_codes.h. */
+/* The functions below print the tables of findings.h and exit_codes.h, as text to `out`, or as members of `json` if it is
+ * not NULL. */
 
 enum { EXIT_STATUS_MAX = 255 }; /* largest exit code of a process */
 
@@ -301,48 +303,55 @@ static const struct {
 };
 enum { EXIT_ROWS = sizeof(exit_rows) / sizeof(exit_rows[0]) };
 
-/* Append a heading and an indented text, wrapped as the help of an option. */
-static bool append_paragraph(struct buf *out, const char *heading, const char *text)
+/* Append a heading and an indented text, wrapped as the help of an option. In JSON, the text is the member `name`. */
+static bool append_paragraph(struct buf *out, cJSON *json, const char *name, const char *heading,
+                             const char *text)
 {
     enum { INDENT = 4 };
     struct buf plain = { 0 };
-    const bool ok = finding_append_readable(&plain, text) && buf_append(&plain, "", 1) &&
-                    buf_printf(out, "\n%s\n%*s", heading, INDENT, "") &&
-                    options_wrap(out, (const char *)plain.data, INDENT, INDENT);
+    bool ok = finding_append_readable(&plain, text) && buf_append(&plain, "", 1);
+    if (ok && json != NULL)
+        ok = cJSON_AddStringToObject(json, name, (const char *)plain.data) != NULL;
+    else if (ok)
+        ok = buf_printf(out, "\n%s\n%*s", heading, INDENT, "") &&
+             options_wrap(out, (const char *)plain.data, INDENT, INDENT);
     buf_free(&plain);
     return ok;
 }
 
 /* Append the last text of a row as two sections: the detection, and the typical causes. Remove the full stop after the
  * causes, because this section is a list. */
-static bool append_detection(struct buf *out, const char *heading, const char *text)
+static bool append_detection(struct buf *out, cJSON *json, const char *heading, const char *text)
 {
     const char *causes = strstr(text, " Typical cause");
     char *part = strdup(text);
     bool ok = part != NULL;
     if (ok && causes != NULL)
         part[causes - text] = '\0';
-    ok = ok && append_paragraph(out, heading, part);
+    ok = ok && append_paragraph(out, json, "detection", heading, part);
     if (ok && causes != NULL) {
         snprintf(part, strlen(text) + 1, "%s", strstr(causes, ": ") + 2);
         part[strlen(part) - 1] = '\0'; /* remove the full stop */
-        ok = append_paragraph(out, "Typical causes", part);
+        ok = append_paragraph(out, json, "causes", "Typical causes", part);
     }
     free(part);
     return ok;
 }
 
-static bool explain_finding(enum finding_code code, struct buf *out)
+static bool explain_finding(enum finding_code code, struct buf *out, cJSON *json)
 {
-    return buf_printf(out, "%s (%s)\n", finding_code_name(code), finding_grade_name(code)) &&
-           append_paragraph(out, "Example", finding_example(code)) &&
-           append_detection(out, "Meaning and detection", finding_detection(code)) &&
-           append_paragraph(out, "Remedy", finding_advice(code));
+    const char *name = finding_code_name(code), *grade = finding_grade_name(code);
+    const bool ok = json == NULL ? buf_printf(out, "%s (%s)\n", name, grade)
+                                 : cJSON_AddStringToObject(json, "code", name) != NULL &&
+                                       cJSON_AddStringToObject(json, "grade", grade) != NULL;
+    return ok && append_paragraph(out, json, "example", "Example", finding_example(code)) &&
+           append_detection(out, json, "Meaning and detection", finding_detection(code)) &&
+           append_paragraph(out, json, "advice", "Remedy", finding_advice(code));
 }
 
 /* Append the row of an exit code. All codes 128 + signal share one row. A code without a row is the exit code of a
  * worker, which ddprun passes on, so append the text about a failed worker. Put the given code into the example. */
-static bool explain_exit_code(int code, struct buf *out)
+static bool explain_exit_code(int code, struct buf *out, cJSON *json)
 {
     const char *signal = code > EXIT_CODE_SIGNAL ? signal_abbrev(code - EXIT_CODE_SIGNAL) : NULL;
     const int row = signal != NULL ? EXIT_CODE_SIGNAL : code;
@@ -351,46 +360,71 @@ static bool explain_exit_code(int code, struct buf *out)
     if (signal != NULL)
         snprintf(end, sizeof(end), "killed by SIG%s (signal %d)", signal, code - EXIT_CODE_SIGNAL);
     snprintf(example, sizeof(example), "rank 3 on n1 failed first: %s, 12.3 s after its start", end);
-    bool ok = buf_printf(out, "exit code %d", code);
-    if (signal != NULL)
+    bool ok = json == NULL ? buf_printf(out, "exit code %d", code)
+                           : cJSON_AddNumberToObject(json, "exit_code", code) != NULL;
+    if (signal != NULL && json == NULL)
         ok = ok && buf_printf(out, " = 128 + %d (SIG%s)", code - EXIT_CODE_SIGNAL, signal);
+    ok = ok && (json != NULL || buf_printf(out, "\n"));
     for (int i = 0; i < EXIT_ROWS; i++)
         if (exit_rows[i].code == row)
-            return ok && buf_printf(out, "\n") &&
-                   append_paragraph(out, "Example", signal != NULL ? example : exit_rows[i].example) &&
-                   append_paragraph(out, "Meaning", exit_rows[i].meaning) &&
-                   append_detection(out, "Detection", exit_rows[i].detection) &&
-                   append_paragraph(out, "Remedy", exit_rows[i].remedy);
-    return ok && buf_printf(out, "\n") && append_paragraph(out, "Example", example) &&
-           append_paragraph(out, "Meaning", "the exit code of the worker that failed first") &&
-           append_detection(out, "Detection", finding_detection(FINDING_WORKER_FAILED)) &&
-           append_paragraph(out, "Remedy",
+            return ok &&
+                   append_paragraph(out, json, "example", "Example",
+                                    signal != NULL ? example : exit_rows[i].example) &&
+                   append_paragraph(out, json, "meaning", "Meaning", exit_rows[i].meaning) &&
+                   append_detection(out, json, "Detection", exit_rows[i].detection) &&
+                   append_paragraph(out, json, "advice", "Remedy", exit_rows[i].remedy);
+    return ok && append_paragraph(out, json, "example", "Example", example) &&
+           append_paragraph(out, json, "meaning", "Meaning",
+                            "the exit code of the worker that failed first") &&
+           append_detection(out, json, "Detection", finding_detection(FINDING_WORKER_FAILED)) &&
+           append_paragraph(out, json, "advice", "Remedy",
                             "check the documentation of the program and the end of the worker's log");
+}
+
+/* Append `item` to the array `name` of `json`. This function owns `item`. */
+static void add_item(cJSON *json, const char *name, cJSON *item)
+{
+    cJSON *list = cJSON_GetObjectItem(json, name);
+    json_append(list != NULL ? list : cJSON_AddArrayToObject(json, name), item);
 }
 
 /* Append a line for each finding whose name contains `part`, and add their number to *n. A line shows the example
  * sentence, by which a user recognises the message. */
-static bool list_findings(const char *part, struct buf *out, int *n)
+static bool list_findings(const char *part, struct buf *out, cJSON *json, int *n)
 {
     bool ok = true;
     for (int code = FINDING_NONE + 1; ok && code < FINDING_CODES; code++) {
         const char *name = finding_code_name((enum finding_code)code);
         if (strstr(name, part) == NULL)
             continue;
-        ok = buf_printf(out, "%-24s %s\n", name, finding_example((enum finding_code)code));
+        const char *example = finding_example((enum finding_code)code);
+        cJSON *item = json != NULL ? cJSON_CreateObject() : NULL;
+        ok = json == NULL ? buf_printf(out, "%-24s %s\n", name, example)
+                          : cJSON_AddStringToObject(item, "code", name) != NULL &&
+                                cJSON_AddStringToObject(item, "example", example) != NULL;
+        if (json != NULL)
+            add_item(json, "findings", item);
         ++*n;
     }
     return ok;
 }
 
 /* Append one line with its example for each finding and exit code. */
-static bool list_all(struct buf *out)
+static bool list_all(struct buf *out, cJSON *json)
 {
     int n = 0;
-    bool ok =
-        buf_printf(out, "findings:\n") && list_findings("", out, &n) && buf_printf(out, "\nexit codes:\n");
-    for (int i = 0; ok && i < EXIT_ROWS; i++)
-        ok = buf_printf(out, "%-24d %s\n", exit_rows[i].code, exit_rows[i].meaning);
+    bool ok = (json != NULL || buf_printf(out, "findings:\n")) && list_findings("", out, json, &n) &&
+              (json != NULL || buf_printf(out, "\nexit codes:\n"));
+    for (int i = 0; ok && i < EXIT_ROWS; i++) {
+        cJSON *item = json != NULL ? cJSON_CreateObject() : NULL;
+        ok = json == NULL ? buf_printf(out, "%-24d %s\n", exit_rows[i].code, exit_rows[i].meaning)
+                          : cJSON_AddNumberToObject(item, "exit_code", exit_rows[i].code) != NULL &&
+                                cJSON_AddStringToObject(item, "meaning", exit_rows[i].meaning) != NULL;
+        if (json != NULL)
+            add_item(json, "exit_codes", item);
+    }
+    if (json != NULL)
+        return ok;
     return ok &&
            buf_printf(out, "\n'ddprun explain CODE' prints the meaning, causes and remedy of a code.\n");
 }
@@ -404,31 +438,44 @@ static int exit_code_of_signal(const char *name)
     return 0;
 }
 
-/* Explain a code (findings.h). Accept '-' instead of '_', as option names do. Reject a number above 255, because it is
- * no exit code. */
-ddp_status explain_code(const char *code, struct buf *out, struct ddp_err *err)
+/* Find the rows of `code`, accepting '-' instead of '_' as in option names, and append them to `out` or `json`. Set
+ * *is_known to false if no row matches. A number above 255 is no exit code. Return false if memory is short. */
+static bool explain_rows(const char *code, struct buf *out, cJSON *json, bool *is_known)
 {
-    char name[CODE_MAX];
+    char name[CODE_MAX], *end;
     int n = 0;
-    bool ok = true;
+    *is_known = true;
     if (code == NULL)
-        return list_all(out) ? DDP_OK : ddp_fail(err, DDP_ERR_NOMEM, "out of memory");
-    char *end;
+        return list_all(out, json);
     const long number = strtol(code, &end, 10);
-    if (isdigit((unsigned char)*code) && *end == '\0' && number <= EXIT_STATUS_MAX) {
-        ok = explain_exit_code((int)number, out);
-        return ok ? DDP_OK : ddp_fail(err, DDP_ERR_NOMEM, "out of memory");
-    }
+    if (isdigit((unsigned char)*code) && *end == '\0' && number <= EXIT_STATUS_MAX)
+        return explain_exit_code((int)number, out, json);
     snprintf(name, sizeof(name), "%s", code);
     for (char *p = name; *p != '\0'; p++)
         *p = *p == '-' ? '_' : (char)toupper((unsigned char)*p);
     const int of_signal = exit_code_of_signal(name);
     if (of_signal > 0)
-        return explain_exit_code(of_signal, out) ? DDP_OK : ddp_fail(err, DDP_ERR_NOMEM, "out of memory");
+        return explain_exit_code(of_signal, out, json);
     const enum finding_code finding = finding_by_name(name);
-    ok = finding != FINDING_NONE ? explain_finding(finding, out)
-                                 : *name != '\0' && list_findings(name, out, &n);
-    if (finding == FINDING_NONE && n == 0)
+    if (finding != FINDING_NONE)
+        return explain_finding(finding, out, json);
+    const bool ok = *name == '\0' || list_findings(name, out, json, &n);
+    *is_known = n > 0;
+    return ok;
+}
+
+ddp_status explain_code(const char *code, bool as_json, struct buf *out, struct ddp_err *err)
+{
+    bool is_known = false;
+    cJSON *json = as_json ? cJSON_CreateObject() : NULL;
+    bool ok = (json != NULL || !as_json) && explain_rows(code, out, json, &is_known);
+    if (ok && json != NULL && is_known) {
+        char *text = cJSON_PrintUnformatted(json);
+        ok = text != NULL && buf_printf(out, "%s\n", text);
+        cJSON_free(text);
+    }
+    cJSON_Delete(json);
+    if (ok && !is_known)
         return ddp_fail(err, DDP_ERR_ARG, "explain: '%.60s': no such code; 'ddprun explain' lists all codes",
                         code);
     return ok ? DDP_OK : ddp_fail(err, DDP_ERR_NOMEM, "out of memory");

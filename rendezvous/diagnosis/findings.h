@@ -1346,7 +1346,8 @@ bool findings_print_man(struct buf *out);
 /* Append the meaning, the detection, typical causes, the remedy and an example of `code`. `code` is the name of
  * a finding ("RANK_STALLED", in any case), an exit code of ddprun ("125") or the name of a signal ("SIGKILL", as
  * 137). If `code` is only a part of names, append one line for each of these names. If `code` is NULL, append one line
- * for each finding and exit code. Return DDP_ERR_ARG if no code matches, or DDP_ERR_NOMEM if memory is short. */
-ddp_status explain_code(const char *code, struct buf *out, struct ddp_err *err);
+ * for each finding and exit code. With `as_json`, append one JSON object instead. Return DDP_ERR_ARG if no code
+ * matches, or DDP_ERR_NOMEM if memory is short. */
+ddp_status explain_code(const char *code, bool as_json, struct buf *out, struct ddp_err *err);
 
 #endif

@@ -145,9 +145,10 @@ struct snapshot {
     uint32_t returning;         /* number of nodes of the last round that may still join again */
     uint64_t waited_ms;         /* time since this phase began */
     uint64_t left_ms;           /* time until the store stops waiting; UINT64_MAX = never */
-    uint64_t limit_ms;          /* value of the option `knob`; 0 = no limit */
-    const char *knob;           /* "--timeout" */
-    bool is_final;              /* no later check follows: the time is over, or the job has ended */
+    uint64_t pause_ms; /* pause of a restart or last call: time until the workers start; 0 = no pause */
+    uint64_t limit_ms; /* value of the option `knob`; 0 = no limit */
+    const char *knob;  /* "--timeout" */
+    bool is_final;     /* no later check follows: the time is over, or the job has ended */
     struct snapshot_store store;
     struct snapshot_cause cause;
     struct snapshot_surplus surplus;

@@ -427,10 +427,13 @@ static bool append_joined(const struct snapshot *s, struct buf *out)
                       (s->elastic ? s->min : s->max) == 1 ? "" : "s", s->n_nodes == 1 ? "has" : "have");
 }
 
-/* Append the time limit with the name of the option that sets it: "; giving up in 13 min (--timeout is 900 s)". */
+/* Append the time limit with the name of the option that sets it: "; giving up in 13 min (--timeout is 900 s)". In a
+ * pause, append when the workers start. */
 static bool append_limit(const struct snapshot *s, struct buf *out)
 {
     words left;
+    if (s->pause_ms > 0)
+        return buf_printf(out, "; the workers start in %s", duration(left, s->pause_ms));
     if (s->limit_ms == 0)
         return true;
     if (!s->is_final && s->left_ms != UINT64_MAX &&

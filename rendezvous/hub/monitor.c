@@ -167,9 +167,11 @@ static bool check_rendezvous(const struct job *job, struct job_snapshot *l)
     s->round = facts.round;
     s->world_size = facts.world_size;
     s->waited_ms = now_ms - facts.since_ms;
-    s->left_ms = facts.deadline_ms == UINT64_MAX ? UINT64_MAX
-                 : facts.deadline_ms > now_ms    ? facts.deadline_ms - now_ms
-                                                 : 0;
+    s->left_ms = facts.gather_ms == UINT64_MAX ? UINT64_MAX
+                 : facts.gather_ms > now_ms    ? facts.gather_ms - now_ms
+                                               : 0;
+    if (facts.state == RDZV_BACKING_OFF || facts.state == RDZV_LAST_CALL)
+        s->pause_ms = facts.deadline_ms > now_ms ? facts.deadline_ms - now_ms : 0;
     s->returning = facts.returning;
     if (s->phase == PHASE_GATHERING)
         s->limit_ms = facts.join_timeout_ms;

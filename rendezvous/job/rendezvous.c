@@ -679,6 +679,8 @@ static uint32_t restarts_made(const struct rdzv *r)
 void rdzv_facts(const struct rdzv *r, struct rdzv_facts *facts)
 {
     const struct rules *rules = &r->rules;
+    const bool between =
+        r->state == RDZV_GATHERING || r->state == RDZV_LAST_CALL || r->state == RDZV_BACKING_OFF;
     *facts = (struct rdzv_facts){ .state = r->state,
                                   .round = r->run.round,
                                   .restarts = restarts_made(r),
@@ -693,6 +695,7 @@ void rdzv_facts(const struct rdzv *r, struct rdzv_facts *facts)
                                   .world_size = r->run.world_size,
                                   .since_ms = r->since_ms,
                                   .deadline_ms = rdzv_state_deadline(r),
+                                  .gather_ms = between && rules->known ? r->until.gather_ms : UINT64_MAX,
                                   .join_timeout_ms = rules->join_timeout_ms,
                                   .join_knob = rules->join_knob,
                                   .node_timeout_ms = rules->node_timeout_ms,

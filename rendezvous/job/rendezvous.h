@@ -372,6 +372,7 @@ struct rdzv_facts {
     uint32_t world_size;  /* ranks of the current or last round */
     uint64_t since_ms;    /* when this state began */
     uint64_t deadline_ms; /* deadline of this state, UINT64_MAX = none */
+    uint64_t gather_ms;   /* between rounds: when the job fails for lack of nodes; otherwise UINT64_MAX */
     uint64_t join_timeout_ms, node_timeout_ms;
     const char *join_knob;          /* the option that has set join_timeout_ms, such as "--timeout" */
     const struct rdzv_cause *cause; /* cause of the last round's end; NULL = none */

@@ -762,7 +762,7 @@ Test(findings, a_verdict_about_a_hang_replaces_a_symptom)
 Test(findings, explain_prints_the_row)
 {
     struct buf out = { 0 };
-    cr_assert_eq(explain_code("rank_stopped", &out, NULL), DDP_OK);
+    cr_assert_eq(explain_code("rank_stopped", false, &out, NULL), DDP_OK);
     cr_assert(buf_append(&out, "", 1));
     cr_expect_str_eq((char *)out.data,
                      "RANK_STOPPED (error)\n"
@@ -775,10 +775,38 @@ Test(findings, explain_prints_the_row)
     buf_free(&out);
 }
 
+static cJSON *explained(const char *code)
+{
+    struct buf out = { 0 };
+    cr_assert_eq(explain_code(code, true, &out, NULL), DDP_OK);
+    cJSON *json = cJSON_ParseWithLength((const char *)out.data, out.len);
+    cr_assert_not_null(json, "%.*s", (int)out.len, (const char *)out.data);
+    buf_free(&out);
+    return json;
+}
+
+Test(findings, explain_prints_one_json_object)
+{
+    static const char *const members[] = { "code", "grade", "example", "detection", "causes", "advice" };
+    cJSON *json = explained("rank_stopped");
+    for (size_t i = 0; i < sizeof(members) / sizeof(members[0]); i++)
+        cr_expect(cJSON_IsString(cJSON_GetObjectItem(json, members[i])), "%s", members[i]);
+    cJSON_Delete(json);
+    json = explained("SIGKILL");
+    cr_expect_eq(cJSON_GetNumberValue(cJSON_GetObjectItem(json, "exit_code")), 137);
+    cr_expect(cJSON_IsString(cJSON_GetObjectItem(json, "meaning")));
+    cJSON_Delete(json);
+    json = explained(NULL);
+    cr_expect_eq(cJSON_GetArraySize(cJSON_GetObjectItem(json, "findings")), FINDING_CODES - 1);
+    cr_expect_gt(cJSON_GetArraySize(cJSON_GetObjectItem(json, "exit_codes")), 5);
+    cJSON_Delete(json);
+    cr_expect_eq(explain_code("no_such_code", true, &(struct buf){ 0 }, NULL), DDP_ERR_ARG);
+}
+
 static void expect_sections(const char *code, const char *const *headings)
 {
     struct buf out = { 0 };
-    cr_assert_eq(explain_code(code, &out, NULL), DDP_OK);
+    cr_assert_eq(explain_code(code, false, &out, NULL), DDP_OK);
     cr_assert(buf_append(&out, "", 1));
     for (; *headings != NULL; headings++)
         cr_expect_not_null(strstr((char *)out.data, *headings), "%s", (char *)out.data);

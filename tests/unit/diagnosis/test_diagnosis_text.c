@@ -30,6 +30,15 @@ Test(screen, a_node_is_missing)
     free(text);
 }
 
+/* The pause of a restart ends with a start, not with the end of the job. */
+Test(screen, a_pause_is_no_limit)
+{
+    char *text = screen(CASE(GATHERING, .pause_ms = 161, NODES(NODE(0), NODE(1))));
+    cr_assert_not_null(strstr(text, " after 62.0 s; the workers start in 161 ms\n"), "%s", text);
+    cr_assert_null(strstr(text, "--timeout"), "%s", text);
+    free(text);
+}
+
 static void expect_last_line(struct snapshot s, const char *line)
 {
     char *text = screen(s), *last = strrchr(text, '\n');

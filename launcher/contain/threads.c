@@ -128,24 +128,29 @@ static void write_address(const struct sockaddr_storage *a, char text[ENDPOINT_T
         endpoint_print(host, ntohs(v6->sin6_port), text);
 }
 
-/* Format the peer of a socket, by copying the descriptor from the other process (pidfd_getfd, Linux 5.6). */
+/* Format the peer of a socket, or the address of a socket that accepts connections, by copying the descriptor from the
+ * other process (pidfd_getfd, Linux 5.6). */
 static void write_socket(pid_t pid, int fd, char *to, size_t size)
 {
-    struct sockaddr_storage peer = { 0 };
-    socklen_t len = sizeof(peer);
+    struct sockaddr_storage address = { 0 };
+    socklen_t len = sizeof(address), flag_len = sizeof(int);
+    int accepts = 0;
     char text[ENDPOINT_TEXT_MAX] = "";
     const int pidfd = pids_hold(pid), copy = pidfd < 0 ? -1 : (int)syscall(SYS_pidfd_getfd, pidfd, fd, 0);
-    if (copy >= 0 && getpeername(copy, (struct sockaddr *)&peer, &len) == 0)
-        write_address(&peer, text);
+    if (copy >= 0)
+        getsockopt(copy, SOL_SOCKET, SO_ACCEPTCONN, &accepts, &flag_len);
+    if (copy >= 0 && (accepts ? getsockname : getpeername)(copy, (struct sockaddr *)&address, &len) == 0)
+        write_address(&address, text);
     if (copy >= 0)
         close(copy);
     if (pidfd >= 0)
         close(pidfd);
     if (text[0] != '\0')
-        snprintf(to, size, "the connection to %s", text);
+        snprintf(to, size, accepts ? "the listening socket %s" : "the connection to %s", text);
 }
 
-/* Format the target of a descriptor: "/data/x.bin", "pipe:[1234]", "the connection to 10.0.0.2:29500". */
+/* Format the target of a descriptor: "/data/x.bin", "pipe:[1234]", "the connection to 10.0.0.2:29500",
+ * "the listening socket 0.0.0.0:29500". */
 static void write_fd(pid_t pid, unsigned long fd, char *to, size_t size)
 {
     char path[64];

@@ -460,7 +460,8 @@ static int loopback_pair(int *listener)
     return fd;
 }
 
-/* The peer of a blocked recv is the other rank of a collective. */
+/* The peer of a blocked recv is the other rank of a collective. A rank that accepts waits for a rank that has not
+ * connected. */
 Test(proc, a_thread_that_receives_names_its_peer)
 {
     char byte, peer[64];
@@ -481,6 +482,14 @@ Test(proc, a_thread_that_receives_names_its_peer)
     const char *at_end = strstr(t.object, peer);
     cr_expect(at_end != NULL && at_end[strlen(peer)] == '\0', "%s", t.object);
     end_child(pid);
+    const int accepted = accept(listener, NULL, NULL); /* the next accept blocks */
+    const pid_t accepting = fork();
+    if (accepting == 0)
+        _exit(accept(listener, NULL, NULL) < 0);
+    const struct stack_thread a = watch_thread(accepting, "sleeping in accept");
+    cr_expect_not_null(strstr(a.object, peer), "%s", a.object);
+    end_child(accepting);
+    close(accepted);
     close(fd);
     close(listener);
 }

@@ -59,11 +59,10 @@ static void read_name(struct flight_entry *e, const cJSON *row)
         memmove(e->name, colon + 1, strlen(colon));
 }
 
-/* Return the number of elements of the first input, or 0 if the call has no input. The shape of the input is a list
- * of lengths. */
-static uint64_t read_elements(const cJSON *row)
+/* Return the number of elements of a tensor, or 0 without a tensor. The shape is a list of lengths. */
+static uint64_t read_elements(const cJSON *shape)
 {
-    const cJSON *shape = cJSON_GetArrayItem(item_of(row, "input_sizes"), 0), *length;
+    const cJSON *length;
     uint64_t n = cJSON_GetArraySize(shape) > 0;
     cJSON_ArrayForEach(length, shape)
     {
@@ -198,15 +197,30 @@ static void read_group(struct flight_entry *e, const cJSON *group)
         copy_text(e->group, sizeof(e->group), cJSON_GetArrayItem(group, 0));
 }
 
+/* Read the number of elements of all outputs of an all_gather. All ranks get all inputs, so this number is equal on all
+ * ranks, even if the inputs differ. The outputs of other calls may differ, or have the sizes of the inputs. */
+static void read_outputs(struct flight_entry *e, const cJSON *sizes)
+{
+    const cJSON *shape;
+    if (strstr(e->name, "all_gather") == NULL || strstr(e->name, "coalesced") != NULL)
+        return;
+    cJSON_ArrayForEach(shape, sizes)
+    {
+        if (__builtin_add_overflow(e->n_out, read_elements(shape), &e->n_out))
+            e->n_out = UINT64_MAX;
+    }
+}
+
 static struct flight_entry read_entry(const cJSON *row)
 {
     struct flight_entry e = { .seq = count_of(item_of(row, "collective_seq_id")),
-                              .n = read_elements(row),
+                              .n = read_elements(cJSON_GetArrayItem(item_of(row, "input_sizes"), 0)),
                               .created_ns = (int64_t)number_or(row, "time_created_ns", 0),
                               .completed_ns = (int64_t)number_or(row, "time_discovered_completed_ns", 0),
                               .root = small_or(row, "root", 0) };
     read_group(&e, item_of(row, "process_group"));
     read_name(&e, row);
+    read_outputs(&e, item_of(row, "output_sizes"));
     read_place(&e, row);
     read_state(&e, row);
     copy_text(e.dtype, sizeof(e.dtype), cJSON_GetArrayItem(item_of(row, "input_dtypes"), 0));
@@ -529,12 +543,23 @@ static bool has_equal_sizes(const struct flight_entry *e)
            strstr(e->name, "scatter") == NULL;
 }
 
-/* Return true if two ranks made the same call. Compare sizes only if the collective requires equal sizes. A record of
- * libddp has no places in the code, and its collectives always require equal sizes. */
-static bool same_call(const struct flight_entry *a, const struct flight_entry *b)
+/* Return true if two ranks made the same call, apart from its outputs. Compare sizes only if the collective requires
+ * equal sizes. A record of libddp has no places in the code, and its collectives always require equal sizes. */
+static bool has_same_inputs(const struct flight_entry *a, const struct flight_entry *b)
 {
     return strcmp(a->name, b->name) == 0 && strcmp(a->dtype, b->dtype) == 0 && strcmp(a->op, b->op) == 0 &&
            a->root == b->root && (a->n == b->n || (a->place[0] != '\0' && !has_equal_sizes(a)));
+}
+
+static bool same_call(const struct flight_entry *a, const struct flight_entry *b)
+{
+    return has_same_inputs(a, b) && a->n_out == b->n_out;
+}
+
+/* Return true if two calls contradict each other. Unknown outputs contradict nothing. */
+static bool is_other_call(const struct flight_entry *a, const struct flight_entry *b)
+{
+    return !has_same_inputs(a, b) || (a->n_out != b->n_out && a->n_out != 0 && b->n_out != 0);
 }
 
 /* Return true if call `a` is earlier than call `b`. Calls of one group are ordered by number. Calls of different
@@ -546,9 +571,11 @@ static bool is_earlier(const struct flight_entry *a, const struct flight_entry *
 
 const char *flight_call_words(char out[FLIGHT_CALL_WORDS], const struct flight_entry *e)
 {
-    char root[24] = "", group[FLIGHT_GROUP_MAX + 12] = "";
+    char root[24] = "", outputs[40] = "", group[FLIGHT_GROUP_MAX + 12] = "";
     if (e->root != 0)
         snprintf(root, sizeof(root), ", root %d", e->root);
+    if (e->n_out != 0)
+        snprintf(outputs, sizeof(outputs), ", output x %llu", (unsigned long long)e->n_out);
     if (e->group[0] != '\0')
         snprintf(group, sizeof(group), " of group %s", e->group);
     if (e->seq == 0)
@@ -556,8 +583,9 @@ const char *flight_call_words(char out[FLIGHT_CALL_WORDS], const struct flight_e
     else if (e->dtype[0] == '\0')
         snprintf(out, FLIGHT_CALL_WORDS, "%s #%llu%s", e->name, (unsigned long long)e->seq, group);
     else
-        snprintf(out, FLIGHT_CALL_WORDS, "%s #%llu%s (%s x %llu%s%s%s)", e->name, (unsigned long long)e->seq,
-                 group, e->dtype, (unsigned long long)e->n, e->op[0] != '\0' ? ", " : "", e->op, root);
+        snprintf(out, FLIGHT_CALL_WORDS, "%s #%llu%s (%s x %llu%s%s%s%s)", e->name,
+                 (unsigned long long)e->seq, group, e->dtype, (unsigned long long)e->n, outputs,
+                 e->op[0] != '\0' ? ", " : "", e->op, root);
     return out;
 }
 
@@ -641,7 +669,7 @@ static const struct flight_entry *first_difference(const struct flight_dump *fir
     const struct flight_entry *earliest = NULL;
     for (size_t i = 0; i < d->n; i++) {
         const struct flight_entry *other = call_at(first, &d->calls[i]);
-        if (other != NULL && !same_call(other, &d->calls[i]) &&
+        if (other != NULL && is_other_call(other, &d->calls[i]) &&
             (earliest == NULL || is_earlier(&d->calls[i], earliest)))
             earliest = &d->calls[i];
     }

@@ -35,6 +35,7 @@ enum flight_kind { FLIGHT_COLLECTIVE, FLIGHT_SEND, FLIGHT_RECEIVE };
 /* A call: the fields in which all ranks must agree, and its progress. */
 struct flight_entry {
     uint64_t seq, n;
+    uint64_t n_out;                   /* of an all_gather: number of elements of all outputs; 0 = unknown */
     int64_t created_ns, completed_ns; /* 0 = not created or not completed yet */
     int32_t root;
     uint32_t order; /* position in the record */

@@ -315,6 +315,36 @@ Test(flight_compare, sizes_count_where_they_must_be_equal)
            "all_reduce #2 (BFloat16 x 7)");
 }
 
+#define GATHER(name, out)                                                                               \
+    "{\"process_group\":[\"0\",\"default_pg\"],\"collective_seq_id\":1,\"profiling_name\":\"nccl:" name \
+    "\",\"input_sizes\":[[4]],\"input_dtypes\":[\"Float\"],\"output_sizes\":[" out                      \
+    "],\"time_created_ns\":10,\"state\":\"started\"}"
+
+/* Only the root of a gather has outputs. The shapes of equal outputs may differ, and a record may have no outputs. */
+Test(flight_compare, outputs_of_an_all_gather_are_of_equal_size)
+{
+    give(0, GATHER("all_gather", "[2,4]"));
+    give(1, GATHER("all_gather", "[4],[4]"));
+    give(2, GATHER("all_gather", ""));
+    cr_expect(strstr(compare(), "differ") == NULL);
+    give(3, GATHER("all_gather", "[4],[5]"));
+    expect("differ    ranks 0-1 called all_gather #1 (Float x 4, output x 8); rank 2 called all_gather #1 "
+           "(Float x 4); rank 3 called all_gather #1 (Float x 4, output x 9)\n");
+}
+
+Test(flight_compare, outputs_of_other_calls_may_differ)
+{
+    static const char *const names[] = { GATHER("gather", "[4],[4]"), GATHER("gather", "[4]"),
+                                         GATHER("reduce_scatter", "[4],[4]"),
+                                         GATHER("reduce_scatter", "[4]") };
+    for (int i = 0; i < 4; i += 2) {
+        give(0, names[i]);
+        give(1, names[i + 1]);
+        cr_expect(strstr(compare(), "differ") == NULL, "%s", compare());
+        done();
+    }
+}
+
 /* Sends and receives are calls of two ranks. A coalesced call has several entries with one number. */
 Test(flight_compare, entries_that_ranks_need_not_share)
 {

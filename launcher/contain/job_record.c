@@ -152,7 +152,15 @@ static int open_own(const char *path)
 int runtime_dir_open(int n)
 {
     char path[PATH_MAX];
-    return place(n, path) ? open_own(path) : -1;
+    struct stat st, earlier;
+    int fd = place(n, path) ? open_own(path) : -1;
+    for (int i = 0; i < n && fd >= 0; i++)
+        if (place(i, path) && lstat(path, &earlier) == 0 && fstat(fd, &st) == 0 &&
+            earlier.st_dev == st.st_dev && earlier.st_ino == st.st_ino) {
+            close(fd);
+            fd = -1;
+        }
+    return fd;
 }
 
 /* Create the runtime directory, or use the directory if it exists: another start may create it at the same time. */

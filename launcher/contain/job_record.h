@@ -49,7 +49,8 @@ enum { RUNTIME_DIRS = 5, RUNTIME_NAME_DIGITS = 8 };
 int runtime_dir_make(char path[PATH_MAX]);
 
 /* Open the n-th candidate of the list above; `n` is from 0 to RUNTIME_DIRS - 1. Return the descriptor, which the
- * caller closes. Return -1 if the candidate is missing or not safe. */
+ * caller closes. Return -1 if the candidate is missing or not safe, or is the same directory as an earlier candidate:
+ * XDG_RUNTIME_DIR is usually /run/user/UID, and its jobs must not be found twice. */
 int runtime_dir_open(int n);
 
 /* Write the path of the runtime directory to `path`, without creating it. Return false if no directory is usable. */

@@ -112,6 +112,39 @@ DETACH_TEST(a_job_in_the_background_is_listed_watched_and_stopped)
     SAYS(r, "no job");
 }
 
+/* XDG_RUNTIME_DIR is usually /run/user/UID, which ddprun also uses without the variable. Without /run/user/UID, the
+ * default TMPDIR is the directory that two candidates share. Not a test of its own, because a job there appears in the
+ * list of a test that runs at the same time and expects no job. */
+static void expect_one_job_in_a_directory_with_two_names(void)
+{
+    char name[64], job[320], unique[64];
+    snprintf(name, sizeof(name), "XDG_RUNTIME_DIR=/run/user/%u", (unsigned)geteuid());
+    snprintf(unique, sizeof(unique), "found-once-%d", (int)getpid());
+    snprintf(job, sizeof(job), "--rdzv_id=%s", unique);
+    snprintf(runtime, sizeof(runtime), "%s", name);
+    setenv("TMPDIR", "/tmp", 1);
+    struct run_result r = DDPRUN("--detach", "--standalone", job, WORKER, "say:ready", "forever");
+    const char *id = id_of(&r);
+    char *rows = list(NULL), *json = list("--json");
+    cr_expect(strstr(rows, id) != NULL && strstr(strstr(rows, id) + 1, id) == NULL, "%s", rows);
+    snprintf(name, sizeof(name), "\"id\":\"%s\"", id);
+    cr_expect(strstr(json, name) != NULL && strstr(strstr(json, name) + 1, name) == NULL, "%s", json);
+    free(rows);
+    free(json);
+    r = DDPRUN("stop", unique);
+    EXPECT(r, 0);
+    if (r.exit_code != 0)
+        stop(id); /* other tests list this directory, too */
+    for (struct patience p = { 0 }; patience_left(&p);) {
+        rows = list(NULL);
+        const bool is_gone = strstr(rows, id) == NULL;
+        free(rows);
+        if (is_gone)
+            return;
+    }
+    cr_assert_fail("job %s has not ended", id);
+}
+
 DETACH_TEST(a_viewer_gets_the_exit_code_and_only_the_last_lines_before_it)
 {
     struct run_result r = DDPRUN("--detach", "--standalone", "--no_prefix", "sh", "-c",
@@ -357,6 +390,7 @@ DETACH_TEST(a_job_is_found_by_its_rdzv_id)
     r = DDPRUN("list", "--json");
     EXPECT(r, 0);
     cr_expect(r.out[0] == '\0' && r.err[0] == '\0', "%s%s", r.out, r.err);
+    expect_one_job_in_a_directory_with_two_names();
 }
 
 DETACH_TEST(errors_are_reported_before_the_job_leaves_the_terminal)

@@ -449,17 +449,6 @@ ddp_status host_specs_parse(const char *list, struct host_spec **out, int *n, st
     return return_specs(&s, add_items(&s, list, &(struct tail){ .count = "" }, err), out, n);
 }
 
-/* Return true if a word only advises Open MPI (max_slots) or MPICH (ifname, binding). ddprun itself finds the addresses
- * and chooses the CPUs. */
-static bool is_ignored(const char *word)
-{
-    static const char *const words[] = { "max_slots=", "max-slots=", "ifname=", "binding=" };
-    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
-        if (strncmp(word, words[i], strlen(words[i])) == 0)
-            return true;
-    return false;
-}
-
 /* Remove the blanks around each '=', which Open MPI allows: "slots = 4". */
 static void join_settings(char *line)
 {
@@ -475,7 +464,7 @@ static void join_settings(char *line)
     *to = '\0';
 }
 
-/* Add the host of a line with Hydra's "user=NAME". */
+/* Add the host of a line with "user=NAME" of Hydra or "username=NAME" of Open MPI. */
 static ddp_status add_user(struct specs *s, const char *user, const char *item, const struct tail *line,
                            struct ddp_err *err)
 {
@@ -490,25 +479,47 @@ static ddp_status add_user(struct specs *s, const char *user, const char *item, 
     return add_items(s, text, line, err);
 }
 
-/* The words "slots=N", "user=NAME" and "port=N" of a line. */
-enum { LINE_SLOTS, LINE_USER, LINE_PORT, LINE_WORDS };
+/* What a word of a line sets. LINE_NOTHING: the word only advises Open MPI (max_slots) or MPICH (ifname, binding).
+ * ddprun itself finds the addresses and chooses the CPUs. */
+enum { LINE_SLOTS, LINE_USER, LINE_PORT, LINE_WORDS, LINE_NOTHING = LINE_WORDS };
+
+/* The words, and the other spellings that Open MPI accepts. Open MPI also accepts '-' for each '_'. */
+static const struct {
+    const char *name;
+    int sets;
+} line_words[] = {
+    { "slots", LINE_SLOTS },       { "count", LINE_SLOTS },       { "cpu", LINE_SLOTS },
+    { "user", LINE_USER },         { "username", LINE_USER },     { "user_name", LINE_USER },
+    { "port", LINE_PORT },         { "max_slots", LINE_NOTHING }, { "slots_max", LINE_NOTHING },
+    { "max_cpu", LINE_NOTHING },   { "cpu_max", LINE_NOTHING },   { "max_count", LINE_NOTHING },
+    { "count_max", LINE_NOTHING }, { "ifname", LINE_NOTHING },    { "binding", LINE_NOTHING },
+};
+
+/* Return true if `word` begins with `name` and '='. */
+static bool word_has_name(const char *word, const char *name)
+{
+    while (*name != '\0' && (*word == *name || (*word == '-' && *name == '_')))
+        word++, name++;
+    return *name == '\0' && *word == '=';
+}
 
 /* Find the value of a word such as "slots=4", and store it in values[LINE_SLOTS]. */
 static ddp_status parse_word(const char *word, const char *values[LINE_WORDS], struct ddp_err *err)
 {
-    static const char *const names[LINE_WORDS] = { "slots=", "user=", "port=" };
-    for (int i = 0; i < LINE_WORDS; i++) {
-        const size_t len = strlen(names[i]);
-        if (strncmp(word, names[i], len) != 0)
+    for (size_t i = 0; i < sizeof(line_words) / sizeof(line_words[0]); i++) {
+        const int sets = line_words[i].sets;
+        if (!word_has_name(word, line_words[i].name))
             continue;
-        if (values[i] != NULL)
-            return ddp_fail(err, DDP_ERR_ARG, "'%.64s': the line has %s twice; leave one of them out", word,
-                            names[i]);
-        values[i] = word + len;
+        if (sets == LINE_NOTHING)
+            return DDP_OK;
+        if (values[sets] != NULL)
+            return ddp_fail(err, DDP_ERR_ARG, "'%.64s': the line sets %s twice; leave one of them out", word,
+                            sets == LINE_SLOTS  ? "the number of workers"
+                            : sets == LINE_USER ? "the user"
+                                                : "the port");
+        values[sets] = strchr(word, '=') + 1;
         return DDP_OK;
     }
-    if (is_ignored(word))
-        return DDP_OK;
     return ddp_fail(err, DDP_ERR_ARG, "unknown word '%.64s'; expected slots=N, user=NAME or port=N", word);
 }
 

@@ -57,7 +57,8 @@ enum { HOST_PORT_MIN = 1024 };
 ddp_status host_specs_parse(const char *list, struct host_spec **out, int *n, struct ddp_err *err);
 
 /* Parse the text of a --hostfile. Each line contains items of --hosts, then optionally "slots=N" (Open MPI,
- * DeepSpeed), "user=NAME" (Hydra) and "port=N". On a line with "slots=N", the only number of an item is a port. '#'
+ * DeepSpeed), "user=NAME" (Hydra) and "port=N". Open MPI's other words, such as "count=N" and "username=NAME", are
+ * accepted, too. On a line with "slots=N", the only number of an item is a port. '#'
  * begins a comment. The caller frees *out as for host_specs_parse. After DDP_ERR_ARG, `err` also names the line. */
 ddp_status host_specs_parse_file(struct slice text, struct host_spec **out, int *n, struct ddp_err *err);
 

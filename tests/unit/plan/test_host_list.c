@@ -172,6 +172,10 @@ Test(host_specs, a_host_has_a_port_and_a_count)
 Test(host_specs, files_of_four_launchers_are_read)
 {
     cr_expect_str_eq(specs("# open mpi\nn1 slots=4 max_slots=8\n\nn2  slots=2 # old\n", true), "n1=4 n2=2");
+    cr_expect_str_eq(specs("n1 count=2 max-count=4\nn2 cpu = 3 cpu_max=3\nn3 username=ann slots-max=1\n"
+                           "n4 user-name=bob count=4\nn5 user_name=eve\nn6 max-cpu=2 count-max=2\n",
+                           true),
+                     "n1=2 n2=3 ann@n3 bob@n4=4 eve@n5 n6");
     cr_expect_str_eq(specs("# mpich\nn1:4 ifname=ib0 binding=user:0+1\nn2:2\n", true), "n1=4 n2=2");
     cr_expect_str_eq(specs("n1:8\r\nn2:8\r\n", true), "n1=8 n2=8");
     cr_expect_str_eq(specs("n1\nn1\nn2\nn2\n", true), "n1=2 n2=2");
@@ -207,6 +211,9 @@ Test(host_specs, errors_name_the_item_and_the_line)
     expect_refused("# nothing\n", true, "no host", "file");
     expect_refused("a\nb slots=2 slots=4\n", true, "line 2: 'slots=4': ", "twice");
     expect_refused("a slots=4 user=ann slots=4\n", true, "line 1: 'slots=4': ", "twice");
+    expect_refused("a slots=2 count=2\n", true, "line 1: 'count=2': ", "twice");
+    expect_refused("a user=ann username=bob\n", true, "line 1: 'username=bob': ", "twice");
+    expect_refused("a counts=2\n", true, "line 1: unknown word 'counts=2'", "slots=N");
     expect_refused("a user=ann user=bob\n", true, "line 1: 'user=bob': ", "twice");
     expect_refused("a port=22 port=23\n", true, "line 1: 'port=23': ", "twice");
     expect_refused("a:2222 port=22\n", true, "line 1: 'a:2222' and port=22 ", "leave one");

@@ -189,7 +189,7 @@ static void child_ended(struct node *n, pid_t pid, int status, const struct rusa
         return;
     }
     n->run.pids[local_rank] = 0;
-    input_ended(n->out.input, local_rank);
+    input_ended(n->out.input, local_rank, status != 0);
     node_handle_event(n, (struct agent_event){ .type = AGENT_EXITED,
                                                .local_rank = local_rank,
                                                .pid = pid,

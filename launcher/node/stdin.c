@@ -29,8 +29,9 @@ struct fan_reader {
 struct fan {
     struct fan_reader *readers; /* owned, `n` elements, by local rank */
     int n;
-    size_t len; /* bytes of the current chunk */
-    bool ended; /* the input has ended; no further chunk follows */
+    size_t len;  /* bytes of the current chunk */
+    bool ended;  /* the input has ended; no further chunk follows */
+    bool drains; /* without readers, read and drop the input */
 };
 
 /* Initialize for `n` readers, which are all FAN_ABSENT. Return false when memory is short. */
@@ -79,7 +80,8 @@ static void fan_forget(struct fan *fan)
 }
 
 /* Return true if the next chunk can be read: every expected reader is open and has received the whole last chunk.
- * Without readers, return false, so that the input stays unread for the next process. */
+ * Without readers, return false, so that the input stays unread for the next process, unless the input must be
+ * dropped. */
 static bool fan_wants(const struct fan *fan)
 {
     bool somebody = false;
@@ -89,7 +91,7 @@ static bool fan_wants(const struct fan *fan)
             return false;
         somebody |= r->state == FAN_OPEN;
     }
-    return somebody && !fan->ended;
+    return (somebody || fan->drains) && !fan->ended;
 }
 
 /* Record that a chunk of `len` bytes was read. 0 = the input has ended. */
@@ -328,16 +330,56 @@ static void read_if_wanted(struct input *in)
 
 /* --- workers start and end -------------------------------------------------------------------------------- */
 
-/* Begin an attempt. The new workers get the input after the last chunk that was read. The rest of that chunk is
- * dropped. */
-void input_attempt(struct input *in)
+static bool open_copied(struct input *in);
+
+/* Return how many workers of this node read the input. */
+static int count_readers(const struct plan *plan)
 {
+    int n = 0;
+    for (int i = 0; i < plan->nproc; i++)
+        n += plan_gets_input(plan, i);
+    return n;
+}
+
+/* Return true if a worker of another node reads the input. */
+static bool has_other_readers(const struct plan *plan)
+{
+    const struct cli_input *input = &plan->cli->input;
+    const int first = plan->workers[0].rank;
+    bool found = input->all && plan->world_size > plan->nproc;
+    for (int r = rank_set_highest(&input->ranks); r >= 0; r--)
+        found = found || (rank_set_has(&input->ranks, r) && (r < first || r >= first + plan->nproc));
+    return found;
+}
+
+/* Begin an attempt. The new workers get the input after the last chunk that was read. The rest of that chunk is
+ * dropped. --hosts sends the same input to several nodes at the speed of the slowest node, so a node without readers
+ * must drop the input. */
+ddp_status input_attempt(struct input *in, struct ddp_err *err)
+{
+    const struct cli *cli = in->plan->cli;
+    const int highest = rank_set_highest(&cli->input.ranks);
+    if (highest >= in->plan->world_size && cli->nnodes.min == cli->nnodes.max)
+        return ddp_fail(err, DDP_ERR_ARG, "--stdin names rank %d, but the highest rank of the job is %d",
+                        highest, in->plan->world_size - 1);
+    in->fan.drains = cli->one_console && has_other_readers(in->plan);
+    if (in->way != INPUT_COPIED)
+        in->way = in->fan.drains ? INPUT_COPIED
+                                 : input_way(count_readers(in->plan), in->terminal, in_background(in));
+    if (in->way == INPUT_COPIED && in->chunk == NULL) {
+        in->chunk = malloc(CHUNK);
+        if (in->chunk == NULL)
+            return ddp_fail(err, DDP_ERR_NOMEM, "cannot open the workers' input: out of memory");
+        if (!open_copied(in))
+            return ddp_fail(err, DDP_ERR_IO, "cannot open the workers' input: %s", strerror(errno));
+    }
     fan_forget(&in->fan);
     for (int i = 0; i < in->fan.n; i++) {
         close_end(in, i);
         if (plan_gets_input(in->plan, i))
             fan_expect(&in->fan, i);
     }
+    return DDP_OK;
 }
 
 /* Open a worker's pipe and return the worker's end. Only ddprun's end is non-blocking. */
@@ -379,8 +421,9 @@ void input_spawned(struct input *in, int local_rank, int fd, bool runs)
 }
 
 /* Close the worker's pipe. All other readers may then have the whole chunk, so continue reading. */
-void input_ended(struct input *in, int local_rank)
+void input_ended(struct input *in, int local_rank, bool failed)
 {
+    in->fan.drains = in->fan.drains && !failed;
     close_end(in, local_rank);
     go_on(in);
 }
@@ -415,15 +458,6 @@ static bool open_copied(struct input *in)
     return in->source >= 0;
 }
 
-/* Return how many workers of this node read the input. */
-static int count_readers(const struct plan *plan)
-{
-    int n = 0;
-    for (int i = 0; i < plan->nproc; i++)
-        n += plan_gets_input(plan, i);
-    return n;
-}
-
 ddp_status input_new(uv_loop_t *loop, const struct plan *plan, pid_t guardian, struct input **out,
                      struct ddp_err *err)
 {
@@ -435,13 +469,9 @@ ddp_status input_new(uv_loop_t *loop, const struct plan *plan, pid_t guardian, s
     in->terminal = isatty(STDIN_FILENO) == 1;
     in->null = open("/dev/null", O_RDONLY | O_CLOEXEC);
     in->ends = calloc((size_t)plan->nproc, sizeof(struct pipe_end *));
-    in->way = input_way(count_readers(plan), in->terminal, in_background(in));
-    if (in->way == INPUT_COPIED)
-        in->chunk = malloc(CHUNK);
-    if (in->ends == NULL || (in->way == INPUT_COPIED && in->chunk == NULL) ||
-        !fan_init(&in->fan, plan->nproc))
+    if (in->ends == NULL || !fan_init(&in->fan, plan->nproc))
         return ddp_fail(err, DDP_ERR_NOMEM, "cannot open the workers' input: out of memory");
-    if (in->null < 0 || (in->way == INPUT_COPIED && !open_copied(in)))
+    if (in->null < 0)
         return ddp_fail(err, DDP_ERR_IO, "cannot open the workers' input: %s", strerror(errno));
     return DDP_OK;
 }

@@ -5,7 +5,8 @@
  *
  * ddprun copies the input to several readers one chunk at a time. It reads the next chunk when every reader has the
  * whole previous chunk. So one chunk of memory is enough, and the slowest reader decides the speed. A reader that has
- * closed its input or has exited delays no other reader. The struct fan in stdin.c records which reader still needs
+ * closed its input or has exited delays no other reader. --hosts sends the same input to several nodes, so there a node
+ * whose readers have all closed their input drops the rest. The struct fan in stdin.c records which reader still needs
  * which bytes. */
 #ifndef LAUNCHER_NODE_STDIN_H
 #define LAUNCHER_NODE_STDIN_H
@@ -24,8 +25,9 @@ struct input;
 ddp_status input_new(uv_loop_t *loop, const struct plan *plan, pid_t guardian, struct input **out,
                      struct ddp_err *err);
 
-/* Begin an attempt. Its workers get the input that was not yet read from stdin. */
-void input_attempt(struct input *input);
+/* Begin an attempt. Its workers get the input that was not yet read from stdin. Return DDP_ERR_ARG if --stdin names a
+ * rank that the job cannot have. */
+ddp_status input_attempt(struct input *input, struct ddp_err *err);
 
 /* Return the descriptor that becomes descriptor 0 of the worker, or -1 with errno set if no descriptor is left. When
  * the worker has started or could not be started, pass the descriptor to input_spawned, which closes it if needed. */
@@ -33,8 +35,8 @@ int input_open(struct input *input, int local_rank);
 void input_spawned(struct input *input, int local_rank, int fd, bool runs);
 
 /* Close the pipe of a worker that has exited. Children of the worker may still have the pipe open, and must not delay
- * other readers. */
-void input_ended(struct input *input, int local_rank);
+ * other readers. `failed`: the worker has failed, so the rest of the input stays for the next attempt. */
+void input_ended(struct input *input, int local_rank, bool failed);
 
 /* Stop reading, and close the handles. input_free frees the memory after the loop has closed the handles. NULL is
  * allowed in both functions. */

@@ -421,7 +421,7 @@ enum { WAITING_PRINT_MS = 2000, STILL_WAITING_MS = 60000 };
 /* --- a round -------------------------------------------------------------------------------------------- */
 
 /* Prepare an attempt. First clear the state of the last attempt. Containment precedes output, so that no files exist
- * if a control group cannot be created. */
+ * if a control group cannot be created. Input follows output_round, which sets the ranks of the workers. */
 ddp_status node_begin_attempt(struct node *n, const struct plan_round *round, struct ddp_err *err)
 {
     n->run.left_waiting[0] = '\0';
@@ -434,14 +434,15 @@ ddp_status node_begin_attempt(struct node *n, const struct plan_round *round, st
     n->run.attempt_started_ms = clock_ms();
     progress_reset(&n->out.progress);
     n->out.moved_ms = 0;
-    input_attempt(n->out.input);
     n->out.kept_flights = false;
     rank_pages_close(&n->run.pages);
     rank_pages_open(&n->run.pages, n->plan->nproc);
     n->plan->page = rank_pages_first(&n->run.pages);
     ddp_status status = contain_attempt(n->run.contain, err);
     evidence_attempt(n->run.evidence, contain_cgroup_fd(n->run.contain));
-    return status == DDP_OK ? output_round(n->out.output, round, err) : status;
+    if (status == DDP_OK)
+        status = output_round(n->out.output, round, err);
+    return status == DDP_OK ? input_attempt(n->out.input, err) : status;
 }
 
 /* Set the address and port of the store of rank 0, if node 0 has offered a port. Other nodes cannot use a loopback

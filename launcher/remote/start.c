@@ -314,6 +314,37 @@ static bool add_host_and_script(char ***argv, int *n, const struct start_facts *
     return ok;
 }
 
+int start_readers(const struct cli *cli, const struct host_spec *hosts, int n, bool *reads)
+{
+    const int highest = rank_set_highest(&cli->input.ranks);
+    bool known = true;
+    int first = 0;
+    for (int i = 0; i < n; i++) {
+        const bool counted = hosts[i].count[0] != '\0';
+        const int workers = counted ? hosts[i].slots : cli->nproc.kind == NPROC_NUMBER ? cli->nproc.count : 0;
+        known = known && workers > 0;
+        reads[i] = cli->input.all;
+        for (int r = first; r <= highest && !(known && r >= first + workers); r++)
+            reads[i] = reads[i] || rank_set_has(&cli->input.ranks, r);
+        first += workers > 0 ? workers : 1; /* every host has at least one worker */
+    }
+    return known ? first : 0;
+}
+
+/* Reject a rank in --stdin that does not exist, because its input would be lost. */
+static ddp_status check_readers(const struct cli *cli, const struct host_spec *hosts, int n,
+                                struct ddp_err *err)
+{
+    bool *reads = calloc((size_t)n, sizeof(*reads));
+    const int highest = rank_set_highest(&cli->input.ranks);
+    const int size = reads != NULL ? start_readers(cli, hosts, n, reads) : 0;
+    free(reads);
+    if (size == 0 || highest < size)
+        return DDP_OK;
+    return ddp_fail(err, DDP_ERR_ARG, "--stdin names rank %d, but the highest rank of these hosts is %d",
+                    highest, size - 1);
+}
+
 ddp_status start_check(const struct cli *cli, const struct host_spec *hosts, int n, struct ddp_err *err)
 {
     if (cli_gives(cli, OPT_SSH_FANOUT) && cli->ssh_fanout > 0 && start_by_srun(cli))
@@ -334,7 +365,7 @@ ddp_status start_check(const struct cli *cli, const struct host_spec *hosts, int
                 "list, and set it in --remote_shell, which is '%.200s'",
                 hosts[i].name, hosts[i].port, cli->remote_shell);
     }
-    return DDP_OK;
+    return check_readers(cli, hosts, n, err);
 }
 
 /* Build the tree level by level. The hosts of a level have consecutive indexes, from `begin` on. Each level has
@@ -474,14 +505,14 @@ static bool add_limits(cJSON *o, const struct start_facts *f)
     return ok;
 }
 
-bool start_job(const struct start_facts *f, const struct host_spec *host, int rank,
+bool start_job(const struct start_facts *f, const struct host_spec *host, int rank, bool input,
                const struct start_meeting *m, struct buf *out)
 {
     cJSON *o = cJSON_CreateObject(), *argv = cJSON_AddArrayToObject(o, "argv");
     bool ok = argv != NULL && json_add_text(o, "directory", f->directory) &&
               json_add_text(o, "log_dir", f->cli->log_dir) && json_add_number(o, "umask", f->umask) &&
               json_add_number(o, "silent_ms", (double)start_silent_ms(f->cli)) && add_limits(o, f) &&
-              json_add_bool(o, "quiet", f->cli->quiet) && json_add_bool(o, "input", rank == 0) &&
+              json_add_bool(o, "quiet", f->cli->quiet) && json_add_bool(o, "input", input) &&
               json_add_text(o, "secret", m->nodes > 1 ? m->secret : "") &&
               cJSON_AddItemToArray(argv, cJSON_CreateString(f->argv[0])) &&
               add_options(argv, f, host, rank, m) && add_texts(argv, f->argv + 1, NULL) &&

@@ -91,6 +91,8 @@ struct peer {
     struct collected *files; /* received log files, with --collect_logs; borrowed */
     bool sends;              /* the job has ended on this host, and the relay sends its log files */
     uint64_t over_ms;        /* when the job and the transfer of its log files had ended; 0 = not yet */
+    bool reads_input;        /* the user's stdin is sent to this host */
+    uint64_t input_taken;    /* how many bytes of the user's stdin the job has read on this host */
     bool killed_late;        /* the starter has killed the remote shell, because the shell outlived the job */
     /* Exit code in the relay's last answer; -1 = no such answer. The remote shell's own exit code may differ. */
     int reported_code;
@@ -136,11 +138,10 @@ struct starter {
     bool collected; /* the report about log files was printed */
     struct collection collection;
     char token[REMOTE_TOKEN_MAX]; /* the random token in JOB; see enum remote_news */
-    /* How many bytes of the user's stdin were sent, and how many of them the job has read. */
-    uint64_t input_sent, input_taken;
-    bool input_waits; /* no more input is sent until the job has read earlier input */
-    bool input_rests; /* another job is in the foreground of the terminal */
-    int source;       /* descriptor of the user's stdin */
+    uint64_t input_sent; /* how many bytes of the user's stdin were sent to each host that reads it */
+    bool input_waits;    /* no more input is sent until the job has read earlier input */
+    bool input_rests;    /* another job is in the foreground of the terminal */
+    int source;          /* descriptor of the user's stdin */
 };
 
 /* --- output -------------------------------------------------------------------------------------------------- */
@@ -351,18 +352,21 @@ static void finish_if_done(struct starter *s)
 
 /* --- the job runs ------------------------------------------------------------------------------------------- */
 
-/* The starter sends the user's stdin to the first host. It reads more only when the job has read earlier bytes. So
- * a large file needs little memory, and bytes that the job does not need stay unread. */
+/* The starter sends the user's stdin to every host with a rank that --stdin names. It reads more only when all these
+ * hosts have read earlier bytes. So a large file needs little memory, and bytes that the job does not need stay
+ * unread. */
 
 static void read_input(struct starter *s);
 
-/* Send input to the first host. `len` 0 ends the job's stdin. */
+/* Send input to the hosts that read it. `len` 0 ends the job's stdin. */
 static void send_input(struct starter *s, const char *bytes, size_t len)
 {
     if (len == 0)
         s->input_type = UV_UNKNOWN_HANDLE;
     s->input_sent += len;
-    send_message(&s->peers[0], REMOTE_INPUT, slice_of(bytes, len));
+    for (int i = 0; i < s->n; i++)
+        if (s->peers[i].reads_input)
+            send_message(&s->peers[i], REMOTE_INPUT, slice_of(bytes, len));
     if (len > 0 && !s->closing)
         read_input(s);
 }
@@ -393,9 +397,24 @@ static void on_file_input(uv_fs_t *request)
     send_input(s, s->input_bytes, n > 0 ? (size_t)n : 0);
 }
 
+/* Return true if every host has read enough for more input. A host whose job has ended delays no other host. */
+static bool wants_input(const struct starter *s)
+{
+    bool wants = false;
+    for (int i = 0; i < s->n; i++) {
+        const struct peer *p = &s->peers[i];
+        if (!p->reads_input || p->state != PEER_RUNNING || p->sends || p->reported_code >= 0)
+            continue;
+        if (s->input_sent - p->input_taken >= REMOTE_INPUT_WINDOW)
+            return false;
+        wants = true;
+    }
+    return wants;
+}
+
 static void read_input(struct starter *s)
 {
-    s->input_waits = s->input_sent - s->input_taken >= REMOTE_INPUT_WINDOW;
+    s->input_waits = !wants_input(s);
     if (s->input_waits)
         return;
     if (s->input_type == UV_NAMED_PIPE || s->input_type == UV_TTY) {
@@ -469,7 +488,7 @@ static void run_job(struct starter *s)
                                            .token = s->token };
     for (int i = 0; i < s->n; i++) {
         struct buf body = { 0 };
-        if (start_job(s->facts, s->peers[i].host, i, &meeting, &body))
+        if (start_job(s->facts, s->peers[i].host, i, s->peers[i].reads_input, &meeting, &body))
             send_message(&s->peers[i], REMOTE_JOB, buf_slice(&body));
         buf_free(&body);
         s->peers[i].state = PEER_RUNNING;
@@ -689,10 +708,8 @@ static bool remove_answers(struct peer *p, struct slice bytes, struct buf *out, 
                     remote_split(&p->held, s->token, out, &taken, &findings, files);
     handle_findings(p, buf_slice(&findings));
     buf_free(&findings);
-    if (p != &s->peers[0])
-        return ok;
-    if (taken > s->input_taken && taken <= s->input_sent)
-        s->input_taken = taken;
+    if (taken > p->input_taken && taken <= s->input_sent)
+        p->input_taken = taken;
     if (s->input_waits)
         read_input(s);
     return ok;
@@ -1090,7 +1107,7 @@ static void on_beat(uv_timer_t *timer)
     send_to_all(s, REMOTE_BEAT, "");
     print_waiting_hosts(s);
     print_files_progress(s);
-    if (s->input_rests)
+    if (s->input_rests || s->input_waits)
         read_input(s);
     check_deadlines(s);
     finish_if_done(s);
@@ -1199,6 +1216,9 @@ int starter_run(void *arg, int lifeline)
         return EXIT_CODE_DDPRUN;
     }
     int *above = malloc((size_t)s.n * sizeof(*above));
+    bool *reads = calloc((size_t)s.n, sizeof(*reads));
+    if (reads != NULL)
+        start_readers(s.facts->cli, job->hosts, s.n, reads);
     if (above != NULL)
         start_tree(s.facts, job->hosts, s.n, above);
     for (int i = 0; i < s.n; i++) {
@@ -1207,10 +1227,12 @@ int starter_run(void *arg, int lifeline)
         if (s.peers[i].above >= 0)
             s.peers[s.peers[i].above].has_children = true;
         s.peers[i].reported_code = -1;
+        s.peers[i].reads_input = reads != NULL && reads[i];
         s.peers[i].host = &job->hosts[i];
         s.peers[i].files = s.collects ? &s.collection.of[i] : NULL;
     }
     free(above);
+    free(reads);
     s.decides = &s.peers[0];
     start_more(&s);
     finish_if_done(&s);

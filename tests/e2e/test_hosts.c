@@ -227,15 +227,78 @@ HOSTS_TEST(rank_0_reads_the_input)
     cr_expect_eq(job_count(r.out, "[b:1] 0"), 1, "%s", r.out);
 }
 
-/* The worker reads only after the writer has had time to fill every buffer. No byte is lost, and most bytes stay with the
+/* Run a command with 3 MB of input, which is more than the starter sends before the hosts have read. Three hosts have
+ * 1, 2 and 1 workers. */
+static struct run_result run_with_input(const char *input, const char *command)
+{
+    static char text[3000001];
+    memset(text, 'x', sizeof(text) - 1);
+    return job_run((const char *const[]){ "--hosts=a:1,b:2,c:1", shell, input, "sh", "-c", command, NULL },
+                   &(struct run_options){ .stdin_text = text });
+}
+
+HOSTS_TEST(ranks_of_every_host_read_the_input)
+{
+    struct run_result r = run_with_input("--stdin=2", "wc -c");
+    EXPECT(r, 0);
+    cr_expect_eq(job_count(r.out, "[b:2] 3000000"), 1, "%s", r.out);
+    cr_expect_eq(job_count(r.out, "[b:1] 0"), 1, "%s", r.out);
+    cr_expect_eq(job_count(r.out, "[a:0] 0"), 1, "%s", r.out);
+    r = run_with_input("--stdin=all", "wc -c");
+    EXPECT(r, 0);
+    cr_expect_eq(job_count(r.out, "[a:0] 3000000"), 1, "%s", r.out);
+    cr_expect_eq(job_count(r.out, "[b:1] 3000000"), 1, "%s", r.out);
+    cr_expect_eq(job_count(r.out, "[b:2] 3000000"), 1, "%s", r.out);
+    cr_expect_eq(job_count(r.out, "[c:3] 3000000"), 1, "%s", r.out);
+}
+
+/* Rank 0 exits without reading, and rank 3 closes its stdin and runs until the others have read. */
+HOSTS_TEST(a_host_that_does_not_read_delays_no_other_host)
+{
+    char command[600];
+    snprintf(command, sizeof(command),
+             "case $RANK in 0) ;; 3) exec <&-; while [ ! -e %s/read ]; do sleep 0.1; done ;; "
+             "*) wc -c; : >%s/read ;; esac",
+             dir, dir);
+    struct run_result r = run_with_input("--stdin=0,1,3", command);
+    EXPECT(r, 0);
+    cr_expect_eq(job_count(r.out, "[b:1] 3000000"), 1, "%s", r.out);
+}
+
+/* Without a number of workers, the starter does not know on which host rank 1 runs. */
+HOSTS_TEST(input_reaches_a_rank_of_an_unknown_host)
+{
+    char command[900];
+    snprintf(command, sizeof(command),
+             "head -c 3000000 /dev/zero | %s --hosts=a,b:3 '%s' --stdin=1 sh -c 'wc -c'", bin("ddprun"),
+             shell);
+    const char *const argv[] = { "sh", "-c", command, NULL };
+    struct run_result r = run_command(
+        argv, &(struct run_options){ .env = (const char *const[]){ "CUDA_VISIBLE_DEVICES=", NULL } });
+    EXPECT(r, 0);
+    cr_expect_eq(job_count(r.out, "[b:1] 3000000"), 1, "%s%s", r.out, r.err);
+}
+
+HOSTS_TEST(a_rank_that_does_not_exist_cannot_read_the_input)
+{
+    struct run_result r = JOB("--hosts=a:2,b:2", shell, "--stdin=2,4", "true");
+    EXPECT(r, 2);
+    SAYS(r, "--stdin");
+    r = JOB("--hosts=a,b:2", shell, "--stdin=9", "true");
+    EXPECT(r, 125);
+    SAYS(r, "--stdin");
+}
+
+/* Rank 1 reads only after the writer has had time to fill every buffer, and so rank 0 waits, too. No byte is lost, and most bytes stay with the
  * writer until then. */
 HOSTS_TEST(input_waits_until_the_worker_reads)
 {
     char command[900];
     snprintf(command, sizeof(command),
-             "{ head -c 40000000 /dev/zero; touch %s/written; } | %s --hosts=a,b '%s' --no_prefix sh -c '"
-             "[ $RANK = 0 ] || exit 0; ls %s/written; wc -c'",
-             dir, bin("ddprun"), shell, dir);
+             "{ head -c 40000000 /dev/zero; touch %s/written; } | %s --hosts=a:1,b:1 '%s' --stdin=all "
+             "--no_prefix sh -c '"
+             "[ $RANK = 1 ] || exec cat >%s/copy; ls %s/written; wc -c'",
+             dir, bin("ddprun"), shell, dir, dir);
     const char *const argv[] = { "sh", "-c", command, NULL };
     struct run_result r = run_command(argv, NULL);
     EXPECT(r, 0);

@@ -53,6 +53,22 @@ Test(fan, a_reader_that_could_not_be_started_is_not_waited_for, .init = three_re
     cr_expect(fan_wants(&fan));
 }
 
+Test(fan, input_that_no_reader_wants_is_dropped_only_on_request, .init = three_readers, .fini = end)
+{
+    fan.drains = true;
+    fan_open(&fan, 0);
+    fan_close(&fan, 0);
+    cr_expect_not(fan_wants(&fan));
+    fan_close(&fan, 1);
+    fan_close(&fan, 2);
+    cr_expect(fan_wants(&fan));
+    fan.drains = false;
+    cr_expect_not(fan_wants(&fan));
+    fan.drains = true;
+    fan_fill(&fan, 0);
+    cr_expect_not(fan_wants(&fan));
+}
+
 Test(fan, the_next_chunk_waits_for_the_slowest, .init = three_readers_who_came, .fini = end)
 {
     size_t at;

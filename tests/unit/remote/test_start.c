@@ -296,7 +296,54 @@ Test(remote_command, the_port_of_the_list_goes_to_ssh)
     cr_expect_str_eq(err.msg,
                      "host here has port 2222, but ddprun can pass a port only to ssh; remove the port from "
                      "the list, and set it in --remote_shell, which is 'ssh2 -x'");
+    cli.remote_shell = "ssh";
+    host = (struct host_spec){ .name = "here", .count = "2", .slots = 2 };
+    cr_assert_eq(rank_set_parse(&cli.input.ranks, "1", CLI_NPROC_MAX, &err), DDP_OK);
+    cr_expect_eq(start_check(&cli, &host, 1, &err), DDP_OK);
+    cr_assert_eq(rank_set_parse(&cli.input.ranks, "0,2", CLI_NPROC_MAX, &err), DDP_OK);
+    cr_expect_eq(start_check(&cli, &host, 1, &err), DDP_ERR_ARG);
+    cr_expect_str_eq(err.msg, "--stdin names rank 2, but the highest rank of these hosts is 1");
     cli_free(&cli);
+}
+
+/* Return for each host '1' if the user's stdin is sent to the host, otherwise '0', and then the world size. */
+static const char *readers_of(const char *list, const char *input, int nproc)
+{
+    static char text[32];
+    struct cli cli;
+    facts_of(&cli);
+    struct host_spec *hosts;
+    struct ddp_err err;
+    bool reads[8];
+    int n;
+    cr_assert_eq(host_specs_parse(list, &hosts, &n, &err), DDP_OK);
+    cli.input.all = input == NULL;
+    rank_set_free(&cli.input.ranks);
+    if (input != NULL && input[0] != '\0')
+        cr_assert_eq(rank_set_parse(&cli.input.ranks, input, CLI_NPROC_MAX, &err), DDP_OK);
+    cli.nproc = (struct cli_nproc){ nproc > 0 ? NPROC_NUMBER : NPROC_DEFAULT, nproc };
+    const int size = start_readers(&cli, hosts, n, reads);
+    for (int i = 0; i < n; i++)
+        text[i] = (char)('0' + reads[i]);
+    snprintf(text + n, sizeof(text) - (size_t)n, " %d", size);
+    free(hosts);
+    cli_free(&cli);
+    return text;
+}
+
+Test(remote_job, input_is_sent_to_the_hosts_of_the_ranks_that_read)
+{
+    cr_expect_str_eq(readers_of("a:2,b:2,c:1", "0", 0), "100 5");
+    cr_expect_str_eq(readers_of("a:2,b:2,c:1", "3", 0), "010 5");
+    cr_expect_str_eq(readers_of("a:2,b:2,c:1", "1,4-5", 0), "101 5");
+    cr_expect_str_eq(readers_of("a:2,b:2,c:1", NULL, 0), "111 5");
+    cr_expect_str_eq(readers_of("a:2,b:2,c:1", "", 0), "000 5");
+    cr_expect_str_eq(readers_of("a,b,c", "7", 4), "010 12");
+    cr_expect_str_eq(readers_of("a,b,c", "0", 0), "100 0");
+    cr_expect_str_eq(readers_of("a,b,c", "1", 0), "110 0");
+    cr_expect_str_eq(readers_of("a:2,b:gpu,c:2", "1", 0), "100 0");
+    cr_expect_str_eq(readers_of("a:2,b:gpu,c:2", "3", 0), "011 0");
+    cr_expect_str_eq(readers_of("a:gpu,b:2,c:2", "2", 0), "110 0");
 }
 
 /* The secret is a separate member, and neither an argument nor a variable. */
@@ -330,7 +377,7 @@ Test(remote_job, the_job_has_options_before_those_of_the_user_and_the_carried_va
                                 "UCX_TLS=rc",  "OMP_NUM_THREADS=4",  "DDP_X=1",         "PET_X=2" };
     const int n_env = (int)(sizeof(env) / sizeof(env[0]));
     struct buf out = { 0 };
-    cr_assert(start_job(&facts, &host, 1, &meeting, &out));
+    cr_assert(start_job(&facts, &host, 1, false, &meeting, &out));
     cJSON *o = cJSON_ParseWithLength((const char *)out.data, out.len);
     const cJSON *words = cJSON_GetObjectItem(o, "argv"), *variables = cJSON_GetObjectItem(o, "env");
     cr_expect_eq(cJSON_GetArraySize(words), (int)(sizeof(expected) / sizeof(expected[0])));
@@ -360,7 +407,7 @@ Test(remote_job, collected_log_files_have_a_directory_for_each_node)
     struct buf out = { 0 };
     cli.log_dir = "logs";
     facts.log_name = "job1";
-    cr_assert(start_job(&facts, &host, 3, &meeting, &out));
+    cr_assert(start_job(&facts, &host, 3, false, &meeting, &out));
     cJSON *o = cJSON_ParseWithLength((const char *)out.data, out.len), *word;
     bool found = false;
     cJSON_ArrayForEach(word, cJSON_GetObjectItem(o, "argv")) found =

@@ -41,11 +41,13 @@
 
 /* FIRST_MS: longest silence of the starter before the message JOB. AT_ONCE_MS: time from the first SIGTERM to the
  * second, which makes ddprun kill its workers at once. KILL_MS: time from the first SIGTERM to SIGKILL. PLACE_MS:
- * time in which the file systems of the job's directories must answer. */
+ * time in which the file systems of the job's directories must answer. PROBE_MS: time in which the addresses of the
+ * first host must answer. PROBE_MORE_MS: shortest time for further answers after an answer. */
 enum {
     FIRST_MS = 60000,
     PLACE_MS = 10000,
     PROBE_MS = 2000,
+    PROBE_MORE_MS = 20,
     AT_ONCE_MS = 500,
     KILL_MS = 10000,
     PROBES_MAX = 128
@@ -66,6 +68,7 @@ struct relay {
     pid_t child;                      /* the host's ddprun, later the sender of its log files; 0 = no child */
     char *collect;                    /* owned; log directory of the job, with --collect_logs; else NULL */
     char job_token[REMOTE_TOKEN_MAX]; /* the token in the message JOB; "" = JOB has not arrived */
+    bool has_probed;                  /* the relay has answered a message PROBE */
     bool had_job;                     /* the host's ddprun was started */
     bool sends;                       /* the child is the sender of log files */
     bool must_end;                    /* the starter has sent END */
@@ -287,11 +290,25 @@ static void probe_continue(struct probe *p, const char *token)
     }
 }
 
-/* Wait until every probe has ended or PROBE_MS is over. */
-static void probe_all(struct probe *probes, int n, const char *token)
+/* Return true if the first address that has not failed is good. The starter prefers the first addresses. */
+static bool is_best_known(const struct probe *probes, int n)
 {
-    const uint64_t until_ms = clock_ms() + PROBE_MS;
-    for (uint64_t now = clock_ms(); now < until_ms; now = clock_ms()) {
+    int i = 0;
+    while (i < n && probes[i].fd < 0 && !probes[i].good)
+        i++;
+    return i < n && probes[i].good;
+}
+
+/* Wait until every probe has ended or PROBE_MS is over. Unless `waits_for_all`, the wait ends when the best address is
+ * known. After the first answer, a better address gets only a short time more, because an address that no packet
+ * reaches would otherwise delay every start. */
+static void probe_all(struct probe *probes, int n, const char *token, bool waits_for_all)
+{
+    const uint64_t from_ms = clock_ms();
+    uint64_t until_ms = from_ms + PROBE_MS;
+    bool answered = waits_for_all;
+    for (uint64_t now = from_ms; now < until_ms && (waits_for_all || !is_best_known(probes, n));
+         now = clock_ms()) {
         struct pollfd fds[REMOTE_ADDRESSES_MAX];
         struct probe *of[REMOTE_ADDRESSES_MAX];
         nfds_t open = 0;
@@ -303,16 +320,24 @@ static void probe_all(struct probe *probes, int n, const char *token)
             }
         if (open == 0 || poll(fds, open, (int)(until_ms - now)) == 0)
             break;
-        for (nfds_t i = 0; i < open; i++)
+        for (nfds_t i = 0; i < open; i++) {
             if (fds[i].revents != 0)
                 probe_continue(of[i], token);
+            if (of[i]->good && !answered) {
+                const uint64_t at_ms = clock_ms(), more_ms = 2 * (at_ms - from_ms);
+                const uint64_t end_ms = at_ms + (more_ms > PROBE_MORE_MS ? more_ms : PROBE_MORE_MS);
+                until_ms = end_ms < until_ms ? end_ms : until_ms;
+                answered = true;
+            }
+        }
     }
     for (int i = 0; i < n; i++)
         if (probes[i].fd >= 0)
             close(probes[i].fd);
 }
 
-/* Connect to all addresses of the first host at the same time, and report the addresses that sent the token. */
+/* Connect to all addresses of the first host at the same time, and report the addresses that sent the token. The
+ * starter repeats PROBE if the answers of the hosts have no address in common, so a repeated PROBE waits for all. */
 static void handle_PROBE(struct relay *r, struct slice body)
 {
     char text[REMOTE_LINE_MAX + 1], *rest, *address;
@@ -326,7 +351,8 @@ static void handle_PROBE(struct relay *r, struct slice body)
         return;
     while (n < REMOTE_ADDRESSES_MAX && (address = strtok_r(NULL, " ", &rest)) != NULL)
         probe_begin(&probes[n++], address, port);
-    probe_all(probes, n, token);
+    probe_all(probes, n, token, r->has_probed);
+    r->has_probed = true;
     for (int i = 0; i < n; i++)
         if (probes[i].good)
             used += (size_t)snprintf(reached + used, sizeof(reached) - used, "%s%s", used > 0 ? " " : "",

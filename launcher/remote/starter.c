@@ -116,8 +116,9 @@ struct starter {
     struct hosts_console console;
     struct wakeup written; /* wakes the loop when the sinks have written output */
     struct sinks *sinks;
-    bool paused;        /* no output is read, because the console is slow */
-    bool reported_flat; /* unless --quiet, the starter has reported that it starts hosts directly */
+    bool paused;           /* no output is read, because the console is slow */
+    bool has_probed_again; /* the hosts probe all addresses of the first host; see probe_again */
+    bool reported_flat;    /* unless --quiet, the starter has reported that it starts hosts directly */
     /* type of the user's stdin; UV_UNKNOWN_HANDLE = stdin has ended or is not read */
     uv_handle_type input_type;
     uv_fs_t file; /* read request for a stdin that is a file */
@@ -457,6 +458,30 @@ static void open_input(struct starter *s)
         send_input(s, "", 0);
 }
 
+/* Let a host probe the addresses of the first host. */
+static void send_probe(struct peer *p)
+{
+    const struct remote_answer *to = &p->starter->peers[0].answer;
+    struct buf body = { 0 };
+    p->state = PEER_PROBING;
+    p->deadline_ms = clock_ms() + start_limit_ms(p->starter->facts, p->host, true);
+    if (buf_printf(&body, "%d %s %s", to->port, to->token, to->addresses))
+        send_message(p, REMOTE_PROBE, buf_slice(&body));
+    buf_free(&body);
+}
+
+/* Let all hosts probe once more. The first time, a host reports the addresses that answer soon, and these may differ
+ * between hosts. The second time, it waits for all addresses. */
+static void probe_again(struct starter *s)
+{
+    s->has_probed_again = true;
+    for (int i = 1; i < s->n; i++) {
+        free(s->peers[i].reached);
+        s->peers[i].reached = NULL;
+        send_probe(&s->peers[i]);
+    }
+}
+
 /* Choose the address of the store, and send the job to all hosts. */
 static void run_job(struct starter *s)
 {
@@ -471,6 +496,10 @@ static void run_job(struct starter *s)
     else if (reached != NULL)
         start_choose_address(s->peers[0].answer.addresses, reached, s->n - 1, address);
     free(reached);
+    if (address[0] == '\0' && !s->has_probed_again) {
+        probe_again(s);
+        return;
+    }
     if (address[0] == '\0') {
         int i = 1;
         while (i < s->n - 1 && s->peers[i].reached[0] != '\0')
@@ -512,16 +541,10 @@ static void advance(struct starter *s)
     int ready = 0;
     for (int i = 0; i < s->n; i++) {
         struct peer *p = &s->peers[i];
-        struct buf body = { 0 };
         if (p->state == PEER_HERE && (p == first || s->facts->cli->origin[OPT_MASTER_ADDR] > FROM_DEFAULT)) {
             p->state = PEER_READY;
         } else if (p->state == PEER_HERE && first->answer.port > 0 && first->state == PEER_READY) {
-            p->state = PEER_PROBING;
-            p->deadline_ms = clock_ms() + start_limit_ms(s->facts, p->host, true);
-            if (buf_printf(&body, "%d %s %s", first->answer.port, first->answer.token,
-                           first->answer.addresses))
-                send_message(p, REMOTE_PROBE, buf_slice(&body));
-            buf_free(&body);
+            send_probe(p);
         }
         ready += p->state == PEER_READY;
     }

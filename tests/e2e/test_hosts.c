@@ -1578,6 +1578,51 @@ Test(hosts, a_relay_ends_at_bytes_that_are_no_message)
     }
 }
 
+/* Answer two connections to a loopback address as the relay of the first host, each after `wait_ms`. */
+static pid_t start_answers(in_addr_t address, int port, int wait_ms)
+{
+    const struct sockaddr_in at = { .sin_family = AF_INET,
+                                    .sin_port = htons((uint16_t)port),
+                                    .sin_addr.s_addr = htonl(address) };
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), on = 1;
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+    cr_assert_eq(bind(fd, (const struct sockaddr *)&at, sizeof(at)), 0, "%s", strerror(errno));
+    cr_assert_eq(listen(fd, 8), 0);
+    const pid_t pid = fork();
+    for (int i = 0; pid == 0 && i < 2; i++) {
+        char got[64];
+        const int client = accept(fd, NULL, NULL);
+        ssize_t n = read(client, got, sizeof(got));
+        usleep((useconds_t)wait_ms * 1000);
+        n = n > 0 ? send(client, "token", 5, MSG_NOSIGNAL) : n;
+        close(client);
+    }
+    if (pid == 0)
+        _exit(0);
+    close(fd);
+    return pid;
+}
+
+/* The preferred address answers late. The first time, the other address ends the wait. If the hosts then have no
+ * address in common, they probe again, and the relay waits for all addresses. */
+Test(hosts, only_a_repeated_probe_waits_for_a_slow_address)
+{
+    char command[400], body[100];
+    const int port = free_port();
+    const pid_t slow = start_answers(INADDR_LOOPBACK + 1, port, 1000),
+                fast = start_answers(INADDR_LOOPBACK, port, 0);
+    const int len = snprintf(body, sizeof(body), "%d token 127.0.0.2 127.0.0.1", port);
+    snprintf(command, sizeof(command),
+             "for i in 1 2; do printf 'p\\0\\0\\0\\%03o%s'; done | %s --relay | tr -d '\\036'", (unsigned)len,
+             body, bin("ddprun"));
+    const char *const argv[] = { "sh", "-c", command, NULL };
+    struct run_result r = run_command(argv, NULL);
+    PRINTS(r, "reached " DDP_VERSION " 0 - 127.0.0.1\n");
+    PRINTS(r, "reached " DDP_VERSION " 0 - 127.0.0.2 127.0.0.1\n");
+    kill(slow, SIGKILL);
+    kill(fast, SIGKILL);
+}
+
 /* --- a real sshd -------------------------------------------------------------------------------------------------- */
 
 /* Start an sshd of this user on a free port, with `more` lines in its configuration. Return the option for it, or skip

@@ -257,6 +257,25 @@ Test(remote, the_store_gets_an_address_that_all_hosts_reach, .timeout = 180)
     close_hosts(net);
 }
 
+/* The first host has two addresses. The second host reaches both, and the third host reaches only the second address. */
+Test(remote, hosts_that_reach_different_addresses_agree_on_one, .timeout = 180)
+{
+    struct hosts *net = open_hosts(3);
+    cr_assert(host_sh(&net->host[0],
+                      "ip link add second type bridge && ip addr add 10.8.0.1/24 dev second && "
+                      "ip link set second up"));
+    for (int i = 1; i < 3; i++)
+        cr_assert(host_sh(&net->host[i], "ip route add 10.8.0.1 via 10.9.0.1"));
+    host_rules(&net->host[2],
+               "add rule inet f out ip daddr 10.9.0.1 tcp dport 1024-65535 tcp sport 1024-65535 drop");
+    const char *argv[] = { bin("ddprun"), "--hosts=node[0-2]:1",  ssh, "/bin/sh",
+                           "-c",          "echo at $MASTER_ADDR", NULL };
+    struct run_result r = host_run(&net->host[0], argv);
+    cr_expect_eq(r.exit_code, 0, "%d: %s", r.exit_code, r.err);
+    cr_expect_not_null(strstr(r.out, "[node2:2] at 10.8.0.1\n"), "%s%s", r.out, r.err);
+    close_hosts(net);
+}
+
 /* A firewall between the hosts lets only ssh pass. */
 Test(remote, hosts_that_do_not_reach_each_other_are_named, .timeout = 180)
 {

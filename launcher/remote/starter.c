@@ -40,7 +40,7 @@
 #include <uv.h>
 
 /* STATUS_MS: interval of the messages about hosts that have not started. LAST_MS: time after which a remote shell that
- * must end is killed. BRANCH_LAST_MS: the same for a branch after all hosts have ended. BRANCH_SILENT_MS: until
+ * must end is killed, if the job has run. BRANCH_LAST_MS: the same for a branch after all hosts have ended. BRANCH_SILENT_MS: until
  * the job runs, a branch ends after this silence of the starter. */
 enum {
     AT_ONCE = 32,
@@ -134,6 +134,7 @@ struct starter {
     uint64_t kill_ms; /* when the remaining remote shells are killed; 0 = not set */
     uint64_t end_ms;  /* when the last host ended; 0 = not yet */
     int stops;        /* how many signals of the user have requested to stop the job */
+    struct stop_memory stop_memory;
     bool closing;
     bool collects;  /* the relays send the log files at the end */
     bool collected; /* the report about log files was printed */
@@ -234,12 +235,21 @@ static void send_to_all(struct starter *s, enum remote_message kind, const char 
 
 /* --- the end -------------------------------------------------------------------------------------------------- */
 
+/* Return the time in ms after which a remote shell that must end is killed. Before the job runs, no worker needs this
+ * time, so --grace may shorten it. */
+static uint64_t last_ms(const struct starter *s)
+{
+    const uint64_t grace_ms = s->facts->cli->grace_ms;
+    return s->n_running == 0 && grace_ms < LAST_MS ? grace_ms : LAST_MS;
+}
+
 /* End the job on all hosts: close the stdin of every relay. With --collect_logs, a relay needs its stdin until its
- * log files are sent, so it gets the message END instead. */
+ * log files are sent, so it gets the message END instead. A remote shell whose relay has not answered may wait for its
+ * host, so it gets SIGTERM, too. */
 static void end_all(struct starter *s)
 {
     if (s->kill_ms == 0)
-        s->kill_ms = clock_ms() + LAST_MS;
+        s->kill_ms = clock_ms() + last_ms(s);
     for (int i = 0; i < s->n; i++) {
         struct peer *p = &s->peers[i];
         if (p->state == PEER_WAITING) {
@@ -249,6 +259,8 @@ static void end_all(struct starter *s)
             send_text(p, REMOTE_END, "");
         } else if (p->link != NULL) {
             link_close(p->link);
+            if (p->state == PEER_STARTING)
+                link_kill(p->link, SIGTERM);
         }
     }
 }
@@ -1012,17 +1024,38 @@ static void send_signal(struct starter *s, const char *number)
             send_text(&s->peers[i], REMOTE_SIGNAL, number);
 }
 
-/* Handle a signal from the user. If the job does not run yet, a signal that stops the job ends the start. Otherwise,
- * forward the signal to all hosts, where the nodes decide what it does. */
-static void forward_signal(struct starter *s, int number)
+/* Report a signal that ends the start. On a running job, the nodes report the signal. */
+static void print_stop(struct starter *s, const struct received_signal *received)
+{
+    struct buf from = { 0 }, out = { 0 };
+    if (!s->facts->cli->quiet && received_signal_text(received, &from) &&
+        buf_printf(&out, "ddprun: %.*s%s\n", (int)from.len, (const char *)from.data,
+                   s->stops > 1 ? " again: killing the remote shells"
+                                : ": ending the start of the hosts; a second signal kills the remote shells"))
+        write_sink(s, SINK_STDERR, &out);
+    buf_free(&from);
+    buf_free(&out);
+}
+
+static void check_deadlines(struct starter *s);
+
+/* Handle a signal from the user. If the job does not run yet, a signal that stops the job ends the start, and a second
+ * one kills the remote shells. Otherwise, forward the signal to all hosts, where the nodes decide what it does. */
+static void forward_signal(struct starter *s, const struct received_signal *received)
 {
     char text[8];
-    const bool stop = signals_act(s->facts->cli->stop_signals, number) == SIGNAL_STOP;
-    snprintf(text, sizeof(text), "%d", number);
-    s->stops += stop;
+    const bool stop = signals_act(s->facts->cli->stop_signals, received->signal) == SIGNAL_STOP;
+    const bool is_new = stop && signals_is_new_stop(&s->stop_memory, received, clock_ms());
+    snprintf(text, sizeof(text), "%d", received->signal);
+    s->stops += is_new;
     if (s->n_running == 0 && stop) {
-        s->exit_code = s->exit_code < 0 ? 128 + number : s->exit_code;
+        if (is_new)
+            print_stop(s, received);
+        s->exit_code = s->exit_code < 0 ? 128 + received->signal : s->exit_code;
         end_all(s);
+        if (s->stops > 1)
+            s->kill_ms = clock_ms();
+        check_deadlines(s);
         finish_if_done(s);
         return;
     }
@@ -1038,7 +1071,7 @@ static void on_lifeline(uv_poll_t *poll, int status, int events)
     ssize_t got;
     (void)status, (void)events;
     while ((got = read(s->lifeline_fd, &received, sizeof(received))) == (ssize_t)sizeof(received))
-        forward_signal(s, received.signal);
+        forward_signal(s, &received);
     if (got == 0) { /* the guardian has died */
         uv_poll_stop(poll);
         s->exit_code = EXIT_CODE_DDPRUN;
@@ -1053,9 +1086,15 @@ static void on_signals(uv_poll_t *poll, int status, int events)
     struct starter *s = poll->data;
     struct signalfd_siginfo info;
     (void)status, (void)events;
-    while (read(s->signals_fd, &info, sizeof(info)) == (ssize_t)sizeof(info))
+    while (read(s->signals_fd, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
+        struct received_signal received = {
+            .signal = (int)info.ssi_signo,
+            .sender = { .kernel = info.ssi_code > 0, .pid = (int)info.ssi_pid, .uid = info.ssi_uid },
+        };
+        procfs_line(received.sender.pid, "comm", received.sender.name, SENDER_NAME_MAX);
         if (info.ssi_signo != SIGCONT)
-            forward_signal(s, (int)info.ssi_signo);
+            forward_signal(s, &received);
+    }
 }
 
 /* Return true if the remote shell has not ended within LAST_MS after the job had ended and all log files had
@@ -1091,10 +1130,11 @@ static void check_deadlines(struct starter *s)
             link_kill(p->link, SIGKILL);
         }
         if (s->kill_ms != 0 && now >= s->kill_ms && p->state != PEER_ENDED && !has_exited(p)) {
-            log_error(
-                "%s: killed the remote shell, which has not ended within %d s; check this host for remaining "
-                "processes of the job",
-                p->host->name, LAST_MS / 1000);
+            if (p->state != PEER_STARTING && s->stops < 2)
+                log_error(
+                    "%s: killed the remote shell, which has not ended within %.10g s; check this host for "
+                    "remaining processes of the job",
+                    p->host->name, (double)last_ms(s) / 1000);
             for (struct peer *at = p; at != NULL; at = at->above < 0 ? NULL : &s->peers[at->above])
                 link_kill(at->trunk != NULL ? at->trunk : at->link, SIGKILL);
         }

@@ -356,11 +356,18 @@ static void branch_CLOSE(struct branch *b, int slot, struct slice body)
         c->in_ends = true;
 }
 
+/* Send a signal to a process and to all processes of its group. A script that starts ssh would otherwise end alone. */
+static void kill_group(pid_t pid, int signal)
+{
+    if (kill(-pid, signal) != 0)
+        kill(pid, signal); /* the process has no group yet */
+}
+
 static void branch_KILL(struct branch *b, int slot, struct slice body)
 {
     const struct carried *c = branch_find(b, slot);
     if (c != NULL && c->pid > 0)
-        kill(c->pid, (int)slice_number(body));
+        kill_group(c->pid, (int)slice_number(body));
 }
 
 static void branch_handle(struct branch *b, enum remote_message kind, struct slice body)
@@ -876,7 +883,7 @@ void link_kill(struct link *l, int signal)
     if (l->via != NULL)
         link_order(l, REMOTE_KILL, slice_str(text));
     else
-        uv_process_kill(&l->process, signal);
+        kill_group(uv_process_get_pid(&l->process), signal);
 }
 
 void links_pause(struct links *all, bool paused)

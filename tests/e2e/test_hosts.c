@@ -87,6 +87,8 @@ static const char script[] =
     "os.environ.pop('PWD', None)\n"
     "sys.exit(subprocess.call(sys.argv[1:]) if r == 0 else 99)\" sh -c \"$*\" ;;\n"
     "chatty) sh -c \"$*\"; while :; do echo more; sleep 0.2; done ;;\n"
+    "stuck) echo $$ >\"${0%/*}/pid\"; sleep 1000; exit 3 ;;\n"
+    "deaf) trap '' TERM; echo $$ >\"${0%/*}/pid\"; sleep 1000; exit 3 ;;\n"
     "mute) printf '\\036ddprun here " DDP_VERSION " 0 - 10.0.0.1\\n'; exec cat >/dev/null ;;\n"
     "esac\n"
     "exec sh -c \"$*\"\n";
@@ -1107,6 +1109,46 @@ HOSTS_TEST(ctrl_z_stops_the_workers_of_all_hosts_and_fg_continues_them)
     run_signal(p, SIGINT);
     struct run_result r = run_wait(p);
     EXPECT(r, 130);
+}
+
+/* Start a job on a host whose remote shell hangs. Store the pid of the shell, which is also the id of its group. */
+static struct run_process *start_hanging(const char *hosts, pid_t *group)
+{
+    char *text = NULL;
+    struct run_process *p = JOB_START(hosts, "--grace=600", shell, "true");
+    *group = 0;
+    for (struct patience wait = { 0 }; *group == 0 && patience_left(&wait);) {
+        text = job_file(dir, "pid");
+        *group = text != NULL ? atoi(text) : 0;
+        free(text);
+    }
+    cr_assert(*group > 0);
+    return p;
+}
+
+HOSTS_TEST(ctrl_c_ends_the_start_at_once)
+{
+    pid_t group;
+    struct run_process *p = start_hanging("--hosts=a,stuck", &group);
+    run_signal(p, SIGINT);
+    struct run_result r = run_wait(p);
+    EXPECT(r, 130);
+    cr_expect_eq(count(r.err, ": ending the start of the hosts"), 1, "%s", r.err);
+    SILENT(r, "killed");
+    cr_expect(kill(-group, 0) != 0 && errno == ESRCH, "a process of the remote shell is left");
+}
+
+HOSTS_TEST(a_second_ctrl_c_kills_the_remote_shells)
+{
+    pid_t group;
+    struct run_process *p = start_hanging("--hosts=a,deaf", &group);
+    run_signal(p, SIGINT);
+    cr_expect(run_until_error(p, ": ending the start of the hosts", PATIENCE_MS));
+    run_signal(p, SIGINT);
+    struct run_result r = run_wait(p);
+    EXPECT(r, 130);
+    SAYS(r, " again: killing the remote shells");
+    cr_expect(kill(-group, 0) != 0 && errno == ESRCH, "a process of the remote shell is left");
 }
 
 HOSTS_TEST(ctrl_backslash_prints_the_state_of_all_hosts_and_the_job_continues)

@@ -953,6 +953,17 @@ static void end_start(struct peer *p, struct finding *f)
     fail(p->starter, f);
 }
 
+/* Report that this host cannot run the remote shell. `error` is an errno. */
+static void report_no_shell(const struct peer *p, const char *program, int error)
+{
+    char why[FORK_ERROR_MAX], remedy[FILES_REMEDY_MAX];
+    const bool is_wrong = error == ENOENT || error == EACCES || error == ENOTDIR || error == ENOEXEC;
+    log_error("--remote_shell: this host cannot run %.200s to start %s: %s%s", program, p->host->name,
+              fork_error_text(error, why),
+              is_wrong ? "; install this program here, or correct --remote_shell"
+                       : files_remedy(error, remedy));
+}
+
 /* Start the relay of a host with a remote shell, which runs on the starting host or on the host above. */
 static void spawn_shell(struct peer *p)
 {
@@ -977,6 +988,10 @@ static void spawn_shell(struct peer *p)
         p->link = link_start(s->links, slot, p, argv, program, &error);
     else
         p->link = link_start_on(s->peers[p->above].trunk, slot, p, argv, program.len);
+    if (p->link == NULL && p->above < 0 && s->exit_code < 0) {
+        report_no_shell(p, argv[0], -error);
+        s->exit_code = EXIT_CODE_DDPRUN;
+    }
     if (p->link == NULL) {
         explain_start(p, -1, uv_strerror(error), &f);
         end_start(p, &f);

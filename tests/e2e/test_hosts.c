@@ -1126,6 +1126,15 @@ static struct run_process *start_hanging(const char *hosts, pid_t *group)
     return p;
 }
 
+HOSTS_TEST(a_remote_shell_that_does_not_exist_is_named)
+{
+    struct run_result r = JOB("--hosts=h0,h1", "--remote_shell=/no/shell -x", "true");
+    EXPECT(r, 125);
+    SAYS(r, "cannot run /no/shell to start h0: No such file or directory; ");
+    cr_expect_eq(count(r.err, "/no/shell"), 1, "%s", r.err);
+    SILENT(r, "HOST_");
+}
+
 HOSTS_TEST(ctrl_c_ends_the_start_at_once)
 {
     pid_t group;

@@ -676,20 +676,13 @@ static const char *known_name(const struct host_spec *host, char out[HOST_NAME_S
 }
 
 /* Error texts of OpenSSH, of shells and of strerror. The first row whose exit status and text both match gives the
- * finding. Exit status -1 matches every status, and text "" matches every text. */
+ * finding. Exit status -1 matches every status, and text "" matches every text. Errors of ssh itself come first, because
+ * the stderr of ssh also contains the banner of the host, which may contain any text. */
 static const struct failed_start {
     int exit_code;
     const char *piece;
     enum finding_code code;
 } failed_starts[] = {
-    { -1, "No space left on device", FINDING_HOST_DISK_FULL },
-    { -1, "Disk quota exceeded", FINDING_HOST_QUOTA_FULL },
-    { -1, "Cannot fork", FINDING_HOST_BUSY },
-    { -1, "Resource temporarily unavailable", FINDING_HOST_BUSY },
-    { -1, "Cannot allocate memory", FINDING_HOST_BUSY },
-    { -1, "cannot run a ddprun for", FINDING_HOST_MACHINE_DIFFERS },
-    { -1, "error while loading shared libraries", FINDING_HOST_CANNOT_RUN_DDPRUN },
-    { -1, "not found (required by", FINDING_HOST_CANNOT_RUN_DDPRUN },
     { 255, "request failed on channel", FINDING_HOST_BUSY }, /* sshd cannot fork */
     { 255, "exchange_identification", FINDING_HOST_BUSY },   /* sshd accepts no more logins: MaxStartups */
     { 255, "Could not resolve hostname", FINDING_HOST_NOT_REACHED },
@@ -699,6 +692,14 @@ static const struct failed_start {
     { 255, "was revoked and you have requested", FINDING_HOST_KEY_DIFFERS },
     { 255, "HOST IDENTIFICATION HAS CHANGED", FINDING_HOST_KEY_DIFFERS },
     { 255, "Host key verification failed", FINDING_HOST_KEY_UNKNOWN },
+    { -1, "No space left on device", FINDING_HOST_DISK_FULL },
+    { -1, "Disk quota exceeded", FINDING_HOST_QUOTA_FULL },
+    { -1, "Cannot fork", FINDING_HOST_BUSY },
+    { -1, "Resource temporarily unavailable", FINDING_HOST_BUSY },
+    { -1, "Cannot allocate memory", FINDING_HOST_BUSY },
+    { -1, "cannot run a ddprun for", FINDING_HOST_MACHINE_DIFFERS },
+    { -1, "error while loading shared libraries", FINDING_HOST_CANNOT_RUN_DDPRUN },
+    { -1, "not found (required by", FINDING_HOST_CANNOT_RUN_DDPRUN },
     { 255, "", FINDING_HOST_NOT_REACHED },
     { 127, "", FINDING_HOST_HAS_NO_DDPRUN },
     { -1, "", FINDING_HOST_NOT_READY },
@@ -717,11 +718,13 @@ enum finding_code start_code(const char *words)
     return find_start(-1, words)->code;
 }
 
-/* Return the line of `text` that contains `piece`. If `piece` is "", return the last line that is not blank.
+/* Return the last line of `text` that contains `piece`. If `piece` is "", return the last line that is not blank.
  * Blanks and the newline at the end of the line are left out. */
 static struct slice line_with_piece(const char *text, const char *piece)
 {
-    size_t end = piece[0] != '\0' ? (size_t)(strstr(text, piece) - text) : strlen(text);
+    size_t end = piece[0] != '\0' ? 0 : strlen(text);
+    for (const char *at = text; piece[0] != '\0' && (at = strstr(at, piece)) != NULL; at++)
+        end = (size_t)(at - text);
     end += piece[0] != '\0' ? strcspn(text + end, "\n") : 0;
     while (end > 0 && isspace((unsigned char)text[end - 1]))
         end--;

@@ -489,6 +489,14 @@ Test(remote_failures, the_sentence_has_the_last_line_and_no_control_characters)
     cr_expect_str_eq(explained(3, "").sentence, "n1 cannot start the job: exit status 3");
 }
 
+Test(remote_failures, a_banner_with_the_text_of_an_error_explains_nothing)
+{
+    const struct finding f = explained(255, "Permission denied without a reason. No space left on device.\n"
+                                            "ann@n1: Permission denied (publickey).\n");
+    cr_expect_eq(f.code, FINDING_HOST_REJECTS_LOGIN);
+    cr_expect_str_eq(f.sentence, "n1 rejects the login: ann@n1: Permission denied (publickey).");
+}
+
 /* known_hosts has neither a user nor port 22, and brackets before another port. */
 Test(remote_failures, the_remedy_of_a_changed_key_names_the_host_as_known_hosts_does)
 {

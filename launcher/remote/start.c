@@ -192,7 +192,10 @@ bool start_ships(const struct start_facts *f, const struct host_spec *host)
 
 uint64_t start_limit_ms(const struct start_facts *f, const struct host_spec *host, bool is_probe)
 {
-    return is_probe ? PROBED_MS : FIRST_MS + (start_ships(f, host) ? f->ship.len / SHIP_BYTES_PER_MS : 0);
+    const uint64_t limit_ms =
+        is_probe ? PROBED_MS : FIRST_MS + (start_ships(f, host) ? f->ship.len / SHIP_BYTES_PER_MS : 0);
+    const uint64_t asked_ms = f->cli->timeout_ms; /* 0 = no --timeout */
+    return asked_ms > 0 && asked_ms < limit_ms ? asked_ms : limit_ms;
 }
 
 /* Append the script that reads the program of --ship from stdin and executes it. The script creates a directory with
@@ -764,8 +767,8 @@ void start_explain_late(const struct start_facts *f, const struct host_spec *hos
                         bool is_probe, struct finding *out)
 {
     char words[64], shell[START_SHELL_MAX];
-    snprintf(words, sizeof(words), "no answer%s within %d s", is_probe ? " to the probe" : "",
-             (int)(start_limit_ms(f, host, is_probe) / 1000));
+    snprintf(words, sizeof(words), "no answer%s within %.10g s", is_probe ? " to the probe" : "",
+             (double)start_limit_ms(f, host, is_probe) / 1000);
     finding_make(out, via == NULL ? FINDING_HOST_NOT_REACHED : FINDING_HOST_HOP_FAILED, host->name, "words",
                  words, "remote_shell", start_shell(f->cli, host, shell), "starting_host",
                  via != NULL ? via : "", NULL);

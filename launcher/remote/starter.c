@@ -1162,14 +1162,22 @@ static void print_waiting_hosts(struct starter *s)
 {
     struct buf names = { 0 }, out = { 0 };
     int waits = 0;
+    uint64_t limit_ms = 0;
     if (s->facts->cli->quiet || s->n_running > 0 || s->exit_code >= 0 || clock_ms() < s->status_ms)
         return;
     s->status_ms = clock_ms() + STATUS_MS;
-    for (int i = 0; i < s->n; i++)
-        if (s->peers[i].state != PEER_READY && waits++ < NAMES_MAX)
-            buf_printf(&names, " %s", s->peers[i].host->name);
-    if (buf_printf(&out, "ddprun: waiting for %d of %d hosts:%.*s%s\n", waits, s->n, (int)names.len,
-                   names.len > 0 ? (const char *)names.data : "", waits > NAMES_MAX ? " ..." : ""))
+    for (int i = 0; i < s->n; i++) {
+        const struct peer *p = &s->peers[i];
+        const uint64_t of_ms = start_limit_ms(s->facts, p->host, p->state == PEER_PROBING);
+        if (p->state == PEER_READY)
+            continue;
+        limit_ms = of_ms > limit_ms ? of_ms : limit_ms;
+        if (waits++ < NAMES_MAX)
+            buf_printf(&names, " %s", p->host->name);
+    }
+    if (buf_printf(&out, "ddprun: waiting for %d of %d hosts, at most %.10g s each:%.*s%s\n", waits, s->n,
+                   (double)limit_ms / 1000, (int)names.len, names.len > 0 ? (const char *)names.data : "",
+                   waits > NAMES_MAX ? " ..." : ""))
         write_sink(s, SINK_STDERR, &out);
     buf_free(&names);
     buf_free(&out);

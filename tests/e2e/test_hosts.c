@@ -548,7 +548,7 @@ ParameterizedTest(struct bad_host *bad, hosts, a_host_that_cannot_start_is_one_f
     EXPECT(r, 125);
     cr_expect_eq(count(r.err, "finding  HOST_"), 1, "%s", r.err);
     if (strstr(bad->hosts, "mute") != NULL)
-        SAYS(r, "waiting for 1 of 2 hosts: mute\n");
+        SAYS(r, "waiting for 1 of 2 hosts, at most 15 s each: mute\n");
     SAYS(r, finding);
     cr_expect_not_null(strstr(r.err, bad->words), "%s", r.err);
     cr_expect_null(strstr(r.out, "ran"), "%s", r.out);
@@ -1124,6 +1124,15 @@ static struct run_process *start_hanging(const char *hosts, pid_t *group)
     }
     cr_assert(*group > 0);
     return p;
+}
+
+/* The message about the waiting starter and the finding name the limit of --timeout. */
+HOSTS_TEST(the_timeout_limits_the_wait_for_a_remote_shell)
+{
+    struct run_result r = JOB("--hosts=a,stuck", shell, "--timeout=6500ms", "true");
+    EXPECT(r, 125);
+    SAYS(r, "waiting for 1 of 2 hosts, at most 6.5 s each: stuck\n");
+    SAYS(r, "stuck was not reached: no answer within 6.5 s");
 }
 
 HOSTS_TEST(a_remote_shell_that_does_not_exist_is_named)

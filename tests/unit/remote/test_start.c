@@ -542,5 +542,10 @@ Test(remote_failures, a_late_answer_names_the_limit_that_applied)
         start_explain_late(&facts, &rows[i].host, rows[i].via, rows[i].is_probe, &f);
         cr_expect_str_eq(f.sentence, rows[i].sentence);
     }
+    cli.timeout_ms = 2500;
+    start_explain_late(&facts, &rows[1].host, NULL, false, &f);
+    cr_expect_str_eq(f.sentence, "n1 was not reached: no answer within 2.5 s");
+    cli.timeout_ms = 900000;
+    cr_expect_eq(start_limit_ms(&facts, &rows[0].host, true), 15000);
     cli_free(&cli);
 }

@@ -199,7 +199,7 @@ uint64_t start_limit_ms(const struct start_facts *f, const struct host_spec *hos
 }
 
 /* Append the script that reads the program of --ship from stdin and executes it. The script creates a directory with
- * mode 0700 where programs can be executed: below XDG_RUNTIME_DIR, /run/user/UID or /tmp. It opens files there as
+ * mode 0700 where programs can be executed and all bytes fit: below XDG_RUNTIME_DIR, /run/user/UID or /tmp. It opens files there as
  * descriptor 3 for the program and SHIPPED_LIBRARY_FD for the library, removes files and directory, and only then reads
  * their bytes. So no file is left if ssh, the shell or the host fails. A file that is open for writing cannot be
  * executed, so the script opens the descriptors again. */
@@ -211,8 +211,9 @@ static bool append_ship_script(const struct start_facts *f, struct buf *out)
         "umask 077; d=; trap 'rm -rf \"$d\"' EXIT; trap 'exit 5' HUP INT TERM; "
         "for r in \"$XDG_RUNTIME_DIR\" \"/run/user/$(id -u)\" /tmp; do "
         "if test -d \"$r\" && { test -O \"$r\" || test -k \"$r\"; } && d=$(mktemp -d "
-        "\"$r/ddprun-ship.XXXXXX\"); then "
-        "if echo : >\"$d/t\" && chmod 700 \"$d/t\" && \"$d/t\" </dev/null; then break; fi; rm -rf \"$d\"; "
+        "\"$r/ddprun-ship.XXXXXX\" 2>/dev/null); then "
+        "if head -c %zu /dev/zero 2>/dev/null >\"$d/t\" && echo : >\"$d/t\" && chmod 700 "
+        "\"$d/t\" && \"$d/t\" </dev/null; then break; fi; rm -rf \"$d\"; "
         "d=; fi; done; "
         "if test -z \"$d\"; then echo 'no directory can hold the ddprun of --ship: XDG_RUNTIME_DIR, "
         "/run/user/UID and /tmp are missing, full or noexec; free space in /tmp, or install ddprun on this "
@@ -221,7 +222,7 @@ static bool append_ship_script(const struct start_facts *f, struct buf *out)
         "head -c %zu >&3 && test $(wc -c </proc/self/fd/3) -eq %zu && "
         "tail -c %zu /proc/self/fd/3 >&4 || exit 6; "
         "exec 3</proc/self/fd/3 4</proc/self/fd/4; exec /proc/self/fd/3 --relay",
-        f->machine, f->machine, f->ship.len, f->ship.len, f->ship_library);
+        f->machine, f->machine, f->ship.len + f->ship_library, f->ship.len, f->ship.len, f->ship_library);
 }
 
 /* Append a word to the NULL-terminated array *argv, which has *n words. */
@@ -703,6 +704,7 @@ static const struct failed_start {
     { -1, "cannot run a ddprun for", FINDING_HOST_MACHINE_DIFFERS },
     { -1, "error while loading shared libraries", FINDING_HOST_CANNOT_RUN_DDPRUN },
     { -1, "not found (required by", FINDING_HOST_CANNOT_RUN_DDPRUN },
+    { -1, "account is currently not available", FINDING_HOST_HAS_NO_SHELL }, /* nologin */
     { 255, "", FINDING_HOST_NOT_REACHED },
     { 127, "", FINDING_HOST_HAS_NO_DDPRUN },
     { -1, "", FINDING_HOST_NOT_READY },

@@ -81,6 +81,7 @@ struct peer {
     /* bytes of stdout that may be a part of an answer, and so are not printed yet */
     struct buf held;
     struct buf head;             /* the remote shell's stderr before the job runs */
+    struct buf greeting;         /* the remote shell's stdout before the job runs, without answers */
     struct remote_answer answer; /* the last answer HERE */
     bool is_shipping;     /* the remote shell reads the program of --ship, so it must not get messages */
     char *reached;        /* addresses of the first host that this host reached; NULL = not probed yet */
@@ -572,9 +573,8 @@ static bool check_version(struct peer *p, const struct remote_answer *answer)
     struct finding f;
     if (version_matches(answer->version, DDP_VERSION))
         return true;
-    snprintf(words, sizeof(words), "its ddprun has version %s, but the starting host has version %s",
-             answer->version, DDP_VERSION);
-    finding_make(&f, FINDING_HOST_NOT_READY, p->host->name, "words", words, NULL);
+    snprintf(words, sizeof(words), "%s, but the starting host has version %s", answer->version, DDP_VERSION);
+    finding_make(&f, FINDING_HOST_VERSION_DIFFERS, p->host->name, "words", words, NULL);
     fail(p->starter, &f);
     return false;
 }
@@ -637,8 +637,8 @@ static void process_answer(struct peer *p, const struct remote_answer *answer)
     advance(s);
 }
 
-/* Parse the stdout lines that arrive before the job runs. A login shell may also have printed lines, which are
- * dropped. */
+/* Parse the stdout lines that arrive before the job runs. A login shell may also have printed lines. They are kept,
+ * because nologin prints its error there. */
 static void parse_head(struct peer *p, struct slice bytes)
 {
     struct remote_answer answer;
@@ -649,6 +649,8 @@ static void parse_head(struct peer *p, struct slice bytes)
         const size_t len = (size_t)(end - (const uint8_t *)p->out.rest.data);
         if (remote_parse_answer(slice_of(p->out.rest.data, len), &answer))
             process_answer(p, &answer);
+        else if (p->greeting.len < STDERR_KEPT)
+            buf_append(&p->greeting, p->out.rest.data, len + 1);
         buf_consume(&p->out.rest, len + 1);
     }
 }
@@ -801,11 +803,12 @@ static const char *name_above(const struct peer *p)
 }
 
 /* Make the finding about a relay that did not start. If `error` is NULL, the remote shell's stderr explains the
- * failure. */
+ * failure, or if stderr is empty, its stdout. */
 static void explain_start(struct peer *p, int exit_code, const char *error, struct finding *f)
 {
-    if (error == NULL && buf_append(&p->head, "", 1))
-        error = (const char *)p->head.data;
+    struct buf *text = p->head.len > 0 ? &p->head : &p->greeting;
+    if (error == NULL && buf_append(text, "", 1))
+        error = (const char *)text->data;
     start_explain(p->starter->facts, p->host, name_above(p), exit_code, error != NULL ? error : "", f);
 }
 
@@ -834,7 +837,7 @@ static bool start_flat(struct peer *p)
     p->state = PEER_WAITING;
     p->is_shipping = false;
     p->link = NULL;
-    p->head.len = p->out.rest.len = 0;
+    p->head.len = p->greeting.len = p->out.rest.len = 0;
     for (int i = 0; i < s->n; i++)
         if (s->peers[i].state == PEER_WAITING)
             s->peers[i].above = -1;
@@ -1265,6 +1268,7 @@ static void close_starter(struct starter *s)
         merge_free(&s->peers[i].out);
         merge_free(&s->peers[i].err);
         buf_free(&s->peers[i].head);
+        buf_free(&s->peers[i].greeting);
         free(s->peers[i].reached);
     }
     free(s->peers);

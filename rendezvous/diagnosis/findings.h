@@ -615,8 +615,21 @@
       "${subject} cannot start the job: ${words}",                                                          \
       "correct the error on ${subject} and start again",                                                    \
       "n1 cannot start the job: /home/ann/run: No such file or directory",                                  \
-      "ddprun runs on that host, but it has another version, or a file or directory of the job is "         \
-      "missing there. Typical causes: a missing directory, file or library on that host.")                  \
+      "ddprun on that host cannot start its node. Typical causes: a missing directory, file or library "     \
+      "on that host.")                                                                                       \
+    X(HOST_VERSION_DIFFERS, ERROR,                                                                           \
+      "${subject} has another version of ddprun: ${words}",                                                  \
+      "install the same version on ${subject}, or pass --ship to send the ddprun of the starting host",     \
+      "n1 has another version of ddprun: 0.0.9, but the starting host has version 0.1.0",                    \
+      "All hosts of a job need the same version of ddprun, because another version may reject some of the "  \
+      "options. Typical cause: an update on some hosts only.")                                               \
+    X(HOST_HAS_NO_SHELL, ERROR,                                                                              \
+      "${subject} has no login shell for this user: ${words}",                                               \
+      "log in as another user (user@HOST in --hosts), or let an administrator set a login shell there "      \
+      "('chsh -s /bin/sh USER')",                                                                            \
+      "n1 has no login shell for this user: This account is currently not available.",                       \
+      "ssh has logged in, but the login shell is nologin, which runs no command. Typical cause: an account " \
+      "for services or file transfer only.")                                                                 \
     X(HOST_MACHINE_DIFFERS, ERROR,                                                                          \
       "${subject} has another architecture: ${words}",                                                      \
       "install on ${subject} a ddprun for its architecture, and leave out --ship",                          \

@@ -331,7 +331,7 @@ static const struct bad_start bad_starts[] = {
     { "--hosts=node0,node1", "key", "known", "mount -t tmpfs none $ROOT", "umount $ROOT",
       "HOST_HAS_NO_DDPRUN", .words = "node1 has" },
     { "--hosts=node0,node1", "key", "known", "mount --bind $AREA/../old $ROOT/ddprun", "umount $ROOT/ddprun",
-      "HOST_NOT_READY", .words = "version 9.9.0" },
+      "HOST_VERSION_DIFFERS", .words = "9.9.0, but" },
     { "--hosts=node0,node1", "key", "known", HIDE_CJSON, SHOW_CJSON, "HOST_CANNOT_RUN_DDPRUN",
       .words = "shared libraries", .needs = NEEDS_CJSON },
     { "--hosts=node0,node1", "key", "known", "mount -t tmpfs none $AREA", "umount $AREA",
@@ -491,7 +491,7 @@ Test(remote, a_program_that_is_not_shipped_completely_leaves_no_file, .timeout =
     struct hosts *net = open_hosts(2);
     cr_assert(host_sh(&net->host[1],
                       "at=$(readlink -f $(command -v head)) && cp $at /run/cut && printf '#!/bin/sh\\n"
-                      "[ $1 = -c ] || exec /run/cut \"$@\"; touch /run/reads; exec cat\\n' >/run/head && "
+                      "[ $# = 2 ] || exec /run/cut \"$@\"; touch /run/reads; exec cat\\n' >/run/head && "
                       "chmod 755 /run/head && mount --bind /run/head $at"));
     for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++) {
         struct run_process *p = start_shipped(net);

@@ -473,7 +473,7 @@ Test(remote_failures, texts_of_ssh_become_findings)
     cr_expect_eq(explained(255, "ssh_exchange_identification: Connection closed by remote host\r\n").code,
                  FINDING_HOST_BUSY);
     cr_expect_eq(explained(1, "sh: 2: Cannot fork\n").code, FINDING_HOST_BUSY);
-    cr_expect_eq(explained(1, "This account is currently not available.\n").code, FINDING_HOST_NOT_READY);
+    cr_expect_eq(explained(1, "This account is currently not available.\n").code, FINDING_HOST_HAS_NO_SHELL);
 }
 
 Test(remote_failures, the_sentence_has_the_last_line_and_no_control_characters)

@@ -42,6 +42,7 @@ struct agent {
     bool failure_received;        /* the store has received this node's failure */
     bool hosts;                   /* this process hosts the store */
     bool left;                    /* EFFECT_LEAVE was emitted */
+    bool host_lost;               /* see agent_lose_host */
     bool store_lost;
     bool not_ready;             /* this node cannot start the next round */
     enum no_restart no_restart; /* why no further attempt follows, for the report */
@@ -771,7 +772,8 @@ static void agent_note_stop(struct agent *a, const struct agent_event *e)
 {
     if (a->stop.by_user == 0)
         a->stop.by_user = e->signal;
-    agent_explain(a, NO_RESTART_STOPPED);
+    if (!a->host_lost)
+        agent_explain(a, NO_RESTART_STOPPED);
     agent_leave(a);
 }
 
@@ -840,6 +842,11 @@ uint64_t agent_backoff(const struct agent *a)
 enum no_restart agent_no_restart(const struct agent *a)
 {
     return a->no_restart;
+}
+
+void agent_lose_host(struct agent *a)
+{
+    a->host_lost = true;
 }
 
 bool agent_is_stuck(const struct agent *a)
@@ -990,6 +997,8 @@ int agent_exit_code(const struct agent *a)
 {
     if (a->stop.stuck)
         return EXIT_CODE_UNKILLABLE;
+    if (a->host_lost)
+        return EXIT_CODE_DDPRUN;
     if (a->options.exit_policy == EXIT_POLICY_WORKERS && stop_succeeded(a))
         return EXIT_CODE_OK;
     if (!a->judged)

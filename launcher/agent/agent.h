@@ -249,6 +249,9 @@ bool agent_is_stuck(const struct agent *agent);
  * the program was not found, 127. */
 int agent_exit_code(const struct agent *agent);
 
+/* Set ddprun's exit code after a loss of a host with --hosts. Only the code of an unkillable process precedes it. */
+void agent_lose_host(struct agent *agent);
+
 /* Return the exit code that a shell reports for the worker: its exit code, 128 + signal, 126 or 127. */
 int ending_code(const struct agent_worker *worker);
 

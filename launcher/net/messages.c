@@ -405,7 +405,7 @@ bool encode_news(const struct news *news, struct buf *out)
     copy_news_text(clean.advice, sizeof(clean.advice), news->advice);
     bool ok = o != NULL && json_add_text(o, "host", clean.host) && json_add_text(o, "code", clean.code) &&
               json_add_text(o, "sentence", clean.sentence) && json_add_text(o, "advice", clean.advice) &&
-              json_add_bool(o, "ends", news->ends);
+              json_add_bool(o, "ends", news->ends) && json_add_bool(o, "stops", news->stops);
     char *text = ok ? cJSON_PrintUnformatted(o) : NULL;
     ok = text != NULL && strlen(text) <= NEWS_MAX && buf_append(out, text, strlen(text));
     cJSON_free(text);
@@ -421,7 +421,8 @@ bool decode_news(struct slice line, struct news *news)
     const char *sentence = cJSON_GetStringValue(cJSON_GetObjectItem(o, "sentence"));
     const char *advice = cJSON_GetStringValue(cJSON_GetObjectItem(o, "advice"));
     const bool ok = host != NULL && code != NULL && sentence != NULL && advice != NULL;
-    *news = (struct news){ .ends = cJSON_IsTrue(cJSON_GetObjectItem(o, "ends")) };
+    *news = (struct news){ .ends = cJSON_IsTrue(cJSON_GetObjectItem(o, "ends")),
+                           .stops = cJSON_IsTrue(cJSON_GetObjectItem(o, "stops")) };
     if (ok) {
         copy_news_text(news->host, sizeof(news->host), host);
         copy_news_text(news->code, sizeof(news->code), code);

@@ -138,7 +138,8 @@ struct news {
     char host[HEARD_NAME_MAX];
     char code[FINDING_SUBJECT_MAX]; /* "" = the earlier finding of this host is no longer true */
     char sentence[FINDING_TEXT_MAX], advice[FINDING_TEXT_MAX];
-    bool ends; /* ddprun on this host exits, so the job cannot begin */
+    bool ends;  /* ddprun on this host exits, so the job cannot begin */
+    bool stops; /* every relay now ends its ddprun because of this finding, which was printed already */
 };
 
 /* Append the line, without a newline. Return false if memory is short or the line is too long. */

@@ -611,12 +611,15 @@ static void send_stopped(struct node *n)
 }
 
 /* Report to the store that this node leaves the job. After a stop by the user, add the signal, and its sender if
- * known. */
+ * known. After the loss of a host, add this finding. */
 static void send_leave(struct node *n)
 {
     struct buf by = { 0 };
-    if (agent_stop_signal(n->agent) != 0 && signal_sender_text(&n->stop_received, &by) &&
+    if (node_has_lost_host(n) && buf_printf(&by, "%.140s  [%s]", n->run.cause.words, n->run.cause.code) &&
         buf_append(&by, "", 1))
+        store_link_send(n->meet.link, encode_leave(0, (const char *)by.data));
+    else if (agent_stop_signal(n->agent) != 0 && signal_sender_text(&n->stop_received, &by) &&
+             buf_append(&by, "", 1))
         store_link_send(n->meet.link, encode_leave(agent_stop_signal(n->agent), (const char *)by.data));
     else
         store_link_send(n->meet.link, encode_leave(agent_stop_signal(n->agent), ""));
@@ -939,7 +942,7 @@ static void report(struct node *n)
         .plan = n->plan,
         .agent = n->agent,
         .started_ms = n->started_ms,
-        .stop = agent_stop_signal(n->agent) != 0 ? &n->stop_received : NULL,
+        .stop = agent_stop_signal(n->agent) != 0 && !node_has_lost_host(n) ? &n->stop_received : NULL,
         .path = env_find(n->plan->facts->environ_block, "PATH"),
         .elsewhere = node_cause_is_elsewhere(n) ? &n->run.cause : NULL,
         .failed = (const struct failed_attempt *)n->run.failed.data,
@@ -979,6 +982,10 @@ void node_finish(struct node *n, int exit_code)
 {
     if (n->ended)
         return;
+    if (n->agent != NULL && agent_state(n->agent) == AGENT_DONE) {
+        node_await_news(n);
+        exit_code = node_has_lost_host(n) ? agent_exit_code(n->agent) : exit_code;
+    }
     n->ended = true;
     n->exit_code = exit_code;
     node_close_dumps(n);

@@ -5,6 +5,7 @@
  * carries the finding to the ddprun that the user has started. That ddprun sends the finding to all other nodes. A
  * node that waits for the first round prints the finding, and repeats the finding in the message about its timeout. If
  * the node that has sent the finding has ended, each waiting node ends, too. */
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/exit_codes.h"
 #include "node/effects.h"
@@ -13,9 +14,13 @@
 
 #include <cjson/cJSON.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+
+/* Time in which the starter detects that a remote shell has ended. */
+enum { AWAIT_MS = 1000 };
 
 /* Return true if NEWS_FD is the socket of a relay. The user may have started this process with another open file as
  * descriptor 3. */
@@ -61,14 +66,32 @@ static void end_by_news(struct node *n, const struct news *news)
     node_finish(n, EXIT_CODE_DDPRUN);
 }
 
-/* Handle a finding of another host. If the other host has ended, end this node while it waits for the first round. If
- * the other host still runs, keep and print the finding, which explains why the node of the other host is missing. A
+/* Keep the finding as the cause of the job's end. The relay's SIGTERM follows. An earlier stop by the user stays the
+ * cause. */
+static void keep_reason(struct node *n, const struct news *news)
+{
+    struct failure *c = &n->run.cause;
+    if (agent_stop_signal(n->agent) != 0)
+        return;
+    *c = (struct failure){ .node_rank = -1, .rank = -1, .local_rank = -1 };
+    c->after_ms = n->run.attempt_started_ms != 0 ? clock_ms() - n->run.attempt_started_ms : 0;
+    snprintf(c->why, sizeof(c->why), "%s", FAILURE_HOST_LOST);
+    snprintf(c->code, sizeof(c->code), "%.39s", news->code);
+    snprintf(c->host, sizeof(c->host), "%s", news->host);
+    text_copy(c->words, sizeof(c->words), news->sentence);
+    agent_lose_host(n->agent);
+}
+
+/* Handle a finding of another host. If the finding ends the job, keep it. If the other host has ended, end this node
+ * while it waits for the first round. If the other host still runs, keep and print the finding, which explains why the node of the other host is missing. A
  * finding with an empty code withdraws the last finding of the other host. */
 static void receive_news(struct node *n, const struct news *news)
 {
     const bool waits = n->meet.round == NULL && agent_state(n->agent) == AGENT_GATHERING;
     char words[FINDING_TEXT_MAX];
-    if (news->code[0] == '\0') {
+    if (news->stops) {
+        keep_reason(n, news);
+    } else if (news->code[0] == '\0') {
         if (strcmp(n->meet.news.host, news->host) == 0)
             n->meet.news.host[0] = '\0';
     } else if (news->ends && waits && agent_stop_signal(n->agent) == 0) {
@@ -80,19 +103,31 @@ static void receive_news(struct node *n, const struct news *news)
     }
 }
 
-/* Read all messages of the relay, until the relay ends. */
-static void on_news(uv_poll_t *poll, int status, int events)
+void node_read_news(struct node *n)
 {
-    struct node *n = poll->data;
     char line[NEWS_MAX + 1];
     struct news news;
     ssize_t size = 0;
-    (void)status, (void)events;
-    while (!n->ended && (size = recv(NEWS_FD, line, sizeof(line), MSG_DONTWAIT)) > 0)
+    while (n->meet.has_news_socket && !n->ended &&
+           (size = recv(NEWS_FD, line, sizeof(line), MSG_DONTWAIT)) > 0)
         if (decode_news(slice_of(line, (size_t)size), &news))
             receive_news(n, &news);
-    if (!n->ended && size == 0) /* the relay has ended */
-        uv_poll_stop(poll);
+    if (n->meet.has_news_socket && size == 0) /* the relay has ended */
+        uv_poll_stop(&n->meet.news_poll);
+}
+
+void node_await_news(struct node *n)
+{
+    struct pollfd news = { .fd = NEWS_FD, .events = POLLIN };
+    const bool is_lost = agent_lost_store(n->agent) || strcmp(n->run.cause.why, "node_lost") == 0;
+    if (n->meet.has_news_socket && is_lost && poll(&news, 1, AWAIT_MS) > 0)
+        node_read_news(n);
+}
+
+static void on_news(uv_poll_t *poll, int status, int events)
+{
+    (void)status, (void)events;
+    node_read_news(poll->data);
 }
 
 bool node_explain_absence(const struct node *n, const char *host, char *out, size_t size)

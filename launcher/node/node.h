@@ -232,6 +232,12 @@ static inline bool node_cause_is_elsewhere(const struct node *n)
     return n->run.cause.why[0] != '\0' && n->run.cause.node_rank != n->plan->node_rank;
 }
 
+/* Return true if --hosts ends the job because of a finding about a host. */
+static inline bool node_has_lost_host(const struct node *n)
+{
+    return strcmp(n->run.cause.why, FAILURE_HOST_LOST) == 0;
+}
+
 /* --- flight_pages.c --- */
 
 /* Create the pages. If memory or descriptors are missing, the workers run without pages. */
@@ -300,6 +306,12 @@ void node_add_survivors(struct node *n, const struct cJSON *rows);
 
 /* Receive findings through the socket of the relay of --hosts, if this process has such a socket. */
 void node_open_news(struct node *n);
+
+/* Read all messages of the relay, until the relay ends. */
+void node_read_news(struct node *n);
+
+/* After the loss of a node or of the store, wait shortly for the finding of --hosts about the lost host. */
+void node_await_news(struct node *n);
 
 /* Report to the other hosts that this node ends before the job has begun, with the reason in `words`. `code` is the
  * code of a finding; NULL = the reason is not a finding. */

@@ -159,6 +159,9 @@ static bool attempt_runs(const struct agent *agent)
 static void stop_asked(struct node *n, const struct received_signal *received)
 {
     const bool first = agent_stop_signal(n->agent) == 0;
+    node_read_news(n); /* a relay that must end the job sends the reason before the signal */
+    if (n->ended)
+        return;
     if (!signals_is_new_stop(&n->stop_memory, received, clock_ms()))
         return;
     if (agent_state(n->agent) == AGENT_DONE) {
@@ -170,7 +173,8 @@ static void stop_asked(struct node *n, const struct received_signal *received)
     node_end_dumps(n);  /* a stop by the user does not wait for stacks */
     if (n->run.resting) /* suspended processes must continue in order to exit */
         go_on(n);
-    announce_stop(&n->out.announce, received, first, attempt_runs(n->agent));
+    if (!node_has_lost_host(n))
+        announce_stop(&n->out.announce, received, first, attempt_runs(n->agent));
     node_handle_event(n, (struct agent_event){ .type = AGENT_STOP, .signal = received->signal });
 }
 

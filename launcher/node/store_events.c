@@ -698,15 +698,36 @@ static void describe_timeout(struct node *n)
              w->missing, first[0] != '\0' ? "; first cause: " : "", first);
 }
 
+/* If a node has left because its relay has sent it a finding about a host, change the cause to this finding.
+ * send_leave() in effects.c has appended the code. Return false for any other cause. */
+static bool find_lost_host(struct failure *c)
+{
+    char code[sizeof(c->code)] = "";
+    char *mark = strstr(c->words, "  [");
+    if (strcmp(c->why, "node_left") != 0 || c->signal != 0 || mark == NULL ||
+        sscanf(mark, "  [%39[A-Z_]]", code) != 1 || finding_by_name(code) == FINDING_NONE)
+        return false;
+    *mark = '\0';
+    text_copy(c->why, sizeof(c->why), FAILURE_HOST_LOST);
+    text_copy(c->code, sizeof(c->code), code);
+    return true;
+}
+
 /* Set the cause of the attempt's end. A message without a reason keeps the cause of an earlier message. If no rank is
  * the cause, append the finding that the host of the cause has sent. */
 static void set_cause(struct node *n, const struct failure *cause)
 {
     char absence[LIMIT_WORDS];
+    if (node_has_lost_host(n))
+        return;
     if (cause->words[0] != '\0')
         n->run.cause = *cause;
     else if (strcmp(cause->why, "timeout") == 0)
         describe_timeout(n);
+    if (find_lost_host(&n->run.cause)) {
+        agent_lose_host(n->agent);
+        return;
+    }
     if (cause->rank < 0 && cause->words[0] != '\0' &&
         node_explain_absence(n, cause->host, absence, sizeof(absence))) {
         const size_t len = strlen(n->run.cause.words);
@@ -828,10 +849,13 @@ void node_on_lost(void *user, const char *why)
         return;
     }
     name_store_node(n, n->meet.store_node, sizeof(n->meet.store_node));
-    output_note(n->out.output, "warning: lost the store of the job at %s:%d%s: %s%s%s", n->plan->master_addr,
-                n->plan->master_port, n->meet.store_node, n->meet.store_lost,
-                state == AGENT_RUNNING || state == AGENT_SETTLING ? "; stopping the workers" : "", code);
-    output_explain(n->out.output, code[0] != '\0' ? finding_code_name(n->meet.store_finding.code) : NULL);
+    if (!n->meet
+             .has_news_socket) { /* with --hosts, the finding about the lost host, or the report, follows */
+        output_note(n->out.output, "warning: lost the store of the job at %s:%d%s: %s%s%s",
+                    n->plan->master_addr, n->plan->master_port, n->meet.store_node, n->meet.store_lost,
+                    state == AGENT_RUNNING || state == AGENT_SETTLING ? "; stopping the workers" : "", code);
+        output_explain(n->out.output, code[0] != '\0' ? finding_code_name(n->meet.store_finding.code) : NULL);
+    }
     node_handle_event(n, (struct agent_event){ .type = AGENT_STORE_LOST });
     /* the loss of the store is now the cause; the lost peer was only a consequence */
     if (agent_lost_store(n->agent) && n->run.cause.rank >= 0 && n->run.cause.victim)

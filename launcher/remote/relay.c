@@ -78,29 +78,46 @@ struct relay {
     uint64_t last_received_ms; /* when the starter's last message arrived */
     uint64_t end_ms;           /* when the relay first requested the child's end; 0 = never */
     int terms;                 /* how often the relay has requested the child's end */
+    bool knows_reason;         /* the starter has sent the finding that ends the job */
     int exit_code;             /* the relay's exit code; -1 = not known yet */
     uint64_t branch_ms; /* silence of the starter after which the branch ends; 0 = BRANCH has not arrived */
 };
 
-/* Print a finding about this host. `what` is the step or the file, and `why` is the reason of the failure. */
-static void report_host(enum finding_code code, const char *what, const char *why)
+/* Make a finding about this host. */
+static void find_host(enum finding_code code, const char *words, struct finding *f)
 {
-    char host[256] = "this host", words[512];
-    struct finding f;
+    char host[256] = "this host";
     gethostname(host, sizeof(host) - 1);
-    snprintf(words, sizeof(words), "%s: %s", what, why);
-    finding_make(&f, code, host, "words", words, NULL);
-    log_error("%s", f.sentence);
-    log_info("  try      %s", f.advice);
-    log_info("  finding  %s", finding_code_name(f.code));
-    log_explain(finding_code_name(f.code));
+    finding_make(f, code, host, "words", words, NULL);
 }
 
-/* Print a finding and end the relay, because this host cannot start the job. */
+/* Print a finding about this host. `what` is the step or the file, and `why` is the reason of the failure. */
+static void report_host(enum finding_code code, const char *what, const char *why, struct finding *f)
+{
+    char words[512];
+    snprintf(words, sizeof(words), "%s: %s", what, why);
+    find_host(code, words, f);
+    log_error("%s", f->sentence);
+    log_info("  try      %s", f->advice);
+    log_info("  finding  %s", finding_code_name(f->code));
+    log_explain(finding_code_name(f->code));
+}
+
+/* Print a finding and end the relay, because this host cannot start the job. The starter sends the finding to the
+ * other hosts, where it is the reason of the job's end. */
 static void fail_host(struct relay *r, enum finding_code code, const char *what, const char *why)
 {
-    report_host(code, what, why);
+    struct remote_answer a = { .news = REMOTE_FINDING, .version = DDP_VERSION };
+    struct finding f;
+    struct buf line = { 0 };
+    report_host(code, what, why, &f);
     r->exit_code = EXIT_CODE_DDPRUN;
+    if (r->job_token[0] != '\0' && remote_encode_end(f.subject, &f, true, &line)) {
+        memcpy(a.token, r->job_token, sizeof(a.token));
+        snprintf(a.addresses, sizeof(a.addresses), "%.*s", (int)line.len, (const char *)line.data);
+        remote_print_answer(&a, &r->findings);
+    }
+    buf_free(&line);
 }
 
 /* Print a finding and end the relay. Derive the code of the finding from `why`, the text of a system error. */
@@ -528,7 +545,7 @@ static void enter_directory(struct relay *r, const char *directory, const char *
     } else if (p->log_why[0] != '\0') {
         not_ready(r, log_dir, p->log_why);
     } else if (p->own_why[0] != '\0') {
-        report_host(start_code(p->own_why), directory, p->own_why);
+        report_host(start_code(p->own_why), directory, p->own_why, &(struct finding){ 0 });
     }
     if (p != NULL)
         place_free(p);
@@ -647,6 +664,8 @@ static void handle_BEAT(struct relay *r, struct slice body)
 /* Send a finding to the host's ddprun. If its socket is full, drop the finding, because the relay must not block. */
 static void handle_NEWS(struct relay *r, struct slice body)
 {
+    struct news news;
+    r->knows_reason = r->knows_reason || (decode_news(body, &news) && news.stops);
     if (r->news >= 0)
         (void)!send(r->news, body.data, body.len, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
@@ -702,6 +721,17 @@ static void write_input(struct relay *r)
     }
 }
 
+/* Send the child the reason of its end: the relay no longer receives messages of the starter. */
+static void send_reason(struct relay *r)
+{
+    struct finding f;
+    struct buf line = { 0 };
+    find_host(FINDING_HOST_LOST, "the connection to the starting host has failed", &f);
+    if (remote_encode_end(f.subject, &f, true, &line))
+        handle_NEWS(r, buf_slice(&line));
+    buf_free(&line);
+}
+
 /* Request the child's end: first with SIGTERM, then with a second SIGTERM, which makes ddprun kill its workers,
  * then with SIGKILL. SIGCONT follows, because a stopped process does not handle SIGTERM. */
 static void end_child(struct relay *r)
@@ -715,6 +745,8 @@ static void end_child(struct relay *r)
         r->end_ms = now;
     const int due = now >= r->end_ms + KILL_MS ? 3 : now >= r->end_ms + AT_ONCE_MS ? 2 : 1;
     if (r->terms < due) {
+        if (!r->knows_reason)
+            send_reason(r);
         r->terms = due;
         kill(r->child, due == 3 ? SIGKILL : SIGTERM);
         kill(r->child, SIGCONT);
@@ -872,6 +904,7 @@ int relay_run(void)
             end_child(&r);
     }
     const bool is_branch = r.exit_code < 0;
+    send_findings(&r, true);
     const int exit_code = is_branch ? branch_run(r.signals, r.branch_ms, &r.in) : r.exit_code;
     if (!r.sends && !is_branch)
         send_news(&r, r.had_job ? REMOTE_ENDED : REMOTE_FAILED, exit_code, "");

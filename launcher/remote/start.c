@@ -45,6 +45,16 @@ bool remote_encode(struct buf *out, enum remote_message kind, struct slice body)
            (n == 0 || buf_append(out, body.data, n));
 }
 
+bool remote_encode_end(const char *host, const struct finding *f, bool stops, struct buf *out)
+{
+    struct news news = { .ends = true, .stops = stops };
+    snprintf(news.host, sizeof(news.host), "%.60s", host);
+    snprintf(news.code, sizeof(news.code), "%s", finding_code_name(f->code));
+    snprintf(news.sentence, sizeof(news.sentence), "%s", f->sentence);
+    snprintf(news.advice, sizeof(news.advice), "%s", f->advice);
+    return encode_news(&news, out);
+}
+
 int remote_decode(struct slice in, enum remote_message *kind, struct slice *body, size_t *size)
 {
     const uint8_t *at = in.data;

@@ -74,6 +74,10 @@ bool remote_encode(struct buf *out, enum remote_message kind, struct slice body)
  * length of the whole message. Return 0 for an incomplete message, and -1 if the bytes are no message. */
 int remote_decode(struct slice in, enum remote_message *kind, struct slice *body, size_t *size);
 
+/* Append the body of NEWS about a host that has ended. `stops` is a member of struct news. Return false if memory is
+ * short. */
+bool remote_encode_end(const char *host, const struct finding *f, bool stops, struct buf *out);
+
 /* --- answers: relay to starter ------------------------------------------------------------------------------- */
 
 /* An answer is a line on the relay's stdout that begins with this prefix. Other lines may be between answers: a

@@ -686,13 +686,13 @@ static void remove_last_answer(struct peer *p, struct buf *lines)
 }
 
 /* Send a finding of a host to other hosts. The first finding that ddprun has ended on a host is sent to all other
- * hosts, because it ends their ddprun, too. Any other finding is sent only to the first host, which prints it:
- * with 1,000 hosts, a blocked port would cause 1,000 findings. */
+ * hosts, because it ends their ddprun, too. So is a finding that ends the job. Any other finding is sent only to the
+ * first host, which prints it: with 1,000 hosts, a blocked port would cause 1,000 findings. */
 static void pass_finding(const struct peer *from, struct slice line)
 {
     struct starter *s = from->starter;
     struct news news;
-    if (!decode_news(line, &news) || (news.ends && s->has_passed_end))
+    if (!decode_news(line, &news) || (news.ends && s->has_passed_end && !news.stops))
         return;
     s->has_passed_end = s->has_passed_end || news.ends;
     for (int i = 0; i < (news.ends ? s->n : 1); i++)
@@ -718,17 +718,12 @@ static void handle_findings(struct peer *from, struct slice lines)
  * because the job cannot begin. In a round, they ignore this report, because the store reports the loss. */
 static void pass_end(const struct peer *p, int exit_code)
 {
-    struct news news = { .ends = true };
     struct buf line = { 0 };
     struct finding f;
     char words[32];
     snprintf(words, sizeof(words), "exit code %d", exit_code);
     finding_make(&f, FINDING_HOST_ENDED, p->host->name, "words", words, NULL);
-    snprintf(news.host, sizeof(news.host), "%.60s", p->host->name);
-    snprintf(news.code, sizeof(news.code), "%s", finding_code_name(f.code));
-    snprintf(news.sentence, sizeof(news.sentence), "%s", f.sentence);
-    snprintf(news.advice, sizeof(news.advice), "%s", f.advice);
-    if (p->starter->stops == 0 && encode_news(&news, &line))
+    if (p->starter->stops == 0 && remote_encode_end(p->host->name, &f, false, &line))
         pass_finding(p, buf_slice(&line));
     buf_free(&line);
 }
@@ -845,13 +840,29 @@ static bool start_flat(struct peer *p)
     return true;
 }
 
+/* Report a host that was lost while the job ran, because its process `link` has ended. The other hosts get this reason
+ * before the job ends there. */
+static void lose_host(struct peer *p, const struct link *link)
+{
+    struct finding f;
+    struct buf line = { 0 };
+    char words[32];
+    snprintf(words, sizeof(words), "exit status %d", link_exit_code(link));
+    finding_make(&f, FINDING_HOST_LOST, p->host->name, "words", words, NULL);
+    if (remote_encode_end(p->host->name, &f, true, &line))
+        pass_finding(p, buf_slice(&line));
+    buf_free(&line);
+    p->starter->exit_code =
+        -1; /* so that fail() reports this host: hosts that ended earlier probably ended because of its loss */
+    fail(p->starter, &f);
+}
+
 /* Mark the host as ended after its remote shell has exited and all its output was read. Report a failure. */
 static void end_peer(struct peer *p)
 {
     struct starter *s = p->starter;
     struct buf lines = { 0 };
     struct finding f;
-    char words[32];
     if (p->state == PEER_ENDED || start_flat(p))
         return;
     const bool ran = p->state == PEER_RUNNING;
@@ -872,11 +883,7 @@ static void end_peer(struct peer *p)
         explain_start(p, link_exit_code(p->link), NULL, &f);
         fail(s, &f);
     } else if (ran && s->kill_ms == 0 && p->reported_code != exit_code) {
-        snprintf(words, sizeof(words), "exit status %d", link_exit_code(p->link));
-        s->exit_code =
-            -1; /* so that fail() reports this host: hosts that ended earlier probably ended because of its loss */
-        finding_make(&f, FINDING_HOST_LOST, p->host->name, "words", words, NULL);
-        fail(s, &f);
+        lose_host(p, p->link);
     } else if (ran && exit_code != 0 &&
                (s->exit_code < 0 || (s->is_of_host && s->kill_ms == 0 && p == s->decides))) {
         /* Prefer the exit code of s->decides, because another node may have ended only as a consequence. */
@@ -903,7 +910,6 @@ static void end_branch(struct peer *p)
 {
     struct starter *s = p->starter;
     struct finding f;
-    char words[32];
     bool early = false;
     for (int i = 0; i < s->n; i++)
         early = early || (s->peers[i].state != PEER_ENDED && is_below(&s->peers[i], p));
@@ -911,10 +917,7 @@ static void end_branch(struct peer *p)
         explain_start(p, link_exit_code(p->trunk), NULL, &f);
         fail(s, &f);
     } else if (early && s->kill_ms == 0) {
-        snprintf(words, sizeof(words), "exit status %d", link_exit_code(p->trunk));
-        s->exit_code = -1;
-        finding_make(&f, FINDING_HOST_LOST, p->host->name, "words", words, NULL);
-        fail(s, &f);
+        lose_host(p, p->trunk);
     }
     finish_if_done(s);
 }

@@ -119,6 +119,11 @@ bool cause_is_hang(const struct report *r)
            strcmp(r->elsewhere->code, finding_code_name(r->hang->code)) == 0;
 }
 
+bool cause_is_host(const struct report *r)
+{
+    return r->elsewhere != NULL && strcmp(r->elsewhere->why, FAILURE_HOST_LOST) == 0;
+}
+
 bool cause_append_left(const struct report *r, struct buf *out)
 {
     return buf_printf(out, "%s [%s]", r->left.sentence, finding_code_name(r->left.code));

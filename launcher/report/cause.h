@@ -157,6 +157,9 @@ bool cause_is_left_waiting(const struct report *r, const struct failure *f);
 /* Return true if the headline is the sentence of r->hang, because --on_hang has ended the attempt. */
 bool cause_is_hang(const struct report *r);
 
+/* Return true if --hosts has ended the job because of a finding about a host. */
+bool cause_is_host(const struct report *r);
+
 /* Return true if the store has reported a rank that left or a connection that broke, with this finding code. */
 bool cause_has_left(const struct report *r, enum finding_code code);
 

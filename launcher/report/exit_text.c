@@ -24,7 +24,8 @@ int failure_code(const struct failure *c)
                                       .signal = c->signal,
                                       .error = c->error };
     if (strcmp(c->why, "node_lost") == 0 || strcmp(c->why, "timeout") == 0 ||
-        strcmp(c->why, "refused") == 0 || strcmp(c->why, "hangs") == 0)
+        strcmp(c->why, "refused") == 0 || strcmp(c->why, "hangs") == 0 ||
+        strcmp(c->why, FAILURE_HOST_LOST) == 0)
         return EXIT_CODE_DDPRUN;
     return ending_code(&how);
 }

@@ -364,7 +364,7 @@ static bool add_job(cJSON *o, const struct report *r)
 {
     struct failure room;
     char stop[SIGNAL_NAME_MAX];
-    int stop_signal = agent_stop_signal(r->agent);
+    const int stop_signal = cause_is_host(r) ? 0 : agent_stop_signal(r->agent);
     signal_name(stop, stop_signal);
     return json_add_number(o, "schema", REPORT_SCHEMA) && json_add_text(o, "outcome", outcome(r)) &&
            add_headline(o, r) && json_add_number(o, "exit_code", agent_exit_code(r->agent)) &&
@@ -491,12 +491,14 @@ static void leave_in_log_dir(const struct report *r)
 }
 
 /* Return true if another node prints the report for `ddprun --hosts`. The node of the failed worker prints the
- * report, because only that node has the evidence. If a node was lost or no worker failed, node 0 prints the
+ * report, because only that node has the evidence. A finding that ended the job was printed already. If a node was lost or no worker failed, node 0 prints the
  * report. */
 static bool other_node_prints(const struct report *r)
 {
     const struct failure *f = r->elsewhere;
     const bool lives = f != NULL && f->rank >= 0;
+    if (cause_is_host(r))
+        return true;
     if (!r->plan->cli->one_console || r->store.how != NULL)
         return false;
     return f != NULL ? lives || r->plan->node_rank != 0

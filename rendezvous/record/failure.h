@@ -73,6 +73,9 @@ static inline enum no_restart no_restart_find(const char *word)
     return NO_RESTART_NONE;
 }
 
+/* `why` if --hosts has ended the job because of a finding about a host, which was printed already. No message has it. */
+#define FAILURE_HOST_LOST "host_lost"
+
 /* The failure of a worker. `rank` is -1 if a node was lost or was stopped by its user. */
 struct failure {
     char code[40];        /* code of the finding, "WORKER_FAILED"; "" = none */

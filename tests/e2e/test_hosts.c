@@ -74,6 +74,7 @@ static const char script[] =
     "low) ulimit -S -n 100; ulimit -S -l 8 ;;\n"
     "gpus) LD_LIBRARY_PATH=${0%/*}/nvml; export LD_LIBRARY_PATH ;;\n"
     "masked) umask 077 ;;\n"
+    "nested*) sh -c \"$*\"; exit ;;\n"
     "tapped) tee \"${0%/*}/tapped\" | sh -c \"$*\"; exit ;;\n"
     "slow*) mkdir \"${0%/*}/on/$host\" && ls \"${0%/*}/on\" | wc -l >>\"${0%/*}/counts\" && " AT_GATE
     "; rmdir \"${0%/*}/on/$host\" ;;\n"
@@ -1056,6 +1057,49 @@ HOSTS_TEST(a_killed_relay_is_a_lost_host)
     job_witness_close(&w);
 }
 
+static bool is_ddprun(pid_t pid)
+{
+    char path[64], name[32] = "";
+    snprintf(path, sizeof(path), "/proc/%d/comm", (int)pid);
+    FILE *file = fopen(path, "r");
+    if (file != NULL && fgets(name, sizeof(name), file) == NULL)
+        name[0] = '\0';
+    if (file != NULL)
+        fclose(file);
+    return strncmp(name, "ddprun", 6) == 0;
+}
+
+/* Whatever ends the connection to a host, the lost host is the only headline, and the reports of the other nodes have
+ * this reason and the exit code of the job. */
+HOSTS_TEST(a_lost_host_is_the_reason_in_all_reports)
+{
+    char option[320];
+    skip_without_children();
+    snprintf(option, sizeof(option), "--log_dir=%s/logs", dir);
+    for (int which = 0; which < 6; which++) {
+        struct run_process *p = JOB_START("--hosts=nested,nested2,nested3", shell, option, "sh", "-c",
+                                          "echo ready; exec sleep 1000");
+        cr_assert(run_until_output(p, "[nested:0] ready\n", PATIENCE_MS), "%s", run_output(p));
+        cr_assert(run_until_output(p, "[nested2:1] ready\n", PATIENCE_MS), "%s", run_output(p));
+        cr_assert(run_until_output(p, "[nested3:2] ready\n", PATIENCE_MS), "%s", run_output(p));
+        const pid_t starter = procstat_child(run_pid(p), 0);
+        pid_t lost = starter > 0 ? procstat_child(starter, which % 3) : 0;
+        while (which >= 3 && lost > 0 && !is_ddprun(lost))
+            lost = procstat_child(lost, 0);
+        cr_assert_gt(lost, 0);
+        kill(lost, SIGKILL);
+        struct run_result r = run_wait(p);
+        EXPECT(r, 125);
+        cr_expect_eq(count(r.err, "finding  HOST_LOST"), 1, "%d: %s", which, r.err);
+        cr_expect_eq(count(r.err, "exit  "), 0, "%d: %s", which, r.err);
+        char *text =
+            in_dir("cat logs/*_?*/report.json | grep -cE '\"(exit_code\":.125|code\":.\"HOST_LOST\"),'; "
+                   "rm -r logs");
+        cr_expect(atoi(text) >= 4, "%d: %s", which, text);
+        free(text);
+    }
+}
+
 /* Kill the agent of a host, and return the result of the job. */
 static struct run_result kill_agent_of(int host)
 {
@@ -1352,18 +1396,6 @@ HOSTS_TEST(signals_reach_all_hosts_of_a_tree)
     EXPECT(r, 130);
     cr_expect(job_witness_alone(&w));
     job_witness_close(&w);
-}
-
-static bool is_ddprun(pid_t pid)
-{
-    char path[64], name[32] = "";
-    snprintf(path, sizeof(path), "/proc/%d/comm", (int)pid);
-    FILE *file = fopen(path, "r");
-    if (file != NULL && fgets(name, sizeof(name), file) == NULL)
-        name[0] = '\0';
-    if (file != NULL)
-        fclose(file);
-    return strncmp(name, "ddprun", 6) == 0;
 }
 
 /* Store the processes of n0: its remote shell, its branch and its relay, and return true. */

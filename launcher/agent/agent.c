@@ -681,6 +681,8 @@ static void agent_handle_notice(struct agent *a, const struct agent_event *e)
 {
     a->stopped_by_store = true;
     a->peer_code = e->exit_code;
+    if (a->stop.by_user == 0)
+        a->stop.by_user = e->signal;
 }
 
 static enum agent_state run_notified(struct agent *a, const struct agent_event *e)

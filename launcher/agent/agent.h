@@ -85,7 +85,8 @@ struct agent_event {
     int local_rank;  /* worker, for AGENT_SPAWNED, _SPAWN_FAILED, _EXITED and a `dying` AGENT_TICK */
     int pid;
     int exit_code; /* exit code of the worker; for AGENT_NOTIFIED: exit code of the job */
-    int signal;    /* signal that ended the worker, 0 = none; for AGENT_STOP: signal from the user */
+    int signal;    /* signal that ended the worker, 0 = none; for AGENT_STOP: signal from the user.
+                    * For AGENT_NOTIFIED: the user has stopped the whole job with this signal; 0 = no */
     /* for AGENT_EXITED: the worker ended before the shell sent the signal of an EFFECT_SIGNAL */
     bool unasked;
     bool lost_peer; /* for AGENT_EXITED: the worker's output reports a lost peer */

@@ -713,12 +713,20 @@ static bool find_lost_host(struct failure *c)
     return true;
 }
 
+/* Return true if a node of --hosts has left because of a key that the user has pressed. The starter sends such a signal
+ * to all nodes, so the user has stopped this node, too, even if the signal has not arrived here yet. */
+static bool is_stop_of_job(const struct node *n, const struct failure *cause)
+{
+    return n->meet.has_news_socket && strcmp(cause->why, "node_left") == 0 && cause->signal == SIGINT &&
+           strstr(cause->words, " from the terminal") != NULL;
+}
+
 /* Set the cause of the attempt's end. A message without a reason keeps the cause of an earlier message. If no rank is
  * the cause, append the finding that the host of the cause has sent. */
 static void set_cause(struct node *n, const struct failure *cause)
 {
     char absence[LIMIT_WORDS];
-    if (node_has_lost_host(n))
+    if (node_has_lost_host(n) || is_stop_of_job(n, cause))
         return;
     if (cause->words[0] != '\0')
         n->run.cause = *cause;
@@ -740,11 +748,15 @@ static void set_cause(struct node *n, const struct failure *cause)
 static void on_stop(void *user, const struct failure *cause)
 {
     struct node *n = user;
+    const bool by_user = is_stop_of_job(n, cause);
     set_cause(n, cause);
-    if (node_cause_is_elsewhere(n)) {
+    if (by_user && agent_stop_signal(n->agent) == 0)
+        n->stop_received = (struct received_signal){ .signal = cause->signal, .sender.kernel = true };
+    if (by_user || node_cause_is_elsewhere(n)) {
         announce_remote_stop(&n->out.announce, cause);
-        node_handle_event(n,
-                          (struct agent_event){ .type = AGENT_NOTIFIED, .exit_code = failure_code(cause) });
+        node_handle_event(n, (struct agent_event){ .type = AGENT_NOTIFIED,
+                                                   .exit_code = failure_code(cause),
+                                                   .signal = by_user ? cause->signal : 0 });
     } else {
         if (n->meet.round != NULL && n->meet.round->nnodes > 1 &&
             /* with several nodes, print this line also on the node of the rank, as on all other nodes */

@@ -112,8 +112,11 @@ struct starter {
     uv_timer_t beat;
     uv_poll_t lifeline; /* pipe from the guardian; its end means that the guardian has died */
     uv_poll_t signals;
-    uv_poll_t input;       /* the user's stdin */
-    uv_timer_t fold_timer; /* expires when the console must print a line that it holds */
+    uv_poll_t input;                /* the user's stdin */
+    struct buf finished;            /* the event `finished` of a node, which is printed at the end */
+    const struct peer *finished_of; /* this node; NULL = none */
+    bool is_finished_own;           /* a worker of this node has ended the job, or the job succeeded */
+    uv_timer_t fold_timer;          /* expires when the console must print a line that it holds */
     struct hosts_console console;
     struct wakeup written; /* wakes the loop when the sinks have written output */
     struct sinks *sinks;
@@ -168,11 +171,35 @@ static void on_fold_waits(void *user, uint64_t us)
         uv_timer_start(&s->fold_timer, on_fold_time, us / 1000 + 1, 0);
 }
 
-/* Print whole lines of a host. */
-static void print_host_lines(struct starter *s, int sink, const struct buf *lines)
+/* Return the event `finished` at the end of the lines, or an empty slice. It is the last line of a node. */
+static struct slice find_finished(struct slice lines)
 {
-    if (lines->len > 0)
-        hosts_console_print(&s->console, sink, buf_slice(lines));
+    static const char start[] = "{\"event\":\"finished\",";
+    const char *at = memmem(lines.data, lines.len, start, sizeof(start) - 1);
+    const bool found = at != NULL && (at == (const char *)lines.data || at[-1] == '\n');
+    return found ? slice_of(at, lines.len - (size_t)(at - (const char *)lines.data)) : slice_of(at, 0);
+}
+
+/* Print whole lines of a host. With --json, keep one event `finished` for the end: that of the first node whose own
+ * worker has ended the job, else of the first node. */
+static void print_host_lines(struct peer *p, int sink, const struct buf *lines)
+{
+    static const char own[] = "\"ended_by\":null,";
+    struct starter *s = p->starter;
+    struct slice rest = buf_slice(lines);
+    const bool may_end = s->facts->cli->json && sink == SINK_STDOUT && lines->len > 0;
+    const struct slice finished = may_end ? find_finished(rest) : slice_of(NULL, 0);
+    const bool is_own = finished.len > 0 && memmem(finished.data, finished.len, own, sizeof(own) - 1) != NULL;
+    rest.len -= finished.len;
+    if (rest.len > 0)
+        hosts_console_print(&s->console, sink, rest);
+    if (finished.len > 0 && (s->finished_of == NULL || is_own > s->is_finished_own ||
+                             (is_own == s->is_finished_own && p < s->finished_of))) {
+        s->finished.len = 0;
+        s->finished_of = p;
+        s->is_finished_own = is_own;
+        buf_append(&s->finished, finished.data, finished.len);
+    }
 }
 
 /* Print a finding in the format of a node's reports. The finding may contain text from a host that is not trusted, so
@@ -355,6 +382,8 @@ static void finish_if_done(struct starter *s)
     if (!links_close(s->links, clock_ms() >= s->end_ms + BRANCH_LAST_MS))
         return;
     hosts_console_finish(&s->console);
+    write_sink(s, SINK_STDOUT, &s->finished);
+    s->finished.len = 0;
     if (s->collects && !s->collected && s->n_running > 0)
         report_files(s);
     if ((s->kill_ms == 0 || clock_ms() < s->kill_ms) && !sinks_empty(s->sinks))
@@ -774,7 +803,7 @@ static void handle_bytes(struct peer *p, bool is_err, struct slice bytes)
     if (!is_err && !p->sends)
         remove_last_answer(p, &lines);
     if (ok)
-        print_host_lines(p->starter, is_err ? SINK_STDERR : SINK_STDOUT, &lines);
+        print_host_lines(p, is_err ? SINK_STDERR : SINK_STDOUT, &lines);
     buf_free(&lines);
     buf_free(&clean);
     read_streams(p->starter);
@@ -871,13 +900,13 @@ static void end_peer(struct peer *p)
     p->state = PEER_ENDED;
     s->n_ended++;
     if (merge_finish(&p->err, &lines))
-        print_host_lines(s, SINK_STDERR, &lines);
+        print_host_lines(p, SINK_STDERR, &lines);
     lines.len = 0;
     if (ran && !p->sends && merge_add(&p->out, buf_slice(&p->held), &lines))
-        print_host_lines(s, SINK_STDOUT, &lines);
+        print_host_lines(p, SINK_STDOUT, &lines);
     lines.len = 0;
     if (ran && merge_finish(&p->out, &lines))
-        print_host_lines(s, SINK_STDOUT, &lines);
+        print_host_lines(p, SINK_STDOUT, &lines);
     buf_free(&lines);
     if (!ran && s->exit_code < 0) {
         explain_start(p, link_exit_code(p->link), NULL, &f);
@@ -1277,6 +1306,7 @@ static void close_starter(struct starter *s)
     free(s->peers);
     collection_close(&s->collection);
     hosts_console_free(&s->console);
+    buf_free(&s->finished);
     close(s->signals_fd);
     if (s->input_fd >= 0)
         close(s->input_fd);

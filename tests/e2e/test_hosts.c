@@ -979,8 +979,21 @@ HOSTS_TEST(ctrl_c_ends_all_hosts)
     struct run_result r = run_wait(p);
     EXPECT(r, 130);
     cr_expect_eq(count(r.err, "stopped by SIGINT"), 1, "%s", r.err);
+    SILENT(r, "because of node");
     cr_expect(job_witness_alone(&w));
     job_witness_close(&w);
+}
+
+/* The event is that of the node whose worker has failed, although node 0 prints the event, too. */
+HOSTS_TEST(one_finished_event_is_the_last_line)
+{
+    struct run_result r =
+        JOB("--hosts=a,b,c", shell, "--json", "sh", "-c", "[ $RANK = 1 ] && exit 7; exec sleep 1000");
+    EXPECT(r, 7);
+    const char *finished = strstr(r.out, "{\"event\":\"finished\",");
+    cr_assert_not_null(finished, "%s", r.out);
+    cr_expect_eq(strchr(finished, '\n') + 1 - finished, (long)strlen(finished), "%s", r.out);
+    cr_expect_not_null(strstr(finished, "\"node_rank\":1,"), "%s", r.out);
 }
 
 /* The workers continue after SIGINT and SIGTERM, and the grace period is longer than the test. A host that learns from

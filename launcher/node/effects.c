@@ -982,10 +982,6 @@ void node_finish(struct node *n, int exit_code)
 {
     if (n->ended)
         return;
-    if (n->agent != NULL && agent_state(n->agent) == AGENT_DONE) {
-        node_await_news(n);
-        exit_code = node_has_lost_host(n) ? agent_exit_code(n->agent) : exit_code;
-    }
     n->ended = true;
     n->exit_code = exit_code;
     node_close_dumps(n);

@@ -604,7 +604,8 @@ static void on_output_idle(void *user)
 {
     struct node *n = user;
     if (n->out.finishing) {
-        node_finish(n, n->exit_code);
+        node_await_news(n);
+        node_finish(n, node_has_lost_host(n) ? agent_exit_code(n->agent) : n->exit_code);
     } else {
         node_handle_event(n, (struct agent_event){ .type = AGENT_DRAINED });
         node_run_effects(n);

@@ -698,7 +698,7 @@ static void describe_timeout(struct node *n)
              w->missing, first[0] != '\0' ? "; first cause: " : "", first);
 }
 
-/* If a node has left because its relay has sent it a finding about a host, change the cause to this finding.
+/* Change the cause to a finding about a host, if a node has left because its relay has sent it this finding.
  * send_leave() in effects.c has appended the code. Return false for any other cause. */
 static bool find_lost_host(struct failure *c)
 {

@@ -1082,7 +1082,7 @@ static bool is_ddprun(pid_t pid)
     return strncmp(name, "ddprun", 6) == 0;
 }
 
-/* Whatever ends the connection to a host, the lost host is the only headline, and the reports of the other nodes have
+/* Each process of a connection is killed. The lost host is the only headline, and the reports of the other nodes have
  * this reason and the exit code of the job. */
 HOSTS_TEST(a_lost_host_is_the_reason_in_all_reports)
 {

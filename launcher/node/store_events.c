@@ -713,12 +713,11 @@ static bool find_lost_host(struct failure *c)
     return true;
 }
 
-/* Return true if a node of --hosts has left because of a key that the user has pressed. The starter sends such a signal
- * to all nodes, so the user has stopped this node, too, even if the signal has not arrived here yet. */
+/* Return true if a node of --hosts has left because of SIGINT. The starter sends a Ctrl-C to all nodes, so the user has
+ * stopped this node, too, even if the signal has not arrived here yet. */
 static bool is_stop_of_job(const struct node *n, const struct failure *cause)
 {
-    return n->meet.has_news_socket && strcmp(cause->why, "node_left") == 0 && cause->signal == SIGINT &&
-           strstr(cause->words, " from the terminal") != NULL;
+    return n->meet.has_news_socket && strcmp(cause->why, "node_left") == 0 && cause->signal == SIGINT;
 }
 
 /* Set the cause of the attempt's end. A message without a reason keeps the cause of an earlier message. If no rank is
@@ -861,8 +860,8 @@ void node_on_lost(void *user, const char *why)
         return;
     }
     name_store_node(n, n->meet.store_node, sizeof(n->meet.store_node));
-    if (!n->meet
-             .has_news_socket) { /* with --hosts, the finding about the lost host, or the report, follows */
+    /* with --hosts, the finding about the lost host, or the report, follows */
+    if (!n->meet.has_news_socket) {
         output_note(n->out.output, "warning: lost the store of the job at %s:%d%s: %s%s%s",
                     n->plan->master_addr, n->plan->master_port, n->meet.store_node, n->meet.store_lost,
                     state == AGENT_RUNNING || state == AGENT_SETTLING ? "; stopping the workers" : "", code);

@@ -1333,7 +1333,7 @@ static bool only_loops(const struct hang *h)
 }
 
 /* Add the finding about a culprit, or about a rank that has exited. The culprit is second if it is only a victim of the
- * other rank. Either rank may be n_ranks (none). Return the rank of the finding, or -1 if there is none. */
+ * other rank. Either rank may be n_ranks (none). Return the rank of the finding, or -1 if both are n_ranks. */
 static int64_t add_failed(struct diagnosis *d, const struct hang *h, uint32_t culprit, uint32_t gone)
 {
     const uint32_t n = h->s->n_ranks;

@@ -178,7 +178,7 @@ struct store_link {
     uint64_t asked, answered; /* number of requests except IDENTIFY, and of their answers */
     uint64_t asked_join;      /* number of the latest join */
     uint64_t begun_join;      /* number of the join that precedes the latest round */
-    /* Requests without an answer, numbered like `asked`; empty if the link cannot resume. */
+    /* Requests without an answer. The first request that `asked` counts has the number 1. Empty if the link cannot resume. */
     struct kept unanswered;
     char token[LIMIT_TOKEN + 1]; /* from the first join; "" = the link cannot resume */
     uint64_t token_at;           /* number of the request whose answer had the token */

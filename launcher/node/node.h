@@ -150,7 +150,7 @@ struct node_run {
     struct timed_call *gpu_call;
     struct gpu_query *gpu_query;
     uint64_t gpu_query_ms;        /* when `gpu_query` was started */
-    struct gpu_answer gpu_answer; /* about the failure of this attempt; valid if `has_gpu_answer` */
+    struct gpu_answer gpu_answer; /* the driver's answer about the failed worker's GPU */
     bool has_gpu_answer;
     bool holds; /* effects wait for the sample of the stacks, or for node.probe */
     /* SIGCHLD has arrived, or more children may have ended. reap_children() runs in the next turn. */

@@ -177,8 +177,8 @@ void console_note(struct console *c, const char *text)
     buf_free(&out);
 }
 
-/* Append the prefix of a folded line. The stream of the line still exists, because all waiting lines are printed
- * when the last pipe is closed. */
+/* Append the prefix of a folded line. `origin` is still valid, because all waiting lines are printed before the streams
+ * are freed. */
 static void append_folded_prefix(void *user, const struct fold_line *line, struct buf *out)
 {
     const struct console *c = user;

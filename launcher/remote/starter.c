@@ -851,7 +851,7 @@ static bool start_flat(struct peer *p)
     if (f.code != FINDING_HOST_HOP_FAILED)
         return false;
     if (!s->reported_flat && !s->facts->cli->quiet &&
-        buf_printf(&out, "ddprun: %s; the starting host now starts it directly\n", f.sentence)) {
+        buf_printf(&out, "ddprun: %s; this host now starts all remaining hosts directly\n", f.sentence)) {
         text_disarm(out.data, out.len, '\n');
         write_sink(s, SINK_STDERR, &out);
     }

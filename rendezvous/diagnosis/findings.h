@@ -774,7 +774,7 @@
       "The first bytes of a connection to the store belong to another protocol. Typical causes: a port "            \
       "scanner, a health check, or a monitor.")
 
-/* The store itself: limits of its process and its machine. diagnosis.c reads the counters from the snapshot. */
+/* The store itself: limits of its process and its machine. diagnosis.c compares the values of the snapshot with them. */
 #define FINDINGS_OF_THE_STORE(X)                                                                            \
     X(ACCEPT_QUEUE_OVERFLOWED, WARNING,                                                                     \
       "the queue of new connections on ${subject} overflowed ${count} since the store started "             \
@@ -1154,8 +1154,8 @@
       "is alive; probable cause: the network between the nodes (n0, n1), or a GPU",                         \
       "Successive samples of the stacks show all ranks in the same collective, and no process has ended. If the "          \
       "kernel sends a rank's data again and again without an answer, the finding names the two nodes of "   \
-      "this connection, and whether their path loses large packets. Typical causes: a cable, a switch or "  \
-      "an MTU on the way, or a GPU that has failed (Xid).")
+      "this connection, and whether their path loses large packets. Typical causes: a bad cable or "        \
+      "switch, a path MTU that is too small, or a failed GPU (Xid).")
 
 /* Ranks that wait because of the problems above. These rows describe the consequence, so they are last. */
 #define FINDINGS_OF_WAITERS(X)                                                                              \

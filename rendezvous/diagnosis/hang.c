@@ -1057,7 +1057,7 @@ static void add_differ(struct diagnosis *d, const struct hang *h)
 
 /* Two ends of a connection whose data is not acknowledged. Pointers are borrowed from the snapshot and its samples. */
 struct cut {
-    const struct snapshot_node *from, *to; /* `to` NULL = the peer is not on another node of the job */
+    const struct snapshot_node *from, *to; /* `to` NULL = the same node, or an unknown node */
     const char *peer;
     uint32_t rank; /* the rank at the end `from` */
 };

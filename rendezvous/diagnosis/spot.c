@@ -136,8 +136,8 @@ static bool may_call_wait(const cJSON *frame)
            (frame != NULL && !has_part(frame, local_files, sizeof(local_files) / sizeof(local_files[0])));
 }
 
-/* Return the number in a text of the format `format`, which contains one %d, if it is from 1 to `most`. Return 0 for
- * other texts. Agents of other nodes have sent the text. */
+/* Return the number that `text` has in place of the only %d of `format`. Return 0 if the text does not match, or if the
+ * number is not from 1 to `most`. Agents of other nodes send the text, so it is not trusted. */
 static int read_number(const char *text, const char *format, long most)
 {
     const size_t before = strcspn(format, "%");

@@ -234,8 +234,8 @@ const char *unclaimed_ranks(words out, const struct snapshot *s)
     return out;
 }
 
-/* Format the only waiter by its rank, or the number of waiters. The rank may be unknown if the client has not sent
- * IDENTIFY. */
+/* Format "rank 3 waits" if there is one waiter and its rank is known, otherwise a number: "1 rank waits", "2 ranks wait".
+ * A rank is unknown until its client sends IDENTIFY. */
 const char *waiters_of(words out, const struct snapshot_wait *wait)
 {
     if (wait->waiting == 1 && wait->rank != UINT32_MAX)

@@ -636,7 +636,7 @@ static bool call_notice(struct hub *hub, struct session *s, const union message 
     if (!rdzv_node_facts(job->rdzv, s->id, &node))
         why = "the sender has not joined as a node";
     else if (!subject_names_host(notice->subject, node.host))
-        why = "the subject does not name the sender's host";
+        why = "the notice is not about the sender's host";
     else if (!notices_add(&job->notices, s->id, notice->code, notice->subject, notice->sentence,
                           notice->advice))
         why = "another node has already reported this subject";

@@ -7,9 +7,9 @@
  *     - the stranger proves that it has the secret (an agent), or
  *     - an agent that has the secret answers `vouch`: a process of the agent's user owns the connection.
  *
- * The clients of PyTorch and libddp have no secret, so they need a `vouch`. A store that encrypts gets the bytes of a
- * stranger only after a TLS handshake, which proves tenant and job. Until then no agent is asked: the stranger is in
- * GREETING, or in HANDSHAKE if an agent has its address.
+ * The clients of PyTorch and libddp have no secret, so they need a `vouch`. If the store encrypts, a stranger must first
+ * complete a TLS handshake, which proves tenant and job. Before that, the hub sends no agent a question about the
+ * stranger. The stranger waits in HANDSHAKE (not in the diagram) if an agent has its address, otherwise in GREETING.
  *
  *     accepted --an agent has its address--> ASKED -----vouch------> admitted
  *        |                                     ^

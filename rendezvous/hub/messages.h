@@ -227,7 +227,7 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
 #define FIELDS_OF_stacks(X)                                            \
     JOB_OF_CALL(X)                                                     \
     X(TEXT, ranks, 0, LIMIT_TEXT - 1, 0, "such as 0,2-5; empty = all") \
-    X(FLAG, native, 0, 0, 0, "frames of C, too")
+    X(FLAG, native, 0, 0, 0, "also C frames")
 #define FIELDS_OF_keys(X)                                             \
     JOB_OF_CALL(X)                                                    \
     X(TEXT, prefix, 0, WIRE_MAX_KEY, 0, "only keys with this prefix") \
@@ -360,7 +360,7 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
 #define FIELDS_OF_sample(X)                                         \
     X(WHOLE, id, 1, MESSAGE_NUMBER_MAX, 0, "number of the request") \
     X(TEXT, ranks, 0, LIMIT_TEXT - 1, 0, "as in `stacks`")          \
-    X(FLAG, native, 0, 0, 0, "frames of C, too")                    \
+    X(FLAG, native, 0, 0, 0, "also C frames")                       \
     X(WHOLE, still_ms, 0, MESSAGE_NUMBER_MAX, MESSAGE_NONE,         \
       "ms without progress; present: also send flight records")
 

@@ -398,7 +398,7 @@ static void note_resumed(struct job_hang *hang, uint64_t now_ms)
 
 /* New keys of the store are no sign of progress. A thread of a hung rank may set new keys, for example a heartbeat with
  * the time in the key, and such keys would hide the hang. The store cannot detect which thread of a process sets a key.
- * The same applies to PyTorch's barriers, which are keys that count. */
+ * A PyTorch barrier is a counter in a key, so it is no sign of progress either. */
 void schedule_moved(struct job *job, uint64_t ago_ms)
 {
     if (!hang_watch_moved(&job->hang.watch, ago_ms, job->hub->now_ms))

@@ -327,8 +327,8 @@ bool facts_awaited(const struct session *s, uint32_t n, struct slice *name);
 /* Return the name of the unanswered request, such as "WAIT", or NULL if the session does not wait. */
 const char *facts_waits_by(const struct session *s);
 
-/* Return true if the connection of the session is broken. The shell has freed the connection, so the hub must not send
- * to it or close it. */
+/* Return true if the connection of the session is broken. server/clients.c has freed the connection, so the hub
+ * must not send to it or close it. */
 static inline bool session_is_cut(const struct session *s)
 {
     return s->as_node != NULL && !list_is_empty(&s->as_node->cut);

@@ -388,8 +388,9 @@ static bool is_first_stop(const struct rdzv_facts *facts, uint32_t round, const 
     return round == facts->round && (node->state == RDZV_NODE_RUNNING || node->state == RDZV_NODE_STOPPING);
 }
 
-/* Return the part of `left` that a node may use: an equal share for each of the `nodes` that have not stopped yet, but
- * at least `least`. So a node with many rows does not take the place of other nodes. */
+/* Return how much of `left` (bytes or rows) a node may use: left / nodes, but at least `least`, and at most `left`.
+ * `nodes` counts this node and the nodes whose rows have not arrived. The limit keeps space for the rows of those
+ * nodes. */
 static size_t share_of_node(size_t left, uint32_t nodes, size_t least)
 {
     const size_t share = left / nodes;

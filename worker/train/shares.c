@@ -334,8 +334,8 @@ ddp_status shares_average(struct shares *s, struct ddp_err *err)
 
 /* --- norm and update ---------------------------------------------------------------------------------- */
 
-/* Compute the norm. Each leaf is computed on one rank and is 0 on all other ranks, so adding the leaves of all ranks
- * does not round. */
+/* Compute the norm. One rank computes the sum of squares of each leaf (COMPUTE_LEAF elements), and the other ranks hold
+ * 0. So all_reduce adds only zeros to each sum, and does not round. */
 ddp_status shares_norm(struct shares *s, double most, double unscale, struct ddp_err *err)
 {
     struct compute *on = s->request.device;

@@ -190,7 +190,7 @@ static void print_fact(const struct option_row *row, uint64_t fact, char to[32])
 
 void train_options_facts(const struct train_options *o, int64_t facts[TRAIN_FACTS])
 {
-    _Static_assert((int)ROWS <= (int)TRAIN_FACTS, "one for each option");
+    _Static_assert((int)ROWS <= (int)TRAIN_FACTS, "TRAIN_FACTS is smaller than the number of options");
     memset(facts, 0, TRAIN_FACTS * sizeof(*facts));
     for (size_t row = 0; row < ROWS; row++) {
         if (!is_own(rows[row].name))

@@ -979,7 +979,7 @@ HOSTS_TEST(ctrl_c_ends_all_hosts)
     struct run_result r = run_wait(p);
     EXPECT(r, 130);
     cr_expect_eq(count(r.err, "stopped by SIGINT"), 1, "%s", r.err);
-    SILENT(r, "of node");
+    SILENT(r, "because of");
     cr_expect(job_witness_alone(&w));
     job_witness_close(&w);
 }

@@ -84,7 +84,7 @@ static void tell(void *user, uint64_t id, const struct rdzv_notice *t)
     case RDZV_NOTICE_STOP:
         e.event = (struct agent_event){ .type = AGENT_NOTIFIED,
                                         .exit_code = t->cause != NULL ? code_of(t->cause) : 0,
-                                        .signal = t->cause != NULL ? t->cause->failure.node_rank : -1 };
+                                        .local_rank = t->cause != NULL ? t->cause->failure.node_rank : -1 };
         e.word = (int)t->why;
         break;
     case RDZV_NOTICE_VERDICT:
@@ -361,7 +361,7 @@ static void arrive(struct cluster *c, const struct cluster_event *e)
         cluster_say(c, "n%d < round %u, node rank %d", e->node, e->round, e->word);
     } else if (e->event.type == AGENT_NOTIFIED) {
         cluster_say(c, "n%d < stop: %s", e->node, rdzv_why_word((enum rdzv_why)e->word));
-        if (e->event.signal == node->node_rank) { /* this node caused the stop, so it knows the failure */
+        if (e->event.local_rank == node->node_rank) { /* this node caused the stop, so it knows the failure */
             feed(c, e->node, (struct agent_event){ .type = AGENT_ACKNOWLEDGED });
             return;
         }

@@ -108,7 +108,7 @@ struct exits {
     int epoll; /* contains one pidfd for each living worker; -1 = not supported, or no descriptor was left */
 };
 
-/* The stacks of the surviving workers at the time of a failure, and whether py-spy can read them. */
+/* The stacks of the surviving workers at the time of a failure, and whether a py-spy was found. */
 struct node_sample {
     bool is_python;        /* a worker is a Python program */
     bool has_py_spy;       /* the last search has found a py-spy */

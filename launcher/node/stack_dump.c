@@ -309,8 +309,8 @@ static void py_spy_search_end(struct node *n)
 /* --- the survivors of a failure --------------------------------------------------------------------------- */
 
 /* After a failure, the stop of the other workers waits for a dump. A search for py-spy takes time, so the agent searches
- * at heartbeats, before any failure. If the search has found no py-spy, the dump reads only /proc, which takes less than
- * a millisecond. */
+ * at heartbeats, before any failure. If the search has found no py-spy, the dump reads only /proc, which takes a few
+ * milliseconds for eight workers. */
 
 /* Return the pid of a worker, or of one of its first CHILDREN_MAX descendants, that is a Python interpreter; 0 =
  * none. */

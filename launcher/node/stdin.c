@@ -84,14 +84,14 @@ static void fan_forget(struct fan *fan)
  * dropped. */
 static bool fan_wants(const struct fan *fan)
 {
-    bool somebody = false;
+    bool has_reader = false;
     for (int i = 0; i < fan->n; i++) {
         const struct fan_reader *r = &fan->readers[i];
         if (r->state == FAN_EXPECTED || (r->state == FAN_OPEN && r->done < fan->len))
             return false;
-        somebody |= r->state == FAN_OPEN;
+        has_reader |= r->state == FAN_OPEN;
     }
-    return (somebody || fan->drains) && !fan->ended;
+    return (has_reader || fan->drains) && !fan->ended;
 }
 
 /* Record that a chunk of `len` bytes was read. 0 = the input has ended. */

@@ -727,10 +727,11 @@ static void stacks(const struct report *r, struct rows *rows)
 {
     struct buf text = { 0 };
     const int room = rows->limit - rows->lines - 1; /* a line for the rest */
-    const int left = stacks_brief(r->stacks, room < STACK_LINES ? room : STACK_LINES, &text);
+    const int most = room < 0 ? 0 : room < STACK_LINES ? room : STACK_LINES;
+    const int left = stacks_brief(r->stacks, most, &text);
     const char *label = "stacks";
     rows->ok = rows->ok && left >= 0;
-    for (size_t at = 0; at < text.len; label = "") {
+    for (size_t at = 0; rows->ok && at < text.len; label = "") {
         const char *line = (const char *)text.data + at;
         const size_t len = (size_t)((const char *)memchr(line, '\n', text.len - at) - line);
         rows_text(rows, label, slice_of(line, len), 2);

@@ -11,8 +11,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Two arguments for "%s%s" that make a relative path absolute, because a worker may change its working directory before
- * it uses the path. */
+/* Two arguments for "%s%s" that make a relative path absolute, if the working directory is known. A worker may change
+ * its working directory before it uses the path. */
 #define ENV_PATH(path) \
     f->directory == NULL || (path) == NULL || (path)[0] == '/' || (path)[0] == '\0' ? "" : f->directory, path
 

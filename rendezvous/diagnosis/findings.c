@@ -439,7 +439,7 @@ static int exit_code_of_signal(const char *name)
 }
 
 /* Find the rows of `code`, accepting '-' instead of '_' as in option names, and append them to `out` or `json`. Set
- * *is_known to false if no row matches. A number above 255 is no exit code. Return false if memory is short. */
+ * *is_known to false if no row matches. Numbers above 255 are not exit codes. Return false if memory is short. */
 static bool explain_rows(const char *code, struct buf *out, cJSON *json, bool *is_known)
 {
     char name[CODE_MAX], *end;

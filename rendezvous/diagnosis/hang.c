@@ -425,18 +425,33 @@ static bool examine_rank(struct hang *h, uint32_t rank)
 
 /* --- failed ranks ----------------------------------------------------------------------------------------- */
 
-/* Texts of Gloo and NCCL after the loss of another rank. The hints of launcher/report/cause.c have the same texts. */
+/* Texts of Gloo, NCCL and PyTorch's store after the loss of another rank. The program's own pipes and sockets break
+ * with the same texts, so the error must also have a name from `libraries`. */
 static const char *const lost_peer_texts[] = { "Connection closed by peer", "Connection reset by peer",
                                                "Broken pipe", "remote process exited", "ncclRemoteError" };
+static const char *const libraries[] = { "gloo", "nccl", "NCCL", "ProcessGroup", "TCPStore" };
+
+static bool contains_one_of(const char *error, const char *const *texts, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (strstr(error, texts[i]) != NULL)
+            return true;
+    return false;
+}
+
+/* Return true if the rank's last traceback says that it has lost a connection to another rank. */
+static bool has_lost_peer(const struct rank_facts *f)
+{
+    return f->traceback != NULL &&
+           contains_one_of(f->traceback, lost_peer_texts,
+                           sizeof(lost_peer_texts) / sizeof(lost_peer_texts[0])) &&
+           contains_one_of(f->traceback, libraries, sizeof(libraries) / sizeof(libraries[0]));
+}
 
 /* Return true if the rank has failed only because it has lost a connection, so that another rank may be the culprit. */
 static bool is_victim(const struct hang *h, uint32_t rank)
 {
-    const char *error = h->s->ranks[rank].traceback;
-    bool found = false;
-    for (size_t i = 0; error != NULL && i < sizeof(lost_peer_texts) / sizeof(lost_peer_texts[0]); i++)
-        found = found || strstr(error, lost_peer_texts[i]) != NULL;
-    return found && h->ranks[rank].code == FINDING_RANK_TRACEBACK;
+    return h->ranks[rank].code == FINDING_RANK_TRACEBACK && has_lost_peer(&h->s->ranks[rank]);
 }
 
 /* Return true if the main thread has ended the script: it runs no module. A stack whose outer frames are cut off does

@@ -1324,6 +1324,13 @@ Test(hang, a_rank_that_has_left_comes_before_its_victims)
     c.ranks[1].exited = true;
     expect_verdict(&c, "RANK_EXITED_EARLY", "rank 1 (n1, pid 71)",
                    "exited with code 0 while 2 ranks waited for it and failed: " LOST);
+    c.ranks[0].traceback = c.ranks[2].traceback =
+        "BrokenPipeError: [Errno 32] Broken pipe"; /* of the program */
+    expect_verdict(&c, "RANK_TRACEBACK", "ranks 0, 2", "have failed and have not exited: BrokenPipeError");
+    c.ranks[0].traceback = c.ranks[2].traceback = "DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:9, "
+                                                  "remote process exited or there was a network error";
+    expect_verdict(&c, "RANK_EXITED_EARLY", "rank 1 (n1, pid 71)", "failed: DistBackendError");
+    c.ranks[0].traceback = c.ranks[2].traceback = LOST;
     c.ranks[1].exited = false;
     c.ranks[1].traceback = "ValueError: bad data";
     expect_verdict(&c, "RANK_TRACEBACK", "rank 1 (n1, pid 71)", "has failed and has not exited: ValueError");

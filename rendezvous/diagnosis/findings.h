@@ -1180,9 +1180,10 @@
       "line of the program",                                                               \
       "rank 3 (n1, pid 812) is sleeping in clock_nanosleep, while 7 ranks are sleeping in futex; no "       \
       "progress for 43 s; the stacks cannot be read: py-spy is not installed; pip install py-spy",          \
-      "In successive samples this rank slept in one system call, and all other ranks slept in another. The "       \
-      "stacks could not be read, so it is not certain that the others wait for this rank. Typical "         \
-      "causes: a rank that sleeps, or reads a file, pipe or socket that has no data.")                      \
+      "In successive samples this rank slept in one system call, and all other ranks slept in another; or it "     \
+      "printed a Python traceback, nothing after it, and slept. The stacks could not be read, so it is not "  \
+      "certain that the others wait for this rank, or that the exception was not handled. Typical "         \
+      "causes: a rank that sleeps, reads a file, pipe or socket that has no data, or hangs while it exits.")                      \
     X(STACKS_UNREADABLE, NOTE,                                                                              \
       "the job made no progress for ${time}, and the stacks of ${subject} cannot be read: ${note}",         \
       "remove the reason why py-spy cannot read the stacks; then every node names the rank that the others wait for",                             \

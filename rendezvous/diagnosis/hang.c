@@ -58,7 +58,7 @@ static const struct {
  *
  *     UNKNOWN     no frames, a lost node, a failed rank, or a collective of libddp
  *     GONE        the rank has exited with code 0
- *     CULPRIT     the rank is at one place outside of a collective, or is a failed process without an interpreter
+ *     CULPRIT     the rank is at one place outside of a collective
  *     NEEDS_KEY   the rank waits outside of a collective for a key of the store
  *     WAITS       the rank waits in a collective */
 enum way { WAY_UNKNOWN, WAY_GONE, WAY_CULPRIT, WAY_NEEDS_KEY, WAY_WAITS };
@@ -106,11 +106,13 @@ struct hang {
 /* Two samples of a suspicion are 1 s to 21 s apart (hub/hang_watch.h). A rank is at rest if its stack is equal in
  * both. */
 
-/* Return true if two stacks are equal. In the program's innermost function and in its callees, the lines may differ,
- * because the function may loop. In its callers the lines must be equal: another line means that the caller has called
- * the function again, which is progress. */
+/* Return true if two stacks are equal, or if neither was read. In the program's innermost function and in its callees,
+ * the lines may differ, because the function may loop. In its callers the lines must be equal: another line means that
+ * the caller has called the function again, which is progress. */
 static bool is_same_stack(const struct spot *a, const struct spot *b)
 {
+    if (a->frames == NULL || b->frames == NULL)
+        return a->frames == b->frames;
     const cJSON *x = a->frames->child, *y = b->frames->child;
     bool is_inner = true;
     for (; x != NULL && y != NULL; x = x->next, y = y->next) {
@@ -352,17 +354,17 @@ static bool has_failed_unread(const struct rank_facts *f, const struct rank_anal
            sleeps_still(r);
 }
 
-/* Return the activity of a rank. Without frames, a traceback counts only if the process has ended its interpreter,
- * because other processes may have handled the error. A stopped process is a culprit even in a collective, because it
- * cannot continue the collective. Check for a collective before checking for a key, because the setup of a collective
- * may wait for keys. */
+/* Return the activity of a rank. Without frames it is unknown, even after a traceback, because the program may have
+ * handled the error. An error of py-spy does not prove that the interpreter has ended: py-spy does not know every
+ * interpreter. A stopped process is a culprit even in a collective, because it cannot continue the collective. Check
+ * for a collective before checking for a key, because the setup of a collective may wait for keys. */
 static enum way way_of(const struct rank_facts *f, const struct rank_analysis *r)
 {
     const struct spot *spot = r->spot[1];
     if (f->exited)
         return has_left(f) ? WAY_GONE : WAY_UNKNOWN;
     if (spot->frames == NULL || f->node_lost)
-        return spot->has_no_python && has_failed_unread(f, r) ? WAY_CULPRIT : WAY_UNKNOWN;
+        return WAY_UNKNOWN;
     if (is_stopped(f, spot))
         return WAY_CULPRIT;
     if (spot->call != NULL && (!spot->idle_only || r->cpu_percent < IDLE_PERCENT))
@@ -461,7 +463,7 @@ static bool has_ended_script(const struct spot *spot)
     bool ends = spot->frames != NULL && cJSON_GetArraySize(spot->frames) < STACKS_FRAMES_MAX;
     for (const cJSON *frame = ends ? spot->frames->child : NULL; frame != NULL; frame = frame->next)
         ends = ends && strcmp(spot_text(frame, "function"), "<module>") != 0;
-    return ends || spot->has_no_python;
+    return ends;
 }
 
 /* Return true if every rank that still runs has failed and hangs while it exits. Then no rank can wait in a collective,
@@ -984,8 +986,6 @@ static void add_culprit(struct diagnosis *d, const struct hang *h, uint32_t rank
         snprintf(place + strlen(place), sizeof(place) - strlen(place), " of rank %u", rank);
     if (h->n_groups > 0)
         group_words(waiters, h, 0);
-    else if (h->n_read == 0 && h->note != NULL)
-        snprintf(waiters, sizeof(waiters), "the stacks cannot be read: %.200s", unreadable_why(h));
     else
         snprintf(waiters, sizeof(waiters), "no rank waits in a collective%s", group_words(none, h, 0));
     finding_make(slot, r->code, who_words(who, h, rank), "place", place, "time",
@@ -1528,22 +1528,36 @@ static bool add_states_differ(struct diagnosis *d, const struct hang *h)
     return slot != NULL;
 }
 
-/* Report ranks without frames that have printed a traceback, if no other rank may still make progress. The traceback
- * may be of an exception that the program has handled. */
-static bool add_failed_unread(struct diagnosis *d, struct hang *h)
+/* Report ranks without frames that have printed a traceback, if no other rank may still make progress. This is only a
+ * hint, because the program may have handled the exception. Leave out ranks that have lost a connection to another
+ * rank, unless all of these ranks have. Return false if there is no such rank. */
+static bool add_failed_unread(struct diagnosis *d, const struct hang *h)
 {
     struct states states = { 0 };
+    words who, others, time;
+    char does[3 * WORDS_LEN];
     if (h->n[WAY_CULPRIT] > 0 || !group_states(h, &states))
         return false;
-    for (uint32_t i = 0; i < h->s->n_ranks; i++) {
-        struct rank_analysis *r = &h->ranks[i];
-        if (!has_failed_unread(&h->s->ranks[i], r))
-            continue;
-        r->way = WAY_CULPRIT;
-        r->code = FINDING_RANK_TRACEBACK;
-    }
-    const uint32_t culprit = find_culprit(h);
-    return culprit < h->s->n_ranks && add_failed(d, h, culprit, find_way(h, WAY_GONE)) >= 0;
+    cJSON *ranks = cJSON_CreateArray();
+    for (int lost = 0; lost < 2 && cJSON_GetArraySize(ranks) == 0; lost++)
+        for (uint32_t i = 0; i < h->s->n_ranks; i++)
+            if (has_failed_unread(&h->s->ranks[i], &h->ranks[i]) &&
+                has_lost_peer(&h->s->ranks[i]) == (lost == 1))
+                json_append(ranks, cJSON_CreateNumber(i));
+    const bool is_one = cJSON_GetArraySize(ranks) == 1;
+    const int64_t rank = listed_ranks(who, h, ranks);
+    cJSON_Delete(ranks);
+    struct finding *slot = rank >= 0 ? diagnosis_slot(d, FINDING_RANK_STATE_DIFFERS) : NULL;
+    if (slot == NULL)
+        return false;
+    snprintf(does, sizeof(does),
+             is_one ? "printed a traceback and sleeps (%.200s)" : "printed tracebacks and sleep (%.200s)",
+             h->s->ranks[rank].traceback);
+    if (other_states(others, h, &states, NULL)[0] == '\0')
+        snprintf(others, sizeof(others), "no rank waits in a collective");
+    finding_make(slot, FINDING_RANK_STATE_DIFFERS, who, "does", does, "others", others, "time",
+                 duration(time, h->s->hang.still_ms), "note", unreadable_why(h), NULL);
+    return true;
 }
 
 /* Report that no rank has frames, and why, so that the user can install the missing program before the next hang. */
@@ -1744,8 +1758,9 @@ int64_t diagnose_hang(struct diagnosis *d, const struct snapshot *s)
         if (hangs)
             compare_records(&h);
         rank = hangs ? add_verdict(d, &h) : -1;
-        const bool has_hint = rank < 0 && hangs && add_failed_unread(d, &h);
-        if (rank < 0 && !has_hint && h.note != NULL && !(hangs && add_states_differ(d, &h)) && h.n_read == 0)
+        const bool has_hint =
+            rank < 0 && hangs && h.note != NULL && (add_failed_unread(d, &h) || add_states_differ(d, &h));
+        if (rank < 0 && !has_hint && h.note != NULL && h.n_read == 0)
             add_unreadable(d, &h);
     }
     hang_free(&h);

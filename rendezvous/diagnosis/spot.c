@@ -283,11 +283,7 @@ static bool read_thread(struct spot *spots, uint32_t n, const cJSON *row, const 
             add_child(spot, row, thread, does);
         return false;
     }
-    const char *note = cJSON_GetStringValue(member(row, "note"));
-    if (note != NULL)
-        spot->has_no_python =
-            strstr(note, "python interpreter") != NULL || strstr(note, "python version from") != NULL;
-    if (!cJSON_IsTrue(member(thread, "main")) || note != NULL)
+    if (!cJSON_IsTrue(member(thread, "main")) || cJSON_GetStringValue(member(row, "note")) != NULL)
         return false;
     spot->frames = cJSON_IsArray(member(row, "frames")) ? member(row, "frames") : NULL;
     spot->thread = thread;

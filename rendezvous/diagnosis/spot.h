@@ -31,15 +31,13 @@ struct spot_child {
 struct spot {
     const cJSON *frames; /* NULL = the frames were not read */
     const cJSON *thread; /* NULL = the rank is not in the sample */
-    bool has_no_python;  /* py-spy has found no interpreter in the process: it may have ended */
     const cJSON *user;   /* innermost frame of the user's program; NULL = none */
     const char *call;    /* function of a library in which the rank waits; NULL = the rank does not wait */
     bool idle_only;      /* the rank waits in `call` only while its thread sleeps */
     bool may_wait;       /* `call` is NULL, and the thread sleeps in futex in a C function */
     const char *does, *object;
     int64_t cpu_ms;
-    const char
-        *unanswered[SPOT_PEERS_MAX]; /* peers that do not acknowledge the rank's data: "10.0.0.2:4711" */
+    const char *unanswered[SPOT_PEERS_MAX]; /* peers without acknowledgement of data: "10.0.0.2:4711" */
     uint32_t n_unanswered;
     struct {
         const char *peer;
@@ -48,9 +46,8 @@ struct spot {
     uint32_t n_lossy;
     int ended_child; /* pid of a zombie that the rank has started; 0 = none */
     enum spot_awaits awaits;
-    bool
-        awaits_future; /* the rank waits for a result of Python's executors, whose workers may be processes */
-    int awaited_pid;   /* the child whose end the rank waits for, if the system call names it; 0 = unknown */
+    bool awaits_future; /* the rank waits for a result of Python's executors, which may use processes */
+    int awaited_pid;    /* the child whose end the rank waits for, if the system call names it; 0 = unknown */
     struct spot_child children[SPOT_CHILDREN_MAX];
     uint32_t n_children;
 };

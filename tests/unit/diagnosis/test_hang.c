@@ -1373,42 +1373,68 @@ Test(hang, a_rank_without_a_frame_has_ended_its_script)
     case_free(&c);
 }
 
-/* After the end of the interpreter, py-spy reads no frames. Without this proof, the error may have been handled, so the
- * finding is only a hint. */
-Test(hang, a_traceback_counts_without_frames)
+#define NO_INTERPRETER                                                           \
+    "no Python stacks: py-spy failed with exit code 1: Error: Failed to find a " \
+    "python version from target process"
+
+static int64_t rank_of_hang(struct hang_case *c)
 {
-    static const char *const notes[] = { "no Python stacks: py-spy failed with exit code 1: Error: Failed to "
-                                         "find a python interpreter in the .data section",
-                                         "no Python stacks: ptrace is forbidden" };
+    struct snapshot s = c->s;
+    struct diagnosis d = { 0 };
+    s.ranks = c->ranks;
+    for (int i = 0; i < 2; i++)
+        s.hang.rows[i] = c->samples[i].rows;
+    return diagnose_hang(&d, &s);
+}
+
+/* Without frames, the program may have handled the error, so the finding is only a hint. */
+Test(hang, a_traceback_without_frames_is_a_hint)
+{
+    static const char *const notes[] = { NO_INTERPRETER, "no Python stacks: ptrace is forbidden" };
     for (size_t i = 0; i < LEN(notes); i++) {
         struct hang_case c = load("sleep", "sleep");
         replace_stack(&c, 1, -1, "sleeping in pause", notes[i]);
         c.ranks[1].traceback = "ValueError: bad data";
-        expect_verdict(
-            &c, "RANK_TRACEBACK", "rank 1 (n1, pid 71)",
-            "has failed and has not exited: ValueError: bad data; the main thread is in an unknown "
-            "place (sleeping in pause); no progress for 42.0 s" OTHERS);
-        struct snapshot s = c.s;
-        struct diagnosis d = { 0 };
-        s.ranks = c.ranks;
-        for (int k = 0; k < 2; k++)
-            s.hang.rows[k] = c.samples[k].rows;
-        cr_expect_eq(diagnose_hang(&d, &s), i == 0 ? 1 : -1);
+        expect_verdict(&c, "RANK_STATE_DIFFERS", "rank 1 (n1, pid 71)",
+                       "printed a traceback and sleeps (ValueError: bad data), while 2 ranks wait in "
+                       "all_reduce (worker.py:97); no progress for 42.0 s; the stacks cannot be read: ");
+        cr_expect_eq(rank_of_hang(&c), -1);
         case_free(&c);
     }
 }
 
-Test(hang, a_traceback_counts_without_py_spy)
+/* py-spy does not know the interpreter of idle servers. */
+Test(hang, tracebacks_without_any_frames_are_a_hint)
 {
     struct hang_case c = load("sleep", "sleep");
-    for (int i = 0; i < 3; i++)
-        replace_stack(&c, i, -1, "sleeping in futex", "no Python stacks: py-spy is not installed");
-    c.ranks[1].traceback = "ValueError: bad data";
-    expect_verdict(&c, "RANK_TRACEBACK", "rank 1 (n1, pid 71)",
-                   "; the stacks cannot be read: py-spy is not installed");
-    replace_stack(&c, 2, -1, "running", "no Python stacks: py-spy is not installed");
+    for (int i = 0; i < 3; i++) {
+        replace_stack(&c, i, -1, "sleeping in futex", NO_INTERPRETER);
+        c.ranks[i].traceback = i == 2 ? LOST : "ValueError: bad request";
+    }
+    expect_verdict(
+        &c, "RANK_STATE_DIFFERS", "ranks 0-1",
+        "printed tracebacks and sleep (ValueError: bad request), while no rank waits in a collective");
+    cr_expect_eq(rank_of_hang(&c), -1);
+    c.ranks[0].traceback = c.ranks[1].traceback = NULL;
+    expect_verdict(
+        &c, "RANK_STATE_DIFFERS", "rank 2 (n1, pid 72)",
+        ", while 2 ranks are sleeping in futex; no progress for 42.0 s; the stacks cannot be read: py-spy");
+    replace_stack(&c, 1, -1, "running", NO_INTERPRETER);
     const struct diagnosis d = verdict(&c);
-    expect_at(&d, 0, "STACKS_UNREADABLE", "3 ranks", "py-spy is not installed");
+    expect_at(&d, 0, "STACKS_UNREADABLE", "3 ranks", "py-spy failed");
+    case_free(&c);
+}
+
+/* The heartbeat comes after the samples, in which both processes still sleep. */
+Test(hang, stopped_processes_without_frames)
+{
+    struct hang_case c = load("sleep", "sleep");
+    for (int i = 0; i < 2; i++) {
+        replace_stack(&c, i, -1, "sleeping in futex", NO_INTERPRETER);
+        c.ranks[i].traceback = "ValueError: bad data";
+        c.ranks[i].proc_state = 'T';
+    }
+    cr_expect_eq(rank_of_hang(&c), -1);
     case_free(&c);
 }
 

@@ -479,8 +479,8 @@ static ddp_status add_user(struct specs *s, const char *user, const char *item, 
     return add_items(s, text, line, err);
 }
 
-/* The part of a host that a word of a line sets. LINE_NOTHING: the word only advises Open MPI (max_slots) or MPICH (ifname, binding).
- * ddprun itself finds the addresses and chooses the CPUs. */
+/* The part of a host that a word of a line sets. LINE_NOTHING: the word only advises Open MPI (max_slots) or MPICH
+ * (ifname, binding). ddprun itself finds the addresses and chooses the CPUs. */
 enum { LINE_SLOTS, LINE_USER, LINE_PORT, LINE_WORDS, LINE_NOTHING = LINE_WORDS };
 
 /* The words, and the other spellings that Open MPI accepts. Open MPI also accepts '-' for each '_'. */

@@ -209,10 +209,10 @@ uint64_t start_limit_ms(const struct start_facts *f, const struct host_spec *hos
 }
 
 /* Append the script that reads the program of --ship from stdin and executes it. The script creates a directory with
- * mode 0700 where programs can be executed and all bytes fit: below XDG_RUNTIME_DIR, /run/user/UID or /tmp. It opens files there as
- * descriptor 3 for the program and SHIPPED_LIBRARY_FD for the library, removes files and directory, and only then reads
- * their bytes. So no file is left if ssh, the shell or the host fails. A file that is open for writing cannot be
- * executed, so the script opens the descriptors again. */
+ * mode 0700 where programs can be executed and all bytes fit: below XDG_RUNTIME_DIR, /run/user/UID or /tmp. It opens
+ * files there as descriptor 3 for the program and SHIPPED_LIBRARY_FD for the library, removes files and directory, and
+ * only then reads their bytes. So no file is left if ssh, the shell or the host fails. A file that is open for writing
+ * cannot be executed, so the script opens the descriptors again. */
 static bool append_ship_script(const struct start_facts *f, struct buf *out)
 {
     return buf_printf(
@@ -690,8 +690,8 @@ static const char *known_name(const struct host_spec *host, char out[HOST_NAME_S
 }
 
 /* Error texts of OpenSSH, of shells and of strerror. The first row whose exit status and text both match gives the
- * finding. Exit status -1 matches every status, and text "" matches every text. Errors of ssh itself come first, because
- * the stderr of ssh also contains the banner of the host, which may contain any text. */
+ * finding. Exit status -1 matches every status, and text "" matches every text. Errors of ssh itself come first,
+ * because the stderr of ssh also contains the banner of the host, which may contain any text. */
 static const struct failed_start {
     int exit_code;
     const char *piece;

@@ -203,12 +203,12 @@ struct start_meeting {
  * at least three heartbeats. */
 uint64_t start_silent_ms(const struct cli *cli);
 
-/* Set reads[i] to true if host i may have a rank that --stdin names. The ranks of a host are unknown if a host before it
- * has no number of workers. Return the world size, or 0 if it is unknown. */
+/* Set reads[i] to true if host i may have a rank that --stdin names. The ranks of a host are unknown if a host before
+ * it has no number of workers. Return the world size, or 0 if it is unknown. */
 int start_readers(const struct cli *cli, const struct host_spec *hosts, int n, bool *reads);
 
-/* Append the body of the message JOB for node `rank` to `out`. If `input` is true, the starter sends the user's stdin to
- * the host. Return false if memory is short. */
+/* Append the body of the message JOB for node `rank` to `out`. If `input` is true, the starter sends the user's stdin
+ * to the host. Return false if memory is short. */
 bool start_job(const struct start_facts *facts, const struct host_spec *host, int rank, bool input,
                const struct start_meeting *meeting, struct buf *out);
 

@@ -147,6 +147,14 @@ void procfs_line(pid_t pid, const char *file, char *to, size_t size)
             *p = '?';
 }
 
+struct signal_sender procfs_sender(int code, pid_t pid, unsigned uid)
+{
+    struct signal_sender sender = { .kernel = code > 0, .pid = pid, .uid = uid };
+    if (!sender.kernel && pid > 0)
+        procfs_line(pid, "comm", sender.name, sizeof(sender.name));
+    return sender;
+}
+
 /* Read all numbers with one read, so that they are from the same moment. The longest line has less than 512 bytes. */
 bool procfs_stat(pid_t pid, struct proc_stat *out)
 {

@@ -3,6 +3,7 @@
 #define LAUNCHER_CONTAIN_PROCFS_H
 
 #include "base/buf.h"
+#include "tables/signals.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -79,6 +80,10 @@ bool procfs_read(const char *path, struct buf *out);
 /* Read the first line of /proc/PID/`file`, cut to `size`. Unprintable bytes become '?', because a process may choose
  * any name. Write "" if the file cannot be read. */
 void procfs_line(pid_t pid, const char *file, char *to, size_t size);
+
+/* Return the sender of a signal, from si_code, si_pid and si_uid. The sender's name is read at once, because the
+ * sender may exit. */
+struct signal_sender procfs_sender(int code, pid_t pid, unsigned uid);
 
 /* Read /proc/PID/stat. Return false if the process does not exist. */
 bool procfs_stat(pid_t pid, struct proc_stat *out);

@@ -17,6 +17,7 @@
 #include "base/text.h"
 #include "contain/descendants.h"
 #include "contain/job_record.h"
+#include "contain/procfs.h"
 #include "output/disk_watch.h"
 #include "base/exit_codes.h"
 
@@ -98,7 +99,7 @@ static void hand_on(struct guardian *g, const siginfo_t *info)
     const struct received_signal received = {
         .signal = info->si_signo,
         .by_guardian = true,
-        .sender = signal_watch_sender(info->si_code, info->si_pid, info->si_uid),
+        .sender = procfs_sender(info->si_code, info->si_pid, info->si_uid),
     };
     const bool stop = signals_act(g->stop, received.signal) == SIGNAL_STOP;
     g->ends = g->ends || stop;

@@ -36,10 +36,6 @@ int guardian_is_gone(struct contain *contain);
  * function before threads exist. */
 void signal_watch_block(sigset_t *watched);
 
-/* Return the sender of a signal, from si_code, si_pid and si_uid. The sender's name is read at once, because the
- * sender may exit. */
-struct signal_sender signal_watch_sender(int code, int pid, unsigned uid);
-
 /* --- node.c: the agent, from its start to its exit code ------------------------------------------------------ */
 
 struct node_job {

@@ -40,14 +40,6 @@ void signal_watch_block(sigset_t *watched)
     sigprocmask(SIG_BLOCK, watched, NULL);
 }
 
-struct signal_sender signal_watch_sender(int code, int pid, unsigned uid)
-{
-    struct signal_sender sender = { .kernel = code > 0, .pid = pid, .uid = uid };
-    if (!sender.kernel && pid > 0)
-        procfs_line(pid, "comm", sender.name, sizeof(sender.name));
-    return sender;
-}
-
 /* --- status for the user ---------------------------------------------------------------------------------- */
 
 /* ddprun answers a request for the status (SIGQUIT, Ctrl-\) with the states of the processes and the answer of the
@@ -264,7 +256,7 @@ static void on_signal(uv_poll_t *poll, int status, int events)
     while (!n->ended && read(n->signal_fd, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
         const struct received_signal received = {
             .signal = (int)info.ssi_signo,
-            .sender = signal_watch_sender(info.ssi_code, (int)info.ssi_pid, info.ssi_uid),
+            .sender = procfs_sender(info.ssi_code, (int)info.ssi_pid, info.ssi_uid),
         };
         if (!is_wake(n, &info))
             node_signal(n, &received);

@@ -1139,9 +1139,8 @@ static void on_signals(uv_poll_t *poll, int status, int events)
     while (read(s->signals_fd, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
         struct received_signal received = {
             .signal = (int)info.ssi_signo,
-            .sender = { .kernel = info.ssi_code > 0, .pid = (int)info.ssi_pid, .uid = info.ssi_uid },
+            .sender = procfs_sender(info.ssi_code, (pid_t)info.ssi_pid, info.ssi_uid),
         };
-        procfs_line(received.sender.pid, "comm", received.sender.name, SENDER_NAME_MAX);
         if (info.ssi_signo != SIGCONT)
             forward_signal(s, &received);
     }

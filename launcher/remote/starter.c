@@ -1172,7 +1172,8 @@ static void check_deadlines(struct starter *s)
             start_explain_late(s->facts, p->host, p->trunk == NULL ? name_above(p) : NULL,
                                p->state == PEER_PROBING, &f);
             fail(s, &f);
-            link_kill(p->link, SIGTERM);
+            if (p->state == PEER_PROBING) /* end_all has signalled a host that is STARTING */
+                link_kill(p->link, SIGTERM);
         }
         if (outlives_job(p, now)) {
             p->killed_late = true;

@@ -1180,11 +1180,10 @@ static void check_deadlines(struct starter *s)
             link_kill(p->link, SIGKILL);
         }
         if (s->kill_ms != 0 && now >= s->kill_ms && p->state != PEER_ENDED && !has_exited(p)) {
-            if (p->state != PEER_STARTING && s->stops < 2)
-                log_error(
-                    "%s: killed the remote shell, which has not ended within %.10g s; check this host for "
-                    "remaining processes of the job",
-                    p->host->name, (double)last_ms(s) / 1000);
+            if (s->n_running > 0 && s->stops < 2)
+                log_error("%s: killed the remote shell, which has not ended within %d s; check this host for "
+                          "remaining processes of the job",
+                          p->host->name, LAST_MS / 1000);
             for (struct peer *at = p; at != NULL; at = at->above < 0 ? NULL : &s->peers[at->above])
                 link_kill(at->trunk != NULL ? at->trunk : at->link, SIGKILL);
         }

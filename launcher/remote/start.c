@@ -18,10 +18,12 @@
 #include <string.h>
 
 /* FIRST_MS: time in which a host must send its first answer; longer than ssh's ConnectTimeout. PROBED_MS: time in
- * which a host must answer the message PROBE; its probes take at most 2 s. */
+ * which a host must answer the message PROBE. PROBED_LEAST_MS: the same with a short --timeout; longer than the probes,
+ * which take at most 2 s, so that the starter knows their result. */
 enum {
     FIRST_MS = 60000,
     PROBED_MS = 15000,
+    PROBED_LEAST_MS = 4000,
     SHIP_BYTES_PER_MS = 100 /* --ship: speed of the slowest connection for which the time limit is enough */
 };
 
@@ -204,8 +206,11 @@ uint64_t start_limit_ms(const struct start_facts *f, const struct host_spec *hos
 {
     const uint64_t limit_ms =
         is_probe ? PROBED_MS : FIRST_MS + (start_ships(f, host) ? f->ship.len / SHIP_BYTES_PER_MS : 0);
+    const uint64_t least_ms = is_probe ? PROBED_LEAST_MS : 0;
     const uint64_t asked_ms = f->cli->timeout_ms; /* 0 = no --timeout */
-    return asked_ms > 0 && asked_ms < limit_ms ? asked_ms : limit_ms;
+    if (asked_ms == 0 || asked_ms >= limit_ms)
+        return limit_ms;
+    return asked_ms > least_ms ? asked_ms : least_ms;
 }
 
 /* Append the script that reads the program of --ship from stdin and executes it. The script creates a directory with

@@ -187,7 +187,7 @@ bool start_ships(const struct start_facts *facts, const struct host_spec *host);
 
 /* Return the time limit in ms for the first answer of the host's relay, or for its answer to PROBE. With --ship, the
  * limit of the first answer includes the transfer of the program over a slow connection. A shorter --timeout is the
- * limit. */
+ * limit, but the probes always get their time. */
 uint64_t start_limit_ms(const struct start_facts *facts, const struct host_spec *host, bool is_probe);
 
 /* The values in the message JOB that are equal for all nodes. All texts are borrowed. */

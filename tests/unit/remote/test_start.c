@@ -547,5 +547,10 @@ Test(remote_failures, a_late_answer_names_the_limit_that_applied)
     cr_expect_str_eq(f.sentence, "n1 was not reached: no answer within 2.5 s");
     cli.timeout_ms = 900000;
     cr_expect_eq(start_limit_ms(&facts, &rows[0].host, true), 15000);
+    cli.timeout_ms = 1000; /* less than the probes of a host take */
+    cr_expect_eq(start_limit_ms(&facts, &rows[0].host, false), 1000);
+    cr_expect_eq(start_limit_ms(&facts, &rows[0].host, true), 4000);
+    cli.timeout_ms = 5000;
+    cr_expect_eq(start_limit_ms(&facts, &rows[0].host, true), 5000);
     cli_free(&cli);
 }

@@ -524,13 +524,29 @@ static void probe_again(struct starter *s)
     }
 }
 
+/* End the start, because no address of the first host is good for all hosts. */
+static void fail_without_address(struct starter *s)
+{
+    const struct peer *first = &s->peers[0];
+    struct finding f;
+    int i = 1;
+    while (i < s->n - 1 && s->peers[i].reached[0] != '\0')
+        i++;
+    if (s->n == 1)
+        finding_make(&f, FINDING_HOST_NOT_READY, first->host->name, "words",
+                     "it has no network address, not even on lo", NULL);
+    else
+        finding_make(&f, FINDING_NO_COMMON_ADDRESS, first->host->name, "other", s->peers[i].host->name,
+                     "addresses", first->answer.addresses, NULL);
+    fail(s, &f);
+}
+
 /* Choose the address of the store, and send the job to all hosts. */
 static void run_job(struct starter *s)
 {
     const struct cli *cli = s->facts->cli;
     const char **reached = calloc((size_t)s->n, sizeof(*reached));
     char address[ENDPOINT_HOST_MAX] = "", digits[SECRET_TEXT], silent[24];
-    struct finding f;
     for (int i = 1; reached != NULL && i < s->n; i++)
         reached[i - 1] = s->peers[i].reached;
     if (cli->origin[OPT_MASTER_ADDR] > FROM_DEFAULT)
@@ -538,17 +554,11 @@ static void run_job(struct starter *s)
     else if (reached != NULL)
         start_choose_address(s->peers[0].answer.addresses, reached, s->n - 1, address);
     free(reached);
-    if (address[0] == '\0' && !s->has_probed_again) {
-        probe_again(s);
-        return;
-    }
     if (address[0] == '\0') {
-        int i = 1;
-        while (i < s->n - 1 && s->peers[i].reached[0] != '\0')
-            i++;
-        finding_make(&f, FINDING_NO_COMMON_ADDRESS, s->peers[0].host->name, "other", s->peers[i].host->name,
-                     "addresses", s->peers[0].answer.addresses, NULL);
-        fail(s, &f);
+        if (s->n > 1 && !s->has_probed_again)
+            probe_again(s);
+        else
+            fail_without_address(s);
         return;
     }
     secret_format(s->secret, digits);

@@ -607,6 +607,15 @@ static void skip_without_networks(void)
         cr_skip_test("skipped, because network namespaces are not available");
 }
 
+/* In a new network namespace, lo is down. */
+HOSTS_TEST(a_single_host_without_an_address_ends_the_start)
+{
+    skip_without_networks();
+    struct run_result r = JOB("--hosts=island:1", shell, "true");
+    EXPECT(r, 125);
+    cr_expect_eq(count(r.err, "finding  HOST_NOT_READY"), 1, "%s", r.err);
+}
+
 #define APART "--master_addr=127.0.0.1", "true"
 
 /* The island does not reach the store and its own output is quiet. Node 0 names the reason while it waits. */

@@ -26,6 +26,7 @@
 #include "tables/signals.h"
 #include "tables/text.h"
 
+#include <cjson/cJSON.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -171,35 +172,60 @@ static void on_fold_waits(void *user, uint64_t us)
         uv_timer_start(&s->fold_timer, on_fold_time, us / 1000 + 1, 0);
 }
 
-/* Return the event `finished` at the end of the lines, or an empty slice. It is the last line of a node. */
-static struct slice find_finished(struct slice lines)
+/* Return true if the line is the event `finished` of a node. Set *is_own to true if no other node has ended the
+ * job. */
+static bool parse_finished(struct slice line, bool *is_own)
 {
-    static const char start[] = "{\"event\":\"finished\",";
-    const char *at = memmem(lines.data, lines.len, start, sizeof(start) - 1);
-    const bool found = at != NULL && (at == (const char *)lines.data || at[-1] == '\n');
-    return found ? slice_of(at, lines.len - (size_t)(at - (const char *)lines.data)) : slice_of(at, 0);
+    static const char word[] = "\"finished\"";
+    if (((const char *)line.data)[0] != '{' || memmem(line.data, line.len, word, sizeof(word) - 1) == NULL)
+        return false; /* the parser would be slow for all lines */
+    cJSON *o = cJSON_ParseWithLength(line.data, line.len);
+    const cJSON *report = cJSON_GetObjectItemCaseSensitive(o, "report");
+    const char *event = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(o, "event"));
+    const bool found = event != NULL && strcmp(event, "finished") == 0;
+    *is_own = cJSON_IsNull(cJSON_GetObjectItemCaseSensitive(report, "ended_by"));
+    cJSON_Delete(o);
+    return found;
 }
 
-/* Print whole lines of a host. With --json, keep one event `finished` for the end: that of the first node whose own
- * worker has ended the job, else of the first node. */
+/* Keep one event `finished` for the end: that of the first node whose own worker has ended the job, else of the first
+ * node. */
+static void keep_finished(struct peer *p, struct slice line, bool is_own)
+{
+    struct starter *s = p->starter;
+    if (s->finished_of != NULL && is_own <= s->is_finished_own &&
+        (is_own != s->is_finished_own || p >= s->finished_of))
+        return;
+    s->finished.len = 0;
+    s->finished_of = p;
+    s->is_finished_own = is_own;
+    buf_append(&s->finished, line.data, line.len);
+}
+
+/* Print output of a host that has no event `finished`. */
+static void print_plain_lines(struct starter *s, int sink, const char *from, const char *to)
+{
+    if (from < to)
+        hosts_console_print(&s->console, sink, slice_of(from, (size_t)(to - from)));
+}
+
+/* Print lines of a host. With --json, keep the events `finished`. */
 static void print_host_lines(struct peer *p, int sink, const struct buf *lines)
 {
-    static const char own[] = "\"ended_by\":null,";
     struct starter *s = p->starter;
-    struct slice rest = buf_slice(lines);
-    const bool may_end = s->facts->cli->json && sink == SINK_STDOUT && lines->len > 0;
-    const struct slice finished = may_end ? find_finished(rest) : slice_of(NULL, 0);
-    const bool is_own = finished.len > 0 && memmem(finished.data, finished.len, own, sizeof(own) - 1) != NULL;
-    rest.len -= finished.len;
-    if (rest.len > 0)
-        hosts_console_print(&s->console, sink, rest);
-    if (finished.len > 0 && (s->finished_of == NULL || is_own > s->is_finished_own ||
-                             (is_own == s->is_finished_own && p < s->finished_of))) {
-        s->finished.len = 0;
-        s->finished_of = p;
-        s->is_finished_own = is_own;
-        buf_append(&s->finished, finished.data, finished.len);
+    const bool may_end = s->facts->cli->json && sink == SINK_STDOUT;
+    const char *at = (const char *)lines->data, *end = at + lines->len, *from = at, *newline;
+    bool is_own;
+    for (; may_end && at < end && (newline = memchr(at, '\n', (size_t)(end - at))) != NULL;
+         at = newline + 1) {
+        const struct slice line = slice_of(at, (size_t)(newline + 1 - at));
+        if (!parse_finished(line, &is_own))
+            continue;
+        print_plain_lines(s, sink, from, at);
+        keep_finished(p, line, is_own);
+        from = newline + 1;
     }
+    print_plain_lines(s, sink, from, end);
 }
 
 /* Print a finding in the format of a node's reports. The finding may contain text from a host that is not trusted, so

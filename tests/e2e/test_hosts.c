@@ -66,6 +66,8 @@ static const char script[] =
     "clears) printf '\\036ddprun here 9\\033[2J 0 - 10.0.0.1\\n'; exec cat ;;\n"
     "nproc) exec setpriv --reuid 65534 --clear-groups prlimit --nproc=1 sh -c \"(:); $*\" ;;\n"
     "moved) mv \"$PWD\" \"$PWD.moved\" ;;\n"
+    "sorts) sh -c \"$*\" | sed -u 's/^{\"event\":\"finished\",\\(.*\\)}$/"
+    "{\\1,\"event\":\"finished\"}\\nlogout/'; exit ;;\n"
     "noisy) echo Welcome; echo 'Last login: today' >&2 ;;\n"
     "title) printf '\\033]0;title\\007' ;;\n"
     "holder) sleep 1000 & ;;\n"
@@ -1003,6 +1005,19 @@ HOSTS_TEST(one_finished_event_is_the_last_line)
     cr_assert_not_null(finished, "%s", r.out);
     cr_expect_eq(strchr(finished, '\n') + 1 - finished, (long)strlen(finished), "%s", r.out);
     cr_expect_not_null(strstr(finished, "\"node_rank\":1,"), "%s", r.out);
+}
+
+/* Another order of the members changes nothing. Text of the remote shell after the event is printed, although the
+ * event of the first host is kept. */
+HOSTS_TEST(the_finished_event_is_found_by_its_members)
+{
+    struct run_result r = JOB("--hosts=a,sorts", shell, "--json", "true");
+    EXPECT(r, 0);
+    cr_expect_eq(count(r.out, "\"event\":\"finished\""), 1, "%s", r.out);
+    cr_expect_eq(count(r.out, "logout\n"), 1, "%s", r.out);
+    const char *finished = strstr(r.out, "{\"event\":\"finished\",");
+    cr_assert_not_null(finished, "%s", r.out);
+    cr_expect_eq(strchr(finished, '\n') + 1 - finished, (long)strlen(finished), "%s", r.out);
 }
 
 /* The workers continue after SIGINT and SIGTERM, and the grace period is longer than the test. A host that learns from

@@ -1374,7 +1374,7 @@ HOSTS_TEST(a_host_that_its_host_does_not_reach_starts_from_here_or_is_named)
     EXPECT(r, 0);
     cr_expect_eq(count(r.out, "] at /"), 64, "%s", r.out);
     cr_expect_eq(job_count(r.out, "[locked63:63] at /locked63"), 1, "%s", r.out);
-    cr_expect_eq(count(r.err, "it directly"), 1, "%s", r.err);
+    cr_expect_eq(count(r.err, "hosts directly"), 1, "%s", r.err);
     r = JOB("--hosts=a,locked", "--ssh_fanout=1", shell, "true");
     EXPECT(r, 125);
     cr_expect_eq(count(r.err, "finding  HOST_"), 1, "%s", r.err);

@@ -20,7 +20,7 @@
 /* The progress of a stop. */
 struct stop {
     int by_user;         /* signal of the user's first stop request; 0 = no request */
-    int requests;        /* number of the user's stop requests */
+    int requests;        /* number of AGENT_STOP events */
     int signal;          /* signal that the current stop sends to workers; 0 before any stop */
     bool sweep_hard;     /* SIGKILL was sent to the leftovers (see agent.h) */
     uint64_t give_up_ms; /* when to stop waiting for processes that have survived SIGKILL */
@@ -286,13 +286,13 @@ static enum agent_state user_hurries(struct agent *a, const struct agent_event *
 }
 
 /* Handle a user's request to stop while this node waits for the verdict. After the first request, wait at most
- * AGENT_LEAVE_MS. At the second request, end at once. */
+ * AGENT_LEAVE_MS. At the second request, end at once. A signal that the store has reported is no request, because with
+ * --hosts the same Ctrl-C arrives later on this node, too. */
 static enum agent_state user_waits(struct agent *a, const struct agent_event *e)
 {
-    const bool again = a->stop.by_user != 0;
     agent_note_stop(a, e);
     a->deadline_ms = a->now_ms + AGENT_LEAVE_MS;
-    return again ? finish(a, e) : a->state;
+    return a->stop.requests > 1 ? finish(a, e) : a->state;
 }
 
 /* Leave the job, because this node cannot begin the next round: the log directory is missing, or the store rejects
@@ -769,11 +769,12 @@ static enum agent_state sweep_now(struct agent *a)
     return agent_sweep_kill(a);
 }
 
-/* Record the user's request to stop. The attempt is already ending, or has ended, for another reason. */
+/* Record and count the user's request to stop. The attempt is already ending, or has ended, for another reason. */
 static void agent_note_stop(struct agent *a, const struct agent_event *e)
 {
     if (a->stop.by_user == 0)
         a->stop.by_user = e->signal;
+    a->stop.requests++;
     if (!a->host_lost)
         agent_explain(a, NO_RESTART_STOPPED);
     agent_leave(a);
@@ -784,7 +785,7 @@ static void agent_note_stop(struct agent *a, const struct agent_event *e)
 static enum agent_state run_user_insists(struct agent *a, const struct agent_event *e)
 {
     agent_note_stop(a, e);
-    if (++a->stop.requests < 2)
+    if (a->stop.requests < 2)
         return a->state;
     if (a->state == AGENT_STOPPING)
         return run_kill_all(a, e);

@@ -212,6 +212,18 @@ Test(agent, exit_codes_follow_the_shells)
 }
 
 /* A handler of SIGTERM may end a worker within a millisecond of the signal: only the sender knows the order. */
+/* The store reports the Ctrl-C of the starter before the same Ctrl-C arrives on this node. */
+Test(agent, a_stop_that_the_store_has_reported_is_no_request_of_the_user)
+{
+    struct agent *a = in_state(AGENT_WAIT_VERDICT);
+    agent_step(a, &(struct agent_event){ .type = AGENT_NOTIFIED, .now_ms = 20, .signal = SIGINT }, &n);
+    at(a, 30, AGENT_STOP, 0, SIGINT);
+    cr_expect_eq(agent_state(a), AGENT_WAIT_VERDICT);
+    at(a, 40, AGENT_STOP, 0, SIGINT);
+    cr_expect_eq(agent_state(a), AGENT_DONE);
+    agent_free(a);
+}
+
 Test(agent, an_end_is_a_consequence_when_our_signal_came_first_however_soon)
 {
     for (int unasked = 0; unasked < 2; unasked++) {

@@ -491,8 +491,8 @@ static void leave_in_log_dir(const struct report *r)
 }
 
 /* Return true if another node prints the report for `ddprun --hosts`. The node of the failed worker prints the
- * report, because only that node has the evidence. A finding that ended the job was printed already. If a node was lost or no worker failed, node 0 prints the
- * report. */
+ * report, because only that node has the evidence. A finding that ended the job was printed already. If a node was lost
+ * or no worker failed, node 0 prints the report. */
 static bool other_node_prints(const struct report *r)
 {
     const struct failure *f = r->elsewhere;

@@ -79,6 +79,8 @@ struct relay {
     uint64_t end_ms;           /* when the relay first requested the child's end; 0 = never */
     int terms;                 /* how often the relay has requested the child's end */
     bool knows_reason;         /* the starter has sent the finding that ends the job */
+    bool has_signal;           /* a signal has ended the relay */
+    const char *failed;        /* why no further message of the starter is read; NULL = none */
     int exit_code;             /* the relay's exit code; -1 = not known yet */
     uint64_t branch_ms; /* silence of the starter after which the branch ends; 0 = BRANCH has not arrived */
 };
@@ -721,20 +723,21 @@ static void write_input(struct relay *r)
     }
 }
 
-/* Send the child the reason of its end: the relay no longer receives messages of the starter. */
-static void send_reason(struct relay *r)
+/* Send the child the reason of its end. */
+static void send_reason(struct relay *r, const char *words)
 {
     struct finding f;
     struct buf line = { 0 };
-    find_host(FINDING_HOST_LOST, "the connection to the starting host has failed", &f);
+    find_host(FINDING_HOST_LOST, words, &f);
     if (remote_encode_end(f.subject, &f, true, &line))
         handle_NEWS(r, buf_slice(&line));
     buf_free(&line);
 }
 
 /* Request the child's end: first with SIGTERM, then with a second SIGTERM, which makes ddprun kill its workers,
- * then with SIGKILL. SIGCONT follows, because a stopped process does not handle SIGTERM. */
-static void end_child(struct relay *r)
+ * then with SIGKILL. SIGCONT follows, because a stopped process does not handle SIGTERM. `why` is the failure of the
+ * connection to the starter. NULL = the starter or a signal has ended the relay; the child then reports the signal. */
+static void end_child(struct relay *r, const char *why)
 {
     const uint64_t now = clock_ms();
     if (r->child == 0) {
@@ -745,8 +748,8 @@ static void end_child(struct relay *r)
         r->end_ms = now;
     const int due = now >= r->end_ms + KILL_MS ? 3 : now >= r->end_ms + AT_ONCE_MS ? 2 : 1;
     if (r->terms < due) {
-        if (!r->knows_reason)
-            send_reason(r);
+        if (r->terms == 0 && !r->knows_reason && why != NULL)
+            send_reason(r, why);
         r->terms = due;
         kill(r->child, due == 3 ? SIGKILL : SIGTERM);
         kill(r->child, SIGCONT);
@@ -776,21 +779,21 @@ static void process_messages(struct relay *r)
     if (got < 0) {
         log_error("stdin: not a message of 'ddprun --hosts'; --relay is not an option for users");
         r->in.len = 0;
-        end_child(r);
+        r->failed = "the relay has received an invalid message of the starting host";
     }
 }
 
-/* Read messages from stdin. Return false if the starter is gone. */
-static bool read_messages(struct relay *r)
+/* Read messages from stdin. */
+static void read_messages(struct relay *r)
 {
     char bytes[65536];
     const ssize_t n = read(STDIN_FILENO, bytes, sizeof(bytes));
-    if (n < 0)
-        return errno == EINTR || errno == EAGAIN;
-    if (n == 0 || !buf_append(&r->in, bytes, (size_t)n))
-        return false;
-    process_messages(r);
-    return true;
+    if (n < 0 && (errno == EINTR || errno == EAGAIN))
+        return;
+    if (n <= 0 || !buf_append(&r->in, bytes, (size_t)n))
+        r->failed = "the connection to the starting host has failed";
+    else
+        process_messages(r);
 }
 
 /* Send the log files of the job in a child process, so that the relay still reads messages. */
@@ -835,15 +838,12 @@ static void reap(struct relay *r)
         r->exit_code = code;
 }
 
-/* Read the pending signals. Return true if the relay must end because of a signal. */
-static bool read_signals(struct relay *r)
+static void read_signals(struct relay *r)
 {
     struct signalfd_siginfo info;
-    bool ends = false;
     while (read(r->signals, &info, sizeof(info)) == (ssize_t)sizeof(info))
-        ends = ends || info.ssi_signo != SIGCHLD;
+        r->has_signal = r->has_signal || info.ssi_signo != SIGCHLD;
     reap(r);
-    return ends;
 }
 
 static bool is_silent(const struct relay *r)
@@ -863,7 +863,6 @@ int relay_run(void)
                        .last_received_ms = clock_ms(),
                        .exit_code = -1 };
     const int watched[] = { SIGCHLD, SIGTERM, SIGINT, SIGHUP };
-    bool gone = false;
     sigset_t set;
     close(STDERR_FILENO + 1); /* with --ship, this descriptor is the program's file */
     sys_close_range(SHIPPED_LIBRARY_FD + ship_has_library(), UINT32_MAX, 0);
@@ -881,7 +880,7 @@ int relay_run(void)
     send_here(&r, 0);
     while (r.exit_code < 0 && r.branch_ms == 0) {
         struct pollfd fds[POLLS] = {
-            [POLL_STDIN] = { .fd = gone ? -1 : STDIN_FILENO, .events = POLLIN },
+            [POLL_STDIN] = { .fd = r.has_signal || r.failed != NULL ? -1 : STDIN_FILENO, .events = POLLIN },
             [POLL_SIGNALS] = { .fd = r.signals, .events = POLLIN },
             [POLL_LISTENER] = { .fd = r.listener, .events = POLLIN },
             [POLL_INPUT] = { .fd = r.input.len > 0 || r.input_ended ? r.child_in : -1, .events = POLLOUT },
@@ -889,19 +888,22 @@ int relay_run(void)
         };
         poll(fds, POLLS, TURN_MS);
         if (fds[POLL_SIGNALS].revents != 0)
-            gone = read_signals(&r) || gone;
+            read_signals(&r);
         if (fds[POLL_LISTENER].revents != 0)
             answer_probe(&r);
         if (fds[POLL_STDIN].revents != 0 && r.exit_code < 0)
-            gone = !read_messages(&r) || gone;
+            read_messages(&r);
         if (r.child_in >= 0 && (r.input.len > 0 || r.input_ended))
             write_input(&r);
         if (fds[POLL_NEWS].revents != 0)
             read_findings(&r);
         send_findings(&r, false);
         send_room(&r);
-        if (r.exit_code < 0 && (gone || is_silent(&r) || (r.must_end && !r.sends)))
-            end_child(&r);
+        const char *why = r.failed != NULL || !is_silent(&r)
+                              ? r.failed
+                              : "the starting host has sent no message for too long";
+        if (r.exit_code < 0 && (r.has_signal || why != NULL || (r.must_end && !r.sends)))
+            end_child(&r, r.has_signal ? NULL : why);
     }
     const bool is_branch = r.exit_code < 0;
     send_findings(&r, true);

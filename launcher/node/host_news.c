@@ -66,12 +66,22 @@ static void end_by_news(struct node *n, const struct news *news)
     node_finish(n, EXIT_CODE_DDPRUN);
 }
 
-/* Keep the finding as the cause of the job's end. The relay's SIGTERM follows. An earlier stop by the user stays the
- * cause. */
+/* Return true if the cause of the job's end is known: the user has stopped the job, a finding about a host has arrived,
+ * or the store has reported a failed worker, here or on another node. A worker that only lost a peer is no cause, and
+ * the failure of an attempt that is over does not end the job. */
+static bool has_reason(const struct node *n)
+{
+    const enum agent_state state = agent_state(n->agent);
+    const bool is_over = state == AGENT_BACKING_OFF || state == AGENT_GATHERING;
+    return agent_stop_signal(n->agent) != 0 || node_has_lost_host(n) ||
+           (n->run.cause.rank >= 0 && !n->run.cause.victim && !is_over);
+}
+
+/* Keep the finding as the cause of the job's end, unless an earlier cause is known. The relay's SIGTERM follows. */
 static void keep_reason(struct node *n, const struct news *news)
 {
     struct failure *c = &n->run.cause;
-    if (agent_stop_signal(n->agent) != 0)
+    if (has_reason(n))
         return;
     *c = (struct failure){ .node_rank = -1, .rank = -1, .local_rank = -1 };
     c->after_ms = n->run.attempt_started_ms != 0 ? clock_ms() - n->run.attempt_started_ms : 0;
@@ -83,8 +93,8 @@ static void keep_reason(struct node *n, const struct news *news)
 }
 
 /* Handle a finding of another host. If the finding ends the job, keep it. If the other host has ended, end this node
- * while it waits for the first round. If the other host still runs, keep and print the finding, which explains why the node of the other host is missing. A
- * finding with an empty code withdraws the last finding of the other host. */
+ * while it waits for the first round. If the other host still runs, keep and print the finding, which explains why the
+ * node of the other host is missing. A finding with an empty code withdraws the last finding of the other host. */
 static void receive_news(struct node *n, const struct news *news)
 {
     const bool waits = n->meet.round == NULL && agent_state(n->agent) == AGENT_GATHERING;
@@ -112,16 +122,22 @@ void node_read_news(struct node *n)
            (size = recv(NEWS_FD, line, sizeof(line), MSG_DONTWAIT)) > 0)
         if (decode_news(slice_of(line, (size_t)size), &news))
             receive_news(n, &news);
-    if (n->meet.has_news_socket && size == 0) /* the relay has ended */
-        uv_poll_stop(&n->meet.news_poll);
+    if (n->meet.has_news_socket && size == 0) { /* the relay has ended */
+        uv_close((uv_handle_t *)&n->meet.news_poll, NULL);
+        n->meet.has_news_socket = false;
+    }
 }
 
 void node_await_news(struct node *n)
 {
     struct pollfd news = { .fd = NEWS_FD, .events = POLLIN };
     const bool is_lost = agent_lost_store(n->agent) || strcmp(n->run.cause.why, "node_lost") == 0;
-    if (n->meet.has_news_socket && is_lost && poll(&news, 1, AWAIT_MS) > 0)
-        node_read_news(n);
+    const uint64_t until_ms = clock_ms() + AWAIT_MS;
+    for (uint64_t now = clock_ms();
+         is_lost && n->meet.has_news_socket && !n->ended && !has_reason(n) && now < until_ms;
+         now = clock_ms())
+        if (poll(&news, 1, (int)(until_ms - now)) > 0)
+            node_read_news(n);
 }
 
 static void on_news(uv_poll_t *poll, int status, int events)

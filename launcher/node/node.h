@@ -310,7 +310,8 @@ void node_open_news(struct node *n);
 /* Read all messages of the relay, until the relay ends. */
 void node_read_news(struct node *n);
 
-/* After the loss of a node or of the store, wait shortly for the finding of --hosts about the lost host. */
+/* After the loss of a node or of the store, wait shortly for the finding of --hosts about the lost host. Do not wait if
+ * the cause of the job's end is known. */
 void node_await_news(struct node *n);
 
 /* Report to the other hosts that this node ends before the job has begun, with the reason in `words`. `code` is the

@@ -172,12 +172,15 @@ cJSON *encode_stopped(bool unkillable, int max_code, int rank0, cJSON *rows)
                                                              .round = MESSAGE_NONE });
 }
 
-/* Encode `leave`. `by` describes the sender of the signal; the other nodes print this text. */
-cJSON *encode_leave(int signal, const char *by)
+/* Encode `leave`. `by` describes the sender of the signal, or is the sentence of the finding with the code `code` ("" =
+ * no finding); the other nodes print this text. */
+cJSON *encode_leave(int signal, const char *by, const char *code)
 {
     struct buf room = { 0 };
-    cJSON *json = message_encode_leave(
-        &(struct message_leave){ .signal = signal, .by = clean_text(&room, by), .round = MESSAGE_NONE });
+    cJSON *json = message_encode_leave(&(struct message_leave){ .signal = signal,
+                                                                .by = clean_text(&room, by),
+                                                                .code = code[0] != '\0' ? code : NULL,
+                                                                .round = MESSAGE_NONE });
     buf_free(&room);
     return json;
 }

@@ -42,7 +42,7 @@ cJSON *encode_failure(enum message_id id, const struct failure *failure);
  * code of the workers that ended by themselves. `rank0` is the exit code of rank 0; -1 = rank 0 is on another node or
  * has no exit code. The message owns `rows`, the stacks of the workers (record/stacks.h); NULL = none. */
 cJSON *encode_stopped(bool unkillable, int max_code, int rank0, cJSON *rows);
-cJSON *encode_leave(int signal, const char *by);
+cJSON *encode_leave(int signal, const char *by, const char *code);
 
 /* Encode the answer to `who`: process `pid` of worker `rank` owns the connection `conn`. */
 cJSON *encode_vouch(int64_t conn, int rank, int pid);

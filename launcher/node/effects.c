@@ -614,15 +614,14 @@ static void send_stopped(struct node *n)
  * known. After the loss of a host, add this finding. */
 static void send_leave(struct node *n)
 {
+    const int signal = agent_stop_signal(n->agent);
     struct buf by = { 0 };
-    if (node_has_lost_host(n) && buf_printf(&by, "%.140s  [%s]", n->run.cause.words, n->run.cause.code) &&
-        buf_append(&by, "", 1))
-        store_link_send(n->meet.link, encode_leave(0, (const char *)by.data));
-    else if (agent_stop_signal(n->agent) != 0 && signal_sender_text(&n->stop_received, &by) &&
-             buf_append(&by, "", 1))
-        store_link_send(n->meet.link, encode_leave(agent_stop_signal(n->agent), (const char *)by.data));
+    if (node_has_lost_host(n))
+        store_link_send(n->meet.link, encode_leave(0, n->run.cause.words, n->run.cause.code));
+    else if (signal != 0 && signal_sender_text(&n->stop_received, &by) && buf_append(&by, "", 1))
+        store_link_send(n->meet.link, encode_leave(signal, (const char *)by.data, ""));
     else
-        store_link_send(n->meet.link, encode_leave(agent_stop_signal(n->agent), ""));
+        store_link_send(n->meet.link, encode_leave(signal, "", ""));
     buf_free(&by);
 }
 

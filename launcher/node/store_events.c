@@ -698,18 +698,14 @@ static void describe_timeout(struct node *n)
              w->missing, first[0] != '\0' ? "; first cause: " : "", first);
 }
 
-/* Change the cause to a finding about a host, if a node has left because its relay has sent it this finding.
- * send_leave() in effects.c has appended the code. Return false for any other cause. */
+/* Change the cause to a finding about a host, if a node has left because its relay has sent it this finding. Return
+ * false for any other cause. */
 static bool find_lost_host(struct failure *c)
 {
-    char code[sizeof(c->code)] = "";
-    char *mark = strstr(c->words, "  [");
-    if (strcmp(c->why, "node_left") != 0 || c->signal != 0 || mark == NULL ||
-        sscanf(mark, "  [%39[A-Z_]]", code) != 1 || finding_by_name(code) == FINDING_NONE)
+    if (strcmp(c->why, "node_left") != 0 || c->signal != 0 || c->code[0] == '\0' ||
+        strcmp(c->code, finding_code_name(FINDING_NODE_LEFT)) == 0)
         return false;
-    *mark = '\0';
     text_copy(c->why, sizeof(c->why), FAILURE_HOST_LOST);
-    text_copy(c->code, sizeof(c->code), code);
     return true;
 }
 
@@ -860,7 +856,8 @@ void node_on_lost(void *user, const char *why)
         return;
     }
     name_store_node(n, n->meet.store_node, sizeof(n->meet.store_node));
-    /* with --hosts, the finding about the lost host, or the report, follows */
+    /* With --hosts, the finding about the lost host follows, or a report with this reason. After a stop by the user,
+     * neither follows, but then the host of the store has ended because of the same stop. */
     if (!n->meet.has_news_socket) {
         output_note(n->out.output, "warning: lost the store of the job at %s:%d%s: %s%s%s",
                     n->plan->master_addr, n->plan->master_port, n->meet.store_node, n->meet.store_lost,

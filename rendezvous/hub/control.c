@@ -512,7 +512,7 @@ static bool call_leave(struct hub *hub, struct session *s, const union message *
 {
     (void)answer;
     if (s->is_node)
-        rdzv_leave(s->job->rdzv, s->id, (int)m->leave.signal, m->leave.by, hub->now_ms);
+        rdzv_leave(s->job->rdzv, s->id, (int)m->leave.signal, m->leave.by, m->leave.code, hub->now_ms);
     return true;
 }
 

@@ -180,6 +180,7 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
 #define FIELDS_OF_leave(X)                                                            \
     X(WHOLE, signal, 0, MESSAGE_SIGNAL_MAX, 0, "signal of the user or the scheduler") \
     X(TEXT, by, 0, 4096, 0, "process that sent this signal")                          \
+    X(TEXT, code, 0, FINDING_SUBJECT_MAX - 1, 0, "code of the finding")               \
     ROUND_OF_SENDER(X)
 
 #define FIELDS_OF_vouch(X)                                                                                  \

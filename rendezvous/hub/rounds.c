@@ -59,7 +59,7 @@ static enum finding_code finding_of(const struct rdzv_cause *cause)
     case RDZV_WHY_NODE_LOST:
         return cause->silent ? FINDING_NODE_LOST_SILENT : FINDING_NODE_LOST_CLOSED;
     case RDZV_WHY_NODE_LEFT:
-        return FINDING_NODE_LEFT;
+        return cause->failure.code[0] == '\0' ? FINDING_NODE_LEFT : finding_by_name(cause->failure.code);
     case RDZV_WHY_HANGS:
         return finding_by_name(cause->failure.code);
     default:

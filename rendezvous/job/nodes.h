@@ -183,6 +183,7 @@ struct rdzv_event {
     const struct rdzv_stopped *how; /* only for STOPPED */
     int signal;                     /* only for LEAVE */
     const char *words;              /* for LEAVE: the sender of the signal; for LOST: how the node was lost */
+    const char *code;               /* only for LEAVE: code of the finding that is the reason; "" = none */
     bool silent;                    /* only for LOST: the node was silent for too long */
     uint64_t next;                  /* only for BACK: the id of the new connection */
 };

@@ -202,7 +202,7 @@ static const char *who_stopped_it(const struct rdzv_event *e, char *room, size_t
     else if (e->signal > 0)
         snprintf(room, size, "signal %d%s%.150s", e->signal, from, e->words);
     else
-        snprintf(room, size, "%.180s", e->words[0] != '\0' ? e->words : "no reason was given");
+        text_copy(room, size, e->words[0] != '\0' ? e->words : "no reason was given");
     return room;
 }
 
@@ -318,6 +318,7 @@ static enum rdzv_state leaves_round(struct rdzv *r, struct node *node, const str
     snprintf(words, sizeof(words), "%.300s %s %s", rdzv_name(node, name, sizeof(name)),
              e->signal > 0 ? "was stopped by" : "gave up:", who_stopped_it(e, by, sizeof(by)));
     rdzv_set_cause(r, RDZV_WHY_NODE_LEFT, node, e->signal, words);
+    text_copy(r->end.cause.failure.code, sizeof(r->end.cause.failure.code), e->code);
     node->leaving = true;
     node->leave_signal = e->signal;
     r->end.stopped_by_user = !r->rules.elastic;
@@ -549,13 +550,13 @@ static void goes(struct rdzv *r, struct node *node, const struct rdzv_event *eve
 }
 
 /* Let a node leave. The round of the message is not checked, because a node may leave at any time. */
-void rdzv_leave(struct rdzv *r, uint64_t id, int signal, const char *by, uint64_t now_ms)
+void rdzv_leave(struct rdzv *r, uint64_t id, int signal, const char *by, const char *code, uint64_t now_ms)
 {
     struct node *node = rdzv_find(r, id);
     r->now_ms = now_ms;
     if (node == NULL)
         return;
-    goes(r, node, &(struct rdzv_event){ .type = RDZV_LEAVE, .signal = signal, .words = by });
+    goes(r, node, &(struct rdzv_event){ .type = RDZV_LEAVE, .signal = signal, .words = by, .code = code });
     rdzv_recheck(r, now_ms);
 }
 

@@ -293,8 +293,8 @@ enum rdzv_answer rdzv_stopped(struct rdzv *r, uint64_t node, uint32_t round, con
                               uint64_t now_ms);
 
 /* Report that the node leaves for good, because `by` ("" = unknown) has sent `signal`. With `signal` 0, the agent gave
- * up, and `by` is its reason. */
-void rdzv_leave(struct rdzv *r, uint64_t node, int signal, const char *by, uint64_t now_ms);
+ * up, and `by` is its reason. `code` is the code of the finding that is the reason; "" = none. */
+void rdzv_leave(struct rdzv *r, uint64_t node, int signal, const char *by, const char *code, uint64_t now_ms);
 /* Report that the node's connection has closed. `how` is the end of the log line "node 1 (n1) is lost: ...". */
 void rdzv_lost(struct rdzv *r, uint64_t node, const char *how, uint64_t now_ms);
 /* Report that the node's connection broke, and that the node did not connect again in time. The cause names the

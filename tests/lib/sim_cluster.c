@@ -198,7 +198,7 @@ static void cluster_hear(struct cluster *c, const struct cluster_event *e)
         rdzv_stopped(c->rdzv, node->id, e->round, &how, c->now_ms);
         break;
     case W_LEAVE:
-        rdzv_leave(c->rdzv, node->id, agent_stop_signal(node->agent), "the user", c->now_ms);
+        rdzv_leave(c->rdzv, node->id, agent_stop_signal(node->agent), "the user", "", c->now_ms);
         break;
     case W_BEAT:
         break;

@@ -338,7 +338,7 @@ static void leave(struct agent *a)
     a->leaving = true;
     if (a->phase == RUNNING && !a->done)
         a->phase = STOPPING;
-    rdzv_leave(s.r, a->id, 15, "", s.now_ms);
+    rdzv_leave(s.r, a->id, 15, "", "", s.now_ms);
     must(open || a->phase == FINISHED || a->phase == STOPPING, "one that leaves is kept waiting");
 }
 

@@ -235,7 +235,7 @@ Test(store_link, early_words_go_out_later, .init = start_server, .fini = close_a
     plan.meeting.nnodes_min = plan.meeting.nnodes_max = 2;
     plan.meeting.node_rank = 1;
     open_link(store_server_port(server));
-    store_link_send(link_, encode_leave(15, "the user"));
+    store_link_send(link_, encode_leave(15, "the user", ""));
     until(&judged);
     cr_expect_eq(ready, 0);
     cr_expect_not(verdict.what.restart);
@@ -766,7 +766,7 @@ Test(store_link_munge, an_agent_without_a_secret_joins, .init = begin_munge, .fi
 {
     start_server_with(secret, credential);
     open_link(store_server_port(server));
-    store_link_send(link_, encode_leave(15, "the user"));
+    store_link_send(link_, encode_leave(15, "the user", ""));
     until(&judged);
     cr_expect_eq(joined, 1);
     cr_expect_eq(lost, 0, "%s", why_lost);

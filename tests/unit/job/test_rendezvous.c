@@ -250,12 +250,20 @@ Test(rendezvous, all_nodes_of_an_elastic_job_leave, .init = three_elastic)
 /* No user has stopped the agent. For example, it has no space for its log files. */
 Test(rendezvous, an_agent_that_gives_up_is_not_a_success)
 {
-    rdzv_leave(sim.r, 2, 0, "no log directory", sim.now_ms);
+    rdzv_leave(sim.r, 2, 0, "no log directory", "", sim.now_ms);
     cr_assert_str_eq(facts().cause->failure.words, "node 1 (n1) gave up: no log directory");
     rsim_stopped(&sim, 1, 1);
     rsim_expect_part(&sim, "n1 < finish: node_left, exit 125/125/125, stopped\n");
     rsim_stopped(&sim, 0, 1);
     rsim_expect_part(&sim, "n0 < finish: node_left, exit 125/125/125, stopped\n");
+}
+
+/* The relay of --hosts has sent a node the finding that ends the job. */
+Test(rendezvous, a_node_that_leaves_because_of_a_finding_gives_its_code)
+{
+    rdzv_leave(sim.r, 2, 0, "host b is lost", "HOST_LOST", sim.now_ms);
+    cr_assert_str_eq(facts().cause->failure.code, "HOST_LOST");
+    cr_assert_str_eq(facts().cause->failure.words, "node 1 (n1) gave up: host b is lost");
 }
 
 Test(rendezvous, a_failure_without_a_code_is_a_failure)

@@ -1137,6 +1137,26 @@ HOSTS_TEST(a_lost_host_is_the_reason_in_all_reports)
     }
 }
 
+/* The relay of the second host ends because of a signal, so the report names this signal, and no connection. */
+HOSTS_TEST(a_relay_that_a_signal_ends_reports_no_lost_connection)
+{
+    skip_without_children();
+    struct run_process *p =
+        JOB_START("--hosts=nested,nested2", shell, "sh", "-c", "echo ready; exec sleep 1000");
+    cr_assert(run_until_output(p, "[nested:0] ready\n", PATIENCE_MS), "%s", run_output(p));
+    cr_assert(run_until_output(p, "[nested2:1] ready\n", PATIENCE_MS), "%s", run_output(p));
+    const pid_t starter = procstat_child(run_pid(p), 0);
+    pid_t relay = starter > 0 ? procstat_child(starter, 1) : 0;
+    while (relay > 0 && !is_ddprun(relay))
+        relay = procstat_child(relay, 0);
+    cr_assert_gt(relay, 0);
+    kill(relay, SIGTERM);
+    struct run_result r = run_wait(p);
+    EXPECT(r, 143);
+    cr_expect_eq(count(r.err, "HOST_LOST"), 0, "%s", r.err);
+    SAYS(r, "SIGTERM");
+}
+
 /* Kill the agent of a host, and return the result of the job. */
 static struct run_result kill_agent_of(int host)
 {

@@ -99,6 +99,7 @@ static void hand_on(struct guardian *g, const siginfo_t *info)
     const struct received_signal received = {
         .signal = info->si_signo,
         .by_guardian = true,
+        .by_parent = info->si_code <= 0 && info->si_pid == getppid(),
         .sender = procfs_sender(info->si_code, info->si_pid, info->si_uid),
     };
     const bool stop = signals_act(g->stop, received.signal) == SIGNAL_STOP;

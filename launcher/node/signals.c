@@ -211,7 +211,7 @@ void node_signal(struct node *n, const struct received_signal *from)
     const struct received_signal *received = &now;
     /* With --hosts, Ctrl-C and Ctrl-\ arrive through the relay. Treat them like keys of a local terminal, for which
      * the kernel is the sender. */
-    now.sender.kernel = now.sender.kernel || (n->plan->cli->one_console && now.by_guardian &&
+    now.sender.kernel = now.sender.kernel || (n->plan->cli->one_console && now.by_parent &&
                                               (now.signal == SIGINT || now.signal == SIGQUIT));
     switch (signals_act(n->plan->cli->stop_signals, received->signal)) {
     case SIGNAL_STOP:

@@ -710,7 +710,7 @@ static bool find_lost_host(struct failure *c)
 }
 
 /* Return true if a node of --hosts has left because of SIGINT. The starter sends a Ctrl-C to all nodes, so the user has
- * stopped this node, too, even if the signal has not arrived here yet. */
+ * usually stopped this node, too, even if the signal has not arrived here yet. */
 static bool is_stop_of_job(const struct node *n, const struct failure *cause)
 {
     return n->meet.has_news_socket && strcmp(cause->why, "node_left") == 0 && cause->signal == SIGINT;
@@ -745,8 +745,13 @@ static void on_stop(void *user, const struct failure *cause)
     struct node *n = user;
     const bool by_user = is_stop_of_job(n, cause);
     set_cause(n, cause);
-    if (by_user && agent_stop_signal(n->agent) == 0)
-        n->stop_received = (struct received_signal){ .signal = cause->signal, .sender.kernel = true };
+    /* Name only the node, because a process on its host may have sent the signal. If the Ctrl-C arrives here, too, the
+     * terminal becomes the sender. */
+    if (by_user && agent_stop_signal(n->agent) == 0) {
+        n->stop_received = (struct received_signal){ .signal = cause->signal };
+        snprintf(n->stop_received.sender.name, sizeof(n->stop_received.sender.name), "node %d",
+                 cause->node_rank);
+    }
     if (by_user || node_cause_is_elsewhere(n)) {
         announce_remote_stop(&n->out.announce, cause);
         node_handle_event(n, (struct agent_event){ .type = AGENT_NOTIFIED,

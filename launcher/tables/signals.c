@@ -121,6 +121,8 @@ bool signal_sender_text(const struct received_signal *received, struct buf *out)
     const struct signal_sender *from = &received->sender;
     if (from->kernel)
         return buf_printf(out, "%s", kernel_words(received->signal));
+    if (from->pid == 0 && from->name[0] != '\0')
+        return buf_printf(out, "%s", from->name);
     if (from->pid == 0)
         return buf_printf(out, "a process outside this container (uid %u)", from->uid);
     if (from->name[0] == '\0')

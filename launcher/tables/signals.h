@@ -103,13 +103,16 @@ struct signal_sender {
     bool kernel; /* the kernel sent the signal (a key, a closed terminal); the other members are unset */
     int pid;     /* 0 = the process is in another PID namespace */
     unsigned uid;
-    char name[SENDER_NAME_MAX]; /* printable name of the program; "" = the process has ended already */
+    char name
+        [SENDER_NAME_MAX]; /* printable name of the program; "" = the process has ended already. If `pid` is 0:
+                                 * the node that the signal has stopped; "" = unknown */
 };
 
 /* A received signal, as the guardian passes it to the agent. */
 struct received_signal {
     int signal;
     bool by_guardian; /* the guardian has received the signal and passed it on */
+    bool by_parent;   /* the guardian's parent, with --hosts the relay, has sent the signal to the guardian */
     struct signal_sender sender;
 };
 

@@ -103,9 +103,9 @@ struct signal_sender {
     bool kernel; /* the kernel sent the signal (a key, a closed terminal); the other members are unset */
     int pid;     /* 0 = the process is in another PID namespace */
     unsigned uid;
-    char name
-        [SENDER_NAME_MAX]; /* printable name of the program; "" = the process has ended already. If `pid` is 0:
-                                 * the node that the signal has stopped; "" = unknown */
+    /* Printable name of the program; "" = the process has ended already. If `pid` is 0: the node that the signal has
+     * stopped; "" = unknown. */
+    char name[SENDER_NAME_MAX];
 };
 
 /* A received signal, as the guardian passes it to the agent. */

@@ -74,7 +74,9 @@ Test(signals, the_sender_is_named_as_far_as_it_is_known)
     expect_text(heard, "SIGTERM from ", "exited (pid 812, uid 1000)");
     snprintf(heard.sender.name, SENDER_NAME_MAX, "slurmstepd");
     expect_text(heard, "SIGTERM from ", "slurmstepd (pid 812, uid 1000)");
-    heard.sender.pid = 0;
+    heard.sender = (struct signal_sender){ .name = "node 1" };
+    expect_text(heard, "SIGTERM from ", "node 1");
+    heard.sender = (struct signal_sender){ .uid = 1000 };
     expect_text(heard, "SIGTERM from ", "container (uid 1000)");
     heard.sender.kernel = true;
     expect_text(heard, "SIGTERM from ", "the kernel");

@@ -917,8 +917,8 @@ static void lose_host(struct peer *p, const struct link *link)
     if (remote_encode_end(p->host->name, &f, true, &line))
         pass_finding(p, buf_slice(&line));
     buf_free(&line);
-    p->starter->exit_code =
-        -1; /* so that fail() reports this host: hosts that ended earlier probably ended because of its loss */
+    /* Hosts that ended earlier probably ended because of this loss. -1 makes fail() report this host. */
+    p->starter->exit_code = -1;
     fail(p->starter, &f);
 }
 

@@ -234,8 +234,8 @@ const char *unclaimed_ranks(words out, const struct snapshot *s)
     return out;
 }
 
-/* Format "rank 3 waits" if there is one waiter and its rank is known, otherwise a number: "1 rank waits", "2 ranks wait".
- * A rank is unknown until its client sends IDENTIFY. */
+/* Format "rank 3 waits" for one waiter with a known rank, otherwise a number: "1 rank waits", "2 ranks wait". A rank is
+ * unknown until its client sends IDENTIFY. */
 const char *waiters_of(words out, const struct snapshot_wait *wait)
 {
     if (wait->waiting == 1 && wait->rank != UINT32_MAX)

@@ -445,12 +445,12 @@ def join_as(index, world):
 
 def run_way(way, rank, x):
     """Make some steps, then hang until a signal ends the hang."""
+    if way == "buffers":
+        model_with_buffers()
     for step in range(STEPS):
         dist.all_reduce(x)
         print(f"step {step} loss {1 / (step + 1):.3f}", flush=True)
         time.sleep(0.05)
-    if way == "buffers":
-        model_with_buffers()
     mark(way, rank)
     try:
         hang(way, rank, x)

@@ -42,7 +42,7 @@
 enum {
     REQUEST_MAX = 16,   /* bytes of a request, with a NUL: "info", "attach" or "stop" */
     ANSWER_MAX = 65536, /* bytes of an answer */
-    COMMAND_MAX = 4096, /* bytes of a command line in an answer; a longer one is cut after a word */
+    COMMAND_MAX = 4096, /* bytes of a command line in an answer; a longer one is cut */
     ID_MAX = 32,        /* characters of an id */
     VIEWERS_MAX = 32,   /* viewers of a job at a time */
     ANSWER_MS = 2000,   /* how long a viewer waits for an answer */
@@ -92,8 +92,13 @@ static bool append_command(const struct detached_job *job, struct buf *out)
     struct buf line = { 0 };
     for (char *const *word = job->argv + 1; ok && *word != NULL && line.len < COMMAND_MAX; word++)
         ok = buf_printf(&line, " ") && shell_word(&line, *word);
-    for (size_t i = 0; ok && i < line.len; i++)
+    size_t n = line.len;
+    if (n > COMMAND_MAX)
+        for (n = COMMAND_MAX; n > 0 && (line.data[n] & 0xC0) == 0x80; n--) /* cut no UTF-8 character in two */
+            continue;
+    for (size_t i = 0; ok && i < n; i++)
         ok = line.data[i] == '\n' ? buf_append(out, "\\n", 2) : buf_append(out, &line.data[i], 1);
+    ok = ok && (n == line.len || buf_printf(out, "..."));
     buf_free(&line);
     return ok && buf_append(out, "", 1);
 }

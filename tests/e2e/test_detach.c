@@ -393,6 +393,22 @@ DETACH_TEST(a_job_is_found_by_its_rdzv_id)
     expect_one_job_in_a_directory_with_two_names();
 }
 
+/* The answer of the supervisor has room for a part of such a command line only. */
+DETACH_TEST(a_job_with_a_long_argument_is_listed_and_stopped)
+{
+    static char word[100001];
+    for (size_t i = 0; i + 2 < sizeof(word); i += 2)
+        memcpy(word + i, "\"\xC3", 2); /* quoted in JSON; not UTF-8, so replaced there */
+    struct run_result r = DDPRUN("--detach", "--standalone", WORKER, "forever", word);
+    const char *id = id_of(&r);
+    r = DDPRUN("list", "--json");
+    EXPECT(r, 0);
+    cr_expect_not_null(strstr(r.out, id), "%s%s", r.out, r.err);
+    cr_expect_not_null(strstr(r.out, "...\""), "%s", r.out);
+    stop(id);
+    expect_no_job();
+}
+
 DETACH_TEST(errors_are_reported_before_the_job_leaves_the_terminal)
 {
     struct run_result r = DDPRUN("--detach", "--nproc_per_node=0", "true");

@@ -338,6 +338,13 @@ static void branch_OPEN(struct branch *b, int slot, struct slice body)
     free(argv);
 }
 
+/* Send a signal to a process and to all processes of its group. A script that starts ssh would otherwise end alone. */
+static void kill_group(pid_t pid, int signal)
+{
+    if (kill(-pid, signal) != 0)
+        kill(pid, signal); /* the process has no group yet */
+}
+
 static void branch_PASS(struct branch *b, int slot, struct slice body)
 {
     struct carried *c = branch_find(b, slot);
@@ -345,7 +352,7 @@ static void branch_PASS(struct branch *b, int slot, struct slice body)
         return;
     if (c->to.len + body.len > TO_MAX || !buf_append(&c->to, body.data, body.len))
         /* the process reads no bytes, so its unsent bytes would fill the memory of this host */
-        kill(c->pid, SIGKILL);
+        kill_group(c->pid, SIGKILL);
 }
 
 static void branch_CLOSE(struct branch *b, int slot, struct slice body)
@@ -354,13 +361,6 @@ static void branch_CLOSE(struct branch *b, int slot, struct slice body)
     (void)body;
     if (c != NULL)
         c->in_ends = true;
-}
-
-/* Send a signal to a process and to all processes of its group. A script that starts ssh would otherwise end alone. */
-static void kill_group(pid_t pid, int signal)
-{
-    if (kill(-pid, signal) != 0)
-        kill(pid, signal); /* the process has no group yet */
 }
 
 static void branch_KILL(struct branch *b, int slot, struct slice body)
@@ -544,7 +544,7 @@ static bool branch_is_done(const struct branch *b)
     for (int i = 0; i < b->n; i++) {
         lives = lives || !b->list[i].is_over;
         if (b->list[i].pid > 0 && now >= b->kill_ms)
-            kill(b->list[i].pid, SIGKILL);
+            kill_group(b->list[i].pid, SIGKILL);
     }
     return (!lives && b->out.len == 0) || now >= b->kill_ms + DRAIN_MS;
 }

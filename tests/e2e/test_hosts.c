@@ -93,7 +93,7 @@ static const char script[] =
     "nologin) printf 'This %s is %s not %s.\\n' account currently available; exit 1 ;;\n"
     "crammed) exec unshare -mr sh -c \"mount -t tmpfs -o size=64k none '$XDG_RUNTIME_DIR' && $*\" ;;\n"
     "stuck) echo $$ >\"${0%/*}/pid\"; sleep 1000; exit 3 ;;\n"
-    "deaf) trap '' TERM; echo $$ >\"${0%/*}/pid\"; sleep 1000; exit 3 ;;\n"
+    "deaf) exec env -i sh -c \"trap '' TERM; echo \\$\\$ >'${0%/*}/pid'; sleep 1000; exit 3\" ;;\n"
     "mute) printf '\\036ddprun here " DDP_VERSION " 0 - 10.0.0.1\\n'; exec cat >/dev/null ;;\n"
     "esac\n"
     "exec sh -c \"$*\"\n";
@@ -1221,7 +1221,7 @@ HOSTS_TEST(ctrl_z_stops_the_workers_of_all_hosts_and_fg_continues_them)
 static struct run_process *start_hanging(const char *hosts, pid_t *group)
 {
     char *text = NULL;
-    struct run_process *p = JOB_START(hosts, "--grace=600", shell, "true");
+    struct run_process *p = JOB_START(hosts, "--grace=600", "--ssh_fanout=2", shell, "true");
     *group = 0;
     for (struct patience wait = { 0 }; *group == 0 && patience_left(&wait);) {
         text = job_file(dir, "pid");
@@ -1465,6 +1465,21 @@ static bool find_processes_of_n0(struct run_process *p, pid_t of[3])
         of[1] = procstat_child(of[1], 0);
     of[2] = of[1] > 0 ? procstat_child(of[1], 0) : 0;
     return of[2] > 0;
+}
+
+HOSTS_TEST(a_branch_without_a_starter_kills_all_processes_of_a_remote_shell)
+{
+    skip_without_children();
+    pid_t group;
+    struct run_process *p = start_hanging("--hosts=n[0-5],deaf", &group); /* deaf is below n2 and n0 */
+    const pid_t starter = procstat_child(run_pid(p), 0);
+    cr_assert(starter > 0 && kill(-group, 0) == 0);
+    run_signal(p, SIGKILL); /* the guardian, which would kill all processes of the starter */
+    kill(starter, SIGKILL);
+    run_wait(p);
+    for (struct patience wait = { 0 }; kill(-group, 0) == 0 && patience_left(&wait);)
+        continue;
+    cr_expect(kill(-group, 0) != 0 && errno == ESRCH, "a process of the remote shell is left");
 }
 
 HOSTS_TEST(a_lost_inner_host_is_named_and_its_hosts_end)

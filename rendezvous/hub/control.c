@@ -54,8 +54,8 @@ static bool answered(struct hub *hub, struct rdzv *r, uint32_t round, enum rdzv_
     return refuse_call(hub, answer, how == RDZV_STALE_ROUND ? "STALE_ROUND" : "NO_MEMBER", NULL);
 }
 
-/* Return true if this node runs `rank` in the current round. Otherwise fill `answer` with a rejection. An agent must
- * not report about the ranks of other nodes, whose processes it does not see. */
+/* Return true if this node runs `rank` in the current round. Otherwise reject the call, with the reason in hub->err. An
+ * agent must not report about the ranks of other nodes, whose processes it does not see. */
 static bool owns_rank(struct hub *hub, const struct session *s, int64_t rank, cJSON *answer)
 {
     struct rdzv_node_facts node;
@@ -149,8 +149,8 @@ static bool call_declare(struct hub *hub, struct session *s, const union message
     return true;
 }
 
-/* Return the worker that a report is about. Return NULL, with a rejection in `answer`, if another node runs the rank
- * or the report is from an earlier round. */
+/* Return the worker that a report is about. Reject the call and return NULL if another node runs the rank, or if the
+ * report is from an earlier round. */
 static struct member *reported_worker(struct hub *hub, struct session *s, int64_t rank, int64_t round,
                                       cJSON *answer)
 {
@@ -574,8 +574,8 @@ static void note_step(struct job *job, const struct rdzv_node_facts *node, const
         schedule_call(job);
 }
 
-/* Handle a heartbeat. hub_receive() has already recorded that the node lives. Check here whether all ranks have agreed
- * to a restart with more nodes, because a check at every SET would cost too much. */
+/* Handle a heartbeat. hub_receive() has already recorded that the node lives. Also check whether all ranks have agreed
+ * to a restart with more nodes. Each rank agrees by a SET, but a check at every SET would cost too much. */
 static bool call_heartbeat(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     struct rdzv_node_facts node;

@@ -70,7 +70,6 @@ void events_ask(struct job *job, struct session *s)
     job->events.asked = true;
 }
 
-/* Withdraw the session's request for events. */
 void events_leave(struct job *job, struct session *s)
 {
     s->takes_events = false;
@@ -213,8 +212,8 @@ void events_members(struct job *job, const struct rdzv_round *world)
     buf_free(&rows);
 }
 
-/* Move the list of nodes that events_members() has formatted into the event. A record of the rendezvous contains only
- * the number of nodes. */
+/* Add the numbers of nodes and ranks, and the list of nodes from events_members(). The list is then freed. It is not
+ * in `record`, which has only the numbers. */
 static void add_world(cJSON *o, struct job *job, const struct rdzv_record *record)
 {
     cJSON_AddNumberToObject(o, "nnodes", record->nnodes);

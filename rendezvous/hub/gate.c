@@ -35,7 +35,7 @@
 enum {
     FIRST_BYTES = 128,        /* maximum number of decoded bytes before the end of AUTH */
     PENDING_MAX = 128,        /* maximum number of strangers without an agent at their address */
-    PENDING_PER_ADDRESS = 16, /* the limit for one such address, so that one host cannot use up PENDING_MAX */
+    PENDING_PER_ADDRESS = 16, /* limit for one address, so that one host cannot use up PENDING_MAX */
     PER_RANK = 4,             /* each rank of a job raises the limits of ASKED and HANDSHAKE by this number */
     HELD_BYTES = 64 << 10,    /* held bytes of a stranger; in ASKED, the hub stops reading beyond this size */
     HELD_SHARE = 16,          /* held bytes of all strangers: at most hub_limits.max_bytes / HELD_SHARE */
@@ -131,7 +131,7 @@ static void give_up(struct hub *hub, struct session *s)
 }
 
 /* Reject one stranger if too many wait at the address of `newest`, or in the whole store. Reject the oldest stranger in
- * state GREETING. If no stranger is in this state, reject the oldest in state HELD, which is more likely a worker. */
+ * state GREETING. If only `newest` is in this state, reject the oldest in state HELD, which is more likely a worker. */
 static void drop_oldest_stranger(struct hub *hub, const struct session *newest)
 {
     struct session *same = NULL;
@@ -154,7 +154,7 @@ static void drop_oldest_stranger(struct hub *hub, const struct session *newest)
     }
 }
 
-/* Return how many strangers may be in ASKED, and in HANDSHAKE. */
+/* Return the limit for the number of strangers in ASKED. HANDSHAKE has the same limit. */
 static uint64_t max_unconfirmed(const struct hub *hub)
 {
     uint64_t ranks = 0;
@@ -169,7 +169,8 @@ static void enter_asked(struct hub *hub, struct session *s)
 {
     const enum stranger_state state = s->awaits_tls ? STRANGER_HANDSHAKE : STRANGER_ASKED;
     enter_line(hub, s, state);
-    /* If the connection of the agent at this address is broken, the stranger may be this agent, so read its AUTH. */
+    /* If no agent at this address can answer, its connection may be broken. The stranger may then be this agent on a new
+     * connection, so do not stop reading: its AUTH must be received. */
     if (state == STRANGER_ASKED && is_full(hub) && (s->is_held || peer_is_answerable(hub, s)))
         stop(hub, s);
     if (hub->gate[state].count > hub->limits.max_unconfirmed && hub->gate[state].count > max_unconfirmed(hub))
@@ -201,7 +202,6 @@ bool hub_drop_stranger(struct hub *hub, const char *address, uint64_t now_ms)
     return first != NULL;
 }
 
-/* Handle a new stranger. */
 void gate_meet(struct hub *hub, struct session *s)
 {
     if (peer_ask_user(hub, s)) {

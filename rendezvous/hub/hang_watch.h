@@ -37,7 +37,7 @@ struct hang_watch {
     uint64_t due_ms;     /* time of the next sample; 0 = none */
     uint32_t samples;    /* samples of this suspicion */
     uint32_t in_vain;    /* number of suspicions without a verdict since the last sign of progress */
-    uint32_t compared;   /* number of suspicions in `in_vain` that compared samples */
+    uint32_t compared;   /* like `in_vain`, but counts only suspicions that have compared samples */
     uint64_t verdict;    /* digest of the verdict on the last two samples; 0 = no verdict */
     bool is_reported;    /* the verdict was reported, and there was no progress since */
     uint64_t hint;       /* digest of the hint that was reported since the last sign of progress; 0 = none */

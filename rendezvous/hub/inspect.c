@@ -53,7 +53,7 @@ struct job *inspect_job(struct hub *hub, const struct session *s, const char *na
     return job;
 }
 
-/* An array of the answer, with the printed size of its rows. */
+/* A JSON array in the answer of a call, such as the array "jobs". Its printed rows have at most LIST_ROOM bytes. */
 struct listing {
     cJSON *answer, *array; /* borrowed; control_answer owns the answer */
     size_t bytes;          /* upper bound of the printed size of the rows so far */
@@ -95,8 +95,8 @@ static bool add_row(struct listing *list, cJSON *row)
     return false;
 }
 
-/* Add bytes of a client as a JSON text. `put` converts them, because they need not be text: text_append() or
- * text_append_hex(). */
+/* Add the member `name`: a text for `bytes`, which a client has sent, such as a key. The bytes may be binary, so `put`
+ * makes them printable: text_append() or text_append_hex(). */
 static void add_shown_bytes(cJSON *o, const char *name, struct slice bytes, size_t max,
                             bool (*put)(struct buf *out, struct slice bytes, size_t max))
 {
@@ -108,7 +108,6 @@ static void add_shown_bytes(cJSON *o, const char *name, struct slice bytes, size
 
 /* --- jobs ----------------------------------------------------------------------------------------------- */
 
-/* Count the connections of a job. */
 static uint32_t count_sessions(const struct job *job)
 {
     uint32_t n = 0;
@@ -150,7 +149,6 @@ bool inspect_jobs(struct hub *hub, struct session *s, const union message *m, cJ
 
 /* --- status --------------------------------------------------------------------------------------------- */
 
-/* Add the counters of the shell and of the hub. */
 static void add_counters(struct hub *hub, cJSON *answer)
 {
     static const char *const names[HUB_COUNTERS] = {
@@ -167,8 +165,8 @@ static void add_counters(struct hub *hub, cJSON *answer)
 }
 
 /* Add the profile of a rank if the current window (PROFILE_WINDOW) has a sample of the rank. "waits" is the percentage
- * of samples in which the rank waited in a collective. "place" is the most frequent place of the rank in the other
- * samples. */
+ * of samples in which the rank waited in a collective. "place" is the place in the code that the other samples show
+ * most often. */
 static void add_profile(const struct profile *p, uint32_t rank, cJSON *row)
 {
     if (rank >= p->n || p->ranks[rank].seen == 0)
@@ -193,7 +191,6 @@ static void add_members(struct job *job, cJSON *answer)
     }
 }
 
-/* Count the waiting connections. */
 static uint32_t count_waiters(const struct job *job)
 {
     uint32_t n = 0;
@@ -363,7 +360,6 @@ static cJSON *waiter_row(struct hub *hub, const struct session *s)
     return row;
 }
 
-/* List the waiting sessions. */
 bool inspect_waiters(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     struct job *job = inspect_job(hub, s, m->waiters.job);

@@ -189,7 +189,7 @@ static struct barrier_env job_barrier_env(struct job *job)
 /* --- nodes ------------------------------------------------------------------------------------------------ */
 
 /* A session is a node from its accepted join until it leaves the job or is freed. The table hub->agents contains the
- * sessions of all nodes, because peer_identity.c asks them. */
+ * sessions of all nodes. peer_identity.c searches it for the agents to ask about a connection. */
 
 /* A suspension of at least STOOD_LONG_MS explains a closed connection if the store reads the close within JUST_NOW_MS
  * after the suspension. In this case the node has closed its connection during the suspension. */

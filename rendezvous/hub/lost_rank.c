@@ -26,7 +26,7 @@ enum {
     /* Longest time from the timeout of a wait to the close of the connection; Python prints its error in between. */
     THEN_MS = 10000,
     TOGETHER_MS = 10000, /* ranks that give up a wait within this time share one report */
-    FRESH_MS = 60000,    /* longest time from the end of a wait that a rank gave up to the report */
+    FRESH_MS = 60000,    /* a wait that a rank gave up longer ago than this is not reported */
 };
 
 /* Return the length of the session's present wait in ms, or of a wait that the session gave up less than THEN_MS ago.
@@ -350,9 +350,9 @@ static void report_broken(struct job *job, const struct failure *failure)
     push_loss(job, &f);
 }
 
-/* Report why the round failed. A failed rank that is not a victim (rdzv_is_victim) failed by itself, so check only
- * whether it gave up a wait. A victim failed because it lost another rank. First search for a lost rank that exited
- * with 0. Then search for a broken connection between two nodes. */
+/* Report why the round failed. First check whether the failed rank gave up a wait. A victim (rdzv_is_victim) failed
+ * because it lost another rank: search for a lost rank that exited with 0, and then for a broken connection between two
+ * nodes. */
 void lost_peer_verdict(struct job *job)
 {
     struct rdzv_facts facts;

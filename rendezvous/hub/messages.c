@@ -21,7 +21,7 @@ struct row {
     int64_t least, most, missing;
 };
 
-/* The rows of each message. A row without a name ends them. */
+/* An array of rows for each message. A row without a name ends the array. */
 #define ROW(kind, name, least, most, missing, what) \
     { #name, KIND_##kind, offsetof(this_message, name), least, most, missing },
 #define X(ID, name, ...)                                                                          \

@@ -612,7 +612,6 @@ static void report_line(struct job *job, const struct diagnosis *d, uint32_t i, 
     cJSON_free(bare);
 }
 
-/* Report why nodes are missing. */
 static void report_missing(struct job *job, const struct snapshot *s, struct findings_now *now)
 {
     diagnose_job(s, &now->all);

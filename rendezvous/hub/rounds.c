@@ -129,7 +129,6 @@ static cJSON *encode_waiting(const struct job *job, const struct rdzv_notice *no
                                                              .missing_count = w->n_missing });
 }
 
-/* Encode the push `stop`. */
 static cJSON *encode_stop(const struct job *job, const struct rdzv_notice *notice)
 {
     (void)job;

@@ -192,7 +192,6 @@ void schedule_round(struct job *job)
     job->watch.compares = true;
 }
 
-/* Schedule the report of a rank's problem. */
 void schedule_trouble(struct job *job)
 {
     job->watch.trouble = true;
@@ -292,7 +291,6 @@ void schedule_continued(struct job *job)
         job->hang.is_over = true;
 }
 
-/* Schedule a check of ranks in a collective. */
 void schedule_call(struct job *job)
 {
     schedule_barrier(job);

@@ -49,8 +49,8 @@ void session_begin_wait(struct hub *hub, struct session *s, const struct op *op)
     s->waits_since_ms = hub->now_ms;
 }
 
-/* Answer a WAIT or BARRIER with one zero byte. Send the byte at once, because hub->out is for the session
- * hub->processing. The waiting session is a different one: its next request ends its wait (apply() in requests.c). */
+/* Answer a WAIT or BARRIER with one zero byte. Do not append the byte to hub->out, which is for hub->processing. The
+ * waiting session is never hub->processing, because its next request ends its wait (apply() in requests.c). */
 void session_woken(void *user, struct store_waiter *waiter)
 {
     struct hub *hub = user;
@@ -331,7 +331,6 @@ static void check_backlog(struct hub *hub)
         hub->is_backed_up = !hub->sink.may_reply(hub->sink.user, hub->processing->id, 0);
 }
 
-/* Send the collected bytes. */
 void hub_flush(struct hub *hub)
 {
     if (hub->out.len > 0) {

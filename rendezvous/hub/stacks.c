@@ -26,9 +26,9 @@
 enum {
     ASKERS_MAX = 64,           /* maximum number of operators that share an answer */
     CALLS_MAX = 8192,          /* maximum number of calls from the flight records of all nodes */
-    VERDICTS_BYTES = 16 << 20, /* bytes of the rows in the verdicts to all nodes of a round */
-    SHARE_BYTES = 4 << 10,     /* smallest share of a node in the rows of one verdict, unless less is left */
-    SHARE_ROWS = 8,            /* a node may add this number of rows, unless fewer are left */
+    VERDICTS_BYTES = 16 << 20, /* maximum size of the rows in all verdicts of a round together, in bytes */
+    SHARE_BYTES = 4 << 10,     /* a node may add at least this number of bytes to a verdict, unless fewer are left */
+    SHARE_ROWS = 8,            /* a node may add at least this number of rows to a verdict, unless fewer are left */
 };
 
 /* A node that has not answered yet. */
@@ -92,7 +92,6 @@ static void count_profile(struct job *job)
     free(facts);
 }
 
-/* Free the answers from the nodes. */
 static void free_answers(struct job_sample *sample)
 {
     cJSON_Delete(sample->calls);

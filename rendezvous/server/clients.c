@@ -297,7 +297,7 @@ struct client {
     struct clients *clients;  /* borrowed */
     conn_id id;               /* number in clients.map */
     TAILQ_ENTRY(client) link; /* in the list of `place`, unless SERVED */
-    uint64_t ending_until_ms; /* for ENDING: when the connection is aborted */
+    uint64_t ending_until_ms; /* for ENDING and REFUSED: when the connection is aborted */
     struct tls *tls;          /* owned; NULL = the client does not use TLS */
     uint32_t wants;           /* size of the reply for which the client waits, in bytes; 0 = no reply waits */
     uint32_t unread_before;   /* unread bytes at the last check_readers; 0 = the client has read since then */

@@ -136,8 +136,8 @@ void clients_init(struct clients *clients);
 void clients_free(struct clients *clients);
 
 /* Add the client that is connected to `fd`, and own `fd` from now on. `uid` is the user of the client; -1 = unknown.
- * If the source has too many connections, close its oldest connection that has sent no request. If all of them have
- * sent a request, reject the new client: close `fd` and return false, without calling freed(). */
+ * If a limit is reached, first close another client, chosen as in clients_close_silent. If no client may be closed,
+ * reject the new client: close `fd` and return false, without calling freed(). */
 bool clients_add(struct clients *clients, int fd, const struct sockaddr *peer, int64_t uid);
 
 /* Close up to `n` clients to free their descriptors. First close REFUSED clients, which the hub has already rejected.

@@ -128,7 +128,7 @@ static bool source_is(const struct end *end)
     struct end chosen;
     socklen_t len = sizeof(from);
     to.ss_family = (sa_family_t)end->family;
-    ((struct sockaddr_in *)&to)->sin_port = htons(9); /* any port; its offset is the same in sockaddr_in6 */
+    ((struct sockaddr_in *)&to)->sin_port = htons(9); /* any port; sin6_port has the same offset */
     if (end->family == AF_INET)
         memcpy(&((struct sockaddr_in *)&to)->sin_addr, end->address, 4);
     else
@@ -291,7 +291,7 @@ static enum socket_state tables_find(const struct end *near, const struct end *f
     if (four == SOCKET_OPEN)
         return four;
     const enum socket_state six = table_find("/proc/net/tcp6", near, far, owner);
-    return near->family == AF_INET && six == SOCKET_UNKNOWN ? four : six; /* this kernel has no IPv6 */
+    return near->family == AF_INET && six == SOCKET_UNKNOWN ? four : six; /* without IPv6, `six` is unknown */
 }
 
 /* --- the calls -------------------------------------------------------------------------------------------- */

@@ -53,7 +53,6 @@ static uint64_t barrier_cost(struct slice name)
     return sizeof(struct barrier) + name.len;
 }
 
-/* Free the bitmaps. */
 static void barrier_free_bitmaps(struct quota *quota, struct barrier *barrier)
 {
     if (barrier->is_member != NULL)

@@ -25,7 +25,7 @@ struct wait_link;
 struct queue_item {
     /* the item that was pushed next; for the youngest item, the oldest item */
     struct queue_item *next;
-    uint32_t len;    /* of `data`, in bytes */
+    uint32_t len;    /* length of `data`, in bytes */
     uint32_t number; /* number of the previous item + 1; it may wrap around to 0 */
     uint8_t data[];
 };

@@ -65,7 +65,7 @@ static enum wire_status greet(struct wire *w, struct slice in)
     return WIRE_OK;
 }
 
-/* Detect dialect B. Opcodes above 8 exist only in B. Opcode 7 is WATCH_KEY in A and DELETE_KEY in B. PyTorch
+/* Detect dialect B. Opcodes above 8 exist in B, but not in A. Opcode 7 is WATCH_KEY in A and DELETE_KEY in B. PyTorch
  * uses a separate connection for WATCH_KEY, so opcode 7 after another opcode means DELETE_KEY. */
 static void detect_dialect_b(struct wire *w, uint8_t code)
 {

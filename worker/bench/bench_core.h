@@ -83,7 +83,7 @@ uint64_t bench_wrong(const struct bench_case *c, int rank, const void *out);
 /* The command line of ddp-bench. Options that nccl-tests also has have the same letters and long names. Pure. */
 
 struct bench_options {
-    size_t least, most, step, factor; /* bytes; step 0 = use the factor */
+    size_t least, most, step, factor; /* in bytes, except `factor`; step 0 = use `factor` */
     int iters, warmup, check;         /* check: 1 = compare the values, 0 = do not */
     bool json, help, help_man, version;
     bool all_kinds;

@@ -419,7 +419,7 @@ static ddp_status wrong_sum(struct reader *r, const struct manifest_block *block
                     r->name, block->at, block->bytes, block->name);
 }
 
-/* Check one block through the small buffer: the first pass. */
+/* Read one block through the buffer `window`, and verify its checksum. This is the first pass of a load. */
 static ddp_status verify_block(struct reader *r, const struct manifest_block *block, char *window)
 {
     uint32_t crc = 0;

@@ -52,8 +52,8 @@ static ddp_status ctx_connect(const struct ddp_ctx *ctx, struct ddp_store **out,
     return ddp_store_connect(ctx->env.master_addr, ctx->env.master_port, &options, out, err);
 }
 
-/* Open another connection, on any thread. Send no role, because the store treats the end of a connection with a role
- * as the end of the rank. */
+/* Open another connection, on any thread. The connection needs no role, because it is only used to read and write
+ * keys. */
 static ddp_status ctx_reconnect(void *user, uint32_t timeout_ms, struct ddp_store **out, struct ddp_err *err)
 {
     const struct ddp_ctx *ctx = user;

@@ -241,7 +241,7 @@ void recorder_end(struct recorder *r, ddp_status status, uint64_t ticket)
 }
 
 /* Mark all calls up to `ticket` as done, the latest call first. Earlier calls have lower tickets, so stop at the first
- * call that an earlier call of this function has marked. */
+ * call that is already marked. */
 void recorder_complete(struct recorder *r, uint64_t ticket)
 {
     if (r == NULL || r->flight == NULL)

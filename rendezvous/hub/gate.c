@@ -169,8 +169,8 @@ static void enter_asked(struct hub *hub, struct session *s)
 {
     const enum stranger_state state = s->awaits_tls ? STRANGER_HANDSHAKE : STRANGER_ASKED;
     enter_line(hub, s, state);
-    /* If no agent at this address can answer, its connection may be broken. The stranger may then be this agent on a new
-     * connection, so do not stop reading: its AUTH must be received. */
+    /* If no agent at this address can answer, its connection may be broken. The stranger may then be this agent on a
+     * new connection, so do not stop reading: its AUTH must be received. */
     if (state == STRANGER_ASKED && is_full(hub) && (s->is_held || peer_is_answerable(hub, s)))
         stop(hub, s);
     if (hub->gate[state].count > hub->limits.max_unconfirmed && hub->gate[state].count > max_unconfirmed(hub))

@@ -27,8 +27,8 @@ enum {
     ASKERS_MAX = 64,           /* maximum number of operators that share an answer */
     CALLS_MAX = 8192,          /* maximum number of calls from the flight records of all nodes */
     VERDICTS_BYTES = 16 << 20, /* maximum size of the rows in all verdicts of a round together, in bytes */
-    SHARE_BYTES = 4 << 10,     /* a node may add at least this number of bytes to a verdict, unless fewer are left */
-    SHARE_ROWS = 8,            /* a node may add at least this number of rows to a verdict, unless fewer are left */
+    SHARE_BYTES = 4 << 10,     /* minimum share of a node in a verdict, in bytes, unless fewer are left */
+    SHARE_ROWS = 8,            /* minimum share of a node in a verdict, in rows, unless fewer are left */
 };
 
 /* A node that has not answered yet. */

@@ -18,7 +18,7 @@ enum {
     SETTLED_MS = 3000, /* a node that has never joined is reported after this time */
     WAITS_MS = 10000,  /* shorter waits are reported only by the last check */
     STOP_MS = 15000,   /* a node that has not stopped is reported after this time */
-    STOPPED_MS = 2000, /* a stop is reported after this time, because a debugger stops a process briefly */
+    STOPPED_MS = 2000, /* a shorter stop is not reported, because a debugger stops a process briefly */
 };
 
 /* Add a finding if the list has room. The arguments after `code` are passed to finding_make. */
@@ -94,7 +94,6 @@ bool diagnose_is_translated(const char *own, const char *seen)
            strcmp(own, seen) != 0;
 }
 
-/* Return true if the address that the node sent differs from the address that the store sees. */
 static bool is_translated(const struct snapshot_node *node)
 {
     return diagnose_is_translated(node->own, node->addr);
@@ -362,7 +361,7 @@ uint64_t diagnose_torch_waits(const struct snapshot *s)
     return longest;
 }
 
-/* Format the text that the function `put` appends for a key. */
+/* Format a key with the function `put`, such as torch_key_append. */
 static const char *words_of(words out, const struct torch_key *key,
                             bool (*put)(const struct torch_key *key, struct buf *out))
 {
@@ -390,8 +389,8 @@ static void setup_unfinished(struct diagnosis *d, const struct snapshot *s, cons
 }
 
 /* Return true if the wait is part of the setup of a PyTorch group. The caller then does not report the key as an
- * ordinary key. Report the unfinished setup, except if the group has too many members with different ranks, because
- * then no rank is missing. */
+ * ordinary key. Report the unfinished setup. But if the group has too many members, and all of them have different
+ * ranks, no rank is missing, so report nothing. */
 static bool check_torch_setup(struct diagnosis *d, const struct snapshot *s, const struct snapshot_wait *w)
 {
     struct torch_key key;
@@ -475,7 +474,7 @@ static void append_claims(const struct snapshot_surplus *surplus, struct buf *ou
         buf_printf(out, "; and %llu that exited or registered twice", others);
 }
 
-/* Return true if some process of the group belongs to another launch and not to this job. */
+/* Return true if some process of the group is neither a worker of this job nor a child of a worker. */
 static bool has_strangers(const struct snapshot_surplus *surplus)
 {
     for (uint32_t i = 0; i < surplus->n; i++)
@@ -514,8 +513,8 @@ static const char *belong(words out, const struct snapshot *s)
     return out;
 }
 
-/* Report a PyTorch group with too many members. The list of members has a larger buffer (`who`) than the type
- * `words`. */
+/* Report a PyTorch group with too many members. The list of members needs the buffer `who`, because it does not fit in
+ * the type `words`. */
 static void check_torch_surplus(struct diagnosis *d, const struct snapshot *s)
 {
     char who[WHO_MAX];
@@ -536,8 +535,8 @@ static void check_torch_surplus(struct diagnosis *d, const struct snapshot *s)
 
 /* --- ranks that others wait for ------------------------------------------------------------------------- */
 
-/* Report ranks that do not wait where most ranks wait. diagnosis_slot has room for only four of them. Format no text
- * for the others, because there may be thousands. */
+/* Report ranks that do not wait where most ranks wait. diagnosis_slot accepts only DIAGNOSIS_SAME findings with the
+ * same code. Format no text for the other ranks, because there may be thousands. */
 static void check_ranks(struct diagnosis *d, const struct snapshot *s)
 {
     const struct snapshot_wait *most = main_wait(s);

@@ -33,7 +33,7 @@ struct rank_facts {
     bool connected;   /* the rank has an open connection */
     bool exited;      /* an agent has reported the end of the process; exit_code and signal are valid */
     int exit_code, signal;
-    uint64_t silent_ms; /* time since the last byte of the rank, if `met` */
+    uint64_t silent_ms; /* time since the rank last sent data; valid if `met` */
     struct rank_wait waits;
     bool node_lost;        /* the node of the rank is lost, so the present state is unknown */
     char proc_state;       /* last state of the process, read by its agent ('T' = stopped); 0 = unknown */
@@ -59,8 +59,8 @@ void diagnose_rank(const struct rank_facts *facts, struct finding *finding);
 /* Report a rank that has exited with 0 while ranks in a barrier wait for it. */
 void diagnose_left_barrier(const struct barrier *barrier, const struct rank_facts *facts,
                            struct finding *finding);
-/* Report that rank `waiter` has lost rank `lost` in a collective. If `lost` is -1, report all ranks that have exited
- * with 0, or return false if there is no such rank. */
+/* Report that rank `waiter` has lost its connection to rank `lost` in a collective. If `lost` is -1, report all ranks
+ * that have exited with 0, or return false if there is no such rank. */
 bool diagnose_left_call(const struct members *members, uint32_t waiter, int64_t lost,
                         struct finding *finding);
 
@@ -114,25 +114,24 @@ uint64_t diagnose_still_waits(const struct snapshot *snapshot);
  * `least_ms`. */
 bool diagnose_stands_still(const struct snapshot *snapshot, uint64_t least_ms);
 
-/* Return how long ranks have waited in a barrier, or 0 if no rank waits in a barrier. */
+/* Return the longest wait in a barrier, or 0 if no rank waits in a barrier. */
 uint64_t diagnose_barrier_waits(const struct snapshot *snapshot);
 /* Return true if most waiting ranks have waited in one barrier for `least_ms`, and a missing rank will probably not
  * arrive. */
 bool diagnose_barrier_hangs(const struct snapshot *snapshot, uint64_t least_ms);
 
-/* Find the rank for which all others wait by comparing two samples of the stacks, and add the finding (hang.c). Return
- * the rank, or -1 if the stacks give no result. */
+/* Compare two samples of the stacks, find the rank for which all other ranks wait, and add the finding (hang.c). Return
+ * this rank, or -1 if the samples do not show it. */
 int64_t diagnose_hang(struct diagnosis *d, const struct snapshot *s);
 
-/* Return the reason why two samples gave no verdict, for `ddpctl why`: "the stacks cannot be read". */
+/* Return the reason why two samples gave no verdict, for `ddpctl why`, such as "the stacks cannot be read". */
 const char *hang_why_not(const struct snapshot *s);
 
 /* Return true if the later sample lacks the flight records of some ranks, or if a record has changed since the earlier
  * sample. The records of a further sample may name the culprit. */
 bool hang_lacks_records(const struct snapshot *s);
 
-/* A history of the ranks outside of collectives: all samples since the last sign of progress. It shows endless
- * loops. */
+/* The samples of all ranks outside of collectives, since the last sign of progress. They show endless loops. */
 struct hang_history;
 /* Add the later sample of a snapshot. Its earlier sample is NULL, or the last sample that was added. Allocate *history
  * if it is NULL; the caller frees it with hang_history_free. */

@@ -104,7 +104,7 @@ static const char *finding_example(enum finding_code code)
 /* --- filling in ----------------------------------------------------------------------------------------- */
 
 /* A template has placeholders as in a shell: "${subject} is in ${place}". launcher/net/dial_plan.c and torch_keys.c
- * fill in their templates with finding_fill, too, but with values of their structs. */
+ * fill in their templates with finding_fill, too, but take the values from structs. */
 
 /* Return the word of the placeholder "${word}" at `text`, and set *skip to the length of the placeholder. If no
  * placeholder is at `text`, return an empty word and set *skip to 1, so that the caller copies the '$'. The word is
@@ -331,7 +331,7 @@ static bool append_detection(struct buf *out, cJSON *json, const char *heading, 
     ok = ok && append_paragraph(out, json, "detection", heading, part);
     if (ok && causes != NULL) {
         snprintf(part, strlen(text) + 1, "%s", strstr(causes, ": ") + 2);
-        part[strlen(part) - 1] = '\0'; /* remove the full stop */
+        part[strlen(part) - 1] = '\0';
         ok = append_paragraph(out, json, "causes", "Typical causes", part);
     }
     free(part);

@@ -1335,7 +1335,7 @@ const char *finding_gpu_name(char out[FINDING_SUBJECT_MAX], const char *gpu, con
  * failure. Return false if `users` is empty. */
 bool finding_gpu_users(struct finding *f, const char *gpu, const char *host, int rank, const char *users);
 
-/* The text before the code in the last line of finding_format. */
+/* The text that finding_format prints before the code. */
 #define FINDING_CODE_MARK "\n  finding  "
 
 /* Return the name of the code in a text of finding_format, or NULL if the text has no code. */

@@ -2,8 +2,8 @@
  *
  * The place of a rank is the innermost frame of the user's program, and the collective that this frame has called, if
  * any. A rank in a collective waits. A rank that stays at any other place is the culprit. There is no result in two
- * cases: a rank has moved between the samples, so the job is only slow, or no rank waits. But if all ranks have failed
- * and hang while they exit, no rank needs to wait.
+ * cases: a rank has moved between the samples, so the job is only slow, or no rank waits. There is one exception: if
+ * all ranks have failed and hang while they exit, a result needs no waiting rank.
  *
  * A rank in an endless loop that calls different functions moves, too. So a history of all samples without progress
  * shows such a loop, after several suspicions.
@@ -37,12 +37,12 @@ enum {
 /* Each row has a system call in which a culprit may sleep, and the finding for it. The first row whose text is
  * contained in the name of the system call is used, so "nanosleep" also matches clock_nanosleep. Any other system call
  * means RANK_BLOCKED. */
-#define SLEEPS(X)                              \
-    X("futex", RANK_IN_LOCK)                   \
-    X("nanosleep", RANK_SLEEPS)                \
-    X("select", RANK_SLEEPS) /* Python 3.10 */ \
-    X("poll", RANK_SLEEPS)                     \
-    X("pause", RANK_SLEEPS)                    \
+#define SLEEPS(X)                                               \
+    X("futex", RANK_IN_LOCK)                                    \
+    X("nanosleep", RANK_SLEEPS)                                 \
+    X("select", RANK_SLEEPS) /* time.sleep until Python 3.10 */ \
+    X("poll", RANK_SLEEPS)                                      \
+    X("pause", RANK_SLEEPS)                                     \
     X("sigtimedwait", RANK_SLEEPS)
 
 static const struct {
@@ -156,7 +156,7 @@ struct hang_history {
     bool is_cut; /* more than HISTORY_RANKS ranks were outside of a collective */
     struct past {
         uint32_t rank;
-        bool is_still; /* the rank has neither moved nor used CPU time */
+        bool is_still; /* in all samples, the rank has not moved and has called no collective */
         struct trail trail;
     } ranks[HISTORY_RANKS];
 };
@@ -206,8 +206,8 @@ static bool computes(const struct rank_analysis *r, const char *in)
     return runs || r->cpu_percent >= BUSY_PERCENT || (in[0] == '\0' && r->cpu_percent >= IDLE_PERCENT);
 }
 
-/* Return the reason that the system call `in` shows. A thread with an object (a file, a pipe or a peer) waits for
- * this object, even in select. The result is then RANK_BLOCKED, whose sentence names the object. */
+/* Return the finding about a rank that sleeps in the system call `in`. A thread with an object (a file, a pipe or a
+ * peer) waits for this object, even in select. The result is then RANK_BLOCKED, whose sentence names the object. */
 static enum finding_code sleep_code(const struct spot *spot, const char *in)
 {
     for (size_t i = 0; i < sizeof(sleeps) / sizeof(sleeps[0]); i++)
@@ -217,9 +217,9 @@ static enum finding_code sleep_code(const struct spot *spot, const char *in)
     return in[0] != '\0' ? FINDING_RANK_BLOCKED : FINDING_RANK_SLEEPS;
 }
 
-/* Return true if what the main thread waits for may be a child process. The frames of libraries that wait for children
- * prove it. Otherwise the system call `in` may show that the thread waits for something else: a lock of its program, a
- * peer or a path with a name, or the reader of a pipe (a write fails if the reader has ended). */
+/* Return true if the main thread may wait for a child process. A frame of a library that waits for children is
+ * sufficient. Without such a frame, return false if the system call `in` shows another wait: for a lock of the program,
+ * for a peer or a path with a name, or for the reader of a pipe (a write fails if the reader has ended). */
 static bool may_be_of_child(const struct spot *spot, const char *in)
 {
     static const char *const unnamed[] = { "pipe:[", "socket:[", "anon_inode:" };
@@ -232,9 +232,9 @@ static bool may_be_of_child(const struct spot *spot, const char *in)
 }
 
 /* Return true if the rank may wait for a child process that has ended. In both samples the child is a zombie, and the
- * rank waits for something that may be of this child. Return false if the rank computes, waits for a disk, or is in a
- * timed sleep such as nanosleep. Return false if its system call names another child. Also return false if the rank has
- * printed a traceback and has no frame of the program left, because it then exits. */
+ * wait of the rank may be for a child (may_be_of_child). Return false if the rank computes, waits for a disk, or is in
+ * a timed sleep such as nanosleep. Return false if its system call names another child. Also return false if the rank
+ * has printed a traceback and has no frame of the program left, because it then exits. */
 static bool may_wait_for_child(const struct rank_facts *f, const struct rank_analysis *r, const char *in)
 {
     const struct spot *spot = r->spot[1];
@@ -408,8 +408,8 @@ static bool waits_still(const struct hang *h, int64_t cpu_ms, int cpu_percent)
     return cpu_ms <= 0 || (cpu_percent >= BUSY_PERCENT && h->s->hang.has_signals);
 }
 
-/* Examine one rank. Return false if it has made progress. The search then ends, because the other ranks may wait for
- * this rank, and the job is only slow. */
+/* Examine one rank. Return false if it has made progress: the search then ends, because the other ranks may wait for
+ * this rank, and the job is only slow. Also return false if there is no room for another group. */
 static bool examine_rank(struct hang *h, uint32_t rank)
 {
     struct rank_analysis *r = &h->ranks[rank];
@@ -456,8 +456,8 @@ static bool is_victim(const struct hang *h, uint32_t rank)
     return h->ranks[rank].code == FINDING_RANK_TRACEBACK && has_lost_peer(&h->s->ranks[rank]);
 }
 
-/* Return true if the main thread has ended the script: it runs no module. A stack whose outer frames are cut off does
- * not show this. */
+/* Return true if the main thread has ended the script: no frame runs the code of a module. Return false if the outer
+ * frames are cut off, because one of them may run a module. */
 static bool has_ended_script(const struct spot *spot)
 {
     bool ends = spot->frames != NULL && cJSON_GetArraySize(spot->frames) < STACKS_FRAMES_MAX;
@@ -535,7 +535,7 @@ static const char *group_words(words out, const struct hang *h, uint32_t from)
 
 struct selected {
     const struct hang *h;
-    uint32_t like; /* a rank; is_like selects the ranks with the same way and place */
+    uint32_t like; /* a rank; is_like selects all ranks that one finding can name together with this rank */
 };
 
 /* Return true if rank `i` is in the same situation as the rank selected->like, so that one finding can name both. */
@@ -790,7 +790,7 @@ static const char *line_words(words out, const char *at)
     return out;
 }
 
-/* Report the smallest group of ranks whose records have another call than the records of the other ranks. */
+/* Report the smallest group of ranks that made a different call, as their flight records show. */
 static int64_t add_records_differ(struct diagnosis *d, const struct hang *h)
 {
     const cJSON *few = differ_group(h, false), *many = differ_group(h, true);
@@ -866,9 +866,9 @@ static int64_t add_half_started(struct diagnosis *d, const struct hang *h)
     return rank;
 }
 
-/* Report the culprit that the records show, and return its rank. Return -1 if all records end with the same call. Also
- * return -1 if the record of a rank is missing, because this rank may be the culprit. A slow file server, for example,
- * delays records. */
+/* Report the culprit that the records show, and return its rank. Return -1 if the records show no culprit. Also return
+ * -1 if the record of a rank is missing, because this rank may be the culprit. A slow file server, for example, delays
+ * records. */
 static int64_t report_records(struct diagnosis *d, const struct hang *h)
 {
     if (h->records.compared == NULL || h->records.n < h->s->n_ranks)
@@ -997,8 +997,8 @@ static void add_culprit(struct diagnosis *d, const struct hang *h, uint32_t rank
                  "has", is_one ? "has" : "have", "s", is_one ? "s" : "", NULL);
 }
 
-/* Add the finding about a rank that has exited while others wait for it in a collective, or have lost their connections
- * to it, as the rank `victim`. `victim` is not used if ranks wait. */
+/* Add the finding about a rank that has exited. Name the ranks that wait for it in a collective. If no rank waits, name
+ * the ranks that have lost their connections to it: `victim` is one of them. */
 static void add_gone(struct diagnosis *d, const struct hang *h, uint32_t rank, uint32_t victim)
 {
     const bool has_waiters = h->n_groups > 0;
@@ -1347,8 +1347,9 @@ static bool only_loops(const struct hang *h)
     return h->n[WAY_CULPRIT] > 0;
 }
 
-/* Add the finding about a culprit, or about a rank that has exited. The culprit is second if it is only a victim of the
- * other rank. Either rank may be n_ranks (none). Return the rank of the finding, or -1 if both are n_ranks. */
+/* Add the finding about a culprit, or about a rank that has exited. If both exist, and the culprit failed only because
+ * it lost a connection (is_victim), report the rank that has exited. Each rank may be n_ranks (none). Return the rank
+ * of the finding, or -1 if both are n_ranks. */
 static int64_t add_failed(struct diagnosis *d, const struct hang *h, uint32_t culprit, uint32_t gone)
 {
     const uint32_t n = h->s->n_ranks;
@@ -1530,7 +1531,7 @@ static bool add_states_differ(struct diagnosis *d, const struct hang *h)
 
 /* Report ranks without frames that have printed a traceback, if no other rank may still make progress. This is only a
  * hint, because the program may have handled the exception. Leave out ranks that have lost a connection to another
- * rank, unless all of these ranks have. Return false if there is no such rank. */
+ * rank, unless all ranks with a traceback have lost one. Return false if there is no such rank. */
 static bool add_failed_unread(struct diagnosis *d, const struct hang *h)
 {
     struct states states = { 0 };
@@ -1660,7 +1661,7 @@ static struct past *find_past(struct hang_history *history, uint32_t rank)
     return &history->ranks[i];
 }
 
-/* Add the later sample of each rank outside of a collective. */
+/* Add the later sample of each rank outside of a collective. `goes_on` is false for the first sample of a history. */
 static void add_sample(struct hang_history *history, const struct hang *h, bool goes_on)
 {
     for (uint32_t i = 0; i < h->s->n_ranks && !history->is_cut; i++) {
@@ -1722,7 +1723,7 @@ static const char *rest_why(struct hang *h)
     return h->is_full ? TOO_MANY_PLACES : "a wait for other ranks and a wait for a lock look alike";
 }
 
-/* Return the first reason below that applies. */
+/* Return why the samples give no verdict: the first reason below that applies. */
 const char *hang_why_not(const struct snapshot *s)
 {
     struct hang h = { .s = s };

@@ -145,8 +145,8 @@ static void weigh(struct profile_rank *r, bool waits, double part)
         r->evidence = least_evidence;
 }
 
-/* Return true if a sample is the first of a wait: some ranks wait and others do not. Later samples of the same wait
- * are no new evidence. A wait ends when the job has moved, no rank waits, or all ranks wait. */
+/* Return true if a wait begins with this sample: some ranks wait, and others do not. Later samples of the same wait are
+ * no new evidence. A wait ends when the job has moved, no rank waits, or all ranks wait. */
 static bool is_evidence(struct profile *p, uint64_t moves, uint32_t seen, uint32_t waits)
 {
     const bool is_split = waits > 0 && waits < seen, is_new = moves != p->moves || !p->in_wait;
@@ -155,8 +155,8 @@ static bool is_evidence(struct profile *p, uint64_t moves, uint32_t seen, uint32
     return is_split && is_new;
 }
 
-/* Count a sample of all ranks, and use it as evidence if it is the first of a wait. Return true if some rank has become
- * slow and was not slow in the previous window. */
+/* Count a sample of all ranks, and use it as evidence if a wait begins with it (is_evidence). Return true if some rank
+ * has become slow and was not slow in the previous window. */
 static bool count_sample(struct profile *p, const enum stand *stands, uint64_t moves)
 {
     uint32_t seen = 0, waits = 0;
@@ -181,7 +181,7 @@ static bool count_sample(struct profile *p, const enum stand *stands, uint64_t m
 }
 
 /* Count a sample. `moves` is a digest of the steps of all ranks and of the time of the last progress. If the digest
- * changes, the job has moved, and the present wait is a new one. */
+ * changes, the job has moved, so ranks that wait in this sample have begun a new wait. */
 bool profile_add(struct profile *p, const cJSON *rows, const struct rank_facts *facts, uint64_t moved_ms)
 {
     struct spot *spots = calloc((size_t)p->n + 1, sizeof(*spots));

@@ -5,12 +5,13 @@
  *
  * In a sample, k of n ranks wait. If all ranks are equally fast, each rank waits with probability p = k / n. Two
  * hypotheses about a rank are compared: it is slow and waits with probability 0.1 p, or it is not slow and waits with
- * at least 0.85 p. For each rank, the profile multiplies the likelihood ratios of all samples.
+ * at least 0.85 p. For each rank, the profile multiplies the likelihood ratios of the samples. Of each wait, only the
+ * first sample counts.
  *
  * Ville's inequality limits false reports: if a rank is not slow, its product exceeds 1 / a in a window with
- * probability a at most, for any a. This is true no matter how often the product is checked, so repeated checks need
- * no correction. The product is never below least_evidence. This lower limit increases the probability by
- * less than a hundredth. */
+ * probability a at most, for any a. This is true no matter how often the product is checked, so repeated checks need no
+ * correction. The product is never below least_evidence. This lower limit increases the probability by less than 1 % of
+ * its value. */
 #ifndef RENDEZVOUS_DIAGNOSIS_PROFILE_H
 #define RENDEZVOUS_DIAGNOSIS_PROFILE_H
 
@@ -35,7 +36,7 @@ struct profile_place {
 };
 
 struct profile_rank {
-    uint32_t seen, waits;                        /* samples of this window; samples in a wait */
+    uint32_t seen, waits;                        /* samples with this rank; those in which it waits */
     double evidence;                             /* product of the likelihood ratios of this window */
     bool is_slow;                                /* found slow in this window */
     bool was_slow;                               /* found slow in the previous window */

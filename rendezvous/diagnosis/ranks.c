@@ -175,7 +175,7 @@ static bool append_wait(const struct rank_wait *wait, struct buf *out)
            (wait->more == 0 || buf_printf(out, " and %u more", wait->more));
 }
 
-/* Format the wait of a rank: "key '/x'" or "barrier 'y'". Names of keys are cut. */
+/* Format the wait of a rank: "key '/x'" or "barrier 'y'". Long names are cut. */
 static const char *waits_word(const struct rank_facts *f, rank_word word)
 {
     struct buf out = { 0 };
@@ -199,7 +199,7 @@ static const char *number_word(int n, rank_word word)
     return word;
 }
 
-/* Format the kernel function in which the process sleeps. */
+/* Format ", in nfs_wait_bit_killable", the kernel function in which the process sleeps. */
 static const char *wchan_word(const struct rank_facts *f, rank_word word)
 {
     snprintf(word, RANK_WORD_MAX, "%s%.64s", f->wchan != NULL ? ", in " : "",
@@ -537,8 +537,8 @@ void diagnose_left_barrier(const struct barrier *barrier, const struct rank_fact
     buf_free(&where);
 }
 
-/* Report a rank that was lost in a collective. `lost` is the rank that the last lines of rank `waiter` name as its
- * peer (hub/lost_rank.c). If they name none (-1), any rank that has exited may be the peer. */
+/* Report a rank that was lost in a collective. `lost` is the rank that the last lines of rank `waiter` name as its peer
+ * (hub/lost_rank.c). If these lines name no rank (-1), each rank that has exited with 0 may be the peer. */
 bool diagnose_left_call(const struct members *members, uint32_t waiter, int64_t lost, struct finding *finding)
 {
     struct buf who = { 0 };

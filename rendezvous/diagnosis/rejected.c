@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LOG_EVERY_MS = 60000 }; /* time between two log lines about one source */
+enum { LOG_EVERY_MS = 60000 }; /* least time between two log lines about one source */
 
 /* --- protocol --------------------------------------------------------------------------------------------- */
 
@@ -27,8 +27,8 @@ static const struct {
     { "\x16\x03", REJECT_TLS }, { "SSH-", REJECT_SSH },
 };
 
-/* Return the kind of a client that begins with the greeting of ddprun and of PyTorch from 2.2 on. The next byte
- * distinguishes them: ddprun sends an opcode of 0x80 or above, and PyTorch one below 0x80. */
+/* Return the kind of a client whose first bytes are the greeting that both ddprun and PyTorch (from 2.2 on) send. The
+ * next byte distinguishes them: ddprun sends an opcode of 0x80 or above, and PyTorch one below 0x80. */
 static enum reject_kind greeted_kind(struct slice first)
 {
     enum { GREETING = 5, OURS_FROM = 0x80 };

@@ -100,7 +100,7 @@ struct refusal {
     uint64_t first_ms, last_ms;
 };
 
-/* `count` rows; a new row replaces the oldest row. Zero the struct before its first use. */
+/* `count` rows. In a full list, a new row replaces the oldest row. Zero the struct before its first use. */
 struct refusals {
     struct refusal row[REFUSALS_MAX];
     uint32_t count;

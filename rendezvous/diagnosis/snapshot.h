@@ -83,7 +83,8 @@ struct snapshot_claim {
     struct slice address;
 };
 
-/* A PyTorch group or barrier with more members than ranks. */
+/* A PyTorch group with too many members: a barrier has more arrivals than the job has ranks, or two processes act as
+ * one rank. */
 struct snapshot_surplus {
     /* The key of the group or barrier. TORCH_KEY_NONE = the members were counted by the addresses that they have
      * published, and not by the counter of a barrier. */
@@ -145,10 +146,10 @@ struct snapshot {
     uint32_t returning;         /* number of nodes of the last round that may still join again */
     uint64_t waited_ms;         /* time since this phase began */
     uint64_t left_ms;           /* time until the store stops waiting; UINT64_MAX = never */
-    uint64_t pause_ms; /* pause of a restart or last call: time until the workers start; 0 = no pause */
-    uint64_t limit_ms; /* value of the option `knob`; 0 = no limit */
-    const char *knob;  /* "--timeout" */
-    bool is_final;     /* no later check follows: the time is over, or the job has ended */
+    uint64_t pause_ms;          /* in a back-off or a last call: time until the workers start; 0 = no pause */
+    uint64_t limit_ms;          /* value of the option `knob`; 0 = no limit */
+    const char *knob;           /* "--timeout" */
+    bool is_final;              /* no later check follows: the time is over, or the job has ended */
     struct snapshot_store store;
     struct snapshot_cause cause;
     struct snapshot_surplus surplus;

@@ -39,16 +39,16 @@ static const struct {
 /* Folders of torch whose C functions wait for other ranks, each with an example and its version of torch. A C function
  * has no frame, so the innermost frame is the caller of the C function. Such a function may also compute, so the rank
  * waits only if its thread sleeps in futex. */
-#define WAITING_FOLDERS(X)                                                                       \
-    X("torch/distributed/") /* 1.13: ZeroRedundancyOptimizer._sync_params calls Work.wait */     \
-    X("torch/nn/parallel/") /* 1.13: DistributedDataParallel._distributed_broadcast_coalesced */ \
-    X("torch/futures/")     /* 1.13: Future.wait, for RPC and for Work.get_future */
+#define WAITING_FOLDERS(X)                                                                             \
+    X("torch/distributed/") /* torch 1.13: ZeroRedundancyOptimizer._sync_params calls Work.wait */     \
+    X("torch/nn/parallel/") /* torch 1.13: DistributedDataParallel._distributed_broadcast_coalesced */ \
+    X("torch/futures/")     /* torch 1.13: Future.wait, for RPC and for Work.get_future */
 
 /* Parts of the paths of libraries whose locks are for threads and processes of the same rank. */
 #define LOCAL_FILES(X)                                               \
     X("threading.py")                                                \
     X("queue.py")                                                    \
-    X("multiprocessing/") /* of Python and of torch */               \
+    X("multiprocessing/") /* also in torch/ */                       \
     X("concurrent/futures/")                                         \
     X("importlib/") /* a lock of a module that two threads import */ \
     X("<frozen importlib")                                           \
@@ -150,7 +150,7 @@ static int read_number(const char *text, const char *format, long most)
 
 /* --- children --------------------------------------------------------------------------------------------- */
 
-/* Return the kind of processes for which a frame of a library waits. The loop of a loader's worker counts as
+/* Return the kind of processes for which a frame of a library waits. The loop of a data loader's worker counts as
  * AWAITS_LOADER, too. */
 static enum spot_awaits frame_awaits(const cJSON *frame)
 {

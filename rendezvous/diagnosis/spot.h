@@ -12,8 +12,8 @@
 
 enum { SPOT_PLACE_MAX = 160, SPOT_PEERS_MAX = 8, SPOT_CHILDREN_MAX = 8 };
 
-/* The processes for which the frames or the system call of a rank show a wait. A later value includes fewer processes:
- * any child, a child of Python's multiprocessing, a worker of PyTorch's data loader. */
+/* The processes for which a rank may wait, as its frames or its system call show. A later value includes fewer
+ * processes: any child, a child of Python's multiprocessing, a worker of PyTorch's data loader. */
 enum spot_awaits { AWAITS_NONE, AWAITS_CHILD, AWAITS_MULTIPROCESSING, AWAITS_LOADER };
 
 /* A living process that the rank has started. Children that wait for a message or for other ranks are left out. */
@@ -32,12 +32,12 @@ struct spot {
     const cJSON *frames; /* NULL = the frames were not read */
     const cJSON *thread; /* NULL = the rank is not in the sample */
     const cJSON *user;   /* innermost frame of the user's program; NULL = none */
-    const char *call;    /* function of a library in which the rank waits; NULL = the rank does not wait */
+    const char *call;    /* function of a library in which the rank waits; NULL = no such frame */
     bool idle_only;      /* the rank waits in `call` only while its thread sleeps */
     bool may_wait;       /* `call` is NULL, and the thread sleeps in futex in a C function */
     const char *does, *object;
     int64_t cpu_ms;
-    const char *unanswered[SPOT_PEERS_MAX]; /* peers without acknowledgement of data: "10.0.0.2:4711" */
+    const char *unanswered[SPOT_PEERS_MAX]; /* peers that do not acknowledge data: "10.0.0.2:4711" */
     uint32_t n_unanswered;
     struct {
         const char *peer;

@@ -428,7 +428,7 @@ static bool append_joined(const struct snapshot *s, struct buf *out)
 }
 
 /* Append the time limit with the name of the option that sets it: "; giving up in 13 min (--timeout is 900 s)". In a
- * pause, append when the workers start. */
+ * pause, append only when the workers start. */
 static bool append_limit(const struct snapshot *s, struct buf *out)
 {
     words left;
@@ -512,7 +512,7 @@ static bool append_node(struct buf *out, const struct snapshot_node *node)
                       number(workers, node->nproc), duration(since, node->joined_ms), node->state);
 }
 
-/* Append the row of a missing node. Host and pid are known only if the node was rejected or has left. */
+/* Append the row of a missing node. Host and pid are printed only for a rejected node. */
 static bool append_gone_state(const struct snapshot *s, uint32_t rank, struct buf *out)
 {
     words text, pid;

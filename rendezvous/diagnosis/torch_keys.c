@@ -18,7 +18,7 @@
 #include <string.h>
 
 enum {
-    NAME_SHOWN = 60, /* bytes of a name from a key that a text shows */
+    NAME_SHOWN = 60, /* longest name of a worker or barrier in a text, in bytes */
     DIGITS_MAX = 9,  /* maximum number of digits; a longer number would overflow, and is no rank */
 };
 

@@ -103,8 +103,8 @@ bool torch_key_is_for_all(const struct torch_key *key);
 /* Return true if two keys belong to the same setup of the same group. Ranks that wait for two such keys are at the
  * same place of the program. */
 bool torch_key_same_setup(const struct torch_key *a, const struct torch_key *b);
-/* Return true if a key is the counter of a store-based barrier. The check is fast, because every observed ADD calls
- * this function. */
+/* Return true if a key is the counter of a store-based barrier. The check is fast, because the store calls this
+ * function for every observed ADD. */
 bool torch_key_counts(struct slice key);
 /* Beginnings of PyTorch's keys or of their last components, for store_observer. The array ends with NULL. */
 extern const char *const torch_key_prefixes[];
@@ -151,8 +151,8 @@ struct torch_client {
     uint32_t meet; /* id of the barrier that the session entered last; 0 = none */
     uint32_t rank; /* 1 + the rank in the default group whose address the session has published; 0 = none */
     uint32_t awaited;           /* hash of the key that the session last waited for */
-    bool polls;                 /* the last request has read an incomplete count of `meet` */
-    bool waits;                 /* the session's present or last wait is for a key of PyTorch: `awaited` */
+    bool polls;                 /* the session still waits in `meet`: it has not read the complete count */
+    bool waits;                 /* the session's present or last wait is for a key of PyTorch */
     bool asked;                 /* the store has asked the agents which process owns the connection */
     uint64_t since_ms, left_ms; /* start of the wait; time when the session last gave up a wait, 0 = never */
     uint64_t tried_ms;          /* when the session last began or continued a setup; 0 = never */

@@ -708,7 +708,7 @@ static ddp_status find_store(struct ctl_options *o, struct ddp_err *err)
     return status;
 }
 
-/* Set the host of an address, which `to` points to, if the store of a job has the same port. */
+/* Set the host of the address `to` to the host of the job's store, if this store has the port of the address. */
 static void match_port(void *to, const struct record_job *r)
 {
     struct endpoint *addr = to, store;

@@ -211,7 +211,7 @@ static ddp_status no_such_command(const char *word, struct ddp_err *err)
     return ddp_fail(err, DDP_ERR_ARG, "unknown command '%.60s'; expected: %s", word, names);
 }
 
-/* Store a word. The first word is the command, the second its argument. */
+/* Store a word: the command, its argument, or a file name if the command needs no store. */
 static ddp_status store_word(struct ctl_options *o, const char *word, struct ddp_err *err)
 {
     if (o->command != NULL && o->command->op == NULL)

@@ -207,12 +207,12 @@ static bool ctl_table(const struct ctl_column *columns, const cJSON *rows, struc
 
 /* Each list has a table of its columns and their fields. The same functions print all lists.
  *
- *     RANK  STATE         HOST  PID  LAST HEARD  END  WAITS FOR
- *        0  connected     n1     71      1.2 s        barrier 'epoch-3'
- *        1  disconnected  n1     72     40.0 s
+ *     BARRIER     AGE  TIME LEFT  ARRIVED  MISSING
+ *     epoch-3  32.0 s     28.0 s  0,2-7    1
+ *     epoch-4   1.2 s          -  1        0,2-7
  *
- * The store may be older or newer than this program. Both must work, because a version error would not help to debug a
- * hanging job. So a missing field is shown as "-", and an unknown field is not shown. */
+ * The store may be older or newer than this program. Its answer must be readable in both cases, because a version error
+ * would not help to debug a hanging job. So a missing field is shown as "-", and an unknown field is not shown. */
 
 /* --- columns of each list ------------------------------------------------------------------------------- */
 
@@ -498,7 +498,7 @@ static bool append_counters(const cJSON *counters, struct buf *out)
     return ok && (*before == ',' ? buf_printf(out, "\n") : true);
 }
 
-/* Print three lines of summary, then a table of the ranks if the store has a job. */
+/* Print a summary, then the tables of the nodes and of the ranks, if there are any. */
 bool ctl_format_status(const cJSON *answer, struct buf *out)
 {
     const cJSON *members = cJSON_GetObjectItemCaseSensitive(answer, "members");
@@ -650,7 +650,7 @@ static bool append_none_behind(const cJSON *answer, struct buf *out)
     return ok && ctl_cell_text(answer, "front", out) && buf_printf(out, "\n");
 }
 
-/* Append each rank that waits in a send or a receive for which its peer does not wait. */
+/* Append each rank that waits in a send or a receive, while its peer does not wait in the opposite call. */
 static bool append_peers(const cJSON *answer, struct buf *out)
 {
     const cJSON *row;

@@ -38,7 +38,7 @@ struct timeline_event {
     size_t
         agent; /* index of the process that the event is about; SIZE_MAX = the event is about the whole job */
     size_t order;  /* position in the order of reading */
-    double n;      /* number in the store's log */
+    double n;      /* number that the store gave this event; only with by_store */
     int64_t at_ms; /* on the store's clock */
     cJSON *o;      /* owned */
 };
@@ -49,7 +49,7 @@ struct timeline_events {
     struct timeline_agent *agents; /* owned */
     size_t n_agents, agents_room;
     char *job, *instance;    /* owned: name and instance of the job that is drawn; NULL = unknown */
-    size_t other_lives;      /* lines of other jobs, or of other runs of this job */
+    size_t other_lives;      /* number of lines of other jobs, or of other runs of this job */
     bool no_memory, is_full; /* is_full: TIMELINE_EVENTS_MAX was reached, and later lines were skipped */
     /* timeline_read calls this function for each skipped line, with its file, its number and the reason. NULL =
      * none. */

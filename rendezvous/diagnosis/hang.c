@@ -90,7 +90,7 @@ struct hang {
     struct group groups[GROUPS_MAX]; /* add_verdict sorts them: the largest first */
     uint32_t n_groups;
     uint32_t n[WAY_WAITS + 1]; /* number of ranks for each enum way */
-    uint32_t n_read;           /* ranks with frames in the last sample */
+    uint32_t n_read;           /* ranks with frames in the later sample */
     bool is_full;              /* there was no room for another group */
     const char *note;          /* reason why some rank has no frames; NULL = unknown */
     struct records {
@@ -456,8 +456,8 @@ static bool is_victim(const struct hang *h, uint32_t rank)
     return h->ranks[rank].code == FINDING_RANK_TRACEBACK && has_lost_peer(&h->s->ranks[rank]);
 }
 
-/* Return true if the main thread has ended the script: no frame runs the code of a module. Return false if the outer
- * frames are cut off, because one of them may run a module. */
+/* Return true if the main thread has ended the script: no frame is the top-level code of a module. Return false if the
+ * outer frames are cut off, because they may contain such a frame. */
 static bool has_ended_script(const struct spot *spot)
 {
     bool ends = spot->frames != NULL && cJSON_GetArraySize(spot->frames) < STACKS_FRAMES_MAX;

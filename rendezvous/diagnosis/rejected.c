@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LOG_EVERY_MS = 60000 }; /* least time between two log lines about one source */
+enum { LOG_EVERY_MS = 60000 }; /* minimum time between two log lines about one source */
 
 /* --- protocol --------------------------------------------------------------------------------------------- */
 

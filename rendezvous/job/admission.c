@@ -104,7 +104,7 @@ static bool same_version(const struct check *c)
                         c->join->version, store);
 }
 
-/* Format --nnodes as the user typed it. `mode` is "", or added to a single number: " (elastic)", " (static)". */
+/* Format --nnodes as the user typed it. `mode` ("", " (elastic)" or " (static)") is appended to a single number. */
 static const char *nnodes_text(char *room, size_t size, uint32_t min, uint32_t max, const char *mode)
 {
     if (min == max)
@@ -191,8 +191,8 @@ static const struct node *holder_of(const struct check *c)
     return j->elastic || j->node_rank < 0 ? NULL : c->r->place[j->node_rank];
 }
 
-/* Reject a second ddprun on one host, if a scheduler has started one ddprun for each worker instead of for each
- * node. */
+/* Reject a second ddprun with the same node rank on one host, if a scheduler has started one ddprun for each worker
+ * instead of for each node. */
 static bool one_task_a_node(const struct check *c)
 {
     const struct rdzv_join *j = c->join;
@@ -205,8 +205,8 @@ static bool one_task_a_node(const struct check *c)
                j->task, j->host, holder->pid, j->pid, j->node_rank);
 }
 
-/* Reject a second ddprun of the same job on one host. Compare host names, not boot ids: two containers on one machine
- * have the same boot id, but both may be nodes. */
+/* Reject a second ddprun with the same node rank on one host. Compare host names, not boot ids: two containers on one
+ * machine have the same boot id, but both may be nodes. */
 static bool launched_once(const struct check *c)
 {
     const struct rdzv_join *j = c->join;

@@ -215,8 +215,8 @@ static void note_leave(struct rdzv *r, const struct node *node, const struct rdz
     rdzv_note(r, RDZV_RECORD_LEAVE, node, "%s leaves%s: %s", rdzv_name(node, name, sizeof(name)), from, by);
 }
 
-/* Let a node without running workers leave. Before the first round, the user may start the node again. After the first
- * round, a static job ends, because it cannot continue without the node. */
+/* Let a node without running workers leave. Before the first round, the user may start the node again. Between two
+ * rounds, a static job ends, because it cannot continue without the node. */
 static enum rdzv_state leaves(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     note_leave(r, node, e, "");
@@ -248,15 +248,14 @@ static enum rdzv_state is_lost(struct rdzv *r, struct node *node, const struct r
 
 /* --- a round runs --------------------------------------------------------------------------------------- */
 
-/* Stop the round at the first reported failure. If this worker failed only because it had lost a peer, better_cause
- * later replaces the failure. */
+/* Stop the round at the first reported failure. If this worker failed only because it had lost a peer, better_cause may
+ * later replace the failure by the failure of the peer. */
 static enum rdzv_state fails(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     rdzv_set_failure(r, node, e->failure);
     return rdzv_stop_round(r);
 }
 
-/* Stop a round that hangs. */
 static enum rdzv_state hangs(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     (void)node;
@@ -652,11 +651,11 @@ static void drop_silent_nodes(struct rdzv *r)
  * waiting nodes last, because the steps before may begin a round. */
 void rdzv_tick(struct rdzv *r, uint64_t now_ms)
 {
-    /* Limit the number of steps, so that a state whose deadline is in the past cannot cause an endless loop. */
     r->now_ms = now_ms;
     rdzv_check_own_pulse(r);
     drop_silent_nodes(r);
     rdzv_recheck(r, now_ms);
+    /* Limit the number of steps, so that a state whose deadline is in the past cannot cause an endless loop. */
     for (int i = 0; i < RDZV_N_STATES && now_ms >= rdzv_state_deadline(r); i++) {
         rdzv_step(r, NULL, &(struct rdzv_event){ .type = RDZV_TIME_UP });
         rdzv_recheck(r, now_ms);

@@ -73,7 +73,8 @@ static inline enum no_restart no_restart_find(const char *word)
     return NO_RESTART_NONE;
 }
 
-/* `why` if --hosts has ended the job because of a finding about a host, which was printed already. No message has it. */
+/* The value of `why` if --hosts has ended the job because of a finding about a host. The finding was printed already,
+ * and no message contains this value. */
 #define FAILURE_HOST_LOST "host_lost"
 
 /* The failure of a worker. `rank` is -1 if a node was lost or was stopped by its user. */
@@ -87,7 +88,7 @@ struct failure {
     uint64_t
         after_ms; /* ms from the start of the attempt to the failure; in the agent's own record, from the start of the worker */
     bool victim;       /* the worker failed because another worker was lost */
-    char no_retry[16]; /* reason against a restart: "cannot_start", "usage", "import"; else "" */
+    char no_retry[16]; /* reason against a restart: "cannot_start", "usage", "import" or "hangs"; else "" */
     char host[LIMIT_TEXT];
     char words[LIMIT_WORDS]; /* how the worker ended, as a part of a sentence */
     char log[LIMIT_WORDS];   /* path of the worker's log; "" = none */

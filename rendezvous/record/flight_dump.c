@@ -259,7 +259,8 @@ static void copy_progress(struct flight_entry *to, const struct flight_entry *fr
     to->completed_ns = from->completed_ns;
 }
 
-/* Sort the calls by number. Entries with the same number are parts of one coalesced call; keep only the first entry. */
+/* Sort the calls by group and number. Entries with equal groups and numbers are parts of one coalesced call: keep only
+ * the first part. */
 void flight_dump_sort(struct flight_dump *d)
 {
     size_t kept = 0;
@@ -424,7 +425,7 @@ static int highest_rank(const cJSON *group)
 }
 
 /* Read PyTorch's record, which has no host, no process and no world size. Derive a lower limit of the world size: the
- * largest group size, and the highest rank + 1. */
+ * highest rank in the record or in the name of the file, plus 1. */
 static ddp_status read_torch(struct flight_dump *d, const cJSON *json, const char *file, struct ddp_err *err)
 {
     const cJSON *group;
@@ -715,7 +716,7 @@ static cJSON *add_group(cJSON *groups, const struct flight_entry *e)
     return ranks;
 }
 
-/* Add every call that some rank has made with the group and number of `call`, and the ranks that made it. */
+/* Add each different call that has the group and number of `call`, with the ranks that made it. */
 static void add_parting(cJSON *answer, const struct flight_dump *dumps, size_t n,
                         const struct flight_entry *call)
 {
@@ -748,7 +749,7 @@ static const struct flight_entry *front_of(const struct flight_dump *dumps, size
 }
 
 /* Return true if a rank has not reached the call `front` of a group. Return false for a rank without a call in this
- * group: either the rank is not a member, or its record may have lost its last call in the group. */
+ * group: either the rank is not a member, or its record no longer contains its calls in the group. */
 static bool is_behind(const struct flight_dump *d, const struct flight_entry *front)
 {
     const struct flight_entry *last = last_in_group(d, front->group);
@@ -862,7 +863,7 @@ static void add_stack(cJSON *o, const struct flight_dump *d, const struct flight
         cJSON_Delete(copy);
 }
 
-/* The sides of a comparison. A side is a call with one stack, and the ranks that made this call there. */
+/* The sides of a comparison. A side is a call with one stack, and the ranks that made this call with this stack. */
 struct sides {
     const struct flight_entry *calls[FLIGHT_SIDES_MAX];
     cJSON *ranks[FLIGHT_SIDES_MAX]; /* borrowed from the answer */

@@ -184,7 +184,7 @@ static bool is_same(const cJSON *a, const cJSON *b)
 }
 
 /* Return true for the main thread of a process that a worker has started. Such threads have separate rows, because the
- * text of a row with main threads of workers does not show children. */
+ * text of a row with main threads of workers does not mention child processes (append_where). */
 static bool is_main_of_child(const cJSON *thread)
 {
     return cJSON_IsTrue(member(thread, "main")) && cJSON_IsTrue(member(thread, "child"));
@@ -599,9 +599,9 @@ static bool append_row(const struct shown *shown, bool brief, struct buf *out)
            append_state(shown, out) && buf_printf(out, "\n") && append_frames(frames, brief, out);
 }
 
-/* Return true if a row of a brief text is left out: another thread or a child process in which no code of the user
- * runs, such as an idle data loader. A child without frames is shown. "<string>" is the program of a process that
- * multiprocessing has spawned. */
+/* Return true if a brief text leaves out this row: a child process, or a thread that is not a main thread, in which no
+ * code of the user runs. An idle data loader is an example. A child without frames is shown. "<string>" is the program
+ * of a process that multiprocessing has spawned. */
 static bool is_usual(const struct shown *shown)
 {
     const cJSON *frame, *frames = member(shown->row, "frames");

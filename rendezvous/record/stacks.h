@@ -50,7 +50,7 @@ enum {
 /* The value of "does" for a connection that loses only large packets. %d is their size in bytes. */
 #define STACKS_LOSES_LARGE "sends packets of %d bytes, which are lost, although small packets arrive"
 
-/* The object of a thread that waits for the end of a child of its process. It contains one %d. */
+/* The value of "object" for a thread that waits for the end of a child process. %d is the pid of the child. */
 #define STACKS_CHILD "process %d"
 
 struct stacks {

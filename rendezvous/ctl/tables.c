@@ -498,7 +498,7 @@ static bool append_counters(const cJSON *counters, struct buf *out)
     return ok && (*before == ',' ? buf_printf(out, "\n") : true);
 }
 
-/* Print a summary, then the tables of the nodes and of the ranks, if there are any. */
+/* Print a summary, then the table of the nodes and the table of the ranks. Leave out an empty table. */
 bool ctl_format_status(const cJSON *answer, struct buf *out)
 {
     const cJSON *members = cJSON_GetObjectItemCaseSensitive(answer, "members");

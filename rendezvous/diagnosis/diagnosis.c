@@ -4,7 +4,7 @@
  * of findings.h, causes before consequences, and notes last. So the functions may be called in any order. If a node is
  * lost, the node is reported and not its ranks.
  *
- * Most problems are reported only after a minimum duration, because nodes of one job start seconds apart, and ranks
+ * Most problems are reported only after a minimum duration, because nodes of one job start seconds apart. Ranks also
  * reach a barrier one after the other. The last check before the job fails (`is_final`) ignores these durations. */
 #include "diagnosis/diagnosis.h"
 

@@ -371,8 +371,8 @@ static enum rdzv_state agrees(struct rdzv *r, struct node *node, const struct rd
 
 /* --- a round is being stopped --------------------------------------------------------------------------- */
 
-/* Record a further failure. It replaces the present cause if only the present cause is a victim (a worker that lost a
- * peer), because the failure of the peer may arrive later. */
+/* Record a further failure. If the present cause is a victim (a worker that lost a peer) and this failure is not,
+ * replace the cause: the failure of the peer may arrive later. */
 static enum rdzv_state better_cause(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     if (r->end.cause.failure.victim && !rdzv_is_victim(e->failure))

@@ -108,9 +108,9 @@ void stacks_merge(struct stacks *s, const struct cJSON *rows, uint32_t first, ui
  * A ">" marks frames of the user's program. Return false if memory is short. */
 bool stacks_text(const struct cJSON *rows, struct buf *out);
 
-/* Append at most `most` lines of this text. Leave out threads and child processes in which no code of the user runs, and
- * of each row all frames except the innermost and the user's innermost. Return the number of rows that are left out,
- * or -1 if memory is short. */
+/* Append at most `most` lines of the text that stacks_text appends. Leave out threads and child processes in which no
+ * code of the user runs. Of each row, append only the innermost frame and the innermost frame of the user's program.
+ * Return the number of rows that are left out, or -1 if memory is short. */
 int stacks_brief(const struct cJSON *rows, int most, struct buf *out);
 
 #endif

@@ -57,7 +57,7 @@ static bool send_words(const struct sender *s, enum remote_message kind, const c
     return send_bytes(s, kind, slice_str(text));
 }
 
-/* Send a file of at most `size` bytes. Return false if the starter is gone. */
+/* Send the first `size` bytes of a file, or fewer if it has become shorter. Return false if the starter is gone. */
 static bool send_file(const struct sender *s, int fd, const char *name, uint64_t size)
 {
     char head[COLLECT_NAME_MAX + 32], bytes[COLLECT_PIECE_MAX];

@@ -42,7 +42,7 @@
 /* FIRST_MS: longest silence of the starter before the message JOB. AT_ONCE_MS: time from the first SIGTERM to the
  * second, which makes ddprun kill its workers at once. KILL_MS: time from the first SIGTERM to SIGKILL. PLACE_MS:
  * time in which the file systems of the job's directories must answer. PROBE_MS: time in which the addresses of the
- * first host must answer. PROBE_MORE_MS: shortest time for further answers after an answer. */
+ * first host must answer. PROBE_MORE_MS: shortest wait for a better address after the first answer. */
 enum {
     FIRST_MS = 60000,
     PLACE_MS = 10000,
@@ -56,9 +56,9 @@ enum {
 struct relay {
     struct buf in;                    /* received bytes that do not form a complete message yet */
     struct buf input;                 /* bytes that the child's stdin pipe has not accepted yet */
-    bool input_ended;                 /* no more input follows `input` */
+    bool input_ended;                 /* no more bytes are appended to `input` */
     uint64_t taken;                   /* bytes of input that the child's pipe has accepted */
-    uint64_t taken_reported;          /* `taken` in the last answer ROOM */
+    uint64_t taken_reported;          /* value of `taken` in the last answer ROOM */
     int signals;                      /* a signalfd */
     int listener;                     /* socket that answers probes; -1 = none */
     int news;                         /* socket to the host's ddprun for findings; -1 = none */
@@ -79,8 +79,8 @@ struct relay {
     uint64_t end_ms;           /* when the relay first requested the child's end; 0 = never */
     int terms;                 /* how often the relay has requested the child's end */
     bool knows_reason;         /* the starter has sent the finding that ends the job */
-    bool has_signal;           /* a signal has ended the relay */
-    const char *failed;        /* why no further message of the starter is read; NULL = none */
+    bool has_signal;           /* a signal has requested the end of the relay */
+    const char *failed;        /* why messages are no longer read from stdin; NULL = they are read */
     int exit_code;             /* the relay's exit code; -1 = not known yet */
     uint64_t branch_ms; /* silence of the starter after which the branch ends; 0 = BRANCH has not arrived */
 };
@@ -233,7 +233,8 @@ static void send_findings(struct relay *r, bool waits)
 static const char probe_text[] = "ddprun probe";
 
 /* Listen on the master port to answer probes. The store of the job uses this port later. The kernel reports a
- * connection only when its first bytes have arrived, or after about one second, so the answer needs no wait. */
+ * connection only when its first bytes have arrived, or after about one second, so answer_probe reads without a
+ * wait. */
 static void handle_LISTEN(struct relay *r, struct slice body)
 {
     char text[16];
@@ -539,7 +540,7 @@ static void enter_directory(struct relay *r, const char *directory, const char *
     } else if (!timed_call_run(place_enter, place_free, p, PLACE_MS)) {
         snprintf(why, sizeof(why), "the file system has not answered within %d s", PLACE_MS / 1000);
         not_ready(r, directory, why);
-        return; /* the thread owns `p` */
+        return; /* the thread still uses `p`, and frees it later */
     } else if (p->error == ENOENT) {
         fail_host(r, FINDING_HOST_LACKS_DIRECTORY, directory, strerror(ENOENT));
     } else if (p->error != 0) {
@@ -723,7 +724,7 @@ static void write_input(struct relay *r)
     }
 }
 
-/* Send the child the reason of its end. */
+/* Send the host's ddprun the reason why the relay ends it, so that its report shows this reason. */
 static void send_reason(struct relay *r, const char *words)
 {
     struct finding f;
@@ -736,7 +737,8 @@ static void send_reason(struct relay *r, const char *words)
 
 /* Request the child's end: first with SIGTERM, then with a second SIGTERM, which makes ddprun kill its workers,
  * then with SIGKILL. SIGCONT follows, because a stopped process does not handle SIGTERM. `why` is the failure of the
- * connection to the starter. NULL = the starter or a signal has ended the relay; the child then reports the signal. */
+ * connection to the starter. It is NULL after the message END or a signal to the relay: the child then reports SIGTERM
+ * as the reason. */
 static void end_child(struct relay *r, const char *why)
 {
     const uint64_t now = clock_ms();
@@ -783,7 +785,6 @@ static void process_messages(struct relay *r)
     }
 }
 
-/* Read messages from stdin. */
 static void read_messages(struct relay *r)
 {
     char bytes[65536];

@@ -172,8 +172,8 @@ static const char *bare_name(const struct host_spec *host)
     return at != NULL ? at + 1 : host->name;
 }
 
-/* Return true if the host is the starting host. A host with a port is never this host, because the port may lead
- * to a container or to a tunnel. */
+/* Return true if the host is the starting host. A host with a port never counts as the starting host, because
+ * the port may lead to a container or to a tunnel. */
 static bool is_this_host(const struct start_facts *f, const struct host_spec *host)
 {
     if (host->port > 0)
@@ -754,7 +754,7 @@ static struct slice line_with_piece(const char *text, const char *piece)
     return slice_of(text + begin, end - begin);
 }
 
-/* Return true if the host `via` could not connect or log in to this host. The starting host may still reach this
+/* Return true if the host `via` could not connect to a host or log in there. The starting host may still reach that
  * host. */
 static bool is_hop(const char *via, const struct failed_start *row)
 {

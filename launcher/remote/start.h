@@ -163,8 +163,8 @@ struct start_facts {
 ddp_status start_check(const struct cli *cli, const struct host_spec *hosts, int n, struct ddp_err *err);
 
 /* Store in above[i] the index of the host that starts host i, or -1 if the starter starts host i. From
- * START_TREE_MIN hosts on, each host starts at most START_FANOUT others; --ssh_fanout sets another number for any
- * number of hosts. The starter always starts the host on which it runs. */
+ * START_TREE_MIN hosts on, each host starts at most START_FANOUT others. With srun, the starter starts all hosts.
+ * --ssh_fanout sets another number for any number of hosts. The starter always starts the host on which it runs. */
 enum { START_TREE_MIN = 64, START_FANOUT = 16 };
 void start_tree(const struct start_facts *facts, const struct host_spec *hosts, int n, int *above);
 
@@ -172,8 +172,8 @@ void start_tree(const struct start_facts *facts, const struct host_spec *hosts, 
 bool start_by_srun(const struct cli *cli);
 
 /* Build the command that starts the relay of a host: --remote_shell, options for ssh, the host's name and a shell
- * script. For this host the command is the relay itself. Store a NULL-terminated array, which start_free frees.
- * Return DDP_OK or DDP_ERR_NOMEM. */
+ * script. For the starting host, the command is the relay itself. Store a NULL-terminated array, which start_free
+ * frees. Return DDP_OK or DDP_ERR_NOMEM. */
 ddp_status start_command(const struct start_facts *facts, const struct host_spec *host, char ***argv,
                          struct ddp_err *err);
 void start_free(char **argv);
@@ -187,7 +187,7 @@ bool start_ships(const struct start_facts *facts, const struct host_spec *host);
 
 /* Return the time limit in ms for the first answer of the host's relay, or for its answer to PROBE. With --ship, the
  * limit of the first answer includes the transfer of the program over a slow connection. A shorter --timeout is the
- * limit, but the probes always get their time. */
+ * limit, but for PROBE the limit is at least 4 s. */
 uint64_t start_limit_ms(const struct start_facts *facts, const struct host_spec *host, bool is_probe);
 
 /* The values in the message JOB that are equal for all nodes. All texts are borrowed. */
@@ -203,8 +203,8 @@ struct start_meeting {
  * at least three heartbeats. */
 uint64_t start_silent_ms(const struct cli *cli);
 
-/* Set reads[i] to true if host i may have a rank that --stdin names. The ranks of a host are unknown if a host before
- * it has no number of workers. Return the world size, or 0 if it is unknown. */
+/* Set reads[i] to true if host i may have a rank that --stdin names. The ranks of a host are unknown if the
+ * options give no number of workers for a host before it. Return the world size, or 0 if it is unknown. */
 int start_readers(const struct cli *cli, const struct host_spec *hosts, int n, bool *reads);
 
 /* Append the body of the message JOB for node `rank` to `out`. If `input` is true, the starter sends the user's stdin
@@ -212,8 +212,8 @@ int start_readers(const struct cli *cli, const struct host_spec *hosts, int n, b
 bool start_job(const struct start_facts *facts, const struct host_spec *host, int rank, bool input,
                const struct start_meeting *meeting, struct buf *out);
 
-/* Store in `address` the first address of `own` that all `n` lists in `reached` contain, or "". The addresses in a
- * list are separated by blanks. */
+/* Store in `address` the first address of the first host (`own`) that all `n` other hosts have reached, or "". Blanks
+ * separate the addresses in `own` and in each list of `reached`. */
 void start_choose_address(const char *own, const char *const *reached, int n,
                           char address[ENDPOINT_HOST_MAX]);
 

@@ -115,8 +115,8 @@ struct starter {
     uv_poll_t signals;
     uv_poll_t input;                /* the user's stdin */
     struct buf finished;            /* the event `finished` of a node, which is printed at the end */
-    const struct peer *finished_of; /* this node; NULL = none */
-    bool is_finished_own;           /* a worker of this node has ended the job, or the job succeeded */
+    const struct peer *finished_of; /* the node that has sent `finished`; NULL = none */
+    bool is_finished_own;           /* a worker of `finished_of` has ended the job, or the job succeeded */
     uv_timer_t fold_timer;          /* expires when the console must print a line that it holds */
     struct hosts_console console;
     struct wakeup written; /* wakes the loop when the sinks have written output */
@@ -178,7 +178,7 @@ static bool parse_finished(struct slice line, bool *is_own)
 {
     static const char word[] = "\"finished\"";
     if (((const char *)line.data)[0] != '{' || memmem(line.data, line.len, word, sizeof(word) - 1) == NULL)
-        return false; /* the parser would be slow for all lines */
+        return false; /* the parser is too slow for all lines of the job */
     cJSON *o = cJSON_ParseWithLength(line.data, line.len);
     const cJSON *report = cJSON_GetObjectItemCaseSensitive(o, "report");
     const char *event = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(o, "event"));
@@ -202,7 +202,7 @@ static void keep_finished(struct peer *p, struct slice line, bool is_own)
     buf_append(&s->finished, line.data, line.len);
 }
 
-/* Print output of a host that has no event `finished`. */
+/* Print lines that contain no event `finished`. */
 static void print_plain_lines(struct starter *s, int sink, const char *from, const char *to)
 {
     if (from < to)
@@ -263,7 +263,6 @@ static void send_message(struct peer *p, enum remote_message kind, struct slice 
     buf_free(&out);
 }
 
-/* Send a message to all branches. */
 static void send_to_branches(struct starter *s, enum remote_message kind, const char *text)
 {
     struct buf out = { 0 };
@@ -466,7 +465,7 @@ static void on_file_input(uv_fs_t *request)
     send_input(s, s->input_bytes, n > 0 ? (size_t)n : 0);
 }
 
-/* Return true if every host has read enough for more input. A host whose job has ended delays no other host. */
+/* Return true if every host has read so much that more input may be sent. A host whose job has ended does not count. */
 static bool wants_input(const struct starter *s)
 {
     bool wants = false;
@@ -513,7 +512,6 @@ static bool open_polled_input(struct starter *s)
            uv_poll_init(&s->loop, &s->input, s->input_fd) == 0;
 }
 
-/* Start to read the user's stdin. */
 static void open_input(struct starter *s)
 {
     s->input_type = uv_guess_handle(STDIN_FILENO);
@@ -550,7 +548,7 @@ static void probe_again(struct starter *s)
     }
 }
 
-/* End the start, because no address of the first host is good for all hosts. */
+/* End the start, because the other hosts reach no common address of the first host. */
 static void fail_without_address(struct starter *s)
 {
     const struct peer *first = &s->peers[0];
@@ -751,8 +749,8 @@ static void remove_last_answer(struct peer *p, struct buf *lines)
 }
 
 /* Send a finding of a host to other hosts. The first finding that ddprun has ended on a host is sent to all other
- * hosts, because it ends their ddprun, too. So is a finding that ends the job. Any other finding is sent only to the
- * first host, which prints it: with 1,000 hosts, a blocked port would cause 1,000 findings. */
+ * hosts, because it ends their ddprun, too. Later findings of this kind are dropped, unless they end the job. Any other
+ * finding is sent only to the first host, which prints it: with 1,000 hosts, a blocked port would cause 1,000 copies. */
 static void pass_finding(const struct peer *from, struct slice line)
 {
     struct starter *s = from->starter;
@@ -970,7 +968,7 @@ static bool is_below(const struct peer *p, const struct peer *above)
     return p == above;
 }
 
-/* Handle the end of a host's branch. If hosts below it have not ended, report the host as lost. */
+/* Handle the end of a host's branch. If the host or a host below it has not ended, report the host as lost. */
 static void end_branch(struct peer *p)
 {
     struct starter *s = p->starter;
@@ -1110,7 +1108,7 @@ static void send_signal(struct starter *s, const char *number)
             send_text(&s->peers[i], REMOTE_SIGNAL, number);
 }
 
-/* Report a signal that ends the start. On a running job, the nodes report the signal. */
+/* Report a signal that ends the start. While the job runs, the nodes report the signal. */
 static void print_stop(struct starter *s, const struct received_signal *received)
 {
     struct buf from = { 0 }, out = { 0 };
@@ -1208,7 +1206,7 @@ static void check_deadlines(struct starter *s)
             start_explain_late(s->facts, p->host, p->trunk == NULL ? name_above(p) : NULL,
                                p->state == PEER_PROBING, &f);
             fail(s, &f);
-            if (p->state == PEER_PROBING) /* end_all has signalled a host that is STARTING */
+            if (p->state == PEER_PROBING) /* a host that is STARTING has got SIGTERM from end_all */
                 link_kill(p->link, SIGTERM);
         }
         if (outlives_job(p, now)) {

@@ -33,7 +33,7 @@
 /* DRAIN_MS: another process, such as a master connection of ssh, may hold the streams of a process that has
  * exited. The streams are closed if no byte arrives for this time. END_MS: time from the end of a branch's stdin
  * until its processes are killed; longer than a relay needs to end a job. LOST_MS: the same time if the branch
- * ends because the starter was silent. The network is then probably lost, so the processes cannot end. */
+ * ends because the starter was silent. The network is then probably lost, so a longer wait is useless. */
 enum {
     DRAIN_MS = 2000,
     END_MS = 15000,
@@ -755,7 +755,7 @@ static void on_link_sent(uv_write_t *request, int status)
     free(w);
 }
 
-/* Write to the stdin of a child of the starter. on_link_sent frees `w`. The caller keeps `bytes` until then. */
+/* Write to the stdin of a child of the starter. on_link_sent frees `w`. Until then, `bytes` must not change. */
 static void link_write(struct link *l, struct link_write *w, struct slice bytes)
 {
     const uv_buf_t out = uv_buf_init((char *)(uintptr_t)bytes.data, (unsigned)bytes.len);

@@ -750,7 +750,7 @@ static void remove_last_answer(struct peer *p, struct buf *lines)
 
 /* Send a finding of a host to other hosts. The first finding that ddprun has ended on a host is sent to all other
  * hosts, because it ends their ddprun, too. Later findings of this kind are dropped, unless they end the job. Any other
- * finding is sent only to the first host, which prints it: with 1,000 hosts, a blocked port would cause 1,000 copies. */
+ * finding is sent only to the first host, which prints it: with 1,000 hosts, a blocked port causes 1,000 findings. */
 static void pass_finding(const struct peer *from, struct slice line)
 {
     struct starter *s = from->starter;

@@ -529,8 +529,8 @@ static bool path_until(struct slice text, char path[PATH_MAX])
     return end - from > 1 && memchr(from, '/', (size_t)(end - from)) != NULL && copy_path(from, end, path);
 }
 
-/* Copy the first absolute path that follows a blank, a quote or a similar character. The first word of a line is
- * the name of a program. */
+/* Copy the first absolute path that follows a blank, a quote or a similar character. Skip the first word of the line,
+ * because it is usually the name of a program. */
 static bool path_within(struct slice line, char path[PATH_MAX])
 {
     const char *front = line.data;
@@ -570,7 +570,7 @@ static bool hint_full_disk(struct slice text, struct full_disk *full)
     return space != NULL || quota != NULL;
 }
 
-/* Return true if only the report of the failed node shows values for this hint. */
+/* Return true if the hint has values, such as free memory, that only the report of the failed node shows. */
 static bool hint_has_values(const struct hint *h, const struct hint_facts *facts)
 {
     return (h->is_gpu_in_use && !facts->has_gpu_users) || strchr(h->sentence, '{') != NULL;

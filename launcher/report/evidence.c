@@ -157,11 +157,11 @@ static void coredump_find(pid_t pid, int status, time_t began, struct worker_evi
  * only the first few failures are examined. */
 
 enum {
-    WATCHES_MAX = 24,        /* limit of groups: those of ddprun and of the job, and all outer groups */
+    WATCHES_MAX = 24,        /* most watched groups: those of ddprun and of the job, and all outer groups */
     EXAMINED_MAX = 8,        /* limit of failures that are examined in one attempt */
     GROUP_FILE_BYTES = 4096, /* size of the buffer for a file of a control group */
     FILE_BYTES = 64 * 1024,  /* size of the buffer for any other file */
-    LOG_RECORDS_MAX = 65536, /* records read per call, at 1 us each; more than the kernel's log contains */
+    LOG_RECORDS_MAX = 65536, /* most records per call; each takes 1 us, and the kernel's log has fewer */
     LOG_BYTES_MAX = 256 * 1024,
 };
 

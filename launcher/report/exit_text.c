@@ -504,7 +504,7 @@ static unsigned observations(const struct worker_evidence *e)
 #define SHM_REMEDY                                                                                       \
     "enlarge /dev/shm: docker run --shm-size=8g (or --ipc=host), or mount -o remount,size=8g /dev/shm; " \
     "delete what earlier jobs left there"
-/* The path of the file is not known, so no file system is named. */
+/* The path of the mapped file is not known, so the remedy names no file system. */
 #define MAPPED_REMEDY                                                                                      \
     "find out whether a program truncates a file that the worker maps, and check the file system of that " \
     "file with df"

@@ -35,7 +35,7 @@ enum { TIMER_SHOWN = 128, CGROUP_SHOWN = 256, OBJECT_SHOWN = 64, CPU_SHOWN = 64 
 /* The facts about the end of a worker. In a zeroed struct no fact is known. */
 struct worker_evidence {
     enum oom_kind oom;
-    bool oom_named; /* the kernel's log names this process */
+    bool oom_named; /* the kernel's log names the worker as the killed process */
     bool
         oom_likely; /* only the machine's counter of OOM kills has risen; the kernel may have killed a process of another job */
     bool oom_unseen;               /* no counter of OOM kills can be read */

@@ -107,7 +107,7 @@ static void rows_text(struct rows *r, const char *label, struct slice text, int 
     size_t left = text.len;
     for (int i = 0; i < max && left > 0 && begin_line(r, i == 0 ? label : ""); i++) {
         size_t n = line_length(p, left), shown = n;
-        while (shown > 0 && p[shown - 1] == ' ') /* two blanks precede a code */
+        while (shown > 0 && p[shown - 1] == ' ') /* a line may end between the two blanks before "[CODE]" */
             shown--;
         rows_append(r, slice_of(p, shown));
         n += n < left; /* skip the blank or newline */
@@ -494,7 +494,7 @@ enum {
     ERROR_LINES = 6,
     OTHERS_LINES = 8,
     STACK_LINES = 16,
-    STACK_LINES_KEPT = 6, /* the last lines of the failed worker leave at least these for stacks */
+    STACK_LINES_KEPT = 6, /* lines for stacks that the last lines of the failed worker must not use */
     END_LINES = 8,
     DAY_S = 24 * 3600
 };
@@ -726,7 +726,7 @@ static void pattern_of_all(char out[PATH_MAX], const char *pattern)
 static void stacks(const struct report *r, struct rows *rows)
 {
     struct buf text = { 0 };
-    const int room = rows->limit - rows->lines - 1; /* a line for the rest */
+    const int room = rows->limit - rows->lines - 1; /* one line is kept for the number of further stacks */
     const int most = room < 0 ? 0 : room < STACK_LINES ? room : STACK_LINES;
     const int left = stacks_brief(r->stacks, most, &text);
     const char *label = "stacks";

@@ -34,7 +34,7 @@ static inline bool slice_equal(struct slice a, struct slice b)
     return a.len == b.len && (a.len == 0 || memcmp(a.data, b.data, a.len) == 0);
 }
 
-/* Argument `hash` for the first or only piece. */
+/* Argument `hash` of hash_bytes for the first or only piece. */
 #define HASH_START UINT64_C(0xcbf29ce484222325)
 
 /* Return the 64-bit FNV-1a hash. To hash several pieces, pass the result for the previous piece as `hash`. An attacker

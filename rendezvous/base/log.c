@@ -226,7 +226,7 @@ void line_file_append(struct line_file *f, struct slice line)
 {
     pthread_mutex_lock(&f->mutex);
     if (!f->has_thread)
-        f->has_thread = thread_start(&f->thread, run_writer, f) == 0; /* without SIGPIPE */
+        f->has_thread = thread_start(&f->thread, run_writer, f) == 0; /* thread_start blocks SIGPIPE */
     const bool ok =
         f->has_thread && f->queue.len + line.len <= QUEUE_BYTES && buf_append(&f->queue, line.data, line.len);
     if (!ok) {

@@ -86,7 +86,7 @@ struct line_file_state {
     int error;     /* errno of the first lost line; 0 = none; ENOBUFS = the disk was too slow */
     uint64_t lost; /* number of lost lines */
     char why
-        [WRITE_ERROR_MAX]; /* `error` of the disk with its values, see write_error_text(); "" for another error */
+        [WRITE_ERROR_MAX]; /* text of a disk error, with free space or quota: write_error_text(); "" = another error */
 };
 struct line_file_state line_file_state(struct line_file *f);
 

@@ -26,7 +26,7 @@
 struct sender {
     int out;
     bool counts;                     /* true in the first of two walks, which only counts the files */
-    uint64_t files, bytes, left_out; /* files, bytes and left-out entries of this walk so far */
+    uint64_t files, bytes, left_out; /* numbers of files, bytes and left-out entries in this walk */
 };
 
 /* Write all bytes. If the descriptor is non-blocking, wait until it accepts them. */

@@ -824,7 +824,7 @@ static void reap(struct relay *r)
     int status;
     if (r->child <= 0 || waitpid(r->child, &status, WNOHANG) != r->child)
         return;
-    /* if a signal has killed ddprun, this node is lost */
+    /* if a signal has killed ddprun, the launcher has failed, and not the program */
     const int code = WIFEXITED(status) ? WEXITSTATUS(status) : EXIT_CODE_DDPRUN;
     r->child = 0;
     read_findings(r);

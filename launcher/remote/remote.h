@@ -44,7 +44,7 @@ struct collected {
     bool stopped;  /* a fault has ended the transfer */
     int fd;
     char name[COLLECT_NAME_MAX + 1];   /* name of the open file, below `dir` */
-    uint64_t left;                     /* bytes of the open file that have not arrived */
+    uint64_t left;                     /* bytes of the open file that have not arrived yet */
     uint64_t files, bytes;             /* numbers of received files and bytes */
     uint64_t announced;                /* sum of the sizes in all messages FILE */
     uint64_t total_files, total_bytes; /* numbers of files and bytes in the message TOTAL */

@@ -437,7 +437,7 @@ void start_free(char **argv)
 
 /* --- the job ------------------------------------------------------------------------------------------------- */
 
-/* Every host receives from the starting host these variables and the variables of --env=NAME. A name that ends in '*'
+/* The starting host sends these variables and those of --env=NAME to every host. A name that ends in '*'
  * is a prefix. */
 static const char *const carried[] = { "PATH",       "LD_LIBRARY_PATH", "VIRTUAL_ENV", "CONDA_PREFIX",
                                        "PYTHONPATH", "NCCL_*",          "UCX_*",       "OMP_*",
@@ -560,7 +560,7 @@ static bool add_started(cJSON *array, const struct start_facts *f, const struct 
     return ok;
 }
 
-/* Append the command for a host as a line, then the command line that it starts there. */
+/* Append the command for a host as a line, then the command line that its relay executes. */
 static bool add_start_line(struct buf *out, const char *runs_on, char *const *argv, const cJSON *started)
 {
     bool ok = runs_on == NULL || buf_printf(out, "%s: ", runs_on);

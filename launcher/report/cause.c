@@ -688,7 +688,7 @@ static bool is_import_exception(struct slice line, struct slice before)
     return false;
 }
 
-/* Return a hash of the line. The result is never 0. */
+/* Return a hash of the line. It is never 0, because 0 means that the text has no import error. */
 static uint64_t value_in_line(struct slice line)
 {
     const uint64_t hash = hash_bytes(HASH_START, line.data, line.len);

@@ -152,9 +152,9 @@ int connector_begin(const char *address, int port, int max_segment)
     return error != 0 ? -error : fd;
 }
 
-/* Return true if a socket is connected to itself. If no process listens on a loopback port, the kernel chooses this
- * same port for the client in one of 28,000 connects. TCP then treats the connect as a simultaneous open. Such a
- * socket echoes all bytes, and the store cannot listen on its port. */
+/* Return true if a socket is connected to itself. If no process listens on an ephemeral port of this host, the kernel
+ * chooses this same port for the client in one of 28,000 connects. TCP then treats the connect as a simultaneous open.
+ * Such a socket echoes all bytes, and the store cannot listen on its port. */
 static bool is_connected_to_itself(int fd)
 {
     struct sockaddr_storage here = { 0 }, there = { 0 };

@@ -96,12 +96,12 @@ DDP_API void ddp_abort(ddp_ctx *ctx, int code, const char *why);
  * ddp_unscale, batch normalization. f16 is computed in f32 and loses nothing. Copies, MIN, MAX, the scale of a
  * ddp_scaler, and conversions between types are exact.
  *
- * Each call sets the mode of its thread (x86: FTZ and DAZ, Arm: FZ) and restores it, so results do not depend on the
- * caller's mode. A communication hook and a loader's `fill` run in this mode, too. Processors without such a mode
- * compute with subnormals. On a GPU, NCCL and the program decide. */
+ * Each call sets the processor's flush mode for its thread (x86: FTZ and DAZ, Arm: FZ) and restores the old mode, so
+ * results do not depend on the caller's mode. A communication hook and a loader's `fill` run in the flush mode, too.
+ * Processors without a flush mode compute with subnormals. On a GPU, NCCL and the program decide. */
 
-/* Set the mode for the rest of this thread, and for threads that this thread creates later. If your program computes
- * on the CPU, call ddp_flush_subnormals first in main. The equivalent in PyTorch is
+/* Treat subnormals as zero in this thread from now on, and in threads that this thread creates later. If your program
+ * computes on the CPU, call ddp_flush_subnormals first in main. The equivalent in PyTorch is
  * torch.set_flush_denormal(True). */
 DDP_API void ddp_flush_subnormals(void);
 

@@ -91,7 +91,7 @@ typedef struct ddp_loader_options {
 typedef struct ddp_batch {
     uint64_t number; /* number in the epoch, from 0 */
     int stream;      /* `number` modulo `streams` of the options; the batch is for rank `rank` + `stream` */
-    size_t rows;     /* 0 = this rank has no samples left, but other ranks have samples */
+    size_t rows;     /* 0 = the rank of this batch has no samples left, but other ranks have samples */
     void *array[DDP_LOADER_ARRAYS]; /* rows * row_bytes[a] bytes, 256-byte aligned */
     const uint64_t *index;          /* for each row, the number of its sample */
     const unsigned char *is_pad;    /* for each row, 1 = padding */
@@ -103,7 +103,7 @@ DDP_API ddp_status ddp_loader_create(const ddp_loader_options *options, ddp_load
 
 /* Begin epoch `epoch` after its first `done` samples, counted over all ranks (see ddp_sampler_resume). The threads
  * begin to read. The call is allowed in the middle of an epoch and after an error. DDP_ERR_TIMEOUT means that a
- * thread is still in `fill` for the last epoch. */
+ * thread is still in `fill` for the previous epoch. */
 DDP_API ddp_status ddp_loader_start(ddp_loader *loader, uint64_t epoch, uint64_t done);
 
 /* Wait for the next batch, and return it in *out. The order of batches is fixed. At the end of the epoch *out is

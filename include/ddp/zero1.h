@@ -62,7 +62,8 @@ DDP_API ddp_status ddp_zero1_reduce(ddp_zero1 *zero);
 
 /* Divide the averaged gradients by the scaler's scale, and call ddp_scaler_unscaled. All ranks pass the same
  * found_inf to ddp_scaler_unscaled: 1 if a value on any rank is infinite or NaN. So ddp_scaler_step has the same
- * result on all ranks. DDP_ERR_ARG means that the scaler is not at DDP_SCALER_READY; then nothing was divided. */
+ * result on all ranks. DDP_ERR_ARG means that ddp_zero1_reduce was not called, or that the scaler is not at
+ * DDP_SCALER_READY; then nothing was divided. */
 DDP_API ddp_status ddp_zero1_unscale(ddp_zero1 *zero, ddp_scaler *scaler);
 
 /* Clip the averaged gradients of the whole model, with the same bits as ddp_clip_grad_norm. *norm becomes the norm

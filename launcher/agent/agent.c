@@ -17,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The progress of a stop. */
+/* The state of the current stop of the workers. */
 struct stop {
     int by_user;         /* signal of the user's first stop request; 0 = no request */
     int requests;        /* number of AGENT_STOP events */
@@ -707,9 +707,8 @@ static enum agent_state run_acknowledged(struct agent *a, const struct agent_eve
     return a->state;
 }
 
-/* Forget another node's failure if the failed worker had only lost a peer. The store reports such a worker at once,
- * and reports the loss of the peer's node later. If the store is lost, this later report with the real cause never
- * arrives. */
+/* Forget another node's failure if the failed worker had only lost a peer. Such a failure is not the real cause. The
+ * store would report the real cause later, but the store is lost. */
 static void forget_victim_elsewhere(struct agent *a)
 {
     if (a->judged || a->peer_code != DDP_EXIT_PEER_LOST)
@@ -718,9 +717,9 @@ static void forget_victim_elsewhere(struct agent *a)
     a->peer_code = 0;
 }
 
-/* Record that the store is lost. A worker may notice the loss and end before this node notices it. So no earlier end
- * counts as a failure, with two exceptions: a failure that the store has received, and a program that could not be
- * started. */
+/* Record that the store is lost. A worker may detect the loss and end before this node detects it. So earlier ends do
+ * not count as failures. Two failures still count: a program that could not be started, and a worker that failed by
+ * itself, if the store has received this failure. */
 static void agent_lose_store(struct agent *a)
 {
     const int first = a->first_failure;

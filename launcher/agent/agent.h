@@ -170,7 +170,7 @@ enum {
     AGENT_USAGE_MS = 5000,
     AGENT_SAME_MS = 100,    /* shortest wait for the next worker with the same import error */
     AGENT_LEAVE_MS = 2000,  /* wait for the verdict after a stop by the user */
-    AGENT_SILENT_MS = 5000, /* a message is printed after this wait for other nodes */
+    AGENT_SILENT_MS = 5000, /* after this wait for other nodes, ddprun prints that it waits */
 };
 
 struct agent_options {
@@ -223,7 +223,7 @@ enum no_restart agent_never_again(const struct agent *agent);
 /* Return the highest exit code of this node's workers that failed by themselves, or 0. */
 int agent_max_code(const struct agent *agent);
 
-/* Return the exit code of the worker with local rank 0, or -1 if ddprun caused the end of this worker. */
+/* Return the exit code of the worker with local rank 0, or -1 if ddprun stopped or never started this worker. */
 int agent_rank0_code(const struct agent *agent);
 
 /* Return true if the store was lost before it reported the end of the job. */
@@ -237,10 +237,13 @@ bool agent_is_stuck(const struct agent *agent);
 
 /* Return ddprun's exit code. The first matching row applies:
  *   124       a process could not be killed
+ *   125       a host of --hosts was lost
  *   0         --exit_code=workers, the user stopped the job before any failure, and all workers here exited with 0
  *   verdict   the store sent a verdict: its exit_first, exit_max or exit_rank0, as --exit_code selects. If exit_first
- *             is 0 and the user stopped the job, the next row applies.
+ *             is 0 and the user stopped the job, the row "128 + n" applies.
+ *   peer      no verdict arrived, but the store reported another node's failure: the exit code in this report
  *   128 + n   the user stopped the job with signal n before a worker failed
+ *   125       this node could not begin the next round, and no worker has failed
  *   123       the store was lost before it received a failure. A later failure here may be a consequence of the
  *             loss, and all nodes must exit with the same code.
  *   policy    `first`: the code of the first failure. `max`: the highest code of all workers that failed by
@@ -250,7 +253,7 @@ bool agent_is_stuck(const struct agent *agent);
  * the program was not found, 127. */
 int agent_exit_code(const struct agent *agent);
 
-/* Set ddprun's exit code after a loss of a host with --hosts. Only the code of an unkillable process precedes it. */
+/* Record that a host of --hosts was lost. ddprun then exits with 125, or with 124 if a process could not be killed. */
 void agent_lose_host(struct agent *agent);
 
 /* Return the exit code that a shell reports for the worker: its exit code, 128 + signal, 126 or 127. */

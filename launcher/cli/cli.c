@@ -486,7 +486,6 @@ static ddp_status check_env_names(const struct cli *cli, char *const *block, str
     return DDP_OK;
 }
 
-/* Read all three sources of values. */
 static ddp_status cli_read_all(struct cli *cli, char *const *argv, char *const *block, struct ddp_err *err)
 {
     ddp_status status = read_defaults(cli, err);

@@ -99,8 +99,8 @@ const char *procfs_boot_id(void);
 /* Return the start time of this process, read once; 0 = unknown. Pid and start time together identify a process. */
 uint64_t procfs_own_start(void);
 
-/* Return true if the PID namespace with this number may still have processes. Return false only in the machine's
- * first PID namespace, which shows all processes. */
+/* Return true if the PID namespace `number` may still have processes. If this process is not in the machine's first
+ * PID namespace, always return true, because only the first namespace shows all processes. */
 bool procfs_namespace_lives(uint64_t number);
 
 /* Return true if /proc is mounted and belongs to the PID namespace of this process. */

@@ -438,8 +438,8 @@ bool threads_may_trace(pid_t pid)
     return !is_denied;
 }
 
-/* Write the note about ptrace_scope. Scope 1 is named only for a child process, because a worker itself allows
- * ddprun to read it (PR_SET_PTRACER). Scope 3 cannot be changed before the next boot. */
+/* Write the note. A ptrace_scope of 1 is the reason only for a child of a worker, because a worker allows ddprun to
+ * trace it (PR_SET_PTRACER). A ptrace_scope of 3 cannot be changed before the next boot. */
 void threads_explain_ptrace(const char *file, bool by_py_spy, bool is_child, char note[STACK_NOTE_MAX])
 {
     const int scope = ptrace_scope(file);

@@ -697,7 +697,7 @@ ddp_status join_dial_start(const struct join_dial_options *options, struct join_
 enum {
     PATH_ANSWER_MS = 200,   /* longest wait for an answer */
     PATH_LARGE_MS = 60,     /* shortest wait for the answer to a large packet */
-    PATH_LARGE_FACTOR = 20, /* wait for this answer, as a multiple of a small packet's round-trip time */
+    PATH_LARGE_FACTOR = 20, /* wait for a large packet's answer, in round-trip times of a small packet */
     PATH_SMALL_BYTES = 8,   /* data of a small packet */
     PATH_LARGE_MAX = 1500,  /* the largest IP packet that is probed */
 };

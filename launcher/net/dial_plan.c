@@ -163,7 +163,7 @@ static void begin_race(struct dial *d, uint64_t now_ms)
 static void begin_lookup(struct dial *d, uint64_t now_ms)
 {
     d->race.n = 0;
-    d->next_ms = now_ms; /* dial_next has not returned the step RESOLVE yet */
+    d->next_ms = now_ms; /* UINT64_MAX after dial_next has returned the step RESOLVE */
     d->seen[STAGE_RESOLVE].tries++;
     enter(d, DIAL_RESOLVING, now_ms);
 }
@@ -518,13 +518,13 @@ static bool append_advice(struct buf *out, const struct dial *d)
            buf_printf(out, FINDING_CODE_MARK "%s", dial_code(d->finding));
 }
 
-/* Append the short sentence and its advice. */
 static bool append_full(struct buf *out, const struct dial *d, uint64_t now_ms)
 {
     return append_short(out, d, now_ms) && append_advice(out, d);
 }
 
-/* Return true if the finding must be printed in full now. Each finding is printed in full once. */
+/* Return true if the finding must be printed in full now. A finding is printed in full again only after another
+ * finding was printed. */
 static bool full_is_due(const struct dial *d, uint64_t now_ms)
 {
     const bool was_printed = d->printed.in_full && d->printed.finding == d->finding;

@@ -234,7 +234,7 @@ static void host_at_endpoint(const struct hosting_facts *f, const char *address,
     warn_of_loopback(f, address, out);
 }
 
-/* Return true for every node of a static job except node 0, which hosts the store. */
+/* Return true if node 0 of a static job hosts the store, and this node is another node. */
 static bool is_another_node(const struct plan_meeting *m)
 {
     return !m->elastic && m->node_rank > 0 && m->host_store == HOST_STORE_AUTO;

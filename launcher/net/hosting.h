@@ -44,7 +44,7 @@ struct hosting {
     char words[HOSTING_WORDS_MAX];
 };
 
-/* Make the decision. */
+/* Decide whether this node hosts the store or joins a store, and set *out. */
 void hosting_decide(const struct hosting_facts *facts, struct hosting *out);
 
 #endif

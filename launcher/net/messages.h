@@ -44,11 +44,11 @@ cJSON *encode_failure(enum message_id id, const struct failure *failure);
 cJSON *encode_stopped(bool unkillable, int max_code, int rank0, cJSON *rows);
 cJSON *encode_leave(int signal, const char *by, const char *code);
 
-/* Encode the answer to `who`: process `pid` of worker `rank` owns the connection `conn`. */
+/* Encode the answer to the store's question `who`: process `pid` of worker `rank` owns the connection `conn`. */
 cJSON *encode_vouch(int64_t conn, int rank, int pid);
 
-/* Encode the answer to `who`: process `pid`, which is no worker, owns the connection `conn`. `words` describes the
- * process. */
+/* Encode the answer to the store's question `who`: process `pid`, which is no worker, owns the connection `conn`.
+ * `words` describes the process. */
 cJSON *encode_owner(int64_t conn, int pid, const char *words);
 
 cJSON *encode_done(void);
@@ -56,8 +56,8 @@ cJSON *encode_done(void);
 /* Encode a call of a rank's flight record. */
 cJSON *encode_flight_call(int rank, const struct flight_entry *call);
 
-/* Encode the answer to `sample` number `id`. The answer owns the arrays `rows` (record/stacks.h) and `calls`; NULL =
- * none. `is_cut` is true if some rows are missing. */
+/* Encode the answer to the store's request `sample` with the number `id`. The answer owns the arrays `rows`
+ * (record/stacks.h) and `calls`; NULL = none. `is_cut` is true if some rows are missing. */
 cJSON *encode_sampled(int64_t id, cJSON *rows, cJSON *calls, bool is_cut);
 
 /* --- pushes --------------------------------------------------------------------------------------------- */

@@ -35,8 +35,8 @@ struct peer_question {
 /* The known sockets of this agent's workers. Zero the struct before its first use, and free it with
  * peer_lookup_free. */
 struct peer_lookup {
-    /* The address that this host itself uses for the store; differs from the address that the store sees if a
-     * router translates addresses. Set by the owner of this struct; "" = not known. */
+    /* This host's address on its connection to the store. If a router translates addresses, the store receives
+     * another address. Set by the owner of this struct; "" = not known. */
     char own[64];
     struct socket_owners owners;
     struct buf sockets;    /* array of struct vouch_socket, sorted by inode */

@@ -595,8 +595,8 @@ static void on_read(uv_stream_t *tcp, ssize_t n, const uv_buf_t *buf)
         wire_fails(link, (int)n);
         return;
     }
-    /* During a resume, only the answer to `resume` ends the silence of the store. If any received bytes ended it, no
-     * timeout would end an endless series of new connections. */
+    /* During a resume, only the answer to `resume` counts as a sign of life. If other bytes counted, each new
+     * connection would restart the timeout, and the link could connect again without end. */
     if (link->state == LINK_UP)
         link->last_received_ms = now_ms;
     if (link->wire->tls != NULL)
@@ -714,8 +714,8 @@ static bool is_end(const struct store_link *link, int status)
     return (status == UV_EOF || status == UV_EPIPE) && (tls == NULL || tls_state(tls) != TLS_OPEN);
 }
 
-/* Handle an error of the socket. Unless the store has ended, keep the link and connect again, because the network may
- * have failed. */
+/* Handle an error of the socket. Unless the store has ended, keep the link and call `broken`, so that the owner dials,
+ * because the network may have failed. */
 static void wire_fails(struct store_link *link, int status)
 {
     link->fate.is_silent = status == UV_ETIMEDOUT;
@@ -910,8 +910,7 @@ static void handle_join(struct store_link *link, const cJSON *json)
 /* Handle a rejection. A rejection loses the link, because store and agent disagree about the job. Four codes are
  * harmless. STALE_ROUND and NO_MEMBER reject a message about a round that is over or does not contain this node.
  * VOUCH_REFUSED rejects the owner that this node has reported for a connection, usually because the worker has
- * identified itself meanwhile. NOTICE_REFUSED rejects a finding that another node of
- * this host has sent. */
+ * identified itself meanwhile. NOTICE_REFUSED rejects a finding that another node of this host has sent. */
 static void handle_rejection(struct store_link *link, const char *code, const char *error)
 {
     char why[512];
@@ -922,7 +921,7 @@ static void handle_rejection(struct store_link *link, const char *code, const ch
     link_lose(link, why);
 }
 
-/* Handle an answer. Only a rejection and the answer to a status request matter. */
+/* Handle an answer. Only a rejection, and the answers to `join` and to a status request, need a reaction. */
 static void handle_reply(struct store_link *link, const cJSON *json)
 {
     struct message_answer answer;

@@ -3,8 +3,8 @@
  *     connect -> AUTH, if the job has a secret or uses MUNGE -> IDENTIFY as agent -> join -> `round` -> messages.h
  *
  * After the join, the agent sends messages as events occur, and a heartbeat every options.beat_ms. The answers to
- * heartbeats show that the store runs. No function blocks. Requests that are made before the connection exists are
- * sent when it exists.
+ * heartbeats show that the store runs. No function blocks. Requests that are made before the connection exists wait
+ * for the connection.
  *
  * If the connection breaks without a FIN from the store, it is replaced: the owner dials (dial.h) and passes the
  * new socket to store_link_resume. The token from the join proves that the new connection belongs to this node.
@@ -79,7 +79,7 @@ struct store_link_calls {
     void (*lost)(void *user, const char *why);
 };
 
-/* The details of a loss. */
+/* The details of a lost link or a silent store. */
 struct link_fate {
     /* Why the store has dropped this node, as "silent for 3.0 s"; "" = no reason. */
     char dropped[LINK_DROPPED_MAX];

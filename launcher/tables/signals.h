@@ -132,8 +132,8 @@ struct stop_memory {
     bool copied;    /* the copy of `last` has arrived; a further equal signal is a new request */
 };
 
-/* Return true if `received` is a new request to stop, and false if it is a copy of the last one. The agent gets copies
- * if a batch system, systemd or pkill signals both processes, because the guardian passes its signal on. A second
+/* Return true if `received` is a new request to stop, and false if it is a copy of the last one. The agent gets a copy
+ * if a batch system, systemd or pkill signals guardian and agent, because the guardian passes its signal on. A second
  * SIGHUP is never a new request. */
 bool signals_is_new_stop(struct stop_memory *memory, const struct received_signal *received, uint64_t now_ms);
 

@@ -43,8 +43,8 @@ static size_t utf8_sequence(const uint8_t *p, size_t len)
     return need;
 }
 
-/* Return the code point of a sequence. The number of leading one bits in the first byte is the length of the
- * sequence. The bits after them are the highest bits of the code point. */
+/* Return the code point of a sequence. In a sequence of several bytes, the first byte begins with as many one bits as
+ * the sequence has bytes. The bits after these one bits are the highest bits of the code point. */
 static uint32_t utf8_code(const uint8_t *p, size_t len)
 {
     static const uint8_t masks[] = { 0x7f, 0x7f, 0x1f, 0x0f, 0x07 };
@@ -334,7 +334,6 @@ bool utf8_clean(struct buf *out, struct slice bytes)
     return ok;
 }
 
-/* Add an item to the object. On failure free the item. */
 bool json_add(struct cJSON *object, const char *name, struct cJSON *item)
 {
     bool ok = item != NULL && cJSON_AddItemToObject(object, name, item);

@@ -44,10 +44,10 @@ typedef enum ddp_scaler_stage { DDP_SCALER_READY, DDP_SCALER_UNSCALED, DDP_SCALE
  * found_inf on all ranks, because a sum with infinity or NaN is infinite or NaN. */
 typedef struct ddp_scaler {
     float scale;      /* multiply the loss by this number; finite and above 0 */
-    double growth;    /* factor after `interval` steps in a row without found_inf; above 1 */
-    double backoff;   /* factor after a step with found_inf; between 0 and 1 */
-    int32_t interval; /* steps in a row without found_inf before `growth` applies; at least 1 */
-    int32_t tracker;  /* number of steps without found_inf since the last change of the scale */
+    double growth;    /* factor after `interval` steps in a row with finite gradients; above 1 */
+    double backoff;   /* factor after a step with an infinite or NaN gradient; between 0 and 1 */
+    int32_t interval; /* steps in a row with finite gradients before `growth` applies; at least 1 */
+    int32_t tracker;  /* number of steps with finite gradients since the last change of the scale */
     ddp_scaler_stage stage;
     int found_inf; /* the found_inf that was passed for this step */
 } ddp_scaler;
@@ -74,8 +74,8 @@ DDP_API ddp_status ddp_scaler_unscaled(ddp_scaler *scaler, int found_inf, struct
 /* Set *go to 1 if the parameters may be updated, or to 0 if found_inf is not 0. */
 DDP_API ddp_status ddp_scaler_step(ddp_scaler *scaler, int *go, struct ddp_err *err);
 
-/* Set the scale for the next step. After a step with found_inf, multiply the scale by `backoff`. After `interval` steps
- * in a row without found_inf, multiply the scale by `growth`, unless the result is infinite. */
+/* Set the scale for the next step. If found_inf was passed for this step, multiply the scale by `backoff`. After
+ * `interval` steps in a row without found_inf, multiply the scale by `growth`, unless the result is infinite. */
 DDP_API ddp_status ddp_scaler_update(ddp_scaler *scaler, struct ddp_err *err);
 
 /* Number of values in the saved state: scale, growth, backoff, interval, tracker. */

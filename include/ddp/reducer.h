@@ -82,7 +82,7 @@ typedef struct ddp_reducer_options {
     size_t size;               /* sizeof(ddp_reducer_options), set by the INIT macro */
     size_t first_bucket_bytes; /* size of the first bucket; 0 = 1 MiB */
     size_t bucket_cap_bytes;   /* size of other buckets; 0 = 25 MiB */
-    const ddp_param *buffers;  /* copied; arrays that are not trained, such as running means */
+    const ddp_param *buffers;  /* arrays that are not trained, such as running means; the list is copied */
     size_t buffer_count;
     int keep_buffers;    /* 1 = broadcast buffers only in ddp_reducer_create */
     int keep_order;      /* 1 = keep the first buckets; make no new buckets in the second step */

@@ -37,7 +37,7 @@ typedef struct ddp_zero1_options {
     size_t size;                   /* sizeof(ddp_zero1_options), set by the INIT macro */
     ddp_optim optim;               /* copied */
     size_t bucket_bytes;           /* 0 = 25 MiB */
-    const unsigned char *no_decay; /* copied; for each parameter, 1 = no weight decay; NULL = all decay */
+    const unsigned char *no_decay; /* for each parameter, 1 = no weight decay; copied; NULL = all decay */
 } ddp_zero1_options;
 
 #define DDP_ZERO1_OPTIONS_INIT                             \

@@ -22,7 +22,7 @@
 #include <stdint.h>
 
 enum {
-    CLI_NPROC_MAX = LIMIT_NPROC, /* workers on one node */
+    CLI_NPROC_MAX = LIMIT_NPROC, /* largest number of workers on one node */
     CLI_NODES_MAX = LIMIT_NODES,
     CLI_COUNT_MAX = 10000,      /* limit of --max_restarts and similar counts */
     CLI_RANK_MAX = 1048575,     /* highest rank in a map of --tee or --redirects */
@@ -51,10 +51,10 @@ extern const struct completion_command cli_commands[COMMANDS];
 enum cli_origin { FROM_DEFAULT, FROM_SCHEDULER, FROM_ENVIRONMENT, FROM_COMMAND_LINE };
 
 enum nproc_kind {
-    NPROC_DEFAULT, /* one per visible GPU, or 1 without a GPU */
+    NPROC_DEFAULT, /* one worker per visible GPU, or one worker without a GPU */
     NPROC_NUMBER,  /* `count` */
-    NPROC_GPU,     /* one per visible GPU; an error without a GPU */
-    NPROC_CPU,     /* one per CPU this process may use */
+    NPROC_GPU,     /* one worker per visible GPU; an error without a GPU */
+    NPROC_CPU,     /* one worker per CPU that this process may use */
     NPROC_AUTO     /* as NPROC_GPU, or as NPROC_CPU without a GPU */
 };
 
@@ -84,10 +84,10 @@ int std_map_highest(const struct std_map *map);
 
 enum contain_kind { CONTAIN_AUTO, CONTAIN_PLAIN, CONTAIN_CGROUP, CONTAIN_PIDNS }; /* see contain.h */
 
-/* The size at which a new log file is started, and the number of old files to keep. */
+/* When a new log file is started (--log_rotate), and how many old files are kept. */
 struct log_rotate {
-    uint64_t bytes; /* 0 = never */
-    int keep;       /* 0 = all */
+    uint64_t bytes; /* size at which a new file is started; 0 = never */
+    int keep;       /* number of old files to keep; 0 = all */
 };
 
 enum log_policy { LOG_BLOCK, LOG_DROP }; /* what happens when output arrives faster than it can be written */

@@ -704,8 +704,8 @@ enum {
 
 /* Two connected UDP sockets to the same closed port: for small and for large packets. */
 struct path_sockets {
-    int fd[2];   /* by enum path_size; -1 = not open */
-    int data[2]; /* bytes of a packet without its headers */
+    int fd[2];   /* indexed by enum path_size; -1 = not open */
+    int data[2]; /* bytes of a packet without its headers, indexed by enum path_size */
     int bytes;   /* bytes of a large packet with its headers */
 };
 

@@ -163,7 +163,7 @@ static void begin_race(struct dial *d, uint64_t now_ms)
 static void begin_lookup(struct dial *d, uint64_t now_ms)
 {
     d->race.n = 0;
-    d->next_ms = now_ms; /* UINT64_MAX after dial_next has returned the step RESOLVE */
+    d->next_ms = now_ms; /* dial_next sets UINT64_MAX when it returns the step RESOLVE */
     d->seen[STAGE_RESOLVE].tries++;
     enter(d, DIAL_RESOLVING, now_ms);
 }

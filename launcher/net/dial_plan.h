@@ -225,7 +225,7 @@ bool dial_report(const struct dial *d, struct buf *out, uint64_t now_ms);
  * each packet with ICMP "port unreachable". path_probe of dial.h carries out the steps. */
 enum path_size { PATH_SMALL, PATH_LARGE };
 struct path_answers {
-    int sent[2], answered[2]; /* by enum path_size */
+    int sent[2], answered[2]; /* numbers of packets, indexed by enum path_size */
     bool is_reported; /* a router has reported a smaller MTU, to which the kernel adapts all connections */
     bool
         has_error; /* the kernel has reported another error, for example because it could not send a packet */

@@ -15,7 +15,7 @@ struct own_address {
     char interface[16];
 };
 
-/* The facts for the decision; all borrowed. */
+/* The facts from which hosting_decide makes the decision; all borrowed. */
 struct hosting_facts {
     const struct plan_meeting *meeting;
     const char *here;            /* name of this node */

@@ -4,7 +4,7 @@
  * missing or the tree is NULL. store_link_send checks for NULL.
  *
  * Pushes: the peer is not trusted. hub/messages.h limits every number, and this file cuts texts to their buffers.
- * Only an invalid round or verdict is rejected, because the agent uses the numbers in these two messages. */
+ * Only an invalid round or verdict is rejected, because it could start wrong ranks or end the job. */
 #include "net/messages.h"
 
 #include "base/text.h"

@@ -38,7 +38,7 @@ enum {
     LINKS_MAX = 8192, /* largest number of connections of workers */
     LINKS_MIN = 16,
     HANDSHAKE_MS = 30000, /* time limit for the connection to the store and the TLS handshake */
-    ENDING_MS = 5000, /* after the end of one side: time without bytes in either direction until the link is closed */
+    ENDING_MS = 5000, /* after the end of one side: time without bytes in both directions until the link closes */
     LAST_MS = 1000,   /* when the relay closes: time limit for the last bytes of workers that have ended */
     TICK_MS = 500,
     KEEPALIVE_S = 60,
@@ -53,7 +53,7 @@ struct pipe {
     struct buf waiting, sending; /* libuv uses `sending` while `is_writing` */
     bool is_writing;
     bool ends;   /* no more bytes follow `waiting` */
-    bool ended;  /* the sink has got the end of the source, or the sink is gone */
+    bool ended;  /* the end of the source was passed on to the sink, or the sink is gone */
     bool is_cut; /* the connection of the source was cut, so the sink gets a reset */
     bool paused; /* the source of the bytes is not read */
 };

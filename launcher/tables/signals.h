@@ -52,7 +52,7 @@ enum signal_act {
     SIGNAL_STOP,   /* stop the job; kill it at the second signal */
     SIGNAL_STATUS, /* print what each worker does */
     SIGNAL_PASS,   /* pass the signal on to each worker */
-    SIGNAL_REST,   /* stop all processes of the job (Ctrl-Z) */
+    SIGNAL_REST,   /* suspend all processes of the job (Ctrl-Z) */
     SIGNAL_RESUME, /* continue all processes of the job */
     SIGNAL_CHILD   /* a child has exited */
 };

@@ -38,7 +38,7 @@ enum {
     LINKS_MAX = 8192, /* largest number of connections of workers */
     LINKS_MIN = 16,
     HANDSHAKE_MS = 30000, /* time limit for the connection to the store and the TLS handshake */
-    ENDING_MS = 5000, /* after the end of one side: time without bytes in both directions until the link closes */
+    ENDING_MS = 5000, /* after one side has ended: time without bytes on both sides until the link closes */
     LAST_MS = 1000,   /* when the relay closes: time limit for the last bytes of workers that have ended */
     TICK_MS = 500,
     KEEPALIVE_S = 60,

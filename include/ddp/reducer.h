@@ -9,8 +9,9 @@
  * Buckets follow PyTorch's rule (compute_bucket_assignment_by_size). Parameters are assigned to buckets in order. The
  * first bucket is full at 1 MiB, each later bucket at 25 MiB. The list of buckets is then reversed, because the
  * gradients of the last layers are ready first. The second ddp_reducer_forward makes new buckets, in the order in
- * which gradients of rank 0 were ready in the first step. Buckets are reduced strictly in order, so all ranks agree.
- * Gradients are in shared memory of the reducer, so the reduction copies nothing.
+ * which gradients of rank 0 were ready in the first step. With keep_order or find_unused, the first buckets are kept.
+ * Buckets are reduced strictly in order, so all ranks agree. Gradients are in shared memory of the reducer, so the
+ * reduction copies nothing.
  *
  * If each rank has a spare core, a thread of the library reduces during the backward pass. So a rank must not
  * write a gradient between ddp_reducer_ready and ddp_reducer_finish. Other collectives wait for running buckets. A rank
@@ -133,7 +134,8 @@ DDP_API ddp_status ddp_reducer_unused(ddp_reducer *reducer, size_t i);
 /* Wait until all buckets are reduced. DDP_ERR_ARG names the parameters that were not marked. */
 DDP_API ddp_status ddp_reducer_finish(ddp_reducer *reducer);
 
-/* Return 1 if any rank used parameter i in the last finished step, else 0. Without find_unused, always return 1. */
+/* Return 1 if any rank used parameter i in the last finished step with sync, else 0. Without find_unused, always
+ * return 1. */
 DDP_API int ddp_reducer_used(const ddp_reducer *reducer, size_t i);
 
 /* Choose whether steps average gradients (on = 1, the default) or only accumulate gradients (on = 0). The choice

@@ -105,7 +105,7 @@ int net_piece_host(const struct net_layout *layout, int piece)
 
 /* --- targets ---------------------------------------------------------------------------------------------- */
 
-/* If a host sends at most SMALL bytes, one trip with more data is faster than two trips. */
+/* If a host sends at most SMALL bytes, one phase with more data is faster than two phases with less data. */
 enum { SMALL = 32 << 10 };
 
 static const struct net_way ways[CALL_KINDS] = {
@@ -158,8 +158,8 @@ static size_t pieces_bytes(const struct net_way *way, size_t n)
     return (most * all_of(way, n) + (size_t)l->piece_count * own_of(way, n)) * way->partial;
 }
 
-/* Return a number of elements with which a step fits into a slot and into the area. Round down to whole lines, so that
- * all parts of a step have nearly the same size. */
+/* Return the number of elements in a step, which must fit into a slot and into the area for pieces. Round down to whole
+ * lines, so that all parts of a step have nearly the same size. */
 static size_t fit(const struct net_way *way, size_t slot_bytes, size_t area_bytes)
 {
     size_t line = PART_LINE / way->element, n = slot_bytes / way->element;
@@ -182,7 +182,7 @@ size_t net_area_least(const struct net_layout *layout)
 
 /* --- path of a call ------------------------------------------------------------------------------------- */
 
-/* Return true if the whole call, sent to every other host, is at most SMALL bytes. */
+/* Return true if a host sends at most SMALL bytes when it sends all values of the call to every other host. */
 static bool is_small(const struct net_way *way)
 {
     return all_of(way, way->n) * way->element * (size_t)(way->layout->hosts - 1) <= SMALL;

@@ -97,7 +97,7 @@ struct net_range {
 };
 
 struct net_column {
-    struct net_range range; /* place in the slots of the step */
+    struct net_range range; /* elements of the step, counted as in a slot */
     int owner;              /* a host, or NET_EVERYBODY */
 };
 
@@ -131,8 +131,8 @@ bool net_goes_second(const struct net_way *way, const struct net_column *column,
 /* Return true if `host` needs the finished column. */
 bool net_wants(const struct net_way *way, const struct net_column *column, int host);
 
-/* Return the index of the first element of column number `c` in the step that begins at element `at`. The index is
- * for a rank's input (in), for the slot of this step (slot), or for a rank's output (out). */
+/* Return the index of the first element of column number `c` in the step that begins at element `at`: net_in_place in
+ * a rank's input, net_slot_place in the slot of this step, net_out_place in a rank's output. */
 size_t net_in_place(const struct net_way *way, const struct net_column *column, int c, size_t at);
 size_t net_slot_place(const struct net_way *way, const struct net_column *column);
 size_t net_out_place(const struct net_way *way, const struct net_column *column, int c, size_t at);

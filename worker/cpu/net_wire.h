@@ -25,7 +25,7 @@ struct net_hello {
     int32_t world;            /* number of ranks of the job */
 };
 
-/* Rows of name, and the reason that the rejected rank reports. */
+/* Rows of the name of an answer, and the text that a rejected rank reports as the reason. */
 #define NET_ANSWER_LIST(X)                                                                          \
     X(WELCOME, "welcome")                                                                           \
     X(FOREIGN, "the connecting program is no rank of libddp, or has another version or byte order") \

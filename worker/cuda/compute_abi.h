@@ -28,7 +28,7 @@ typedef struct {
 } lt_choice;
 #endif
 
-/* our name, name in cuBLASLt, value */
+/* Columns: our name, name in cuBLASLt, value. */
 #define CUBLASLT_VALUE_LIST(X)                                            \
     X(LT_SUCCESS, CUBLAS_STATUS_SUCCESS, 0)                               \
     X(LT_NOT_SUPPORTED, CUBLAS_STATUS_NOT_SUPPORTED, 15)                  \
@@ -58,7 +58,7 @@ enum lt_values {
 #undef X
 };
 
-/* member, symbol, result, parameters; all functions are required */
+/* Columns: member of the struct, symbol, result, parameters. Every function is required. */
 #define CUBLASLT_FUNCTION_LIST(X)                                                                            \
     X(create, cublasLtCreate, lt_status, (lt_handle * out))                                                  \
     X(destroy, cublasLtDestroy, lt_status, (lt_handle handle))                                               \
@@ -95,7 +95,7 @@ struct CUstream_st;
 typedef unsigned driver_result; /* 0 = success */
 #endif
 
-/* member, symbol, result, parameters; all functions are required */
+/* Columns: member of the struct, symbol, result, parameters. Every function is required. */
 #define DRIVER_FUNCTION_LIST(X)                                                                     \
     X(device, cuDeviceGet, driver_result, (int *device, int ordinal))                               \
     X(device_name, cuDeviceGetName, driver_result, (char *name, int room, int device))              \

@@ -36,7 +36,7 @@ enum cuda_flags {
     CUDA_EVENT_NO_TIMING = 2,
 };
 
-/* member, symbol, result, parameters; all functions are required */
+/* Columns: member of the struct, symbol, result, parameters. Every function is required. */
 #define CUDART_FUNCTION_LIST(X)                                                                            \
     X(runtime_version, cudaRuntimeGetVersion, cuda_error, (int *version))                                  \
     X(driver_version, cudaDriverGetVersion, cuda_error, (int *version))                                    \

@@ -224,7 +224,7 @@ static ddp_status wait_event(struct staged *s, struct CUevent_st *event, const s
     return gpu_check(&s->base.gpu, error, "cannot copy between GPU and host", err);
 }
 
-/* Run the call for one chunk, on its slot. A broadcast uses one buffer. */
+/* Run the call for one chunk, on its slot. A broadcast passes the same half of the slot as input and output. */
 static ddp_status run_chunk(struct staged *s, const struct call *call, const struct staged_chunk *c,
                             struct ddp_err *err)
 {

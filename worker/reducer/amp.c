@@ -194,7 +194,7 @@ void ddp_scaler_save(const ddp_scaler *scaler, double state[DDP_SCALER_STATE])
     state[4] = scaler->tracker;
 }
 
-/* Limits of the saved numbers. A number must be strictly between its two limits; a NaN is not. The limits of the
+/* Limits of the saved numbers. A number must be strictly between its two limits, so a NaN is rejected, too. The limits of the
  * scale exclude all numbers that become 0 or infinite as a float. A scale of 0 could never grow again, so every later
  * step would be skipped. */
 static const struct {

@@ -280,7 +280,7 @@ static void fused_plain(const struct fused *f, size_t at, size_t n)
     fused_strips(f, at, n);
 }
 
-/* The version for AVX2, whose registers hold twice as many floats. It computes the same bits in half the time. */
+/* The version for AVX2, whose registers hold twice as many floats as those of SSE. Both versions give the same bits. */
 #ifdef __x86_64__
 __attribute__((target("avx2"))) static void fused_avx2(const struct fused *f, size_t at, size_t n)
 {

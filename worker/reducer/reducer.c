@@ -52,7 +52,7 @@ struct ddp_reducer {
     struct sync_spare spare;
     bool *blank;              /* find_unused, for each parameter: true if `kept` has its gradient */
     struct batch_ranks ranks; /* result of the last ddp_reducer_forward with uneven inputs */
-    int32_t *answers;         /* answer of each rank, from exchange_answers() */
+    int32_t *answers;         /* uneven inputs: for each rank, whether it has a batch (enum batch_answer) */
     int order_root;           /* rank whose order of readiness all ranks use */
 };
 

@@ -119,8 +119,8 @@ struct compute_ops {
     void (*pool_forward)(struct compute *c, void *y, const void *x, size_t planes, size_t n);
     void (*pool_backward)(struct compute *c, void *dx, const void *dy, size_t planes, size_t n);
     /* Sets d to the gradient of the loss with respect to z. Returns the sum of the losses of rows with a weight above
-     * 0. On a device, returns 0, and `report` returns the sum later. d may be z. `wide` is true for models with many
-     * classes; then d must be z. */
+     * 0. On a device, returns 0, and `report` returns the sum later. d and z may be the same array. `wide` is true for
+     * models with many classes; d and z must then be the same array. */
     double (*cross_entropy)(struct compute *c, void *d, void *z, const struct model_batch *batch,
                             size_t classes, bool wide);
     /* Used when a model is tested. Returns the sum of the losses. On a device, waits for the sum and sets *correct to
@@ -147,7 +147,7 @@ struct compute_ops {
      * bias from this rank's rows. */
     void (*norm_sums)(struct compute *c, const struct batch_norm *n, double *sums, float *dweight,
                       float *dbias, const void *dy, const void *x, size_t rows);
-    /* Computes dx from the sums of all ranks; dx may be dy. */
+    /* Computes dx from the sums of all ranks. dx and dy may be the same array. */
     void (*norm_gradient)(struct compute *c, const struct batch_norm *n, void *dx, const double *sums,
                           const void *dy, const void *x, size_t rows);
 

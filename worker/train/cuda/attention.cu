@@ -101,7 +101,7 @@ KERNEL(attention_dots, attention_back)
         a.dots[number] = sum;
 }
 
-/* The probability of a query and a key, and the gradient of their score. */
+/* For one query and one key: their probability after the softmax, and the gradient of their score. */
 struct score {
     float p, ds;
 };

@@ -201,7 +201,7 @@ KERNEL(attention_forward_tiles, attention)
 }
 
 /* Turn s from a score into its probability, and ds from the gradient of the probability into the gradient of the
- * score. `log_sum` and `dot` (see struct attention_args) are the numbers of the query. `seen` is false if the query
+ * score. `log_sum` and `dot` (see struct attention_args) belong to the query. `seen` is false if the query
  * must not use the key. */
 __device__ inline void score_back(float *s, float *ds, float scale, float log_sum, float dot, bool seen)
 {

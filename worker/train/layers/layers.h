@@ -8,7 +8,7 @@
 /* The first parameter of every layer, which the layers of the CPU do not need. */
 #define ON_CPU struct compute *on_cpu __attribute__((unused))
 
-/* The sizes of y = x W^T: x has rows x in numbers, and y has rows x out numbers. */
+/* The sizes of y = x W^T: x has `rows` rows of `in` numbers, and y has `rows` rows of `out` numbers. */
 struct linear {
     size_t rows, in, out;
 };
@@ -37,7 +37,7 @@ size_t attention_scratch(size_t length);
 real log_sum_exp(const real *z, size_t n);
 
 /* Convolutions of square pictures, as in torch's nn.Conv2d(in, out, 3, stride, padding=1, bias=False). A picture has
- * channels x side x side numbers and is padded with zeros. A weight has out x in x 3 x 3 numbers. Pictures are
+ * channels x side x side numbers and is padded with zeros. A weight has [out][in][3][3] numbers. Pictures are
  * processed one by one, so the result of a picture does not depend on the other pictures. */
 
 enum { CONV_KERNEL = 3, CONV_PADDING = 1, CONV_TAPS = CONV_KERNEL * CONV_KERNEL };
@@ -48,7 +48,7 @@ struct conv {
 };
 
 size_t conv_side(const struct conv *c);    /* returns the side of y */
-size_t conv_columns(const struct conv *c); /* returns the scratch elements of forward and backward */
+size_t conv_columns(const struct conv *c); /* returns the number of scratch elements that forward and backward need */
 
 /* Return the number of multiplications and additions in a forward pass for one picture. */
 double conv_flops(const struct conv *c);

@@ -39,7 +39,7 @@ struct gpt2 {
     void *memory;                   /* owned: memory of all pointers below */
     void *embedded, *norm, *logits; /* embedded: before the blocks; norm, logits: after the blocks */
     float *mean, *scale;            /* results of the last layer norm */
-    void *d, *d1, *d4;              /* gradients, with 1, 1 and 4 widths per token */
+    void *d, *d1, *d4;              /* gradients: for each token, d and d1 have one width, d4 has four widths */
     float *scratch;                 /* scratch memory of attention */
     struct kept *kept;              /* one for each block */
 };

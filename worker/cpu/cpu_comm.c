@@ -1,7 +1,7 @@
 /* cpu_comm.c -- the cpu backend: shared memory between the ranks of one host, TCP between hosts.
  *
  * A call has one of five paths: between hosts (net_join.h), a barrier only (no data), a copy (world of one), in place
- * (all buffers in shared memory), or through the slots. All ranks choose the same path, because the choice depends
+ * (all buffers in shared memory), or through slots (host.c). All ranks choose the same path, because the choice depends
  * only on values that are equal on all ranks. */
 #include "core/bootstrap.h"
 #include "cpu/host.h"
@@ -65,8 +65,8 @@ static ddp_status cpu_get_peers(struct cpu_comm *cpu, const struct comm_setup *s
     return status;
 }
 
-/* Pass the first barrier. After this barrier, every rank has mapped the page. The barrier's timeout is the time that
- * is left for the start. */
+/* Pass the first barrier. After this barrier, every rank has mapped the page. Its timeout is the rest of the
+ * init timeout. */
 static ddp_status first_barrier(struct cpu_comm *cpu, const struct comm_setup *setup, struct ddp_err *err)
 {
     const struct call call = { .kind = CALL_INIT,

@@ -17,7 +17,7 @@ struct cpu_comm {
     struct net *net;  /* owned; NULL when all ranks are on this host */
     uint32_t step_timeout_ms;
     struct meeting meeting;
-    struct shm_control *control; /* in the host's shared segment */
+    struct shm_control *control; /* borrowed: the beginning of meeting.segment */
     struct shm_barrier barrier;
     struct regions regions;
     uint64_t

@@ -1,5 +1,5 @@
-/* net_connect.c -- see net_connect.h. No function here waits. The loop in net_join.c polls all dials and the door
- * together. */
+/* net_connect.c -- see net_connect.h. No function here waits. The loop in net_join.c polls all dials (outgoing
+ * connections) and the door (the listening port) together. */
 #include "cpu/net_connect.h"
 
 #include "base/clock.h"

@@ -42,7 +42,7 @@ enum { NET_CLOSED = 256 };
 
 struct net_dial {
     struct net_link *link;         /* borrowed */
-    const struct net_hello *hello; /* borrowed; `to` and `lane` are set for each dial */
+    const struct net_hello *hello; /* borrowed; check_connection sets `to` and `lane` in a copy */
     const char *address;           /* borrowed: this rank's address, for error texts */
     const char *source; /* borrowed: address to connect from; "" = the kernel chooses (no DDP_IFACE) */
     struct net_card card;

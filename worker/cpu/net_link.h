@@ -43,7 +43,7 @@ struct net_links {
     uint64_t seq;         /* number of `call` */
     struct pollfd *polls; /* owned; `count` entries */
     struct iovec *room;   /* owned; memory of all queues */
-    int64_t moved;        /* bytes moved since the start; unchanged after a wait without progress */
+    int64_t moved;        /* bytes moved since the start; net_finish compares it to detect progress */
 };
 
 /* Create `count` links that are not connected yet. Each queue has room for `most` ranges. */

@@ -90,7 +90,7 @@ static const struct lib_symbol symbols[] = {
 
 ddp_status gpu_fail(const struct gpu *gpu, cuda_error error, const char *doing, struct ddp_err *err)
 {
-    gpu->call.last_error(); /* clear the error for the program's next CUDA call */
+    gpu->call.last_error(); /* clear the error, so that the program's next CUDA call does not report it */
     return ddp_fail(err, error == CUDA_NO_MEMORY ? DDP_ERR_NOMEM : DDP_ERR_CUDA, "%s: %.60s (%.200s)", doing,
                     gpu->call.error_name(error), gpu->call.error_string(error));
 }

@@ -126,7 +126,7 @@ struct nccl_progress {
     uint64_t done, begun; /* number of the last finished call; number of the last begun call */
 };
 
-/* Report that a call is late. `call` is its call_text. */
+/* Report that a call is late. `call` is the text of the call, from call_text(). */
 ddp_status nccl_late(struct ddp_err *err, int rank, const char *call, uint32_t timeout_ms,
                      const struct nccl_progress *progress);
 

@@ -57,7 +57,7 @@ struct nccl_comm {
     pthread_mutex_t cpu_lock;
 
     pthread_mutex_t lock;
-    pthread_cond_t changed, wanted; /* changed: `state` or `done` has changed; wanted: the watch thread has work */
+    pthread_cond_t changed, wanted; /* changed: a new `state` or `done`; wanted: work for the watch thread */
     pthread_t watch;                /* the watch thread */
     bool watched, closing;          /* watched: the watch thread runs; closing: the watch thread must end */
     enum nccl_state state;

@@ -147,7 +147,7 @@ static void queue_close(struct queue *queue)
     queue->sampler = NULL;
 }
 
-/* Open the queue without beginning an epoch. After an error (DDP_ERR_ARG, _LIMIT, _NOMEM) everything is freed. */
+/* Open the queue without beginning an epoch. After an error nothing needs to be freed. */
 static ddp_status queue_open(struct queue *queue, const ddp_loader_options *options, struct ddp_err *err)
 {
     *queue = (struct queue){ 0 };

@@ -194,9 +194,9 @@ void ddp_scaler_save(const ddp_scaler *scaler, double state[DDP_SCALER_STATE])
     state[4] = scaler->tracker;
 }
 
-/* Limits of the saved numbers. A number must be strictly between its two limits, so a NaN is rejected, too. The limits of the
- * scale exclude all numbers that become 0 or infinite as a float. A scale of 0 could never grow again, so every later
- * step would be skipped. */
+/* Limits of the saved numbers. A number must be strictly between its two limits, so a NaN is rejected, too. The limits
+ * of the scale exclude all numbers that become 0 or infinite as a float. A scale of 0 could never grow again, so every
+ * later step would be skipped. */
 static const struct {
     const char *name;
     double above, below;

@@ -194,7 +194,7 @@ static ddp_status call_hook(ddp_reducer *reducer, size_t index, const struct buc
                               .divisor = divisor_of(reducer),
                               .stream = reducer->options.stream };
     struct ddp_err err = { 0 };
-    last_error_keep(&err); /* clear the text, because the hook may set none */
+    last_error_keep(&err); /* clear the last error, because the hook may fail without a text */
     ddp_status status = reducer->options.hook(reducer->options.hook_user, reducer->group, &view);
     if (status == DDP_OK || ddp_last_error()[0] != '\0')
         return status;

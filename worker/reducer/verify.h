@@ -37,8 +37,8 @@ struct model {
  * DDP_ERR_MISMATCH, and the text names the first difference and its rank. */
 ddp_status reducer_verify(ddp_group *group, const struct model *model);
 
-/* Compare the optimizer's hyperparameters; collective. On all ranks DDP_ERR_MISMATCH names the first one that differs,
- * with both values. */
+/* Compare the optimizer's hyperparameters; collective. On all ranks DDP_ERR_MISMATCH names the first
+ * hyperparameter that differs, with both values. */
 ddp_status zero1_same_optim(ddp_group *group, const ddp_optim *optim);
 
 /* Compare the decay flags; collective. `no_decay` has one flag for each of n parameters, or is NULL if all

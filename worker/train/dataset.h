@@ -33,7 +33,7 @@ const char *dataset_file_name(enum dataset_part part, enum dataset_kind kind);
 /* The model's requirements for the data. */
 struct dataset_request {
     enum model_input input;
-    size_t length, vocabulary; /* for tokens: number of tokens in a sample; limit of every token */
+    size_t length, vocabulary; /* for tokens: number of tokens in a sample; number of different tokens */
 };
 
 struct dataset {

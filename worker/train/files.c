@@ -48,7 +48,8 @@ ddp_status files_make_dir(const char *path, struct ddp_err *err)
 }
 
 /* Return true if ddp_file_replace renames a new file to `path`. ddp_file_replace renames if `path` is a regular or
- * missing file, and otherwise writes in place. A link is followed, so its own directory need not be writable. */
+ * missing file, and otherwise writes in place. A symbolic link is not replaced, so its directory need not be
+ * writable. */
 static bool is_replaced(const char *path)
 {
     struct stat s;

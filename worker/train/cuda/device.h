@@ -26,7 +26,7 @@ struct gemm {
     uint64_t m, n, k;
     int64_t lda, ldb, ldd;
     uint64_t batch;                    /* number of products in a batch; 0 means one product */
-    int64_t apart_a, apart_b, apart_d; /* elements between two matrices of a batch; 0 = all products use one matrix */
+    int64_t apart_a, apart_b, apart_d; /* elements between two matrices of a batch; 0 = one matrix for all */
     bool transpose_a, transpose_b;
     bool to_float; /* true if the result is float; false: of the type of values */
     bool bias;
@@ -44,7 +44,7 @@ struct room {
     size_t bytes;
 };
 
-enum { PLANS = 64, SLOTS = 2, TOTALS = 4 /* TOTALS: loss and correct predictions, of training and of a test */ };
+enum { PLANS = 64, SLOTS = 2, TOTALS = 4 /* TOTALS: loss and correct predictions, in training and test */ };
 
 /* Results since the last report, which the device writes to the host's memory. */
 struct results {

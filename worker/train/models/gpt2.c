@@ -39,7 +39,7 @@ struct gpt2 {
     void *memory;                   /* owned: memory of all pointers below */
     void *embedded, *norm, *logits; /* embedded: before the blocks; norm, logits: after the blocks */
     float *mean, *scale;            /* results of the last layer norm */
-    void *d, *d1, *d4;              /* gradients: for each token, d and d1 have one width, d4 has four widths */
+    void *d, *d1, *d4;              /* gradients; values per token: d and d1 width, d4 4 * width */
     float *scratch;                 /* scratch memory of attention */
     struct kept *kept;              /* one for each block */
 };
@@ -56,7 +56,7 @@ static size_t end_tensor(const struct gpt2 *g, int which)
 
 /* --- forward ----------------------------------------------------------------------------------------- */
 
-/* The tensors of one block: values or gradients. */
+/* The weights of one block, as arrays that layers read. */
 struct block_of {
     const void *each[GPT2_BLOCK];
 };

@@ -36,7 +36,7 @@
 struct normalise {
     struct compute *on; /* borrowed, like `ctx` */
     ddp_ctx *ctx;       /* the context's ranks normalize over one batch; NULL = only this rank's batch */
-    double *records;    /* owned, on the device: records of all ranks, or sums */
+    double *records;    /* owned, on the device: records of all ranks (forward), or sums (backward) */
 };
 
 static size_t ranks_of(const struct normalise *n)

@@ -103,7 +103,7 @@ int net_piece_host(const struct net_layout *layout, int piece)
     return layout->host_of[layout->pieces[piece].first];
 }
 
-/* --- targets ---------------------------------------------------------------------------------------------- */
+/* --- phases of each kind of call -------------------------------------------------------------------------- */
 
 /* If a host sends at most SMALL bytes, one phase with more data is faster than two phases with less data. */
 enum { SMALL = 32 << 10 };

@@ -15,7 +15,7 @@
  *     scatter          one for each rank           spread    -
  *     all_gather       one for each rank           -         to all
  *     gather           one for each rank           -         to the root's host
- *     small calls      one, owned by all hosts     as above  -                one trip instead of two
+ *     small calls      one, owned by all hosts     as above  -                one phase instead of two
  *
  * Sender and receiver compute all sizes from the same call and the same layout, so no size is sent. */
 #ifndef WORKER_CPU_NET_PLAN_H

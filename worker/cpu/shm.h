@@ -60,8 +60,8 @@ void segment_hide(struct segment *segment);
 
 /* The page that all ranks of a host share, and its layout.
  *
- * In this file and in the files that include it, "rank" is a rank's number on its host, and "world" is the number
- * of ranks on this host. Error texts use the group's ranks.
+ * In this file and in the files that include it, `rank` is a rank's number on its host. `world` is the number of ranks
+ * on this host. Error texts use the group's ranks.
  *
  * The page has the state of the barrier (arrivals, phase), the last two calls of each rank, and the abort text. Slots
  * follow the page: ranks copy values of private memory through them. Every rank computes the layout from the world

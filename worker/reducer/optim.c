@@ -1,8 +1,8 @@
 /* optim.c -- see ddp/optim.h.
  *
  * All operations are in the order of torch.optim's single-tensor functions, so that a run gives the same digits as
- * PyTorch. For example, Adam's first moment is a linear interpolation, bias corrections are computed in double once
- * per step, and eps is added after the division by root_bias2. SGD and Adam add the weight decay to the gradient.
+ * PyTorch. For example, Adam's first moment is a linear interpolation. Bias corrections are computed in double once
+ * per step. eps is added after the division by root_bias2. SGD and Adam add the weight decay to the gradient.
  * AdamW instead shrinks the parameter first.
  *
  * The loops have no branches and use `restrict`, so that the compiler can vectorize them. */

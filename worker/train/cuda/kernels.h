@@ -183,9 +183,9 @@ struct sum_rows_args {
 };
 
 /* Makes the columns of each picture in `from`: a matrix with one row for each channel and each weight (k, l) of the
- * kernel. The value at (line, column) in a row is the pixel in line (line * step - before + k) / apart and column
- * (column * step - before + l) / apart of the picture. The value is 0 outside the picture, and where a quotient is not
- * a whole number. A row has `pitch` values, and `to` has n values. */
+ * kernel. The value at (line, column) of a row is pixel (y, x) of the picture, with
+ * y = (line * step - before + k) / apart and x = (column * step - before + l) / apart. The value is 0 if (y, x) is
+ * outside the picture, or if a quotient is not a whole number. A row has `pitch` values, and `to` has n values. */
 struct columns_args {
     void *to;
     const void *from;
@@ -202,8 +202,8 @@ struct turn_weight_args {
 
 /* Batch normalization of rows x channels x spatial values.
  *
- * In norm_measure and norm_sums, block (c, s) sums channel c over strip s, which has `strip` rows, and writes the
- * sums to record s of `part`. A record of norm_measure has means, sums of squared distances from the means, and a
+ * In norm_measure and norm_sums, block (c, s) sums channel c over strip s and writes the sums to record s of
+ * `part`. A strip has `strip` rows. A record of norm_measure has means, sums of squared distances from the means, and a
  * count. A record of norm_sums has the sums of dy and of dy (x - mean). Each thread of norm_join and norm_join_sums
  * joins the records of one channel. `saved` has the means, 1 / deviations and a count. */
 struct norm_args {

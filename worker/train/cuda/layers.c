@@ -201,7 +201,7 @@ void cuda_activation_backward(struct compute *base, enum activation f, void *d, 
 
 /* --- losses ------------------------------------------------------------------------------------------- */
 
-/* Compute the losses of all targets. Add them to total[0], and the hits to total[1]. */
+/* Compute the losses of all targets. Add them to total[0], and the number of correct predictions to total[1]. */
 static void losses(struct cuda *c, void *z, const struct model_batch *batch, size_t classes, bool gradient,
                    double *total)
 {

@@ -39,7 +39,7 @@ struct gpt2 {
     void *memory;                   /* owned: memory of all pointers below */
     void *embedded, *norm, *logits; /* embedded: before the blocks; norm, logits: after the blocks */
     float *mean, *scale;            /* results of the last layer norm */
-    void *d, *d1, *d4;              /* gradients; values per token: d and d1 width, d4 4 * width */
+    void *d, *d1, *d4;              /* gradients; d and d1: width values per token, d4: 4 * width */
     float *scratch;                 /* scratch memory of attention */
     struct kept *kept;              /* one for each block */
 };

@@ -96,7 +96,7 @@ static ddp_status evaluate(struct model *model, const struct dataset *set, ddp_c
  *
  *     forward and backward on this rank's part of the batch   gradient.c, into memory of the reducer (or ZeRO-1)
  *     average of the gradients                                optimizer.c, already during the backward pass
- *     clip and update                                         every rank alone, with the same bits */
+ *     clip and update                                         optimizer.c, all parameters or (--zero1) a share */
 
 /* --- what happens during the backward pass ------------------------------------------------------------- */
 

@@ -65,8 +65,8 @@ static ddp_status cpu_get_peers(struct cpu_comm *cpu, const struct comm_setup *s
     return status;
 }
 
-/* Pass the first barrier. After this barrier, every rank has mapped the page. Its timeout is the rest of the
- * init timeout. */
+/* Pass the first barrier. After this barrier, every rank has mapped the page. The barrier's timeout is the rest
+ * of the init timeout. */
 static ddp_status first_barrier(struct cpu_comm *cpu, const struct comm_setup *setup, struct ddp_err *err)
 {
     const struct call call = { .kind = CALL_INIT,

@@ -173,7 +173,7 @@ static void run_in_place(struct cpu_comm *cpu, const struct call *call)
  * The first barrier of a call compares marks. A rank with private buffers gives its first step before that barrier,
  * without knowing whether other ranks have private buffers. */
 
-/* One step: elements [at, at + n) of the call. They use slots GIVE + pair and TAKE + pair of each rank. */
+/* One step: elements [at, at + n) of the call. The step uses slots GIVE + pair and TAKE + pair of each rank. */
 struct step {
     size_t at, n;
     unsigned pair; /* 0 or 1 */

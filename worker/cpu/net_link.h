@@ -23,7 +23,7 @@ struct net_queue {
     size_t next, count; /* list[next .. count) is still to be moved */
 };
 
-/* One connection: to the rank that serves one lane on one other host. */
+/* A connection to the rank that serves a lane on another host. */
 struct net_link {
     int fd;                        /* -1: not connected; always -1 for this host */
     int rank, lane, host;          /* the peer's rank and host, and the lane of the connection */

@@ -37,7 +37,7 @@
  * subtree has ranks on several hosts. An example with three ranks on each of two hosts: {0,1} {2} | {3} {4,5}. If the
  * ranks of a host are not consecutive, there are more and smaller pieces. */
 
-/* Limits. Host numbers have 16 bits, and each lane connects every pair of hosts. */
+/* Limits. Host numbers have 16 bits, and each lane needs a connection to every other host. */
 enum { NET_HOSTS_MAX = 4096, NET_WORLD_MAX = 65536 };
 
 struct net_layout {

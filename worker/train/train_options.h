@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-/* Rows of name and text: the type of parameters and gradients. */
+/* Rows of name, and word on the command line: the type to which the weights that layers read are rounded. */
 #define PRECISION_LIST(X) \
     X(FP32, "fp32")       \
     X(BF16, "bf16")       \

@@ -200,7 +200,7 @@ struct resnet {
     void *temporary[TEMPORARIES]; /* gradients between layers */
     float *columns;
     void *pooled, *dpooled, *logits, *dlogits;
-    size_t most; /* numbers in `columns`, for the largest layer */
+    size_t most; /* number of elements of `columns`: enough for the largest layer */
     size_t room; /* number of rows that the memory between layers can store */
 };
 

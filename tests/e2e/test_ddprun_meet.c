@@ -67,7 +67,6 @@ Test(ddprun_meet, two_static_nodes_with_different_numbers_of_workers)
     expect_line(&b, "[4] rank=4/5 local=2/3 node=1/2 at=127.0.0.1");
 }
 
-/* Every node has the same command line; the first node hosts the store. */
 /* A door to a store on 127.0.0.1, which closes the first connections at their second message, as a store does to which
  * hundreds of nodes connect at once. */
 static struct {
@@ -158,6 +157,7 @@ Test(ddprun_meet, a_node_that_a_busy_store_drops_connects_again)
     job_dir_remove(dir);
 }
 
+/* Every node has the same command line; the first node hosts the store. */
 Test(ddprun_meet, three_elastic_nodes_number_themselves)
 {
     const char *endpoint = free_port_option("--rdzv_endpoint=127.0.0.1:");

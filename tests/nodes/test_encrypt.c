@@ -73,7 +73,7 @@ SCENE(encrypt, a_listener_reads_no_key, .options = "--encrypt", .program = MEMBE
       .until = "met", .after = nothing_is_readable, .never = "rejected",
       .node = { { .exit = 143 }, { .exit = 143 } })
 
-/* The same without --encrypt, so the test can fail. */
+/* The same listener on a job without --encrypt reads every key. This shows that the test above can fail. */
 SCENE(encrypt, a_listener_reads_every_key_of_a_plain_job, .program = MEMBER, .before = listen_on_path,
       .until = "met", .after = all_is_readable, .node = { { .exit = 143 }, { .exit = 143 } })
 
@@ -206,7 +206,8 @@ static void attack_from_third_host(struct play *play)
                  plain[i]);
         expect_sh(third, "closed after 7 bytes: 15030300020273", command);
     }
-    /* The request for MUNGE's credential before TLS is answered once, and gives the client no more time. */
+    /* Before TLS, the store answers one request for MUNGE's credential. This request does not extend the client's time
+     * limit. */
     snprintf(command, sizeof(command), "%s 10.9.0.1 29500 " ASK_BEFORE_TLS, bin("tests/prog/stranger"));
     expect_sh(third, "closed after 10 bytes: 02000000000000000207", command);
     snprintf(command, sizeof(command), "%s 10.9.0.1 29500 " ASK_BEFORE_TLS ASK_BEFORE_TLS,

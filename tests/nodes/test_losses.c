@@ -190,7 +190,7 @@ SCENE(losses, a_reset_of_the_agent_is_no_loss, .options = AGAIN, .until = "up", 
       .never = "is lost|lost the", .within_ms = 3 * BEATS, .says = "on node0 failed first|SIGKILL",
       .node = { { .exit = 137 }, { .exit = 137, .ends = "broke: connection reset by peer|works again" } })
 
-/* Send resets to the store. The agent finds a silent connection. */
+/* Send resets to the store only. The agent gets no reset, so it must detect that its connection has become silent. */
 static void reset_to_the_store(struct play *play)
 {
     host_rules(&play->net->host[0], "add rule inet f out oifname eth0 tcp sport 29500 reject with tcp reset");
@@ -206,7 +206,8 @@ SCENE(losses, a_reset_of_the_store_is_no_loss, .options = "--node_timeout=9s", .
       .fault = reset_to_the_store, .never = "is lost|lost the", .within_ms = 3 * BEATS,
       .says = "on node1 failed first|SIGKILL", .node = { { .exit = 137 }, { .exit = 137 } })
 
-/* Drop the packets of the connection, as a router that has forgotten it. New connections work. */
+/* Drop the packets of the connection, as a router does that has no entry for the connection any more. New connections
+ * work. */
 static void forget_connection(struct play *play)
 {
     host_rules(&play->net->host[1], "add rule inet f in counter"); /* adds the table */
@@ -268,7 +269,8 @@ SCENE(losses, large_messages_of_a_running_job_are_sent_in_small_segments,
       .says = "on node1 failed first|SIGKILL",
       .node = { { .exit = 137 }, { .exit = 137, .ends = "PATH_LOSES_LARGE" } })
 
-/* Write a script whose rank 2 ends with the line of PyTorch with Gloo after a reset. Its peer on node 1 lives. */
+/* Write a script whose rank 2 ends with the error line that PyTorch with Gloo prints after a reset. The line names a
+ * peer on node 1, which still lives. */
 static void write_reset(struct play *play)
 {
     for (int i = 0; i < 3; i++)
@@ -279,7 +281,7 @@ static void write_reset(struct play *play)
                           play->net->host[1].addr));
 }
 
-/* The program of the scene is an argument that the script ignores. */
+/* The node starts this script. The program of the scene follows as an argument, which the script ignores. */
 #define RESET_OPTIONS "--nproc_per_node=1 /usr/bin/python3 /run/reset.py"
 
 SCENE(losses, a_connection_that_breaks_is_named_by_its_nodes, .hosts = 3, .before = write_reset,
@@ -311,7 +313,7 @@ SCENE(
         "between node 1 (node1) and node 2 (node2)|rank 2|1500 bytes from node2 to node1|[CONNECTION_BROKE]",
     .never = "failed first", .node = { { .exit = 1 }, { .exit = 1 }, { .exit = 1 } })
 
-/* Drop all UDP packets, as a firewall does. The path is then unknown. */
+/* Drop all UDP packets, as a firewall does. The probe then cannot find out whether the path loses large packets. */
 static void drop_probes(struct play *play)
 {
     lose_large_between_workers(play);

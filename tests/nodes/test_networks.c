@@ -89,7 +89,8 @@ SCENE(networks, nat_is_no_harm_to_the_rendezvous, .hosts = 3, NAT, .program = "w
                 { .prints = "[2] RANK=2|MASTER_ADDR=10.9.0.1" },
                 { .prints = "[4] RANK=4|MASTER_ADDR=10.9.0.1" } })
 
-/* Two nodes with a router in between do not reach each other. The reason comes before the consequences. */
+/* Two nodes with a router in between do not reach each other. The finding about the router must precede the findings
+ * about its consequences. */
 SCENE(networks, nat_between_ranks_is_named, .hosts = 3, NAT, .program = "member sum barrier:end",
       .says = "10.9.0.254|ADDRESS_TRANSLATED|at 10.8.1.2|PORTS_CLOSED", .within_ms = 2 * CONNECTIONS,
       .never = "ADDRESS_NOT_UNIQUE", .node = { { .exit = ENDED }, { .exit = ENDED }, { .exit = ENDED } })

@@ -1,10 +1,10 @@
-/* A node that does not reach the store: it prints the reason with its code, long before the timeout, and the node
- * that waits for it names it. The timeout names its option. */
+/* Node 1 does not reach the store. Long before the timeout, node 1 prints the reason with its code, and node 0, which
+ * waits, names node 1. The message of the timeout names --timeout. */
 #include "scene.h"
 
 TestSuite(reach, .timeout = 120);
 
-/* Long enough for a lasting finding, which is printed in full after 8 s. */
+/* This timeout is long enough for a finding that lasts: such a finding is printed in full after 8 s. */
 #define SHORT "--timeout=13 "
 
 #define MISSING "node 1 has not joined|NODE_MISSING"
@@ -136,7 +136,8 @@ SCENE(reach, a_name_that_means_node_0_itself_on_node_0, .elastic = true,
                   .exit = 125,
                   .says = "node0 reports: |127.0.1.1|[MASTER_NAME_IS_LOOPBACK]" } })
 
-/* Node 1 starts after the time in which node 0 waits for nodes that are not needed. */
+/* Node 0 waits only 10 s for nodes that the job does not need. Node 1 is needed, so it gets the reason of node 0 even
+ * if it starts after 11 s. */
 SCENE(reach, a_node_that_starts_late_gets_node_0s_reason, .elastic = true,
       .options = "--nnodes=2 --master_addr=node0", .before = own_name_is_loopback,
       .within_ms = 4 * CONNECTIONS,
@@ -217,7 +218,8 @@ SCENE(reach, a_service_that_says_nothing, .cases = "other_service", .options = S
 SCENE(reach, a_proxy_that_closes, .cases = "other_service", .options = SHORT, .before = closing_server,
       .within_ms = CONNECTIONS, .node = ONLY_1(.says = "10.9.0.1:29500|HELLO_CLOSED"))
 
-/* Node 0 names the process that has its port at once. The other nodes find that it is not a store. */
+/* Another process has the port of node 0's store. Node 0 names this process at once. Node 1 finds that the process is
+ * not a store. */
 SCENE(reach, a_port_that_is_taken, .cases = "F01", .options = SHORT, .before = mute_server,
       .within_ms = CONNECTIONS,
       .node = { { .exit = 125, .says = "port 29500|python3|PORT_IN_USE", .within_ms = EXITS },
@@ -232,7 +234,7 @@ SCENE(reach, an_address_that_nobody_has, .cases = "F25", .elastic = true,
                   .says = "10.9.0.77|HOST_SILENT",
                   .ends = "gives up|--timeout" } })
 
-/* Each host has its own store and becomes a job of one node. */
+/* The endpoint is localhost, so each host starts a separate store and runs a separate job of one node. */
 SCENE(reach, a_loopback_endpoint, .elastic = true,
       .options = "--nnodes=1:2 --rdzv_backend=c10d --rdzv_endpoint=localhost:29500 "
                  "--rdzv_conf=last_call_timeout=1",

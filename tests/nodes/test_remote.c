@@ -149,7 +149,7 @@ Test(remote, hosts_start_and_end_by_one_command, .timeout = 900)
     close_hosts(net);
 }
 
-/* The workers of the second host get the address of the relay there. */
+/* The workers of the second host get the address of the relay on their host, and not the address of the store. */
 Test(remote, encrypt_is_an_option_of_all_hosts, .timeout = 180)
 {
     struct hosts *net = open_hosts(2);
@@ -194,7 +194,8 @@ Test(remote, a_host_that_loses_the_store_is_explained_by_node_0, .timeout = 180)
     close_hosts(net);
 }
 
-/* The name of the store means another host on node 1, which is quiet and would wait for 15 minutes. */
+/* On node 1, the name of the store resolves to another host. Node 1 prints nothing and would wait for 15 minutes, so
+ * node 0 must report the reason. */
 Test(remote, a_name_that_differs_on_another_host_is_explained_by_node_0, .timeout = 180)
 {
     struct hosts *net = open_hosts(2);
@@ -291,8 +292,8 @@ Test(remote, hosts_that_do_not_reach_each_other_are_named, .timeout = 180)
 
 /* --- a host that cannot start ------------------------------------------------------------------------------------ */
 
-/* `breaks` runs on node1 and `heals` after the job; ROOT is the folder of the programs, AREA that of the job's directory,
- * and NODES that of this test. */
+/* The shell command `breaks` runs on node1 before the job, and `heals` runs there after the job. $ROOT is the folder of
+ * the programs, $AREA the folder of the job's directory, and $NODES the folder of this test. */
 struct bad_start {
     const char *hosts, *key, *known; /* files in the test's directory: the user's key and known_hosts */
     const char *breaks, *heals;
@@ -303,7 +304,7 @@ struct bad_start {
 #define HIDE_CJSON \
     "mount --bind /dev/null $(ldd $ROOT/ddprun | sed -n 's/.*libcjson.* => \\(.*\\) (.*/\\1/p')"
 #define SHOW_CJSON  "umount $(grep -o ' /[^ ]*libcjson[^ ]*' /proc/mounts)"
-#define NEEDS_CJSON "ldd $ROOT/ddprun | grep -q libcjson" /* not if the library is linked statically */
+#define NEEDS_CJSON "ldd $ROOT/ddprun | grep -q libcjson" /* this command fails if the library is linked statically */
 
 #define STOP_SSHD "kill $(cat /run/sshd.pid); while [ -e /run/sshd.pid ]; do sleep 0.02; done; "
 #define START_SSHD(conf)                                                                                \
@@ -404,7 +405,7 @@ Test(remote, a_host_that_cannot_start_is_one_finding, .timeout = 300)
 
 /* --- a host that fails while the job runs ---------------------------------------------------------------------------- */
 
-/* `kills` runs on a host. ONE has the pid of the only process that matches, or of the eldest. */
+/* The command `kills` runs on host number `on`, and the job must end with `exit_code` and print `words`. */
 static const struct bad_end {
     const char *kills;
     int on, exit_code;
@@ -419,7 +420,8 @@ static const struct bad_end {
     { "kill -9 $(pgrep -n -f '[s]ay:up')", 1, 137, "rank 1" },     /* a worker */
 };
 
-/* Kill as `bad` has it. Expect that all hosts end in time, and that job `p` ends with the exit code and words of `bad`. */
+/* Run the command `kills` of `bad`. Expect that all hosts end in time, and that job `p` ends with the exit code and the
+ * words of `bad`. */
 static struct run_result expect_bad_end(struct hosts *net, struct run_process *p, const struct bad_end *bad)
 {
     const uint64_t fault_ms = clock_ms();
@@ -480,7 +482,7 @@ Test(remote, a_shipped_program_leaves_no_file_after_a_kill, .timeout = 300)
     close_hosts(net);
 }
 
-/* The script on the second host waits for more bytes of the program. */
+/* Each kill happens while the script on the second host still waits for the rest of the shipped program. */
 Test(remote, a_program_that_is_not_shipped_completely_leaves_no_file, .timeout = 300)
 {
     static const struct bad_end ends[] = {

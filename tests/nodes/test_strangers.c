@@ -161,8 +161,8 @@ SCENE(strangers, an_operator_on_a_node_reads_and_cancels_with_the_secret, .optio
       .program = "member say:up but:3 barrier:epoch all forever", .until = "up", .after = ask_from_node,
       .node = { { .exit = 75 }, { .exit = 75 } })
 
-/* Attack as another user. The agent of the host vouches only for its own user. The same request by the job's user
- * gets an answer, so the test can fail. */
+/* Attack as another user. The agent of the host vouches only for its own user. The same request by the job's user gets
+ * an answer, which shows that the test can fail. */
 static void attack_by_another_user(struct play *play)
 {
     struct run_result r = stranger(&play->net->host[1], "", "0401000000000000006e0100000000000000");
@@ -823,7 +823,7 @@ SCENE(strangers, another_secret_is_named, .options = "--timeout=13", .before = m
                   .exit = 125,
                   .says = "secret differs: sha256 |.. here, " } })
 
-/* Remove the variable with the secret that every scene has. */
+/* Remove the variable PET_SECRET_FILE, which every scene sets. */
 static void forget_secret(struct play *play)
 {
     cr_assert(host_sh(

@@ -21,7 +21,7 @@ static const struct agent_effect *at(struct agent *a, uint64_t now_ms, enum agen
     return agent_step(a, &e, &n);
 }
 
-/* Give the answer of a store that grants another attempt, or ends the job with 1. */
+/* Deliver the verdict of the store, which grants another attempt or ends the job with exit code 1. */
 static void verdict(struct agent *a, uint64_t now_ms, bool restart)
 {
     const struct agent_event e = {
@@ -98,7 +98,7 @@ Test(agent, every_cell_leads_where_it_should)
         B = AGENT_BACKING_OFF,
         D = AGENT_DONE
     };
-    /* The verdict is the end of the job. */
+    /* In column VERDICT, the verdict ends the job. The next test covers a verdict to restart. */
     /* clang-format off */
     static const int next[AGENT_STATES][AGENT_EVENTS] = {
         /*     START SPAWNED SPAWN_FAILED EXITED STOP ALONE DRAINED NOTIFIED ACKNOWLEDGED VERDICT LOST NOT_READY TICK */
@@ -211,7 +211,6 @@ Test(agent, exit_codes_follow_the_shells)
     }
 }
 
-/* A handler of SIGTERM may end a worker within a millisecond of the signal: only the sender knows the order. */
 /* The store reports the Ctrl-C of the starter before the same Ctrl-C arrives on this node. */
 Test(agent, a_stop_that_the_store_has_reported_is_no_request_of_the_user)
 {
@@ -224,6 +223,7 @@ Test(agent, a_stop_that_the_store_has_reported_is_no_request_of_the_user)
     agent_free(a);
 }
 
+/* A handler of SIGTERM may end a worker within a millisecond of the signal: only the sender knows the order. */
 Test(agent, an_end_is_a_consequence_when_our_signal_came_first_however_soon)
 {
     for (int unasked = 0; unasked < 2; unasked++) {
@@ -265,8 +265,8 @@ Test(agent, a_sigkill_before_ours_is_somebody_elses)
 
 /* --- --exit-code ---------------------------------------------------------------------------------------- */
 
-/* Three workers that end in this order, 10 ms apart; the fourth column is worker 2's reaction to a stop. `x`
- * is an exit code, `s` a signal, `v` and `w` those of a worker that reports a lost peer. */
+/* Three workers that end in this order, 10 ms apart. The fourth column is the reaction of worker 2 to a stop. `x` is an
+ * exit code and `s` a signal. `v` and `w` are the same for a worker that reports a lost peer. */
 struct end {
     int code, signal, error;
     bool lost_peer;

@@ -396,7 +396,7 @@ Test(auth, another_version_is_named)
         cr_assert_eq(auth_answer(&store, &secret, "i", nonce_s, slice_of(longer, n), answer),
                      AUTH_OTHER_VERSION);
     }
-    for (int result = 0; result < 10; result++) { /* an older store rejects this size first */
+    for (int result = 0; result < 10; result++) { /* an older store rejects the size before the version */
         begin();
         greet(AUTH_AGENT, "gpt");
         answer[0] = 1;

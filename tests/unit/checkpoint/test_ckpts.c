@@ -503,12 +503,12 @@ struct dirent *__real_readdir(DIR *dir);
 struct dirent *__wrap_readdir(DIR *dir);
 
 static bool no_exchange;     /* exchange is not supported, as on NFS */
-static int renames_until_io; /* this many more succeed, then one fails; 0 = all succeed */
+static int renames_until_io; /* the call with this number fails, counted from 1; 0 = all succeed */
 static bool unreadable;
 static bool no_names;       /* the directory cannot be listed */
 static struct stat watched; /* a directory whose flushes are counted */
-static int flushed;         /* number of these flushes */
-static bool flush_fails;    /* these flushes fail */
+static int flushed;         /* number of flushes of `watched` */
+static bool flush_fails;    /* every flush of `watched` fails */
 
 int __wrap_renameat(int from, const char *old, int to, const char *new)
 {

@@ -66,7 +66,7 @@ Test(cli, what_is_clear_to_torchrun_is_clear)
     cr_assert_eq(std_map_get(&cli.redirects, 0), 1);
     cr_assert(cli.no_python);
     cli_free(&cli);
-    PARSE("--log=L", "prog"); /* clear to 1.13, which had no --log_line_prefix_template */
+    PARSE("--log=L", "prog"); /* not ambiguous in torchrun 1.13, which had no --log_line_prefix_template */
     cr_assert_str_eq(cli.log_dir, "L");
     cli_free(&cli);
     PARSE("--max-no=5", "--timeo=9", "prog");
@@ -357,7 +357,7 @@ Test(cli, the_manual_page_has_every_option_variable_and_exit_code)
     cr_assert_not_null(strstr(man, "\\fB127\\fR"));
 }
 
-/* --- several nodes: values, torchrun's configuration keys, and pairs that cannot be ------------------------ */
+/* --- several nodes: values, torchrun's configuration keys, and options that exclude each other ------------- */
 
 #define PARSE_NODE(...)        PARSE(__VA_ARGS__, "prog")
 #define REFUSED_NODE(msg, ...) refused_for(WORDS(__VA_ARGS__, "prog"), msg)

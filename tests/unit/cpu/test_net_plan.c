@@ -51,8 +51,8 @@ static void check_bits(const struct net_layout *l, ddp_dtype dtype, ddp_op op)
                  l->hosts, ddp_dtype_name(dtype), ddp_op_name(op));
 }
 
-/* Call `check` with a layout for each assignment in a list: every way to cut the world into hosts in order (for
- * small worlds), hosts of equal size, one after the other and in turn, and some by chance. */
+/* A check of one layout of ranks on hosts. for_layouts calls it for every division of a small world into hosts with
+ * consecutive ranks, for hosts of equal size with consecutive or alternating ranks, and for random hosts. */
 typedef void (*check_fn)(const struct net_layout *layout, const void *user);
 
 static void with_layout(const uint16_t *host_of, int world, check_fn check, const void *user)

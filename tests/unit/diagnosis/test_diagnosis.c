@@ -298,7 +298,8 @@ Test(diagnose_job, torchrun_in_place_of_ddprun_explains_a_missing_node)
     expect_at(&d, 1, "NODE_MISSING", "node 1", "");
 }
 
-/* The row of a foreign client is above that of a missing node, but a note names no culprit. */
+/* In the table of findings, FOREIGN_CLIENT precedes NODE_MISSING. But FOREIGN_CLIENT is a note, and notes come last
+ * because they name no culprit. */
 Test(diagnose_job, a_note_follows_the_culprit)
 {
     struct diagnosis d =

@@ -147,7 +147,8 @@ Test(screen, findings_as_json)
     cJSON_Delete(o);
 }
 
-/* A full list drops its last finding, which also counts further findings of its code. */
+/* If the list is full, the last finding is dropped. `left_out` counts this finding and the further findings of its
+ * code. */
 Test(slots, a_dropped_finding_is_counted_with_its_further_ones)
 {
     static struct diagnosis d;

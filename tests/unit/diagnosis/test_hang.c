@@ -1,4 +1,4 @@
-/* Stacks of hung PyTorch jobs, as py-spy 0.4.3 has recorded them (tests/data/hangs/record.py), to the verdict. */
+/* The verdict from the stacks of hung PyTorch jobs, which py-spy 0.4.3 has recorded (tests/data/hangs/record.py). */
 #include "record/stacks.h"
 #include "diagnosis/spot.h"
 #include "diagnosis/text.h"
@@ -113,7 +113,7 @@ static void leave_collective(struct hang_case *c, int sample)
     }
 }
 
-/* Load a recorded hang. `second` is the way whose second sample follows the first sample of `way`. */
+/* Load a recorded hang. `way` names the recording of the first sample, and `second` that of the second sample. */
 static struct hang_case load(const char *way, const char *second)
 {
     struct hang_case c = { .s = { RUNNING } };
@@ -201,7 +201,7 @@ Test(hang, ranks_that_wait_in_a_c_function_are_not_the_culprit)
         for (uint32_t n = 2; n <= 3; n++) {
             struct hang_case c = load(ways[i][0], ways[i][0]);
             c.s.n_ranks = c.s.world_size = n;
-            c.s.hang.has_signals = n == 3; /* a job without output has none */
+            c.s.hang.has_signals = n == 3; /* a job without output has no signs of progress */
             const struct diagnosis d = verdict(&c);
             expect_at(&d, 0, "RANK_SLEEPS", "rank 1 (n1, pid 71)", "(worker.py:");
             cr_expect(n == 2 || strstr(d.list[0].sentence, ways[i][1]) != NULL, "%s", d.list[0].sentence);
@@ -295,7 +295,7 @@ Test(hang, a_sleeper_is_not_named_if_it_may_wait_for_a_rank_in_a_lock)
 {
     struct hang_case c = load("async", "async");
     let(&c, 2, "sleeping in clock_nanosleep");
-    c.s.hang.has_signals = false; /* no majority at one line is adopted */
+    c.s.hang.has_signals = false; /* a majority at one place counts only in a job with signs of progress */
     expect_none(&c);
     cr_expect_str_eq(why_not(&c), "no rank waits in a known collective");
     case_free(&c);
@@ -313,7 +313,8 @@ Test(hang, most_ranks_are_not_in_a_lock)
     case_free(&c);
 }
 
-/* The GPU's driver may spin for rank 1, but another rank waits in a known collective. */
+/* The CPU time of rank 0 could come from the GPU's driver, which spins while it waits. But rank 1 waits in a known
+ * collective, so rank 0 loops. */
 Test(hang, a_rank_that_computes_beside_a_known_collective)
 {
     struct hang_case c = load("async", "async");
@@ -470,7 +471,7 @@ static void stay(struct hang_case *c, const char *does, const char *object)
         }
 }
 
-/* Set the same, and add a child process that has ended. */
+/* Set what the main thread of rank 1 does in both samples, and add a child process that has ended. */
 static void stay_beside_child(struct hang_case *c, const char *does, const char *object)
 {
     const struct stack_thread ended = {
@@ -529,7 +530,7 @@ Test(hang, an_idle_child_is_not_named)
     case_free(&c);
 }
 
-/* A slow child is no hang. */
+/* A child that uses CPU time is slow and does not hang. */
 Test(hang, a_child_that_computes_is_not_named)
 {
     struct hang_case c = load("loader", "loader");
@@ -549,7 +550,7 @@ Test(hang, a_child_that_computes_is_not_named)
     case_free(&c);
 }
 
-/* Such a child may wait for other ranks in Work.wait(). */
+/* A child in a C function may wait for other ranks in Work.wait(). */
 Test(hang, a_child_in_a_c_function_that_may_wait_is_not_named)
 {
     struct hang_case c = load("loader", "loader");
@@ -584,8 +585,8 @@ static void add_program(struct hang_case *c, int pid)
         stacks_add_thread(&c->samples[i], &t);
 }
 
-/* A rank that reads a queue waits for no other program. Of two programs, only the system call of the rank shows which
- * one the rank waits for. */
+/* A rank that reads a queue does not wait for a child program. If the rank has two child programs, only its system call
+ * shows for which one it waits. */
 Test(hang, a_child_is_named_only_if_the_rank_waits_for_it)
 {
     struct hang_case c = load("loader", "loader");
@@ -674,7 +675,7 @@ Test(hang, a_future_may_need_a_child_that_has_ended)
     case_free(&c);
 }
 
-/* With a frame of the program, the traceback may be of an exception that the program has handled. */
+/* If the stack of the rank has a frame of the program, the program may have handled the exception of the traceback. */
 Test(hang, a_rank_that_ends_after_a_traceback_does_not_wait_for_a_child)
 {
     static const char *const cases[][2] = { { "traceback", "RANK_TRACEBACK" },
@@ -761,7 +762,7 @@ Test(hang, a_key_may_come_from_a_rank_that_computes)
     case_free(&c);
 }
 
-/* The others wait in the store; rank 1 would set the key and sleeps. */
+/* All other ranks wait in the store. By the names of the keys, rank 1 should have set the key, but rank 1 sleeps. */
 Test(hang, a_key_that_another_rank_sets_by_convention)
 {
     struct hang_case c = load("key", "key");
@@ -801,7 +802,7 @@ Test(hang, a_connection_without_an_answer_names_the_pair_of_nodes)
         &c, "ALL_RANKS_WAIT", "all 3 ranks",
         "probable cause: the connection between n0 and n1 (rank 1 sends to 10.9.0.11:4711 without an "
         "answer)");
-    cut(&c, 2, "10.9.0.10:4712"); /* the other end */
+    cut(&c, 2, "10.9.0.10:4712"); /* the same connection, seen from its other end */
     expect_verdict(&c, "ALL_RANKS_WAIT", "all 3 ranks", "between n0 and n1 (rank 1 sends to 10.9.0.11:4711");
     case_free(&c);
 }
@@ -818,7 +819,7 @@ static void lose(struct hang_case *c, int i, int rank, const char *peer, int byt
 Test(hang, a_connection_without_an_answer_whose_path_loses_large_packets)
 {
     static const char between[] = "between n0 and n1 (rank 1 sends to 10.9.0.11:4711 without an answer";
-    for (int i = 0; i < 2; i++) { /* in either sample */
+    for (int i = 0; i < 2; i++) { /* the probe's result is in the first or in the second sample */
         struct hang_case c = load("all_wait", "all_wait");
         char sentence[256];
         cut(&c, 1, "10.9.0.11:4711");
@@ -854,12 +855,12 @@ Test(hang, the_path_of_another_host_is_not_quoted)
     case_free(&c);
 }
 
-/* 10.9.0.1 is the beginning of the nodes' addresses. */
+/* As text, 10.9.0.1 is a prefix of the nodes' addresses 10.9.0.10 and 10.9.0.11. It must not match them. */
 Test(hang, a_connection_to_no_other_node_is_only_quoted)
 {
     struct hang_case c = load("all_wait", "all_wait");
     cut(&c, 1, "10.9.0.1:4711");
-    cut(&c, 0, "10.9.0.10:4712"); /* the own node */
+    cut(&c, 0, "10.9.0.10:4712"); /* an address of the rank's own node */
     expect_verdict(
         &c, "ALL_RANKS_WAIT", "all 3 ranks",
         "the network between the nodes (n0, n1), or a GPU; rank 0 sends to 10.9.0.10:4712 without an answer");
@@ -1112,7 +1113,7 @@ Test(hang, one_sample_is_none)
     case_free(&c);
 }
 
-/* Let rank 0 use so much CPU time between the samples, in its all_reduce. */
+/* Let rank 0 use `ms` of CPU time between the samples, while it stays in its all_reduce. */
 static void compute(struct hang_case *c, int ms)
 {
     const cJSON *row, *thread;
@@ -1316,7 +1317,7 @@ Test(hang, all_ranks_have_failed)
     case_free(&c);
 }
 
-/* The others have lost their connections to the rank that has left. */
+/* The other ranks have lost their connections to the rank that has left. */
 Test(hang, a_rank_that_has_left_comes_before_its_victims)
 {
     struct hang_case c = load_failed(LOST);
@@ -1325,7 +1326,7 @@ Test(hang, a_rank_that_has_left_comes_before_its_victims)
     expect_verdict(&c, "RANK_EXITED_EARLY", "rank 1 (n1, pid 71)",
                    "exited with code 0 while 2 ranks waited for it and failed: " LOST);
     c.ranks[0].traceback = c.ranks[2].traceback =
-        "BrokenPipeError: [Errno 32] Broken pipe"; /* of the program */
+        "BrokenPipeError: [Errno 32] Broken pipe"; /* an error of the program itself */
     expect_verdict(&c, "RANK_TRACEBACK", "ranks 0, 2", "have failed and have not exited: BrokenPipeError");
     c.ranks[0].traceback = c.ranks[2].traceback = "DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:9, "
                                                   "remote process exited or there was a network error";
@@ -1344,7 +1345,7 @@ Test(hang, a_rank_that_has_left_comes_before_its_victims)
     case_free(&c);
 }
 
-/* Idle servers may have printed the traceback of an exception that they have handled. */
+/* A server that waits for requests may have printed the traceback of an exception that it has handled. */
 Test(hang, a_rank_that_still_runs_its_script_may_have_handled_the_error)
 {
     struct hang_case c = load("sleep", "sleep");
@@ -1403,7 +1404,7 @@ Test(hang, a_traceback_without_frames_is_a_hint)
     }
 }
 
-/* py-spy does not know the interpreter of idle servers. */
+/* py-spy cannot read the interpreter of these ranks. They may be servers that wait for requests. */
 Test(hang, tracebacks_without_any_frames_are_a_hint)
 {
     struct hang_case c = load("sleep", "sleep");
@@ -1607,7 +1608,7 @@ Test(hang_loops, a_caller_that_goes_forward_begins_again)
     cr_expect_str_eq(loop_of(all, 9), "");
 }
 
-/* The outermost frames of such a stack are missing. */
+/* A stack with too many frames was cut, so its outermost frames are missing. */
 Test(hang_loops, a_stack_that_is_cut_has_no_loop)
 {
     char deep[STACKS_FRAMES_MAX * 8] = "main:1";
@@ -1670,7 +1671,7 @@ Test(hang_loops, ranks_that_repeat_their_calls_are_named_with_the_function_of_th
 
 #define SPINS_AT(cpu) AT("step", "train.py", 90, MAIN_OF(3, "running", cpu))
 
-/* Rank 3 may wait for a GPU in another step in each sample. */
+/* Rank 3 uses CPU time at one line. It may wait for a GPU there, in another step in each sample. */
 Test(hang_loops, a_rank_that_computes_elsewhere_may_be_slow_too)
 {
     struct diagnosis d = diagnose_all(SAMPLES("[" WAITERS "," CALLS(1, "f", 5) "," SPINS_AT(100) "]",

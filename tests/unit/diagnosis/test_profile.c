@@ -90,7 +90,8 @@ static uint32_t run(struct job job, struct profile *p, uint32_t n)
     return found;
 }
 
-/* Work.wait() is a C function without a frame. A lock of Python's own modules has an innermost frame there. */
+/* Work.wait() is a C function without a frame. A wait for a lock in Python's own modules has a frame of such a
+ * module. */
 Test(profile, a_rank_that_sleeps_in_a_c_function_of_the_program_waits)
 {
     static const char *const rows[] = {

@@ -530,7 +530,7 @@ Test(control_rdzv, an_agent_of_another_life_of_the_store_is_refused)
                   "\"code\":\"STALE_INSTANCE\"");
 }
 
-/* The senders are yesterday's worker, and an agent that counts ranks by itself. */
+/* A worker of an earlier launch, and an agent that declares an attempt by itself, are rejected. */
 Test(control_rdzv, nobody_but_the_rendezvous_begins_an_attempt)
 {
     struct buf words = { 0 };

@@ -678,7 +678,8 @@ static void admit(conn_id conn)
     cr_assert(has(call(AGENT, json), "\"ok\":true"));
 }
 
-/* No agent answers for the strangers of another user. The oldest are rejected, and a worker among them is served. */
+/* No agent confirms the connections of another user. Beyond the limit, the store closes the oldest of them, and still
+ * serves a worker from the same address. */
 Test(gate, the_strangers_of_agents_addresses_have_a_limit)
 {
     enum { BASE = 12, MOST = BASE + 4 * 2, WORKER = FIRST + MOST + 10 };
@@ -714,7 +715,8 @@ Test(gate, as_many_strangers_wait_as_the_ranks_need)
     }
 }
 
-/* Strangers hold 1/16 of the memory. None of them is rejected, and a worker among them is served. */
+/* The strangers from agents' addresses fill their 1/16 of the memory. The store closes none of them, reads no more from
+ * them, and still serves a worker. */
 Test(gate, the_strangers_of_agents_addresses_hold_few_bytes)
 {
     enum { MEMORY = 16 << 20, SHARE = MEMORY / 16, STRANGERS = 100, WORKER = FIRST + STRANGERS };
@@ -1187,7 +1189,8 @@ Test(tenants, two_tenants_share_a_host)
     expect_closed(FIRST + 2, "no agent on that host has confirmed within 3 s");
 }
 
-/* Tenant b comes to the host of tenant a later. The connection waits, because tenant a has two jobs. */
+/* Tenant b starts a node on a host of tenant a after a connection was opened. The connection must wait, because tenant
+ * a has two jobs. */
 Test(tenants, a_later_tenant_claims_no_connection_of_an_earlier_one)
 {
     start_node("10.0.0.1", AGENT, &team_a, "a1", 0, 1);

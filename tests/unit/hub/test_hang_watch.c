@@ -47,8 +47,8 @@ Test(hang_watch, five_times_the_longest_pause_is_waited)
     cr_expect_eq(hang_watch_deadline(&w), T + 60 * S + 100 * S);
 }
 
-/* The watch looks at a program that loads for a minute several times, and each time waits longer. The limit counts
- * again when its processes have joined their group. */
+/* A program loads for a minute without progress. In this minute, the watch raises several suspicions, each after a
+ * longer wait. When the processes have joined their group, the original limit applies again. */
 Test(hang_watch, a_slow_start_does_not_delay_the_first_report)
 {
     w.limit_ms = 5 * S;

@@ -205,7 +205,7 @@ Test(hub, keys_and_values_up_to_their_limits)
     sim_expect(&sim, 2, "closed: SET: the value*8388609 *8388608 ");
 }
 
-/* The store rejects data without room, and continues to serve its keys. */
+/* The store rejects a value for which it has no room, and continues to serve its keys. */
 Test(hub, a_full_store_still_answers)
 {
     struct hub_limits limits = HUB_LIMITS_DEFAULT;
@@ -292,7 +292,7 @@ Test(hub, a_later_request_has_more_time)
     sim_feed(&sim, 1, "01" KEY_K);
     sim_at(&sim, 299000);
     cr_assert(sim.conn[1].open);
-    sim_feed(&sim, 1, N(00) "01"); /* the next request begins, and so does its time */
+    sim_feed(&sim, 1, N(00) "01"); /* the next request begins, and its deadline begins with it */
     sim_at(&sim, 301000);
     cr_assert(sim.conn[1].open);
     sim_at(&sim, 599000);
@@ -389,8 +389,8 @@ static void put_adds(struct buf *out)
     }
 }
 
-/* A large store prefetches the keys of a pipeline. It must answer as usual, also where the pipeline is cut, and up to
- * invalid bytes. */
+/* A large store prefetches the keys of a pipeline. The answers must stay the same, even if the pipeline is cut in the
+ * middle of a request or ends with invalid bytes. */
 Test(hub, a_long_pipeline_is_answered_in_order)
 {
     struct buf adds = { 0 };

@@ -1,7 +1,8 @@
 /* The n-th allocation fails, for every n of a scenario that covers everything: nothing crashes and nothing leaks; a
  * request that cannot be served closes its connection with a reason.
  *
- * The linker redirects malloc and its family of all our objects here (--wrap, see the Makefile); cJSON gets its own. */
+ * The linker redirects malloc and its family in all our objects to this file (--wrap, see the Makefile). cJSON gets the
+ * same functions through cJSON_InitHooks. */
 #include "store/encode.h"
 #include "hub/hub.h"
 #include "store/ops.h"
@@ -25,7 +26,7 @@ void __wrap_free(void *p);
 
 static struct {
     bool armed;      /* a call into the hub is running */
-    bool persistent; /* once it has begun, memory stays short */
+    bool persistent; /* all allocations after the first failed one fail, too */
     long left;       /* number of allocations that still succeed */
     long failed;
     long blocks; /* allocated and not freed while armed */

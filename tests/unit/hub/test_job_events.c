@@ -1,5 +1,5 @@
-/* Events from the store to an event log: to one agent that asked, to the next one when it leaves, and to no other.
- * Only findings go to all agents that asked. */
+/* The store sends its events to one agent that has asked for them, and to the next one only when the first has left.
+ * Findings go to all agents that have asked. */
 #include "hub/job.h"
 #include "store/encode.h"
 #include "store/ops.h"

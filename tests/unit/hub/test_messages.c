@@ -1,4 +1,5 @@
-/* Control messages by their rows: encoding, checks of decoding, and the pages that are printed from them. */
+/* The table of control messages: how messages are encoded and decoded, and the documentation that is printed from the
+ * table. */
 #include "hub/messages.h"
 #include "tests/prog/table_pages.h"
 

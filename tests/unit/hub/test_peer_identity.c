@@ -237,7 +237,7 @@ Test(held, the_only_job_with_an_agent_there_will_do)
     sim_expect(&sim, PLAIN, N(01));
 }
 
-/* A session whose requests are about to be processed must not shorten the time of the other sessions. */
+/* Each session that waits for its owner has a separate time limit. The end of one limit must not shorten another. */
 Test(held, each_has_its_own_time)
 {
     one_job_with_agent_of_two();

@@ -483,7 +483,8 @@ Test(torch_watch, an_owner_is_said_by_nodes_of_the_job_only)
     cr_expect(strstr(answer, "\"ok\":true") != NULL, "%s", answer);
 }
 
-/* Any client can cause this question, and for each answer an agent searches its whole machine. */
+/* Any client can make the store ask agents for the owner of a connection, and for each answer an agent searches its
+ * whole machine. So the store limits its questions. */
 Test(torch_watch, agents_are_asked_for_a_few_only)
 {
     for (int i = 0; i < 12; i++) {
@@ -507,7 +508,7 @@ Test(torch_watch, who_is_missing_is_not_guessed)
     cr_expect(strstr(text, "for 10.0 s for rank 1's Gloo address; missing: unknown") != NULL, "%s", text);
 }
 
-/* With PyTorch 1.13 a rank cannot pass, so the count continues. */
+/* In PyTorch 1.13, no rank passes a barrier whose count is too high, so the ranks read the count again and again. */
 Test(torch_watch, ranks_that_set_a_group_up_again_are_no_second_launch)
 {
     client(RANK0, 0, 100);
@@ -647,7 +648,7 @@ Test(torch_left, the_barrier_of_torch_1_is_given_up_as_well)
     expect_barrier("1 of the 2 ranks");
 }
 
-/* No rank is missing if two launches have counted. */
+/* If the ranks of two launches have counted in one barrier, no rank is missing. */
 Test(torch_left, who_gave_up_a_barrier_of_too_many_is_told_how_many)
 {
     four_count();
@@ -678,7 +679,7 @@ Test(torch_left, who_waited_for_a_moment_only_has_not_given_up)
     expect_given_up("\"exit_code\":1", false);
 }
 
-/* The second try is answered, so its later failure has another reason. */
+/* The second wait of rank 0 succeeds, so the later failure of rank 0 has another reason. */
 Test(torch_left, who_waits_again_and_goes_on_has_not_given_up)
 {
     rank_0_waits(12000);

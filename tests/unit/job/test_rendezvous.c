@@ -820,7 +820,7 @@ Test(rdzv_join, a_job_that_is_over)
 Test(rdzv_join, a_member_cannot_join_twice)
 {
     cr_assert_eq(rsim_join(&sim, 0), RDZV_WELCOME);
-    cr_assert_eq(rsim_join(&sim, 0), RDZV_WELCOME); /* a second question before any answer gives the same */
+    cr_assert_eq(rsim_join(&sim, 0), RDZV_WELCOME); /* a second `join` before the round: the same answer */
     rsim_join(&sim, 1);
     cr_assert_eq(rsim_join(&sim, 0), RDZV_REFUSED_ALREADY_IN);
     cr_assert_str_eq(sim.refusal.sentence, "node 0 (n0) takes part in attempt 0 already");

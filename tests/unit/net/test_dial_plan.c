@@ -62,7 +62,7 @@ static void tear_down(void)
     buf_free(&heard);
 }
 
-/* Let every connect end like this until `until`; return the number of connects. */
+/* Until `until`, let every connect end with `error` after `took_ms`. Return the number of connects. */
 static int live(uint64_t until, int error, uint64_t took_ms)
 {
     int connects = 0;

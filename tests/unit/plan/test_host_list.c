@@ -222,7 +222,7 @@ Test(host_specs, errors_name_the_item_and_the_line)
     expect_refused("a port=\n", true, "line 1: host 'a': '' ", "port");
 }
 
-/* Text as UTF-16 has such bytes. The hosts after the byte must not be dropped. */
+/* UTF-16 text contains NUL bytes. The hosts after such a byte must not be dropped silently. */
 Test(host_specs, a_nul_byte_is_an_error_with_its_line)
 {
     static const char *const texts[] = { "a\nb\0 slots=2\nc\n", "a\n\0\nc\n", "a\nb # \0" };

@@ -111,7 +111,8 @@ Test(plan, lets_rank_0_host_for_a_pytorch_that_refuses_our_store, .fini = tear_d
 
 #define SWITCH "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
 
-/* Set for a whole cluster, it must not disable the launcher's store for programs that need it. */
+/* A cluster may set this variable for all jobs. The variable must not disable the launcher's store for programs that
+ * need it. */
 Test(plan, torchruns_switch_is_for_programs_of_pythons, .fini = tear_down)
 {
     char *set[] = { "PATH=/bin", SWITCH "=1", NULL };
@@ -209,8 +210,8 @@ Test(plan, programs_are_run_as_what_they_are, .fini = tear_down)
     cr_assert_str_eq(plan.workers[0].argv[0], "/opt/py");
 }
 
-/* The plan sets both generations of PyTorch's names, and libddp's records. A place that the user has set for the
- * latter stays. */
+/* The plan sets the old and the new names of PyTorch's variables, and the variable for libddp's records. If the user
+ * has set the variable for libddp, the plan keeps the user's value. */
 Test(plan, the_flight_recorder_writes_beside_the_logs, .fini = tear_down)
 {
     struct worker_env env;
@@ -562,7 +563,7 @@ Test(plan, ranks_that_this_node_does_not_have_are_a_note, .fini = tear_down)
     cr_assert(plan.workers[1].out.console && plan.workers[0].out.file != NULL);
 }
 
-/* --- one node of several: what is known before they have met, and what each round brings ------------------ */
+/* --- one node of several: what is known before the nodes have met, and what each round brings ------------- */
 
 #define PLAN_NODE(...) PLAN(__VA_ARGS__, "p")
 

@@ -117,7 +117,7 @@ Test(flight, the_last_1024_are_kept_in_their_order)
     cr_expect_eq(number(entry(FLIGHT_OPS - 1), "collective_seq_id"), 3000);
 }
 
-/* In an asynchronous backend, a call may settle after later calls have begun. */
+/* In an asynchronous backend, a call may complete after later calls have begun. */
 Test(flight, the_head_tells_of_the_latest_call_only)
 {
     struct flight_op *first = call(1, 0, 10), *second = call(2, 7, 20);

@@ -293,7 +293,8 @@ Test(flight_compare, strange_frames_are_harmless)
     cr_expect_not_null(compare());
 }
 
-/* Rank 1 lacks a call of the small group; that its members lack the next one of the world follows from it. */
+/* Rank 1 lacks a call of the small group. As a consequence, the members of this group lack the next call of the
+ * world. */
 Test(flight_compare, the_group_that_waits_longest_is_named)
 {
     give_nccl(0, WORLD(1, "all_reduce", "4", 10) "," PIPE(1, "broadcast", "2", 20) "," PIPE(2, "broadcast",
@@ -360,7 +361,7 @@ Test(flight_compare, entries_that_ranks_need_not_share)
     ",\"profiling_name\":\"nccl:all_reduce\",\"input_sizes\":[[4]],\"input_dtypes\":[\"Float\"],\"state\":" \
     "\"" state "\"}"
 
-/* The first call that is not completed, and the last call, of the latest groups. */
+/* Each of the latest groups has up to two open calls: its first call that is not completed, and its last call. */
 Test(flight_compare, open_calls_are_those_that_peers_may_wait_for)
 {
     const struct flight_entry *calls[FLIGHT_OPEN_MAX];

@@ -165,7 +165,7 @@ Test(optim, each_rule_says_how_many_arrays_it_keeps)
     cr_expect_str_eq(ddp_rule_name((ddp_rule)3), "?");
 }
 
-/* The global norm has the same bits however the leaves are distributed; clipping keeps or shrinks, never grows. */
+/* The global norm has the same bits however the leaves are distributed. Clipping never makes a gradient larger. */
 
 enum { N = 256 * 11 + 77 };
 

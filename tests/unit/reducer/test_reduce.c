@@ -101,7 +101,7 @@ static void check_in_place(float *const x[], size_t world, ddp_op op, size_t at,
                      world, ddp_op_name(op), at, n);
 }
 
-/* The lengths are near one strip and two strips. The starts do not fit a vector. */
+/* The lengths are near one strip and two strips. The starts are not aligned to a vector. */
 Test(reduce, in_place_sums_of_every_length_and_start, .init = fill_with_noise)
 {
     enum { LONGEST = 131, STARTS = 5 };

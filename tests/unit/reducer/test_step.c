@@ -168,7 +168,8 @@ Test(reducer_step, a_program_may_leave_forward_out)
            "ready 4\n");
 }
 
-/* The other ranks wait in an exchange of answers. */
+/* With uneven inputs, forward exchanges one answer of each rank: whether the rank has a batch. The other ranks wait for
+ * this answer, so no rank may skip forward. */
 Test(reducer_step, with_uneven_inputs_forward_may_not_be_left_out)
 {
     step.uneven = true;
@@ -333,7 +334,7 @@ Test(reducer_step, an_order_from_another_rank_is_looked_at)
     cr_assert_not(step_is_order((const int64_t[]){ 2, 0, -1, 1 }, 4, seen));
 }
 
-/* The exchange of answers of ranks with different numbers of batches. */
+/* Decoding of the answers that ranks exchange when their numbers of batches differ: whether each rank has a batch. */
 
 static struct batch_ranks ranks;
 

@@ -250,7 +250,7 @@ Test(remote_command, hosts_start_as_a_tree_from_a_number_on)
     cli_free(&cli);
 }
 
-/* srun starts no login shell on the host, and accepts no users. */
+/* srun starts no login shell on the host, and its option for the host accepts no user name. */
 Test(remote_command, srun_gets_a_step_on_the_host)
 {
     struct cli cli;
@@ -497,7 +497,7 @@ Test(remote_failures, a_banner_with_the_text_of_an_error_explains_nothing)
     cr_expect_str_eq(f.sentence, "n1 rejects the login: ann@n1: Permission denied (publickey).");
 }
 
-/* known_hosts has neither a user nor port 22, and brackets before another port. */
+/* An entry of known_hosts never contains a user or port 22. With another port, the name is in brackets. */
 Test(remote_failures, the_remedy_of_a_changed_key_names_the_host_as_known_hosts_does)
 {
     static const struct {
@@ -515,7 +515,8 @@ Test(remote_failures, the_remedy_of_a_changed_key_names_the_host_as_known_hosts_
     }
 }
 
-/* With --ship, the limit of the first answer grows with the program; this host gets no program. */
+/* With --ship, the time limit of the first answer grows with the size of the program. The host "here" gets no
+ * program. */
 Test(remote_failures, a_late_answer_names_the_limit_that_applied)
 {
     static const struct {

@@ -1,4 +1,4 @@
-/* torch's error file, in both forms and in neither. */
+/* Evidence about a worker's end: torch's error file in both of its forms, and the limits that applied to the worker. */
 #include "report/evidence.c"
 
 #include <criterion/criterion.h>
@@ -94,7 +94,7 @@ Test(error_text, survives_hostile_bytes)
     free(large);
 }
 
-/* A worker that is killed during the write leaves any part of the file. */
+/* A worker that is killed while it writes the file leaves only the first part of the file. */
 Test(error_text, cut_anywhere_is_refused)
 {
     const char *whole = "{\"message\": {\"message\": \"x\", \"extraInfo\": {\"timestamp\": \"1\"}}}";

@@ -72,7 +72,8 @@ Test(oom_find_cause, kills_of_other_jobs_are_not_ours)
     cr_expect(e.oom_likely);
 }
 
-/* A v1 group is "at its limit" whenever its page cache is. Then its peak proves nothing, and no kill was counted. */
+/* A full page cache also brings a v1 group to its limit, so a peak at the limit does not prove a lack of memory. Here
+ * the kernel has counted no kill. */
 Test(oom_find_cause, a_full_page_cache_is_no_cause)
 {
     struct oom_watch cache = OUTER;

@@ -172,7 +172,8 @@ static pid_t start_rank(const char *job, const char *rank, bool has_agent)
     return pid;
 }
 
-/* Ask another process, the agent of ranks 0 and 1 of the job "j" with 4 ranks, for the owner of such a process. */
+/* Start a process of this rank. Then ask another process, which acts as the agent of ranks 0 and 1 of job "j" with 4
+ * ranks, for the owner of the process. */
 static int owner_of_rank(const char *job, const char *rank, bool has_agent)
 {
     const struct gpu_query query = { .job = "j", .world_size = 4, .first_rank = 0, .nproc = 2 };

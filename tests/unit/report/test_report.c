@@ -55,7 +55,6 @@ Test(report, says_when_the_code_is_not_that_of_the_first_failure, .fini = tear_d
                        (char *)text.data);
 }
 
-/* A row about the records of all ranks, whatever file names the user has chosen. */
 /* The broken connection was reported before the rank that broke it had ended. */
 Test(report, tells_how_long_before_the_first_failure_a_victim_ended, .fini = tear_down)
 {
@@ -79,6 +78,7 @@ static void expect_calls(const char *flights, const char *row)
     cr_assert_not_null(strstr((char *)text.data, row), "%s", (char *)text.data);
 }
 
+/* A row about the records of all ranks, whatever file names the user has chosen. */
 Test(report, says_how_to_compare_the_records_of_all_ranks, .fini = tear_down)
 {
     start(2, NULL);
@@ -585,7 +585,7 @@ Test(report_elsewhere, tells_a_spare_node_that_the_job_is_over, .fini = elsewher
                      "  exit     0\n");
 }
 
-/* The rank that fails first is not the cause, on any node. */
+/* Rank 5 failed first only because it gave up its wait for rank 1. The report of every node must name this reason. */
 Test(report_elsewhere, who_gave_up_is_told_with_its_reason, .fini = elsewhere_tear_down)
 {
     const struct failure cause = { .why = "failed",

@@ -1,4 +1,4 @@
-/* The layer between the loop and the hub: numbers that find their own pointer in constant time, replies that
+/* The layer between the loop and the hub: numbers from which a client's pointer is found in constant time, replies that
  * wait, lines of the log, and the admission of clients. */
 #include "base/log.h"
 #include "server/clients.c"
@@ -59,7 +59,7 @@ Test(idmap, grows_and_walks_over_everything)
 
 /* --- replies -------------------------------------------------------------------------------------------------- */
 
-/* In order, no byte lost, and full at its limits. */
+/* The queue of replies keeps their order, loses no byte, and is full exactly at its limits. */
 
 static struct replies replies;
 

@@ -357,7 +357,7 @@ Test(store, two_keys_may_come_in_either_order)
     cr_assert_eq(woken[1], 1);
 }
 
-/* As in PyTorch's own server, arrivals stay counted. */
+/* As in PyTorch's own server, a key that has arrived counts for a waiter even if the key is deleted later. */
 Test(store, a_key_that_was_counted_may_be_deleted_again)
 {
     wait_for(0, "a b");
@@ -710,7 +710,7 @@ Test(store, a_wait_ends_once_and_an_observer_does_not_change_that)
     cr_expect_str_eq(heard, "waits(/group/0 0) waits(b 1) written(/group/0 0) ");
 }
 
-/* Without a subscription the store calls no callback, so there need not be one. */
+/* If an observer subscribes to nothing, the store calls none of its callbacks, so all of them may be NULL. */
 Test(store, no_observer_is_needed)
 {
     int64_t sum;

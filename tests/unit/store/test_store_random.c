@@ -77,7 +77,7 @@ static void step_delete(uint32_t k)
     existing &= ~(1u << k);
 }
 
-/* Let a request end the wait of its connection and settle the wake-up. */
+/* End the wait of connection `c`, as its next request does, and forget a wake-up that the client has got. */
 static void leave(uint32_t c)
 {
     store_leave(store, &waiter[c]);

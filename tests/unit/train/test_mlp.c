@@ -190,8 +190,8 @@ Test(mlp, huge_logits_do_not_overflow)
     cr_expect(isfinite(compute(ROWS)));
 }
 
-/* First and last element of each tensor after torch.manual_seed(42), three nn.Linear; printed by torch 1.13,
- * whose build fuses the product and the sum that make a number of the range. */
+/* First and last element of each tensor of three nn.Linear after torch.manual_seed(42), as torch 1.13 printed them.
+ * That build of torch fuses a product and a sum, so the last bit may differ. */
 Test(mlp, seed_42_gives_torchs_parameters_but_for_the_last_bit)
 {
     const float expected[TENSORS][2] = {

@@ -160,7 +160,7 @@ static bool is_there(const struct kind *k)
     return strcmp(k->name, "plain") == 0;
 }
 
-/* The widths leave one, two and no registers at the end. */
+/* The loop covers widths that leave a remainder of zero, one or two vector registers. */
 Test(resnet_layers, sums_over_taps_on_each_processor)
 {
     const size_t at[3] = { 0, 2, 31 };

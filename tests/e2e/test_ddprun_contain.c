@@ -225,7 +225,7 @@ static void until_ready(struct run_process *p)
     cr_assert(run_until_output(p, "ready", PATIENCE_MS), "%s", run_output(p));
 }
 
-/* Wait until the last thread of that process has ended, because it counts as alive until then. */
+/* Wait until the last thread of the process has ended, because the process counts as alive until then. */
 static void wait_for_end(int pidfd)
 {
     cr_expect_eq(poll(&(struct pollfd){ .fd = pidfd, .events = POLLIN }, pidfd >= 0, PATIENCE_MS),
@@ -233,7 +233,7 @@ static void wait_for_end(int pidfd)
     close(pidfd);
 }
 
-/* Start a job with an error file and a daemon that ignores signals, kill both of its watchers. */
+/* Start a job with an error file and a daemon that ignores signals. Then kill the guardian and the agent. */
 static void orphan_a_job(const char *layer, const char *hold)
 {
     struct run_process *p = START(layer, WORKER, hold, "daemon", "record:{}", "say:ready", "forever");
@@ -241,7 +241,7 @@ static void orphan_a_job(const char *layer, const char *hold)
     pid_t agent = procstat_child(run_pid(p), 0);
     if (agent == 0)
         cr_skip_test("skipped, because this kernel has no /proc/PID/task/TID/children");
-    /* Stop it, so that it cannot react to the agent's death before it dies itself. */
+    /* Stop the guardian, so that it cannot react to the agent's death before it dies itself. */
     run_signal(p, SIGSTOP);
     cr_assert(job_until_state(run_pid(p), 'T'));
     const int pidfd = pidfd_open(agent, 0);
@@ -281,8 +281,7 @@ Test(ddprun_contain, the_next_start_removes_the_group_of_a_dead_job, .init = set
     next_start_cleans_up("--contain=cgroup");
 }
 
-/* These groups belong to jobs whose directory for records was temporary. After a day of tests there were eight such
- * groups. */
+/* If the directory for records was temporary, no record of a job is left, but its group is. */
 Test(ddprun_contain, the_next_start_removes_an_empty_group_without_a_record, .init = set_up,
      .fini = tear_down)
 {
@@ -408,7 +407,7 @@ static void skip_unless_all_is_seen(void)
         cr_skip_test("skipped, because only root in the first PID namespace sees and makes the others");
 }
 
-/* Write a job's record there: the pids of its guardian and agent belong to other processes here. */
+/* Write a job's record in the new PID namespace: here, the pids of its guardian and agent belong to other processes. */
 static void write_elsewhere(void)
 {
     struct ddp_err err;
@@ -416,7 +415,7 @@ static void write_elsewhere(void)
         _exit(1);
 }
 
-/* Run in a new namespace, whose first process is also its last. It ends when the pipe does. */
+/* Run in a new namespace, whose first process is also its last. This process ends when the pipe is closed. */
 static pid_t start_elsewhere(int ends[2])
 {
     char byte;

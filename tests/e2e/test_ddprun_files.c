@@ -142,7 +142,7 @@ Test(ddprun_files, a_rotated_file_has_every_byte)
     cr_expect_gt(atoi(r.out), 10, "%s", r.out);
 }
 
-/* In a new mount namespace, with a nearly full disk of 8 MiB at $D/disk. */
+/* Run `script` in a new mount namespace with a nearly full disk of 8 MiB at $D/disk. */
 #define ON_A_FULL_DISK(script)                                                                   \
     "exec unshare -m sh -c 'mkdir $D/disk && mount -t tmpfs -o size=8m none $D/disk || exit 99;" \
     "head -c 8300000 /dev/zero > $D/disk/filler; " script "'"
@@ -234,7 +234,8 @@ Test(ddprun_files, the_full_disk_of_stdout_is_named_and_no_other)
     cr_expect_null(strstr(r.err, "free;"), "only one disk: %s", r.err);
 }
 
-/* The records of jobs are in XDG_RUNTIME_DIR. `begin` is an event log without events of ranks. */
+/* Each row has a command that writes a file on the full disk, and the start of its error. XDG_RUNTIME_DIR is the
+ * directory of the records of jobs. `begin` is an event log without events of ranks. */
 Test(ddprun_files, every_error_of_a_full_disk_has_its_free_space)
 {
     static const struct {

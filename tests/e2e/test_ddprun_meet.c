@@ -67,7 +67,7 @@ Test(ddprun_meet, two_static_nodes_with_different_numbers_of_workers)
     expect_line(&b, "[4] rank=4/5 local=2/3 node=1/2 at=127.0.0.1");
 }
 
-/* A door to a store on 127.0.0.1, which closes the first connections at their second message, as a store does to which
+/* The relay to a store on 127.0.0.1. It closes the first connections at their second message, as a busy store does if
  * hundreds of nodes connect at once. */
 static struct {
     int listener, port, store;
@@ -314,7 +314,8 @@ Test(ddprun_meet, a_master_address_of_nobody_ends_node_0_at_once)
                    "203.0.113.7");
 }
 
-/* The node waits for other nodes, which need the reason, at most until its timeout. */
+/* Node 0 cannot start its store. It waits for the other nodes, because they need the reason, but at most until its
+ * timeout. */
 Test(ddprun_meet, a_node_0_without_a_store_waits_no_longer_than_its_timeout)
 {
     struct run_result r = run_wait(NODE("--nnodes=2", "--node_rank=0", "--master_addr=203.0.113.7",

@@ -159,7 +159,8 @@ static void write_at(void *to, lt_type type, size_t i, float x)
         ((uint16_t *)to)[i] = type == LT_R_16F ? f32_to_f16(x) : f32_to_bf16(x);
 }
 
-/* Return it as float, with the summed index k as row k: `by_k` means that k is the column in `from`. */
+/* Return the matrix `from` as floats, in which row k has the elements with the summed index k. With `by_k`, k is the
+ * column in `from`. */
 static float *by_rows(const void *from, const struct lt_layout_ *l, bool by_k)
 {
     float *to = malloc(l->rows * l->columns * sizeof(float) + 1);

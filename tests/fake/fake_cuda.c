@@ -1,5 +1,5 @@
-/* fake_cuda.c -- the CUDA runtime of fake_gpu.h. One lock for everything, because it must be correct and need not be
- * fast. */
+/* fake_cuda.c -- the CUDA runtime of fake_gpu.h. There is one lock for everything, because this fake must be correct
+ * and need not be fast. */
 #include "fake_gpu.h"
 
 #include "cuda/cudart_abi.h"

@@ -23,7 +23,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
                 sum += record[k];
         }
         if (sum == UINT32_MAX)
-            abort(); /* so that the bytes are read */
+            abort(); /* uses the sum, so that the compiler keeps the reads */
     } else if (err.msg[0] == '\0') {
         abort();
     }

@@ -707,7 +707,8 @@ static void print_steps(void)
     fprintf(stderr, "fuzz_hub: %llu steps\n", steps);
 }
 
-/* Run a random program: the number of the run, with its bits spread over all bytes. */
+/* Run random programs until `n` steps are done. A program is the number of its run, with the bits of this number spread
+ * over all bytes. */
 static void run_random(unsigned long long n, unsigned long long run)
 {
     while (steps < n) {

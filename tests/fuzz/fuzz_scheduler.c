@@ -39,7 +39,7 @@ static void ask(char *const *block, const char *file, bool per_task)
     cli_free(&cli);
 }
 
-/* Count the hosts: the last host of a list exists, and no host follows it. */
+/* Parse `text` as every kind of host list. In a list of Slurm, the host after the last one must not exist. */
 static void count(const char *text)
 {
     char name[HOST_NAME_SIZE];

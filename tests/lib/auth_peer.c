@@ -199,7 +199,7 @@ void attack_as_operator(void)
     cr_expect(read_bytes(c.fd, &status, 1) && status == 1);
     peer_end(&c);
     peer_greet(&c, AUTH_OPERATOR);
-    c.hello[1] = AUTH_AGENT; /* on the way */
+    c.hello[1] = AUTH_AGENT; /* changed on the way to the store */
     peer_send_frame(&c, OP_AUTH, slice_of(c.hello, sizeof(c.hello)), false);
     cr_assert_eq(peer_read_blob(c.fd, c.answer, sizeof(c.answer)), AUTH_ANSWER_BYTES);
     char theirs[AUTH_PRINT_TEXT];

@@ -482,7 +482,7 @@ static bool hosts_net_join(const struct hosts *net)
     return ok;
 }
 
-/* --- all of them ----------------------------------------------------------------------------------------- */
+/* --- all hosts ------------------------------------------------------------------------------------------- */
 
 /* Return the reason why hosts cannot be created here, or NULL if they can. */
 static const char *hosts_lack(void)

@@ -90,7 +90,7 @@ static void spawn(struct asim *sim, int r)
                                        .import_error = w->import_error });
 }
 
-/* Mark a worker's planned end as an end after a signal of the agent. */
+/* Let the planned end of worker `r` count as an end after a signal of the agent. */
 static void ask(struct asim *sim, int r)
 {
     for (size_t i = 0; i < sim->n_queue; i++)

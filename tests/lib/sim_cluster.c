@@ -211,7 +211,7 @@ static struct rdzv_env cluster_env(struct cluster *c)
     return (struct rdzv_env){ .user = c, .notify = tell, .begin = begin, .progress = progress, .drop = drop };
 }
 
-/* --- the clock, the nodes, and what befalls them --- */
+/* --- the clock, the nodes, and their faults --- */
 
 static void befall(struct cluster *c, enum kind kind, int node, uint64_t at_ms)
 {

@@ -32,7 +32,7 @@ struct sim_rdzv {
 void rsim_init(struct sim_rdzv *sim);
 /* Initialize the same job as an elastic job. */
 void rsim_init_elastic(struct sim_rdzv *sim, uint32_t min, uint32_t max);
-/* Expect that every byte of the quota was returned. */
+/* Free the rendezvous, and expect that every byte of the quota was returned. */
 void rsim_free(struct sim_rdzv *sim);
 
 /* Move the clock, and process every deadline and every heartbeat on the way. */

@@ -117,7 +117,7 @@ int fake_port_reserve(int *port);
 
 enum rude_kind {
     RUDE_SILENT, /* accepts connections and sends nothing */
-    RUDE_CLOSER, /* accepts and closes them */
+    RUDE_CLOSER, /* accepts connections and closes them */
     RUDE_HTTP,
     RUDE_TLS,
     RUDE_SSH,

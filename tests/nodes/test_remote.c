@@ -304,7 +304,7 @@ struct bad_start {
 #define HIDE_CJSON \
     "mount --bind /dev/null $(ldd $ROOT/ddprun | sed -n 's/.*libcjson.* => \\(.*\\) (.*/\\1/p')"
 #define SHOW_CJSON  "umount $(grep -o ' /[^ ]*libcjson[^ ]*' /proc/mounts)"
-#define NEEDS_CJSON "ldd $ROOT/ddprun | grep -q libcjson" /* this command fails if the library is linked statically */
+#define NEEDS_CJSON "ldd $ROOT/ddprun | grep -q libcjson" /* fails if the library is linked statically */
 
 #define STOP_SSHD "kill $(cat /run/sshd.pid); while [ -e /run/sshd.pid ]; do sleep 0.02; done; "
 #define START_SSHD(conf)                                                                                \

@@ -313,7 +313,8 @@ static void random_worker(struct asim_worker *w)
         w->exit_code = 0;
 }
 
-/* Return the worker that the exit code must come from, by the events: the earliest failure. */
+/* Check the end of a job: only stuck workers are left, the first failure is the earliest one, and the exit code is 0
+ * only without a failure and without a stop. */
 static void check_end(const struct asim *s)
 {
     int first = agent_first_failure(s->agent);

@@ -722,7 +722,8 @@ Test(findings_ranks_sim, all_that_ended_well_are_named_when_nobody_says_who_was_
     cr_expect(says("while rank 0 waited"), "%s", text_of(told, "text"));
 }
 
-/* Fail rank 0 with `line` as the end of its log, and no other rank has ended by itself. */
+/* Let rank 0 fail with `line` as the end of its log and `lost_bytes` as the size of lost packets. No other rank ends by
+ * itself. */
 static void one_loses_its_path(const char *line, int lost_bytes)
 {
     char json[512];
@@ -887,7 +888,8 @@ Test(findings_ranks_sim, a_rank_that_stands_still_is_named_on_all_nodes_while_th
     expect_silence(N0);
 }
 
-/* The missing rank was last seen a moment after the others: only that moment is lost. */
+/* The heartbeat of the missing rank's node came 1.9 s after the other heartbeat. Only this difference may delay the
+ * finding. */
 Test(findings_ranks_sim, beats_of_different_times_cost_little)
 {
     two_nodes_run();

@@ -13,7 +13,7 @@ enum { N0 = 10, N1, NODES = 2, OPERATOR = 40, S = 1000 };
 
 static struct sim sim;
 static int samples[NODES];     /* samples requested from each node */
-static int with_records;       /* those of node 0 that the search for hangs has requested */
+static int with_records;       /* samples of node 0 that the search for hangs has requested */
 static bool holds;             /* the nodes do not answer requests for samples */
 static int findings[NODES];    /* pushes to each node */
 static char told[NODES][2048]; /* text of the last finding */
@@ -23,7 +23,7 @@ static bool has_frames;        /* the nodes can read stacks */
 static bool has_calls;         /* the nodes send flight records */
 static bool is_late;           /* rank 3 has not written its record yet */
 static bool moves;             /* the function that rank 3 runs is at a later line in each sample */
-static int cycle;              /* samples until this function returns to its first line; 0 = never */
+static int cycle;              /* samples until rank 3's function returns to its first line; 0 = never */
 static int cpu_ms;             /* CPU time that each waiting rank has used after each sample */
 static cJSON *recorded;        /* tests/data/hangs/recorded/pauses.json; NULL = the samples are made up */
 static int second;             /* seconds since the begin of the recorded job, which is repeated */

@@ -1,7 +1,7 @@
-/* Several ranks' reducers without ranks: each marks its gradients in a different order, some do not use all of them,
- * some run out of batches. A bucket is reduced when all have launched it, like a collective. The tests check the
- * property that keeps a job from hanging: all ranks launch the same buckets in the same order, whatever happens on
- * each of them. */
+/* The reducers of several ranks in one process: each marks its gradients in a different order, some do not use all of
+ * them, some run out of batches. A bucket is reduced when all have launched it, like a collective. The tests check the
+ * property that keeps a job from hanging: all ranks launch the same buckets in the same order, whatever happens on each
+ * of them. */
 #include "reducer/step.h"
 
 #include <criterion/criterion.h>

@@ -142,7 +142,7 @@ Test(restart_sim, what_cannot_be_found_is_told_as_such)
     cr_expect_eq(after_worker(0, 0, EACCES), NO_RESTART_CANNOT_START);
 }
 
-/* The machine had too few processes or too little memory, which may pass. */
+/* The machine had too few free processes or too little free memory. Such a shortage may pass, so a restart may help. */
 Test(restart_sim, a_shortage_at_the_start_may_pass)
 {
     cr_expect_eq(after_worker(0, 0, EAGAIN), NO_RESTART_NONE);

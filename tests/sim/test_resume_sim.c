@@ -14,7 +14,7 @@ enum { REQUESTS_MAX = 4096, OPERATOR = SIM_CONNS - 1, TIMEOUT_MS = 60000 };
 
 static struct sim sim;
 
-/* The other end of the link, as launcher/net/store_link.c does it. */
+/* The agent's end of the connection, which behaves as launcher/net/store_link.c does. */
 static struct model {
     conn_id conn;
     bool up; /* false = the connection is broken, and the requests are only kept */

@@ -158,7 +158,7 @@ Test(collectives, a_process_may_meet_the_others_again, .timeout = 180)
     ranks_all_well(3, three_contexts, RANKS_DDPRUN_STORE, NULL);
 }
 
-/* Longer than the others' extra time, so that rank 0 can send them the reason. */
+/* Longer than the extra time of the other ranks, in which rank 0 could still send them a reason. */
 enum { LATER_THAN_SLACK_US = 700000 };
 
 static void wait_as_long_as_can_be_said(struct rank *me)

@@ -206,7 +206,8 @@ static void on_wake_store(uv_timer_t *timer)
     uv_close((uv_handle_t *)timer, NULL);
 }
 
-/* Change the network after the user has got a message. The test calls this before the dial begins on the loop. */
+/* Let the loop call `what` every 20 ms. After the user has got a message, `what` changes the network and closes the
+ * timer. Call this function before the dial begins. */
 static void when_said(uv_timer_t *timer, uv_timer_cb what, void *data)
 {
     uv_timer_init(&loop, timer);

@@ -41,7 +41,7 @@ EACH_PRECISION(kernels, linear_layers)
 #undef INPUT
 }
 
-/* Rows are read 16 bytes at a time. A row of ten classes begins at a multiple of sixteen. */
+/* The kernels read rows 16 bytes at a time. So a row of ten classes is padded to sixteen elements. */
 EACH_PRECISION(kernels, rows_that_are_no_multiple_of_a_pack)
 {
     const struct linear l = linear_of(5, 16, 10);
@@ -120,7 +120,7 @@ EACH_PRECISION(kernels, activations)
     activation("log_softmax", ACTIVATION_LOG_SOFTMAX);
 }
 
-/* --- those that read the batch
+/* --- kernels that read the batch
  * ------------------------------------------------------------------------------------------------ */
 
 static int32_t token[4096], target[4096];
@@ -165,7 +165,7 @@ EACH_PRECISION(kernels, embeddings)
 #undef BACKWARD
 }
 
-/* The kernel runs twice, because the first answer comes with the second call. */
+/* report() without waiting returns the loss of the previous call, so the kernel runs twice. */
 EACH_PRECISION(kernels, cross_entropies)
 {
     const size_t rows = 3, length = 1 + devices_random(12), classes = 5 + devices_random(400);
@@ -225,7 +225,7 @@ EACH_PRECISION(kernels, a_loss_that_is_no_number_is_told_once)
     cr_expect(isfinite(report.loss) && report.loss > 0, "%g", report.loss);
 }
 
-/* fp16 may produce such a logit. The second one is in the same thread as the first. */
+/* fp16 may produce a logit of minus infinity. The second and the third of these logits are added by the same thread. */
 Test(kernels, a_logit_of_minus_infinity_adds_nothing, .timeout = 120)
 {
     enum { CLASSES = 304 };

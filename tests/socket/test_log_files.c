@@ -380,12 +380,12 @@ Test(line_file, does_not_wait_for_the_reader_of_a_pipe)
     job_dir_remove(dir);
 }
 
-/* A reader that reads nothing costs lines, not time: everything that fits is queued, the rest is counted, and the end
- * does not hang. */
-/* A file whose thread hangs belongs to that thread, and ends with the process. Reachable memory is no
- * leak. */
+/* A file whose thread hangs belongs to that thread, and ends with the process. This variable keeps the file reachable,
+ * because reachable memory is no leak. */
 struct line_file *left_to_its_thread;
 
+/* A reader that reads nothing costs lines, not time: everything that fits is queued, the rest is counted, and the end
+ * does not hang. */
 Test(line_file, a_reader_that_reads_nothing_holds_nobody_up)
 {
     static char line[65536];

@@ -20,7 +20,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Long enough for all to come who come. */
+/* These timeouts are long enough for every rank that takes part. */
 enum { N = 100000, STEP_MS = 2000, INIT_MS = 2000 };
 
 static float buffer[N];
@@ -422,7 +422,7 @@ static struct peer_process worker_of(int rank, bool deep, struct ends *e)
     return worker;
 }
 
-/* Find the owner in the list, otherwise by a walk. */
+/* Find the owner in the results of the last walk through /proc, otherwise by a new walk. */
 static bool find(struct peer_lookup *v, const struct peer_process *workers, size_t n, const struct ends *e,
                  struct peer_process *found)
 {

@@ -173,7 +173,8 @@ Test(meeting_join, memory_of_another_user_is_refused)
     close(ends[1]);
 }
 
-/* Open the communicator of a rank. It closes what meeting_join has already closed. */
+/* Open the communicator of a rank. After a failure it closes its meeting, although meeting_join has already closed the
+ * meeting. */
 static ddp_status open_communicator(int rank)
 {
     struct comm *comm;

@@ -88,7 +88,7 @@ static unsigned error_of_cuda(void)
     return ask != NULL ? ask() : 999;
 }
 
-/* Expect that a slow call is in progress when the function returns, so that the host does not wait. */
+/* Expect that the function returns while its slow call is still in progress, because the host must not wait. */
 static void do_not_wait(struct rank *me)
 {
     enum { CALLS = 300 };

@@ -80,7 +80,7 @@ static struct net_hello hello_of(int rank, int lane)
     return hello;
 }
 
-/* Send it, and return the answer. */
+/* Send `hello`, and return the answer. */
 static enum net_answer say(const struct net_hello *hello)
 {
     uint8_t bytes[NET_HELLO], answer[NET_ANSWER];
@@ -222,7 +222,7 @@ Test(net_door, what_the_kernel_refuses_at_once_is_its_own_words)
     expect_words(&err, (const char *const[]){ "255.255.255.255", "unreachable", NULL });
 }
 
-/* Return the port of a closed door, which behaves like a firewall that rejects. */
+/* The port of a closed door refuses connections, as a firewall that rejects does. */
 Test(net_door, a_refused_port_is_an_error_that_names_both_ends_and_the_knobs)
 {
     const struct net_hello hello = hello_of(1, 0);

@@ -377,7 +377,7 @@ Test(torch_look, a_library_without_its_tables_gets_the_usual_answer)
     cr_expect(refuses(n_bytes));
 }
 
-/* Cut anywhere, or with any of its first bytes changed, it gets an answer. */
+/* If the library is cut anywhere, or if one of its first bytes is changed, the check must still return. */
 Test(torch_look, survives_damage)
 {
     install("2.6.0", (void *)cJSON_Parse);

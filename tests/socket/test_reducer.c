@@ -106,7 +106,7 @@ static void expect_refused(struct rank *me, ddp_status status, const char *part)
                 "%s expected, got %s: %s", part, ddp_status_name(status), ddp_last_error());
 }
 
-/* Make mistakes. They are local, name the parameter, and can be repaired. */
+/* Make mistakes. Each error is detected without other ranks, names the parameter, and leaves the reducer usable. */
 static void misuse(struct rank *me)
 {
     ddp_ctx *ctx = rank_init(me, NULL);

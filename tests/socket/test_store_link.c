@@ -465,7 +465,7 @@ Test(store_link_peers, an_answer_that_is_no_json_is_a_no, .init = start_server, 
     expect_lost(nonsense, sizeof(nonsense) - 1, "rejected a");
 }
 
-/* The store has a connection, but it hangs. */
+/* The store accepts the connection, and then hangs. */
 Test(store_link_peers, a_store_that_says_nothing_is_lost_in_time, .init = start_server, .fini = close_all)
 {
     silent_ms = 600;
@@ -508,7 +508,8 @@ static void put_object(struct buf *out, const char *json)
 #define STOP_2    "{\"push\":\"stop\",\"round\":2,\"why\":\"failed\",\"cause\":{\"rank\":0}}"
 #define VERDICT_0 "{\"push\":\"verdict\",\"round\":0,\"next\":\"restart\"}"
 
-/* Stop from before a heartbeat is due until after that; the store's messages are read before the heartbeat is sent. */
+/* Pause this process while a heartbeat becomes due. Afterwards the loop reads the store's message before it sends the
+ * heartbeat. */
 static void sleep_over_a_beat(uv_idle_t *idle)
 {
     static char news[] = "\x0f\0\0\0\0\0\0\0{\"push\":\"news\"}";

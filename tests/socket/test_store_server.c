@@ -385,7 +385,8 @@ static int option_of(int fd, int level, int name)
     return value;
 }
 
-/* Keep-alive detects an idle host that has vanished, the user timeout one to which data is unsent. */
+/* If a host vanishes, keep-alive detects this on an idle connection, and TCP_USER_TIMEOUT on a connection with
+ * unacknowledged data. */
 Test(store_jobs, a_host_that_vanishes_gives_its_descriptor_back)
 {
     int fd = peer_connect_c(served_port()), other = other_end(fd);

@@ -246,7 +246,7 @@ Test(tls_relay, a_slow_reader_delays_only_itself)
     free(got);
 }
 
-/* The agent is asked by the address of the relay's own connection. */
+/* The store knows a worker only by the address of the relay's connection, and asks the agent about this address. */
 Test(tls_relay, names_the_worker_behind_a_connection)
 {
     char worker[ENDPOINT_TEXT_MAX], here[ENDPOINT_TEXT_MAX];

@@ -13,7 +13,7 @@
 
 enum { PARAMS = 5, MOST = 1000, STEPS = 4 };
 
-/* Sizes that divide by nothing, one of a single element, one without any. */
+/* Some sizes do not divide evenly among the ranks. One parameter has a single element, and one has no elements. */
 static const size_t counts[PARAMS] = { 1000, 7, 1, 0, 513 };
 static const char *const names[PARAMS] = { "fc1.weight", "fc1.bias", "scale", "empty", "fc2.weight" };
 

@@ -62,7 +62,7 @@ static bool until_ready(struct bystander *b, char *text, size_t size)
     return false;
 }
 
-/* Watch `pid` and all below it. */
+/* Watch `pid` and all its descendants. */
 static void watch(struct bystander *b, pid_t pid)
 {
     pid_t child;

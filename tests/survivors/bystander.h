@@ -18,7 +18,7 @@ struct bystander {
     size_t count;
 };
 
-/* Start it with the launcher of `t`. False: it did not start, and `why` has its output. */
+/* Start the second job with the launcher of `t`. False: the job did not start, and `why` has its output. */
 bool bystander_open(struct bystander *b, const struct trial *t, char *why, size_t size);
 
 /* Return NULL while all processes of the job live and have got no signal; otherwise return the fault as a static

@@ -165,7 +165,8 @@ static uint64_t pick(uint64_t *random, uint64_t below)
     return *random % below;
 }
 
-/* Return how many workers the limit of descriptors allows: nine while it starts, and those of ddprun itself. */
+/* Return how many workers the limit of descriptors allows: a worker needs nine during its start, and ddprun itself
+ * needs up to 64. */
 static uint64_t most_workers(void)
 {
     struct rlimit files;

@@ -107,9 +107,9 @@ static void pause_ms(int ms)
     nanosleep(&(struct timespec){ .tv_nsec = ms * 1000000L }, NULL);
 }
 
-/* Run a job. Ctrl-Z and its end go to all processes of the tree, also to the children of children, whose numbers no
- * pidfd holds. The end does so, too: with TERM the agent sends it, and with KILL the agent sends it when the lifeline
- * ends. */
+/* Run a job. SIGTSTP, SIGCONT and the end of the job reach all processes of the tree. The children of children are
+ * signalled by pid, because no pidfd holds them. After SIGKILL to the guardian, the agent ends the job when its
+ * lifeline ends. */
 static void run_job(const char *ddprun, const char *worker, int i)
 {
     static const char *const kinds[] = { "churn", "forks", "churn", "daemon" };

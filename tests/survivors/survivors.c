@@ -49,7 +49,7 @@ struct series {
     const struct options *o;
     struct trial *trials;
     struct trial_result *results;      /* shared */
-    size_t count, calm, started, done; /* `calm`: number of the first trials, which may run in parallel */
+    size_t count, calm, started, done; /* the first `calm` trials may run in parallel */
     pid_t running[JOBS_MAX];
     size_t index[JOBS_MAX]; /* number of each running trial */
     struct bystander bystander;

@@ -30,7 +30,7 @@ enum {
     START_SPREAD_US = 30000, /* spread of the faults; a start of this size takes less time */
     LATER_SPREAD_US = 10000,
     SETTLE_US = 50000,    /* both processes were killed: pause before the next start */
-    NEXT_START_MS = 3000, /* limit for the next start, which takes longer than another end */
+    NEXT_START_MS = 3000, /* limit for the next start, which first finds the survivors; added to after_ms */
     LOOK_US = 2000,
     KILL_MS = 10000
 };

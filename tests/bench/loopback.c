@@ -194,7 +194,8 @@ static const char *beside_this(char *path, size_t size)
     return path;
 }
 
-/* Start `argv` and read its first line, which it prints when it accepts connections. It ends with this program. */
+/* Start `argv` and read its first line, which it prints when it accepts connections. The process ends when this program
+ * ends. */
 static bool start(const char *const argv[], struct bench_server *out, char *line, int size)
 {
     int ready[2];
@@ -297,7 +298,7 @@ long bench_requests(int fd)
 
 /* --- processors ----------------------------------------------------------------------------------------- */
 
-/* Return the first number that is in `all` from `number` on, in steps of `step`. */
+/* Return a set with one processor: the first of `all` from `number` on, in steps of `step`. */
 static cpu_set_t only(const cpu_set_t *all, int number, int step)
 {
     cpu_set_t one;

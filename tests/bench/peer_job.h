@@ -24,7 +24,7 @@ struct peer_job {
         out; /* output of the job, in a file, so that no process waits for a reader; peer_job_end closes it */
 };
 
-/* Run `run` in the child; returns its exit status. Once in a program, and before any other thread. */
+/* Run `run` in the child; returns its exit status. Call this once in a program, and before any other thread. */
 int peer_jobs_main(int (*run)(int argc, char *argv[]), int argc, char *argv[]);
 
 /* Return the directory for files of the jobs, which is removed at the end. */
@@ -42,13 +42,13 @@ bool peer_job_wait(struct peer_job *j, int ms);
 /* Wait until the last "ready" note is there; false when it is late. */
 bool peer_job_ready(struct peer_job *j, int ms);
 
-/* Return its exit code as a shell would. It must have ended. */
+/* Return the launcher's exit code as a shell would. The launcher must have ended. */
 int peer_job_code(const struct peer_job *j);
 
-/* Return all its output as one text, cut at `size`. */
+/* Return the job's whole output as one text, cut at `size`. */
 void peer_job_text(struct peer_job *j, char *text, size_t size);
 
-/* Return how many of its processes live; `name` NULL = any, else those whose command has this name. */
+/* Return how many processes of the jobs live; `name` NULL = any process, else those whose command has this name. */
 int peer_job_alive(const char *name);
 
 /* Kill all remaining processes, close all descriptors. */

@@ -121,7 +121,7 @@ static int code_within(struct peer_job *j, int ms)
     return peer_job_wait(j, ms) ? peer_job_code(j) : HUNG;
 }
 
-/* Run it to its end. */
+/* Run the job to its end. */
 static int run(struct peer_job *j, const struct probe *q, const struct peer *p)
 {
     if (!start(j, q, p))

@@ -20,7 +20,7 @@ struct probe {
 /* Each of these functions needs the launcher's start time and a few seconds for each trial. A job that does not end
  * counts as "hung". */
 
-/* Exit codes, and how often each came. */
+/* Show the exit codes, and how often each of them occurred. */
 void probe_code(const struct probe *q, const struct peer *p, char cell[PROBE_CELL]);
 /* Show the exit codes, and whether the workers reached their own end. */
 void probe_all_done(const struct probe *q, const struct peer *p, char cell[PROBE_CELL]);
@@ -28,7 +28,7 @@ void probe_all_done(const struct probe *q, const struct peer *p, char cell[PROBE
 void probe_first(const struct probe *q, const struct peer *p, char cell[PROBE_CELL]);
 /* Show the exit codes and the survivors if the launcher gets `signal` at some moment of its start. */
 void probe_start_signal(const struct probe *q, const struct peer *p, char cell[PROBE_CELL]);
-/* Show the same if `signal` goes to the process between the launcher and its workers. */
+/* Show the exit codes and the survivors if `signal` goes to the process between the launcher and its workers. */
 void probe_agent(const struct probe *q, const struct peer *p, char cell[PROBE_CELL]);
 /* Show how many processes are left after `signal` to the launcher. */
 void probe_survivors(const struct probe *q, const struct peer *p, char cell[PROBE_CELL]);

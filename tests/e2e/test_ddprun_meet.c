@@ -650,8 +650,8 @@ static pid_t agent_of(int i)
 
 #define READY "echo ready, child of $PPID; exec sleep 30"
 
-/* Stop it until the other node has dropped it; then continue it. Only the agent, because its guardian does not
- * matter. */
+/* Stop the agent of node `i` until the other node has ended. The guardian of node `i` keeps running, because it does
+ * not matter here. */
 static void freeze(int i)
 {
     const pid_t agent = agent_of(i);
@@ -721,7 +721,7 @@ static void is_plain(int i)
                   (unsigned char)*p, i, end[i].err);
 }
 
-/* Names from another node, or from a stranger, in a log that a user may print with cat. */
+/* A name from another node or a stranger is in a log that a user may print with cat, so it must not contain escapes. */
 Test(loopback_nodes, names_of_others_are_no_commands_to_a_terminal, .fini = tear_down)
 {
     choose_port();
@@ -787,7 +787,7 @@ Test(loopback_nodes, nodes_that_do_not_agree_are_told_both_values)
     start(0, (const char *const[]){ "--timeout=10s", SH, "exit 0", NULL });
     until_said(0, "1 of 2 nodes has joined");
     start(1, (const char *const[]){ "--nnodes=3", SH, "exit 0", NULL });
-    until_said(0, "NNODES_DIFFERS"); /* loopback_node 1 was refused and names the node that joined before */
+    until_said(0, "NNODES_DIFFERS"); /* node 1 was rejected, and node 0 reports it */
     finish();
     expect_codes(125, 125);
     for (int i = 0; i < NODES; i++) {
@@ -799,7 +799,7 @@ Test(loopback_nodes, nodes_that_do_not_agree_are_told_both_values)
     says(0, "; first cause: "); /* in the report, at the timeout */
 }
 
-/* Copy a program with another version in it, which is as long. */
+/* Copy a program, and replace its version by `version`, a text of the same length. */
 static const char *with_version(const char *dir, const char *name, const char *version)
 {
     static char path[300];

@@ -344,7 +344,7 @@ Test(ddprun_output, what_ddprun_says_does_not_begin_within_a_workers_line)
 /* The output on a terminal (a pseudo-terminal here): prefixes and colours, whole lines, nothing harmful, and folded
  * lines. */
 
-/* Only the end, which has the reason, because Criterion hangs on messages of megabytes. */
+/* Print only the end of the output, which has the reason, because Criterion hangs on messages of megabytes. */
 #define EXPECT_CODE(r, code)                                                                        \
     cr_expect_eq((r).exit_code, code, "exit %d, signal %d, output:\n%s", (r).exit_code, (r).signal, \
                  (r).out + (strlen((r).out) > 4000 ? strlen((r).out) - 4000 : 0))

@@ -85,7 +85,7 @@ Test(ddprun_plan, closed_standard_descriptors_do_no_harm)
     cr_expect_eq(job_count(r.out, "[1] hello"), 1, "%s", r.out);
 }
 
-/* Reserve a port. Returns the socket, -1 when it is taken already. */
+/* Listen on a port of 127.0.0.1. Return the socket, or -1 if another process has the port. */
 static int take_port(int *port)
 {
     struct sockaddr_in at = { .sin_family = AF_INET, .sin_port = htons((uint16_t)*port) };

@@ -1,4 +1,4 @@
-/* The user stops a job; and no process remains, whichever one dies. */
+/* The user stops a job. No process may remain, whichever process of ddprun dies. */
 #include "job.h"
 #include "procstat.h"
 #include "run.h"
@@ -49,7 +49,7 @@ ParameterizedTest(int *sig, ddprun_stop, one_signal_stops_gracefully)
     SAYS(r, "stopping");
 }
 
-/* The guardian needs its own code again at the end. */
+/* While the guardian waits, it gives back its memory, even the pages of its code. At the end it must still work. */
 Test(ddprun_stop, a_guardian_that_has_waited_gives_memory_back_and_still_hears)
 {
     enum { LOOK_MS = 50, LOOKS = 400 };
@@ -332,7 +332,7 @@ static void make_freezer(void)
         cr_skip_test("skipped, because there is no freezer cgroup of version 1 that we may write");
 }
 
-/* Let them die, otherwise the group stays. */
+/* Let the processes in the group run and die, otherwise the group stays. */
 static void remove_freezer(void)
 {
     write_text("freezer.state", "THAWED");

@@ -75,7 +75,7 @@ Test(encrypt, two_nodes_of_one_host_meet)
         expect_text(run_wait(node[i]), 0, i == 0 ? "rank=1 at=127.0.0.1" : "rank=3 at=127.0.0.1");
 }
 
-/* The library is not even loaded. */
+/* Without other nodes, ddprun does not even load OpenSSL's library. */
 Test(encrypt, changes_nothing_on_one_node)
 {
     struct run_result r = JOB("--encrypt", "--nproc_per_node=1", "sh", "-c",

@@ -666,7 +666,8 @@ HOSTS_TEST(a_host_that_is_killed_before_the_job_begins_ends_the_wait_of_all)
     SAYS(r, "[HOST_ENDED]");
 }
 
-/* Both leavers end, and node 0 ends because of the first. A host in place of a node writes what it receives. */
+/* The hosts leaver and leaver2 give up, and node 0 ends because of the first of them. Host "records" runs no node, but
+ * writes the messages for its node to a file. */
 HOSTS_TEST(a_host_other_than_the_first_gets_one_end_and_no_other_finding)
 {
     char path[300], text[65536];
@@ -763,7 +764,7 @@ HOSTS_TEST(contradicting_options_are_refused)
     SAYS(r, "/nonexistent: ");
 }
 
-/* A step inside an allocation of Slurm, and the allocation itself. */
+/* --hosts is rejected inside a step of a Slurm allocation, but works in the allocation itself. */
 HOSTS_TEST(slurm_refuses_hosts_in_a_step_and_starts_them_elsewhere)
 {
     static const char *const step[] = { "SLURM_JOB_ID=7", "SLURM_NNODES=1",         "SLURM_STEP_ID=0",
@@ -1305,10 +1306,10 @@ HOSTS_TEST(sigusr1_reaches_the_workers_of_all_hosts)
 
 /* --- a tree ------------------------------------------------------------------------------------------------------ */
 
-/* HOPS has the hosts that have started a host. */
+/* HOPS has the path to a host: the hosts that have started it, one after the other. */
 HOSTS_TEST(seventy_hosts_start_as_a_tree)
 {
-    training_skip_same_threads(); /* those of a_tree_passes_input_folds_lines_and_collects_files */
+    training_skip_same_threads(); /* same threads as in a_tree_passes_input_folds_lines_and_collects_files */
     struct run_result r = JOB("--hosts=n[0-69]", shell, "--node_timeout=60s", "sh", "-c", "echo at $HOPS");
     EXPECT(r, 0);
     cr_expect_eq(count(r.out, "] at /n"), 70, "%s", r.out);
@@ -1321,7 +1322,7 @@ HOSTS_TEST(seventy_hosts_start_as_a_tree)
 HOSTS_TEST(at_most_32_remote_shells_start_at_once)
 {
     char path[300];
-    training_skip_same_threads(); /* those of ranks_follow_the_list_and_every_line_names_its_host */
+    training_skip_same_threads(); /* same threads as in ranks_follow_the_list_and_every_line_names_its_host */
     snprintf(path, sizeof(path), "%s/on", dir);
     cr_assert_eq(mkdir(path, 0755), 0);
     gate_shut();
@@ -1385,10 +1386,11 @@ HOSTS_TEST(a_relay_that_holds_the_stores_port_answers_only_probes)
     EXPECT(r, 0);
 }
 
-/* A default tree whose hosts have no keys falls back. A tree of the user does not. */
+/* If hosts of the default tree have no keys, the starting host starts the other hosts itself. With --ssh_fanout the
+ * user has requested the tree, so the missing key is an error. */
 HOSTS_TEST(a_host_that_its_host_does_not_reach_starts_from_here_or_is_named)
 {
-    training_skip_same_threads(); /* those of a_tree_passes_input_folds_lines_and_collects_files */
+    training_skip_same_threads(); /* same threads as in a_tree_passes_input_folds_lines_and_collects_files */
     struct run_result r =
         JOB("--hosts=n[0-15],locked[16-63]", shell, "--node_timeout=60s", "sh", "-c", "echo at $HOPS");
     EXPECT(r, 0);

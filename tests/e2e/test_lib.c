@@ -99,7 +99,7 @@ static void expect_reaches(const struct host *h)
     cr_assert_fail("%s does not reach node0", h->name);
 }
 
-/* Expect `text` in the output of a shell command there. */
+/* Expect `text` in the output of a shell command on host `h`. */
 static void expect_says(const struct host *h, const char *command, const char *text)
 {
     const char *argv[] = { "/bin/sh", "-c", command, NULL };

@@ -81,13 +81,13 @@ static void announce_huge(const char *start)
 Test(rendezvous_attacks, huge_lengths_are_announced)
 {
     static const char *const starts[] = {
-        "00 cef7853c 01",                     /* of a key */
-        "03",                                 /* of a key in the old dialect */
-        "00 cef7853c 01 0100000000000000 61", /* of a value */
-        "00 cef7853c 06",                     /* of a list */
-        "00 cef7853c 0b",                     /* of a list of pairs */
-        "00 cef7853c 05 0200000000000000",    /* of a key in a list */
-        "00 cef7853c 80",                     /* of requests of ddprun */
+        "00 cef7853c 01",                     /* length of a key */
+        "03",                                 /* length of a key in the old dialect */
+        "00 cef7853c 01 0100000000000000 61", /* length of a value */
+        "00 cef7853c 06",                     /* length of a list */
+        "00 cef7853c 0b",                     /* length of a list of pairs */
+        "00 cef7853c 05 0200000000000000",    /* length of a key in a list */
+        "00 cef7853c 80",                     /* length in requests of ddprun */
         "00 cef7853c 81",
         "00 cef7853c 82",
     };

@@ -224,7 +224,7 @@ Test(store_users, insecure_serves_every_user_and_warns)
     SAYS(r, "--insecure: every user");
 }
 
-/* Declare a new job as its worker; -1: the store rejects it. */
+/* Declare a new job as a worker of this job. Return -1 if the store rejects the declaration. */
 static int declare_job(struct in_addr host, int port, const char *job)
 {
     struct buf bytes = { 0 };

@@ -179,7 +179,8 @@ static void share(const char *how, const char *words)
     stop(&both);
 }
 
-/* Later versions of torch let all ranks pass when the count is right. There the published addresses show the error. */
+/* In later versions of torch, all ranks pass once the count has been right. There, the published addresses show the
+ * error instead. */
 Test(torch_diagnosis, more_in_a_barrier_than_there_are_ranks)
 {
     torch_skip_without();

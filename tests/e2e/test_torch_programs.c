@@ -75,7 +75,8 @@ static struct nodes run_nodes(const char *program, const char *argument, int cou
     return n;
 }
 
-/* Return the text after "[default0]:", the prefix that torchrun needs for 1.13 to work at all, or without it. */
+/* Return how often `line` occurs in `text`, also with the prefix "[default0]:", which torchrun needs for 1.13 to work
+ * at all. */
 static int lines_of(const char *text, const char *line)
 {
     char prefixed[192];
@@ -389,7 +390,8 @@ static void expect_all_confirmed(struct play *play)
     gate_open();
 }
 
-/* Ask for operations of PyTorch's client on node 1. The store is on node 0. */
+/* Compare random operations of PyTorch's client on node 1 with those on a genuine store. The job's store is on node
+ * 0. */
 Test(torch_programs, no_operation_differs_from_the_genuine_store_on_another_host)
 {
     char stay[PATH_MAX], differential[PATH_MAX], program[2 * PATH_MAX + 256];

@@ -71,7 +71,7 @@ enum how {
     MINE,      /* only one side may have it */
     VALUE,     /* both have it, with any value */
     DIRECTORY, /* equal except for the random part of the job's directory */
-    OWN_FILE   /* both have it or both have it empty */
+    OWN_FILE   /* empty on both sides, or on neither */
 };
 
 static const struct {

@@ -457,7 +457,7 @@ static const char *const halves[] = { "sh", "-c",
 static const char *const turns[] = { "sh", "-c", "DDP_TEST_HOST=h$((RANK % 2)) exec \"$0\" \"$@\"", NULL };
 static const char *const none[] = { NULL };
 
-/* Expect that `line` on so many workers and hosts gives the bits of `expected`, from step `from` on. */
+/* Expect that `line` with `workers` workers on `hosts` gives the bits of `expected`, from step `from` on. */
 static void expect_equal(int workers, const char *const *hosts, const char *line, const char *expected,
                          int from)
 {
@@ -469,7 +469,7 @@ static void expect_equal(int workers, const char *const *hosts, const char *line
     free(got);
 }
 
-/* Return the result of a run with one worker, in steps. */
+/* Return the hashes after each step of a run with one worker. */
 static char *alone(const char *line)
 {
     train(1, line);

@@ -73,7 +73,7 @@ static struct run_result two_seen_together(const char *policy)
     return run_wait(p);
 }
 
-/* Rank 1 started earlier, but this does not make it the first failure. */
+/* Rank 0 started earlier, but rank 1 failed first. */
 Test(ddprun_exit, the_first_to_fail_is_found_also_when_two_are_seen_together)
 {
     struct run_result r = two_seen_together("--exit_code=first");
@@ -81,7 +81,7 @@ Test(ddprun_exit, the_first_to_fail_is_found_also_when_two_are_seen_together)
     SAYS(r, "rank 1 (local rank 1");
 }
 
-/* The second rank had died before ddprun stopped any worker, so it has failed, too. */
+/* Rank 0 died second, but before ddprun stopped any worker, so it has failed, too. */
 Test(ddprun_exit, the_second_of_two_that_are_seen_together_has_failed_by_itself)
 {
     struct run_result r = two_seen_together("--exit_code=max");

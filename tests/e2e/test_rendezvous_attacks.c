@@ -376,7 +376,7 @@ Test(rendezvous_attacks, unread_replies_to_compare_and_set_stay_within_their_lim
     close(honest);
 }
 
-/* 160 MiB of replies for requests in one segment; the client reads late, and misses nothing. */
+/* The client requests 160 MiB of replies, reads them late, and misses nothing. */
 Test(rendezvous_attacks, a_client_that_asks_first_and_reads_later_gets_everything)
 {
     enum { ASKED = 20 };

@@ -27,7 +27,7 @@ SCENE(losses, a_machine_that_is_switched_off_is_named, .cases = "F40", .hosts = 
       .fault = fault_power, .victim = 1, .says = "node 1 (node1) is lost: silent|NODE_LOST_SILENT",
       .within_ms = BEATS, .node = { { .exit = 125 }, { .exit = KILLED }, { .exit = 125 } })
 
-/* With half the timeout, the detection must take less than three seconds. */
+/* With --node_timeout=fast, the message must report a silence of less than 2 s. */
 SCENE(losses, fast_takes_half_the_time, .until = "up", .options = "--node_timeout=fast", .fault = fault_power,
       .victim = 1, .says = "node 1 (node1) is lost: silent for 1", .within_ms = BEATS,
       .node = { { .exit = 125 }, { .exit = KILLED } })

@@ -138,7 +138,7 @@ Test(barrier, a_dead_process_fails_it_for_all_at_once)
         "[   700]      rank 3: killed by signal 9, SIGKILL (n1, pid 103)\n");
 }
 
-/* Rank 0 has arrived, but its process ends, so it can no longer leave the barrier. */
+/* Rank 1 has arrived, but its process ends, so it can no longer leave the barrier. */
 Test(barrier, a_rank_that_has_come_and_dies_counts_as_missing)
 {
     sim_barrier(&sim, 0, "a", 30000, "0 1 2");

@@ -961,7 +961,7 @@ Test(findings_ranks_sim, another_rank_is_told_at_once_and_so_is_one_that_is_stop
     expect_told(N0, "RANK_STALLED", "rank 3");
 }
 
-/* Each epoch has a barrier with another name, and rank 0 is late at all of them. */
+/* Each epoch has a barrier with another name, and rank 3 is late at all of them. */
 Test(findings_ranks_sim, barriers_that_are_passed_late_are_told_once)
 {
     three_wait();

@@ -261,7 +261,7 @@ Test(restart_sim, who_lost_a_peer_is_not_the_cause, .fini = done)
     cr_assert_eq(agent_first_failure(sim.agent), 1);
 }
 
-/* Worker 0 ends much later than worker 1. Its exit code shows that another failure was first. */
+/* Worker 1 fails. Worker 0 ends after that, and its exit code shows that another failure was first. */
 Test(restart_sim, a_victim_after_the_cause_changes_nothing, .fini = done)
 {
     asim_init(&sim, 2, 30000);

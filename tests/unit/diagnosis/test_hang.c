@@ -762,7 +762,8 @@ Test(hang, a_key_may_come_from_a_rank_that_computes)
     case_free(&c);
 }
 
-/* All other ranks wait in the store. By the names of the keys, rank 1 should have set the key, but rank 1 sleeps. */
+/* Rank 1 waits for the key "ready/2". Every other rank has set the key with its own number, so rank 2 should have set
+ * this one. */
 Test(hang, a_key_that_another_rank_sets_by_convention)
 {
     struct hang_case c = load("key", "key");

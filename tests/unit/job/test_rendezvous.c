@@ -954,7 +954,7 @@ Test(rdzv_order, a_gap_is_closed_by_the_highest, .fini = end)
     expect_ranks((const int[]){ 0, 5, 4, 3 }, 4);
 }
 
-/* n7 to n9 wait already, the last one first. They get ranks 4 and 5, whatever their names are. */
+/* n9 and n1 join after n3 and n4. They get the last node ranks, in the order of their names. */
 Test(rdzv_order, newcomers_go_to_the_end, .fini = end)
 {
     rsim_init_elastic(&sim, 2, 6);

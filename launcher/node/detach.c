@@ -85,7 +85,7 @@ static void detach_address(int dir, const char *name, struct sockaddr_un *at)
 
 /* --- the supervisor ------------------------------------------------------------------------------------------ */
 
-/* Append the command line as a shell would read it, but on one line: a newline becomes \n. */
+/* Append the command line, quoted for a shell, but on one line: a newline becomes \n. */
 static bool append_command(const struct detached_job *job, struct buf *out)
 {
     bool ok = buf_printf(out, "ddprun");
@@ -133,7 +133,8 @@ static void close_viewer(struct supervisor *s, int i)
     s->attached[i] = false;
 }
 
-/* Answer `info` and `attach` with the description of the job. For `stop`, do the same as for Ctrl-C. */
+/* Answer each request with the description of the job. Before the answer to `stop`, send SIGINT to the guardian, as
+ * Ctrl-C does. */
 static void answer_viewer(struct supervisor *s, int i)
 {
     char request[REQUEST_MAX] = "";
@@ -154,8 +155,8 @@ static void answer_viewer(struct supervisor *s, int i)
     cJSON_free(text);
 }
 
-/* Accept a viewer of the output. If the viewer belongs to another user, or if VIEWERS_MAX viewers are connected,
- * close the connection at once. */
+/* Accept a connection. If its process belongs to another user, or if VIEWERS_MAX connections are open, close the
+ * connection at once. */
 static void accept_viewer(struct supervisor *s)
 {
     int i = 0;
@@ -218,8 +219,8 @@ static bool become_guardian(pid_t supervisor, int listener)
     return prctl(PR_SET_PDEATHSIG, SIGHUP) == 0 && getppid() == supervisor;
 }
 
-/* Leave the terminal, so that its end sends no SIGHUP. Replace all descriptors of the terminal, which would keep the
- * terminal open. Input that is not a terminal stays open for the workers. */
+/* Leave the terminal, so that no SIGHUP arrives when the terminal is closed. Replace all descriptors of the terminal,
+ * which would keep the terminal open. Input that is not a terminal stays open for the workers. */
 static void leave_terminal(int output)
 {
     setsid();
@@ -548,8 +549,8 @@ bool detach_list(bool json, struct buf *out)
 
 /* --- ddprun stop ---------------------------------------------------------------------------------------------- */
 
-/* Stop a job. Get the supervisor's pid from the kernel before the request, because the message about a silent
- * supervisor has this pid. */
+/* Stop a job. Get the supervisor's pid from the kernel, because the message about a silent supervisor contains this
+ * pid. */
 int detach_stop(const char *id)
 {
     const int fd = find_supervisor("stop", id);

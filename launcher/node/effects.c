@@ -152,8 +152,8 @@ static int local_rank_of(const struct node *n, pid_t pid)
     return -1;
 }
 
-/* Return true if the worker ended because it lost a peer. A PyTorch worker ends by abort() and has no exit code for a
- * lost peer. In this case the last lines of its output decide. */
+/* Return true if the worker ended because it lost a peer. PyTorch has no exit code for a lost peer: the worker ends
+ * by abort() or with any other failure. So the last lines of its output decide. */
 static bool has_lost_peer(struct node *n, int local_rank, int status)
 {
     struct buf lines = { 0 };
@@ -230,9 +230,10 @@ static bool reap_others(struct node *n)
 }
 
 /* Collect children that have ended, workers first. The limit for each turn is REAPED_PER_TURN, because processes may
- * fork and exit again and again. Collect other children only if no worker has ended since the last call. If no worker
- * is left, always collect them, because the agent waits for AGENT_ALONE. The second call of reap_workers() removes
- * the pidfds of workers that reap_others() has collected. */
+ * fork and exit again and again. After a call that has collected workers, leave the other children for the next turn,
+ * because wait4(-1) does not keep the order of the ends. If no worker is left, always collect the others, because the
+ * agent waits for AGENT_ALONE. The second call of reap_workers() removes the pidfds of workers that reap_others() has
+ * collected. */
 static void reap_children(struct node *n)
 {
     n->run.reap = true;
@@ -682,8 +683,8 @@ static void print_restart(struct node *n)
         announce_again(&n->out.announce, &n->run.cause);
 }
 
-/* Print why the agent still waits: other workers have lost worker `local_rank`, and the kernel is still cleaning up
- * this worker. */
+/* Print why the agent still waits: other workers have lost the connection to worker `local_rank`, and the kernel is
+ * still cleaning up this worker. */
 static void print_dying(struct node *n, int local_rank)
 {
     output_note(

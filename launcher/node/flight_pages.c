@@ -137,7 +137,7 @@ enum {
 struct records {
     struct rank_pages pages;
     char pattern[PATH_MAX]; /* argument of flight_path() */
-    bool kept;              /* at least one record is written */
+    bool kept;              /* at least one record is in its file */
     int n;                  /* number of workers */
     struct record {
         int rank;

@@ -67,15 +67,15 @@ static void wake_if_stopped(pid_t agent)
 }
 
 /* Return true if a stopped agent must continue, because the agent should end or must read a message. The guardian
- * checks this after every signal, because a SIGSTOP may take effect after a later message. */
+ * checks this after every signal, because a SIGSTOP may stop the agent after the guardian has sent a message. */
 static bool may_not_stand(const struct guardian *g)
 {
     int unread = 0;
     return g->ends || (ioctl(g->lifeline[1], FIONREAD, &unread) == 0 && unread > 0);
 }
 
-/* Send the message, and continue the agent if the agent is stopped. A full pipe is no error: the agent then has a
- * thousand unread messages. A closed pipe is no error: the agent is ending. */
+/* Send the message, and continue the agent if the agent is stopped. A full pipe is no error, because the agent needs
+ * no more than the thousand messages in the pipe. A closed pipe is no error: the agent is ending. */
 static void guardian_forward(const struct guardian *g, const struct received_signal *received)
 {
     if (write(g->lifeline[1], received, sizeof(*received)) < 0 && errno != EAGAIN && errno != EPIPE)

@@ -75,7 +75,8 @@ void heartbeat_compare(struct heartbeat_known *k, int local_rank, int pid,
 
 /* --- steps ---------------------------------------------------------------------------------------------- */
 
-/* Append the row of a position to `steps`. `sample->step` is the step plus 1, and 0 means no step. */
+/* Append a row to `steps`: the training step and the latest call of a worker. `sample->step` is the step plus 1, and
+ * 0 means no step. */
 static void add_step(struct cJSON *steps, int local_rank, const struct heartbeat_step_sample *sample)
 {
     cJSON *row = cJSON_CreateArray();

@@ -19,7 +19,8 @@
 #include <string.h>
 #include <sys/socket.h>
 
-/* Time in which the starter detects that a remote shell has ended. */
+/* How long to wait for a finding about a lost host. Within this time, the ddprun that the user has started with
+ * --hosts detects that a remote shell has ended. */
 enum { AWAIT_MS = 1000 };
 
 /* Return true if NEWS_FD is the socket of a relay. The user may have started this process with another open file as

@@ -312,8 +312,8 @@ static void on_joined(void *user, bool spare, const char *instance, uint64_t sto
     report_open_store(user);
 }
 
-/* Open the link. With a store in this process, silent_ms is 0, because only a busy machine can make this store
- * silent. */
+/* Open the link. For a store in this process silent_ms is 0 (no limit), because only a busy machine can make this
+ * store silent. */
 static ddp_status open_link(struct node *n, const struct join_dial_found *at, struct ddp_err *err)
 {
     const uint64_t timeout_ms = n->plan->meeting.node_timeout_ms;

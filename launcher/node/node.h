@@ -54,7 +54,7 @@ struct node_meeting {
 
     struct store_link *link;      /* owned; NULL = not connected yet, or closed after the last verdict */
     uint64_t join_until_ms;       /* end of --timeout; 0 = this node has not dialled the store */
-    int stuck_bytes, stuck_times; /* values of struct link_fate for the last silent connection */
+    int stuck_bytes, stuck_times; /* from struct link_fate, at the last silent connection */
     /* The next connection uses only small TCP segments, because large segments are lost on the path to the store. */
     bool has_small_segments;
     bool path_reported;  /* FINDING_PATH_LOSES_LARGE was sent to the store */
@@ -110,7 +110,7 @@ struct exits {
 
 /* The stacks of the surviving workers at the time of a failure, and whether a py-spy was found. */
 struct node_sample {
-    bool is_python;        /* a worker is a Python program */
+    bool is_python;        /* a worker, or a descendant of a worker, runs Python */
     bool has_py_spy;       /* the last search has found a py-spy */
     const char *no_py_spy; /* note for the user if the search found no py-spy; NULL = not known, or found */
     struct timed_call *search;      /* a thread that looks for py-spy; NULL = none */
@@ -182,7 +182,7 @@ struct node_output {
     uint64_t moved_ms;        /* time of the last sign of progress that the store received; 0 = none */
     uv_timer_t status_timer;  /* end of the wait for the store's answer to a status request */
     bool status_asked;        /* the user has requested the status, and the answer is not printed yet */
-    bool kept_flights;        /* records of this attempt were written to files */
+    bool kept_flights;        /* flight records of this attempt are in files */
     bool finishing;           /* only pending output and the report remain */
     /* After a stop by the user: when to drop output that is not read. UINT64_MAX = wait for the reader. */
     uint64_t unread_deadline_ms;
@@ -215,7 +215,7 @@ struct node {
     struct stop_memory stop_memory, pass_memory;
     struct received_signal stop_received; /* first request to stop, if agent_stop_signal() is not 0 */
 
-    struct buf effects;        /* array of struct agent_effect; the first `done` effects are carried out */
+    struct buf effects;        /* array of struct agent_effect; the first `done` were carried out already */
     struct cause_probe *probe; /* owned: the probe for the cause, in effects.c; NULL = none */
     size_t done;
     int exit_code;
@@ -261,7 +261,7 @@ struct flight_helper {
 /* Fill in the command line. Return false if this node has no workers. */
 bool flight_helper_words(const struct node *n, int64_t age_ms, struct flight_helper *words);
 
-/* Write the records of ranks that have not written their records, after a failure or a stop. */
+/* After a failure or a stop, write the flight records of the ranks that have not written them. */
 void node_keep_flights(struct node *n);
 
 /* --- stack_dump.c --- */

@@ -182,9 +182,9 @@ IN_CHILD static void default_signals(void)
     syscall(SYS_rt_sigprocmask, SIG_SETMASK, &none, NULL, sizeof(none));
 }
 
-/* Close all descriptors from `first` on, if close_range fails. execve closes ddprun's own descriptors, so
- * only descriptors of the user's shell remain here. The descriptor limit may be a million, so stop after FD_GAP unused
- * numbers in a row. */
+/* Close all descriptors from `first` on, if close_range fails. The loop must find the descriptors that ddprun has
+ * inherited; execve closes all others. The descriptor limit may be a million, so stop after FD_GAP unused numbers in
+ * a row. */
 IN_CHILD static void close_one_by_one(int first)
 {
     for (int fd = first, gap = 0; gap < FD_GAP; fd++)
@@ -393,7 +393,8 @@ static int proc_find(const char *program, const char *path, char *out, size_t si
 enum {
     FDS_OF_OURS = 64,   /* descriptors of ddprun that are not for workers */
     FDS_PER_WORKER = 9, /* three pipes with two ends each during the start, two log files, a pidfd */
-    /* with --encrypt, for 8 connections of each worker: the relay opens one connection for each 4 descriptors */
+    /* with --encrypt, for 8 connections of each worker, because the relay permits one connection for each 4
+     * descriptors of this process */
     FDS_PER_RELAYED = 32,
 };
 

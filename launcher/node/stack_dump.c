@@ -43,7 +43,7 @@ enum {
     SLICE_MS = 2,            /* time for reading /proc in one turn of the loop */
     ERRORS_MAX = 64 << 10,   /* bytes of the stderr of a helper */
     READ_BYTES = 64 << 10,   /* bytes of one read of a memory file */
-    CALLS_BYTES = 256 << 10, /* output of the helper that reads flight records */
+    CALLS_BYTES = 256 << 10, /* bytes of output of the helper that reads flight records */
 };
 
 #define PTRACE_SCOPE "/proc/sys/kernel/yama/ptrace_scope"
@@ -156,7 +156,7 @@ static void make_absolute(pid_t pid, char command[PATH_MAX])
 }
 
 /* Paths where the py-spy for a process may be. ddprun tries `of_exe` after the directories of PATH, and the other
- * paths before. */
+ * paths before these directories. */
 struct places {
     char of_process
         [PATH_MAX]; /* beside the Python in the process's command line, because environments have different versions */
@@ -239,7 +239,7 @@ int py_spy_helper_run(char **argv)
 
 /* The places and the result of a search. The thread owns the struct until it returns. */
 struct py_spy_search {
-    struct places at; /* of the first Python process that was found, or only of the workers and ddprun */
+    struct places at; /* for the first Python process; without it, only the paths of the workers and ddprun */
     char *list;       /* "PATH=..."; owned */
     bool is_found, is_unsafe; /* found a py-spy that may run; found one that another user can change */
 };
@@ -312,8 +312,7 @@ static void py_spy_search_end(struct node *n)
  * at heartbeats, before any failure. If the search has found no py-spy, the dump reads only /proc, which takes a few
  * milliseconds for eight workers. */
 
-/* Return the pid of a worker, or of one of its first CHILDREN_MAX descendants, that is a Python interpreter; 0 =
- * none. */
+/* Search a worker and its first CHILDREN_MAX descendants for a Python interpreter. Return its pid, or 0. */
 static pid_t find_python(const struct node *n, int local_rank)
 {
     struct buf pids = { 0 };
@@ -874,8 +873,8 @@ static void add_children(struct stack_dump *d, int local_rank)
     buf_free(&pids);
 }
 
-/* Collect the targets: the workers, then the children of the workers. On a kernel without files of children, the search
- * reads all processes of the host for each worker. */
+/* Collect the targets: the workers, then their descendants. Check the deadline after each worker: on a kernel without
+ * /proc/PID/task/TID/children, each search reads all processes of the host. */
 static void find_targets(struct stack_dump *d)
 {
     const struct node *n = d->node;

@@ -398,8 +398,8 @@ static int open_pipe(struct input *in, int local_rank)
     return fds[0];
 }
 
-/* Return the stdin of a worker. A worker without input gets /dev/null. Otherwise the first file that the worker opens
- * would become its stdin. */
+/* Return the stdin of a worker. A worker without input gets /dev/null. If its stdin were closed, the first file that
+ * the worker opens would become its stdin. */
 int input_open(struct input *in, int local_rank)
 {
     if (!plan_gets_input(in->plan, local_rank))

@@ -203,7 +203,7 @@ static void on_who(void *user, int64_t conn, const char *peer, const char *store
     char worker[ENDPOINT_TEXT_MAX], relay[ENDPOINT_TEXT_MAX];
     const enum tls_relay_found carried = tls_relay_find(n->meet.relay, peer, worker, relay);
     if (carried == TLS_RELAY_GONE)
-        return; /* no answer, because the owner of the relay's socket is the agent, not a worker */
+        return; /* no answer: the worker has disconnected, and the agent owns the relay's socket */
     if (carried == TLS_RELAY_WORKER) {
         peer = worker;
         store = relay;
@@ -522,8 +522,9 @@ void node_begin_prepared(struct node *n)
         begin_round(n);
 }
 
-/* Handle a round: the ranks and nodes of the next attempt. Copy it to the heap, because a round is too large for the
- * stack; later rounds use the same memory. The first attempt may already be prepared; otherwise prepare it now. */
+/* Handle a round: the ranks and nodes of the next attempt. Copy it to the heap, because a round is too large for
+ * struct node, which is on the stack; later rounds use the same memory. The first attempt may already be prepared;
+ * otherwise prepare it now. */
 static void on_round(void *user, const struct heard_round *received)
 {
     struct node *n = user;

@@ -140,7 +140,7 @@ void console_free(struct console *c)
     buf_free(&c->batch);
 }
 
-/* Return the time since the start of ddprun. A change of the wall clock does not affect this time. */
+/* Return the time since the start of ddprun, in ms by the monotonic clock. */
 static uint64_t since_start(const struct console *c)
 {
     return clock_ms() - c->started_ms;

@@ -21,7 +21,7 @@
 
 /* An event that contains a line of a worker:
  *
- *     {"event":"output","t":2.5,"rank":1,"local_rank":1,"stream":"stdout","text":"..."} */
+ *     {"event":"output","t":2.5,"time":"...","rank":1,"local_rank":1,"stream":"stdout","kind":"line","text":"..."} */
 
 static cJSON *event_new_us(enum event_kind kind, uint64_t t_us)
 {

@@ -43,9 +43,9 @@ bool json_add_sender(cJSON *object, const char *prefix, const struct signal_send
 /* --- the log of --events ----------------------------------------------------------------------------------- */
 
 /* Each event of this agent gets the host and pid of the agent, and the time by up to three clocks: "ms" by the agent's
- * monotonic clock, "store_ms" by the store's clock if known, and "time" by the wall clock. Events of the store already
- * have these members except "time". If the file's name contains %n, lines wait in memory until the node has its rank.
- * If the file cannot be written, the user gets one warning, and the job continues without the log. */
+ * monotonic clock, "store_ms" by the store's clock if known, and "time" by the wall clock. An event of the store gets
+ * only "time". If the file's name contains %n, lines wait in memory until the node has its rank. If the file cannot be
+ * written, the user gets one warning, and the job continues without the log. */
 
 struct event_log;
 

@@ -168,7 +168,7 @@ void lines_finish(struct lines *l)
  *     growing:   ring [abcd....]  start 0, len 4         free space at the end, no byte is moved
  *     full:      ring [efgdabcX]  start 4, len 8         new bytes overwrite the oldest
  *
- * The ring contains bytes, not lines. Only the bytes from the worker that failed first are ever cut into lines. */
+ * The ring contains bytes, not lines, because only the bytes of a worker that has failed are ever cut into lines. */
 
 enum { TAIL_MIN = 1024 };
 

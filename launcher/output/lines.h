@@ -197,8 +197,8 @@ void fold_free(struct fold *f);
  * FOLD_QUIET_US. */
 bool fold_add(struct fold *f, const struct fold_line *line);
 
-/* Deliver the lines that are due at `now_us`, a time since the start of ddprun. Return when fold_flush must be
- * called again, or FOLD_NOTHING if no line waits. */
+/* Deliver the lines that are due at `now_us`, a time since the start of ddprun. Return the time of the next call, or
+ * FOLD_NOTHING if no line waits. */
 uint64_t fold_flush(struct fold *f, uint64_t now_us);
 
 /* Deliver all waiting lines. */

@@ -121,8 +121,8 @@ bool sinks_empty(struct sinks *s);
 uint64_t sinks_queued(struct sinks *s);
 uint64_t sinks_written(struct sinks *s);
 
-/* Stop waiting for slow sinks, because the job ends: from now on, bytes that cannot be written at once are
- * dropped. */
+/* Stop retrying failed writes, because the job ends: the bytes of a failed write are dropped. The threads still write
+ * the queued bytes. */
 void sinks_wait_no_more(struct sinks *s);
 
 /* Get the next event that was not reported yet. Return false after the last event. */

@@ -730,7 +730,7 @@ static void end_all(struct output *o)
 
 /* Check whether any sink has accepted a byte in the last UNREAD_MS. If no sink has, the next step depends on the job.
  * After a successful job, print once that ddprun waits for a reader, such as a pager, and wait without a limit. After
- * a failure, and between two attempts, drop the remaining bytes. */
+ * a failure, and between two attempts, do not wait for the remaining bytes. */
 static void check_progress(struct output *o)
 {
     const uint64_t now = clock_ms(), written = sinks_written(o->sinks);

@@ -22,8 +22,8 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Each write is at most PIPE_BUF bytes: a pipe that poll(2) reports as writable may have no more room. A larger write
- * could block. */
+/* Each write is at most PIPE_BUF bytes: when poll(2) reports a pipe as writable, the pipe may have no room for more
+ * bytes. A larger write could block. */
 
 /* Write some bytes and return their number; 0 = try again. If the descriptor accepts no bytes until `end_ms`, return
  * -1 with the errno ETIMEDOUT. Return -1 after any other error, too. */
@@ -59,7 +59,7 @@ int patient_write(int fd, struct slice bytes, int unread_ms)
 }
 
 enum {
-    KEEP_BYTES = 64 * 1024,   /* an empty buffer is freed if it is larger than this */
+    KEEP_BYTES = 64 * 1024,   /* an empty buffer that has more memory than this is freed */
     PIECE_BYTES = 128 * 1024, /* limit of one write without the lock */
     RETRY_MS = 250,           /* delay before the next write to a full disk */
     JOIN_MS = 300             /* writer_free waits at most this time for the thread */
@@ -80,7 +80,7 @@ struct slot {
     int why;            /* errno of the latest loss; 0 = the target was too slow */
     uint64_t hole[3];   /* bytes lost before `going`, before `waiting`, after `waiting` */
     struct buf waiting; /* bytes that the thread has not taken yet */
-    struct buf going;   /* bytes that the thread writes; those before `at` are written */
+    struct buf going;   /* bytes that the thread writes; those before `at` are already written */
     size_t at;
 };
 

@@ -43,7 +43,7 @@ struct host_spec {
     /* HOST or USER@HOST. The name never begins with '-', because a remote shell would parse it as an option. */
     char name[HOST_NAME_SIZE];
     char count[HOST_COUNT_SIZE]; /* number of workers, "gpu", "cpu" or "auto"; "" = not specified */
-    int slots;                   /* `count` as a number, to which a repeated host adds; 0 = not a number */
+    int slots;                   /* summed over the items of a repeated host; 0 = `count` is a word */
     int port;                    /* port of the ssh server; 0 = not specified */
 };
 

@@ -465,7 +465,8 @@ char *scheduler_read_file(const char *path, size_t *len)
  * version (pyenv's shims), there is no result. */
 
 #define UV_SINCE "2.4" /* since this version, PyTorch's client requires libuv by default */
-/* Limits for a damaged file: program headers, entries of the dynamic section, and symbols in one chain of a hash. */
+/* Limits for a damaged file: program headers, entries of the dynamic section, and symbols in one chain of the hash
+ * table. */
 enum { TEXT_SIZE = 1024, SEGMENTS_MAX = 64, ENTRIES_MAX = 1024, CHAIN_MAX = 4096 };
 
 struct interpreter {
@@ -589,7 +590,7 @@ static bool lacks_libuv(int fd)
     static const char libuv[] = "libuv.so";
     Elf64_Ehdr header;
     Elf64_Phdr segments[SEGMENTS_MAX];
-    Elf64_Dyn entries[ENTRIES_MAX] = { 0 }; /* the last entry has the tag DT_NULL */
+    Elf64_Dyn entries[ENTRIES_MAX] = { 0 }; /* zeroed, so an entry with the tag DT_NULL ends the list */
     uint64_t names = UINT64_MAX, table = UINT64_MAX;
     char needed[sizeof(libuv)] = { 0 };
     if (!read_at(fd, 0, &header, sizeof(header)) || memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 ||

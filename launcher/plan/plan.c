@@ -88,8 +88,8 @@ static void guess(struct plan *plan)
     snprintf(plan->master_addr, sizeof(plan->master_addr), "%s", m->host);
 }
 
-/* Return the default job id. A job of several nodes gets "none", as in torchrun, because all nodes need the same
- * id. A job of one node gets a random id. If ddprun was started as torchrun with a port, an endpoint or a backend,
+/* Return the default job id. A job of several nodes gets "none", as in torchrun, because all nodes need the same id.
+ * A job of one node gets a random id. If ddprun was started as torchrun with a port, an endpoint or the backend c10d,
  * the id is "none" as well. */
 static const char *default_job_id(const struct plan *plan)
 {

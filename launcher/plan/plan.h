@@ -257,7 +257,8 @@ char *scheduler_read_file(const char *path, size_t *len);
  * in PATH. Return false if no torch is in the usual directories. */
 bool torch_find(const char *python, const struct env_sources *env, struct torch_version *torch);
 
-/* Find `python` in the workers' PATH and write its path. Return false if PATH does not contain it. */
+/* Find a program in the workers' PATH and write its path. A name with a '/' is used as the path, without a search.
+ * Return false if no executable file is found. */
 bool env_find_program(const char *python, const struct env_sources *env, char path[PATH_MAX]);
 
 #endif

@@ -271,8 +271,8 @@ static const struct list *row_list(const struct row *r, const struct scheduler_f
  *
  * SLURM_NNODES is read last, because a step may inherit this variable from an outer shell. */
 
-/* Return true if srun started this process as a step. The batch script and interactive shells have step ids near
- * 2^32, which scheduler_number rejects. */
+/* Return true if srun started this process as a step. The step id of an interactive shell is near 2^32, and
+ * scheduler_number rejects such a number. */
 static bool is_step(const struct scheduler_facts *f)
 {
     return scheduler_number(f, "SLURM_STEP_ID") >= 0 && scheduler_number(f, "SLURM_STEP_NUM_TASKS") > 0 &&

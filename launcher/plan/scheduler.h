@@ -87,8 +87,8 @@ struct scheduler {
     char notes[SCHEDULER_NOTES_MAX][SCHEDULER_WORDS_MAX]; /* notes for the user; "" after the last */
 };
 
-/* Return the path of the file whose text the caller stores in facts->file, or NULL if no file is needed. The path
- * is borrowed from the environment. */
+/* Return the path of the file whose text the caller stores in facts->file, or NULL if no file is needed. The path is
+ * static, or borrowed from the environment. */
 const char *scheduler_file(char *const *environ_block);
 
 /* Read the scheduler's values. `wanted` is --scheduler: "auto", "none", or a name. Return DDP_ERR_ARG if the named

@@ -325,8 +325,8 @@ static struct env_facts facts_of(const struct plan *plan, int local_rank)
     return facts;
 }
 
-/* Choose the path of the FIFO for torchrun's file timer, if the user's environment enables this timer. The FIFO is
- * removed together with the workers' error files. */
+/* Choose the path of the FIFO for torchrun's file timer, if the user's environment enables this timer. A FIFO beside
+ * the workers' error files is removed together with these files, even if ddprun was killed. */
 static bool plan_timer_file(struct plan *plan)
 {
     const struct plan_facts *f = plan->facts;

@@ -237,7 +237,7 @@
     X(GRACE, "grace", 0, DURATION, grace_ms, "TIME", "30s", true, OURS, TIME,                                      \
       "time between SIGTERM and SIGKILL, such as 30 (seconds), 1500ms or 2m")                                       \
     X(SHUTDOWN_TIMEOUT, "shutdown_timeout", 0, SECONDS, grace_ms, "SECONDS", NULL, true, THEIRS, TIME,       \
-      "torchrun's name for --grace; TORCH_ELASTIC_SHUTDOWN_TIMEOUT is its default")                          \
+      "torchrun's name for --grace; the variable TORCH_ELASTIC_SHUTDOWN_TIMEOUT sets the default")                          \
     X(MONITOR_INTERVAL, "monitor_interval", 0, INTERVAL, monitor_interval, "SECONDS", NULL, true, FIRST, TIME, \
       "accepted without effect: ddprun detects the exit of a worker at once")                                     \
     X(TIMEOUT, "timeout", 0, TIMEOUT, timeout_ms, "TIME", NULL, true, OURS, TIME,                                  \

@@ -409,7 +409,7 @@ static const struct hint {
     { .piece = "Connection reset by peer", lost_loader, .with = "object type name: ConnectionResetError" },
     { .piece = "Connection reset by peer", lost_rank },
     { .piece = "ncclRemoteError", lost_rank },
-    { .piece = "rank < size", "init_process_group received a world_size that is smaller than this job: leave the argument out, so that PyTorch uses WORLD_SIZE" },
+    { .piece = "rank < size", "init_process_group received a world_size that is less than the number of ranks of this job: leave the argument out, so that PyTorch uses WORLD_SIZE" },
     { .piece = "terminate called without an active exception",
       "a C++ thread still ran when the process exited; the reason for the exit is the error above 'terminate called'; if there is no such error, call torch.distributed.destroy_process_group() at the end of the script" },
     { .piece = "Stale file handle", "the file no longer exists on the file server: mount the file system again" },

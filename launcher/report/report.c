@@ -483,7 +483,7 @@ static void report_attempts(const struct report *r, struct rows *rows)
  *       stacks   ranks 0-1,3:
  *                    all_reduce  torch/distributed/distributed_c10d.py:1541
  *                  > main  train.py:30
- *       logs     logs/k3x9, of this worker in logs/k3x9/attempt_0/2
+ *       logs     logs/k3x9; of this worker: logs/k3x9/attempt_0/2
  *       exit     7, because of rank 2 on n1
  *
  * Each part has a limit, so the report has at most REPORT_LINES_MAX lines for any number of workers. The JSON and
@@ -696,7 +696,7 @@ static void named_files(const struct report *r, const struct plan_worker *w, str
     }
     if (out != NULL)
         rows_printf(rows, "logs", "%s%s%s%s%s", root != NULL ? root : "",
-                    root != NULL ? ", of this worker in " : "", out, err != NULL ? ", " : "",
+                    root != NULL ? "; of this worker: " : "", out, err != NULL ? ", " : "",
                     err != NULL ? err : "");
 }
 
@@ -707,7 +707,7 @@ static void where(const struct report *r, struct rows *rows)
     if (w != NULL && r->plan->cli->log_file != NULL)
         named_files(r, w, rows);
     else if (w != NULL && w->log_dir != NULL)
-        rows_printf(rows, "logs", "%s, of this worker in %s", r->plan->log_root, w->log_dir);
+        rows_printf(rows, "logs", "%s; of this worker: %s", r->plan->log_root, w->log_dir);
     else if (r->plan->log_root != NULL)
         rows_printf(rows, "logs", "%s", r->plan->log_root);
 }

@@ -34,8 +34,8 @@
     X(WINCH, PASS,   false,                                                                                  \
       "like SIGUSR1 (the terminal has a new size)", "the same", "the program decides")                      \
     X(TSTP,  REST,   false,                                                                                  \
-      "stops all processes of the job, then ddprun (Ctrl-Z)", "stops all processes; ddprun waits",                       \
-      "stops this worker, which ddprun reports")                                                               \
+      "suspends all processes of the job, then ddprun (Ctrl-Z)", "suspends all processes; ddprun waits",                       \
+      "suspends this worker, which ddprun reports")                                                               \
     X(CONT,  RESUME, false,                                                                                  \
       "continues all processes of the job (fg, bg)", "the same", "continues this worker")                          \
     X(PIPE,  NONE,   false,                                                                                  \

@@ -12,7 +12,7 @@
 
 #define EXIT_CODE_LIST(X)                                                                                 \
     X(0, OK, "every worker exited with 0", "none is needed",                                              \
-      "The agents of all nodes reported this. Typical cause: the job is done.",                           \
+      "The agents of all nodes reported exit code 0 for all workers. Typical cause: the job is done.",    \
       "ddprun ./train && echo done")                                                                      \
     X(2, USAGE, "the command line is wrong and nothing was started, or a worker exited with 2",           \
       "the message names the option; see ddprun --help",                                                  \

@@ -1062,8 +1062,8 @@
       "rank 3 (n1, pid 812) is in next_batch (data.py:41) and waits for child process 840, which has "      \
       "ended; no progress for 42 s; 7 ranks wait in all_reduce (train.py:88)",                              \
       "Successive samples of the stacks are equal, and a process that the rank started is a zombie: it has ended, and the " \
-      "rank has not collected its exit status. The rank waits in a function of Python or torch for child processes, or for a " \
-      "pipe, a socket or a process without a name. Typical causes: a data loader that was killed because memory ran out, or a " \
+      "rank has not collected its exit status. The rank waits in a function of Python or torch for child processes, or in a " \
+      "system call for a pipe, a socket or a child process. Typical causes: a data loader that was killed because memory ran out, or a " \
       "child process that crashed.")                                                                        \
     X(RANK_TRACEBACK, ERROR,                                                                                \
       "${subject} ${has} failed and ${has} not exited: ${error}; the main thread is in ${place}; no progress for ${time}; ${waiters}", \
@@ -1084,8 +1084,8 @@
       "system, or a program that does not end.")                                                            \
     X(RANK_IN_LOCK, ERROR,                                                                                  \
       "${subject} ${is} in ${place} and wait${s} for a lock or for another thread, without progress for ${time}; ${waiters}", \
-      "'ddpctl stacks --rank ${rank}' shows the other threads of rank ${rank}: the thread that must release the lock, set the " \
-      "event, fill the queue or end may be one of them, or has ended; a rank in Work.wait() waits for other ranks instead", \
+      "'ddpctl stacks --rank ${rank}' shows all threads of rank ${rank}: find the thread that must release the lock, set the " \
+      "event or fill the queue, or check if it has ended; a rank in Work.wait() waits for other ranks instead", \
       "rank 3 (n1, pid 812) is in take_lock (data.py:41) and waits for a lock or for another thread, without progress for " \
       "42 s; 7 ranks wait in all_reduce (train.py:88)",                                                     \
       "Successive samples of the stacks are equal, and the main thread of the rank sleeps in "                     \
@@ -1180,8 +1180,8 @@
       "line of the program",                                                               \
       "rank 3 (n1, pid 812) is sleeping in clock_nanosleep, while 7 ranks are sleeping in futex; no "       \
       "progress for 43 s; the stacks cannot be read: py-spy is not installed; pip install py-spy",          \
-      "In successive samples this rank slept in one system call, and all other ranks slept in another; or it "     \
-      "printed a Python traceback, nothing after it, and slept. The stacks could not be read, so it is not "  \
+      "In successive samples this rank slept in one system call, and all other ranks slept in another. Or this " \
+      "rank printed a Python traceback, printed nothing after it, and slept. The stacks could not be read, so it is not "  \
       "certain that the others wait for this rank, or that the exception was not handled. Typical "         \
       "causes: a rank that sleeps, reads a file, pipe or socket that has no data, or hangs while it exits.")                      \
     X(STACKS_UNREADABLE, NOTE,                                                                              \

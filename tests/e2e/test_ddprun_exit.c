@@ -447,7 +447,7 @@ Test(ddprun_cause, a_core_file_is_found_and_read)
 Test(ddprun_cause, a_reader_that_has_gone_is_no_fault_of_the_worker)
 {
     struct run_result r = script("{ $D $W spam:100000; echo code $? >&2; } | head -1");
-    CAUSE_SAYS(r, "has gone (SIGPIPE)");
+    CAUSE_SAYS(r, "has exited (SIGPIPE)");
     CAUSE_SAYS(r, "not a");
     CAUSE_SAYS(r, "ddprun's stdout");
     CAUSE_SAYS(r, "code 141");

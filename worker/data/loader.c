@@ -82,7 +82,9 @@ static ddp_status check_numbers(const ddp_loader_options *o, struct ddp_err *err
 static ddp_status check_options(const ddp_loader_options *o, struct ddp_err *err)
 {
     if (o->size != sizeof(*o))
-        return ddp_fail(err, DDP_ERR_ARG, "loader: initialize the options with DDP_LOADER_OPTIONS_INIT");
+        return ddp_fail(err, DDP_ERR_ARG,
+                        "ddp_loader_options.size=%zu: initialize the struct with DDP_LOADER_OPTIONS_INIT",
+                        o->size);
     if (o->fill == NULL)
         return ddp_fail(err, DDP_ERR_ARG, "loader: `fill` is NULL; set the function that reads a sample");
     if ((o->alloc == NULL) != (o->release == NULL))

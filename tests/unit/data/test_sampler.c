@@ -178,9 +178,9 @@ Test(sampler, arguments_that_make_no_sense_are_refused_with_their_values)
     } cases[] = {
         { 0, 1, 0, 0, "0 samples" },
         { 1ull << 31, 1, 0, 0, "2147483648 samples" },
-        { 5, 0, 0, 0, "rank 0: " },
-        { 5, 2, 2, 0, "rank 2: " },
-        { 5, 2, -1, 0, "rank -1: " },
+        { 5, 0, 0, 0, "rank 0, world size 0: " },
+        { 5, 2, 2, 0, "rank 2, world size 2: " },
+        { 5, 2, -1, 0, "rank -1, world size 2: " },
         { 5, 2, 0, 64, "0x40" },
         { 5, 2, 0, DDP_SAMPLER_DROP_LAST | DDP_SAMPLER_NO_PAD, "be combined" },
     };

@@ -377,9 +377,9 @@ static ddp_status make_tokens(const struct maker_order *o, ddp_random *luck, str
 {
     struct speech speech;
     if (o->gzip)
-        return ddp_fail(
-            err, DDP_ERR_ARG,
-            "--gzip: files of tokens cannot be compressed, because train reads single samples from them");
+        return ddp_fail(err, DDP_ERR_ARG,
+                        "--gzip: files of tokens cannot be compressed, because train reads single samples "
+                        "from them; remove --gzip");
     if (o->samples < o->files)
         return ddp_fail(err, DDP_ERR_ARG,
                         "--files %" PRIu64 ": must be at most %" PRIu64 ", the number of tokens", o->files,

@@ -346,7 +346,8 @@ bool cli_print_man(struct buf *out)
                "failure. "
                "ddprun exits with the exit code of the first failure.\n.PP\n"
                "ddprun passes a first SIGINT, SIGTERM or SIGHUP on to the workers, which then have the grace "
-               "period (--grace) to end. A second signal kills the workers. SIGQUIT (Ctrl-\\e) prints what each worker "
+               "period (--grace) to end. A second signal kills the workers. SIGQUIT (Ctrl-\\e) prints what "
+               "each worker "
                "does. No process of the job is left behind.\n"
                ".PP\nOption names may be written with dashes or underscores, and may be shortened if the "
                "short form is unambiguous; everything after PROGRAM belongs to PROGRAM.\n") &&

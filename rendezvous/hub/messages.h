@@ -439,7 +439,7 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(SAMPLE, sample, "sample", PUSH, "asks for the stacks of ranks; the answer is `sampled`")            \
     X(FINDINGS, findings, "findings", PUSH, "findings while nodes or ranks wait")                         \
     X(LEFT_WAITING, left_waiting, "left_waiting", PUSH, "a rank that others wait for has ended")          \
-    X(EVENT, event, "event", PUSH, "one event for the event logs that nodes keep")                       \
+    X(EVENT, event, "event", PUSH, "one event for the event logs that nodes keep")                        \
     X(SENDER, sender, "sender", PART, "last members of every call of a node, except `join`")              \
     X(OP, op, "call", PART, "first member of every call")                                                 \
     X(PUSH, push, "push", PART, "every push")                                                             \

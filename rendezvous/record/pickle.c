@@ -123,15 +123,19 @@ static bool read_number(struct machine *m, size_t len, uint64_t *out)
 
 /* --- the stack ------------------------------------------------------------------------------------------ */
 
+/* Count one more value. */
+static bool count_value(struct machine *m)
+{
+    return ++m->values <= VALUES_MAX || fail_at(m, "too many values for a flight record");
+}
+
 /* Push `item`, which the machine then owns. `item` is NULL if its allocation failed. */
 static bool push(struct machine *m, cJSON *item, int depth)
 {
-    m->values++;
-    const bool has_room = item != NULL && m->values <= VALUES_MAX &&
-                          grow((void **)&m->stack, m->n, &m->stack_room, sizeof(*m->stack));
-    if (!has_room) {
+    const bool counted = count_value(m);
+    if (!counted || item == NULL || !grow((void **)&m->stack, m->n, &m->stack_room, sizeof(*m->stack))) {
         cJSON_Delete(item);
-        return m->values > VALUES_MAX ? fail_at(m, "too many values for a flight record") : fail_memory(m);
+        return counted && fail_memory(m);
     }
     m->stack[m->n++] = (struct value){ item, depth };
     return true;
@@ -254,9 +258,8 @@ static bool make_tuple(struct machine *m, size_t n)
 static bool make_marked_tuple(struct machine *m)
 {
     const size_t first = above_mark(m);
-    if (first == 0)
+    if (first == 0 || !count_value(m))
         return false;
-    m->values++;
     cJSON *array = cJSON_CreateArray();
     if (array == NULL)
         return fail_memory(m);

@@ -120,6 +120,17 @@ Test(pickle, copies_count_against_the_limit)
     expect_error(slice_of(bytes, n), "many values");
 }
 
+/* Each mark and its empty tuple are two bytes of the file. */
+Test(pickle, empty_tuples_count_against_the_limit)
+{
+    const size_t len = 10 << 20;
+    char *bytes = malloc(len);
+    for (size_t i = 0; i < len; i++)
+        bytes[i] = i % 2 == 0 ? '(' : 't';
+    expect_error(slice_of(bytes, len), "many values");
+    free(bytes);
+}
+
 Test(pickle, deep_values_are_an_error)
 {
     char bytes[256] = "\x80\x02";

@@ -511,12 +511,19 @@ static const char *worker_gpu(const struct plan *plan, int local_rank)
     return plan->nproc <= gpus->n ? gpus->names[local_rank] : NULL;
 }
 
-/* Return the list of GPUs for --virtual_local_rank, as in torchrun: HIP_VISIBLE_DEVICES, or CUDA_VISIBLE_DEVICES.
- * Return NULL if neither variable is set. */
+/* Return the name of the variable with the list of GPUs for --virtual_local_rank, as in torchrun: HIP_VISIBLE_DEVICES
+ * if it is set and not empty, otherwise CUDA_VISIBLE_DEVICES. */
+static const char *parent_variable(const struct plan *plan)
+{
+    static const char name[] = "HIP_VISIBLE_DEVICES";
+    const char *hip = env_find(plan->facts->environ_block, name);
+    return hip != NULL && *hip != '\0' ? name : "CUDA_VISIBLE_DEVICES";
+}
+
+/* Return the list of GPUs for --virtual_local_rank, or NULL if its variable is not set. */
 static const char *parent_gpus(const struct plan *plan)
 {
-    const char *hip = env_find(plan->facts->environ_block, "HIP_VISIBLE_DEVICES");
-    return hip != NULL && *hip != '\0' ? hip : env_find(plan->facts->environ_block, "CUDA_VISIBLE_DEVICES");
+    return env_find(plan->facts->environ_block, parent_variable(plan));
 }
 
 /* Return DDP_ERR_ARG if the GPU list for --virtual_local_rank has fewer entries than this node has workers. */
@@ -531,8 +538,8 @@ static ddp_status check_visible(const struct plan *plan, struct ddp_err *err)
     return ddp_fail(
         err, DDP_ERR_ARG,
         "--virtual_local_rank: the list of GPUs \"%.200s\" has %d entr%s for %d workers; add entries to "
-        "CUDA_VISIBLE_DEVICES, or start fewer workers",
-        list, entries, entries == 1 ? "y" : "ies", plan->nproc);
+        "%s, or start fewer workers",
+        list, entries, entries == 1 ? "y" : "ies", plan->nproc, parent_variable(plan));
 }
 
 /* Set the worker's CUDA_VISIBLE_DEVICES to its entry of the list. check_visible has checked that the list is long

@@ -122,7 +122,12 @@ Test(torchrun, a_virtual_local_rank_is_0_on_the_workers_own_gpu, .fini = tear_do
 Test(torchrun, a_virtual_local_rank_needs_a_gpu_for_each)
 {
     char *one[] = { "CUDA_VISIBLE_DEVICES=5", NULL };
-    refused(WORDS("ddprun", "--nproc_per_node=2", "--virtual_local_rank", "p"), one, "--virtual_local_rank");
+    char *hip[] = { "HIP_VISIBLE_DEVICES=3", "CUDA_VISIBLE_DEVICES=5,6", NULL };
+    char *const *words = WORDS("ddprun", "--nproc_per_node=2", "--virtual_local_rank", "p");
+    refused(words, one, "--virtual_local_rank");
+    cr_expect(strstr(err.msg, "CUDA_VISIBLE_DEVICES") != NULL, "%s", err.msg);
+    refused(words, hip, "--virtual_local_rank");
+    cr_expect(strstr(err.msg, "HIP_VISIBLE_DEVICES") != NULL, "%s", err.msg);
 }
 
 Test(torchrun, a_role_has_a_name, .fini = tear_down)

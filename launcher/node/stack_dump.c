@@ -571,13 +571,14 @@ static void helper_free(struct helper *h)
 }
 
 /* Start the program of a helper with the environment of a worker. This environment has the job's cookie. If all
- * ddprun processes are killed, the next start of ddprun finds and kills the helper by this cookie. */
+ * ddprun processes are killed, the next start of ddprun finds and kills the helper by this cookie. If the program was
+ * not started, return -1, with the errno in *error. */
 static pid_t start_program(const struct stack_dump *d, const struct helper *h, const char *path,
-                           char *const *argv)
+                           char *const *argv, int *error)
 {
     const struct node *n = d->node;
     struct worker_env env;
-    int error;
+    *error = ENOMEM;
     if (plan_env(n->plan, h->about.local_rank, &env, NULL) != DDP_OK)
         return -1;
     const struct proc_spec spec = { .path = path,
@@ -587,14 +588,14 @@ static pid_t start_program(const struct stack_dump *d, const struct helper *h, c
                                     .nofile = &n->run.spawner.nofile,
                                     .cgroup_fd = contain_cgroup_fd(n->run.contain),
                                     .keeps_library = true };
-    const pid_t started = proc_spawn(&n->run.spawner.slots, &spec, &error);
+    const pid_t started = proc_spawn(&n->run.spawner.slots, &spec, error);
     worker_env_free(&env);
     return started;
 }
 
 /* Start a helper that becomes py-spy. With --native, py-spy stops the target while it reads. With --nonblocking, the
  * target continues: a frame may be wrong, but the job is not disturbed. */
-static pid_t start_py_spy(const struct stack_dump *d, const struct helper *h)
+static pid_t start_py_spy(const struct stack_dump *d, const struct helper *h, int *error)
 {
     static char program[] = "ddprun", option[] = PY_SPY_HELPER_OPTION, native[] = "--native",
                 nonblocking[] = "--nonblocking";
@@ -607,7 +608,7 @@ static pid_t start_py_spy(const struct stack_dump *d, const struct helper *h)
                            at.of_ddprun,  at.of_exe,
                            NULL };
     snprintf(pid, sizeof(pid), "%d", (int)h->about.pid);
-    return start_program(d, h, "/proc/self/exe", argv);
+    return start_program(d, h, "/proc/self/exe", argv, error);
 }
 
 /* Return a helper that is not in use, or NULL if HELPERS_MAX helpers run. */
@@ -641,17 +642,30 @@ static bool helper_count(struct stack_dump *d, struct helper *h)
     return true;
 }
 
-/* Start a helper for a process. Return NULL, or the reason for the user why no helper runs. The threads are read
+/* Read the state of a process for a helper, and open the helper's files. Return 0 or an errno. The threads are read
  * before py-spy starts, because py-spy --native changes their states. */
-static const char *helper_start(struct stack_dump *d, const struct target *t)
+static int helper_prepare(const struct stack_dump *d, struct helper *h)
 {
-    struct helper *h = free_helper(d);
-    if (h == NULL || !procfs_stat(t->pid, &h->before))
-        return NOT_STARTED;
+    errno = 0;
+    if (procfs_stat(h->about.pid, &h->before) && helper_open(d, h) &&
+        read_threads(d, &h->about, &h->threads) > 0)
+        return 0;
+    return errno == 0 || errno == ENOENT ? ESRCH : errno; /* an ended process has no files in /proc */
+}
+
+/* Start a helper for a process. If no helper runs, write the reason for the user to `note` and return false. */
+static bool helper_start(struct stack_dump *d, const struct target *t, char note[STACK_NOTE_MAX])
+{
+    struct helper *h = free_helper(d); /* not NULL: dump_advance has checked this */
     h->about = *t;
-    if (helper_open(d, h) && read_threads(d, t, &h->threads) > 0)
-        h->pid = start_py_spy(d, h);
-    return helper_count(d, h) ? NULL : NOT_STARTED;
+    int error = helper_prepare(d, h);
+    if (error == 0)
+        h->pid = start_py_spy(d, h, &error);
+    if (helper_count(d, h))
+        return true;
+    snprintf(note, STACK_NOTE_MAX, "no Python stacks: cannot start a process for py-spy: %s",
+             strerror(error));
+    return false;
 }
 
 /* Return true if a helper that reads flight records was killed but has not ended, because its file server does not
@@ -688,6 +702,7 @@ static void start_reader(struct stack_dump *d)
     static char no_directory[] = "";
     struct flight_helper words;
     struct helper *h = &d->helpers[0];
+    int ignored;
     if (!flight_helper_words(d->node, d->request.still_ms, &words))
         return;
     if (has_stuck_reader(d->node))
@@ -695,7 +710,7 @@ static void start_reader(struct stack_dump *d)
     list_workers(d, words.pids, sizeof(words.pids));
     h->reads_records = true;
     if (helper_open(d, h))
-        h->pid = start_program(d, h, "/proc/self/exe", words.argv);
+        h->pid = start_program(d, h, "/proc/self/exe", words.argv, &ignored);
     (void)helper_count(d, h);
 }
 
@@ -824,16 +839,16 @@ static void process_target(struct stack_dump *d, const struct target *t)
 {
     if (add_ended(d, t))
         return;
-    char denied[STACK_NOTE_MAX];
+    char text[STACK_NOTE_MAX];
     const bool is_python = threads_is_python(t->pid, !d->request.is_failure);
     const char *note = d->request.is_failure ? d->node->run.sample.no_py_spy : NULL;
     if (!is_python)
         note = NULL;
-    else if (note == NULL)
-        note = helper_start(d, t);
+    else if (note == NULL && !helper_start(d, t, text))
+        note = text;
     if (!is_python && !threads_may_trace(t->pid)) {
-        threads_explain_ptrace(PTRACE_SCOPE, false, t->is_child, denied);
-        note = denied;
+        threads_explain_ptrace(PTRACE_SCOPE, false, t->is_child, text);
+        note = text;
     }
     if (!is_python || note != NULL)
         add_by_proc(d, t, note);

@@ -535,13 +535,19 @@ static void set_pod_0(struct scheduler *s, const struct scheduler_facts *f)
     if (domain == NULL && f->file != NULL)
         domain = domain_in(f->file, host, &len);
     snprintf(first, sizeof(first), "%.*s-0", stem_of(host), host);
-    if (domain == NULL || len + strlen(first) + 2 > sizeof(name)) {
+    if (domain == NULL) {
         scheduler_note(s,
                        "the host name of this pod has no domain, so the name of pod 0 is unknown; give the "
                        "pods a headless service (subdomain: in the pod template), or set --master_addr");
         return;
     }
-    snprintf(name, sizeof(name), "%.120s.%.*s", first, (int)(len < 130 ? len : 130), domain);
+    if ((size_t)snprintf(name, sizeof(name), "%s.%.*s", first, (int)len, domain) >= sizeof(name)) {
+        scheduler_note(s,
+                       "the name of pod 0 is unknown, because the host name of this pod, %.60s..., is too "
+                       "long; set --master_addr",
+                       host);
+        return;
+    }
     scheduler_set(s, SCHEDULER_ADDRESS, name, "host name %.80s, with number 0", host);
 }
 

@@ -137,6 +137,26 @@ Test(scheduler, a_pod_without_a_host_name_has_no_address)
     cr_expect_str_eq(scheduler.values[SCHEDULER_ADDRESS].text, "");
 }
 
+/* Read the facts of pod 1 with a domain of `len` letters. */
+static void read_pod(size_t len)
+{
+    char *block[] = { "KUBERNETES_SERVICE_HOST=10.0.0.1", "JOB_COMPLETION_INDEX=1", NULL };
+    char host[512] = "gpt-1.";
+    memset(host + 6, 'd', len);
+    const struct scheduler_facts facts = { .environ_block = block, .host = host };
+    memset(&scheduler, 0, sizeof(scheduler));
+    cr_assert_eq(scheduler_read(&scheduler, "auto", &facts, &err), DDP_OK, "%s", err.msg);
+}
+
+Test(scheduler, a_pod_with_a_long_domain)
+{
+    read_pod(200);
+    cr_expect_eq(strlen(scheduler.values[SCHEDULER_ADDRESS].text), 206);
+    read_pod(300);
+    cr_expect_str_eq(scheduler.values[SCHEDULER_ADDRESS].text, "");
+    cr_expect(strstr(scheduler.notes[0], "too long; set --master_addr") != NULL, "%s", scheduler.notes[0]);
+}
+
 /* Return the number of nodes that mpirun's four numbers give. "" = the numbers contradict each other. */
 static const char *nodes_of_tasks(int task, int tasks, int local, int here)
 {

@@ -216,13 +216,14 @@ static ddp_status pidns_probe(struct ddp_err *err)
         try_all(words[1], lifeline[0]);
     close(words[1]);
     ssize_t n = child > 0 ? read(words[0], text, sizeof(text) - 1) : -1;
+    const int error = errno;
     if (child > 0)
         waitpid(child, NULL, 0);
     close(words[0]);
     close(lifeline[0]);
     close(lifeline[1]);
     if (n < 0)
-        return explain("fork", errno, err);
+        return explain(child > 0 ? "read the result of the test process" : "fork", error, err);
     text[n] = '\0';
     return n == 0 ? DDP_OK : ddp_fail(err, DDP_ERR_UNSUPPORTED, "%s", text);
 }

@@ -477,7 +477,9 @@ static void store_host_give_up(struct store_host *h)
     struct buf report = { 0 };
     const bool ok = dial_report(&h->waiting, &report, clock_ms()) && buf_append(&report, "", 1);
     store_host_fail(&h->options, dial_code(h->waiting.finding),
-                    ok ? (const char *)report.data : "the name cannot be resolved", "");
+                    ok ? (const char *)report.data
+                       : "the name of the store cannot be resolved; out of memory for the reason",
+                    "");
     buf_free(&report);
 }
 

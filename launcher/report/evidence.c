@@ -381,9 +381,9 @@ static void watch_job(struct evidence *e, int cgroup_fd)
     if (n <= 0)
         return;
     dir[n] = '\0';
-    bool below = e->mounted[1] && strncmp(dir, at, strlen(at)) == 0;
-    if (below)
-        watch_upwards(e, dir + strlen(at), true, false);
+    const char *below = e->mounted[1] ? cgroup_below(dir, at) : NULL;
+    if (below != NULL)
+        watch_upwards(e, below, true, false);
 }
 
 /* Read the machine's number of OOM kills. Every user may read it, even without control groups. Return false if the

@@ -184,6 +184,27 @@ Test(evidence, has_the_memory_of_the_group_with_the_least_left)
     rmdir(root);
 }
 
+/* The job's group is in another mount, whose path only begins with the path of the known mount. */
+Test(evidence, watches_no_group_of_another_mount)
+{
+    char mounts[300];
+    cr_assert_not_null(mkdtemp(root));
+    cr_assert(mkdir(under_root("job"), 0700) == 0 && mkdir(under_root("job2"), 0700) == 0);
+    put("job2/memory.events", "oom_kill 0\n");
+    const int fd = open(under_root("job2"), O_RDONLY | O_DIRECTORY);
+    snprintf(mounts, sizeof(mounts), "30 1 0:26 / %s/job rw - cgroup2 cgroup2 rw\n", root);
+    struct evidence *e = evidence_new(mounts, "", 20);
+    cr_assert(e != NULL && fd >= 0);
+    evidence_attempt(e, fd);
+    cr_expect_eq(e->n_watches, 0);
+    evidence_free(e);
+    close(fd);
+    unlink(under_root("job2/memory.events"));
+    rmdir(under_root("job2"));
+    rmdir(under_root("job"));
+    rmdir(root);
+}
+
 /* ddprun's own limits explain why a worker could not be started. */
 Test(evidence, has_the_limits_of_a_worker_that_did_not_start)
 {

@@ -578,16 +578,15 @@ static char *identity_text(const ddp_store_options *who)
     char host[256] = "";
     cJSON *json = cJSON_CreateObject();
     gethostname(host, sizeof(host) - 1);
-    cJSON_AddStringToObject(json, "role", who->role);
-    cJSON_AddStringToObject(json, "job", who->job != NULL ? who->job : "none");
-    cJSON_AddNumberToObject(json, "attempt", who->attempt);
-    if (who->rank >= 0)
-        cJSON_AddNumberToObject(json, "rank", who->rank);
-    if (who->world_size > 0)
-        cJSON_AddNumberToObject(json, "world_size", who->world_size);
-    cJSON_AddStringToObject(json, "host", host);
-    cJSON_AddNumberToObject(json, "pid", getpid());
-    char *text = cJSON_PrintUnformatted(json);
+    const bool ok =
+        cJSON_AddStringToObject(json, "role", who->role) != NULL &&
+        cJSON_AddStringToObject(json, "job", who->job != NULL ? who->job : "none") != NULL &&
+        cJSON_AddNumberToObject(json, "attempt", who->attempt) != NULL &&
+        (who->rank < 0 || cJSON_AddNumberToObject(json, "rank", who->rank) != NULL) &&
+        (who->world_size <= 0 || cJSON_AddNumberToObject(json, "world_size", who->world_size) != NULL) &&
+        cJSON_AddStringToObject(json, "host", host) != NULL &&
+        cJSON_AddNumberToObject(json, "pid", getpid()) != NULL;
+    char *text = ok ? cJSON_PrintUnformatted(json) : NULL;
     cJSON_Delete(json);
     return text;
 }

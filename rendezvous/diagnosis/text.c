@@ -325,14 +325,14 @@ const struct snapshot_node *node_with_rank(const struct snapshot *s, int32_t nod
     return NULL;
 }
 
-/* Return true if a node with this rank has joined and left again. A linear scan is fast enough, because `gone` has at
- * most 32 rows. */
-static bool node_was_here(const struct snapshot *s, int32_t node_rank)
+/* Return the last node with this rank that has joined and left again, or NULL. A linear scan is fast enough, because
+ * `gone` has at most 32 rows. */
+static const struct snapshot_gone *gone_as(const struct snapshot *s, int32_t node_rank)
 {
     for (uint32_t i = 0; i < s->n_gone; i++)
         if (s->gone[i].node_rank == node_rank)
-            return true;
-    return false;
+            return &s->gone[i];
+    return NULL;
 }
 
 /* Return true if a rejected node has joined since the rejection. Host and pid identify the node, because a ddprun that
@@ -369,7 +369,7 @@ const struct snapshot_refused *refused_as(const struct snapshot *s, int32_t node
  * remedy. */
 bool never_came(const struct snapshot *s, int32_t node_rank)
 {
-    return node_with_rank(s, node_rank) == NULL && !node_was_here(s, node_rank) &&
+    return node_with_rank(s, node_rank) == NULL && gone_as(s, node_rank) == NULL &&
            refused_as(s, node_rank) == NULL;
 }
 
@@ -520,8 +520,11 @@ static bool append_gone_state(const struct snapshot *s, uint32_t rank, struct bu
     if (r != NULL)
         return append_row(out, number(text, rank), r->host, "-", number(pid, (uint64_t)r->pid), "-", "-",
                           "rejected, has exited");
-    return append_row(out, number(text, rank), "-", "-", "-", "-", "-",
-                      node_was_here(s, (int32_t)rank) ? "has left" : "missing");
+    const struct snapshot_gone *gone = gone_as(s, (int32_t)rank);
+    if (gone != NULL)
+        return append_row(out, number(text, rank), gone->host, "-", number(pid, (uint64_t)gone->pid), "-",
+                          "-", "has left");
+    return append_row(out, number(text, rank), "-", "-", "-", "-", "-", "missing");
 }
 
 /* Append a few rows of missing nodes, then the number of further missing nodes. An elastic job has no rows of

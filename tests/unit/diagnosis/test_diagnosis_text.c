@@ -30,6 +30,17 @@ Test(screen, a_node_is_missing)
     free(text);
 }
 
+Test(screen, a_node_has_left)
+{
+    char *text =
+        screen(CASE(GATHERING, NODES(NODE(0)),
+                    LIST(gone, snapshot_gone, { .host = "n1", .how = "w", .node_rank = 1, .pid = 77 })));
+    cr_expect_not_null(
+        strstr(text, "\n     1  n1               -                     77        -         -  has left"),
+        "%s", text);
+    free(text);
+}
+
 /* The pause of a restart ends with a start, not with the end of the job. */
 Test(screen, a_pause_is_no_limit)
 {

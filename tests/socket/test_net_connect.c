@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -140,6 +141,21 @@ Test(net_door, strangers_are_closed_with_their_first_byte)
 }
 
 /* More strangers connect than there is room for. The oldest are dropped, and the expected peer still gets in. */
+Test(net_door, a_port_without_descriptors_is_not_polled)
+{
+    struct pollfd polls[1 + NET_GUESTS];
+    struct rlimit limit;
+    int fd = connect_to_door();
+    cr_assert_eq(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    cr_assert_eq(setrlimit(RLIMIT_NOFILE, &(struct rlimit){ 0, limit.rlim_max }), 0);
+    cr_expect_eq(net_door_serve(&door, &links), 0);
+    cr_expect_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    cr_expect(net_door_polls(&door, polls) == 1 && polls[0].events == 0);
+    net_door_serve(&door, &links);
+    cr_expect(net_door_polls(&door, polls) == 2 && polls[0].events == POLLIN);
+    close(fd);
+}
+
 Test(net_door, silent_strangers_do_not_keep_anybody_out)
 {
     const struct net_hello right = hello_of(1, 0);

@@ -360,7 +360,7 @@ void net_door_close(struct net_door *door)
 int net_door_polls(const struct net_door *door, struct pollfd *polls)
 {
     int n = 0;
-    polls[n++] = (struct pollfd){ .fd = door->fd, .events = POLLIN };
+    polls[n++] = (struct pollfd){ .fd = door->fd, .events = door->is_starved ? 0 : POLLIN };
     for (int i = 0; i < NET_GUESTS; i++)
         if (door->guests[i].fd >= 0)
             polls[n++] = (struct pollfd){ .fd = door->guests[i].fd, .events = POLLIN };
@@ -385,12 +385,14 @@ static struct net_guest *find_place(struct net_door *door)
 }
 
 /* Accept connections until the queue is empty. Thousands of ranks may connect at the same moment, and the kernel
- * drops connections when the queue is full. */
+ * drops connections when the queue is full. If descriptors or memory are short, the port stays readable, so poll must
+ * not wait for it. */
 static void accept_all(struct net_door *door)
 {
     int fd;
     while ((fd = accept4(door->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC)) >= 0)
         *find_place(door) = (struct net_guest){ .fd = fd, .since_ms = clock_ms() };
+    door->is_starved = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
 }
 
 /* Return the link to the sender of `hello`, or NULL. */

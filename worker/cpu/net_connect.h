@@ -88,6 +88,7 @@ struct net_guest {
 
 struct net_door {
     int fd;                       /* -1: the port is closed */
+    bool is_starved;              /* the last accept4 failed because descriptors or memory are short */
     const struct net_hello *mine; /* borrowed */
     struct net_guest guests[NET_GUESTS];
 };

@@ -272,13 +272,18 @@ static void report_closed_ports(const struct joining *j)
             report_closed(j, j->dials[i].closed);
 }
 
-/* Connect all links. The loop polls for SLICE_MS at most, because a rank that ends cannot wake the loop. */
+/* Connect all links. The loop polls for SLICE_MS at most, because a rank that ends cannot wake the loop. A client
+ * that sends all the time must not prevent the checks. */
 static ddp_status connect_all(struct joining *j, struct ddp_err *err)
 {
+    uint64_t checked_ms = clock_ms();
     ddp_status status = begin_all(j, err);
     while (status == DDP_OK && j->left > 0) {
-        if (poll(j->polls, (nfds_t)list_polls(j), SLICE_MS) <= 0)
+        const int ready = poll(j->polls, (nfds_t)list_polls(j), SLICE_MS);
+        if (ready <= 0 || clock_ms() - checked_ms >= SLICE_MS) {
             status = check_joining(j, err);
+            checked_ms = clock_ms();
+        }
         if (status == DDP_OK)
             status = serve_all(j, err);
     }

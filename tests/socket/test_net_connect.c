@@ -140,7 +140,7 @@ Test(net_door, strangers_are_closed_with_their_first_byte)
     close(fd);
 }
 
-/* More strangers connect than there is room for. The oldest are dropped, and the expected peer still gets in. */
+/* Without descriptors, the connection stays in the queue. */
 Test(net_door, a_port_without_descriptors_is_not_polled)
 {
     struct pollfd polls[1 + NET_GUESTS];
@@ -156,6 +156,7 @@ Test(net_door, a_port_without_descriptors_is_not_polled)
     close(fd);
 }
 
+/* More strangers connect than there is room for. The oldest are dropped, and the expected peer still gets in. */
 Test(net_door, silent_strangers_do_not_keep_anybody_out)
 {
     const struct net_hello right = hello_of(1, 0);

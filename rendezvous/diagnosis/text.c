@@ -512,7 +512,7 @@ static bool append_node(struct buf *out, const struct snapshot_node *node)
                       number(workers, node->nproc), duration(since, node->joined_ms), node->state);
 }
 
-/* Append the row of a missing node. Host and pid are printed only for a rejected node. */
+/* Append the row of a missing node. Host and pid are known if the node was rejected or has left. */
 static bool append_gone_state(const struct snapshot *s, uint32_t rank, struct buf *out)
 {
     words text, pid;

@@ -368,7 +368,7 @@ Test(loader, options_that_make_no_sense_are_refused)
     o.world_size = 4;
     o.rank = 2;
     o.streams = 3;
-    expect_refused(&o, "rank 4: ");
+    expect_refused(&o, "rank 4, world size 4: ");
     o = options(0);
     o.samples = 0;
     expect_refused(&o, "0 samples");

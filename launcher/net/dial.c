@@ -102,13 +102,13 @@ struct runner {
     struct join_dial *dial;
     int index, fd;
     bool greets;
-    struct tls *tls;   /* owned; NULL = the connection does not use TLS */
+    struct tls *tls;   /* owned; NULL if the connection does not use TLS */
     bool asks;         /* the runner has requested the store's credential */
     bool is_unsealing; /* MUNGE unseals the credential */
     /* owned; the call of MUNGE that unseals the credential, valid while `is_unsealing` */
     struct secret_call *call;
-    struct secret *secret;       /* owned; the secret that MUNGE has delivered; NULL = none */
-    struct tls_context *context; /* owned; TLS with `secret`; NULL = none */
+    struct secret *secret;       /* owned; the secret that MUNGE has delivered, or NULL */
+    struct tls_context *context; /* owned; TLS with `secret`, or NULL */
     uint8_t in[ANSWER_MAX];      /* the first `n` bytes of the peer's answer, after decryption */
     size_t n;
 };
@@ -117,13 +117,13 @@ struct join_dial {
     struct join_dial_options options;
     struct dial plan;
     uv_timer_t timer;
-    struct loop_lookup *lookup; /* NULL = no lookup is in progress */
+    struct loop_lookup *lookup; /* NULL if no lookup is in progress */
     struct runner *runners[RACE_ADDRESSES_MAX];
     uint32_t nonce;
     int handles; /* open handles of libuv; the last one that closes frees the dial */
     bool closing;
     char host[ENDPOINT_HOST_MAX], who[64], note[NOTE_BYTES];
-    /* The answer of a refusing store (store_host.h): finding code, newline, sentence. "" = none. */
+    /* The answer of a refusing store (store_host.h): finding code, newline, sentence. "" without such an answer. */
     char refusal[AUTH_GIFT_BYTES];
 };
 
@@ -704,7 +704,7 @@ enum {
 
 /* Two connected UDP sockets to the same closed port: for small and for large packets. */
 struct path_sockets {
-    int fd[2];   /* indexed by enum path_size; -1 = not open */
+    int fd[2];   /* indexed by enum path_size; -1 if not open */
     int data[2]; /* bytes of a packet without its headers, indexed by enum path_size */
     int bytes;   /* bytes of a large packet with its headers */
 };
@@ -745,7 +745,7 @@ static bool path_open_both(struct path_sockets *p, const struct addrinfo *to)
 }
 
 /* Wait for an answer. Return ECONNREFUSED if the peer has answered, another errno for another error, or 0 for no
- * answer. If a service uses this port, its datagram is the answer. */
+ * answer. A datagram from a service at this port counts as an answer, too. */
 static int path_answer(int fd, int wait_ms)
 {
     struct pollfd answer = { .fd = fd, .events = POLLIN };

@@ -40,9 +40,9 @@ struct join_dial_found {
     int fd; /* owned by the caller: connected and non-blocking; the next request on it is IDENTIFY or AUTH */
     char address[ENDPOINT_HOST_MAX]; /* numeric address of the store; the workers get it as MASTER_ADDR */
     int port;
-    struct tls *tls;             /* owned by the caller; NULL = not encrypted */
-    struct secret *secret;       /* owned by the caller: the secret that MUNGE has delivered; NULL = none */
-    struct tls_context *context; /* owned by the caller: TLS with `secret`; NULL = none */
+    struct tls *tls;                /* owned by the caller; NULL if not encrypted */
+    struct secret *secret;          /* owned by the caller: the secret that MUNGE has delivered, or NULL */
+    struct tls_context *context;    /* owned by the caller: TLS with `secret`, or NULL */
     char source[ENDPOINT_HOST_MAX]; /* numeric address of this node's end of the connection */
 };
 
@@ -52,19 +52,19 @@ struct join_dial_options {
     int port;
     bool master; /* this node hosts the store, or should host it, so the address may be a loopback address */
     uint64_t budget_ms; /* timeout of the dial, which begins with join_dial_start */
-    const char *knob;   /* the option that sets `budget_ms`, "--timeout"; static */
+    const char *knob;   /* name of the option that sets `budget_ms`, such as "--timeout"; static */
     const char *who;    /* "node 0's store" or "the store", for messages; copied */
     const char *note;   /* a line for the full report, or NULL; copied */
-    /* a warning that follows each message about waiting; "" or NULL = none; borrowed */
+    /* a warning that follows each message about waiting; "" or NULL for no warning; borrowed */
     const char *local_only;
     /* number of earlier connections that failed; if it is above 0, the dial begins with a pause */
     unsigned n_failed;
-    int max_segment;  /* largest TCP segment in both directions, in bytes; 0 = the kernel's default */
+    int max_segment;  /* largest TCP segment in both directions, in bytes; 0 for the kernel's default */
     const char *code; /* if not NULL, `failed` gets this code, and gets `note` as its report; static */
-    /* Borrowed: use TLS, and accept only a store that has the secret; NULL = no TLS. */
+    /* Borrowed. If not NULL, use TLS, and accept only a store that has the secret. */
     const struct tls_context *tls;
-    /* Borrowed: the job id. If not NULL, the dial uses TLS with the secret that MUNGE unseals, except for a store
-     * at a loopback address. */
+    /* Borrowed: the job id. If not NULL, the dial uses TLS with the secret that MUNGE unseals. A store at a loopback
+     * address is an exception: it is used without TLS. */
     const char *munge_job;
     const char *this_host; /* name of this node, for messages; borrowed */
     /* The dial calls either `found` or `failed`, once, and ends. The owner then calls join_dial_close, which is also
@@ -85,10 +85,10 @@ ddp_status join_dial_start(const struct join_dial_options *options, struct join_
 /* End the dial at once, without a callback. The loop's last close callback frees the memory. NULL is allowed. */
 void join_dial_close(struct join_dial *dial);
 
-/* Check whether the path to `address`, a numeric address of another node, loses large packets (path_next). Return
- * PROBE_LOSES, and set *lost_bytes to the size of an IP packet that is lost. Otherwise return PROBE_CARRIES, or
- * PROBE_UNKNOWN after errors and without answers, and set *lost_bytes to 0. Block for at most about PATH_PROBE_MS, so
- * do not call this from the loop. */
+/* Check whether the path to `address`, a numeric address of another node, loses large packets (path_next). If it does,
+ * return PROBE_LOSES, and set *lost_bytes to the size of a lost IP packet. Otherwise set *lost_bytes to 0. Then return
+ * PROBE_UNKNOWN if an error has occurred or small packets got no answer, and PROBE_CARRIES if not. Block for at most
+ * about PATH_PROBE_MS, so do not call this from the loop. */
 enum { PATH_PROBE_MS = 1000 };
 enum path_step path_probe(const char *address, int *lost_bytes);
 

@@ -13,8 +13,8 @@
 #include <string.h>
 
 enum {
-    /* in ms. A lookup that takes longer is reported as a finding, but continues. Addresses that are older than this
-     * are looked up again before the next round. */
+    /* A time in ms. A lookup that takes longer is reported as a finding, but continues. Addresses that are older are
+     * looked up again before the next round. */
     RESOLVE_MS = 5000
 };
 

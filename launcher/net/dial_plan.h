@@ -42,7 +42,7 @@ enum dial_error {
     HELLO_SILENT,          /* connected, but no byte arrived */
     HELLO_CLOSED,          /* the peer closed or reset the connection without a byte */
     HELLO_HTTP,            /* the peer is an HTTP server */
-    HELLO_TLS,             /* the peer is a TLS server, but no store */
+    HELLO_TLS,             /* the peer is a TLS server, but not a store */
     HELLO_SSH,             /* the peer is an ssh server */
     HELLO_ENCRYPTED,       /* the peer is a store that accepts other hosts only with TLS */
     HELLO_NO_SECRET,       /* MUNGE does not deliver the store's secret; dial_met.bytes has the reason */
@@ -98,15 +98,15 @@ enum dial_error {
 enum { DIAL_HISTORY_MAX = 24, DIAL_BYTES_MAX = 24, DIAL_REASON_MAX = 256 };
 
 struct dial_options {
-    const char *host; /* as in the user's option; borrowed, like all text here */
+    const char *host; /* the store's host, as the user wrote it; borrowed, like all texts here */
     int port;
     bool literal;           /* `host` is an address that needs no lookup */
     bool master;            /* this node hosts the store, or should host the store */
     const char *who;        /* name of the store in messages, such as "the store" or "node 0's store" */
     const char *here;       /* name of this node */
     const char *knob;       /* the option that sets `budget_ms`, for messages */
-    const char *note;       /* a line that messages in full contain; "" or NULL = none */
-    const char *local_only; /* a warning that follows each message about waiting; "" or NULL = none */
+    const char *note;       /* a line for all full messages; "" or NULL for no line */
+    const char *local_only; /* a warning that follows each message about waiting; "" or NULL for no warning */
     uint64_t budget_ms;     /* the dial gives up after this time */
     uint64_t open_files;    /* this process's limit of open files, for messages */
     uint32_t seed;          /* seed of the random part of the pauses */
@@ -117,7 +117,7 @@ struct dial_met {
     enum dial_stage stage;
     int error;                   /* errno, EAI_*, or enum dial_error */
     uint64_t took_ms;            /* duration of `stage` */
-    char address[RACE_TEXT_MAX]; /* address of the peer; "" = none, because the lookup failed */
+    char address[RACE_TEXT_MAX]; /* address of the peer; "" if the lookup failed */
     /* The first bytes of an answer that is not from a store, printable; for HELLO_NO_SECRET the reason instead. */
     char bytes[DIAL_REASON_MAX];
 };
@@ -150,7 +150,7 @@ struct dial {
         unsigned tries, done;
         uint64_t took_ms; /* duration of the latest success */
     } seen[DIAL_STAGES];
-    char source[RACE_TEXT_MAX]; /* local address of the last connection; "" = none */
+    char source[RACE_TEXT_MAX]; /* local address of the last connection; "" before the first one */
     struct dial_met worst;      /* the failure at the latest stage in this round; valid if `round_met` */
     bool round_met;             /* an attempt of this round has failed */
     struct dial_met verdict;    /* `worst` of the last complete round; valid if `finding` is set */
@@ -170,7 +170,7 @@ enum dial_do { DIAL_WAIT, DIAL_RESOLVE, DIAL_CONNECT, DIAL_DROP, DIAL_GIVE_UP };
 
 struct dial_step {
     enum dial_do what;
-    int runner;     /* for CONNECT, and for DROP (close the socket of this runner) */
+    int runner;     /* for CONNECT: the new runner; for DROP: the runner whose socket must be closed */
     uint64_t at_ms; /* for WAIT: when to call dial_next, unless an event occurs before */
 };
 

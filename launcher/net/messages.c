@@ -172,8 +172,8 @@ cJSON *encode_stopped(bool unkillable, int max_code, int rank0, cJSON *rows)
                                                              .round = MESSAGE_NONE });
 }
 
-/* Encode `leave`. `by` describes the sender of the signal, or is the sentence of the finding with the code `code` ("" =
- * no finding); the other nodes print this text. */
+/* Encode `leave`. `by` is a text that the other nodes print. If `code` is "", it describes the sender of the signal.
+ * Otherwise it is the sentence of the finding with this code. */
 cJSON *encode_leave(int signal, const char *by, const char *code)
 {
     struct buf room = { 0 };
@@ -284,8 +284,8 @@ void decode_waiting(const cJSON *push, struct heard_waiting *w)
     join_list(m.missing, w->missing, sizeof(w->missing));
 }
 
-/* Return true if the finding explains why the job does not start. A warning or a count of missing nodes is no
- * explanation. For an unknown code of a newer store, use the grade (error or warning) in the message. */
+/* Return true if the finding explains why the job does not start. A warning or a count of missing nodes does not
+ * explain this. For an unknown code of a newer store, use the grade (error or warning) in the message. */
 static bool is_cause(const struct message_finding *f)
 {
     const enum finding_code known = finding_by_name(f->code);

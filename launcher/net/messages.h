@@ -19,7 +19,7 @@ struct link_who {
     int pid;
     uint64_t pid_start;  /* start time of this process, in clock ticks since boot */
     const char *boot_id; /* /proc/sys/kernel/random/boot_id; borrowed */
-    char own[64];        /* numeric address of this end of the connection to the store; "" = not sent */
+    char own[64];        /* numeric address of this end of the connection to the store; "" if not sent */
     bool resumes;        /* this process connects again and sends `resume` if the connection breaks */
 };
 
@@ -39,15 +39,15 @@ cJSON *encode_exited(int rank, int pid, int exit_code, int signal, bool told);
 cJSON *encode_failure(enum message_id id, const struct failure *failure);
 
 /* Encode `stopped`. `unkillable` is true if a process of the round cannot be killed. `max_code` is the highest exit
- * code of the workers that ended by themselves. `rank0` is the exit code of rank 0; -1 = rank 0 is on another node or
- * has no exit code. The message owns `rows`, the stacks of the workers (record/stacks.h); NULL = none. */
+ * code of the workers that ended by themselves. `rank0` is the exit code of rank 0, or -1 if rank 0 is on another node
+ * or has no exit code. The message owns `rows`, the stacks of the workers (record/stacks.h). `rows` may be NULL. */
 cJSON *encode_stopped(bool unkillable, int max_code, int rank0, cJSON *rows);
 cJSON *encode_leave(int signal, const char *by, const char *code);
 
 /* Encode the answer to the store's question `who`: process `pid` of worker `rank` owns the connection `conn`. */
 cJSON *encode_vouch(int64_t conn, int rank, int pid);
 
-/* Encode the answer to the store's question `who`: process `pid`, which is no worker, owns the connection `conn`.
+/* Encode the answer to the store's question `who`: process `pid`, which is not a worker, owns the connection `conn`.
  * `words` describes the process. */
 cJSON *encode_owner(int64_t conn, int pid, const char *words);
 
@@ -57,7 +57,7 @@ cJSON *encode_done(void);
 cJSON *encode_flight_call(int rank, const struct flight_entry *call);
 
 /* Encode the answer to the store's request `sample` with the number `id`. The answer owns the arrays `rows`
- * (record/stacks.h) and `calls`; NULL = none. `is_cut` is true if some rows are missing. */
+ * (record/stacks.h) and `calls`, which may be NULL. `is_cut` is true if some rows are missing. */
 cJSON *encode_sampled(int64_t id, cJSON *rows, cJSON *calls, bool is_cut);
 
 /* --- pushes --------------------------------------------------------------------------------------------- */
@@ -66,7 +66,7 @@ enum { HEARD_NODES_MAX = LIMIT_LISTED, HEARD_NAME_MAX = 64, HEARD_LIST_MAX = 512
 
 struct heard_node {
     int node_rank, nproc;
-    int store_port; /* port at which the node's rank 0 hosts the workers' store; 0 = the launcher hosts the store */
+    int store_port; /* port at which the node's rank 0 hosts the workers' store; 0 if the launcher hosts it */
     char host[HEARD_NAME_MAX], addr[HEARD_NAME_MAX], own[HEARD_NAME_MAX]; /* longer texts are cut */
 };
 
@@ -84,21 +84,21 @@ struct heard_round {
 
 /* The push "waiting": the round is not complete yet. */
 struct heard_waiting {
-    int joined, min, max;         /* nodes that have joined; minimum and maximum of the job */
+    int joined, min, max;         /* number of nodes that have joined; the job's limits for this number */
     int spare;                    /* nodes that cannot be in this round and wait for the next one */
-    int64_t left_ms;              /* time until the join timeout; -1 = no limit */
-    int64_t last_call_ms;         /* time until the round begins without further nodes; -1 = no limit */
+    int64_t left_ms;              /* time until the join timeout; -1 without a limit */
+    int64_t last_call_ms;         /* time until the round begins without further nodes; -1 without a limit */
     char hosts[HEARD_LIST_MAX];   /* nodes that have joined: "n0, n1" */
-    char missing[HEARD_LIST_MAX]; /* static jobs, missing node ranks: "1, 3" */
+    char missing[HEARD_LIST_MAX]; /* in a static job, the missing node ranks: "1, 3" */
 };
 
 /* The push "verdict": the store's decision about the next step of the job. */
 struct heard_verdict {
     struct agent_verdict what;
-    int attempt;        /* attempt of the next round */
-    int64_t step, best; /* highest training step of this attempt, and of all attempts; -1 = none */
+    int attempt;        /* number of the attempt that the next round begins */
+    int64_t step, best; /* highest training step of this attempt, and of all attempts; -1 if unknown */
     struct failure cause;
-    const cJSON *stacks; /* borrowed from the push: rows of all nodes (record/stacks.h); NULL = none */
+    const cJSON *stacks; /* borrowed from the push: rows of all nodes (record/stacks.h), or NULL */
 };
 
 /* Decode the push "round", "waiting" or "verdict". Return false if the push is invalid, because the peer is then not a
@@ -136,7 +136,7 @@ enum { SHIPPED_LIBRARY_FD = 4 };
 
 struct news {
     char host[HEARD_NAME_MAX];
-    char code[FINDING_SUBJECT_MAX]; /* "" = the earlier finding of this host is no longer true */
+    char code[FINDING_SUBJECT_MAX]; /* code of the finding; "" withdraws the host's earlier finding */
     char sentence[FINDING_TEXT_MAX], advice[FINDING_TEXT_MAX];
     bool ends;  /* ddprun on this host exits, so the job cannot begin */
     bool stops; /* every relay now ends its ddprun because of this finding, which was printed already */

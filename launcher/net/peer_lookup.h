@@ -29,14 +29,14 @@ struct peer_process {
 struct peer_question {
     int64_t conn; /* the store's number of the connection */
     uint64_t inode;
-    bool any; /* the store also asks for owners that are no workers */
+    bool any; /* the store also asks for owners that are not workers */
 };
 
 /* The known sockets of this agent's workers. Zero the struct before its first use, and free it with
  * peer_lookup_free. */
 struct peer_lookup {
-    /* This host's address on its connection to the store. If a router translates addresses, the store receives
-     * another address. Set by the owner of this struct; "" = not known. */
+    /* This host's address on its connection to the store. If a router translates addresses, the store receives another
+     * address. Set by the owner of this struct; "" if unknown. */
     char own[64];
     struct socket_owners owners;
     struct buf sockets;    /* array of struct vouch_socket, sorted by inode */

@@ -136,9 +136,9 @@ enum { RETRY_MS = 1000, SEALING_MS = 1 };
 struct store_host {
     struct store_host_options options;
     struct hosting decided;   /* result of decide(), kept until MUNGE has sealed the secret */
-    struct secret_call *seal; /* owned; the call of MUNGE that seals the secret; NULL = none */
+    struct secret_call *seal; /* owned; the call of MUNGE that seals the secret; NULL if no call runs */
     struct dial waiting;      /* decides when to look up the store's name, and which messages the user gets */
-    struct loop_lookup *lookup; /* owned; NULL = no lookup is in progress */
+    struct loop_lookup *lookup; /* owned; NULL if no lookup is in progress */
     uv_timer_t timer;
     bool closing;
 };
@@ -232,9 +232,9 @@ static const char *listen_code(int port)
     return finding_code_name(held ? FINDING_PORT_IN_USE : FINDING_CANNOT_LISTEN);
 }
 
-/* Make the finding about a store that other hosts can reach without a secret. Return its code, or FINDING_NONE
- * without a finding. The finding is a warning if is_open() returns true, and otherwise an error. `why` is the reason
- * why MUNGE delivers no secret, in the form " (REASON)", or "" without a reason. */
+/* Make the finding about a store that other hosts can reach without a secret. Return its code, or FINDING_NONE if the
+ * store is safe. The finding is a warning if is_open() returns true, and otherwise an error. `why` is the reason why
+ * MUNGE delivers no secret, in the form " (REASON)", or "". */
 static enum finding_code openness(const struct store_host_options *o, const char *address, const char *why,
                                   struct finding *finding)
 {
@@ -322,8 +322,8 @@ static void host(const struct store_host_options *o, const struct hosting *decid
     o->found(o->user, &place);
 }
 
-/* Join a store on another machine. If the decision has the code of a finding, its text is printed now. Otherwise the
- * text is printed only if the dial fails. */
+/* Join a store on another machine. If the decision has the code of a finding, print the text of this finding now.
+ * Otherwise print the text of the decision only if the dial fails. */
 static void store_host_join_other(const struct store_host_options *o, const struct hosting *decided)
 {
     struct store_place place = { .port = o->plan->meeting.port, .here = decided->here };

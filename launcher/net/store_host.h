@@ -34,20 +34,20 @@ enum { NOTE_MAX = HOSTING_WORDS_MAX };
 
 /* Where the store is. The owner dials this address (dial.h). */
 struct store_place {
-    struct store_server *server;  /* owned by the caller; NULL = another process hosts the store */
+    struct store_server *server;  /* owned by the caller; NULL if another process hosts the store */
     char host[ENDPOINT_HOST_MAX]; /* address to dial; numeric if the store was started here */
     int port;
     bool here;                           /* the store is on this machine, or will be */
     char note[NOTE_MAX];                 /* a sentence for the user, or "" */
     char report_note[HOSTING_WORDS_MAX]; /* a line for the report of a failed dial, or "" */
-    const char *code; /* if no store answers at once, `note` is an error with this code; NULL = no error */
+    const char *code; /* if not NULL, `note` is an error with this code unless a store answers at once */
 };
 
 /* Why this node cannot host the store. All texts are borrowed during the call. */
 struct host_failure {
-    const char *code;  /* name of the finding; NULL = none */
+    const char *code;  /* name of the finding, or NULL */
     const char *words; /* the error, then lines with "  try      ADVICE" and the code, if any */
-    /* Address for a refusing store (see below); "" = every address, NULL = no refusing store. */
+    /* Address for a refusing store (see below). "" means every address, and NULL means no refusing store. */
     const char *at;
 };
 

@@ -63,7 +63,7 @@ struct store_link_calls {
     void (*who)(void *user, int64_t conn, const char *peer, const char *store, bool any);
     /* Called with the answer to store_link_ask_status. */
     void (*status)(void *user, const struct cJSON *answer);
-    /* Called when the store asks for the stacks of these ranks; "" = all ranks. If `still_ms` is not negative, the
+    /* Called when the store asks for the stacks of these ranks; "" means all ranks. If `still_ms` is not negative, the
      * store also asks for their flight records. The owner answers with encode_sampled. */
     void (*sample)(void *user, int64_t id, const char *ranks, bool is_native, int64_t still_ms);
     /* Called with the push "left_waiting", which contains one finding. The finding is about a worker that exited
@@ -81,28 +81,27 @@ struct store_link_calls {
 
 /* The details of a lost link or a silent store. */
 struct link_fate {
-    /* Why the store has dropped this node, as "silent for 3.0 s"; "" = no reason. */
+    /* Why the store has dropped this node, such as "silent for 3.0 s"; "" if it has not dropped this node. */
     char dropped[LINK_DROPPED_MAX];
-    uint64_t stood_ms; /* how long this process was paused before the loss; 0 = not paused */
+    uint64_t stood_ms; /* how long this process was paused before the loss; 0 if not paused */
     bool is_silent;    /* the store was silent, or a timeout of TCP has ended the connection */
     bool is_unheard;   /* the connection ended before the store had answered IDENTIFY */
     /* The last segments of a silent connection that the kernel has sent again without an acknowledgement. */
-    int stuck_bytes; /* largest size of a segment on this connection; 0 = every segment was acknowledged */
+    int stuck_bytes; /* largest size of a segment on this connection; 0 if every segment was acknowledged */
     int stuck_times; /* how often the kernel has sent the oldest segment */
 };
 
 struct store_link_options {
     uv_loop_t *loop;
-    /* owned by the link: a connected socket on which dial.h has sent the greeting; -1 = connect to
-     * `address` */
+    /* owned by the link: a connected socket on which dial.h has sent the greeting; -1 to connect to `address` */
     int fd;
-    struct tls *tls;     /* from dial.h, owned by the link; NULL = not encrypted */
+    struct tls *tls;     /* from dial.h, owned by the link; NULL if not encrypted */
     const char *address; /* numeric address of the store */
     int port;
     const struct plan *plan; /* borrowed, like `who`, until the link is closed */
     struct link_who who;
     uint64_t beat_ms; /* interval of heartbeats */
-    /* After this silence, the store counts as lost; 0 = never, because the store is in this process. */
+    /* After this silence, the store counts as lost. 0 means no limit, because the store is in this process. */
     uint64_t silent_ms;
     struct store_link_calls calls;
     void *user;
@@ -112,8 +111,8 @@ struct store_link_options {
 ddp_status store_link_open(const struct store_link_options *options, struct store_link **out,
                            struct ddp_err *err);
 
-/* Continue on a new socket, which dial.h has connected and on which dial.h has sent the greeting. The link owns the
- * socket and `tls`, and closes both if the old connection works again. `own` is the local address of the socket. */
+/* Continue on a new socket. dial.h has connected this socket and has sent the greeting on it. The link owns the socket
+ * and `tls`, and closes both if the old connection works again. `own` is the local address of the socket. */
 void store_link_resume(struct store_link *link, int fd, struct tls *tls, const char *own);
 
 /* Join the next round. */
@@ -131,7 +130,8 @@ void store_link_mention(struct store_link *link, struct cJSON *json);
  * link is closed. */
 const struct link_fate *store_link_fate(const struct store_link *link);
 
-/* Request the status of the job, which the callback `status` receives. Return false if the store is not connected. */
+/* Request the status of the job. The callback `status` receives the answer. Return false if the store is not
+ * connected. */
 bool store_link_ask_status(struct store_link *link);
 
 /* Close at once, without any further callback. The last close callback of the loop frees the memory. NULL is
@@ -149,8 +149,8 @@ struct link_wire {
     uv_tcp_t tcp;
     uv_connect_t connect;
     uv_write_t write;
-    struct store_link *link; /* NULL = the link no longer uses the socket */
-    struct tls *tls;         /* owned; NULL = not encrypted */
+    struct store_link *link; /* NULL if the link no longer uses the socket */
+    struct tls *tls;         /* owned; NULL if not encrypted */
     struct buf cipher;       /* with TLS: encrypted bytes that are not yet handed to libuv */
     struct buf sending;      /* libuv uses this buffer until on_written */
     bool connected, writing;
@@ -164,29 +164,29 @@ enum link_state { LINK_UP, LINK_BROKEN, LINK_RESUMING };
 struct store_link {
     struct store_link_options options;
     enum link_state state;
-    struct link_wire *wire; /* NULL = no connection */
+    struct link_wire *wire; /* NULL without a connection */
     uv_timer_t heartbeat, patience;
     uv_prepare_t before_poll;
     struct link_queue out;       /* requests that libuv does not have yet */
-    const struct secret *secret; /* the secret of the plan, or `unsealed`; NULL = none */
-    struct secret *unsealed;     /* owned; a secret from MUNGE; NULL = none */
-    struct secret_call *call;    /* owned; unseals the store's credential; NULL = none */
+    const struct secret *secret; /* the secret of the plan, or `unsealed`, or NULL */
+    struct secret *unsealed;     /* owned; a secret from MUNGE, or NULL */
+    struct secret_call *call;    /* owned; unseals the store's credential; NULL if no call runs */
     struct auth auth;            /* state of AUTH, used if `secret` is not NULL */
-    /* Owned; requests that wait until the store has proved that it has the secret; NULL = none. */
+    /* Owned; requests that wait until the store has proved that it has the secret, or NULL. */
     struct cJSON *early;
     struct buf in;            /* received bytes that are not handled yet, decrypted */
-    uint64_t asked, answered; /* number of requests except IDENTIFY, and of their answers */
+    uint64_t asked, answered; /* number of requests except IDENTIFY, and number of their answers */
     uint64_t asked_join;      /* number of the latest join */
     uint64_t begun_join;      /* number of the join that precedes the latest round */
     /* Requests without an answer. The first request that `asked` counts has the number 1. Empty if the link cannot resume. */
     struct kept unanswered;
-    char token[LIMIT_TOKEN + 1]; /* from the first join; "" = the link cannot resume */
+    char token[LIMIT_TOKEN + 1]; /* from the first join; "" if the link cannot resume */
     uint64_t token_at;           /* number of the request whose answer had the token */
     uint64_t
         received; /* number of received answers and pushes, beginning with the answer that had the token */
     uint64_t confirmed; /* value of `received` that was last sent to the store */
     char instance[LINK_INSTANCE_MAX];
-    int round; /* number of the latest round; 0 = no round yet */
+    int round; /* number of the latest round; 0 before the first round */
     /* when the last bytes arrived, plus the length of every later pause of this process */
     uint64_t last_received_ms;
     uint64_t beat_at_ms; /* when the next heartbeat is due */

@@ -59,7 +59,7 @@ struct supervisor {
     pid_t guardian;
     int listener, signals;      /* descriptors: the listening socket, a signalfd */
     int stops;                  /* number of requests to stop the job */
-    int viewers[VIEWERS_MAX];   /* connections of the viewers; -1 = none */
+    int viewers[VIEWERS_MAX];   /* connections of the viewers; -1 in a free entry */
     bool attached[VIEWERS_MAX]; /* the viewer waits for the end of the job */
     uint64_t started_us;        /* start of the job by the wall clock, in us since 1970 */
     /* Absolute paths of the output file and of the socket. */
@@ -94,7 +94,7 @@ static bool append_command(const struct detached_job *job, struct buf *out)
         ok = buf_printf(&line, " ") && shell_word(&line, *word);
     size_t n = line.len;
     if (n > COMMAND_MAX)
-        for (n = COMMAND_MAX; n > 0 && (line.data[n] & 0xC0) == 0x80; n--) /* cut no UTF-8 character in two */
+        for (n = COMMAND_MAX; n > 0 && (line.data[n] & 0xC0) == 0x80; n--) /* keep UTF-8 characters whole */
             continue;
     for (size_t i = 0; ok && i < n; i++)
         ok = line.data[i] == '\n' ? buf_append(out, "\\n", 2) : buf_append(out, &line.data[i], 1);
@@ -248,8 +248,8 @@ static int watch_guardian(sigset_t *before)
     return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
-/* Run the supervisor, and return its exit code. Return -1 in the guardian. `waits` is a pipe to the parent, which
- * exits when the pipe is closed. So close the pipe only when no signal of the terminal can reach the supervisor. */
+/* Run the supervisor, and return its exit code. Return -1 in the guardian. `waits` is a pipe to the parent. The parent
+ * exits when the pipe is closed, so close it only when no signal of the terminal can reach the supervisor. */
 static int run_detached(struct supervisor *s, int output, int waits)
 {
     const pid_t supervisor = getpid();
@@ -452,7 +452,7 @@ static bool visit_jobs(job_visitor visit, void *user)
 struct job_search {
     const char *rdzv_id;
     int n;  /* number of jobs with this --rdzv_id */
-    int fd; /* connection to the supervisor of the first job with this --rdzv_id; -1 = none */
+    int fd; /* connection to the supervisor of the first of these jobs; -1 if no such job was found */
 };
 
 /* Count a job with the wanted --rdzv_id, and keep a connection to the first of these jobs. */

@@ -38,8 +38,8 @@ enum { STORE_ANSWER_MS = 60000 };
 static void finish_probe(struct node *n);
 
 /* Pass an event to the agent, and append a copy of its effects to the queue. The copy is needed because the agent's
- * effects are valid only until the next call. A stop and the loss of the store end a probe, because their effects
- * must not wait. */
+ * effects are valid only until the next call. A stop and the loss of the store end a probe, because their effects must
+ * not wait for the probe. */
 void node_handle_event(struct node *n, struct agent_event event)
 {
     size_t count;
@@ -230,10 +230,10 @@ static bool reap_others(struct node *n)
 }
 
 /* Collect children that have ended, workers first. The limit for each turn is REAPED_PER_TURN, because processes may
- * fork and exit again and again. After a call that has collected workers, leave the other children for the next turn,
- * because wait4(-1) does not keep the order of the ends. If no worker is left, always collect the others, because the
- * agent waits for AGENT_ALONE. The second call of reap_workers() removes the pidfds of workers that reap_others() has
- * collected. */
+ * fork and exit again and again. If workers were collected and others still run, leave the other children for the next
+ * turn. Otherwise wait4(-1) might collect workers that have ended meanwhile, and not in the order of their ends. If no
+ * worker is left, always collect the others, because the agent waits for AGENT_ALONE. The second call of reap_workers()
+ * removes the pidfds of workers that reap_others() has collected. */
 static void reap_children(struct node *n)
 {
     n->run.reap = true;
@@ -314,9 +314,9 @@ ddp_status node_open_timers(struct node *n, struct ddp_err *err)
 
 /* --- messages to the store and the user -------------------------------------------------------------------- */
 
-/* The store gets each failure twice. `failed` is sent as soon as a worker has ended, so that the other nodes stop
- * soon. `cause` is sent after the last lines of the worker's output were read, because other nodes print these lines
- * in their reports. */
+/* The store gets each failure twice. The message `failed` is sent as soon as a worker has ended, so that the other
+ * nodes stop soon. The message `cause` is sent after the last lines of the worker's output were read, because other
+ * nodes print these lines in their reports. */
 
 /* Print why the program cannot be started, with its path on this node, because the program may exist on other
  * nodes. */
@@ -401,8 +401,8 @@ static void on_more(uv_idle_t *idle);
 
 /* If a worker has lost its peer on another node, the path to that node may lose large packets. So the agent probes
  * the path, which takes up to a second. If a worker failed because its GPU was full or busy, the agent asks the driver
- * for the processes on the GPUs. `cause` and `stopped` wait for the result, because the store sends its verdict when
- * all nodes have stopped. */
+ * for the processes on the GPUs. The messages `cause` and `stopped` wait for the result. Otherwise the store could
+ * send its verdict without this result. */
 struct cause_probe {
     struct node *node;
     uv_poll_t poll;   /* polls the descriptor of `call` */
@@ -436,7 +436,8 @@ static void close_probe_timer(uv_handle_t *poll)
     uv_close((uv_handle_t *)&p->timer, free_probe);
 }
 
-/* Add the driver's answer to the failure, and keep it for the report. `query` NULL = the driver has not answered. */
+/* Add the driver's answer to the failure, and keep it for the report. `query` is NULL if the driver has not
+ * answered. */
 static void add_gpu_users(struct node *n, const struct gpu_query *query, struct failure *f)
 {
     struct gpu_answer *answer = &n->run.gpu_answer;
@@ -459,11 +460,12 @@ static void end_probe(struct node *n)
     uv_timer_stop(&p->timer);
     uv_close((uv_handle_t *)&p->poll, close_probe_timer); /* before timed_call_end closes the descriptor */
     const bool is_done = timed_call_end(p->call);
-    if (p->path == NULL && (is_done || has_expired)) /* else the report asks the driver again */
+    /* If the probe is ended early, add nothing, because the report asks the driver again. */
+    if (p->path == NULL && (is_done || has_expired))
         add_gpu_users(n, is_done ? p->gpus : NULL, &p->failure);
     if (p->path != NULL && is_done)
         p->failure.lost_bytes = p->path->lost_bytes;
-    if (is_done) { /* else the thread frees its argument */
+    if (is_done) { /* otherwise the thread is still running, and frees this memory itself */
         free(p->path);
         free(p->gpus);
     }
@@ -512,7 +514,7 @@ static bool begin_probe(struct node *n, const char *address, const struct failur
         p->call = timed_call_begin(gpu_query_run, free, gpus);
     if (p == NULL || p->call == NULL || uv_poll_init(&n->loop, &p->poll, timed_call_fd(p->call)) != 0) {
         if (p == NULL || p->call == NULL ||
-            timed_call_end(p->call)) { /* else the thread frees its argument */
+            timed_call_end(p->call)) { /* otherwise the thread frees its argument itself */
             free(path);
             free(gpus);
         }
@@ -541,7 +543,7 @@ static bool has_peer(const struct failure *f, const char *name)
 }
 
 /* Return the address of the node if a line of the failure names the node as a peer. The line may contain one of the
- * node's two addresses or its host name. Return NULL if no line does. The store uses the same rule
+ * node's two addresses or its host name. Return NULL if no line names the node. The store uses the same rule
  * (hub/lost_rank.c). */
 static const char *find_named(const struct failure *f, const struct heard_node *node)
 {
@@ -694,8 +696,8 @@ static void print_dying(struct node *n, int local_rank)
         node_rank(n, local_rank), agent_worker(n->agent, local_rank)->pid, AGENT_DYING_MS / 1000);
 }
 
-/* Print which nodes this node waits for. If the wait continues, first ask the store for these nodes and print its
- * answer later. */
+/* Print which nodes this node waits for. Unless the agent is done, first ask the store for these nodes, and print them
+ * when its answer arrives. */
 static void print_waiting_nodes(struct node *n)
 {
     n->meet.waiting_asked = agent_state(n->agent) != AGENT_DONE && store_link_ask_status(n->meet.link);
@@ -890,8 +892,8 @@ static void carry_out(struct node *n, struct agent_effect effect)
     }
 }
 
-/* Take the next effect out of the queue. Return false if the queue is empty, or if the effects wait for a stack dump
- * or a probe. The effect is copied, because carry_out() may append effects, which may move the queue in memory. */
+/* Take the next effect out of the queue. Return false if the queue is empty, or if the effects wait for a stack dump or
+ * a probe. The effect is copied, because carry_out() may append effects and so move the queue in memory. */
 static bool next_effect(struct node *n, struct agent_effect *effect)
 {
     if (n->run.holds)

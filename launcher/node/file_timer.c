@@ -23,7 +23,7 @@
  * empty table. */
 struct timer_table {
     struct timer_row *rows;     /* owned */
-    size_t n, room;             /* number of timers; number that `rows` has room for */
+    size_t n, room;             /* number of timers, and number of timers that fit into `rows` */
     char line[TIMER_LINE_SIZE]; /* received part of the next line */
     size_t len;                 /* bytes in `line` */
     bool too_long;              /* drop the rest of the current line, which is too long */
@@ -103,7 +103,7 @@ static bool make_room(struct timer_table *t)
     return true;
 }
 
-/* Set, replace or release a timer. The release of an unknown timer is no error: a client may release a timer twice,
+/* Set, replace or release a timer. Ignore the release of an unknown timer, because a client may release a timer twice,
  * and this process removes expired timers. Return false if the table is full. */
 static bool apply(struct timer_table *t, const struct timer_row *row)
 {
@@ -147,7 +147,7 @@ static size_t timer_table_add(struct timer_table *t, const char *bytes, size_t n
     return wrong;
 }
 
-/* Get the time at which the next timer expires. Return false without a timer. */
+/* Get the time at which the next timer expires. Return false if the table is empty. */
 static bool timer_table_next(const struct timer_table *t, double *expires)
 {
     for (size_t i = 0; i < t->n; i++)

@@ -23,7 +23,7 @@ enum {
 
 struct timer_row {
     int pid;        /* process that has set the timer; any process may write any pid */
-    int signal;     /* as in the line, so it may be invalid */
+    int signal;     /* signal to send, as the worker wrote it, so it may be invalid */
     double expires; /* seconds since 1970, by the wall clock */
     /* name of the timer; control characters are replaced, longer names are cut */
     char scope[TIMER_SHOWN];

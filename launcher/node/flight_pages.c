@@ -220,8 +220,8 @@ enum {
     UNANSWERED_MAX = 32  /* limit of connections that are printed for each worker */
 };
 
-/* Format the command line. All arguments are strings. An empty directory means that the ranks write no records, and
- * the helper then reports only connections. */
+/* Format the command line of the helper. All arguments are strings. An empty directory means that the ranks write no
+ * records, and the helper then reports only connections. */
 bool flight_helper_words(const struct node *n, int64_t age_ms, struct flight_helper *words)
 {
     static char none[] = "";

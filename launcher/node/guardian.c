@@ -49,12 +49,12 @@ struct guardian {
     pid_t agent;
     int lifeline[2]; /* the agent reads, the guardian writes */
     sigset_t watched;
-    signal_set stop; /* additional signals that end the job */
+    signal_set stop; /* signals that end the job in addition to SIGTERM, SIGINT and SIGHUP */
     bool ends;       /* a signal that stops the job was received */
     /* recognizes the second copy of a signal that was sent to guardian and agent */
     struct stop_memory stop_memory;
     int stops;        /* number of the user's requests to stop */
-    uint64_t hung_ms; /* time at which has_hung() first checked the disk, in ms; 0 = not yet */
+    uint64_t hung_ms; /* time at which has_hung() first checked the disk, in ms; 0 before the first check */
 };
 
 /* Continue the agent if the agent is stopped. An unneeded SIGCONT could stay pending while a debugger attaches, and
@@ -74,8 +74,8 @@ static bool may_not_stand(const struct guardian *g)
     return g->ends || (ioctl(g->lifeline[1], FIONREAD, &unread) == 0 && unread > 0);
 }
 
-/* Send the message, and continue the agent if the agent is stopped. A full pipe is no error, because the agent needs
- * no more than the thousand messages in the pipe. A closed pipe is no error: the agent is ending. */
+/* Send a message to the agent, and continue the agent if it is stopped. Ignore a full pipe, because it already holds a
+ * thousand messages, more than the agent needs. Ignore a closed pipe, because the agent is ending. */
 static void guardian_forward(const struct guardian *g, const struct received_signal *received)
 {
     if (write(g->lifeline[1], received, sizeof(*received)) < 0 && errno != EAGAIN && errno != EPIPE)
@@ -84,7 +84,7 @@ static void guardian_forward(const struct guardian *g, const struct received_sig
 }
 
 /* Handle Ctrl-Z: stop the job, then this process, so that the shell prints its prompt after the job is stopped. The
- * first process of a container cannot be stopped and continues here, while the job stays stopped until a SIGCONT
+ * first process of a container cannot be stopped. It continues here, while the job stays stopped until a SIGCONT
  * arrives. */
 static void rest(const struct guardian *g, const struct received_signal *received)
 {
@@ -182,8 +182,8 @@ static void print_agent_died(pid_t agent, int sig)
               (int)agent, sig, name != NULL ? name : "?");
 }
 
-/* Kill all processes that the agent left, then remove the control group and the record. If `named` is true, do not
- * list processes that cannot be killed, because the agent has already reported these processes. */
+/* Kill all remaining descendants, then remove the control group and the record. If `named` is true, do not list
+ * processes that cannot be killed, because the agent has already reported these processes. */
 static void sweep(struct contain *contain, bool named)
 {
     struct buf names = { 0 };
@@ -224,7 +224,7 @@ static int become_agent(struct guardian *g, guardian_body body, void *arg, struc
     return code;
 }
 
-/* Wait for the agent, then kill all processes that the agent left, and return ddprun's exit code. */
+/* Wait for the agent, kill all remaining descendants, and return ddprun's exit code. */
 static int watch_over(struct guardian *g, struct contain *contain)
 {
     close(g->lifeline[0]);

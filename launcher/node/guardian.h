@@ -63,9 +63,9 @@ int flight_helper_run(int argc, char **argv);
 /* --- stack_dump.c: py-spy ------------------------------------------------------------------------------------ */
 
 /* For the stacks of process PID the agent starts `ddprun --py_spy PID WAY PLACE...`. This helper is a separate process,
- * because a place may be on a file system that hangs. The helper becomes `py-spy dump --json --pid PID WAY`, with the
- * first py-spy that exists at one of the four places or in PATH. A py-spy beside a program of the job must be safe
- * (safe_program), because a job may run in a directory of another user. */
+ * because a place may be on a file system that hangs. The helper becomes `py-spy dump --json --pid PID WAY`, where WAY
+ * is --native or --nonblocking. It uses the first py-spy that exists at one of the four places or in PATH. A py-spy
+ * beside a program of the job must be safe (safe_program), because a job may run in a directory of another user. */
 #define PY_SPY_HELPER_OPTION "--py_spy"
 enum { PY_SPY_HELPER_WORDS = 8 };
 
@@ -77,15 +77,14 @@ int py_spy_helper_run(char **argv);
 
 struct detached_job {
     const char *id;      /* random letters; the name of the job for list, attach and stop */
-    const char *rdzv_id; /* NULL = none */
+    const char *rdzv_id; /* value of --rdzv_id; NULL if it is not set */
     char *const *argv;   /* command line of this ddprun, which `ddprun list` shows */
     bool quiet;          /* print only the id */
 };
 
-/* Start a supervisor without a terminal, which forks the guardian of the job. This function returns three times. In
- * the guardian it returns -1. In the supervisor it returns the job's exit code. In the caller it returns 0 or the
- * exit code of an error. Output goes to ddprun-ID.out in the working directory. Call this function before threads
- * exist. */
+/* Start a supervisor that has no terminal and forks the guardian of the job. This function returns three times. In the
+ * guardian it returns -1. In the supervisor it returns the job's exit code. In the caller it returns 0 or the exit code
+ * of an error. Output goes to ddprun-ID.out in the working directory. Call this function before threads exist. */
 int detach_begin(const struct detached_job *job);
 
 /* Append a row for each detached job of this user, or with `json` a line of JSON. Return false if memory is short. */

@@ -21,16 +21,16 @@ enum {
 /* A sample of a process. */
 struct heartbeat_sample {
     uint64_t at_us;             /* time of the sample, monotonic, in us */
-    char state;                 /* the letter of /proc/PID/stat; 0 = the process is gone, or was not read */
+    char state;                 /* the letter of /proc/PID/stat; 0 if the process is gone or was not read */
     uint64_t cpu_ticks;         /* CPU time since the start of the process, in clock ticks */
-    char where[BEAT_WHERE_MAX]; /* the kernel function in which the process sleeps; "" = none, or not known */
+    char where[BEAT_WHERE_MAX]; /* the kernel function in which the process sleeps; "" if none is known */
 };
 
 /* The last state of a worker that was sent to the store. A zeroed struct means that no state was sent. */
 struct heartbeat_known {
     int pid; /* pid of the worker; another pid resets the record */
     char state;
-    int cpu_percent; /* percent of one processor */
+    int cpu_percent; /* CPU share in percent of one processor */
     char where[BEAT_WHERE_MAX];
     uint64_t at_us, cpu_ticks; /* values of the last sample, for the CPU share */
 };
@@ -44,12 +44,12 @@ void heartbeat_compare(struct heartbeat_known *known, int local_rank, int pid,
 /* The position of a worker: its training step and its latest collective call. A sample is read from the worker's page
  * of shared memory (record/flight.h). */
 struct heartbeat_step_sample {
-    /* members of struct flight; `records` 0 = the worker has recorded no call, or has no page */
+    /* members of struct flight; `records` is 0 if the worker has recorded no call or has no page */
     uint64_t step, records, call;
-    char word[FLIGHT_WORD]; /* the call in which the worker waits; "" = none */
+    char word[FLIGHT_WORD]; /* the call in which the worker waits; "" if it waits in no call */
 };
 
-/* Read a worker's position from its page. `page` NULL = the worker has no page. */
+/* Read a worker's position from its page. `page` is NULL if the worker has no page. */
 struct heartbeat_step_sample beat_read_step(const struct flight *page);
 
 /* The last position of a worker that was sent to the store. A zeroed struct means that no position was sent. */

@@ -68,8 +68,8 @@ static void end_by_news(struct node *n, const struct news *news)
 }
 
 /* Return true if the cause of the job's end is known: the user has stopped the job, a finding about a host has arrived,
- * or the store has reported a failed worker, here or on another node. A worker that only lost a peer is no cause, and
- * the failure of an attempt that is over does not end the job. */
+ * or the store has reported a failed worker, here or on another node. A worker that only lost a peer does not count as
+ * a cause. The failure of an earlier attempt does not count either. */
 static bool has_reason(const struct node *n)
 {
     const enum agent_state state = agent_state(n->agent);
@@ -78,7 +78,8 @@ static bool has_reason(const struct node *n)
            (n->run.cause.rank >= 0 && !n->run.cause.victim && !is_over);
 }
 
-/* Keep the finding as the cause of the job's end, unless an earlier cause is known. The relay's SIGTERM follows. */
+/* Keep the finding as the cause of the job's end, unless an earlier cause is known. The relay then sends SIGTERM to
+ * this process. */
 static void keep_reason(struct node *n, const struct news *news)
 {
     struct failure *c = &n->run.cause;

@@ -403,8 +403,8 @@ static void on_refusing_timer(uv_timer_t *timer)
 }
 
 /* Send the failure of this node to each other node that dials, until the end of --timeout. The other nodes then give
- * up, too. Wait only for REFUSE_MS if the other nodes probably do not dial this host, in two cases: the endpoint is no
- * address of this host, or the secret is missing. A secret that is missing here is usually missing on all nodes. */
+ * up, too. Wait only for REFUSE_MS if the other nodes probably do not dial this host, in two cases. First, the address
+ * of the endpoint is not on this host. Second, the secret is missing: then it is usually missing on all nodes. */
 static void begin_refusing(struct node *n, const struct host_failure *failure)
 {
     const struct plan_meeting *m = &n->plan->meeting;
@@ -825,7 +825,8 @@ static ddp_status open_node(struct node *n, struct ddp_err *err)
         n->run.n_busy_gpus = gpu_warn(n->plan, n->run.busy_gpus);
     if (status == DDP_OK && !n->ended)
         status = join_job(n, err);
-    /* Create the evidence before make_ready(), which may begin an attempt that uses it. */
+    /* Create the evidence before make_ready(), because make_ready() may begin an attempt, and an attempt uses the
+     * evidence. */
     n->run.evidence = evidence_new(contain_mounts(n->run.contain), contain_groups(n->run.contain),
                                    n->run.spawner.nofile.rlim_cur);
     if (status == DDP_OK && !n->ended)

@@ -38,34 +38,35 @@
 
 /* The connection of this node to the job: the store, the link to the store, and facts from the store's messages. */
 struct node_meeting {
-    /* Owned: the store in this process, stopped in close_node(). NULL = another node or a daemon hosts the store. */
+    /* Owned: the store in this process, stopped in close_node(). NULL if another node or a daemon hosts the store. */
     struct store_server *store;
-    /* Owned: the search for the host of the store. NULL = no search was needed, or the search ended at once. */
+    /* Owned: the search for the host of the store. NULL if no search was needed, or if the search ended at once. */
     struct store_host *host;
-    struct join_dial *dial; /* owned; NULL = this node does not connect to the store now */
+    struct join_dial *dial; /* owned; NULL while this node does not connect to the store */
     /* This node should host the store but cannot. Before it fails, it checks whether another node hosts a store. */
     bool should_host;
     /* Owned. If this node cannot host the store, this small server rejects the other nodes with the reason. Without
-     * this server, the other nodes would wait until their timeout. NULL = not needed. */
+     * this server, the other nodes would wait until their timeout. NULL if not needed. */
     struct refusing_store *refusing;
     uv_timer_t refusing_timer;  /* for the next check whether every other node was rejected */
     uint64_t refusing_since_ms; /* when `refusing` was started */
     uint64_t refusing_until_ms; /* when to exit even if some nodes were not rejected */
 
-    struct store_link *link;      /* owned; NULL = not connected yet, or closed after the last verdict */
-    uint64_t join_until_ms;       /* end of --timeout; 0 = this node has not dialled the store */
-    int stuck_bytes, stuck_times; /* from struct link_fate, at the last silent connection */
+    struct store_link *link;      /* owned; NULL before the connection and after the last verdict */
+    uint64_t join_until_ms;       /* end of --timeout; 0 if this node has not dialled the store */
+    int stuck_bytes, stuck_times; /* from the struct link_fate of the last silent connection */
     /* The next connection uses only small TCP segments, because large segments are lost on the path to the store. */
     bool has_small_segments;
     bool path_reported;  /* FINDING_PATH_LOSES_LARGE was sent to the store */
-    uint64_t broken_ms;  /* since when the connection to the store is broken or silent; 0 = neither */
+    uint64_t broken_ms;  /* when the connection to the store broke or became silent; 0 if it works */
     bool break_reported; /* the user was warned about this break */
-    /* Number of new connections since `broken_ms`, none of which has proved to work. Before the first round: number
-     * of connections that were lost during the join. If this number is above 0, a dial begins with a pause. */
+    /* Number of new connections since `broken_ms`; none of them has proved to work yet. Before the first round, this is
+     * the number of connections that were lost during the join. If the number is above 0, a dial begins with a
+     * pause. */
     unsigned n_resumes;
 
-    int held_port;                /* socket that holds a port for the store of rank 0; -1 = none */
-    char port_note[NOTE_MAX];     /* note for the user that a free port replaces a port in use; "" = none */
+    int held_port;                /* socket that holds a port for the store of rank 0, or -1 */
+    char port_note[NOTE_MAX];     /* note that a free port replaces a port in use; "" otherwise */
     uv_timer_t port_timer;        /* for the next check of `held_port` */
     struct heard_round *round;    /* owned; the current or last round; NULL before the first round */
     struct heard_waiting waiting; /* the store's last message "waiting": which nodes have joined */
@@ -75,55 +76,55 @@ struct node_meeting {
     bool waiting_printed; /* a line was printed in this wait, so later lines are printed only for changes */
     bool waiting_asked;   /* the store was asked which nodes have not ended */
     char unfinished[HEARD_LIST_MAX]; /* the store's answer: the nodes that have not ended */
-    int missing;                     /* errno of the search for the program; 0 = found */
-    uv_timer_t missing_timer;        /* end of the wait for a round, if the program is missing */
+    int missing;                     /* errno of the search for the program; 0 if the program was found */
+    uv_timer_t missing_timer;        /* limits the wait for a round if the program is missing */
     bool refused;                    /* the store has rejected this node */
 
-    struct tls_context *tls; /* owned; NULL = this node does not encrypt */
-    struct tls_relay *relay; /* carries the workers' store traffic; NULL = the workers use the store itself */
+    struct tls_context *tls;  /* owned; NULL if this node does not encrypt */
+    struct tls_relay *relay;  /* carries the workers' store traffic; NULL if the workers connect directly */
     struct peer_lookup vouch; /* questions of the store about owners of connections */
-    uv_timer_t vouch_timer;   /* time of the next search for these owners */
+    uv_timer_t vouch_timer;   /* for the next search for these owners */
     /* A time that limits searches of /proc (find_holder). Each search moves this time ahead by ten times the duration
      * of the search. No search starts while this time is too far in the future. */
     uint64_t whose_ms;
 
-    /* A finding of the store that explains why nodes are missing; "" = none. */
+    /* A finding of the store that explains why nodes are missing; "" without such a finding. */
     char first_cause[LIMIT_WORDS / 2];
     bool has_news_socket; /* this process was started by --hosts, and the relay of --hosts carries findings */
     bool has_sent_news;   /* this node has sent a finding to the other hosts, and has not withdrawn it */
     uv_poll_t news_poll;
-    struct news news; /* last finding of another host about itself; host "" = none */
+    struct news news; /* last finding of another host about itself; `host` is "" if no finding has arrived */
 
     int next_attempt;                  /* number of the next attempt, from the verdict */
-    uint64_t store_deadline_ms;        /* limit for the store's next answer; UINT64_MAX = none is expected */
-    char store_lost[FINDING_TEXT_MAX]; /* why the store was lost; "" = not lost */
-    /* why this node itself caused the loss of the store; FINDING_NONE = this node is not the cause */
+    uint64_t store_deadline_ms;        /* deadline of the store's next answer, or UINT64_MAX */
+    char store_lost[FINDING_TEXT_MAX]; /* why the store was lost; "" if it is not lost */
+    /* why this node itself caused the loss of the store; FINDING_NONE if it did not cause the loss */
     struct finding store_finding;
-    char store_node[HEARD_NAME_MAX + 32]; /* " on node 0 (n0)", the host of the lost store; "" = not known */
+    char store_node[HEARD_NAME_MAX + 32]; /* " on node 0 (n0)", the host of the lost store; "" if unknown */
 };
 
 /* The order in which workers ended. If several workers fail at almost the same time, the worker that ended first is
  * the first failure. waitpid does not report this order. */
 struct exits {
-    int epoll; /* contains one pidfd for each living worker; -1 = not supported, or no descriptor was left */
+    int epoll; /* contains one pidfd for each living worker; -1 if not supported or no descriptor was left */
 };
 
 /* The stacks of the surviving workers at the time of a failure, and whether a py-spy was found. */
 struct node_sample {
-    bool is_python;        /* a worker, or a descendant of a worker, runs Python */
-    bool has_py_spy;       /* the last search has found a py-spy */
-    const char *no_py_spy; /* note for the user if the search found no py-spy; NULL = not known, or found */
-    struct timed_call *search;      /* a thread that looks for py-spy; NULL = none */
-    struct py_spy_search *question; /* borrowed from the thread of `search`; NULL = none */
+    bool is_python;            /* a worker, or a descendant of a worker, runs Python */
+    bool has_py_spy;           /* the last search has found a py-spy */
+    const char *no_py_spy;     /* note that py-spy was not found; NULL if it was found, or before a result */
+    struct timed_call *search; /* a thread that looks for py-spy; NULL if no search runs */
+    struct py_spy_search *question; /* borrowed from the thread of `search`; NULL if no search runs */
     unsigned beats;                 /* number of heartbeats in this attempt */
-    struct cJSON *stacks;           /* owned: rows of record/stacks.h; NULL = none */
+    struct cJSON *stacks;           /* owned: rows of record/stacks.h; NULL if no sample was taken */
 };
 
 /* The memory that this node shares with its workers: a page of record/flight.h for each worker, in an unnamed memory
  * file. Each attempt has a new file, so that processes of an earlier attempt cannot write into the pages. A zeroed
  * struct has no pages. */
 struct rank_pages {
-    int n, fd; /* n: number of pages; fd: the memory file, if n > 0 */
+    int n, fd; /* number of pages, and descriptor of the memory file if `n` > 0 */
     void *base;
 };
 
@@ -132,21 +133,22 @@ struct node_run {
     struct contain *contain; /* borrowed */
     struct spawner spawner;
     struct exits exits;
-    pid_t *pids; /* by local rank; 0 = not running; a pid stays reserved until waitpid */
-    /* By local rank: true = the agent requested a signal while the worker still ran; false = no signal of the agent is
-     * the reason of the worker's end. */
+    pid_t *pids; /* by local rank; 0 if the worker does not run; a pid stays reserved until waitpid */
+    /* By local rank: true if the agent requested a signal while the worker still ran. If it is false, no signal of the
+     * agent is the reason of the worker's end. */
     bool *asked;
     struct heartbeat_known *known; /* by local rank: the last state of the process that the store received */
     struct heartbeat_step *steps;  /* by local rank: the last step that the store received */
     struct rank_pages pages;       /* pages of the workers that use libddp */
-    struct file_timer *file_timer; /* NULL = the file timer is not enabled */
-    struct evidence *evidence; /* facts about the ends of workers, for the report; NULL = memory was short */
+    struct file_timer *file_timer; /* NULL if the file timer is not enabled */
+    struct evidence *evidence; /* facts about the ends of workers, for the report; NULL if memory was short */
     struct list dumps;         /* stack dumps in progress; see stack_dump.c */
     struct node_sample sample;
     /* Findings about GPUs: found before the start, or at the last sample of a suspected hang. */
     struct finding busy_gpus[GPU_FINDINGS_MAX];
     int n_busy_gpus;
-    /* The running query to the GPU driver (check_gpus), which owns `gpu_query` until the query ends. NULL = none. */
+    /* The running query to the GPU driver (check_gpus), which owns `gpu_query` until the query ends. NULL if no query
+     * runs. */
     struct timed_call *gpu_call;
     struct gpu_query *gpu_query;
     uint64_t gpu_query_ms;        /* when `gpu_query` was started */
@@ -159,15 +161,15 @@ struct node_run {
     bool resting; /* all processes of the job are stopped (SIGSTOP), because the user has suspended the job */
     bool prepared; /* the first attempt was prepared before its round began */
     uint64_t attempt_started_ms;
-    struct failure cause;    /* why the attempt ended, from the store; `why` "" = not known */
-    int64_t step, best_step; /* highest step of this and of any attempt; -1 = none */
+    struct failure cause;    /* why the attempt ended, from the store; `why` is "" if unknown */
+    int64_t step, best_step; /* highest step of this attempt, and of all attempts; -1 if unknown */
     struct buf failed;       /* array of struct failed_attempt, for the report */
 
     /* The first finding of this attempt about a rank that left while other ranks waited. */
     char left_subject[FINDING_SUBJECT_MAX]; /* "rank 0 (n1, pid 7)" */
-    char left_waiting[FINDING_TEXT_MAX];    /* sentence of the finding; "" = no finding */
+    char left_waiting[FINDING_TEXT_MAX];    /* sentence of the finding; "" if no such finding has arrived */
     enum finding_code left_code;
-    struct finding hang;           /* finding about a hang that is not over; FINDING_NONE = none */
+    struct finding hang;           /* finding about a hang that still lasts, or FINDING_NONE */
     struct stuck stuck[STUCK_MAX]; /* processes that cannot be killed, for the report */
     size_t n_stuck;
 };
@@ -179,12 +181,12 @@ struct node_output {
     struct announce announce;
     struct progress progress; /* signs of progress in the workers' output */
     regex_t progress_regex;   /* compiled from --progress; progress.regex points to this member */
-    uint64_t moved_ms;        /* time of the last sign of progress that the store received; 0 = none */
+    uint64_t moved_ms;        /* time of the last sign of progress that the store received, or 0 */
     uv_timer_t status_timer;  /* end of the wait for the store's answer to a status request */
     bool status_asked;        /* the user has requested the status, and the answer is not printed yet */
     bool kept_flights;        /* flight records of this attempt are in files */
     bool finishing;           /* only pending output and the report remain */
-    /* After a stop by the user: when to drop output that is not read. UINT64_MAX = wait for the reader. */
+    /* After a stop by the user: when to drop output that is not read. UINT64_MAX means no time limit. */
     uint64_t unread_deadline_ms;
 };
 
@@ -216,7 +218,7 @@ struct node {
     struct received_signal stop_received; /* first request to stop, if agent_stop_signal() is not 0 */
 
     struct buf effects;        /* array of struct agent_effect; the first `done` were carried out already */
-    struct cause_probe *probe; /* owned: the probe for the cause, in effects.c; NULL = none */
+    struct cause_probe *probe; /* owned: the probe for the cause, in effects.c; NULL if no probe runs */
     size_t done;
     int exit_code;
 };
@@ -248,7 +250,7 @@ void rank_pages_close(struct rank_pages *pages);
  * is 0. */
 struct flight_page rank_pages_first(const struct rank_pages *pages);
 
-/* Return the page of worker `i`, or NULL before its first record, or without pages. */
+/* Return the page of worker `i`. Return NULL if the worker has no record yet, or if no pages exist. */
 const struct flight *rank_page(const struct rank_pages *pages, int i);
 
 /* The command line of the helper that flight_helper_run describes. */
@@ -267,14 +269,14 @@ void node_keep_flights(struct node *n);
 /* --- stack_dump.c --- */
 
 struct stack_request {
-    const struct rank_set *ranks; /* borrowed for the call; NULL = all ranks of this node */
+    const struct rank_set *ranks; /* borrowed for the call; NULL for all ranks of this node */
     bool is_native;               /* add the frames of C and C++ */
     /* the stop of the other workers waits for this dump, at most STACKS_FAILURE_MS */
     bool is_failure;
     bool with_calls;     /* add the ranks' calls from PyTorch's flight records */
     int64_t still_ms;    /* with `with_calls`: largest age of the flight records, in ms */
     int64_t id;          /* for the caller; the dump does not use it */
-    struct cJSON *calls; /* owned by the dump: the ranks' calls, an array; NULL = none */
+    struct cJSON *calls; /* owned by the dump: an array of the ranks' calls, or NULL */
     /* Called once, perhaps before node_dump_stacks returns. The callee may keep stacks->rows. It then sets
      * stacks->rows to NULL. */
     void (*done)(struct node *n, struct stacks *stacks, const struct stack_request *request);
@@ -299,7 +301,7 @@ void node_close_dumps(struct node *n);
 void node_begin_samples(struct node *n);
 void node_find_python(struct node *n);
 
-/* Add the stacks of the ranks on other nodes to those of this node. `rows` are from the store; NULL = none. */
+/* Add the stacks of the ranks on other nodes to those of this node. `rows` are from the store; NULL is allowed. */
 void node_add_survivors(struct node *n, const struct cJSON *rows);
 
 /* --- host_news.c --- */
@@ -315,7 +317,7 @@ void node_read_news(struct node *n);
 void node_await_news(struct node *n);
 
 /* Report to the other hosts that this node ends before the job has begun, with the reason in `words`. `code` is the
- * code of a finding; NULL = the reason is not a finding. */
+ * code of a finding, or NULL if the reason is not a finding. */
 void node_send_end(struct node *n, const char *code, const char *words);
 
 /* Send the other hosts a message that explains why this node waits for the store. Send nothing if the message names
@@ -323,8 +325,8 @@ void node_send_end(struct node *n, const char *code, const char *words);
 void node_send_wait(struct node *n, const char *words);
 void node_send_no_wait(struct node *n);
 
-/* Write the last finding that `host` has sent (NULL = any host) to `out`. Without such a finding, write "" and return
- * false. */
+/* Write the last finding that `host` has sent to `out`. If `host` is NULL, any host is meant. Without such a finding,
+ * write "" and return false. */
 bool node_explain_absence(const struct node *n, const char *host, char *out, size_t size);
 
 /* --- store_events.c --- */

@@ -150,7 +150,7 @@ static bool attempt_runs(const struct agent *agent)
  * After the end of the job, only unread output remains, and a request drops this output. */
 static void stop_asked(struct node *n, const struct received_signal *received)
 {
-    /* not agent_stop_signal(), which a stop from the store may have set */
+    /* do not use agent_stop_signal() here, because a stop from the store may have set it */
     const bool first = n->stop_memory.at_ms == 0;
     node_read_news(n); /* a relay that must end the job sends the reason before the signal */
     if (n->ended)

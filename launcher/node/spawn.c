@@ -99,8 +99,8 @@ static bool is_missing(long error)
 
 /* Run `child(arg)` in a new process on `stack` (16-aligned). The child shares this process's memory and descriptors,
  * and must not return. This thread waits until the child executes a program or ends. `cgroup_fd` is the directory of
- * the child's group, -1 = the group of this process. Return the pid, or return -1 and set errno. ENOSYS means that a
- * group was requested but clone3 is not available. */
+ * the child's group, or -1 for the group of this process. Return the pid, or return -1 and set errno. ENOSYS means that
+ * a group was requested but clone3 is not available. */
 static pid_t clone_on_stack(int (*child)(void *), void *arg, void *stack, size_t size, int cgroup_fd)
 {
     const bool grouped = cgroup_fd >= 0;
@@ -143,11 +143,11 @@ struct child {
     const struct proc_slots *slots;
     const struct proc_spec *spec;
     pid_t parent; /* if getppid() returns another pid, the parent has died */
-    int join;     /* descriptor of the group that the child must join by itself; -1 = none */
+    int join;     /* descriptor of the group that the child must join by itself, or -1 */
     /* results, which the parent reads after the child has ended or executed the program */
-    bool lived;     /* child_main() has begun; false = the kernel killed the child earlier */
-    int error;      /* errno of the start; 0 = the program runs */
-    int join_error; /* errno of joining the control group; 0 = joined */
+    bool lived;     /* child_main() has begun; if false, the kernel has killed the child before that */
+    int error;      /* errno of the start; 0 if the program runs */
+    int join_error; /* errno of joining the control group; 0 on success */
 };
 
 /* --- the child ------------------------------------------------------------------------------------------ */
@@ -357,9 +357,9 @@ static int check_executable(const char *path)
     return S_ISREG(st.st_mode) && access(path, X_OK) == 0 ? 0 : EACCES;
 }
 
-/* Find the file that execvp would execute: `program` itself if its name contains a '/', else the first executable
- * file in the directories of `path` (the text of PATH; NULL = the system's default). Return 0 and the file in `out`,
- * or an errno: ENOENT, EACCES (found, but not executable), ENAMETOOLONG. */
+/* Find the file that execvp would execute: `program` itself if its name contains a '/', else the first executable file
+ * in the directories of `path`. `path` is the text of PATH, or NULL for the system's default. Return 0 and the file in
+ * `out`, or an errno: ENOENT, EACCES (found, but not executable), ENAMETOOLONG. */
 static int proc_find(const char *program, const char *path, char *out, size_t size)
 {
     if (strchr(program, '/') != NULL)
@@ -448,7 +448,7 @@ static bool lacks_script(const char *script)
     return script != NULL && stat(script, &st) != 0 && (errno == ENOENT || errno == ENOTDIR);
 }
 
-/* Find the program once for all workers, in the PATH of the workers, which --env may have changed. */
+/* Find the program once for all workers. Search in the PATH of the workers, because --env may have changed it. */
 static int find_program(struct spawner *s, const char *program, char *const *envp)
 {
     if (s->path[0] != '\0')

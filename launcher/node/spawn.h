@@ -30,10 +30,10 @@ struct proc_spec {
     char *const *argv; /* NULL-terminated */
     char *const *envp; /* NULL-terminated */
     int fds[3]; /* descriptors that become 0, 1 and 2 in the worker; this process keeps its own copies open */
-    const struct rlimit *nofile; /* descriptor limit of the worker; NULL = the limit of this process */
-    const struct rank_set *cpus; /* CPUs that the worker may use; NULL or empty = the CPUs of this process */
-    int cgroup_fd;               /* directory of the worker's control group; -1 = the group of this process */
-    bool keeps_library;          /* keep SHIPPED_LIBRARY_FD open, which a new ddprun process needs */
+    const struct rlimit *nofile; /* descriptor limit of the worker; NULL for the limit of this process */
+    const struct rank_set *cpus; /* CPUs that the worker may use; NULL or empty for this process's CPUs */
+    int cgroup_fd;               /* directory of the worker's control group; -1 for this process's group */
+    bool keeps_library;          /* keep SHIPPED_LIBRARY_FD open, because a new ddprun process needs it */
 };
 
 /* Start a process. Return its pid, which stays reserved until waitpid. *error is then 0, or the errno that kept the
@@ -53,7 +53,7 @@ struct spawner {
     struct rlimit nofile; /* the user's limit; the limit of this process is higher */
     char path[PATH_MAX];  /* path of the program, set at the first start; "" before the first start */
     bool outside_noted;   /* the user was warned that workers are outside their control group */
-    const char *failed;   /* the program that could not be started; NULL = none */
+    const char *failed;   /* the program that could not be started, or NULL */
 };
 
 /* Initialize, and raise this process's descriptor limit. Call this before many descriptors are open, so that the

@@ -64,11 +64,11 @@ struct target {
 
 /* A running py-spy, or the helper that reads flight records. */
 struct helper {
-    pid_t pid; /* 0 = this helper is not in use */
+    pid_t pid; /* pid of the helper; 0 if this struct is not in use */
     /* the helper reads flight records and has no target process; `about` is the worker whose environment it gets */
     bool reads_records;
     struct target about;     /* the process that py-spy reads */
-    int out, err;            /* memory files for stdout and stderr of the helper; -1 = not open */
+    int out, err;            /* memory files for stdout and stderr of the helper; -1 if not open */
     struct buf threads;      /* array of struct stack_thread, read before py-spy started */
     struct proc_stat before; /* state of the target before py-spy started; see wake_target() */
     bool killed;             /* the helper was killed, because of its time limit or the end of the dump */
@@ -97,7 +97,7 @@ static void dump_advance(struct stack_dump *d);
 /* A virtual environment may be on a file server that does not answer. So the loop only builds the paths where py-spy
  * may be. A thread, and the helper that becomes py-spy, check whether the files exist. */
 
-/* Write "/venv/bin/py-spy" for "/venv/bin/python", or "" without a directory. */
+/* Write "/venv/bin/py-spy" for "/venv/bin/python". Write "" if `program` contains no directory. */
 static void name_beside(const char *program, char path[PATH_MAX])
 {
     const char *slash = strrchr(program, '/');
@@ -158,8 +158,8 @@ static void make_absolute(pid_t pid, char command[PATH_MAX])
 /* Paths where the py-spy for a process may be. ddprun tries `of_exe` after the directories of PATH, and the other
  * paths before these directories. */
 struct places {
-    char of_process
-        [PATH_MAX]; /* beside the Python in the process's command line, because environments have different versions */
+    /* beside the Python in the process's command line, because environments have different versions of py-spy */
+    char of_process[PATH_MAX];
     char of_workers[PATH_MAX], of_ddprun[PATH_MAX];
     char of_exe[PATH_MAX]; /* beside the program that runs; used after PATH */
 };
@@ -192,7 +192,8 @@ static bool is_program(const char *path)
     return path[0] != '\0' && stat(path, &st) == 0 && S_ISREG(st.st_mode) && access(path, X_OK) == 0;
 }
 
-/* Find the program of a place and write its real path. Set *is_unsafe if another user can change the program. */
+/* Return true if the file `place` is a program that no other user can change, and write its real path. Set *is_unsafe
+ * if another user can change the program. */
 static bool find_safe(const char *place, char path[PATH_MAX], bool *is_unsafe)
 {
     char why[SAFE_DIR_WHY_MAX];
@@ -239,9 +240,9 @@ int py_spy_helper_run(char **argv)
 
 /* The places and the result of a search. The thread owns the struct until it returns. */
 struct py_spy_search {
-    struct places at; /* for the first Python process; without it, only the paths of the workers and ddprun */
-    char *list;       /* "PATH=..."; owned */
-    bool is_found, is_unsafe; /* found a py-spy that may run; found one that another user can change */
+    struct places at;         /* for the first Python process, or only for the workers and ddprun */
+    char *list;               /* "PATH=..."; owned */
+    bool is_found, is_unsafe; /* a usable py-spy was found; an unsafe py-spy was found */
 };
 
 static void py_spy_search_free(void *user)
@@ -262,8 +263,8 @@ static void py_spy_search_run(void *user)
     q->is_found = find_py_spy(&q->at, &env, path, &q->is_unsafe);
 }
 
-/* Start a search, unless one still runs. `python` is a process of the job whose places are searched, too; 0 = not
- * known. */
+/* Start a search, unless one still runs. `python` is a process of the job whose places are searched, too. It is 0 if no
+ * such process is known. */
 static void py_spy_search_begin(struct node *n, pid_t python)
 {
     struct node_sample *s = &n->run.sample;
@@ -559,7 +560,7 @@ static void add_output(struct stack_dump *d, const struct helper *h, int status)
 
 /* --- helpers -------------------------------------------------------------------------------------------- */
 
-/* Close the files of a helper, which can then be used for another target. */
+/* Close the files of a helper, so that the helper can be used for another target. */
 static void helper_free(struct helper *h)
 {
     if (h->out >= 0)
@@ -653,7 +654,8 @@ static int helper_prepare(const struct stack_dump *d, struct helper *h)
     return errno == 0 || errno == ENOENT ? ESRCH : errno; /* an ended process has no files in /proc */
 }
 
-/* Start a helper for a process. If no helper runs, write the reason for the user to `note` and return false. */
+/* Start a helper for a process. If the helper cannot start, write the reason for the user to `note` and return
+ * false. */
 static bool helper_start(struct stack_dump *d, const struct target *t, char note[STACK_NOTE_MAX])
 {
     struct helper *h = free_helper(d); /* not NULL: dump_advance has checked this */

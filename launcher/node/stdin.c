@@ -94,7 +94,7 @@ static bool fan_wants(const struct fan *fan)
     return (has_reader || fan->drains) && !fan->ended;
 }
 
-/* Record that a chunk of `len` bytes was read. 0 = the input has ended. */
+/* Record that a chunk of `len` bytes was read. If `len` is 0, the input has ended. */
 static void fan_fill(struct fan *fan, size_t len)
 {
     fan_forget(fan);
@@ -166,12 +166,12 @@ struct input {
     pid_t guardian; /* the process group of the guardian shows whether the job is in the foreground */
     enum input_way way;
     struct fan fan;
-    struct pipe_end **ends; /* by local rank; NULL = closed */
-    int source, null;       /* source: input is read from here; null: /dev/null */
+    struct pipe_end **ends; /* by local rank; NULL if closed */
+    int source, null;       /* descriptors of the input and of /dev/null */
     bool terminal;          /* stdin is a terminal */
     bool closing;           /* input_close() was called */
 
-    bool polled;      /* false: `source` is a file, or a device that is always ready */
+    bool polled;      /* `source` can be polled; false for a file, and for a device that is always ready */
     bool regular;     /* `source` is a regular file */
     int epoll;        /* epoll set that contains `source` */
     uv_poll_t ready;  /* polls `epoll`, which is readable when `source` is readable */
@@ -352,9 +352,9 @@ static bool has_other_readers(const struct plan *plan)
     return found;
 }
 
-/* Begin an attempt. The new workers get the input after the last chunk that was read. The rest of that chunk is
- * dropped. --hosts sends the same input to several nodes at the speed of the slowest node, so a node without readers
- * must drop the input. */
+/* Begin an attempt. The new workers get the input that follows the last chunk that was read. The unsent rest of this
+ * chunk is dropped. --hosts sends the same input to several nodes at the speed of the slowest node, so a node without
+ * readers must drop the input. */
 ddp_status input_attempt(struct input *in, struct ddp_err *err)
 {
     const struct cli *cli = in->plan->cli;

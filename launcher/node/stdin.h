@@ -35,7 +35,7 @@ int input_open(struct input *input, int local_rank);
 void input_spawned(struct input *input, int local_rank, int fd, bool runs);
 
 /* Close the pipe of a worker that has exited. Children of the worker may still have the pipe open, and must not delay
- * other readers. `failed`: the worker has failed, so the rest of the input stays for the next attempt. */
+ * other readers. If `failed` is true, the worker has failed, and the rest of the input stays for the next attempt. */
 void input_ended(struct input *input, int local_rank, bool failed);
 
 /* Stop reading, and close the handles. input_free frees the memory after the loop has closed the handles. NULL is

@@ -203,7 +203,7 @@ static void on_who(void *user, int64_t conn, const char *peer, const char *store
     char worker[ENDPOINT_TEXT_MAX], relay[ENDPOINT_TEXT_MAX];
     const enum tls_relay_found carried = tls_relay_find(n->meet.relay, peer, worker, relay);
     if (carried == TLS_RELAY_GONE)
-        return; /* no answer: the worker has disconnected, and the agent owns the relay's socket */
+        return; /* send no answer: the worker has disconnected, and the agent owns the relay's socket */
     if (carried == TLS_RELAY_WORKER) {
         peer = worker;
         store = relay;
@@ -295,8 +295,8 @@ static void on_sampled(struct node *n, struct stacks *stacks, const struct stack
     stacks->rows = NULL;
 }
 
-/* Handle a request for the stacks of `ranks` ("" = all ranks). If no dump is possible now, the answer has no rows, so
- * that the store does not wait for this node. */
+/* Handle a request for the stacks of `ranks`; "" means all ranks. If no dump is possible now, the answer has no rows,
+ * so that the store does not wait for this node. */
 static void on_sample(void *user, int64_t id, const char *ranks, bool is_native, int64_t still_ms)
 {
     struct node *n = user;
@@ -522,8 +522,8 @@ void node_begin_prepared(struct node *n)
         begin_round(n);
 }
 
-/* Handle a round: the ranks and nodes of the next attempt. Copy it to the heap, because a round is too large for
- * struct node, which is on the stack; later rounds use the same memory. The first attempt may already be prepared;
+/* Handle a round: the ranks and nodes of the next attempt. Copy the round to the heap, because it is too large for
+ * struct node, which is on the stack. Later rounds use the same memory. The first attempt may already be prepared;
  * otherwise prepare it now. */
 static void on_round(void *user, const struct heard_round *received)
 {
@@ -554,7 +554,8 @@ static void on_round(void *user, const struct heard_round *received)
 
 /* --- gathering ------------------------------------------------------------------------------------------ */
 
-/* Print which nodes are missing. Subtract the time since the last message from the remaining time in this message. */
+/* Print which nodes are missing, and the remaining time: the time in the store's last message, less the time since this
+ * message. */
 static void on_waiting_timer(uv_timer_t *timer)
 {
     struct node *n = timer->data;
@@ -699,8 +700,8 @@ static void describe_timeout(struct node *n)
              w->missing, first[0] != '\0' ? "; first cause: " : "", first);
 }
 
-/* Change the cause to a finding about a host, if a node has left because its relay has sent it this finding. Return
- * false for any other cause. */
+/* Set the reason to FAILURE_HOST_LOST if a node has left because its relay has reported a lost host. Return false for
+ * any other cause. */
 static bool find_lost_host(struct failure *c)
 {
     if (strcmp(c->why, "node_left") != 0 || c->signal != 0 || c->code[0] == '\0' ||
@@ -717,8 +718,8 @@ static bool is_stop_of_job(const struct node *n, const struct failure *cause)
     return n->meet.has_news_socket && strcmp(cause->why, "node_left") == 0 && cause->signal == SIGINT;
 }
 
-/* Set the cause of the attempt's end. A message without a reason keeps the cause of an earlier message. If no rank is
- * the cause, append the finding that the host of the cause has sent. */
+/* Set the cause of the attempt's end. A message without a reason keeps the cause of an earlier message. If the cause
+ * names a host but no rank, append the last finding that this host has sent. */
 static void set_cause(struct node *n, const struct failure *cause)
 {
     char absence[LIMIT_WORDS];
@@ -746,8 +747,8 @@ static void on_stop(void *user, const struct failure *cause)
     struct node *n = user;
     const bool by_user = is_stop_of_job(n, cause);
     set_cause(n, cause);
-    /* Name only the node, because a process on its host may have sent the signal. If the Ctrl-C arrives here, too, the
-     * terminal becomes the sender. */
+    /* Print only the node as the sender of the signal, because the user or a process on that host may have sent it. If
+     * the same Ctrl-C arrives here later, the terminal replaces the node as the sender. */
     if (by_user && agent_stop_signal(n->agent) == 0) {
         n->stop_received = (struct received_signal){ .signal = cause->signal };
         snprintf(n->stop_received.sender.name, sizeof(n->stop_received.sender.name), "node %d",
@@ -768,8 +769,8 @@ static void on_stop(void *user, const struct failure *cause)
     node_run_effects(n);
 }
 
-/* Handle a verdict, which may have more facts about the cause than the stop. After a final verdict the link is
- * closed, because no further message matters. */
+/* Handle a verdict, which may have more facts about the cause than the earlier stop message. After a final verdict the
+ * link is closed, because no further message matters. */
 static void on_verdict(void *user, const struct heard_verdict *verdict)
 {
     struct node *n = user;
@@ -786,8 +787,8 @@ static void on_verdict(void *user, const struct heard_verdict *verdict)
     node_run_effects(n);
 }
 
-/* Handle a finding that a rank left while others waited. Only the first finding is kept, because later findings
- * usually have the same cause. The finding is no failure, because a program may end a rank early on purpose. */
+/* Handle a finding that a rank left while others waited. Only the first finding is kept, because later findings usually
+ * have the same cause. The finding does not count as a failure, because a program may end a rank early on purpose. */
 static void on_left_waiting(void *user, const cJSON *push)
 {
     struct node *n = user;
@@ -862,8 +863,9 @@ void node_on_lost(void *user, const char *why)
         return;
     }
     name_store_node(n, n->meet.store_node, sizeof(n->meet.store_node));
-    /* With --hosts, the finding about the lost host follows, or a report with this reason. After a stop by the user,
-     * neither follows, but then the host of the store has ended because of the same stop. */
+    /* With --hosts, print nothing here, because this reason is printed later: in the finding about the lost host, or in
+     * the report. After a stop by the user, this reason is not needed: the same stop has ended the host of the
+     * store. */
     if (!n->meet.has_news_socket) {
         output_note(n->out.output, "warning: lost the store of the job at %s:%d%s: %s%s%s",
                     n->plan->master_addr, n->plan->master_port, n->meet.store_node, n->meet.store_lost,

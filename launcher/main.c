@@ -41,12 +41,12 @@ enum { NONCE_CHARS = 8, HOST_MAX = 256, START_TIME_MAX = 32, TMP_NOTE_MAX = SAFE
 /* Facts about this machine, which are read once. `struct plan_facts` points to these facts. */
 struct machine_facts {
     char nonce[NONCE_CHARS + 1];     /* random letters for file names and for the id of the job */
-    char cookie[COOKIE_CHARS + 1];   /* see make_cookie(); "" = none */
-    char directory[PATH_MAX + 1];    /* working directory, with a slash at the end; "" = not known */
-    char start_time[START_TIME_MAX]; /* see write_start_time(); "" = not needed */
-    char error_stem[PATH_MAX];       /* start of the paths of the workers' error files; "" = none */
-    char tmp_dir[PATH_MAX];          /* directory for log files without --log_dir; "" = none is safe */
-    char tmp_note[TMP_NOTE_MAX];     /* note that the user's TMPDIR is not used; "" = none */
+    char cookie[COOKIE_CHARS + 1];   /* see make_cookie(); "" if no random numbers are available */
+    char directory[PATH_MAX + 1];    /* working directory, with a slash at the end; "" if unknown */
+    char start_time[START_TIME_MAX]; /* see write_start_time(); "" without --log_file */
+    char error_stem[PATH_MAX];       /* start of the paths of the error files; "" without such files */
+    char tmp_dir[PATH_MAX];          /* log directory if --log_dir is not set; "" if no directory is safe */
+    char tmp_note[TMP_NOTE_MAX];     /* note that $TMPDIR, or else /tmp, is not used; "" if it is used */
     struct python_paths python;
     bool has_torch; /* `torch` is filled in */
     struct torch_version torch;
@@ -125,7 +125,7 @@ static void make_nonce(char nonce[NONCE_CHARS + 1])
 }
 
 /* Write the random text that marks all workers of this job in their environment. With this text, the next start of
- * ddprun finds processes that this job has left. Write "" if no random numbers are available. */
+ * ddprun finds processes that still run after this job. Write "" if no random numbers are available. */
 static void make_cookie(char cookie[COOKIE_CHARS + 1])
 {
     unsigned char bytes[COOKIE_CHARS / 2];
@@ -169,7 +169,8 @@ static void write_start_time(char text[START_TIME_MAX])
 }
 
 /* Write the first part of the paths of the workers' error files. The file names begin with the cookie, so these files
- * are removed together with the job's record (contain/job_record.h). Write "" if no directory is usable. */
+ * are removed together with the job's record (contain/job_record.h). Write "" if the cookie is empty or no directory is
+ * usable. */
 static void write_error_stem(char stem[PATH_MAX], const char *cookie, bool dry_run)
 {
     char dir[PATH_MAX];
@@ -229,8 +230,8 @@ static ddp_status make_plan(struct plan *plan, const struct cli *cli, struct pla
     return status;
 }
 
-/* Examine the PyTorch of a Python program, unless --torch_store decides which store the workers use. Use the workers'
- * variables, because --env may select another Python. Return true if *torch is filled in. */
+/* Examine the PyTorch of a Python program, unless --torch_store decides which store the workers use. Search in the
+ * workers' environment, because --env may select another Python. Return true if *torch is filled in. */
 static bool check_torch(const struct cli *cli, const struct python_choice *choice,
                         struct torch_version *torch)
 {
@@ -389,7 +390,7 @@ static ddp_status read_hosts(const struct cli *cli, struct starter_job *job, str
 }
 
 /* Print for --dry_run what would be started, or start the job on the hosts. The starter process runs under a guardian,
- * as an agent does. So the remote shells end when the starter ends. */
+ * as an agent does. When the starter ends, the guardian kills the remaining remote shells. */
 static int start_hosts(const struct cli *cli, const struct starter_job *job)
 {
     struct ddp_err err;
@@ -501,8 +502,8 @@ static int refuse_detach(const struct scheduler *s)
 }
 
 /* Choose srun as the remote shell in an allocation of Slurm, unless the user has set another one or srun started this
- * process. If srun starts the hosts and this process is the only task, ignore Slurm's variables: they describe this
- * task, and srun will start other tasks. */
+ * process. If srun will start ddprun on the hosts and this process is the only task, ignore Slurm's variables. They
+ * describe this task, not the tasks that srun will start. */
 static ddp_status choose_srun(struct cli *cli, const char *host, struct ddp_err *err)
 {
     const struct scheduler_facts facts = { .environ_block = environ, .host = host };
@@ -600,8 +601,8 @@ static const char *shim_target(const char *whole_dir, const char *program)
     return strlen(whole_dir) == len && memcmp(whole_dir, program, len) == 0 ? slash + 1 : program;
 }
 
-/* Create the link, or replace an older shim by a rename, so that torchrun exists at every moment. The first link is
- * created without a rename, which could overwrite another torchrun. */
+/* Create the link, or replace an older shim by a rename, so that torchrun exists at every moment. Create the first link
+ * without a rename, because a rename could overwrite another torchrun. */
 static bool shim_link(int dir, const char *target)
 {
     char old[PATH_MAX], fresh[64];
@@ -631,7 +632,7 @@ static bool shim_is_first(int dir)
            first.st_ino == own.st_ino;
 }
 
-/* Write the shim in the open directory `fd`, which is `dir`. */
+/* Write the shim in the directory `dir`. `fd` is a descriptor of this directory. */
 static ddp_status shim_write_in(int fd, const char *dir, struct buf *out, struct ddp_err *err)
 {
     char program[PATH_MAX], whole_dir[PATH_MAX], old[PATH_MAX];

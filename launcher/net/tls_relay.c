@@ -38,11 +38,12 @@ enum {
     LINKS_MAX = 8192, /* largest number of connections of workers */
     LINKS_MIN = 16,
     HANDSHAKE_MS = 30000, /* time limit for the connection to the store and the TLS handshake */
-    ENDING_MS = 5000, /* after one side has ended: time without bytes on both sides until the link closes */
-    LAST_MS = 1000,   /* when the relay closes: time limit for the last bytes of workers that have ended */
+    ENDING_MS = 5000, /* after one side has ended, the link closes when no bytes have moved for this time */
+    LAST_MS = 1000,   /* when the relay closes, the last bytes of ended workers must be sent in this time */
     TICK_MS = 500,
     KEEPALIVE_S = 60,
-    /* one connection for 4 descriptors: a connection needs two, so the relay uses at most half of all descriptors */
+    /* The relay uses one connection per 4 descriptors. A connection needs two descriptors, so the relay uses at most
+     * half of them. */
     SHARE = 4
 };
 
@@ -65,10 +66,10 @@ struct relay_link {
     uv_tcp_t worker, store;
     uv_connect_t connect;
     struct tls *tls;
-    struct pipe up, down; /* up: to the store; down: to the worker */
+    struct pipe up, down; /* `up` leads to the store, `down` to the worker */
     int port;             /* port of the relay's end of the connection to the store */
     int handles;          /* open handles of libuv; the last one that closes frees the link */
-    uint64_t since_ms;    /* during the handshake: start of the link; later: time of the last bytes */
+    uint64_t since_ms;    /* start of the link during the handshake, later the time of the last bytes */
     bool worker_ended, store_ended; /* no more bytes will be read */
     bool closing;
 };
@@ -281,8 +282,8 @@ static void write_waiting(struct pipe *p)
     abandon(p);
 }
 
-/* Write the waiting bytes, or if no bytes wait, pass on the end of the source. If the source was cut, close the link
- * with a reset. Read the source only while the pipe has room. */
+/* Write the waiting bytes. If no bytes wait, and the source has ended, pass on its end. If the source was cut, close
+ * the link with a reset. Read the source only while the pipe has room. */
 static void pipe_forward(struct pipe *p)
 {
     struct relay_link *l = link_of(p);
@@ -328,7 +329,7 @@ static void on_worker_bytes(struct relay_link *l, ssize_t n, const char *bytes)
         abandon(&l->down);
 }
 
-/* Decrypt the store's bytes. The worker is read only after the handshake. */
+/* Decrypt the store's bytes. Bytes of the worker are read only after the handshake. */
 static void on_store_bytes(struct relay_link *l, ssize_t n, const char *bytes)
 {
     const bool was_open = tls_state(l->tls) != TLS_HANDSHAKE;
@@ -370,7 +371,7 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
 
 static int port_of(const struct sockaddr_storage *at)
 {
-    return ntohs(((const struct sockaddr_in6 *)at)->sin6_port); /* same offset of the port in sockaddr_in */
+    return ntohs(((const struct sockaddr_in6 *)at)->sin6_port); /* same offset as sockaddr_in.sin_port */
 }
 
 static void on_connected(uv_connect_t *connect, int status)
@@ -456,8 +457,8 @@ static void on_client(struct acceptor *a, int fd, const struct sockaddr *peer)
         watch_time(r);
 }
 
-/* Handle a lack of descriptors. No link is closed, because each link serves a worker. The timer ends the acceptor's
- * pause. */
+/* Handle a lack of descriptors. No link is closed, because each link serves a worker. The acceptor pauses, and the
+ * timer ends this pause. */
 static void on_pause(struct acceptor *a, unsigned waiting)
 {
     (void)waiting;
@@ -528,7 +529,7 @@ static unsigned links_max(void)
     return share > LINKS_MAX ? LINKS_MAX : share < LINKS_MIN ? LINKS_MIN : (unsigned)share;
 }
 
-/* Bind to `own`, or to the loopback address. Return -1 and set errno on failure. */
+/* Bind to `own`, or to the loopback address if binding to `own` fails. Return -1 and set errno on failure. */
 static int relay_bind(struct tls_relay *r, const char *own)
 {
     snprintf(r->address, sizeof(r->address), "%s", own);

@@ -40,8 +40,8 @@ enum tls_relay_found {
 };
 
 /* Find the worker that uses the relay's connection to the store. `peer` is the relay's end of this connection
- * ("ADDRESS:PORT", as the store sees it). For TLS_RELAY_WORKER, write both ends of the worker's connection to the
- * relay: `worker` and `here`. A NULL relay is allowed. */
+ * ("ADDRESS:PORT", as the store sees it). For TLS_RELAY_WORKER, set `worker` and `here` to the two ends of the
+ * connection between the worker and the relay. A NULL relay is allowed. */
 enum tls_relay_found tls_relay_find(const struct tls_relay *relay, const char *peer,
                                     char worker[static ENDPOINT_TEXT_MAX],
                                     char here[static ENDPOINT_TEXT_MAX]);

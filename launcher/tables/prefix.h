@@ -34,7 +34,7 @@ enum { PREFIX_PIECES_MAX = 32, PREFIX_TIME_MAX = 48, PREFIX_NO_COLOUR = 0 };
 /* A parsed template. A zeroed struct is an empty prefix. `text` of the pieces points into the template. */
 struct prefix {
     struct prefix_piece {
-        const char *text; /* text between fields; NULL = the piece is a field */
+        const char *text; /* text between fields; NULL if the piece is a field */
         size_t len;
         enum prefix_field field;
     } pieces[PREFIX_PIECES_MAX];
@@ -47,7 +47,7 @@ struct prefix {
  * DDP_ERR_ARG for an invalid template; `err` then lists the names of all fields. */
 ddp_status prefix_add(struct prefix *p, const char *template, struct ddp_err *err);
 
-/* The values of the fields, which are borrowed; NULL = not known. */
+/* The borrowed texts of the fields. The text of a field is NULL if it is not known. */
 struct prefix_values {
     const char *of[PREFIX_FIELD_COUNT];
 };

@@ -1,9 +1,10 @@
 /* signals.c -- see signals.h.
  *
- * A second request to stop kills the workers, so a copy of the first request must not count as a second.
- * `scancel`, `systemctl stop` and `pkill ddprun` send a SIGTERM to every process of ddprun. So the agent receives
- * two signals: its own, and the copy that the guardian passes on. Both have the same sender and arrive within
- * COPY_MS. A real second request goes to the same process as the first. */
+ * A second request to stop kills the workers, so a copy of the first request must not count as a second. `scancel`,
+ * `systemctl stop` and `pkill ddprun` send a SIGTERM to every process of ddprun. So the agent receives two signals: its
+ * own, and the copy that the guardian passes on. Both have the same sender and arrive within COPY_MS. If the user
+ * really requests the stop again, both signals go to the same process, so the second signal does not count as a
+ * copy. */
 #include "tables/signals.h"
 
 #include "base/text.h"

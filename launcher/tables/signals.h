@@ -101,10 +101,10 @@ enum { SENDER_NAME_MAX = 16 };
 
 struct signal_sender {
     bool kernel; /* the kernel sent the signal (a key, a closed terminal); the other members are unset */
-    int pid;     /* 0 = the process is in another PID namespace */
+    int pid;     /* 0 if the process is in another PID namespace */
     unsigned uid;
-    /* Printable name of the program; "" = the process has ended already. If `pid` is 0: the node that the signal has
-     * stopped; "" = unknown. */
+    /* Printable name of the program, or "" if the process has ended already. If `pid` is 0, this is the node that the
+     * signal has stopped, or "" if that node is not known. */
     char name[SENDER_NAME_MAX];
 };
 
@@ -112,7 +112,7 @@ struct signal_sender {
 struct received_signal {
     int signal;
     bool by_guardian; /* the guardian has received the signal and passed it on */
-    bool by_parent;   /* the guardian's parent, with --hosts the relay, has sent the signal to the guardian */
+    bool by_parent;   /* the guardian's parent (with --hosts the relay) has sent the signal to the guardian */
     struct signal_sender sender;
 };
 
@@ -129,12 +129,12 @@ bool signal_sender_text(const struct received_signal *received, struct buf *out)
 struct stop_memory {
     struct received_signal last;
     uint64_t at_ms; /* when `last` arrived, by the same clock as `now_ms` below */
-    bool copied;    /* the copy of `last` has arrived; a further equal signal is a new request */
+    bool copied;    /* the copy that the guardian passes on has arrived, so the next signal is not a copy */
 };
 
-/* Return true if `received` is a new request to stop, and false if it is a copy of the last one. The agent gets a copy
- * if a batch system, systemd or pkill signals guardian and agent, because the guardian passes its signal on. A second
- * SIGHUP is never a new request. */
+/* Return true if `received` is a new request to stop, and false if it is a copy of the last request. A batch system,
+ * systemd or pkill may signal both the guardian and the agent. The agent then gets a copy, because the guardian passes
+ * its signal on to the agent. A second SIGHUP is never a new request. */
 bool signals_is_new_stop(struct stop_memory *memory, const struct received_signal *received, uint64_t now_ms);
 
 #endif

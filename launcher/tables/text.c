@@ -43,8 +43,8 @@ static size_t utf8_sequence(const uint8_t *p, size_t len)
     return need;
 }
 
-/* Return the code point of a sequence. In a sequence of several bytes, the first byte begins with as many one bits as
- * the sequence has bytes. The bits after these one bits are the highest bits of the code point. */
+/* Return the code point of a sequence. In a sequence of several bytes, the first byte begins with as many bits with the
+ * value 1 as the sequence has bytes. The bits after them are the highest bits of the code point. */
 static uint32_t utf8_code(const uint8_t *p, size_t len)
 {
     static const uint8_t masks[] = { 0x7f, 0x7f, 0x1f, 0x0f, 0x07 };
@@ -426,7 +426,8 @@ static ddp_status log_pattern_refuse(struct ddp_err *err)
     return status;
 }
 
-/* Check a pattern. Each '%' must begin a token. A pattern that ends with '/' would name a directory. */
+/* Check a pattern. Each '%' must begin a token. A pattern must not end with '/', because it would then name a
+ * directory. */
 ddp_status log_pattern_check(const char *pattern, struct ddp_err *err)
 {
     const size_t len = strlen(pattern);

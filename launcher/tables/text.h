@@ -16,7 +16,7 @@
 
 struct word {
     const char *name; /* name of the placeholder, without braces */
-    const char *text; /* value; NULL = "" */
+    const char *text; /* value; NULL counts as "" */
 };
 
 /* Append `sentence` and replace each {name} by its value. A placeholder without a value stays unchanged. Return
@@ -54,8 +54,8 @@ size_t words_distance(const char *a, const char *b);
  * short; in that case `out` may contain a part of the line. */
 bool escape_append(struct buf *out, struct slice line);
 
-/* Append a line with all colours printed as \x1b[...: for ddprun's own messages, which may contain names from
- * other programs. */
+/* Append a line in which colours are printed as text: "\x1b[...". Messages of ddprun use this function, because they
+ * may contain names from other programs. */
 bool escape_append_plain(struct buf *out, struct slice line);
 
 /* --- json text -------------------------------------------------------------------------------------------- */
@@ -68,7 +68,8 @@ struct cJSON;
 /* Append `bytes` as UTF-8. U+FFFD replaces each invalid byte and each NUL. Return false when memory is short. */
 bool utf8_clean(struct buf *out, struct slice bytes);
 
-/* Add a member called `name` to `object`. If `text` is NULL, add null. Return false when memory is short. */
+/* Add a member called `name` to `object`. If `text` is NULL, add the JSON value null. Return false when memory is
+ * short. */
 bool json_add_bytes(struct cJSON *object, const char *name, struct slice bytes);
 bool json_add_text(struct cJSON *object, const char *name, const char *text);
 bool json_add_number(struct cJSON *object, const char *name, double value);

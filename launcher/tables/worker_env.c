@@ -103,10 +103,10 @@ static bool is_set_by_us(const char *entry, const char *const names[WORKER_ENV_V
     return false;
 }
 
-/* A hash table of variable names; NULL = a free place. At least half of the places are free, so a search is short
- * even with thousands of variables: Kubernetes sets seven for each service. */
+/* A hash table of variable names. A free place is NULL. At least half of the places are free, so a search is short even
+ * with thousands of variables: Kubernetes sets seven for each service. */
 struct listed {
-    const char **place; /* owned array of borrowed entries */
+    const char **place; /* owned array; the entries are borrowed */
     size_t mask;
 };
 

@@ -99,11 +99,11 @@ enum { COOKIE_CHARS = 32 };
 struct env_facts {
     int rank, local_rank, world_size, local_world_size, node_rank, nnodes;
     int role_rank, role_size;
-    int restart_count, max_restarts; /* restarts so far that count for --max_restarts, and their limit */
+    int restart_count, max_restarts; /* number of counted restarts so far, and its limit --max_restarts */
     int attempt;                     /* number of earlier starts of the workers, for any reason */
     const char *master_addr;
     int master_port;
-    bool rank0_store; /* rank 0 hosts the workers' store; false = the launcher does */
+    bool rank0_store; /* rank 0 hosts the workers' store; if false, the launcher does */
     const char *job, *role;
     const char *timer_file;        /* path in TORCHELASTIC_TIMER_FILE; NULL = do not set */
     const char *signals;           /* names of the signals that stop the job, separated by commas */

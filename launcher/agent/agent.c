@@ -240,8 +240,8 @@ static enum agent_state notified_waiting(struct agent *a, const struct agent_eve
     return AGENT_DRAINING;
 }
 
-/* Print whether this node still waits for the other nodes. After `wait_peers_until_ms`, end the agent with exit code
- * 0, unless this node hosts the store, which the other nodes still need. */
+/* Print whether this node still waits for the other nodes. After `wait_peers_until_ms`, end the agent with exit code 0.
+ * If this node hosts the store, do not end the agent, because the other nodes still need the store. */
 static enum agent_state wait_peers_on(struct agent *a, const struct agent_event *e)
 {
     const bool is_up = e->now_ms >= a->wait_peers_until_ms;
@@ -253,7 +253,8 @@ static enum agent_state wait_peers_on(struct agent *a, const struct agent_event 
 }
 
 /* End without the verdict if in_hurry() returns true. Otherwise print that this node still waits, because the other
- * nodes may take their full grace period. The wait has no limit, because missing heartbeats reveal a lost store. */
+ * nodes may take their full grace period. This wait needs no limit, because this node detects a lost store by missing
+ * heartbeats. */
 static enum agent_state await_on(struct agent *a, const struct agent_event *e)
 {
     if (in_hurry(a))
@@ -286,8 +287,8 @@ static enum agent_state user_hurries(struct agent *a, const struct agent_event *
 }
 
 /* Handle a user's request to stop while this node waits for the verdict. After the first request, wait at most
- * AGENT_LEAVE_MS. At the second request, end at once. A signal that the store has reported is no request, because with
- * --hosts the same Ctrl-C arrives later on this node, too. */
+ * AGENT_LEAVE_MS. At the second request, end at once. A signal that the store has reported does not count. With --hosts
+ * the same Ctrl-C arrives later on this node, too, and would then count as the second request. */
 static enum agent_state user_waits(struct agent *a, const struct agent_event *e)
 {
     agent_note_stop(a, e);
@@ -440,8 +441,8 @@ static enum agent_state sweep_if_gone(struct agent *a)
     return a->alive == 0 && a->spawning < 0 ? sweep(a) : a->state;
 }
 
-/* Return true if the stop follows a failure of a running worker, or a hang. Stacks are recorded only then, because they
- * explain nothing after another stop, such as a stop by the user. */
+/* Return true if the stop follows a failure of a running worker, or a hang. Stacks are recorded only in these cases.
+ * After any other stop, such as a stop by the user, they explain nothing. */
 static bool is_stopped_by_failure(const struct agent *a)
 {
     const bool not_started =
@@ -718,8 +719,8 @@ static void forget_victim_elsewhere(struct agent *a)
 }
 
 /* Record that the store is lost. A worker may detect the loss and end before this node detects it. So earlier ends do
- * not count as failures. Two failures still count: a program that could not be started, and a worker that failed by
- * itself, if the store has received this failure. */
+ * not count as failures. Two kinds of failures still count. One is a program that could not be started. The other is a
+ * worker that failed by itself, but only if the store has received this failure. */
 static void agent_lose_store(struct agent *a)
 {
     const int first = a->first_failure;
@@ -779,8 +780,8 @@ static void agent_note_stop(struct agent *a, const struct agent_event *e)
     agent_leave(a);
 }
 
-/* Handle a user's request while a stop is in progress. Record the first request only. At the second request, kill all
- * processes at once. */
+/* Handle a user's request while a stop is in progress. The first request is only recorded. At the second request, kill
+ * all processes at once. */
 static enum agent_state run_user_insists(struct agent *a, const struct agent_event *e)
 {
     agent_note_stop(a, e);

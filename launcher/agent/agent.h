@@ -55,15 +55,15 @@ enum agent_state {
 enum agent_event_type {
     AGENT_START,        /* a round has begun with attempt `attempt`, and the node is ready to start workers */
     AGENT_SPAWNED,      /* worker `local_rank` runs as `pid` */
-    AGENT_SPAWN_FAILED, /* worker `local_rank` could not be started: `error` (errno) */
-    AGENT_EXITED,       /* worker `local_rank` has ended: `exit_code`, or `signal` when not 0 */
+    AGENT_SPAWN_FAILED, /* worker `local_rank` could not be started; `error` is the errno */
+    AGENT_EXITED,       /* worker `local_rank` has ended with `exit_code`, or by `signal` if that is not 0 */
     AGENT_STOP, /* the user requests a stop (`signal`); the first request is graceful, the second immediate */
     AGENT_ALONE,   /* answer to EFFECT_SIGNAL_REST: no descendant of this process is left */
     AGENT_DRAINED, /* answer to EFFECT_DRAIN: the last output of the attempt was read */
-    AGENT_NOTIFIED, /* from the store: another node failed or is lost, the job hangs, or the job grows. `exit_code`:
-                     * exit code of the job, 0 = the job grows */
-    AGENT_ACKNOWLEDGED, /* from the store: it has received this node's failure and stops the job */
-    AGENT_VERDICT,      /* from the store, after all nodes have reported: `verdict` */
+    AGENT_NOTIFIED, /* from the store: another node failed or is lost, the job hangs, or the job grows. `exit_code` is
+                     * the exit code of the job, or 0 if the job grows */
+    AGENT_ACKNOWLEDGED, /* the store has received this node's failure and stops the job */
+    AGENT_VERDICT,      /* all nodes have reported, and the store sends `verdict` */
     AGENT_STORE_LOST,   /* the store is lost: no message will follow */
     /* this node cannot start the next round: the log files cannot be created, or the store has rejected this node */
     AGENT_NOT_READY,
@@ -74,7 +74,7 @@ enum agent_event_type {
 /* The decision of the store, the same for every node. */
 struct agent_verdict {
     bool restart;
-    uint64_t backoff_ms;                  /* wait before joining the next round */
+    uint64_t backoff_ms;                  /* time to wait before this node joins the next round */
     enum no_restart no_restart;           /* why no restart follows */
     int exit_first, exit_max, exit_rank0; /* exit code of the job for each value of --exit_code */
 };
@@ -82,11 +82,11 @@ struct agent_verdict {
 struct agent_event {
     enum agent_event_type type;
     uint64_t now_ms; /* time of the event, monotonic, in ms; the agent reads no other clock */
-    int local_rank;  /* worker, for AGENT_SPAWNED, _SPAWN_FAILED, _EXITED and a `dying` AGENT_TICK */
+    int local_rank;  /* worker; for AGENT_SPAWNED, _SPAWN_FAILED, _EXITED, and AGENT_TICK with `dying` */
     int pid;
     int exit_code; /* exit code of the worker; for AGENT_NOTIFIED: exit code of the job */
-    int signal;    /* signal that ended the worker, 0 = none; for AGENT_STOP: signal from the user.
-                    * For AGENT_NOTIFIED: the user has stopped the whole job with this signal; 0 = no */
+    int signal;    /* For AGENT_EXITED: signal that ended the worker, or 0. For AGENT_STOP: signal from the
+                    * user. For AGENT_NOTIFIED: signal with which the user has stopped the whole job, or 0. */
     /* for AGENT_EXITED: the worker ended before the shell sent the signal of an EFFECT_SIGNAL */
     bool unasked;
     bool lost_peer; /* for AGENT_EXITED: the worker's output reports a lost peer */
@@ -106,8 +106,8 @@ enum agent_effect_type {
     EFFECT_SIGNAL, /* send `signal` to the process group of worker `local_rank` */
     /* send `signal` to all remaining descendants of this process; answer with AGENT_ALONE once all have ended */
     EFFECT_SIGNAL_REST,
-    /* report to the store, before any other message: the attempt has failed here; agent_first_failure() returns the
-     * rank */
+    /* report to the store, before any other message, that the attempt has failed on this node; agent_first_failure()
+     * returns the rank that failed */
     EFFECT_REPORT_FAILED,
     /* report to the store: worker `local_rank` has ended, so barriers that need this rank must fail */
     EFFECT_REPORT_EXITED,
@@ -128,7 +128,7 @@ enum agent_effect_type {
 
 struct agent_effect {
     enum agent_effect_type type;
-    int local_rank; /* the worker of the effect; -1 = the effect is not about one worker */
+    int local_rank; /* worker of the effect; -1 if the effect is not about one worker */
     int signal;     /* signal to send, for EFFECT_SIGNAL and EFFECT_SIGNAL_REST */
     int exit_code;  /* exit code of ddprun, for EFFECT_FINISH */
 };
@@ -136,7 +136,7 @@ struct agent_effect {
 /* How a worker ended, from the job's view. */
 enum worker_verdict {
     WORKER_PENDING,     /* not started */
-    WORKER_ALIVE,       /* runs; after the end of the job: survived SIGKILL */
+    WORKER_ALIVE,       /* still runs; after the end of the job: has survived SIGKILL */
     WORKER_OK,          /* ended with exit code 0, even if ddprun had sent a signal before */
     WORKER_FAILED,      /* failed by itself */
     WORKER_NOT_STARTED, /* could not be executed, see `error` */
@@ -147,8 +147,8 @@ enum worker_verdict {
 
 struct agent_worker {
     enum worker_verdict verdict;
-    int pid;                       /* for messages only: the pid outside a PID namespace; 0 = never started */
-    int exit_code, signal, error;  /* how the worker ended; 0 in `signal` or `error` = does not apply */
+    int pid;                       /* pid outside a PID namespace, only for messages; 0 if never started */
+    int exit_code, signal, error;  /* how the worker ended; `signal` or `error` is 0 if it does not apply */
     uint64_t started_ms, ended_ms; /* by the clock of agent_event.now_ms */
     uint64_t import_error;         /* from AGENT_EXITED: hash of the import error, 0 = none */
     /* AGENT_EXITED arrived after the agent had emitted EFFECT_SIGNAL for the worker */
@@ -158,29 +158,29 @@ struct agent_worker {
 enum {
     /* longest grace period of the leftovers; if grace_ms is shorter, grace_ms applies */
     AGENT_SWEEP_MS = 5000,
-    /* wait after SIGKILL; a process that survives this wait hangs in the kernel */
+    /* how long to wait after SIGKILL; a process that still exists then hangs in the kernel */
     AGENT_UNKILLABLE_MS = 1500,
-    /* wait before SIGKILL is sent to the leftovers again, because they may still fork */
+    /* time until SIGKILL is sent to the leftovers again, because they may still fork */
     AGENT_RESCAN_MS = 20,
-    AGENT_DOUBT_MS = 1000, /* wait for the end of a peer that a worker has lost */
-    /* additional wait while the kernel writes the core file of a lost peer or frees the peer's memory */
+    AGENT_DOUBT_MS = 1000, /* how long to wait for the end of a lost peer */
+    /* how much longer to wait while the kernel writes the core file of a lost peer or frees the peer's memory */
     AGENT_DYING_MS = 30000,
     AGENT_CHECK_MS = 100, /* time between two checks whether the kernel has cleaned up the peer */
     /* a worker that ran longer than this did not end by a usage error or an import error */
     AGENT_USAGE_MS = 5000,
-    AGENT_SAME_MS = 100,    /* shortest wait for the next worker with the same import error */
-    AGENT_LEAVE_MS = 2000,  /* wait for the verdict after a stop by the user */
-    AGENT_SILENT_MS = 5000, /* after this wait for other nodes, ddprun prints that it waits */
+    AGENT_SAME_MS = 100,    /* shortest time to wait for the next worker with the same import error */
+    AGENT_LEAVE_MS = 2000,  /* how long to wait for the verdict after a stop by the user */
+    AGENT_SILENT_MS = 5000, /* after this time ddprun prints that it waits for other nodes */
 };
 
 struct agent_options {
     int nproc;          /* workers of this node, at least 1 */
     uint64_t grace_ms;  /* grace period: time between SIGTERM and SIGKILL */
-    uint64_t settle_ms; /* wait for the end of a lost peer or lost node; 0 = AGENT_DOUBT_MS */
+    uint64_t settle_ms; /* how long to wait for the end of a lost peer or lost node; 0 means AGENT_DOUBT_MS */
     /* how long to wait for the other nodes after all workers of this node ended with exit code 0 */
     uint64_t wait_peers_ms;
     enum exit_policy exit_policy;
-    int max_restarts; /* only to explain why no restart followed; the store counts the restarts */
+    int max_restarts; /* used only to explain why no restart followed; the store counts the restarts */
     bool alone;       /* the job has one node, so the success of this node is the success of the job */
 };
 

@@ -42,13 +42,13 @@ struct progress_stream {
 struct progress_rank {
     struct progress_stream streams[2]; /* stdout and stderr */
     char error[PROGRESS_ERROR_MAX]; /* error of the latest traceback, deleted by later progress; "" = none */
-    bool has_news;                  /* `error` has changed; the caller then sets this member to false */
+    bool has_news;                  /* `error` has changed; the caller sends `error` and clears this flag */
 };
 
 struct progress {
-    /* the regular expression of --progress, borrowed; NULL = compare the patterns of lines */
+    /* the regular expression of --progress, borrowed; if NULL, the patterns of lines are compared */
     const regex_t *regex;
-    struct progress_rank *ranks; /* owned, by local rank */
+    struct progress_rank *ranks; /* owned array, indexed by local rank */
     int n;                       /* number of ranks */
     uint64_t moved_ms;           /* time of the latest progress; 0 = no progress yet */
 };

@@ -141,7 +141,7 @@ const char *cause_code_name(const struct report *r, const struct failure *f)
     return or_null(f != NULL ? f->code : r->store.code);
 }
 
-/* Append the rank, its host and how the rank ended in one line, so that a search through many logs finds all three.
+/* Append one line with the rank, its host and how the rank ended, so that a search through many logs finds all three.
  * For a failed node or job, f->words is the whole sentence. For a worker of another node, `after_ms` counts from the
  * start of the attempt. The text is then "after the start" instead of "after its start". */
 static bool failure_headline(const struct report *r, const struct failure *f, struct buf *out)
@@ -289,7 +289,7 @@ size_t cause_last_lines(const struct report *r, size_t max, struct buf *out, boo
 
 /* The choice of a hint depends on the text and on these facts. In a zeroed struct no fact is known. */
 struct hint_facts {
-    const char *host;    /* host of the failure if that is another node, borrowed; NULL = this node */
+    const char *host;    /* host of the failure, borrowed; NULL if the failure is on this node */
     const char *python;  /* path of the Python that ran the worker; borrowed; NULL = not known */
     bool no_gpu;         /* this machine has no GPU */
     bool rank0_store;    /* --torch_store=rank0 applies */
@@ -484,7 +484,7 @@ static struct slice line_with(struct slice text, const char *piece)
     return slice_of(begin, (size_t)(end - begin));
 }
 
-/* Quotes around file names: of Python, of C programs, and of GNU programs in UTF-8. */
+/* The quotes that Python, C programs and (in UTF-8) GNU programs print around file names. */
 static const struct {
     const char *open, *close;
 } quotes[] = { { "'", "'" }, { "\"", "\"" }, { "\342\200\230", "\342\200\231" } };
@@ -497,7 +497,7 @@ static bool copy_path(const char *from, const char *to, char path[PATH_MAX])
     return to > from && to - from < PATH_MAX && snprintf(path, PATH_MAX, "%.*s", (int)(to - from), from) > 0;
 }
 
-/* Copy the path with which the text begins: quoted, or a word that contains a slash. */
+/* Copy the path at the start of the text. The path is in quotes, or is a word that contains a slash. */
 static bool path_from(struct slice text, char path[PATH_MAX])
 {
     const char *from = text.data, *end = from + text.len, *to = from;
@@ -513,7 +513,7 @@ static bool path_from(struct slice text, char path[PATH_MAX])
     return to - from > 1 && memchr(from, '/', (size_t)(to - from)) != NULL && copy_path(from, to, path);
 }
 
-/* Copy the path with which the text ends: quoted, or a word that contains a slash. */
+/* Copy the path at the end of the text. The path is in quotes, or is a word that contains a slash. */
 static bool path_until(struct slice text, char path[PATH_MAX])
 {
     const char *front = text.data, *end = front + text.len, *from = end;
@@ -543,8 +543,8 @@ static bool path_within(struct slice line, char path[PATH_MAX])
     return false;
 }
 
-/* Find the path in the last line with this error: after it as in "No space left on device: '/data/x'", before it as
- * in "write '/data/x': Disk quota exceeded", or elsewhere. */
+/* Find the path in the last line with this error. The path may follow the error, as in "No space left on device:
+ * '/data/x'", precede it, as in "write '/data/x': Disk quota exceeded", or be elsewhere in the line. */
 static bool path_of_error(struct slice text, const char *piece, char path[PATH_MAX])
 {
     const struct slice line = line_with(text, piece);
@@ -638,8 +638,8 @@ bool cause_full_disk(const struct report *r, struct full_disk *full)
     return found;
 }
 
-/* Return the hint for the error file, or for the last lines if no hint matches the error file. The error file is
- * first, because it contains only the error. Return NULL if the network failed, because a hint would blame a rank. */
+/* Return the hint for the error file, or for the last lines if no hint matches the error file. The error file is first,
+ * because it contains only the error. Return NULL if the network failed, because a hint would wrongly blame a rank. */
 static const struct hint *report_hint(const struct report *r, const struct hint_facts *facts)
 {
     struct buf lines = { 0 };

@@ -28,7 +28,7 @@ struct loss;
 /* Free space of the file system of `path`. */
 struct disk_room {
     char path[PATH_MAX];    /* path in the error message, or a description such as "/dev/shm" */
-    uint64_t bytes, inodes; /* still free for users other than root; UINT64_MAX = inodes are not limited */
+    uint64_t bytes, inodes; /* still free for users other than root; `inodes` is UINT64_MAX if not limited */
 };
 
 enum { ROOMS_MAX = 3 };
@@ -36,10 +36,10 @@ enum { ROOMS_MAX = 3 };
 /* An error of a worker that could not write, because a file system is full or a quota is used up. */
 struct full_disk {
     char path
-        [PATH_MAX]; /* path of the file in the error, absolute or relative; "" = the error names no file */
+        [PATH_MAX]; /* path of the file in the error, absolute or relative; "" if the error names no file */
     bool is_quota;
     int n_rooms;
-    struct disk_room rooms[ROOMS_MAX]; /* disks on which the file is or may be; none for a quota */
+    struct disk_room rooms[ROOMS_MAX]; /* disks on which the file is or may be; none after a quota error */
     char quota[QUOTA_SHOWN];           /* " is on FILE SYSTEM" with the values of the quota, see quota_text */
 };
 
@@ -49,14 +49,14 @@ struct failed_attempt {
     struct failure failure;
     enum worker_verdict verdict;  /* verdict of the worker that failed first */
     uint64_t started_ms;          /* start of the attempt; all times are by this agent's clock */
-    uint64_t worker_started_ms;   /* start of the failed worker; if it is on another node: started_ms */
-    uint64_t failed_ms, ended_ms; /* time of the failure; end of the attempt */
+    uint64_t worker_started_ms;   /* start of the failed worker, or started_ms for a worker of another node */
+    uint64_t failed_ms, ended_ms; /* time of the failure, and time of the attempt's end */
     int64_t step;                 /* last step that the workers reported; -1 = none */
 };
 
 /* How this node lost its connection to the store, if the loss ended the job on this node. */
 struct store_end {
-    const char *how;    /* what happened, for example "the store closed the connection"; NULL = not lost */
+    const char *how;    /* what happened, such as "the store closed the connection"; NULL if not lost */
     const char *node;   /* where the store was, for example " on node 0 (n0)"; "" or NULL = not known */
     const char *advice; /* remedy of the finding that explains the loss; "" or NULL = no finding */
     const char *code;   /* code of the finding that explains the loss; "" or NULL = no finding */
@@ -74,7 +74,7 @@ struct report {
     const struct plan *plan;
     const struct agent *agent;
     const struct tail *stdout_tails,
-        *stderr_tails;                  /* arrays by local rank, with nproc tails; NULL = not read */
+        *stderr_tails;                  /* each is an array of nproc tails, by local rank, or NULL */
     uint64_t started_ms, ended_ms;      /* start and end of the job, by the agent's clock */
     uint64_t ended_unix_ms;             /* wall clock at ended_ms */
     const struct received_signal *stop; /* the signal by which the user stopped the job; NULL = none */
@@ -83,9 +83,9 @@ struct report {
     bool colour;                        /* print colours; true if the text goes to a terminal */
     const struct program_file *file;    /* the file that could not be started; NULL = none */
     const char *path;                   /* PATH of the workers, printed if the program was not found */
-    const char *python; /* path of the Python that ran the workers; NULL = not known or none */
+    const char *python; /* path of the Python that ran the workers; NULL if there is none or it is unknown */
     const struct worker_evidence *evidence; /* how the first failure's worker ended; NULL = not known */
-    const struct full_disk *full;           /* the full disk and the file on it; NULL = none or not known */
+    const struct full_disk *full;           /* the full disk and the file on it; NULL if none is known */
     const struct error_text *error;         /* error file of the first failure; NULL = none */
     const struct failure *elsewhere;        /* the first failure, if it is not on this node; NULL otherwise */
     const struct failed_attempt *failed;    /* array of n_failed attempts; the latest is last */
@@ -107,10 +107,10 @@ struct report {
     const char *error_trouble; /* why the error file could not be read; NULL = no problem */
 };
 
-/* Return the local rank of the first failure, or -1 if that is not a worker of this node. */
+/* Return the local rank of the worker that failed first, or -1 if no worker of this node failed first. */
 int cause_first(const struct report *r);
 
-/* Return the worker of the first failure, or NULL if that is not a worker of this node. */
+/* Return the worker that failed first, or NULL if no worker of this node failed first. */
 const struct agent_worker *cause_worker(const struct report *r);
 
 /* Return the record of the first failure on any node, or NULL without a failure. For a worker of this node, build

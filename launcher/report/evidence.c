@@ -157,15 +157,15 @@ static void coredump_find(pid_t pid, int status, time_t began, struct worker_evi
  * only the first few failures are examined. */
 
 enum {
-    WATCHES_MAX = 24,        /* most watched groups: those of ddprun and of the job, and all outer groups */
+    WATCHES_MAX = 24,        /* limit of watched groups: groups of ddprun and of the job, all outer groups */
     EXAMINED_MAX = 8,        /* limit of failures that are examined in one attempt */
     GROUP_FILE_BYTES = 4096, /* size of the buffer for a file of a control group */
     FILE_BYTES = 64 * 1024,  /* size of the buffer for any other file */
-    LOG_RECORDS_MAX = 65536, /* most records per call; each takes 1 us, and the kernel's log has fewer */
+    LOG_RECORDS_MAX = 65536, /* limit of records per call: each takes 1 us, and the kernel's log has fewer */
     LOG_BYTES_MAX = 256 * 1024,
 };
 
-/* The hierarchies of control groups. The flag `v2` is an index too: false = MEMORY_V1, true = ALL_V2. */
+/* The hierarchies of control groups. A flag `v2` is used as an index, too: false is MEMORY_V1, and true is ALL_V2. */
 enum { MEMORY_V1, ALL_V2, PIDS_V1, HIERARCHIES };
 
 static const char *const controllers[HIERARCHIES] = { [MEMORY_V1] = "memory", [PIDS_V1] = "pids" };
@@ -183,7 +183,7 @@ struct evidence {
     struct watch watches[WATCHES_MAX];
     size_t n_watches;
     unsigned long long system_kills; /* the machine's OOM kills when the attempt began */
-    int log;                         /* descriptor of /dev/kmsg; -1 = cannot be read */
+    int log;                         /* descriptor of /dev/kmsg; -1 if it cannot be read */
     struct buf lines;                /* records read from the log, at most LOG_BYTES_MAX */
     time_t began;        /* start of the attempt by the wall clock; older core files are ignored */
     uint64_t open_files; /* ulimit -n of the workers */
@@ -193,7 +193,7 @@ struct evidence {
     } examined[EXAMINED_MAX];
     size_t n_examined;
     int port_rank,
-        port; /* local rank of the worker whose port another user has taken; number of this port, 0 = none */
+        port; /* `port`: a port that another user has taken, or 0; `port_rank`: local rank of its worker */
     unsigned port_uid;
     int timer_rank;                /* local rank of the worker whose timer has expired */
     char timer_scope[TIMER_SHOWN]; /* scope of the expired timer; "" = no timer has expired */
@@ -241,8 +241,8 @@ static bool read_counts(const char *dir, bool v2, struct oom_count *count)
     return v2 ? count_v2(dir, bytes, count) : count_v1(dir, bytes, count);
 }
 
-/* Read limit and peak of a group. Call this function after the worker's end: only then is the peak final, and the
- * limit may have changed before. */
+/* Read limit and peak of a group. Call this function after the worker's end, because the peak is final only then, and
+ * the limit may change while the worker runs. */
 static void read_limits(struct watch *w)
 {
     char bytes[GROUP_FILE_BYTES];
@@ -331,8 +331,9 @@ static void watch_upwards(struct evidence *e, const char *below, bool v2, bool l
     } while (leave_group(name));
 }
 
-/* Return the lowest pids.max of ddprun's own group and of all groups that contain it; UINT64_MAX = no limit, 0 = not
- * known. A job's group is below ddprun's own group, and ddprun sets no limit there. */
+/* Return the lowest pids.max of ddprun's own group and of all groups that contain it. Return UINT64_MAX if no group has
+ * a limit, and 0 if the limits are not known. A job's group is below ddprun's own group, and ddprun sets no limit
+ * there. */
 static uint64_t lowest_pids_max(const struct evidence *e, int hierarchy)
 {
     char group[CGROUP_PATH_MAX], name[PATH_MAX];
@@ -341,7 +342,7 @@ static uint64_t lowest_pids_max(const struct evidence *e, int hierarchy)
     const char *below = cgroup_below(group, e->mounts[hierarchy].root);
     if (!join_path(name, below != NULL ? below : "", ""))
         return 0;
-    const uint64_t none = below != NULL ? UINT64_MAX : 0; /* 0 = unknown: the group's directory is hidden */
+    const uint64_t none = below != NULL ? UINT64_MAX : 0; /* 0 (not known) if the group is hidden */
     return lowest_limit_above(e->mounts[hierarchy].where, name, "pids.max", none);
 }
 
@@ -447,7 +448,7 @@ static void read_log(struct evidence *e)
     }
 }
 
-/* Search the kernel's log for lines about a worker. Search also the lines that were read before, because the kernel may
+/* Search the kernel's log for lines about a worker. Also search the lines that were read before, because the kernel may
  * write such a line before the worker's SIGCHLD. Do nothing in another PID namespace, because pids in the log are those
  * of the first namespace. */
 static void ask_log(struct evidence *e, pid_t pid, struct worker_evidence *facts)
@@ -882,7 +883,7 @@ ddp_status error_file_read(const char *path, struct error_text *out, struct ddp_
 /* The first page contains the headers, the segment table and the loader's name. */
 enum { HEAD_BYTES = 4096, NEAR_SEEN_MAX = 4096 };
 
-/* Return true if the file system is mounted noexec. The kernel then executes no file of it. */
+/* Return true if the file system is mounted noexec. The kernel then executes no file of this file system. */
 static bool on_noexec(const char *path)
 {
     struct statvfs fs;

@@ -303,7 +303,8 @@ const char *commit_text(char out[COMMIT_SHOWN], const struct worker_evidence *e)
 
 /* --- out of memory -------------------------------------------------------------------------------------- */
 
-/* Return by how much a counter has risen. Return 0 if the counter has fallen: a new group then has the old name. */
+/* Return by how much a counter has risen. Return 0 if the counter has fallen, because it then belongs to a new group
+ * with the same name. */
 static unsigned long long rise(unsigned long long before, unsigned long long now)
 {
     return now > before ? now - before : 0;
@@ -461,7 +462,7 @@ enum {
     FAULT_KNOWN = 1 << 5,
     SHM_FULL = 1 << 6,
     SHM_SMALL = 1 << 7,
-    STDOUT_GONE = 1 << 8, /* the reader of ddprun's stdout is gone; the worker has not failed */
+    STDOUT_GONE = 1 << 8, /* the reader of ddprun's stdout is gone, so the worker is not at fault */
     STDERR_GONE = 1 << 9,
     CPU_LIMIT = 1 << 10,
     FILE_LIMIT = 1 << 11,
@@ -515,7 +516,7 @@ static unsigned observations(const struct worker_evidence *e)
 static const struct row {
     int signal;
     unsigned seen;
-    const char *headline; /* NULL = the text of ending_text() */
+    const char *headline; /* NULL means the text of ending_text() */
     const char *cause, *remedy;
 } rows[] = {
     { SIGKILL, TIMER_RAN_OUT, "its timer expired (SIGKILL)",

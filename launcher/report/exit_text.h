@@ -42,10 +42,10 @@ struct worker_evidence {
     unsigned long long kills;      /* how many processes the kernel killed */
     char cgroup[CGROUP_SHOWN];     /* name of the group that reached its limit; "" for the whole machine */
     bool cgroup_v2;                /* the group is of version 2, which has other file names */
-    uint64_t peak_rss;             /* peak memory of the worker, or of a child that it has reaped; bytes */
+    uint64_t peak_rss;             /* peak memory of the worker, or of a child that it has reaped, in bytes */
     uint64_t limit, peak;          /* limit and peak of `cgroup` in bytes; 0 = not known */
-    uint64_t shm_size, shm_free;   /* size and free bytes of /dev/shm; size 0 = no /dev/shm */
-    bool stdout_gone, stderr_gone; /* the reader of ddprun's stdout (stderr) is gone */
+    uint64_t shm_size, shm_free;   /* size and free bytes of /dev/shm; shm_size is 0 if /dev/shm is missing */
+    bool stdout_gone, stderr_gone; /* the reader of ddprun's stdout, or of its stderr, is gone */
     bool fault_known;
     uint64_t fault;            /* address that the worker could not access */
     char object[OBJECT_SHOWN]; /* program or library that contained the fault, with offset; "" = not known */
@@ -56,7 +56,7 @@ struct worker_evidence {
     int port;                /* port of the worker's store that user `port_uid` has taken; 0 = none */
     unsigned port_uid;
     uint64_t cpu_limit_s, file_limit; /* ulimit -t in seconds, ulimit -f in bytes; 0 = no limit */
-    /* The limits below: UINT64_MAX = no limit, 0 = not known. */
+    /* In the limits below, UINT64_MAX means no limit, and 0 means not known. */
     uint64_t open_files, processes; /* ulimit -n, ulimit -u */
     uint64_t locked, stack;         /* ulimit -l, ulimit -s; in bytes */
     uint64_t pids_max;              /* lowest pids.max of the worker's groups */
@@ -64,14 +64,15 @@ struct worker_evidence {
     uint64_t group_limit;           /* memory limit of the group with the least memory left, in bytes */
     uint64_t group_used;            /* memory that the group of `group_limit` uses, in bytes */
     uint64_t available;             /* memory that is available on the machine, in bytes */
-    /* with vm.overcommit_memory=2: how many bytes processes may reserve, and have reserved; 0 = another mode */
+    /* with vm.overcommit_memory=2: bytes that processes may reserve, and bytes that they have reserved; otherwise 0 */
     uint64_t commit_limit, committed;
     char cpu[CPU_SHOWN]; /* processor model, for SIGILL */
 };
 
 /* --- any end ------------------------------------------------------------------------------------------------ */
 
-/* Format a limit of worker_evidence as " (1024)", in bytes as " (64 KiB)", or as "" if it is not known. */
+/* Format a limit of worker_evidence as " (1024)", or as " (64 KiB)" if it is in bytes. Write "" if the limit is not
+ * known. */
 enum { LIMIT_SHOWN = 48 };
 const char *limit_text(char out[LIMIT_SHOWN], uint64_t limit, bool is_bytes);
 
@@ -79,14 +80,14 @@ const char *limit_text(char out[LIMIT_SHOWN], uint64_t limit, bool is_bytes);
  * limit as limit_text does. */
 const char *group_memory_text(char out[2 * LIMIT_SHOWN], const struct worker_evidence *e);
 
-/* Format the machine's memory as " (20 MiB are available)", or as "" if it is not known. */
+/* Format the machine's memory as " (20 MiB are available)", or write "" if it is not known. */
 const char *available_text(char out[LIMIT_SHOWN], const struct worker_evidence *e);
 
-/* Format the size of /dev/shm as " (64 MiB, of which 10 MiB are free)", or as "" if it is not known. */
+/* Format the size of /dev/shm as " (64 MiB, of which 10 MiB are free)", or write "" if the size is not known. */
 const char *shm_text(char out[2 * LIMIT_SHOWN], const struct worker_evidence *e);
 
 /* Format the machine's limit of reserved memory as "; vm.overcommit_memory=2 permits 8 GiB, and 7.9 GiB are reserved",
- * or as "" in another mode. */
+ * or write "" in another overcommit mode. */
 enum { COMMIT_SHOWN = 128 };
 const char *commit_text(char out[COMMIT_SHOWN], const struct worker_evidence *e);
 
@@ -106,8 +107,8 @@ const char *verdict_name(enum worker_verdict verdict);
 
 /* --- an end with evidence ----------------------------------------------------------------------------------- */
 
-/* The four functions below append to `out`; they append nothing if no fact is known. They return false when memory
- * is short. `w` has ended. `e` may be NULL. */
+/* The four functions below append to `out` and return false when memory is short. `w` has ended. If `e` is NULL, no
+ * fact is known. end_headline always appends a text; the other functions may append nothing. */
 
 /* Append a short text for the headline: "out of memory (SIGKILL)", "exit 7". */
 bool end_headline(const struct agent_worker *w, const struct worker_evidence *e, struct buf *out);
@@ -118,7 +119,8 @@ bool end_cause(const struct agent_worker *w, const struct worker_evidence *e, st
 /* Append the remedy. */
 bool end_remedy(const struct agent_worker *w, const struct worker_evidence *e, struct buf *out);
 
-/* Append where the core file is and how to open it, or how to get one next time. `program` is the executed file. */
+/* Append where the core file is and how to open it, or how to get a core file next time. `program` is the executed
+ * file. */
 bool end_core(const struct agent_worker *w, const struct worker_evidence *e, const char *program,
               struct buf *out);
 
@@ -133,7 +135,7 @@ uint64_t limit_in(struct slice text);
 
 /* Counters of a memory group, read before the worker started and after its end. */
 struct oom_count {
-    unsigned long long kills, hits; /* processes that the kernel killed; how often the limit was reached */
+    unsigned long long kills, hits; /* number of killed processes, and how often the limit was reached */
 };
 
 struct oom_watch {

@@ -57,8 +57,8 @@ static const char *outcome(const struct report *r)
     return agent_stop_signal(r->agent) != 0 ? "stopped" : "ok";
 }
 
-/* Add a time twice: in seconds since the start of ddprun, and by the wall clock, which allows a comparison of
- * hosts. */
+/* Add a time twice: in seconds since the start of ddprun, and by the wall clock, so that times of different hosts can
+ * be compared. */
 static bool add_moment(cJSON *o, const struct report *r, const char *since, const char *unix_s, uint64_t ms)
 {
     return json_add_number(o, since, (double)(ms - r->started_ms) / 1000.0) &&
@@ -87,7 +87,7 @@ static bool add_ending(cJSON *o, const struct report *r, const struct agent_work
     return ok;
 }
 
-/* Add a worker to the array, whose order is by local rank. */
+/* Append a worker to the array. The workers in the array are in the order of their local ranks. */
 static bool add_worker(cJSON *array, const struct report *r, int local_rank)
 {
     cJSON *o = json_add_object(array);
@@ -412,7 +412,7 @@ static bool event_finished(struct buf *out, const struct report *report)
 enum {
     UNREAD_MS = 2000,    /* give up if a descriptor accepts no byte for this time */
     LOSSES_MAX = 64,     /* limit of targets in the list lost_output of report.json */
-    LOSSES_PRINTED = 4,  /* limit of targets that warnings name; further targets are counted */
+    LOSSES_PRINTED = 4,  /* limit of targets that warnings name; the other targets are only counted */
     FULL_BYTES = 1 << 20 /* a file system with less free space counts as full */
 };
 
@@ -424,7 +424,7 @@ static void write_file(int fd, const char *path, const char *text)
     int error = patient_write(fd, slice_str(text), UNREAD_MS);
     error = error == 0 ? patient_write(fd, slice_str("\n"), UNREAD_MS) : error;
     if (close(fd) != 0 && error == 0)
-        error = errno; /* a file server may report a full disk only here */
+        error = errno; /* a file server may report a full disk only at close */
     if (error == 0)
         return;
     write_error_text(error, path, why);
@@ -490,9 +490,9 @@ static void leave_in_log_dir(const struct report *r)
             r->plan->log_root);
 }
 
-/* Return true if another node prints the report for `ddprun --hosts`. The node of the failed worker prints the
- * report, because only that node has the evidence. A finding that ended the job was printed already. If a node was lost
- * or no worker failed, node 0 prints the report. */
+/* Return true if this node does not print the report, because of `ddprun --hosts`. The node of the failed worker prints
+ * the report, because only that node has the evidence. If a node was lost or no worker failed, node 0 prints it. If a
+ * finding about a host ended the job, no node prints it, because this finding was printed already. */
 static bool other_node_prints(const struct report *r)
 {
     const struct failure *f = r->elsewhere;

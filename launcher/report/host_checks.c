@@ -208,9 +208,9 @@ static bool gpu_mode_finding(const struct gpu_users *users, const char *gpu, int
 struct gpu_query {
     bool runs; /* the workers run or have run */
     char job[LIMIT_TEXT];
-    int world_size, first_rank, nproc; /* this node has the ranks from `first_rank` on */
+    int world_size, first_rank, nproc; /* the first of this node's `nproc` ranks is `first_rank` */
     int n;
-    int workers[GPUS_MAX]; /* how many workers have the GPU */
+    int workers[GPUS_MAX]; /* number of workers that use each GPU */
     char names[GPUS_MAX][GPU_NAME_MAX];
     struct gpu_users users[GPUS_MAX];
 };

@@ -69,11 +69,11 @@ int gpu_warn(const struct plan *plan, struct finding out[GPU_FINDINGS_MAX]);
 /* Facts about a node that has lost its connection to the store. All texts are borrowed. */
 struct store_loss {
     const char *host;    /* name of this host */
-    int node_rank;       /* -1 = not known yet */
+    int node_rank;       /* -1 if not known yet */
     int pid;             /* pid of this ddprun's agent */
     const char *how;     /* what happened, for example "the store closed the connection" */
     const char *dropped; /* reason in the store's last message, for example "silent for 3.0 s"; "" = none */
-    uint64_t stood_ms;   /* how long this process was stopped or suspended before the loss; 0 = not at all */
+    uint64_t stood_ms;   /* how long this process was stopped or suspended before the loss; 0 if it was not */
     uint64_t node_timeout_ms; /* the store's limit for a silent node */
 };
 

@@ -494,7 +494,7 @@ enum {
     ERROR_LINES = 6,
     OTHERS_LINES = 8,
     STACK_LINES = 16,
-    STACK_LINES_KEPT = 6, /* lines for stacks that the last lines of the failed worker must not use */
+    STACK_LINES_KEPT = 6, /* lines that are reserved for stacks; the worker's last lines must not use them */
     END_LINES = 8,
     DAY_S = 24 * 3600
 };

@@ -26,10 +26,9 @@ bool report_no_restart(const struct report *r, struct buf *out);
 
 /* --- final_report.c --------------------------------------------------------------------------------------- */
 
-/* Collect the remaining facts for `r` after all output is written. Then print the report on stderr after a
- * failure, and with --verbose also after a success. With --json, print the last event on stdout instead. Finally
- * write report.json into the log directory. `program` is the program that could not be started; NULL = all workers
- * were started. */
+/* Collect the remaining facts for `r` after all output is written. Then print the report on stderr after a failure, and
+ * with --verbose also after a success. With --json, print the last event on stdout instead. Finally write report.json
+ * into the log directory. `program` is the program that could not be started; NULL if all workers were started. */
 void final_report(struct report *r, struct output *output, const struct evidence *evidence,
                   const char *program);
 

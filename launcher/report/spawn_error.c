@@ -261,7 +261,7 @@ static const struct row {
     int error;
     unsigned seen;
     const char *cause;
-    const char *remedy; /* NULL = no remedy is known */
+    const char *remedy; /* NULL if no remedy is known */
 } rows[] = {
     { ENOENT, SEARCHED, "{program}: not found in PATH ({search})",
       "to run a program in this directory, write ./{program}; to run a Python script without .py in its name, write python3 -u {program}" },

@@ -1,5 +1,5 @@
-/* spawn_error.h -- texts about why a program could not be started. The texts depend on the first bytes of its file
- * and of a program that runs on this machine. These functions are pure; those of evidence.h read the files. */
+/* spawn_error.h -- texts about why a program could not be started. The texts depend on the first bytes of this program,
+ * and on those of a program that runs on this machine. These functions are pure; those of evidence.h read the files. */
 #ifndef LAUNCHER_REPORT_SPAWN_ERROR_H
 #define LAUNCHER_REPORT_SPAWN_ERROR_H
 
@@ -22,7 +22,7 @@ enum { ELF_INTERPRETER_MAX = 256 };
 
 struct elf_facts {
     enum elf_kind kind;
-    int machine, bits;         /* machine and word size of the file; 0 = the header is too short */
+    int machine, bits;         /* machine and word size of the file; 0 if its header is too short */
     int our_machine, our_bits; /* machine and word size of a program that runs on this machine */
     char interpreter[ELF_INTERPRETER_MAX]; /* path of the loader; "" = none found */
 };
@@ -44,13 +44,13 @@ enum { INTERPRETER_MAX = 256 };
 struct program_file {
     char path[PATH_MAX]; /* the path that was examined; "" = none */
     enum path_kind kind;
-    bool is_python_file; /* true: `path` is the script for Python; false: `path` is the program itself */
-    char near[PATH_MAX]; /* if `path` is missing: a similar path in the same directory; "" = none */
+    bool is_python_file; /* `path` is the script for Python; if false, `path` is the program itself */
+    char near[PATH_MAX]; /* a similar path in the same directory, if `path` does not exist; "" if none */
     bool empty;          /* the file has 0 bytes */
     bool noexec;         /* the file system is mounted noexec */
     /* first directory of the path that this user has no permission to enter; "" = none */
     char locked[PATH_MAX];
-    char interpreter[INTERPRETER_MAX]; /* the name after "#!" without arguments; "" = no script */
+    char interpreter[INTERPRETER_MAX]; /* the name after "#!" without arguments; "" if not a script */
     bool carriage_return;              /* the first line ends with \r\n */
     struct elf_facts elf;              /* the header of a binary program */
     enum path_kind helper;             /* kind of `interpreter` or elf.interpreter */

@@ -229,7 +229,7 @@ void announce_job(const struct announce *a, const char *note)
         log_explain(finding_code_name(scheduler->finding.found.code));
     if (!plan->cli->quiet && note[0] != '\0')
         note_before(a, "%s", note);
-    if (plan->cli->verbose && !plan->cli->json) /* ddpctl needs this job and this address */
+    if (plan->cli->verbose && !plan->cli->json) /* the user needs job and address for ddpctl */
         note_before(a, "job %s, store at %s:%d", plan->job, plan->master_addr, plan->master_port);
     if (plan->cli->verbose && plan->contained_by != NULL)
         note_before(a, "contained by: %s", plan->contained_by);
@@ -336,7 +336,7 @@ void announce_findings(struct announce *a, const char *screen, const struct cJSO
         emit_event(a, event_findings(&event, since_start(a), push), &event);
         return;
     }
-    /* without a text, this node has printed the finding already; a repeated finding is printed by node 0 */
+    /* An empty text means that this node has printed the finding already. A repeated finding is printed by node 0. */
     if (*screen == '\0' || is_repeated(a))
         return;
     while (*screen != '\0') {

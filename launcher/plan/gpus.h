@@ -15,7 +15,7 @@ enum { GPUS_MAX = 256, GPU_NAME_MAX = 96 };
 
 struct gpu_list {
     int physical;                       /* number of GPUs in the machine */
-    bool hidden;                        /* CUDA_VISIBLE_DEVICES hides all GPUs: "" or a negative number */
+    bool hidden;                        /* CUDA_VISIBLE_DEVICES hides all GPUs because it is "" or negative */
     int n;                              /* visible GPUs */
     char names[GPUS_MAX][GPU_NAME_MAX]; /* as in CUDA_VISIBLE_DEVICES: "3", "GPU-8932f937...", "MIG-..." */
     char note[256];                     /* what is wrong in CUDA_VISIBLE_DEVICES, or "" */

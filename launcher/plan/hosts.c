@@ -290,7 +290,7 @@ static struct host_spec *find_spec(const struct specs *s, const char *name, int 
     return NULL;
 }
 
-/* Return the number of workers in `count`: one if none is given, as for mpirun, and 0 for a word such as "gpu". */
+/* Return the number of workers in `count`: 1 if `count` is "", as for mpirun, and 0 if it is a word such as "gpu". */
 static int slots_of(const char *count)
 {
     return count[0] == '\0' ? 1 : strspn(count, "0123456789") == strlen(count) ? atoi(count) : 0;
@@ -389,8 +389,8 @@ static ddp_status split_item(char *item, bool counted, struct tail *out, struct 
     return DDP_OK;
 }
 
-/* Add the hosts of an item, which may contain ranges in brackets. A count of the line replaces the count in the
- * item. */
+/* Add the hosts of an item, which may contain ranges in brackets. The line may also set a count or a port for all its
+ * items. The line's count replaces an item's count. */
 static ddp_status add_item(struct specs *s, const char *text, size_t len, const struct tail *line,
                            struct ddp_err *err)
 {
@@ -479,8 +479,8 @@ static ddp_status add_user(struct specs *s, const char *user, const char *item, 
     return add_items(s, text, line, err);
 }
 
-/* The part of a host that a word of a line sets. LINE_NOTHING: the word only advises Open MPI (max_slots) or MPICH
- * (ifname, binding). ddprun itself finds the addresses and chooses the CPUs. */
+/* The part of a host that a word of a line sets. LINE_NOTHING means that only Open MPI (max_slots) or MPICH (ifname,
+ * binding) needs the word. ddprun itself finds the addresses and chooses the CPUs. */
 enum { LINE_SLOTS, LINE_USER, LINE_PORT, LINE_WORDS, LINE_NOTHING = LINE_WORDS };
 
 /* The words, and the other spellings that Open MPI accepts. Open MPI also accepts '-' for each '_'. */

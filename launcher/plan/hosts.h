@@ -20,7 +20,7 @@ enum { HOST_NAME_SIZE = 256, HOST_LIST_MAX = 65536, HOST_WORDS_MAX = 4096 };
 struct host_list {
     int n; /* number of different hosts */
     char first[HOST_NAME_SIZE];
-    int here; /* index of this host in the list, from 0; -1 = not found, or not searched */
+    int here; /* index of this host in the list, from 0; -1 if it was not searched or not found */
 };
 
 /* Parse a list in Slurm's form. Return false if `text` has another form or more than HOST_LIST_MAX hosts. */
@@ -43,7 +43,7 @@ struct host_spec {
     /* HOST or USER@HOST. The name never begins with '-', because a remote shell would parse it as an option. */
     char name[HOST_NAME_SIZE];
     char count[HOST_COUNT_SIZE]; /* number of workers, "gpu", "cpu" or "auto"; "" = not specified */
-    int slots;                   /* summed over the items of a repeated host; 0 = `count` is a word */
+    int slots;                   /* sum of the counts in all items of this host; 0 if `count` is a word */
     int port;                    /* port of the ssh server; 0 = not specified */
 };
 

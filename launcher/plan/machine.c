@@ -200,8 +200,8 @@ struct machine {
     int (*by_uuid)(const char *uuid, void **device);
     int (*pci_info)(void *device, struct nvml_pci *info);
     int (*shut_down)(void);
-    int (*processes)(void *device, unsigned *count, struct nvml_process *out); /* NULL = an old driver */
-    int (*compute_mode)(void *device, int *mode);                              /* NULL = an old driver */
+    int (*processes)(void *device, unsigned *count, struct nvml_process *out); /* NULL if the driver is old */
+    int (*compute_mode)(void *device, int *mode);                              /* NULL if the driver is old */
 };
 
 static const char *sysfs_read(void *user, const char *path)
@@ -332,8 +332,8 @@ void numa_source_close(struct numa_source *source)
 
 enum { GPU_PROCESSES_MAX = 128 };
 
-/* Return true for the server process of CUDA's multi-process service (MPS). This process is no user of the GPU,
- * because it only serves other processes. The kernel cuts a process name to 15 characters. */
+/* Return true for the server process of CUDA's multi-process service (MPS). This process does not count as a user of
+ * the GPU, because it only serves other processes. The kernel cuts a process name to 15 characters. */
 static bool is_service(int pid)
 {
     char path[64], name[16] = "";
@@ -457,7 +457,7 @@ char *scheduler_read_file(const char *path, size_t *len)
 
 /* These files show which PyTorch an interpreter imports, and whether this PyTorch has libuv:
  *
- *     python3 -> /usr/bin/python3.13    the real name contains the version, the real directory the prefix
+ *     python3 -> /usr/bin/python3.13    the real name shows the version, and the real directory shows the prefix
  *     pyvenv.cfg                        shows a virtual environment, and whether it uses system packages
  *     torch/lib/libtorch_cpu.so         contains libuv if it needs libuv.so or defines uv_listen
  *

@@ -123,7 +123,7 @@ static ddp_status package_of(const struct question *q, int cpu, int *package)
     return read_number(q, path, package);
 }
 
-/* Add the CPUs of NUMA node `node` if it is in `package`. A node that has only memory adds no CPU. */
+/* Add the CPUs of NUMA node `node` if this node is in `package`. A node that has only memory adds no CPU. */
 static ddp_status add_if_in_package(const struct question *q, int node, int package, struct rank_set *cpus)
 {
     struct rank_set own = { 0 };
@@ -295,8 +295,8 @@ static ddp_status neighbours(const struct question *q, int node, int device, int
     return status;
 }
 
-/* Keep in `cpus` the share of cores of one GPU. `all` GPUs share the cores, and `before` of them come before this
- * GPU. */
+/* Keep in `cpus` the share of cores of one GPU. `all` GPUs share these cores; `before` of them have a lower index than
+ * this GPU. */
 static ddp_status keep_share(const struct question *q, int all, int before, struct rank_set *cpus)
 {
     struct groups g = { 0 };
@@ -317,7 +317,7 @@ static ddp_status keep_share(const struct question *q, int all, int before, stru
     return status;
 }
 
-/* Keep in `cpus` the core complex of one GPU. `before` GPUs of the NUMA node come before this GPU. */
+/* Keep in `cpus` the core complex of one GPU. `before` GPUs of the same NUMA node have a lower index than this GPU. */
 static ddp_status keep_complex(const struct question *q, int before, struct rank_set *cpus)
 {
     struct groups g = { 0 };

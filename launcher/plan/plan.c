@@ -112,8 +112,8 @@ static bool asks_for_rank0(const struct plan *plan)
            program_python(cli, plan->facts->python) != NULL;
 }
 
-/* Choose the store of the workers. Some PyTorch versions reject the launcher's store before they send a byte, so
- * the choice is made before the start. */
+/* Choose the store of the workers. Some PyTorch versions reject the launcher's store before they send a byte. The
+ * launcher could not detect this later, so it makes the choice before the start. */
 static void choose_worker_store(struct plan *plan)
 {
     const struct torch_version *torch = plan->facts->torch;
@@ -295,8 +295,8 @@ static void note_scheduler(struct plan *plan)
                   finding_code_name(s->finding.found.code));
 }
 
-/* Add a note if a task sees too few GPUs for its LOCAL_RANK. A common mistake is that each task sees only its own
- * GPU: inside the task this GPU has the number 0. */
+/* Add a note if a task sees too few GPUs for its LOCAL_RANK. A common mistake is that each task sees only its own GPU.
+ * Inside the task this GPU has the number 0, but LOCAL_RANK may be 3. */
 static void note_task_gpu(struct plan *plan)
 {
     const int local = plan->cli->task.local_rank;

@@ -35,16 +35,16 @@ struct plan_facts {
     int cpus;                   /* how many CPUs this process may use */
     const char *host;           /* name of this machine */
     bool terminal;              /* ddprun's stderr is a terminal whose cursor can be moved */
-    /* DDPRUN_COOKIE of the workers: random text that marks the processes of this start; NULL = no random
-     * numbers are available. */
+    /* DDPRUN_COOKIE of the workers: random text that marks the processes of this start. NULL if no random numbers are
+     * available. */
     const char *cookie;
     const char *directory;  /* working directory, with a slash at the end; NULL = not known */
     const char *nonce;      /* random text, valid in a file name, for job ids and log directories */
     const char *start_time; /* start time of ddprun, valid in a file name */
     const char *tmp_dir;    /* directory for log files if --log_dir is not set; NULL = no directory is safe */
-    const char *tmp_note;   /* why TMPDIR is not used; NULL = TMPDIR is used */
+    const char *tmp_note;   /* why TMPDIR is not used; NULL if it is used */
     const struct scheduler *scheduler;  /* the scheduler that started this process; NULL = not read */
-    const struct numa_source *numa;     /* reads /sys for --numa_binding; NULL = --numa_binding is not set */
+    const struct numa_source *numa;     /* reads /sys for --numa_binding; NULL if --numa_binding is not set */
     const struct python_choice *python; /* Python for scripts and modules; NULL = python3 in PATH */
     const struct torch_version *torch;  /* the PyTorch that the program will import; NULL = not found */
     /* First part of the paths of error files, for a job without a log directory; NULL = no error files. */
@@ -62,8 +62,8 @@ struct plan_stream {
 struct plan_worker {
     int rank, local_rank;
     const char *gpu;      /* the GPU's name in CUDA_VISIBLE_DEVICES, owned by the plan; NULL = no GPU */
-    struct rank_set cpus; /* CPUs that the worker may use; empty = the CPUs of ddprun */
-    char *visible;        /* owned; CUDA_VISIBLE_DEVICES of the worker; NULL = the value of ddprun */
+    struct rank_set cpus; /* CPUs that the worker may use; if empty, all CPUs that ddprun may use */
+    char *visible;        /* owned; CUDA_VISIBLE_DEVICES of the worker; NULL leaves ddprun's value */
     char **argv;          /* owned, NULL-terminated */
     char *log_dir;        /* owned; directory of the worker's files, created by the agent; NULL = none */
     struct plan_stream out, err;
@@ -72,13 +72,13 @@ struct plan_worker {
 
 /* Address and timeouts of the rendezvous. */
 struct plan_meeting {
-    bool elastic;         /* true = the rendezvous assigns the node ranks; false = the user does */
+    bool elastic;         /* the rendezvous assigns the node ranks; if false, the user does */
     bool elsewhere;       /* the store may be on another host */
     const char *host;     /* name or address from the options; borrowed */
-    int port;             /* 0 = any free port, only in a job of one node */
+    int port;             /* 0 means any free port, if the job may start with one node */
     bool port_may_change; /* if this default port is in use, ddprun may choose a free port */
     int nnodes_min, nnodes_max;
-    int node_rank; /* -1 = the rendezvous assigns the node rank */
+    int node_rank; /* -1 if the rendezvous assigns the node rank */
     enum host_store host_store;
     uint64_t join_ms;      /* how long to wait for all nodes */
     const char *join_knob; /* name of the option that sets join_ms, for messages; static */
@@ -99,10 +99,10 @@ struct plan_round {
     int first_rank, world_size; /* first_rank: the rank of this node's first worker */
     /* Like first_rank and world_size, but only workers of this node's role are counted. */
     int role_rank, role_size;
-    const char *master_addr; /* numeric address, copied; NULL = unchanged */
-    int master_port;         /* 0 = unchanged */
-    const char *rank0_addr;  /* host of the store that rank 0 hosts, copied; NULL = none */
-    int rank0_port; /* port of the store that rank 0 hosts; 0 = the workers use the launcher's store */
+    const char *master_addr; /* numeric address (plan_round copies this text); NULL keeps the old address */
+    int master_port;         /* 0 keeps the old port */
+    const char *rank0_addr;  /* host of rank 0's store (plan_round copies the text); NULL means master_addr */
+    int rank0_port; /* port of the store that rank 0 hosts; 0 if the workers use the launcher's store */
 };
 
 struct secret;
@@ -117,17 +117,17 @@ struct plan {
     /* Connections to the store are encrypted: --encrypt is set and the store may be on another host. */
     bool encrypt;
     const char *relay_addr; /* borrowed; where the workers find the relay to the store (net/tls_relay.h) */
-    int relay_port;         /* 0 = the workers connect to the store itself */
+    int relay_port;         /* 0 if the workers connect to the store itself */
     int nproc;              /* number of workers on this node */
     /* Values of the round. Before the first round they are a guess, unless `settled` is true. */
     bool settled; /* the rendezvous cannot change the values below */
     char master_addr[ENDPOINT_HOST_MAX];
-    int master_port; /* 0 = any free port; the agent sets the real port before the first plan_env */
+    int master_port; /* 0 means any free port; the agent sets the real port before the first plan_env */
     /* Rank 0 hosts the workers' store. Each node offers a port for this store, because rank 0 may run on any node. */
     bool rank0_store;
     int offered_port;                   /* the offered port, set before the node joins; 0 = none */
-    char rank0_addr[ENDPOINT_HOST_MAX]; /* host of the store that rank 0 hosts; "" = master_addr */
-    int rank0_port; /* port of the store that rank 0 hosts; 0 = the workers use the launcher's store */
+    char rank0_addr[ENDPOINT_HOST_MAX]; /* host of the store that rank 0 hosts; "" means master_addr */
+    int rank0_port; /* port of the store that rank 0 hosts; 0 if the workers use the launcher's store */
     int world_size, nnodes, node_rank;
     int role_rank, role_size;    /* see struct plan_round */
     int attempt, restarts;       /* see struct plan_round */
@@ -138,7 +138,7 @@ struct plan {
     struct prefix line_prefix;   /* the prefix; borrows text of cli or the environment */
     char *filtered[2];           /* owned; files of filtered stdout and stderr lines; NULL = none */
     struct plan_worker *workers; /* owned; `nproc` workers */
-    /* The shared memory in which the workers keep their flight records; pid 0 = none. */
+    /* The shared memory in which the workers keep their flight records. page.pid is 0 if there is no such memory. */
     struct flight_page page;
     bool can_fifo; /* FIFOs can be created in the attempt's log directory; set by logdir_attempt */
     /* Owned; first part of the paths of the attempt's flight records; NULL = no log directory. */
@@ -214,7 +214,7 @@ struct gpu_users {
     int pid;        /* the process with the most memory on this GPU */
     uint64_t bytes; /* memory of this process on this GPU; 0 = not known */
     char user[32];  /* owner of this process; "" = not known, because /proc does not show the process */
-    int mode; /* compute mode of nvml.h: 0 = any number of processes or unknown, 2 = none, 3 = one process */
+    int mode; /* compute mode of nvml.h: 0 allows any number of processes (or is unknown), 2 none, 3 one */
 };
 
 enum gpu_owner { GPU_OWNER_OTHER, GPU_OWNER_JOB, GPU_OWNER_UNKNOWN };
@@ -225,8 +225,8 @@ struct gpu_owners {
     const void *user;
 };
 
-/* Read which processes use each of `n` GPUs, named as in CUDA_VISIBLE_DEVICES. Leave out the processes of this job;
- * with `owners` NULL, all processes belong to others. The driver may need seconds, or hang. */
+/* Read which processes use each of `n` GPUs, named as in CUDA_VISIBLE_DEVICES. Leave out the processes of this job; if
+ * `owners` is NULL, no process belongs to this job. The driver may need seconds, or hang. */
 void gpu_read_users(const char *const *gpus, int n, const struct gpu_owners *owners, struct gpu_users *out);
 
 /* Write the path of the running program, with all links resolved. Return false if the path is unknown. */

@@ -40,7 +40,7 @@ static const struct row {
         const char *variable;
         enum list_format format;
     } lists[2];           /* only the first list whose variable is set is used */
-    read_scheduler *code; /* for a scheduler with a special format; NULL = read_tasks or read_hosts */
+    read_scheduler *code; /* reads a special format; NULL means read_tasks or read_hosts */
 } rows[IDS] = {
     [ID_OPEN_MPI] = { .all = { "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE" },
                       .launch = "mpirun --map-by ppr:1:node ddprun",
@@ -98,8 +98,8 @@ const enum cli_option scheduler_options[SCHEDULER_VALUE_COUNT] = {
 #undef X
 };
 
-/* Return the value of a variable, or NULL if the variable is unset. An empty variable counts as unset, because
- * scripts empty a variable to hide it. The value is borrowed. */
+/* Return the value of a variable, or NULL if the variable is unset. An empty variable counts as unset, because scripts
+ * set a variable to "" to hide it. The value is borrowed. */
 static const char *scheduler_env(const struct scheduler_facts *f, const char *name)
 {
     const char *text = env_find(f->environ_block, name);
@@ -279,7 +279,7 @@ static bool is_step(const struct scheduler_facts *f)
            scheduler_number(f, "SLURM_PROCID") >= 0;
 }
 
-/* Set the job id of the rendezvous. With `step`, srun started this process, and the id contains the number of the
+/* Set the job id of the rendezvous. If `step` is true, srun started this process, and the id contains the number of the
  * step. A requeued job keeps Slurm's job id, so the id also contains Slurm's restart count. Otherwise nodes of an
  * earlier run could join. */
 static void slurm_job(struct scheduler *s, const struct scheduler_facts *f, bool step)
@@ -304,8 +304,8 @@ static void slurm_address(struct scheduler *s, const struct scheduler_facts *f, 
         scheduler_note(s, "%s=%.120s is not a list of hosts; set --master_addr", list.variable, text);
 }
 
-/* Add a note if this process belongs to a heterogeneous job. Each component has another SLURM_JOB_ID, and so another
- * rendezvous. */
+/* Add a note if this process belongs to a heterogeneous job. Each component has a different SLURM_JOB_ID, so it has a
+ * different rendezvous, too. */
 static void note_components(struct scheduler *s, const struct scheduler_facts *f)
 {
     const int components = scheduler_number(f, "SLURM_HET_SIZE");
@@ -503,8 +503,8 @@ static int stem_of(const char *host)
     return (int)(at < len && at > 1 && host[at - 1] == '-' ? at - 1 : len);
 }
 
-/* Return the domain of `host`, or NULL; an empty `host` has none. The domain is the text after the first dot of a long
- * name. `hosts` is the text of /etc/hosts, and the first long name of `host` in this text is used. */
+/* Return the domain of `host`: the text after the first dot of its first long name in `hosts`, the text of /etc/hosts.
+ * Return NULL if `host` is empty or has no long name there. */
 static const char *domain_in(const char *hosts, const char *host, size_t *len)
 {
     const size_t short_len = strcspn(host, ".");

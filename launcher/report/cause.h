@@ -83,7 +83,7 @@ struct report {
     bool colour;                        /* print colours; true if the text goes to a terminal */
     const struct program_file *file;    /* the file that could not be started; NULL = none */
     const char *path;                   /* PATH of the workers, printed if the program was not found */
-    const char *python; /* path of the Python that ran the workers; NULL if there is none or it is unknown */
+    const char *python; /* path of the Python that ran the workers; NULL if unknown, or if no Python ran */
     const struct worker_evidence *evidence; /* how the first failure's worker ended; NULL = not known */
     const struct full_disk *full;           /* the full disk and the file on it; NULL if none is known */
     const struct error_text *error;         /* error file of the first failure; NULL = none */

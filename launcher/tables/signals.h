@@ -129,7 +129,7 @@ bool signal_sender_text(const struct received_signal *received, struct buf *out)
 struct stop_memory {
     struct received_signal last;
     uint64_t at_ms; /* when `last` arrived, by the same clock as `now_ms` below */
-    bool copied;    /* the copy that the guardian passes on has arrived, so the next signal is not a copy */
+    bool copied;    /* a copy of `last` has arrived; after that, only a SIGHUP can be a copy */
 };
 
 /* Return true if `received` is a new request to stop, and false if it is a copy of the last request. A batch system,

@@ -1,5 +1,5 @@
-/* scheduler.h -- reads a scheduler's values for this job: number of nodes, node rank, address of the rendezvous and
- * others. Pure: the input is an environment block. Each value has a text that names its origin.
+/* scheduler.h -- reads a scheduler's values for this job: number of nodes, node rank, address of the rendezvous, and
+ * other values. Pure: the input is an environment block. Each value has a text that names its origin.
  *
  *     defaults  <  scheduler  <  PET_* variables  <  command line         a later source overrides an earlier one
  *
@@ -15,7 +15,7 @@
 
 #include <limits.h>
 
-/* The values that a scheduler may provide, each with the option that it sets. */
+/* The values that a scheduler may provide, each with the option that the value sets. */
 #define SCHEDULER_VALUES(X)    \
     X(NODES, NNODES)           \
     X(NODE_RANK, NODE_RANK)    \
@@ -41,23 +41,23 @@ enum {
 struct scheduler_facts {
     char *const *environ_block;
     const char *host; /* name of this machine */
-    const char *file; /* text of the file whose path scheduler_file() returns; NULL = missing or unreadable */
-    bool per_task;    /* --per_task: each task is a node of the rendezvous with one worker */
+    const char *file; /* text of the file whose path scheduler_file() returns; NULL if it cannot be read */
+    bool per_task;    /* --per_task: each task has one worker and counts as a node */
 };
 
-/* A value in the form of the command line ("" = unknown), and its origin. */
+/* A value as the user would type it ("" if it is unknown), and its origin. */
 struct scheduler_value {
     char text[SCHEDULER_TEXT_MAX];
     char from[SCHEDULER_TEXT_MAX];
 };
 
-/* The tasks of the scheduler. A task is a copy of ddprun that the scheduler has started. All numbers count from 0. */
+/* The tasks of the scheduler. A task is a copy of ddprun that the scheduler has started. Indices count from 0. */
 struct scheduler_tasks {
-    /* The scheduler has started this process as a task; otherwise the other members are not set. */
+    /* True if the scheduler has started this process as a task. If false, the other members are not set. */
     bool known;
-    int tasks, task; /* how many tasks the job has; number of this task */
-    int here, local; /* how many tasks this node has; number of this task on this node */
-    int nodes, node; /* number of nodes on which the tasks run; number of this node */
+    int tasks, task; /* how many tasks the job has; index of this task */
+    int here, local; /* how many tasks this node has; index of this task on this node */
+    int nodes, node; /* how many nodes run tasks; index of this node */
 };
 
 /* Whether the scheduler has started ddprun on all nodes of the job. */
@@ -70,21 +70,21 @@ enum scheduler_reach {
 /* A mistake in how the job was started. */
 struct scheduler_finding {
     struct finding found; /* found.code is FINDING_NONE if there is no mistake */
-    bool fatal;           /* ddprun exits; false = ddprun prints a warning */
-    bool mine;            /* this task prints the finding; false = another task of its node does */
+    bool fatal;           /* if true, ddprun exits; if false, ddprun only prints a warning */
+    bool mine;            /* if true, this task prints the finding; if false, another task does */
 };
 
 struct scheduler {
-    int kind;                      /* row of the scheduler in SCHEDULERS; -1 = no scheduler */
-    const char *name, *title;      /* static; without a scheduler "none" and "no scheduler" */
+    int kind;                      /* row of the scheduler in SCHEDULERS; -1 without a scheduler */
+    const char *name, *title;      /* static texts; without a scheduler they are "none" and "no scheduler" */
     char rule[SCHEDULER_TEXT_MAX]; /* how the scheduler was recognized */
     struct scheduler_value values[SCHEDULER_VALUE_COUNT];
     struct scheduler_tasks tasks;
     enum scheduler_reach reach;
-    int job_nodes; /* number of nodes of the whole job; 0 = unknown */
+    int job_nodes; /* number of nodes of the whole job; 0 if unknown */
     int restarts;  /* how often the scheduler has restarted this job */
     struct scheduler_finding finding;
-    char notes[SCHEDULER_NOTES_MAX][SCHEDULER_WORDS_MAX]; /* notes for the user; "" after the last */
+    char notes[SCHEDULER_NOTES_MAX][SCHEDULER_WORDS_MAX]; /* notes for the user; unused notes are "" */
 };
 
 /* Return the path of the file whose text the caller stores in facts->file, or NULL if no file is needed. The path is
@@ -101,8 +101,8 @@ ddp_status scheduler_read(struct scheduler *s, const char *wanted, const struct 
  * whose value from the user differs from the scheduler's value. Return DDP_ERR_ARG for an invalid value. */
 ddp_status scheduler_apply(struct scheduler *s, struct cli *cli, struct ddp_err *err);
 
-/* Append to `out` the values that --explain prints, as text or as a JSON object. Return false if memory is short.
- * These functions are in dry_run.c. */
+/* Append to `out` the values that --explain prints, as text or as a JSON object. Return false if memory is short. Both
+ * functions are in dry_run.c. */
 struct python_choice;
 bool scheduler_print(const struct scheduler *s, const struct cli *cli, const struct python_choice *python,
                      struct buf *out);
@@ -112,7 +112,7 @@ bool scheduler_print_json(const struct scheduler *s, const struct cli *cli,
 /* The option that each value sets. */
 extern const enum cli_option scheduler_options[SCHEDULER_VALUE_COUNT];
 
-/* Return the command that starts one ddprun on each node. `s` must have a scheduler. */
+/* Return the command that starts one ddprun on each node. Call this function only if `s` has a scheduler. */
 const char *scheduler_launch(const struct scheduler *s);
 
 #endif

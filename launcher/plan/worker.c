@@ -49,7 +49,7 @@ void plan_output_free(struct plan_worker *w)
     w->log_dir = w->out.file = w->err.file = w->error_file = NULL;
 }
 
-static const char rank_name[] = "local_rank"; /* torchrun replaces ${local_rank} */
+static const char rank_name[] = "local_rank"; /* as in torchrun, ${local_rank} in an argument is replaced */
 
 /* Python code for --run_path: run the script with runpy, as torchrun does, and with the argv that the script
  * expects. */
@@ -222,7 +222,7 @@ static void set_task(struct env_facts *facts, const struct cli_task *task)
     facts->nnodes = task->nnodes;
 }
 
-/* Return true if rank 0 hosts the workers' store. The result is the same in a dry run, which offers no port. */
+/* Return true if rank 0 hosts the workers' store. A dry run reserves no port, so plan->rank0_store decides. */
 static bool has_rank0_store(const struct plan *plan)
 {
     return plan->rank0_port != 0 || (plan->cli->dry_run && plan->rank0_store);
@@ -263,8 +263,8 @@ static const char *own_flight(const struct plan *plan)
     return value != NULL && *value != '\0' ? value : NULL;
 }
 
-/* Return how many calls PyTorch keeps, as text: the user's value, or "2000". PyTorch reads two names of this
- * variable. */
+/* Return how many calls PyTorch's flight recorder keeps, as text: the user's value, or "2000". PyTorch reads the value
+ * from either of two variables. */
 static const char *flight_calls(const struct plan *plan)
 {
     const char *value = user_value(plan, worker_env_name(ENV_TORCH_FR_BUFFER_SIZE));
@@ -296,7 +296,7 @@ static void set_worker(struct env_facts *facts, const struct plan *plan, int loc
 }
 
 /* Collect the facts for the environment of a worker. plan_env calls this function when it builds an environment,
- * because the port of the store may be unknown before. */
+ * because the port of the store may be unknown earlier. */
 static struct env_facts facts_of(const struct plan *plan, int local_rank)
 {
     struct env_facts facts = { .world_size = plan->world_size,

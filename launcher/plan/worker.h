@@ -6,8 +6,8 @@
 #include "cli/cli.h"
 #include "plan/plan.h"
 
-/* The Pythons that may run scripts and modules, found in the workers' environment. Texts are borrowed; NULL or ""
- * means none. */
+/* The Pythons that may run scripts and modules, found in the workers' environment. Texts are borrowed; a text is NULL
+ * or "" if no such Python exists. */
 struct python_facts {
     const char *virtual_env, *python_exec; /* values of VIRTUAL_ENV and PYTHON_EXEC */
     const char *active;                    /* bin/python in the directory that VIRTUAL_ENV names */

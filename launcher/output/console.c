@@ -66,8 +66,8 @@ static void queue_batch(struct sinks *sinks, int sink, struct buf *batch)
         buf_free(batch);
 }
 
-/* Add a line to the fold of stdout or stderr, where it waits for equal lines of other ranks. If it is the only waiting
- * line, request a call of folds_time. If too many lines wait, the oldest are printed. */
+/* Add a line to the fold of stdout or stderr, where it waits for equal lines of other ranks. If no other line waits,
+ * request a call of folds_time. If too many lines wait, print the oldest. */
 static void folds_add(struct folds *f, int which, const struct fold_line *line)
 {
     if (fold_add(f->of[which].fold, line))
@@ -177,8 +177,8 @@ void console_note(struct console *c, const char *text)
     buf_free(&out);
 }
 
-/* Append the prefix of a folded line. `origin` is still valid, because all waiting lines are printed before the streams
- * are freed. */
+/* Append the prefix of a folded line. line->origin is still valid, because all waiting lines are printed before the
+ * streams are freed. */
 static void append_folded_prefix(void *user, const struct fold_line *line, struct buf *out)
 {
     const struct console *c = user;
@@ -402,8 +402,9 @@ void hosts_console_finish(struct hosts_console *c)
     folds_finish(&c->folds);
 }
 
-/* Append a line or a piece of a line that is not folded. Remove its mark, and keep the prefix that the node has sent.
- * Escape control characters for a terminal, because the node prints to a pipe and has not escaped them. */
+/* Append a line, or a piece of a line, that is not folded. Remove the mark, and keep the prefix, which the host's
+ * ddprun has sent. Escape control characters for a terminal, because the host's ddprun prints to a pipe and does not
+ * escape them. */
 static void print_unfolded(struct hosts_console *c, int which, struct slice line)
 {
     struct marked_line m;
@@ -435,13 +436,13 @@ static void print_host_line(struct hosts_console *c, int which, struct slice lin
             return;
         }
     }
-    print_unfolded(c, which, line); /* a line of ddprun itself, or of a rank above the world size */
+    print_unfolded(c, which, line); /* a line of ddprun itself, or a line that cannot be folded */
     buf_append(&c->folds.batch, "\n", 1);
 }
 
-/* Return true if bytes are printed as they arrive, neither folded nor escaped. JSON and targets that are not
- * terminals need no escapes. Without prefixes, a single host may pass on the bytes of a single worker as they arrive,
- * so its output is not escaped here either. */
+/* Return true if bytes are printed as they arrive, neither folded nor escaped. JSON, files and pipes need no escapes.
+ * On a single host without prefixes, the ddprun of this host may pass on its worker's bytes as they arrive. So these
+ * bytes are not escaped here either. */
 static bool is_unchanged(const struct hosts_console *c, int which)
 {
     const struct cli *cli = c->cli;

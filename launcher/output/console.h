@@ -18,7 +18,7 @@
 struct folds {
     struct folded_stream {
         struct folds *folds;
-        struct fold *fold; /* NULL = lines are not folded */
+        struct fold *fold; /* NULL if lines are not folded */
         int sink;
         struct line_row *row;
     } of[2];
@@ -43,20 +43,20 @@ struct console {
     bool midline;             /* the last bytes of a raw stream on stderr did not end with a newline */
     struct buf batch;         /* lines made from one read, queued together */
     size_t held;              /* bytes in unfinished lines of all streams */
-    bool marks;               /* lines get a mark (line_mark), because the ddprun with --hosts folds them */
+    bool marks;               /* lines get a mark (line_mark), because the starter (remote.h) folds them */
     struct folds folds;       /* --fold */
 };
 
 /* stdout or stderr of one worker. */
 struct console_stream {
     struct console *console;
-    int local_rank, which; /* STD_OUT or STD_ERR */
+    int local_rank, which; /* `which` is STD_OUT or STD_ERR */
     int sink;              /* SINK_STDOUT or SINK_STDERR */
-    bool raw;              /* a single worker without prefix, whose bytes are passed on unchanged */
+    bool raw;              /* bytes are passed on unchanged: for a single worker without prefix */
     struct line_row *row;  /* where the lines are printed */
     struct lines lines;
     size_t held;         /* bytes of the unfinished line, part of console.held */
-    pid_t pid;           /* pid of the worker; 0 = not started */
+    pid_t pid;           /* pid of the worker; 0 before its start */
     struct line_time at; /* time of the latest read */
     struct buf prefix;
     bool has_prefix; /* `prefix` is valid */
@@ -66,8 +66,8 @@ struct console_stream {
 void console_init(struct console *c, const struct plan *plan, struct sinks *sinks, uint64_t started_ms);
 void console_free(struct console *c);
 
-/* Fold lines from now on. `waits` is called when console_fold_time must be called later. Return false when memory
- * is short. */
+/* Fold lines from now on. A call of `waits` requests a call of console_fold_time after `us` microseconds. Return false
+ * when memory is short. */
 bool console_fold(struct console *c, void (*waits)(void *user, uint64_t us), void *user);
 
 /* Print the waiting lines that are due now. */
@@ -109,12 +109,12 @@ struct hosts_console {
     uint64_t started_us;
     struct line_row rows[2];
     struct prefix prefix; /* prefix of lines that several ranks printed */
-    int ranks;            /* world size, from the first marked line; 0 = no marked line has arrived */
+    int ranks;            /* world size, from the first marked line; 0 until this line arrives */
     struct folds folds;
 };
 
-/* Initialize the console. `waits` is called when hosts_console_time must be called later. Return DDP_ERR_ARG if the
- * template of the prefix is wrong. */
+/* Initialize the console. A call of `waits` requests a call of hosts_console_time after `us` microseconds. Return
+ * DDP_ERR_ARG if the template of the prefix is wrong. */
 ddp_status hosts_console_init(struct hosts_console *c, const struct cli *cli, int hosts,
                               void (*waits)(void *user, uint64_t us), void *user, struct ddp_err *err);
 void hosts_console_free(struct hosts_console *c);

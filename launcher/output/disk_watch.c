@@ -13,15 +13,15 @@
 struct disk_watch {
     atomic_bool left;
     struct disk_slot {
-        _Atomic uint64_t since_ms; /* start of the operation; 0 = no operation runs */
+        _Atomic uint64_t since_ms; /* start of the operation; 0 if no operation runs */
         char path[DISK_PATH_MAX];
     } slots[DISK_USERS];
 };
 
 static struct disk_watch own, *watch = &own;
 
-/* Share the slots. If mmap fails, the guardian cannot read the agent's slots and waits for the agent without a
- * limit. */
+/* Share the slots with the guardian. If mmap fails, the guardian cannot read the agent's slots and waits for the agent
+ * without a limit. */
 void disk_watch_share(void)
 {
     void *shared = mmap(NULL, sizeof(*watch), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

@@ -2,8 +2,8 @@
  * that uses it sleeps in the kernel, and not even SIGKILL can end the agent. The guardian then reads the path of
  * the hanging operation here, and reports it.
  *
- * Each user of the disk has one slot with the path and the start of its operation, in memory that agent and
- * guardian share. */
+ * Each part of the agent that uses a disk (enum disk_user) has one slot. A slot has the path and the start time of the
+ * current operation. Agent and guardian share the memory of the slots. */
 #ifndef LAUNCHER_OUTPUT_DISK_WATCH_H
 #define LAUNCHER_OUTPUT_DISK_WATCH_H
 
@@ -15,7 +15,7 @@ enum {
     DISK_HUNG_MS = 1000   /* an operation of this duration counts as hanging */
 };
 
-/* Users of the disk. Only one thread at a time may use the same slot. */
+/* The parts of the agent that use a disk. Only one thread at a time may use the same slot. */
 enum disk_user { DISK_MAIN, DISK_FILES, DISK_EVENTS, DISK_FLIGHTS, DISK_USERS };
 
 /* Share the slots with processes that this process forks later. Without this call each process has its own slots. */

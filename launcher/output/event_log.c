@@ -112,16 +112,16 @@ struct event_log {
     const struct plan *plan;
     void (*warn)(void *user, const char *words);
     void *user;
-    char *path;             /* owned; path of the log file; NULL = not formatted yet */
-    struct line_file *file; /* owned; NULL = not open */
+    char *path;             /* path of the log file, owned; NULL until it is formatted */
+    struct line_file *file; /* owned; NULL if the file is not open */
     struct buf early;       /* lines that wait until the file is open */
     bool warned;
-    int round;        /* current round; 0 = before the first round */
+    int round;        /* current round; 0 before the first round */
     int64_t ahead_ms; /* store's clock minus this host's clock; valid if `instance` is set */
     char instance[LIMIT_INSTANCE];
 };
 
-/* Warn the user at most once. `why` is the text of write_error_text() for `error`; "" = use strerror(). */
+/* Warn the user at most once. `why` is the text of write_error_text() for `error`. If `why` is "", print strerror(). */
 static void warn(struct event_log *log, int error, const char *why)
 {
     char words[LOG_PATTERN_MAX + WRITE_ERROR_MAX + 128];

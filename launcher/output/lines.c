@@ -10,8 +10,8 @@
  *     "10%\r20%\r\n"           "20%"    a bar that writes \r after each update
  *     "a\r\r\n"                "a"      a text file from Windows with two \r
  *
- * Lines do not depend on how reads cut the bytes. Only lines_show_update depends on the reads, because a timer
- * calls it. */
+ * Lines do not depend on how reads cut the bytes. Only the updates that lines_show_update delivers depend on the reads,
+ * because a timer calls it between any two reads. */
 #include "output/lines.h"
 
 #include "tables/text.h"
@@ -47,7 +47,7 @@ static void deliver(struct lines *l, struct slice text, enum line_kind kind)
     l->line(l->user, text, kind);
 }
 
-/* Deliver the text so far as LINE_CUT. The rest of the line follows later. */
+/* Deliver the unfinished text with the kind LINE_CUT. The rest of the line follows later. */
 void lines_cut(struct lines *l)
 {
     if (l->text.len > 0)
@@ -96,7 +96,7 @@ static void end_update(struct lines *l)
     empty(&l->text);
 }
 
-/* Deliver the line that ends here: its last segment or, if that segment is empty, the update before it. */
+/* Deliver the line that ends here: its last segment, or if that segment is empty, the latest update. */
 static void end_line(struct lines *l, enum line_kind kind)
 {
     if (l->text.len > 0 || l->update.len == 0)
@@ -166,7 +166,7 @@ void lines_finish(struct lines *l)
  * memory for three lines, and 512 silent streams need none.
  *
  *     growing:   ring [abcd....]  start 0, len 4         free space at the end, no byte is moved
- *     full:      ring [efgdabcX]  start 4, len 8         new bytes overwrite the oldest
+ *     full:      ring [ijkdefgh]  start 3, len 8         new bytes overwrite the oldest
  *
  * The ring contains bytes, not lines, because only the bytes of a worker that has failed are ever cut into lines. */
 
@@ -235,7 +235,7 @@ size_t tail_lines(const struct tail *t, size_t max, struct buf *out)
     while (begin > 0 && lines < max)
         lines += byte_at(t, --begin) == '\n';
     if (lines == max)
-        begin++; /* skip the newline of the line before */
+        begin++; /* skip the newline that ends the previous line */
     else
         lines++;
     uint8_t *to = buf_reserve(out, end - begin + 1);
@@ -451,7 +451,7 @@ struct fold {
     fold_fn line;
     void *user;
     int ranks;
-    uint64_t *last; /* number of each rank's last line; 0 = none */
+    uint64_t *last; /* by rank: `number` of the rank's last line, or 0 before its first line */
     uint64_t number;
     struct waiting *first, **end;
     struct waiting *newest[BUCKETS];
@@ -538,7 +538,7 @@ static void deliver_first(struct fold *f)
     free_waiting(w);
 }
 
-/* Deliver all waiting lines up to this number. */
+/* Deliver all waiting lines whose number is at most `number`. */
 static void deliver_through(struct fold *f, uint64_t number)
 {
     while (f->first != NULL && f->first->number <= number)

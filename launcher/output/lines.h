@@ -28,7 +28,7 @@
 struct loss {
     const char *name; /* "stdout", "stderr" or a path; owned by the sinks */
     uint64_t bytes;
-    int error; /* errno of the latest loss; 0 = the target was too slow */
+    int error; /* errno of the latest loss; 0 if the target was too slow */
 };
 
 enum { LINES_LIMIT = 8 * 1024 * 1024 }; /* longest line that is delivered in one piece, in bytes */
@@ -68,7 +68,7 @@ void lines_append(struct lines *l, struct slice bytes);
  * delivered. */
 bool lines_show_update(struct lines *l);
 
-/* Deliver the unfinished line so far as LINE_CUT, to free its memory. */
+/* Deliver the unfinished line with the kind LINE_CUT, to free its memory. */
 void lines_cut(struct lines *l);
 
 /* Deliver the unfinished line, because the stream has ended. The struct can then be used for another stream. */
@@ -125,8 +125,8 @@ void merge_free(struct merge *m);
 /* Where a line comes from. These values and the plan's template make the prefix. */
 
 struct line_origin {
-    int local_rank, which;        /* STD_OUT or STD_ERR */
-    int pid;                      /* 0 = not known */
+    int local_rank, which;        /* `which` is STD_OUT or STD_ERR */
+    int pid;                      /* 0 if not known */
     const struct rank_set *ranks; /* local ranks, if several ranks printed the line; otherwise NULL */
     struct line_time at;
 };
@@ -178,7 +178,7 @@ struct fold_line {
     int rank;                     /* the first rank that printed the line */
     struct slice prefix;          /* prefix of the line, if only one rank printed it; copied */
     const void *origin;           /* pointer of the caller, passed to fold_fn */
-    const struct rank_set *ranks; /* all ranks that printed the line; NULL = only `rank` */
+    const struct rank_set *ranks; /* all ranks that printed the line; NULL if only `rank` did */
 };
 
 /* Receives a line to write. Its text and ranks are valid only during the call. */
@@ -209,9 +209,9 @@ bool fold_print_ranks(const struct rank_set *ranks, struct buf *out);
 
 /* --- lines of several nodes -------------------------------------------------------------------------------- */
 
-/* With --hosts and --fold, the ddprun with --hosts folds the lines of all nodes, so each node marks the lines of
- * its workers. A mark contains the rank, the world size and the length of the prefix. A worker cannot forge a
- * mark, because its text comes after the mark of its line. */
+/* With --hosts and --fold, the starter (remote.h) folds the lines of all nodes, so each node marks the lines of its
+ * workers. A mark contains the rank, the world size and the length of the prefix. A worker cannot forge a mark, because
+ * its text comes after the mark of its line. */
 
 struct marked_line {
     int rank, world_size;

@@ -1,8 +1,8 @@
 /* log_files.c -- see log_files.h.
  *
- * Part numbers increase, and a part keeps its name. So a user can copy a part away at any time, and a rotation is
- * one rename. A part ends after a newline if the last NEAR_BYTES before the limit contain one, so no line is cut
- * in two.
+ * A rotation renames the full log file to a part, such as out.log.3. Part numbers increase, and a part keeps its name.
+ * So a user can copy a part away at any time, and a rotation is one rename. A part ends after a newline if the last
+ * NEAR_BYTES before the limit contain one, so no line is cut in two.
  *
  * A failed rotation loses no byte: the file grows further, and the next rotation is tried after rotate.bytes more
  * bytes. */
@@ -43,7 +43,7 @@ struct log_file {
     struct log_rotate rotate;
     uint64_t size;     /* bytes in the current file */
     uint64_t full;     /* size at which the file is rotated; increased when a rotation fails */
-    int part;          /* number of the latest part; 0 = no part yet */
+    int part;          /* number of the latest part; 0 before the first rotation */
     bool line_ended;   /* the file is empty or ends with a newline */
     uint64_t check_ms; /* when check_deleted checks the file again, by clock_ms */
     atomic_int news;   /* an enum log_news; written by the writer's thread, read by the event loop */
@@ -434,18 +434,18 @@ bool filtered_is_behind(const struct filtered *f, bool resume)
 /* One thread for all sinks is not enough: if the user pauses the terminal (Ctrl-S), the log files must not block.
  * One thread per file is too many: 512 threads for 256 workers.
  *
- * All queues together need about QUEUED_BYTES of memory, and each sink has a share of them. A blocked sink fills
+ * All queues together need about QUEUED_BYTES of memory, and each sink has a share of this memory. A blocked sink fills
  * only its own share and blocks only the streams that write to it. */
 
 enum {
     QUEUED_BYTES = 16 << 20, /* limit for the queues of all sinks together */
     SHARE_MAX = 1 << 20,     /* limit of a share; a longer queue would only delay output */
-    SHARE_MIN = 64 * 1024,   /* at least the bytes of one read */
+    SHARE_MIN = 64 * 1024,   /* smallest share: the bytes of one read */
     LOW_PART = 4             /* a stream is read again when the queue is below share / LOW_PART */
 };
 
 struct sink {
-    struct writer *writer; /* one of the three writers of struct sinks; NULL = not in use */
+    struct writer *writer; /* one of the three writers of struct sinks; NULL if the sink is not in use */
     int slot;
     char *name;            /* owned */
     struct log_file *file; /* argument of log_file_news, owned by the writer; NULL for stdout and stderr */
@@ -625,7 +625,7 @@ void sinks_wait_no_more(struct sinks *s)
 
 /* --- events --------------------------------------------------------------------------------------------- */
 
-/* Free a sink whose file is closed. Keep its loss, because the next file resets the counters of the slot. */
+/* Free a sink whose file is closed. Keep its loss, because the next file resets the counters of the writer's slot. */
 static void release_sink(struct sinks *s, struct sink *sink, const struct writer_state *state)
 {
     if (state->dropped > 0) {
@@ -642,8 +642,8 @@ static void release_sink(struct sinks *s, struct sink *sink, const struct writer
     *sink = (struct sink){ 0 };
 }
 
-/* Set event->news to the change of the log file that was not reported yet, and return true; return false without such
- * a change. Call this function before state_news, because a deleted file may explain a failed write. */
+/* Store in event->news a change of the log file that was not reported yet, and return true. Return false if there is no
+ * such change. Call this function before state_news, because a deleted file may explain a failed write. */
 static bool file_news(struct sink *sink, struct sink_event *event)
 {
     static const enum sink_news news[] = {

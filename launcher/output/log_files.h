@@ -46,7 +46,7 @@ struct filtered {
     struct sinks *sinks;
     int sink; /* sink of the file; other streams write to it too */
     const struct cli_filters *words;
-    const struct console_stream *console; /* the stream; the prefix shows its rank and the time of its read */
+    const struct console_stream *console; /* the stream; prefixes show its rank and latest read time */
     struct lines lines;
     struct buf out; /* matching lines of one read */
 };
@@ -90,7 +90,7 @@ struct sink_event {
     enum sink_news news;
     int sink;
     const char *name; /* "stdout", "stderr" or a path; owned by the sinks */
-    int error;        /* errno of the latest write; 0 = none, so the target was too slow */
+    int error;        /* errno of the latest write; 0 if no write failed: the target was too slow */
     uint64_t dropped; /* bytes lost since the start */
 };
 

@@ -5,10 +5,10 @@
  * output_drain calls `idle`.
  *
  * Failures:
- * - A sink is slower than the workers: their streams wait.
+ * - A sink is slower than the workers: the workers' streams wait.
  * - The reader of ddprun's stdout or stderr exits: ddprun closes the workers' pipes, so the workers get SIGPIPE.
  * - A disk is full: the user is warned once. The workers wait, or with --log_policy=drop output is lost.
- * - A process outside the job keeps a pipe open: the pipe is closed when the time of output_drain is over. */
+ * - A process outside the job keeps a pipe open: the pipe is closed when the time limit of output_drain is over. */
 #include "output/output.h"
 
 #include "base/clock.h"
@@ -92,7 +92,7 @@ enum {
     TURN_BYTES = 1 << 20, /* limit for all streams together in one turn of the loop */
     BITE_MIN = 8 * 1024,  /* smallest share of a stream in TURN_BYTES */
     PIPE_BYTES = 1 << 16, /* capacity of a pipe */
-    REST_BYTES = 1 << 20  /* limit for the rest of a pipe, in bytes, because a daemon may write without end */
+    REST_BYTES = 1 << 20  /* limit for the last reads, in bytes: a daemon may write without end */
 };
 
 /* ddprun's end of a pipe. */
@@ -112,7 +112,7 @@ struct stream_group {
     int open;              /* number of open pipes */
     void (*ended)(void *); /* called when a pipe has ended */
     void (*bar)(void *, bool screen); /* requests a later call of console_stream_update */
-    /* Called with the bytes of each read; NULL = not called. */
+    /* Called with the bytes of each read. May be NULL. */
     void (*printed)(void *, int local_rank, int stream, struct slice bytes);
     void *printed_user;
     void *user;
@@ -122,11 +122,11 @@ struct stream_group {
  * the last bytes of the stream. */
 struct stream {
     struct stream_group *group;
-    struct stream_pipe *pipe; /* NULL = no pipe to read */
+    struct stream_pipe *pipe; /* NULL if there is no pipe to read */
     bool paused;              /* reading has stopped, because the queue of a sink is too long */
-    int local_rank, which;    /* STD_OUT or STD_ERR */
+    int local_rank, which;    /* `which` is STD_OUT or STD_ERR */
     bool to_console;
-    int file;    /* sink number of the stream's log file; STREAM_NO_SINK = none */
+    int file;    /* sink number of the stream's log file; STREAM_NO_SINK without a log file */
     bool shared; /* other streams write to the same file */
     struct merge merge;
     struct console_stream console;
@@ -728,9 +728,9 @@ static void end_all(struct output *o)
         stream_end_with_rest(&o->streams[i]);
 }
 
-/* Check whether any sink has accepted a byte in the last UNREAD_MS. If no sink has, the next step depends on the job.
- * After a successful job, print once that ddprun waits for a reader, such as a pager, and wait without a limit. After
- * a failure, and between two attempts, do not wait for the remaining bytes. */
+/* Check whether any sink has accepted a byte in the last UNREAD_MS. If no sink has accepted one, the next step depends
+ * on the job. After a successful job, print once that ddprun waits for a reader, such as a pager, and wait without a
+ * limit. After a failure, and between two attempts, do not wait for the remaining bytes. */
 static void check_progress(struct output *o)
 {
     const uint64_t now = clock_ms(), written = sinks_written(o->sinks);

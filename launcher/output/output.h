@@ -23,7 +23,7 @@
  * wakeup_ring. */
 struct wakeup {
     uv_poll_t poll;
-    int fd; /* eventfd; -1 = not open */
+    int fd; /* an eventfd; -1 if not open */
     void (*rung)(void *user);
 };
 
@@ -44,7 +44,7 @@ struct output_options {
     struct plan *plan;    /* owned by the caller; output_round changes its paths */
     uint64_t started_ms;  /* start of ddprun; the times of events count from it */
     void (*idle)(void *); /* called when output_drain is complete */
-    /* Called with the bytes of each read; NULL = not called. */
+    /* Called with the bytes of each read. May be NULL. */
     void (*printed)(void *, int local_rank, int stream, struct slice bytes);
     void *user;
 };
@@ -68,7 +68,7 @@ void output_started(struct output *o, int local_rank, pid_t pid);
  * worker's line. */
 void output_note(struct output *o, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* Print "  (ddprun explain CODE)" after a message with this code, if log_hint_is_due(). NULL and "" are no code. */
+/* Print "  (ddprun explain CODE)" after a message with this code, if log_hint_is_due(). For NULL or "", do nothing. */
 void output_explain(struct output *o, const char *code);
 
 /* Print whole lines on stdout, which are events from user_messages.h. The bytes are copied. */

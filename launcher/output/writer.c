@@ -25,8 +25,8 @@
 /* Each write is at most PIPE_BUF bytes: when poll(2) reports a pipe as writable, the pipe may have no room for more
  * bytes. A larger write could block. */
 
-/* Write some bytes and return their number; 0 = try again. If the descriptor accepts no bytes until `end_ms`, return
- * -1 with the errno ETIMEDOUT. Return -1 after any other error, too. */
+/* Write some bytes and return their number, or 0 if the caller must try again. If the descriptor accepts no bytes until
+ * `end_ms`, return -1 with the errno ETIMEDOUT. Return -1 after any other error, too. */
 static ssize_t write_some(int fd, const char *at, size_t len, uint64_t end_ms)
 {
     struct pollfd ready = { .fd = fd, .events = POLLOUT };
@@ -77,7 +77,7 @@ struct slot {
     int error;    /* errno of the latest write */
     uint64_t retry_ms;  /* when the write to a full disk is retried */
     uint64_t dropped;   /* bytes lost since the start */
-    int why;            /* errno of the latest loss; 0 = the target was too slow */
+    int why;            /* errno of the latest loss; 0 if the target was too slow */
     uint64_t hole[3];   /* bytes lost before `going`, before `waiting`, after `waiting` */
     struct buf waiting; /* bytes that the thread has not taken yet */
     struct buf going;   /* bytes that the thread writes; those before `at` are already written */
@@ -155,9 +155,9 @@ static bool has_work(const struct slot *s)
     return s->going.len > 0 || s->waiting.len > 0 || (s->ended && !s->closed);
 }
 
-/* Return the next slot that has work now, or NULL. After NULL, *wake_ms is the time of the next retry; UINT64_MAX
- * = none. The search begins at slot `from`, which the caller increases each time so that no slot waits forever.
- * `from` is unsigned, because it wraps around in long jobs. */
+/* Return the next slot that has work now, or NULL. After NULL, *wake_ms is the time of the next retry, or UINT64_MAX if
+ * no retry is due. The search begins at slot `from`, which the caller increases each time so that no slot waits
+ * forever. `from` is unsigned, because it wraps around in long jobs. */
 static struct slot *next_slot(const struct writer *w, unsigned from, uint64_t *wake_ms)
 {
     const uint64_t now = clock_ms();

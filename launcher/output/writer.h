@@ -31,16 +31,16 @@ enum writer_policy { WRITER_BLOCK, WRITER_DROP };
 struct writer_target {
     /* Write bytes. Return their number, and set *error to an errno or 0. */
     size_t (*write)(void *user, const uint8_t *data, size_t len, int *error);
-    void (*close)(void *user); /* NULL = nothing to close */
+    void (*close)(void *user); /* NULL if nothing must be closed */
     void *user;
 };
 
 /* The state of a slot. */
 struct writer_state {
-    int error;        /* errno of the latest write; 0 = success */
+    int error;        /* errno of the latest write; 0 after a success */
     bool dropping;    /* new bytes are dropped, or bytes wait because the disk is full */
     uint64_t dropped; /* bytes lost since the start */
-    int why;          /* errno of the latest loss; 0 = the target was too slow */
+    int why;          /* errno of the latest loss; 0 if the target was too slow */
     uint64_t queued;  /* bytes that are not written yet */
     bool closed;      /* the target is closed, after writer_end */
 };

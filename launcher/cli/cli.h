@@ -51,11 +51,11 @@ extern const struct completion_command cli_commands[COMMANDS];
 enum cli_origin { FROM_DEFAULT, FROM_SCHEDULER, FROM_ENVIRONMENT, FROM_COMMAND_LINE };
 
 enum nproc_kind {
-    NPROC_DEFAULT, /* one worker per visible GPU, or one worker without a GPU */
+    NPROC_DEFAULT, /* one worker per visible GPU; one worker if no GPU is visible */
     NPROC_NUMBER,  /* `count` */
-    NPROC_GPU,     /* one worker per visible GPU; an error without a GPU */
+    NPROC_GPU,     /* one worker per visible GPU; an error if no GPU is visible */
     NPROC_CPU,     /* one worker per CPU that this process may use */
-    NPROC_AUTO     /* as NPROC_GPU, or as NPROC_CPU without a GPU */
+    NPROC_AUTO     /* as NPROC_GPU if a GPU is visible, else as NPROC_CPU */
 };
 
 struct cli_nproc {
@@ -86,8 +86,8 @@ enum contain_kind { CONTAIN_AUTO, CONTAIN_PLAIN, CONTAIN_CGROUP, CONTAIN_PIDNS }
 
 /* When a new log file is started (--log_rotate), and how many old files are kept. */
 struct log_rotate {
-    uint64_t bytes; /* size at which a new file is started; 0 = never */
-    int keep;       /* number of old files to keep; 0 = all */
+    uint64_t bytes; /* size at which a new file is started; 0 if never */
+    int keep;       /* number of old files to keep; 0 to keep all */
 };
 
 enum log_policy { LOG_BLOCK, LOG_DROP }; /* what happens when output arrives faster than it can be written */
@@ -108,7 +108,7 @@ enum cli_help { HELP_NONE, HELP_SHORT, HELP_ALL };
  * written to a file. */
 struct cli_filters {
     char **items; /* owned; one allocation contains the pointers and the texts */
-    size_t n;     /* 0 = not given */
+    size_t n;     /* 0 if not given */
 };
 
 struct cli_nnodes {
@@ -128,10 +128,10 @@ struct cli_rdzv_conf {
     uint64_t join_ms, last_call_ms, keep_alive_ms;
     int keep_alive_attempts;
     enum host_store is_host;
-    const char *idle;     /* a key that the user has given, but that has no effect; static, NULL = none */
-    const char *idle_why; /* why `idle` has no effect; static */
+    const char *idle;     /* a given key without effect, a static text; NULL if there is no such key */
+    const char *idle_why; /* why `idle` has no effect, a static text */
     bool lenient;         /* unknown keys are ignored, as in torchrun */
-    char unknown[CLI_CONF_KEY_MAX]; /* the last unknown key; "" = none */
+    char unknown[CLI_CONF_KEY_MAX]; /* the last unknown key; "" if all keys are known */
 };
 
 /* The values of LOCAL_RANK, LOCAL_WORLD_SIZE, GROUP_RANK and GROUP_WORLD_SIZE for the only worker of a task
@@ -153,14 +153,14 @@ struct cli {
     struct cli_nnodes nnodes;
     int node_rank; /* valid if the option was given */
     enum rdzv_backend backend;
-    struct endpoint endpoint; /* host "": not given; port -1: not given */
+    struct endpoint endpoint; /* host is "" if not given; port is -1 if not given */
     struct cli_rdzv_conf rdzv_conf;
-    const char *local_addr;  /* NULL = not given */
-    const char *secret_file; /* NULL = not given */
-    char *hosts;             /* owned: the lists of all --hosts, with commas between; NULL = not given */
-    const char *hostfile;    /* NULL = not given */
+    const char *local_addr;  /* NULL if not given */
+    const char *secret_file; /* NULL if not given */
+    char *hosts;             /* owned: the lists of all --hosts, joined by commas; NULL if not given */
+    const char *hostfile;    /* NULL if not given */
     const char *remote_shell;
-    const char *log_name; /* name of the log directory below --log_dir; NULL = a new random name */
+    const char *log_name; /* name of the log directory below --log_dir; NULL for a new random name */
     bool collect_logs, detach;
     int ssh_fanout; /* valid if the option was given */
     bool ship;
@@ -175,35 +175,35 @@ struct cli {
     bool per_task, explain;
     struct cli_task task;                /* values of the scheduler; valid if per_task is set */
     char master_addr[ENDPOINT_HOST_MAX]; /* host in --master_addr, without brackets */
-    int master_port;                     /* 0 = any free port */
-    const char *job;                     /* --rdzv_id; NULL = not given */
+    int master_port;                     /* 0 for any free port */
+    const char *job;                     /* --rdzv_id; NULL if not given */
     uint64_t timeout_ms, grace_ms;
     struct cli_input input;
     signal_set stop_signals; /* signals that stop the job in addition to SIGTERM, SIGINT and SIGHUP */
-    int max_restarts, max_no_progress; /* max_no_progress 0 = no limit */
+    int max_restarts, max_no_progress; /* max_no_progress is 0 for no limit */
     uint64_t backoff_ms, backoff_cap_ms;
     enum exit_policy exit_policy;
-    uint64_t hang_timeout_ms; /* 0 = adaptive, CLI_HANG_OFF = off */
+    uint64_t hang_timeout_ms; /* 0 if adaptive, CLI_HANG_OFF if off */
     enum on_hang on_hang;
-    const char *progress; /* a valid regular expression; NULL = not given */
+    const char *progress; /* a valid regular expression; NULL if not given */
     bool module, no_python, run_path, use_env, virtual_local_rank, share_gpu, flight_recorder, profile_ranks;
-    const char *rank_argument; /* "local-rank" or "local_rank", passed to PROGRAM; NULL = not passed */
+    const char *rank_argument; /* "local-rank" or "local_rank", passed to PROGRAM; NULL if not passed */
     const char *role;
     enum numa_binding numa_binding;
     const char *event_log_handler, *start_method, *monitor_interval,
         *logs_specs;      /* the values are checked and have no effect */
-    const char *log_dir;  /* NULL = none */
-    const char *log_file; /* pattern of text.h; NULL = none */
-    const char *events;   /* name of the event log, a pattern of text.h; NULL = no event log */
+    const char *log_dir;  /* NULL if not given */
+    const char *log_file; /* a pattern of text.h; NULL if not given */
+    const char *events;   /* name of the event log, a pattern of text.h; NULL without an event log */
     bool log_merge;
     struct log_rotate log_rotate;
     enum log_policy log_policy;
     struct std_map tee, redirects;
     struct cli_filters filters[2]; /* words of --duplicate_stdout_filters and --duplicate_stderr_filters */
     enum prefix_mode prefix;
-    const char *prefix_template; /* NULL = not given */
+    const char *prefix_template; /* NULL if not given */
     bool timestamps, fold;
-    struct rank_set console_ranks; /* local ranks that the console shows; console_ranks.limit 0 = all */
+    struct rank_set console_ranks; /* local ranks that the console shows; if console_ranks.limit is 0, all */
     enum contain_kind contain;
     struct cli_env {
         const char **items; /* "KEY=VALUE"; the array is owned, the texts are borrowed */
@@ -215,7 +215,7 @@ struct cli {
     enum completion_shell completion;
     enum cli_help help;
     bool version, print_prefix, print_man; /* print a text and exit 0; the other members may be unset */
-    const char *make_secret; /* write a new secret to this file and exit 0; NULL = not requested */
+    const char *make_secret; /* write a new secret to this file and exit 0; NULL if not requested */
     enum cli_origin origin[OPTIONS];
     const char *program; /* PROGRAM, or the module's name with -m */
     char *const *args;   /* the words after PROGRAM, NULL-terminated */

@@ -43,7 +43,7 @@ bool cli_print_completion(const struct cli *cli, struct buf *out)
  * texts always match the program.
  *
  *     options.h     -> options, their defaults, PET_* names        worker_env.h -> a worker's environment
- *     exit_codes.h  -> exit status                                 examples[]   -> both texts
+ *     exit_codes.h  -> exit status                                 examples[]   -> the examples
  *     diagnosis/findings.h -> findings about a job         base/events.h -> what --events writes
  *
  * The manual page is not a file in the repository: `make install` runs the program to print it, so the page always

@@ -5,11 +5,11 @@
  *
  *     id
  *     name             with underscores; dashes are accepted everywhere
- *     letter           letter of the short form; 0 = none
+ *     letter           letter of the short form, or 0 if there is no short form
  *     kind             the parser, value_KIND in values.c; WORD and NAME: one of the words that values.c lists
  *     field            the field of struct cli
- *     value            name of the value in the help; NULL = a switch; "[=X]" = a switch that accepts the value X
- *     default          the default, as a user would type it; NULL = none
+ *     value            name of the value in the help; NULL for a switch; "[=X]" for a switch that accepts the value X
+ *     default          the default, as a user would type it; NULL without a default
  *     in environment   whether PET_<NAME> is read
  *     whose            FIRST: torchrun 1.13 and later have the option; THEIRS: only later versions of torchrun; OURS:
  *                      only ddprun. An abbreviation that matches several options selects FIRST before THEIRS, and

@@ -2,7 +2,7 @@
  * lists.
  *
  * A value of --tee or --redirects is "3" for all workers, or "0:3,1:1" by local rank; a worker that is not in the map
- * has the value 0. In a map, torchrun accepts only ranks below 10, ddprun any rank. */
+ * has the value 0. In a map, torchrun accepts only ranks below 10. ddprun accepts any rank. */
 #include "cli/cli.h"
 #include "tables/text.h"
 #include "tables/signals.h"

@@ -60,29 +60,29 @@ struct relay {
     uint64_t taken;                   /* bytes of input that the child's pipe has accepted */
     uint64_t taken_reported;          /* value of `taken` in the last answer ROOM */
     int signals;                      /* a signalfd */
-    int listener;                     /* socket that answers probes; -1 = none */
-    int news;                         /* socket to the host's ddprun for findings; -1 = none */
+    int listener;                     /* socket that answers probes; -1 if not open */
+    int news;                         /* socket to the host's ddprun for findings; -1 if not open */
     struct buf findings;              /* answers FINDING that stdout has not accepted yet */
-    int child_in;                     /* write end of the child's stdin pipe; -1 = closed */
+    int child_in;                     /* write end of the child's stdin pipe; -1 if closed */
     char token[REMOTE_TOKEN_MAX];     /* the token that the relay sends to each probe */
-    pid_t child;                      /* the host's ddprun, later the sender of its log files; 0 = no child */
-    char *collect;                    /* owned; log directory of the job, with --collect_logs; else NULL */
-    char job_token[REMOTE_TOKEN_MAX]; /* the token in the message JOB; "" = JOB has not arrived */
+    pid_t child;                      /* the host's ddprun, or the sender of log files; 0 without a child */
+    char *collect;                    /* owned; log directory of the job; NULL without --collect_logs */
+    char job_token[REMOTE_TOKEN_MAX]; /* the token in the message JOB; "" until JOB arrives */
     bool has_probed;                  /* the relay has answered a message PROBE */
     bool had_job;                     /* the host's ddprun was started */
     bool sends;                       /* the child is the sender of log files */
     bool must_end;                    /* the starter has sent END */
     int job_code;                     /* exit code of the job, while its log files are sent */
-    bool rests; /* Ctrl-Z has stopped the job and the starter, so the starter's silence is no failure */
+    bool rests; /* Ctrl-Z has stopped the job and the starter, so silence of the starter is not a failure */
     uint64_t silent_ms; /* longest silence of the starter; after a longer silence the relay ends the job */
     uint64_t last_received_ms; /* when the starter's last message arrived */
-    uint64_t end_ms;           /* when the relay first requested the child's end; 0 = never */
+    uint64_t end_ms;           /* when the relay first requested the child's end; 0 before that */
     int terms;                 /* how often the relay has requested the child's end */
     bool knows_reason;         /* the starter has sent the finding that ends the job */
     bool has_signal;           /* a signal has requested the end of the relay */
-    const char *failed;        /* why messages are no longer read from stdin; NULL = they are read */
-    int exit_code;             /* the relay's exit code; -1 = not known yet */
-    uint64_t branch_ms; /* silence of the starter after which the branch ends; 0 = BRANCH has not arrived */
+    const char *failed;        /* why messages are no longer read from stdin; NULL while they are read */
+    int exit_code;             /* the relay's exit code; -1 until it is known */
+    uint64_t branch_ms; /* in a branch: longest silence of the starter; 0 until the message BRANCH arrives */
 };
 
 /* Make a finding about this host. */
@@ -269,7 +269,7 @@ static void answer_probe(const struct relay *r)
 
 struct probe {
     const char *address;
-    int fd;           /* -1 = the probe has ended */
+    int fd;           /* -1 if the probe has ended */
     bool asked, good; /* has sent probe_text; has received the token */
     char got[REMOTE_TOKEN_MAX];
     size_t n;
@@ -464,9 +464,9 @@ static void spawn_job(struct relay *r, char **argv, const char *secret, bool inp
     r->input_ended = !input;
 }
 
-/* Write to a temporary file in the directory. NFS has no unnamed files, and reports a full quota in close. If the disk
- * or the quota is full, format the error, for example "No space left on device (0 bytes and 7 inodes free)". Write ""
- * otherwise. */
+/* Write to a temporary file in the directory and close it, because NFS reports a full quota in close. The file has a
+ * name only if the file system has no unnamed files. If the disk or the quota is full, store the error in `why`, for
+ * example "No space left on device (0 bytes and 7 inodes free)". Otherwise store "". */
 static void probe_disk(const char *directory, char why[WRITE_ERROR_MAX])
 {
     static const char bytes[4096];
@@ -490,7 +490,7 @@ static void probe_disk(const char *directory, char why[WRITE_ERROR_MAX])
 
 /* The directories of the job. A thread checks the directories, because a file server may hang. */
 struct place {
-    char *directory, *log_dir;                               /* owned; log_dir NULL = no log files */
+    char *directory, *log_dir;                               /* owned; log_dir is NULL without log files */
     int error;                                               /* errno of chdir */
     char log_why[WRITE_ERROR_MAX], own_why[WRITE_ERROR_MAX]; /* disk errors of `log_dir` and `directory` */
 };

@@ -38,7 +38,7 @@ bool collect_send(const char *root, int out);
 /* The received files of one host. Initialize with zeros and `dir`. */
 struct collected {
     char *dir;     /* folder of the files, owned; created with the first file */
-    struct buf in; /* received bytes that are no complete message yet */
+    struct buf in; /* received bytes that do not form a complete message yet */
     bool open;     /* `fd` is an open file */
     bool ended;    /* the message FILES_END has arrived */
     bool stopped;  /* a fault has ended the transfer */
@@ -48,7 +48,7 @@ struct collected {
     uint64_t files, bytes;             /* numbers of received files and bytes */
     uint64_t announced;                /* sum of the sizes in all messages FILE */
     uint64_t total_files, total_bytes; /* numbers of files and bytes in the message TOTAL */
-    char why[1280];                    /* why files are missing; "" = no file is missing so far */
+    char why[1280];                    /* why files are missing; "" while no file is missing */
 };
 
 /* Store files from the bytes that a host sends. Set `why` after a fault. Most faults end the transfer, and all
@@ -58,7 +58,7 @@ void collect_store(struct collected *c, struct slice bytes);
 /* The log files of all hosts. */
 struct collection {
     const struct host_spec *hosts; /* borrowed */
-    struct collected *of;          /* owned; `n` hosts */
+    struct collected *of;          /* owned; an array of `n`, one for each host */
     char *root;                    /* owned; directory of the hosts' folders */
     int n;
 };
@@ -82,8 +82,8 @@ bool collection_progress(const struct collection *c, int sending, struct buf *ou
  * `signals` is a signalfd. `in` contains the bytes that were read after the message BRANCH. */
 int branch_run(int signals, uint64_t silent_ms, struct buf *in);
 
-/* Map the bytes that --ship sends: this program without symbols and debug information, then *library bytes of the
- * library of cJSON (0 = no library is sent). Debian has no static library of cJSON, so a program that is built
+/* Map the bytes that --ship sends: this program without symbols and debug information, then the cJSON library. The
+ * library has *library bytes, or 0 if it is not sent. Debian has no static library of cJSON, so a program that is built
  * there loads a shared library. In the mapped program, the name of this library is replaced by SHIPPED_LIBRARY, because
  * the host may not have the library. Unmap the bytes with munmap. Return NULL, or the reason of a failure. */
 const char *ship_map(struct slice *bytes, size_t *library);

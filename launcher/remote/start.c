@@ -17,9 +17,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* FIRST_MS: time in which a host must send its first answer; longer than ssh's ConnectTimeout. PROBED_MS: time in
- * which a host must answer the message PROBE. PROBED_LEAST_MS: the same with a short --timeout; longer than the probes,
- * which take at most 2 s, so that the starter knows their result. */
+/* FIRST_MS: time in which a host must send its first answer; longer than ssh's ConnectTimeout. PROBED_MS: time in which
+ * a host must answer the message PROBE. PROBED_LEAST_MS: lower limit of this time if --timeout is short. The probes
+ * take at most 2 s, so the starter still receives their result. */
 enum {
     FIRST_MS = 60000,
     PROBED_MS = 15000,
@@ -118,7 +118,8 @@ static size_t count_begun(struct slice text, const char *mark)
 }
 
 /* Process an answer ROOM, FILES or FINDING in the job's output; remote_split describes the results. Return false for
- * any other line, such as an answer with a wrong token, which is not from the relay. The line stays in the output. */
+ * any other line, which then stays in the output. An answer with a wrong token is such a line, too, because the relay
+ * has not sent it. */
 static bool process_inside(const struct remote_answer *answer, const char *token, uint64_t *taken,
                            struct buf *findings, int *files)
 {
@@ -207,7 +208,7 @@ uint64_t start_limit_ms(const struct start_facts *f, const struct host_spec *hos
     const uint64_t limit_ms =
         is_probe ? PROBED_MS : FIRST_MS + (start_ships(f, host) ? f->ship.len / SHIP_BYTES_PER_MS : 0);
     const uint64_t least_ms = is_probe ? PROBED_LEAST_MS : 0;
-    const uint64_t asked_ms = f->cli->timeout_ms; /* 0 = no --timeout */
+    const uint64_t asked_ms = f->cli->timeout_ms; /* 0 without --timeout */
     if (asked_ms == 0 || asked_ms >= limit_ms)
         return limit_ms;
     return asked_ms > least_ms ? asked_ms : least_ms;
@@ -394,9 +395,9 @@ void start_tree(const struct start_facts *f, const struct host_spec *hosts, int 
     const bool given = cli_gives(f->cli, OPT_SSH_FANOUT);
     const bool grows = given || (n >= START_TREE_MIN && !start_by_srun(f->cli));
     const long fanout = !grows ? n : given ? f->cli->ssh_fanout : START_FANOUT;
-    /* begin and size describe the level of host i: index of its first host, and number of its hosts */
+    /* begin and size: index of the first host, and number of hosts, in the level of host i */
     long begin = 0, size = fanout > 0 ? fanout : n;
-    /* before and size_before: the first index and the size of the level above; before = -1: the starter is above */
+    /* before and size_before: the same for the level above; before is -1 if the starter is above */
     long before = -1, size_before = 1;
     for (int i = 0; i < n; i++) {
         if (i == begin + size) {
@@ -505,7 +506,7 @@ uint64_t start_silent_ms(const struct cli *cli)
     return cli->node_timeout_ms > 3 * REMOTE_BEAT_MS ? cli->node_timeout_ms : 3 * REMOTE_BEAT_MS;
 }
 
-/* Add the log directory of the node. The relay sends its files at the end of the job. */
+/* Add the log directory of the node. The relay sends the files in this directory at the end of the job. */
 static bool add_collect(cJSON *o, const struct start_facts *f, int rank)
 {
     struct buf path = { 0 };

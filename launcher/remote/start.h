@@ -70,8 +70,8 @@ enum {
 /* Append a message to `out`. Return false if memory is short or the body is too long. */
 bool remote_encode(struct buf *out, enum remote_message kind, struct slice body);
 
-/* Parse the first message of `in`. Return 1 for a complete message: *body points into `in`, and *size is the
- * length of the whole message. Return 0 for an incomplete message, and -1 if the bytes are no message. */
+/* Parse the first message of `in`. Return 1 for a complete message: *body points into `in`, and *size is the length of
+ * the whole message. Return 0 for an incomplete message, and -1 if the bytes are not a message. */
 int remote_decode(struct slice in, enum remote_message *kind, struct slice *body, size_t *size);
 
 /* Append the body of NEWS about a host that has ended. `stops` is a member of struct news. Return false if memory is
@@ -100,9 +100,9 @@ enum remote_news {
 struct remote_answer {
     enum remote_news news;
     char version[32]; /* version of the relay's ddprun */
-    int port; /* HERE: the port on which the relay answers probes, 0 = none. ENDED, FAILED, FILES: exit code */
-    /* token of the answer. Before JOB: random text that the relay sends to each probe, "-" = none. After JOB:
-     * the token in JOB. */
+    int port; /* HERE: port on which the relay answers probes, or 0 before LISTEN. ENDED, FAILED, FILES: exit code */
+    /* token of the answer. Before JOB: random text that the relay sends to each probe, or "-" if it answers no probes.
+     * After JOB: the token in JOB. */
     char token[REMOTE_TOKEN_MAX];
     /* HERE: the addresses of the host, separated by blanks. REACHED: the addresses that answered. ROOM: a number
      * of bytes. FINDING: JSON. */
@@ -153,8 +153,8 @@ struct start_facts {
     const char *job;            /* job id */
     int umask;
     const char *log_name; /* with --collect_logs: the starter's directory below --log_dir; else NULL */
-    double limits[REMOTE_LIMIT_COUNT]; /* REMOTE_UNLIMITED = no limit */
-    struct slice ship;   /* --ship: this program and its library; empty = each host uses its own ddprun */
+    double limits[REMOTE_LIMIT_COUNT]; /* REMOTE_UNLIMITED if there is no limit */
+    struct slice ship;   /* --ship: this program and its library; empty if each host uses its own ddprun */
     size_t ship_library; /* how many bytes at the end of `ship` belong to the library */
     const char *machine; /* --ship: the architecture of this program, as `uname -m` prints it */
 };
@@ -162,9 +162,10 @@ struct start_facts {
 /* Check that the list of hosts and the options do not contradict each other. Return DDP_OK or DDP_ERR_ARG. */
 ddp_status start_check(const struct cli *cli, const struct host_spec *hosts, int n, struct ddp_err *err);
 
-/* Store in above[i] the index of the host that starts host i, or -1 if the starter starts host i. From
- * START_TREE_MIN hosts on, each host starts at most START_FANOUT others. With srun, the starter starts all hosts.
- * --ssh_fanout sets another number for any number of hosts. The starter always starts the host on which it runs. */
+/* Store in above[i] the index of the host that starts host i, or -1 if the starter starts host i. From START_TREE_MIN
+ * hosts on, each host starts at most START_FANOUT others. With srun, the starter starts all hosts. With --ssh_fanout,
+ * its value replaces START_FANOUT, even below START_TREE_MIN hosts. The starter always starts the host on which it
+ * runs. */
 enum { START_TREE_MIN = 64, START_FANOUT = 16 };
 void start_tree(const struct start_facts *facts, const struct host_spec *hosts, int n, int *above);
 
@@ -203,8 +204,8 @@ struct start_meeting {
  * at least three heartbeats. */
 uint64_t start_silent_ms(const struct cli *cli);
 
-/* Set reads[i] to true if host i may have a rank that --stdin names. The ranks of a host are unknown if the
- * options give no number of workers for a host before it. Return the world size, or 0 if it is unknown. */
+/* Set reads[i] to true if host i may have a rank that --stdin names. The ranks of a host are unknown if the options
+ * give no number of workers for an earlier host. Return the world size, or 0 if it is unknown. */
 int start_readers(const struct cli *cli, const struct host_spec *hosts, int n, bool *reads);
 
 /* Append the body of the message JOB for node `rank` to `out`. If `input` is true, the starter sends the user's stdin
@@ -235,7 +236,7 @@ void start_explain_late(const struct start_facts *facts, const struct host_spec 
 /* Limits for each host, so that a faulty host cannot fill the disk of the starting host. */
 enum {
     COLLECT_NAME_MAX = 1024,   /* bytes of a file's name, relative to the log directory */
-    COLLECT_DEPTH = 16,        /* most directories between the log directory and a file */
+    COLLECT_DEPTH = 16,        /* largest number of directories between the log directory and a file */
     COLLECT_PIECE_MAX = 32768, /* bytes in a message DATA */
     COLLECT_FILES_MAX = 100000,
     COLLECT_FOLDER_MAX = 96 /* bytes of a folder's name */

@@ -73,11 +73,11 @@ struct peer {
     struct starter *starter;
     const struct host_spec *host;
     enum peer_state state;
-    int above;             /* index of the host that starts this host; -1 = the starter */
+    int above;             /* index of the host that starts this host; -1 if the starter does */
     bool has_children;     /* this host starts other hosts */
-    int n_starting;        /* how many hosts that this host starts are in the state STARTING */
-    struct link *link;     /* link to the relay; NULL = not started */
-    struct link *trunk;    /* link to the branch; NULL = the relay is no branch */
+    int n_starting;        /* number of hosts in the state STARTING that this host starts */
+    struct link *link;     /* link to the relay; NULL before its start */
+    struct link *trunk;    /* link to the branch; NULL if this host has no branch */
     struct merge out, err; /* join the pieces of the job's output into whole lines */
     /* bytes of stdout that may be a part of an answer, and so are not printed yet */
     struct buf held;
@@ -85,18 +85,18 @@ struct peer {
     struct buf greeting;         /* the remote shell's stdout before the job runs, without answers */
     struct remote_answer answer; /* the last answer HERE */
     bool is_shipping;     /* the remote shell reads the program of --ship, so it must not get messages */
-    char *reached;        /* addresses of the first host that this host reached; NULL = not probed yet */
+    char *reached;        /* addresses of the first host that this host reached; NULL until reported */
     uint64_t deadline_ms; /* when the state STARTING or PROBING must have ended */
     uint64_t active_ms;   /* when the remote shell last wrote output, or when it exited if that was later */
     bool has_failed;      /* the relay could not start the job and has printed why */
     bool exited_early;    /* the remote shell exited before the relay began to send log files */
     struct collected *files; /* received log files, with --collect_logs; borrowed */
     bool sends;              /* the job has ended on this host, and the relay sends its log files */
-    uint64_t over_ms;        /* when the job and the transfer of its log files had ended; 0 = not yet */
+    uint64_t over_ms;        /* when the job and the transfer of its log files had ended; 0 before that */
     bool reads_input;        /* the user's stdin is sent to this host */
     uint64_t input_taken;    /* how many bytes of the user's stdin the job has read on this host */
     bool killed_late;        /* the starter has killed the remote shell, because the shell outlived the job */
-    /* Exit code in the relay's last answer; -1 = no such answer. The remote shell's own exit code may differ. */
+    /* Exit code in the relay's last answer; -1 until it arrives. The remote shell's own exit code may differ. */
     int reported_code;
 };
 
@@ -115,7 +115,7 @@ struct starter {
     uv_poll_t signals;
     uv_poll_t input;                /* the user's stdin */
     struct buf finished;            /* the event `finished` of a node, which is printed at the end */
-    const struct peer *finished_of; /* the node that has sent `finished`; NULL = none */
+    const struct peer *finished_of; /* the node that has sent `finished`; NULL until one has */
     bool is_finished_own;           /* a worker of `finished_of` has ended the job, or the job succeeded */
     uv_timer_t fold_timer;          /* expires when the console must print a line that it holds */
     struct hosts_console console;
@@ -124,20 +124,20 @@ struct starter {
     bool paused;           /* no output is read, because the console is slow */
     bool has_probed_again; /* the hosts probe all addresses of the first host; see probe_again */
     bool reported_flat;    /* unless --quiet, the starter has reported that it starts hosts directly */
-    /* type of the user's stdin; UV_UNKNOWN_HANDLE = stdin has ended or is not read */
+    /* type of the user's stdin; UV_UNKNOWN_HANDLE if stdin has ended or is not read */
     uv_handle_type input_type;
     uv_fs_t file; /* read request for a stdin that is a file */
     char input_bytes[32768];
     int signals_fd, lifeline_fd, input_fd;
-    int exit_code; /* the starter's exit code; -1 = no host has failed */
+    int exit_code; /* the starter's exit code; -1 while no host has failed */
     /* The host whose exit code counts: the first host, or the host whose ddprun has ended before the first round. */
     const struct peer *decides;
     bool has_passed_end; /* the other hosts were informed that ddprun has ended on a host */
     bool is_of_host;     /* `exit_code` is the exit code of a host */
     /* When the next message about hosts that have not started, or about log files, is due. */
     uint64_t status_ms;
-    uint64_t kill_ms; /* when the remaining remote shells are killed; 0 = not set */
-    uint64_t end_ms;  /* when the last host ended; 0 = not yet */
+    uint64_t kill_ms; /* when the remaining remote shells are killed; 0 if not set */
+    uint64_t end_ms;  /* when the last host ended; 0 before that */
     int stops;        /* how many signals of the user have requested to stop the job */
     struct stop_memory stop_memory;
     bool closing;
@@ -426,7 +426,7 @@ static void finish_if_done(struct starter *s)
 
 static void read_input(struct starter *s);
 
-/* Send input to the hosts that read it. `len` 0 ends the job's stdin. */
+/* Send input to the hosts that read it. If `len` is 0, end the job's stdin. */
 static void send_input(struct starter *s, const char *bytes, size_t len)
 {
     if (len == 0)

@@ -39,8 +39,8 @@ enum {
     END_MS = 15000,
     LOST_MS = 1000,
     TURN_MS = 250,         /* longest wait of the loop between two checks of the time limits */
-    OUT_MAX = 1 << 18,     /* most bytes that wait for the starter; with more, a branch reads no output */
-    TO_MAX = 64 << 20,     /* most bytes that wait for a process; with more, the process is killed */
+    OUT_MAX = 1 << 18,     /* limit of bytes that wait for the starter; above it, a branch reads no output */
+    TO_MAX = 64 << 20,     /* limit of bytes that wait for a process; above it, the process is killed */
     SLOT_BYTES = 2,        /* bytes of a slot in a message; see REMOTE_TREE_MESSAGES */
     EXIT_NOT_REACHED = 255 /* the exit status of ssh for a host that it does not reach */
 };
@@ -81,27 +81,27 @@ static long slice_number(struct slice text)
 /* A process of a branch: a remote shell, or the relay of the branch's own host. */
 struct carried {
     int slot;
-    pid_t pid;            /* 0 = the process has ended */
-    int ends[3];          /* the branch's ends of the pipes to stdin, stdout and stderr; -1 = closed */
+    pid_t pid;            /* 0 if the process has ended */
+    int ends[3];          /* the branch's ends of the pipes to stdin, stdout and stderr; -1 if closed */
     struct slice program; /* --ship: the part of `mapped` that is not written yet; written before `to` */
-    struct slice mapped;  /* --ship: the mapped file of the program; empty = none */
+    struct slice mapped;  /* the mapped file of the program; empty without --ship */
     struct buf to;        /* bytes for stdin that are not written yet */
     bool in_ends;         /* stdin is closed when `to` is written */
-    int status;           /* exit status of the process; EXIT_NOT_REACHED = a signal ended it */
+    int status;           /* exit status of the process; EXIT_NOT_REACHED if a signal ended it */
     uint64_t exited_ms;   /* when the process exited, or when its last output arrived if that was later */
     bool is_over;         /* the message EXIT is sent */
 };
 
 struct branch {
-    struct buf *in;       /* borrowed; received bytes that are no complete message yet */
+    struct buf *in;       /* borrowed; received bytes that do not form a complete message yet */
     struct buf out;       /* bytes for the starter that are not written yet */
     struct carried *list; /* owned; `n` processes */
     int n;
     int signals;        /* a signalfd */
     uint64_t silent_ms; /* longest silence of the starter; after a longer silence the branch ends */
     uint64_t heard_ms;  /* when the starter's last message arrived */
-    uint64_t kill_ms;   /* when processes that still run are killed; 0 = the branch has not begun to end */
-    bool rests;         /* Ctrl-Z has stopped the starter, so its silence is no failure */
+    uint64_t kill_ms;   /* when processes that still run are killed; 0 until the branch begins to end */
+    bool rests;         /* Ctrl-Z has stopped the starter, so its silence is expected */
     bool is_broken;     /* stdout has no reader */
 };
 
@@ -214,7 +214,7 @@ static size_t keep_loaded(struct slice program)
 }
 
 /* Replace the name of the library at `path` in a mapped program by SHIPPED_LIBRARY. The table of names comes before the
- * code, so the first match is in it. Return false if there is no match, or no space for the new name. */
+ * code, so the first match is in that table. Return false if there is no match, or no space for the new name. */
 static bool rename_library(struct slice program, const char *path)
 {
     char name[NAME_MAX + 2] = "";
@@ -227,8 +227,8 @@ static bool rename_library(struct slice program, const char *path)
     return true;
 }
 
-/* Fail if the library cannot be renamed, because the shipped program would need another library of its host. This
- * happens if LD_PRELOAD has loaded a library whose name is not in the program. */
+/* Fail if the library cannot be renamed, because the shipped program would then load a library of its host. The
+ * renaming fails if LD_PRELOAD has loaded a library whose name is not in the program. */
 const char *ship_map(struct slice *bytes, size_t *library)
 {
     const char *path = library_path();
@@ -272,7 +272,7 @@ static const char *map_own_program(struct carried *c, size_t size)
                  "of ddprun on both";
 }
 
-/* Start the process. Return NULL, or the reason of a failure, in `why`. */
+/* Start the process. Return NULL, or `why` with the reason of a failure. */
 static const char *fork_carried(struct carried *c, char **argv, char why[FORK_ERROR_MAX])
 {
     int pipes[3][2] = { { -1, -1 }, { -1, -1 }, { -1, -1 } };
@@ -338,7 +338,8 @@ static void branch_OPEN(struct branch *b, int slot, struct slice body)
     free(argv);
 }
 
-/* Send a signal to a process and to all processes of its group. A script that starts ssh would otherwise end alone. */
+/* Send a signal to a process and to all processes of its group. Without the group, a script would end, but not the ssh
+ * that it has started. */
 static void kill_group(pid_t pid, int signal)
 {
     if (kill(-pid, signal) != 0)
@@ -576,7 +577,7 @@ struct link {
     struct links *all;
     struct link *next;
     void *peer; /* argument of the callbacks */
-    /* The link to the branch that runs this process; NULL = the process is a child of the starter. */
+    /* The link to the branch that runs this process, or NULL if the process is a child of the starter. */
     struct link *via;
     int slot;
     bool is_branch;  /* the process is a branch */
@@ -585,7 +586,7 @@ struct link {
     bool has_exited; /* `exit_code` is set */
     bool is_over;    /* the process has exited, and all its output was read */
     int exit_code;
-    struct buf in; /* received bytes of a branch that are no complete message yet */
+    struct buf in; /* received bytes of a branch that do not form a complete message yet */
     /* The members below are used only if `via` is NULL. */
     uint64_t active_ms; /* when the last output arrived, or when the process exited if that was later */
     uv_process_t process;

@@ -164,8 +164,8 @@ const char *cgroup_below(const char *group, const char *root)
 }
 
 /* Find the directory of this process's own group of version 2. `groups` is the text of /proc/self/cgroup, and
- * `mounts` is the text of /proc/self/mountinfo; "" = the file cannot be read. Return false with the reason in
- * `why`. */
+ * `mounts` is the text of /proc/self/mountinfo. A text is "" if its file cannot be read. Return false with the
+ * reason in `why`. */
 static bool cgroup_locate(const char *groups, const char *mounts, char dir[CGROUP_PATH_MAX],
                           char why[CGROUP_WHY_MAX])
 {

@@ -10,8 +10,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Parsing of /proc/self/cgroup and /proc/self/mountinfo. `v1` selects the hierarchy: NULL = version 2, otherwise the
- * hierarchy of version 1 with this controller, for example "memory". */
+/* Parsing of /proc/self/cgroup and /proc/self/mountinfo. `v1` selects the hierarchy: if it is NULL, the only hierarchy
+ * of version 2, otherwise the hierarchy of version 1 with this controller, for example "memory". */
 
 enum { CGROUP_PATH_MAX = 4096 };
 
@@ -19,7 +19,7 @@ enum { CGROUP_PATH_MAX = 4096 };
 struct cgroup_mount {
     char root[CGROUP_PATH_MAX];  /* part of the hierarchy that the mount shows */
     char where[CGROUP_PATH_MAX]; /* directory where this part is mounted */
-    bool writable;               /* false = mounted read-only */
+    bool writable;               /* false if mounted read-only */
 };
 
 /* Find the next mount of control groups in `*mounts`, the unread rest of the text of /proc/self/mountinfo. Return
@@ -46,8 +46,8 @@ enum { CGROUP_WHY_MAX = 160 }; /* bytes of a reason, with the NUL */
 bool cgroup_usual_mounts(struct buf *mounts);
 
 /* Find this process's own group, and check that groups can be created below it. Return false with the obstacle in
- * `why`. `groups` and `mounts` are the texts of /proc/self/cgroup and /proc/self/mountinfo; "" = the file cannot be
- * read. */
+ * `why`. `groups` and `mounts` are the texts of /proc/self/cgroup and /proc/self/mountinfo. A text is "" if its file
+ * cannot be read. */
 bool cgroup_find(const char *groups, const char *mounts, char dir[CGROUP_PATH_MAX], char why[CGROUP_WHY_MAX]);
 
 /* Create the group and return a descriptor of its directory. The caller owns the group until the caller closes this

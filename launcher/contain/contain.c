@@ -39,8 +39,8 @@
  * workers see later mounts of the host (MS_SLAVE), but the host never sees the mounts of ddprun.
  *
  * The lifeline is a pipe that becomes readable when the guardian has died. The agent checks the lifeline after arming
- * the parent-death signal, because this signal never arrives if the guardian has died before. getppid() is no
- * replacement, because it always returns 0 in the namespace. */
+ * the parent-death signal, because this signal never arrives if the guardian has died before. getppid() cannot replace
+ * the lifeline, because it always returns 0 in the namespace. */
 
 /* --- settings that forbid namespaces ---------------------------------------------------------------------- */
 
@@ -313,10 +313,10 @@ struct contain {
     bool may_fall_back;     /* the user requested no layer, so another layer may replace a layer that fails */
     bool recorded;          /* this process has tried to write the record; there is only one try */
     bool all_mounts;        /* `mounts` has all mounts, not only mounts at the usual places */
-    char *job, *cookie;     /* owned; cookie "" = none */
+    char *job, *cookie;     /* owned; `cookie` is "" if there is no cookie */
     struct buf mounts, groups;   /* texts that contain_mounts() and contain_groups() return */
-    char group[CGROUP_PATH_MAX]; /* directory of the job's group, below the group of ddprun; "" = none */
-    int group_fd;                /* descriptor of that directory during an attempt; -1 = none */
+    char group[CGROUP_PATH_MAX]; /* directory of the job's group, below ddprun's group; "" without a group */
+    int group_fd;                /* descriptor of that directory during an attempt; -1 without a group */
     int host_proc;               /* descriptor of the host's /proc, for the layer pidns */
     char words[WORDS_MAX];       /* the text of contain_words */
 };

@@ -31,7 +31,7 @@ struct contain;
 struct contain_options {
     enum contain_kind kind; /* CONTAIN_AUTO selects cgroup if possible, else plain */
     const char *job;        /* borrowed until contain_open returns */
-    const char *cookie;     /* DDPRUN_COOKIE of this job's workers, NULL = none; borrowed until
+    const char *cookie;     /* DDPRUN_COOKIE of this job's workers, or NULL without one; borrowed until
                              * contain_open returns */
     bool dry_run;           /* choose a layer, but kill no processes */
     bool quiet;             /* do not report that processes of dead jobs were killed */

@@ -167,7 +167,7 @@ size_t descendants_below(pid_t pid, size_t max, struct buf *pids)
 struct target {
     pid_t pid;
     int pidfd;            /* -1 for a child of this process, and on a kernel without pidfds */
-    uint64_t start_ticks; /* start time of a deeper process without pidfd; 0 = not needed */
+    uint64_t start_ticks; /* start time of a deeper process without pidfd; 0 if not needed */
 };
 
 /* Signal a process. Without a pidfd, first check that pid and start time still match. */

@@ -59,10 +59,10 @@ enum { STUCK_MAX = 8 }; /* largest number of listed processes */
 
 struct stuck {
     int pid;
-    int rank;       /* rank of the worker; -1 = not a worker */
-    char name[32];  /* program name from /proc/PID/stat */
-    char state;     /* as in /proc/PID/stat, 'D' = does not react to signals; '?' = unknown */
-    char where[64]; /* the kernel function in which the process waits; "" = not reported by the kernel */
+    int rank;       /* rank of the worker; -1 if the process is not a worker */
+    char name[32];  /* program name from /proc/PID/comm */
+    char state;     /* letter from /proc/PID/stat: 'D' if signals have no effect; '?' if it is unknown */
+    char where[64]; /* the kernel function in which the process waits; "" if the kernel does not report it */
 };
 
 /* List the remaining children of this process, at most STUCK_MAX, and return their number. `pids` has the workers'

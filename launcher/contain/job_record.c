@@ -226,7 +226,7 @@ struct record {
     struct record_process guardian, agent;
     char cookie[COOKIE_CHARS + 1];
     char job[RECORD_JOB_MAX];
-    char cgroup[CGROUP_PATH_MAX]; /* directory of the job's control group; "" = none */
+    char cgroup[CGROUP_PATH_MAX]; /* directory of the job's control group; "" without a control group */
 };
 
 /* Append the text of a record. Return false if memory is short, or if a text of the record contains a newline. */

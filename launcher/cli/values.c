@@ -178,7 +178,7 @@ static bool read_whole_number(const char *text, long low, long high, int *to)
     return true;
 }
 
-/* Parse a word or a number of workers. */
+/* Parse a number of workers, or a word, such as "gpu". */
 static ddp_status value_NPROC(const char *text, void *to, struct ddp_err *err)
 {
     struct cli_nproc *nproc = to;

@@ -39,8 +39,8 @@
  * workers see later mounts of the host (MS_SLAVE), but the host never sees the mounts of ddprun.
  *
  * The lifeline is a pipe that becomes readable when the guardian has died. The agent checks the lifeline after arming
- * the parent-death signal, because this signal never arrives if the guardian has died before. getppid() cannot replace
- * the lifeline, because it always returns 0 in the namespace. */
+ * the parent-death signal, because this signal never arrives if the guardian has died before that. getppid() cannot
+ * replace the lifeline, because it always returns 0 in the namespace. */
 
 /* --- settings that forbid namespaces ---------------------------------------------------------------------- */
 

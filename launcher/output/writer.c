@@ -60,7 +60,7 @@ int patient_write(int fd, struct slice bytes, int unread_ms)
 
 enum {
     KEEP_BYTES = 64 * 1024,   /* an empty buffer that has more memory than this is freed */
-    PIECE_BYTES = 128 * 1024, /* limit of one write without the lock */
+    PIECE_BYTES = 128 * 1024, /* limit of one write; the lock is not held during a write */
     RETRY_MS = 250,           /* delay before the next write to a full disk */
     JOIN_MS = 300             /* writer_free waits at most this time for the thread */
 };

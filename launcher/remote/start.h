@@ -91,9 +91,9 @@ enum remote_news {
     REMOTE_REACHED, /* the result of PROBE */
     REMOTE_ENDED,   /* the job has ended on this host */
     REMOTE_FILES,   /* the job has ended on this host, and its log files follow */
-    REMOTE_ROOM,    /* how many bytes of input the job has read; may be anywhere in the job's output */
+    REMOTE_ROOM,    /* bytes of input that the job has read; this answer may be within the job's output */
     REMOTE_FAILED,  /* the relay could not start the job */
-    REMOTE_FINDING, /* a finding for the other hosts; may be anywhere in the job's output */
+    REMOTE_FINDING, /* a finding for the other hosts; this answer may be within the job's output */
     REMOTE_ANSWERS
 };
 

@@ -95,7 +95,7 @@ struct carried {
 struct branch {
     struct buf *in;       /* borrowed; received bytes that do not form a complete message yet */
     struct buf out;       /* bytes for the starter that are not written yet */
-    struct carried *list; /* owned; `n` processes */
+    struct carried *list; /* owned; an array of `n` processes */
     int n;
     int signals;        /* a signalfd */
     uint64_t silent_ms; /* longest silence of the starter; after a longer silence the branch ends */

@@ -27,15 +27,15 @@ enum { SAFE_DIR_WHY_MAX = 160 }; /* bytes of a reason, with the NUL */
  * `why`. */
 bool safe_dir(const char *path, char out[PATH_MAX], char why[SAFE_DIR_WHY_MAX]);
 
-/* Check that no other user can change the program `path`: it belongs to this user or root, and its directory is safe.
- * The arguments are those of safe_dir. */
+/* Check that no other user can change the program `path`: the program belongs to this user or root, and its directory
+ * is safe. Set `out` and `why` as safe_dir does. */
 bool safe_program(const char *path, char out[PATH_MAX], char why[SAFE_DIR_WHY_MAX]);
 
 /* --- runtime dir ------------------------------------------------------------------------------------------ */
 
 /* The runtime directory belongs to this user, and other users cannot enter it. Its files live as long as a job: the
- * job's record, and the error files of the workers. A record is named after the job's cookie, error files after the
- * cookie's first RUNTIME_NAME_DIGITS digits.
+ * job's record, and the error files of the workers. The name of a record is the job's cookie. The name of an error file
+ * begins with the cookie's first RUNTIME_NAME_DIGITS digits.
  *
  * ddprun uses the first usable directory of $XDG_RUNTIME_DIR/ddprun, /run/user/UID/ddprun, /tmp/ddprun-UID,
  * $TMPDIR/ddprun-UID and /var/tmp/ddprun-UID. A usable directory is owned by this user, has mode 0700, is not a
@@ -48,9 +48,9 @@ enum { RUNTIME_DIRS = 5, RUNTIME_NAME_DIGITS = 8 };
  * Return -1 and set errno on failure; `path` is then the last directory that was tried. */
 int runtime_dir_make(char path[PATH_MAX]);
 
-/* Open the n-th candidate of the list above; `n` is from 0 to RUNTIME_DIRS - 1. Return the descriptor, which the
- * caller closes. Return -1 if the candidate is missing or not safe, or is the same directory as an earlier candidate:
- * XDG_RUNTIME_DIR is usually /run/user/UID, and its jobs must not be found twice. */
+/* Open the n-th candidate of the list above; `n` is from 0 to RUNTIME_DIRS - 1. Return the descriptor, which the caller
+ * closes. Return -1 if the candidate is missing, unsafe, or the same directory as an earlier candidate. XDG_RUNTIME_DIR
+ * is usually /run/user/UID, whose jobs must not be found twice. */
 int runtime_dir_open(int n);
 
 /* Write the path of the runtime directory to `path`, without creating it. Return false if no directory is usable. */
@@ -80,14 +80,14 @@ enum { SWEEP_LIMIT_MS = 5000 };
 
 /* --- record ----------------------------------------------------------------------------------------------- */
 
-/* A file for each running job, in the runtime directory. The next start finds the processes of a killed job by this
- * file. The workers' error files are in the same directory and are removed with the record.
+/* A record is a file in the runtime directory, one for each running job. By this file, the next start finds the
+ * processes of a killed job. The workers' error files are in the same directory and are removed with the record.
  *
  * A second file, "DIGITS.store", has the address of the job's store for ddpctl. */
 
-/* Write the record of `job`, whose guardian and agent have the pids `guardian` and `agent`. Call this before the
- * first worker starts. `cgroup` is the directory of the job's control group, "" = none. Return DDP_ERR_IO if no
- * directory is usable. */
+/* Write the record of `job`, whose guardian and agent have the pids `guardian` and `agent`. Call this before the first
+ * worker starts. `cgroup` is the directory of the job's control group, or "" if the job has no control group. Return
+ * DDP_ERR_IO if no directory is usable. */
 ddp_status record_write(const char *job, const char *cookie, const char *cgroup, pid_t guardian, pid_t agent,
                         struct ddp_err *err);
 

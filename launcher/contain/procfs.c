@@ -48,7 +48,7 @@ bool pids_signal(int pidfd, int signal)
     return sys_pidfd_send_signal(pidfd, signal) == 0;
 }
 
-/* Try pidfd_open and pidfd_send_signal, because seccomp may forbid only one of them. */
+/* Call both pidfd_open and pidfd_send_signal, because seccomp may allow one and forbid the other. */
 bool pids_can_hold(void)
 {
     const int self = pids_hold(getpid());
@@ -69,7 +69,7 @@ pid_t pids_newest(void)
 }
 
 enum {
-    PART = 4096,       /* bytes; the kernel returns most of these files one page at a time */
+    PART = 4096,       /* bytes of one read; the kernel returns most files of /proc one page at a time */
     FILE_MAX = 1 << 20 /* bytes; larger than the mountinfo of any machine */
 };
 
@@ -221,8 +221,8 @@ static bool is_below_us(const char *pid)
     return below;
 }
 
-/* Return true if process `pid` may be in PID namespace `number`. If the namespace of `pid` cannot be read, return
- * true for every process in a namespace below that of this process. */
+/* Return true if process `pid` may be in PID namespace `number`. If the namespace of `pid` cannot be read, return true
+ * if it is any namespace below that of this process. */
 static bool may_live_in(int proc, const char *pid, uint64_t number)
 {
     char path[64];

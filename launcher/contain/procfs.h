@@ -69,8 +69,8 @@ bool pids_signal(int pidfd, int signal);
 /* Return true if pids_hold and pids_signal both work here. Each call tests both functions again. */
 bool pids_can_hold(void);
 
-/* Return the pid that was assigned last, or -1 if no process can be created. A process that is created next gets a
- * higher pid, until pids wrap around. */
+/* Start a process that exits at once, and return its pid. Return -1 if no process can be created. A later process gets
+ * a higher pid, until pids wrap around. */
 pid_t pids_newest(void);
 
 /* Read a whole file as text into `out`, and add a NUL that `out->len` does not include. Return false if the file is

@@ -1,7 +1,8 @@
 /* threads.c -- see threads.h.
  *
- * Every user may read the state of a thread. Reading the system call requires the right to trace the process (Yama,
- * CAP_SYS_PTRACE). A fact that cannot be read is left out, and threads_explain_ptrace() writes the reason. */
+ * Every user may read the state of a thread. Reading the system call of a thread requires the right to trace the
+ * process (Yama, CAP_SYS_PTRACE). A fact that cannot be read is left out, and threads_explain_ptrace() writes the
+ * reason. */
 #include "contain/threads.h"
 
 #include "base/endpoint.h"
@@ -128,8 +129,8 @@ static void write_address(const struct sockaddr_storage *a, char text[ENDPOINT_T
         endpoint_print(host, ntohs(v6->sin6_port), text);
 }
 
-/* Format the peer of a socket, or the address of a socket that accepts connections, by copying the descriptor from the
- * other process (pidfd_getfd, Linux 5.6). */
+/* Format the peer of a socket, or the address of a listening socket. Read it from a copy of the other process's
+ * descriptor (pidfd_getfd, Linux 5.6). */
 static void write_socket(pid_t pid, int fd, char *to, size_t size)
 {
     struct sockaddr_storage address = { 0 };
@@ -301,8 +302,8 @@ static const char *state_words(char state)
     }
 }
 
-/* Write what a thread does to `to`, such as "sleeping in read". `state` is the letter of /proc/PID/stat. `where` is
- * the system call or kernel function; "" = unknown. */
+/* Write to `to` what a thread does, such as "sleeping in read". `state` is the letter of /proc/PID/stat. `where` is the
+ * system call or kernel function, or "" if it is unknown. */
 static void thread_words(char state, const char *where, char to[STACK_NAME_MAX])
 {
     snprintf(to, STACK_NAME_MAX, "%s%s%s", state_words(state), where[0] != '\0' ? " in " : "", where);
@@ -344,7 +345,7 @@ static void describe(const char *dir, char state, bool has_memory, struct stack_
     t->waits_for = call != NULL ? waited_pid(call, args) : 0;
 }
 
-/* Copy the name, which is between the first and the last parenthesis. */
+/* Copy the thread's name, which is between the first and the last parenthesis of the line. */
 static void copy_name(const char *line, struct stack_thread *t)
 {
     const char *from = strchr(line, '('), *to = strrchr(line, ')');
@@ -425,8 +426,8 @@ static int ptrace_scope(const char *file)
     return scope;
 }
 
-/* Try to read the file. The kernel checks the permission at the read, or at the open if another user owns the
- * process. */
+/* Try to read /proc/PID/syscall. The kernel checks the permission at the read, or already at the open if another user
+ * owns the process. */
 bool threads_may_trace(pid_t pid)
 {
     char path[64], byte;
@@ -438,8 +439,8 @@ bool threads_may_trace(pid_t pid)
     return !is_denied;
 }
 
-/* Write the note. A ptrace_scope of 1 is the reason only for a child of a worker, because a worker allows ddprun to
- * trace it (PR_SET_PTRACER). A ptrace_scope of 3 cannot be changed before the next boot. */
+/* Write the note. A ptrace_scope of 1 is the reason only for a child of a worker, because the worker itself allows
+ * ddprun to trace it (PR_SET_PTRACER). A ptrace_scope of 3 cannot be changed before the next boot. */
 void threads_explain_ptrace(const char *file, bool by_py_spy, bool is_child, char note[STACK_NOTE_MAX])
 {
     const int scope = ptrace_scope(file);

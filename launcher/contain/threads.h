@@ -13,8 +13,9 @@
 
 struct unanswered;
 
-/* Append at most `max` threads of the process `like->pid` to `out`, an array of struct stack_thread, the main thread
- * first. Copy rank, host and is_child from `like`. Return the number of threads, or 0 if the process has ended. */
+/* Append at most `max` threads of the process `like->pid` to `out`, an array of struct stack_thread, beginning with
+ * the main thread. Copy rank, host and is_child from `like`. Return the number of threads, or 0 if the process has
+ * ended. */
 size_t threads_read(const struct stack_thread *like, size_t max, struct buf *out);
 
 /* Append all connections without an answer in the network namespace of process `pid` to `out`, an array of struct
@@ -22,8 +23,9 @@ size_t threads_read(const struct stack_thread *like, size_t max, struct buf *out
  * this function. */
 size_t sockets_unanswered(pid_t pid, struct buf *out);
 
-/* Return which of the connections `of` are open in process `pid`, as a set of bits: bit i for of[i]. Only the first
- * 64 connections are examined. This takes up to 0.1 s, so the loop of the agent must not call this function. */
+/* Return the connections of the array `of` that process `pid` has open, as a set of bits: bit i stands for of[i].
+ * Only the first 64 connections are examined. This takes up to 0.1 s, so the loop of the agent must not call this
+ * function. */
 uint64_t process_sockets(pid_t pid, const struct unanswered *of, size_t n);
 
 /* Return true if the process is a Python interpreter. With `thorough`, return true also for a program that has loaded
@@ -38,8 +40,9 @@ bool threads_lock_memory(pid_t pid);
 /* Return false if the kernel forbids reading the system calls of a process. */
 bool threads_may_trace(pid_t pid);
 
-/* Write to `note` why py-spy may not read a process, or if `by_py_spy` is false, why ddprun may not read it. The reason
- * is a sysctl of Yama (`file`) or a missing capability. `is_child` = a worker has started the process. */
+/* Write to `note` why py-spy may not read a process. If `by_py_spy` is false, write why ddprun may not read it. The
+ * reason is a missing capability, or Yama's ptrace_scope, which is read from `file`. `is_child` is true if a worker has
+ * started the process. */
 void threads_explain_ptrace(const char *file, bool by_py_spy, bool is_child, char note[STACK_NOTE_MAX]);
 
 #endif

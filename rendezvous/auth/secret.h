@@ -16,14 +16,14 @@
 enum {
     SECRET_BYTES = 32,
     SECRET_TEXT = 2 * SECRET_BYTES + 1, /* the digits and the NUL */
-    SECRET_CREDENTIAL_MAX = 480,        /* most bytes of a credential of MUNGE, with the NUL */
+    SECRET_CREDENTIAL_MAX = 480,        /* maximum size of a credential of MUNGE, in bytes with the NUL */
 };
 
 /* A secret in a separate page. The page is neither in core dumps nor in forked children, so each process must read the
  * secret itself. */
 struct secret {
     uint8_t key[SECRET_BYTES];
-    struct secret *next;   /* the secret of the next tenant, owned; NULL = last */
+    struct secret *next;   /* the secret of the next tenant, owned; NULL = no further tenant */
     char jobs[LIMIT_TEXT]; /* prefix of the tenant's job names; "" = all jobs */
 };
 
@@ -70,8 +70,9 @@ struct secret_call *secret_unseal_begin(const char *credential, size_t n);
  * since the call began. */
 bool secret_call_is_over(struct secret_call *call);
 
-/* End and free the call. Copy the result to `credential`, which has SECRET_CREDENTIAL_MAX bytes; NULL = discard the
- * result. Return DDP_ERR_TIMEOUT if libmunge has not returned yet, and DDP_ERR_NOMEM if `call` is NULL. */
+/* End and free the call. Copy the result to `credential`, which has SECRET_CREDENTIAL_MAX bytes. If `credential` is
+ * NULL, discard the result. Return DDP_ERR_TIMEOUT if libmunge has not returned yet, and DDP_ERR_NOMEM if `call` is
+ * NULL. */
 ddp_status secret_seal_end(struct secret_call *call, char *credential, struct ddp_err *err);
 
 /* End and free the call, with the same errors as secret_seal_end. After DDP_OK, free *out with secret_free. If `out` is

@@ -87,7 +87,7 @@ enum {
     ERROR_ZERO_RETURN = 6
 };
 
-enum { RECORD_BYTES = 16384 }; /* most bytes of a record before encryption (RFC 8446, 5.1) */
+enum { RECORD_BYTES = 16384 }; /* maximum size of a record before encryption, in bytes (RFC 8446, 5.1) */
 
 /* The identity is "ddprun1 FINGERPRINT JOB". */
 static const char magic[] = "ddprun1 ";
@@ -123,8 +123,8 @@ struct tls {
     unsigned n_offers;      /* number of identities so far in the client message that OpenSSL is parsing */
     bool is_ddprun;         /* the peer has sent an identity of ddprun */
     bool has_key;           /* this side has given OpenSSL the key of this connection */
-    const struct secret *secret; /* server: the secret that the client claims, borrowed; NULL = none */
-    char job[LIMIT_TEXT];        /* server: the job that the client claims */
+    const struct secret *secret; /* server, borrowed: the secret that the client claims to have; NULL = none */
+    char job[LIMIT_TEXT];        /* server: the job that the client has named */
     char why[TLS_WHY_MAX];       /* reason of TLS_FAILED; "" = no failure */
     char identity[IDENTITY_MAX]; /* client: the identity that it sends */
 };

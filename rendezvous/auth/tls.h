@@ -2,8 +2,8 @@
  * the bytes that it has received, and sends the bytes that the functions append to a buffer.
  *
  * Both sides authenticate only by this key: no side has a certificate, and certificates are rejected. The client sends
- * an identity, which contains the fingerprint of the secret and the job; the key depends on both. OpenSSL is loaded
- * with dlopen when the first context is opened, so a job that does not encrypt need not have it. */
+ * an identity, which contains the job and the fingerprint of the secret. The key depends on the job and the secret.
+ * OpenSSL is loaded with dlopen when the first context is opened, so a job that does not encrypt need not have it. */
 #ifndef RENDEZVOUS_AUTH_TLS_H
 #define RENDEZVOUS_AUTH_TLS_H
 
@@ -11,12 +11,12 @@
 #include "base/buf.h"
 
 enum {
-    TLS_FIRST_BYTE = 22,       /* first byte of a TLS handshake (RFC 8446, 5.1); no opcode of the store */
-    TLS_HANDSHAKE_MAX = 4096,  /* most bytes of a handshake from one peer; ddprun sends less than 600 */
+    TLS_FIRST_BYTE = 22,       /* first byte of a TLS handshake (RFC 8446, 5.1); not an opcode of the store */
+    TLS_HANDSHAKE_MAX = 4096,  /* limit for the bytes of a peer's handshake; ddprun sends less than 600 */
     TLS_ALERT_BYTES = 7,       /* bytes of an alert that is not encrypted */
     TLS_ALERT_ENCRYPTED = 115, /* unknown_psk_identity: the answer of an encrypting store to a plain client */
     TLS_ALERT_PLAIN = 120, /* no_application_protocol: the answer of a plain store to an encrypting client */
-    TLS_WHY_MAX = 160      /* most bytes of the text that tls_why returns, with the NUL */
+    TLS_WHY_MAX = 160      /* maximum size of the text that tls_why returns, in bytes with the NUL */
 };
 
 enum tls_side { TLS_CLIENT, TLS_SERVER };

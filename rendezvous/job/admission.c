@@ -114,7 +114,7 @@ static const char *nnodes_text(char *room, size_t size, uint32_t min, uint32_t m
     return room;
 }
 
-/* Return the text about the mode of a node, or "" if the first node has the same mode. */
+/* Return " (elastic)" or " (static)", or "" if the first node has the same mode. */
 static const char *mode_text(bool elastic, bool same)
 {
     return same ? "" : elastic ? " (elastic)" : " (static)";
@@ -145,8 +145,9 @@ static bool same_role(const struct check *c)
     return strcmp(role, c->r->rules.role) == 0;
 }
 
-/* Reject a number of workers that differs from the other nodes of an elastic job. The number may differ in a static
- * job, with --uneven, or between roles. It may also differ if nodes determine it themselves (gpu, auto). */
+/* Reject a node of an elastic job whose number of workers differs from that of the other nodes. The number may
+ * differ with --uneven, between roles, or if nodes determine it themselves (gpu, auto). In a static job it may
+ * always differ. */
 static bool same_nproc(const struct check *c)
 {
     const struct rules *rules = &c->r->rules;

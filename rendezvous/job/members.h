@@ -27,7 +27,7 @@ struct member {
     int process_pid;       /* pid of the process that the agent has started for the rank; 0 = not reported */
     bool met;              /* the rank has had a connection in this attempt */
     bool exited;           /* the agent has reported the end of the rank; the next three fields are valid */
-    int exit_code, signal; /* how the rank ended: `signal`, or with `signal` 0 the exit code */
+    int exit_code, signal; /* the rank was killed by `signal`; if `signal` is 0, it exited with `exit_code` */
     bool stop_requested;   /* the agent had sent a stop signal before the rank exited */
     uint64_t gave_up_ms;   /* when the rank last gave up the setup of a PyTorch group; 0 = never */
     uint64_t tried_ms;     /* when the rank last worked on the setup of a PyTorch group; 0 = never */
@@ -41,7 +41,7 @@ struct member {
     uint64_t call_seq;            /* number of the rank's last collective */
     char call[MEMBER_CALL_MAX];   /* name of the collective that the rank is in now; "" = none */
     uint64_t stepped_ms;          /* last change of `step` or of the call */
-    uint64_t last_received_ms;    /* when the last byte arrived on the rank's closed connections */
+    uint64_t last_received_ms;    /* time of the last byte on those connections of the rank that are closed */
 };
 
 struct members {
@@ -63,28 +63,28 @@ struct job_name {
 /* Begin an attempt. Nothing is known about its ranks yet. The caller must first detach all sessions from their ranks.
  * Return false, and keep the old attempt, if memory or quota is short. */
 bool members_begin(struct members *m, const struct job_name *name, bool by_agent);
-/* Free the facts and return their charge to the quota. `quota` and `connected` stay. */
+/* Free the facts and return their charge to the quota. Keep the fields `quota` and `connected`. */
 void members_free(struct members *m);
 
 /* Return the facts of a rank, owned by `m`, or NULL if the rank is outside the world. */
 struct member *members_at(const struct members *m, uint32_t rank);
 
-/* Record the host and the pid of a rank. `host` NULL = unknown. Return false if memory is short. */
+/* Record the host and the pid of a rank. `host` is NULL if unknown. Return false if memory is short. */
 bool member_place(struct member *member, const char *host, int pid);
 
 /* Return true if the rank exited with 0 and its agent had not stopped it. */
 bool member_has_left(const struct member *member);
 
-/* Record the state of the rank's process, as read by its agent. `wchan` NULL = none. */
+/* Record the state of the rank's process, as read by its agent. `wchan` is NULL if unknown. */
 void member_set_state(struct member *member, char proc_state, int cpu_percent, const char *wchan,
                       uint64_t now_ms);
 
-/* Record the last line of the rank's traceback. NULL or "" deletes the line, because the rank has made progress
- * since. If memory is short, no line is recorded. */
+/* Record the last line of the rank's traceback. If `error` is NULL or "", delete the line, because the rank has made
+ * progress since then. If memory is short, no line is recorded. */
 void member_error(struct member *member, const char *error);
 
 /* Record that the rank has made progress. `call_seq` is the number of its last collective. `call` is the name of the
- * collective that the rank is in now; "" or NULL = none. */
+ * collective that the rank is in now, or "" or NULL if it is in no collective. */
 void member_step(struct member *member, int64_t step, uint64_t call_seq, const char *call, uint64_t now_ms);
 
 #endif

@@ -69,7 +69,8 @@ void rdzv_pardon(struct rdzv *r, uint64_t now_ms)
     r->watch_ms = is_watching(r) ? now_ms : UINT64_MAX;
 }
 
-/* Excuse the silence of all nodes if the planned check is more than LATE_MS late, before any node is declared lost. */
+/* If the planned check is more than LATE_MS late, excuse the silence of all nodes. This must happen before any node is
+ * declared lost. */
 void rdzv_check_own_pulse(struct rdzv *r)
 {
     if (is_watching(r) && r->now_ms < r->watch_ms)
@@ -306,8 +307,8 @@ static bool rdzv_has_node_rank(const struct rdzv *r, uint32_t node_rank)
 
 /* --- memory for nodes ----------------------------------------------------------------------------------- */
 
-/* Enlarge an array to `room` entries. `array` is the address of the pointer to it. Its type is unknown here, so memcpy
- * reads and writes the pointer. If memory is short, the old array is unchanged. */
+/* Enlarge an array to `room` entries. `array` is the address of the pointer to the array. The type of this pointer is
+ * unknown here, so memcpy reads and writes the pointer. If memory is short, the old array is unchanged. */
 static bool grow_array(void *array, size_t size, uint32_t room)
 {
     void *old, *bigger;
@@ -637,9 +638,9 @@ const char *rdzv_name_who(who_name out, const struct who *who, const struct who 
 
 /* The log, the event log, and messages to waiting nodes.
  *
- * The first message about missing nodes is sent NOTICE_AFTER_MS after a change, so that a job that starts at once
- * sends no message. Further messages are NOTICE_EVERY_MS apart. With n > 1,000 waiting nodes, they are n ms apart,
- * to limit the load. */
+ * The first message about missing nodes is sent NOTICE_AFTER_MS after a change, so that a job that starts at once sends
+ * no message. Further messages are NOTICE_EVERY_MS apart. With n > 1,000 waiting nodes, further messages are n ms
+ * apart, to limit the load. */
 
 enum { NOTICE_AFTER_MS = 250, NOTICE_EVERY_MS = 1000 };
 

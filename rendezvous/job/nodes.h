@@ -17,10 +17,11 @@
 
 #include <inttypes.h>
 
-/* The failed attempts of a job. They decide whether and when another attempt follows (round.c). The caller reads
- * the progress of the workers before the next attempt, which removes the keys. */
+/* The failed attempts of a job. They decide whether and when another attempt follows (round.c). The caller must read
+ * the progress of the workers before the next attempt begins, because a new attempt removes the keys that contain the
+ * progress. */
 struct restarts {
-    uint32_t max_restarts, max_no_progress; /* options; max_no_progress 0 = no limit */
+    uint32_t max_restarts, max_no_progress; /* options; max_no_progress is 0 if there is no limit */
     uint64_t backoff_ms, backoff_cap_ms;    /* first and longest pause before a restart */
     uint32_t failed;   /* number of failed attempts; a round that ended without a failure does not count */
     int64_t step;      /* progress of the latest attempt; -1 = not reported */
@@ -67,7 +68,7 @@ struct rules {
     bool known, elastic;
     bool nproc_fixed;                       /* `nproc` is a number from the command line, without --uneven */
     bool uneven;                            /* a node has --uneven */
-    uint32_t min, max;                      /* number of nodes; equal in a static job */
+    uint32_t min, max;                      /* least and greatest number of nodes; equal in a static job */
     uint32_t nproc;                         /* workers of a node; valid if nproc_fixed */
     uint64_t last_call_ms, join_timeout_ms; /* in ms, at most ten years */
     uint64_t node_timeout_ms;               /* 0 = a silent node is never lost */
@@ -86,7 +87,7 @@ struct rdzv_run {
     uint32_t n_open;    /* number of members that are neither STOPPED nor gone */
     uint32_t n_done;    /* number of members that became DONE, including members that have left since */
     uint64_t began_ms;
-    struct node **member;  /* indexed by node rank, NULL = the member has left; owned; `room` entries */
+    struct node **member;  /* owned: `room` entries, indexed by node rank; NULL = the member has left */
     struct node **order;   /* used by nodes.c for sorting, `room` entries */
     struct rdzv_row *rows; /* indexed by node rank, `room` entries */
     uint32_t room;
@@ -249,7 +250,7 @@ struct who rdzv_who(const struct rdzv_join *join);
  * the same host name but different addresses. Return `out`. */
 const char *rdzv_name_who(who_name out, const struct who *who, const struct who *beside);
 
-/* Write a line to the log and to the event log. `node` NULL = the line is about the whole job. */
+/* Write a line to the log and to the event log. If `node` is NULL, the line is about the whole job. */
 void rdzv_note(struct rdzv *r, enum rdzv_record_kind kind, const struct node *node, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 /* Schedule a message to the waiting nodes, because the missing nodes have changed. */

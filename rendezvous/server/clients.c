@@ -94,8 +94,8 @@ static void idmap_remove(struct idmap *map, uint64_t number)
     map->count--;
 }
 
-/* Return the next pointer of the map, or NULL after the last one. *index is the position, 0 before the first call. The
- * caller may remove the returned pointer before the next call. */
+/* Return the next pointer of the map, or NULL after the last one. *index is the position in the map. Set it to 0 before
+ * the first call. The caller may remove the returned pointer before the next call. */
 static void *idmap_next(const struct idmap *map, size_t *index)
 {
     while (*index < map->cap) {
@@ -152,8 +152,8 @@ void admission_init(struct admission *a, uint32_t max, uint32_t self)
     TAILQ_INIT(&a->silent);
 }
 
-/* Return true if the number of the source's connections has a lower limit than admission.max. Root and the user of the
- * store have no lower limit. */
+/* Return true if the limit of the source is below admission.max. Only root and the user of the store may have all
+ * connections. */
 static bool is_limited(const struct admission *a, const struct admission_key *key)
 {
     return !key->is_uid || (key->uid != 0 && key->uid != a->self);
@@ -198,7 +198,7 @@ static struct admission_source *find_source(struct admission *a, const struct ad
     return s;
 }
 
-/* Free the source if it has no connection. Otherwise clients with many addresses could fill the memory. */
+/* Free the source if it has no connection, because clients with many addresses could otherwise fill the memory. */
 static void release_source(struct admission_source *s)
 {
     if (s->open > 0)
@@ -214,7 +214,7 @@ enum admission_verdict {
     ADMISSION_NO_MEMORY
 };
 
-/* Count a new connection if the result is ADMISSION_OK. Otherwise change nothing. */
+/* Decide whether to accept a new connection. Count the connection only if the result is ADMISSION_OK. */
 static enum admission_verdict admission_open(struct admission *a, struct admission_entry *e,
                                              const struct admission_key *key, uint64_t now_ms)
 {
@@ -296,7 +296,7 @@ struct client {
     struct conn conn;         /* must be the first member: callbacks cast a conn pointer to struct client */
     struct clients *clients;  /* borrowed */
     conn_id id;               /* number in clients.map */
-    TAILQ_ENTRY(client) link; /* in the list of `place`, unless SERVED */
+    TAILQ_ENTRY(client) link; /* entry in the list of the state `place`; unused if SERVED */
     uint64_t ending_until_ms; /* for ENDING and REFUSED: when the connection is aborted */
     struct tls *tls;          /* owned; NULL = the client does not use TLS */
     uint32_t wants;           /* size of the reply for which the client waits, in bytes; 0 = no reply waits */
@@ -306,7 +306,7 @@ struct client {
     bool is_foreign;          /* the kernel reports no user: the client is probably on another host */
     bool has_begun;           /* the first byte was received; it shows whether the client uses TLS */
     bool has_asked;           /* the client has received the credential (auth/auth.h), so TLS must follow */
-    bool has_other_version;   /* the request for the credential has another version */
+    bool has_other_version;   /* the request for the credential has another version than this store */
     uint8_t n_asked;          /* received bytes of the request for the credential */
     struct admission_entry admission;
     struct sockaddr_in6 peer; /* large enough for IPv4, too */
@@ -488,7 +488,7 @@ static bool may_reply(void *user, conn_id id, uint64_t bytes)
     if (!is_full && bytes > 0 && !has_room(clients, bytes))
         set_wants(c, bytes);
     if (is_full || c->wants > 0)
-        conn_stop_reading(&c->conn); /* for held requests (hub/gate.c), which do not go through pass() */
+        conn_stop_reading(&c->conn); /* pass() does this, too, but not for held requests (hub/gate.c) */
     return !is_full && c->wants == 0;
 }
 
@@ -554,8 +554,8 @@ static void on_drained(struct conn *conn)
     watch_readers(c->clients);
 }
 
-/* Close clients that have read less than STALL_BYTES since the last check. This check runs only while room is short.
- * Otherwise one client that does not read could delay the large replies to all others. */
+/* Close clients that have read less than STALL_BYTES since the last check, because one client that does not read could
+ * delay the large replies to all others. This check runs only while room is short. */
 static void check_readers(struct clients *clients)
 {
     struct client *c;
@@ -882,7 +882,7 @@ static bool begin(struct client *c, struct slice bytes)
     const bool is_tls = *(const uint8_t *)bytes.data == TLS_FIRST_BYTE && (c->n_asked == 0 || c->has_asked);
     c->has_begun = true;
     if (is_tls && c->clients->tls == NULL) {
-        send_alert(c, TLS_ALERT_PLAIN); /* the hub then rejects the bytes */
+        send_alert(c, TLS_ALERT_PLAIN); /* the caller then passes the bytes to the hub, which rejects them */
     } else if (is_tls && (c->tls = tls_new(c->clients->tls)) == NULL) {
         reject(c, bytes, "out of memory");
         return false;
@@ -1056,7 +1056,7 @@ void clients_init(struct clients *clients)
 
 void clients_free(struct clients *clients)
 {
-    assert(clients->map.count == 0); /* a client that is left in the map would have an open handle */
+    assert(clients->map.count == 0); /* clients in the map have open handles, so no client may be left */
     idmap_free(&clients->map);
     buf_free(&clients->plain);
     buf_free(&clients->cipher);

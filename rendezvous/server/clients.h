@@ -34,9 +34,9 @@ struct idmap {
 
 /* Small replies of one turn, kept in order and written together at the end of the turn.
  *
- * Writing a reply wakes its client. If the client's processor sleeps, this costs more time than many requests. So the
- * first reply of a turn is written at once, and its client wakes up while the server handles further requests. All
- * later replies are kept until the end of the turn, or until the buffer is full. */
+ * Writing a reply wakes its client. If the client's processor sleeps, this costs more time than handling many requests.
+ * So the first reply of a turn is written at once, and its client wakes up while the server handles further requests.
+ * All later replies are kept until the end of the turn, or until the buffer is full. */
 
 enum {
     REPLIES_MAX = 64,     /* maximum number of kept replies */
@@ -44,7 +44,7 @@ enum {
 };
 
 struct replies {
-    uint32_t n, used; /* number of kept replies, and of their bytes */
+    uint32_t n, used; /* number of kept replies, and the size of all kept replies in bytes */
     struct {
         conn_id to;
         uint32_t len;
@@ -57,8 +57,8 @@ struct replies {
 /* Limits for the connections of each source, and the choice of a connection to close if descriptors run out.
  *
  * A source is a user of this host if the kernel knows the user, else an address (for IPv6 the /64 network). The limit
- * of a source is a fraction of all connections. So a job with thousands of ranks at one address only needs a higher
- * limit of descriptors. */
+ * of a source is a fraction of all connections. So if a job has thousands of ranks at one address, it is enough to
+ * raise the limit of descriptors. */
 
 enum {
     ADMISSION_SILENT_MS = 1000, /* a connection of this age without a request may be closed */
@@ -69,7 +69,7 @@ enum {
 struct admission_key {
     bool is_uid;
     uint32_t uid;
-    uint8_t address[16]; /* IPv4 as an IPv6-mapped address; IPv6 without the last 8 bytes */
+    uint8_t address[16]; /* IPv4 in IPv6 form (::ffff:10.0.0.2), or IPv6 without the last 8 bytes */
 };
 
 /* A source with at least one connection. */

@@ -60,7 +60,7 @@ enum conn_sent {
 };
 
 /* Open a connection on `fd`, which must be accepted and non-blocking; the conn owns `fd` from now on. Return false
- * after a failure; the connection is then closing, and on_closed is called, too. */
+ * after a failure. The connection is then closing, and on_closed follows. */
 bool conn_open(struct conn *conn, struct conn_host *host, int fd);
 
 /* Write as many bytes as the socket accepts, and queue the rest. `holder`, if not NULL, owns the bytes (base/buf.h),

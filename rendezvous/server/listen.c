@@ -45,9 +45,9 @@ uint64_t listen_queue_limit(int fd)
 /* --- listener --------------------------------------------------------------------------------------------- */
 
 /* The sockets are created without libuv, because libuv always sets SO_REUSEADDR. A fixed port needs this option,
- * because a restarted daemon must not wait until old connections leave TIME_WAIT. Port 0 must not have it: another user
- * could bind the chosen port on a more specific address before this process calls listen. A fixed port has the same
- * risk, so listen follows bind at once.
+ * because a restarted daemon must not wait until old connections leave TIME_WAIT. For port 0 the option must not be
+ * set: another user could bind the chosen port on a more specific address before this process calls listen. A fixed
+ * port has the same risk, so listen follows bind at once.
  *
  * With SO_REUSEADDR, two ddpruns of a job on one host can bind the same port at the same time. If both then call
  * listen, Linux rejects both calls, and neither would host the store. So try again if bind has succeeded but listen has
@@ -274,7 +274,7 @@ static void on_connectable(uv_poll_t *poll, int status, int events)
     (void)status;
     (void)events;
     for (int i = 0; i < AT_ONCE && !is_closed(a) && accept_one(a); i++)
-        continue; /* if clients are left, libuv calls this function again in the next turn */
+        continue; /* if more clients wait, libuv calls this function again in the next turn */
 }
 
 /* Raise the soft limit of descriptors to the hard limit, because torch 1.13 needs two sockets for each rank. Return

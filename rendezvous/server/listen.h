@@ -27,10 +27,10 @@ struct listener {
     char address[288]; /* "HOST:PORT" of the socket, with an IP address as HOST */
 };
 
-/* Bind and listen. `host` is an address or a name; NULL or "" = all addresses. If a name has several addresses,
- * use the first that belongs to this host. Resolving a name may block for many seconds. `port` 0 = any free port.
- * `option` is the name of the port's option, for the remedy in the error; NULL = none. Return DDP_OK, or
- * DDP_ERR_IO with the reason and a remedy in `err`. */
+/* Bind and listen. `host` is an address or a name. If `host` is NULL or "", listen on all addresses. If a name has
+ * several addresses, use the first that belongs to this host. Resolving a name may block for many seconds. If `port` is
+ * 0, the kernel chooses a free port. `option` is the command-line option that sets the port, for the remedy in the
+ * error; it may be NULL. Return DDP_OK, or DDP_ERR_IO with the reason and a remedy in `err`. */
 ddp_status listener_open(const char *host, int port, const char *option, struct listener *out,
                          struct ddp_err *err);
 

@@ -202,7 +202,7 @@ static void on_short(struct acceptor *a, unsigned waiting, const char *why)
             why, a->open, waiting, (unsigned long long)files.rlim_cur);
 }
 
-/* Close the last two handles after the last client was freed, which ends the loop. */
+/* Close the last two handles after the last client was freed. The loop then ends. */
 static void end_if_empty(struct store_server *s)
 {
     if (!s->stopping || s->clients.map.count > 0)

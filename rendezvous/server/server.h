@@ -27,9 +27,9 @@ struct store_server_options {
     bool log_peers; /* log connects and disconnects (base/log.h, level info) */
 };
 
-/* Bind, listen and start the server's thread. `options` is copied, but its pointers stay borrowed. Return DDP_OK.
- * Otherwise `err` has the reason: DDP_ERR_IO (for a port in use, with the process that uses it), DDP_ERR_NOMEM, or
- * DDP_ERR_UNSUPPORTED if OpenSSL is missing. */
+/* Bind, listen and start the server's thread. `options` is copied, but its pointers stay borrowed. Return DDP_OK, or an
+ * error with its reason in `err`: DDP_ERR_IO, DDP_ERR_NOMEM, or DDP_ERR_UNSUPPORTED if OpenSSL is missing. If the port
+ * is in use, the reason names the process that uses it. */
 ddp_status store_server_start(const struct store_server_options *options, struct store_server **out,
                               struct ddp_err *err);
 

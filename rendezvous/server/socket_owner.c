@@ -60,7 +60,7 @@ static bool is_loopback_end(const struct end *end)
     return memcmp(end->address, v6_loopback, sizeof(v6_loopback)) == 0;
 }
 
-/* Return the descriptor of a netlink socket, which is opened if necessary, or -1. */
+/* Return the descriptor of a netlink socket, or -1. Open the socket if it is not open yet. */
 static int netlink_socket(struct netlink *n, int protocol)
 {
     if (!n->is_open) {
@@ -356,9 +356,9 @@ void socket_owners_close(struct socket_owners *o)
 
 /* --- uid gate --------------------------------------------------------------------------------------------- */
 
-/* Reject a connection whose client has closed it before accept, because its user is unknown. Otherwise any user could
- * send a request and close at once. After a reset, a newer connection may have the same two addresses. The kernel would
- * then report the user of the newer connection. */
+/* A connection is rejected if its client has closed it before accept, because its user is unknown. If such a connection
+ * were accepted, any user could send a request and close at once. After a reset, a newer connection may have the same
+ * two addresses. The kernel would then report the user of the newer connection. */
 
 static bool is_ours(int64_t uid)
 {

@@ -123,7 +123,7 @@ struct tls {
     unsigned n_offers;      /* number of identities so far in the client message that OpenSSL is parsing */
     bool is_ddprun;         /* the peer has sent an identity of ddprun */
     bool has_key;           /* this side has given OpenSSL the key of this connection */
-    const struct secret *secret; /* server, borrowed: the secret that the client claims to have; NULL = none */
+    const struct secret *secret; /* server: secret that the client claims to have, borrowed; NULL = none */
     char job[LIMIT_TEXT];        /* server: the job that the client has named */
     char why[TLS_WHY_MAX];       /* reason of TLS_FAILED; "" = no failure */
     char identity[IDENTITY_MAX]; /* client: the identity that it sends */

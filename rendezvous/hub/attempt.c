@@ -119,7 +119,8 @@ static void drop_unfinished(struct session *s)
 }
 
 /* Keep a node in its job if it has a token and its timeout has not passed. Do not keep a node that is FINISHED: its
- * process has ended, and the kernel resets the connection of an ended process that has not read all pushes. */
+ * process has ended. If the process has not read all pushes before, the kernel resets its connection, so the connection
+ * seems broken. */
 bool session_cut(struct session *s, const char *why)
 {
     struct rdzv_facts facts;

@@ -38,8 +38,9 @@ static bool is_node(struct hub *hub, const struct session *s)
     return s->is_node;
 }
 
-/* Return true if the rendezvous has accepted the call (`how`). Otherwise fill `answer` with the rejection. The agent
- * ignores the codes STALE_ROUND and NO_MEMBER, because it soon receives the verdict on the round that it knows. */
+/* Return true if `how`, the answer of the rendezvous to a call, is RDZV_OK. Otherwise fill `answer` with the rejection.
+ * The agent ignores the codes STALE_ROUND and NO_MEMBER, because it soon receives the verdict on the round that it
+ * knows. */
 static bool answered(struct hub *hub, struct rdzv *r, uint32_t round, enum rdzv_answer how, cJSON *answer)
 {
     struct rdzv_facts facts;
@@ -125,7 +126,7 @@ static bool may_begin(const struct job *job, const struct session *s, const stru
     return false;
 }
 
-/* Declare a job. A repeated declaration is no error, because every agent declares the job, and declares it again on a
+/* Declare a job. A repeated declaration is accepted, because every agent declares the job, and declares it again on a
  * new connection. */
 static bool call_declare(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
@@ -455,9 +456,9 @@ static bool call_resume(struct hub *hub, struct session *s, const union message 
 
 /* --- about a round -------------------------------------------------------------------------------------- */
 
-/* The type of rdzv_failed() and rdzv_explain(), which handle the calls `failed` and `cause`. An agent sends `failed`
- * at once, so that the other nodes stop. Then the agent reads the last lines of the worker's log, and sends `cause`
- * with the same members. */
+/* The type of rdzv_failed() and rdzv_explain(), which handle the calls `failed` and `cause`. An agent sends `failed` at
+ * once, so that the other nodes stop. Then the agent reads the last lines of the worker's log, and sends `cause`, which
+ * has the same JSON members as `failed`. */
 typedef enum rdzv_answer (*report_failure)(struct rdzv *r, uint64_t node, uint32_t round,
                                            const struct failure *failure, uint64_t now_ms);
 

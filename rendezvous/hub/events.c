@@ -212,8 +212,8 @@ void events_members(struct job *job, const struct rdzv_round *world)
     buf_free(&rows);
 }
 
-/* Add the numbers of nodes and ranks, and the list of nodes from events_members(). The list is then freed. It is not
- * in `record`, which has only the numbers. */
+/* Add the numbers of nodes and ranks from `record`, and the list of nodes from events_members(). Then free this
+ * list. */
 static void add_world(cJSON *o, struct job *job, const struct rdzv_record *record)
 {
     cJSON_AddNumberToObject(o, "nnodes", record->nnodes);

@@ -7,9 +7,9 @@
  *     - the stranger proves that it has the secret (an agent), or
  *     - an agent that has the secret answers `vouch`: a process of the agent's user owns the connection.
  *
- * The clients of PyTorch and libddp have no secret, so they need a `vouch`. If the store encrypts, a stranger must first
- * complete a TLS handshake, which proves tenant and job. Before that, the hub sends no agent a question about the
- * stranger. The stranger waits in HANDSHAKE (not in the diagram) if an agent has its address, otherwise in GREETING.
+ * The clients of PyTorch and libddp have no secret, so they need a `vouch`. If the store encrypts, a stranger must
+ * first complete a TLS handshake, which proves tenant and job. Before that, the hub asks no agent about the stranger.
+ * The stranger waits in HANDSHAKE (not in the diagram) if an agent has its address, otherwise in GREETING.
  *
  *     accepted --an agent has its address--> ASKED -----vouch------> admitted
  *        |                                     ^
@@ -131,7 +131,8 @@ static void give_up(struct hub *hub, struct session *s)
 }
 
 /* Reject one stranger if too many wait at the address of `newest`, or in the whole store. Reject the oldest stranger in
- * state GREETING. If only `newest` is in this state, reject the oldest in state HELD, which is more likely a worker. */
+ * state GREETING, because a stranger in HELD is more likely a worker. If GREETING has no stranger except `newest`,
+ * reject the oldest stranger in HELD. */
 static void drop_oldest_stranger(struct hub *hub, const struct session *newest)
 {
     struct session *same = NULL;
@@ -169,8 +170,8 @@ static void enter_asked(struct hub *hub, struct session *s)
 {
     const enum stranger_state state = s->awaits_tls ? STRANGER_HANDSHAKE : STRANGER_ASKED;
     enter_line(hub, s, state);
-    /* If no agent at this address can answer, its connection may be broken. The stranger may then be this agent on a
-     * new connection, so do not stop reading: its AUTH must be received. */
+    /* If no agent at this address can answer, the agent's connection may be broken. The stranger may then be this agent
+     * on a new connection. So do not stop reading, because the hub must receive the stranger's AUTH. */
     if (state == STRANGER_ASKED && is_full(hub) && (s->is_held || peer_is_answerable(hub, s)))
         stop(hub, s);
     if (hub->gate[state].count > hub->limits.max_unconfirmed && hub->gate[state].count > max_unconfirmed(hub))
@@ -463,8 +464,8 @@ bool gate_refuse_version(struct hub *hub, struct session *s, struct slice bytes)
     return gate_auth(hub, s, slice_of((const uint8_t *)bytes.data + AUTH_HEAD_BYTES, 1));
 }
 
-/* Check the tag. A wrong tag ends the connection, because its bytes were changed on the way or are from another
- * client. */
+/* Check the tag of a frame. A wrong tag ends the connection, because the bytes of the frame were changed on the way or
+ * are from another client. */
 bool gate_check_tag(struct hub *hub, struct session *s, const struct op *op, struct slice *frame)
 {
     if (s->auth == NULL || auth_open(s->auth, (uint8_t)op->code[DIALECT_C], frame))
@@ -482,7 +483,8 @@ bool gate_is_agent(const struct hub *hub, const struct session *s)
            (s->auth != NULL && s->auth->state == AUTH_PROVEN && s->auth->role == AUTH_AGENT);
 }
 
-/* Accept each session whose user is known, because the kernel reports users only for clients on the store's host. */
+/* Accept each session whose user is known. The kernel reports the user only for a client on the store's host, and such
+ * a client needs no proof. */
 bool gate_may_change(const struct hub *hub, const struct session *s)
 {
     return hub->limits.secret == NULL || s->uid != SESSION_NO_UID ||

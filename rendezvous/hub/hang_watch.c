@@ -49,7 +49,8 @@ void hang_watch_end(struct hang_watch *w)
 }
 
 /* Record a sign of progress. Heartbeats of several nodes arrive late and in any order, so ignore a sign that is older
- * than the last sign or than the round. The time before the first sign is no pause, because the program is starting. */
+ * than the last sign or than the round. The time before the first sign does not count as a pause, because the program
+ * is starting. */
 bool hang_watch_moved(struct hang_watch *w, uint64_t ago_ms, uint64_t now_ms)
 {
     const uint64_t at_ms = ago_ms < now_ms ? now_ms - ago_ms : 0;

@@ -16,7 +16,7 @@ enum {
     HANG_QUIET_FACTOR = 3, /* factor on HANG_LEAST_MS until the round shows its first sign of progress */
     HANG_FACTOR = 5,       /* factor on the longest pause so far */
     HANG_APART_MS = 6000,  /* ms from one sample to the next */
-    /* ms from one sample to the next until the first sign of progress, so that a checkpoint of 40 s is no hang */
+    /* ms between samples until the first sign of progress; long enough that a checkpoint of 40 s is not reported */
     HANG_QUIET_APART_MS = 21000,
     /* ms from the third sample to the fourth; with this value the report follows within 15 s of the limit */
     HANG_CONFIRM_MS = 1000,
@@ -51,9 +51,10 @@ void hang_watch_end(struct hang_watch *w);
 /* Record progress that happened `ago_ms` ago. Return false if later progress is already recorded. */
 bool hang_watch_moved(struct hang_watch *w, uint64_t ago_ms, uint64_t now_ms);
 
-/* Record that a process has joined a process group. This is no sign of progress, because the program still starts. But
- * the limit counts from now, and the pause between suspicions is short again. During a slow start each suspicion
- * doubles this pause, which would delay the first report. Return false if the round has shown progress already. */
+/* Record that a process has joined a process group. The program is still starting, so this does not count as progress.
+ * But the time limit starts again, and the pause before the next suspicion is reset. Without the reset, the suspicions
+ * during a slow start would double this pause several times and delay the first report. Return false if the round has
+ * shown progress already. */
 bool hang_watch_joined(struct hang_watch *w, uint64_t now_ms);
 
 /* Return when the next sample is due, or UINT64_MAX if no sample is due. */

@@ -79,8 +79,9 @@ struct hub_sink {
     /* Writes one line of an event log, a JSON object without the wall time (base/events.h). NULL = no event log. */
     void (*event)(void *event_user, const char *json);
     void *event_user;
-    /* Returns true if a reply of `bytes` may be sent to `conn` now. `bytes` 0 asks only whether the client reads its
-     * replies. After false, the requests of `conn` wait until the shell calls hub_resume. NULL = always true. */
+    /* Returns true if a reply of `bytes` may be sent to `conn` now. If `bytes` is 0, the hub asks only whether the
+     * client reads its replies. After false, the requests of `conn` wait until the shell calls hub_resume. If the
+     * callback is NULL, the hub may always reply. */
     bool (*may_reply)(void *user, conn_id conn, uint64_t bytes);
     /* Stops or starts reading from `conn`. The hub stops reading from a stranger (gate.c) that has sent too
      * much, until an agent confirms the stranger. NULL = do nothing. */
@@ -91,7 +92,8 @@ struct hub_sink {
 
 /* Return a new hub, or NULL if memory is short. `limits` and `sink` are copied. */
 struct hub *hub_new(const struct hub_limits *limits, const struct hub_sink *sink);
-/* Free the hub with all jobs and sessions. The hub closes no connection, because the shell ends with it. */
+/* Free the hub with all jobs and sessions. Do not close any connection, because the shell closes its connections
+ * itself. */
 void hub_free(struct hub *hub);
 
 /* Add an accepted connection; `peer` ("10.0.0.2:41234") is copied. Return false if memory is short. */
@@ -117,13 +119,13 @@ void hub_set_secret(struct hub *hub, conn_id conn, const struct secret *secret, 
 bool hub_give_credential(struct hub *hub, conn_id conn, struct buf *out);
 
 /* Reject a connection whose bytes the shell cannot pass to hub_receive. `bytes` are the last received bytes.
- * `is_ddprun` = the client is a ddprun, so the nodes of the job get a report. */
+ * `is_ddprun` is true if the client is a ddprun. The waiting nodes then get a report. */
 void hub_reject(struct hub *hub, conn_id conn, struct slice bytes, bool is_ddprun, const char *why,
                 uint64_t now_ms);
 
 /* Reject one connection from another host that no agent has confirmed, because another client needs its descriptor.
- * Choose the connection that has been in its state for the longest time. `address` is "10.0.0.2"; NULL = any address.
- * Return false if no connection is unconfirmed. */
+ * Choose the connection that has been in its state for the longest time. `address` is the other host, such as
+ * "10.0.0.2"; if it is NULL, choose from all hosts. Return false if no such connection exists. */
 bool hub_drop_stranger(struct hub *hub, const char *address, uint64_t now_ms);
 
 /* Return true if the connection has sent at least one complete request. */

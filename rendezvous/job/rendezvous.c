@@ -63,8 +63,8 @@ static const cell machine[RDZV_N_STATES][RDZV_N_EVENTS] = {
 };
 /* clang-format on */
 
-/* End a job that has no nodes left. If the job has had no round yet, forget the rules, so that any node may join
- * first. */
+/* Return the next state of a job that has no nodes left. If the job has had a round, it is over. Otherwise forget the
+ * rules and gather nodes again, so that any node may join as the first node. */
 static enum rdzv_state end_without_nodes(struct rdzv *r)
 {
     r->next_notice_ms = UINT64_MAX;
@@ -77,8 +77,8 @@ static enum rdzv_state end_without_nodes(struct rdzv *r)
     return RDZV_OVER;
 }
 
-/* Apply an event to the state machine. `node` is the node of the event; NULL for GROW, HANGS, RECHECK, TIME_UP, and
- * for the JOIN of a new node. */
+/* Apply an event to the state machine. `node` is the node that the event is about. It is NULL for GROW, HANGS, RECHECK,
+ * TIME_UP, and for the JOIN of a new node. */
 static void rdzv_step(struct rdzv *r, struct node *node, const struct rdzv_event *event)
 {
     enum rdzv_state next = machine[r->state][event->type](r, node, event);
@@ -148,7 +148,7 @@ static enum rdzv_state last_call(struct rdzv *r)
 }
 
 /* Return the next state after a join or a leave. Begin a complete round at once. If an elastic job has enough nodes,
- * begin the last call, or continue it: a join does not prolong it. Otherwise continue to gather nodes. */
+ * begin the last call. A last call that has already begun is not prolonged. Otherwise continue to gather nodes. */
 static enum rdzv_state begins(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     (void)node, (void)e;
@@ -248,8 +248,8 @@ static enum rdzv_state is_lost(struct rdzv *r, struct node *node, const struct r
 
 /* --- a round runs --------------------------------------------------------------------------------------- */
 
-/* Stop the round at the first reported failure. If this worker failed only because it had lost a peer, better_cause may
- * later replace the failure by the failure of the peer. */
+/* Stop the round at the first reported failure. If the reported worker failed only because it had lost a peer,
+ * better_cause may later replace the failure by the failure of the peer. */
 static enum rdzv_state fails(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     rdzv_set_failure(r, node, e->failure);
@@ -291,7 +291,7 @@ static void note_exit(struct rdzv *r, const struct node *node, const struct rdzv
     r->end.rank0_code = how->rank0_code;
 }
 
-/* Stop the round because a node has stopped without a `stop`, and record this as a failure. */
+/* Stop the round because a node has stopped without being asked to, and record this as a failure. */
 static enum rdzv_state stops_unasked(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     char name[2 * RDZV_TEXT_MAX], words[RDZV_WORDS_MAX];
@@ -306,8 +306,8 @@ static enum rdzv_state stops_unasked(struct rdzv *r, struct node *node, const st
     return rdzv_stop_round(r);
 }
 
-/* Stop the round because a member leaves. The round continues if the node is a spare, or if all its workers have ended
- * with 0. */
+/* Handle a node that leaves while a round runs. Stop the round, unless the node is a spare or all its workers have
+ * ended with 0. */
 static enum rdzv_state leaves_round(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     char name[2 * RDZV_TEXT_MAX], by[RDZV_TEXT_MAX], words[RDZV_WORDS_MAX];
@@ -334,7 +334,7 @@ static void set_loss(struct rdzv *r, const struct node *node, const struct rdzv_
     r->end.cause.silent = how->silent;
 }
 
-/* Stop the round because a member is lost. The round continues if the node is a spare, or if all its workers have
+/* Handle the loss of a node while a round runs. Stop the round, unless the node is a spare or all its workers have
  * ended with 0. Set the cause before lose() frees the node. */
 static enum rdzv_state lost_from_round(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
@@ -345,8 +345,8 @@ static enum rdzv_state lost_from_round(struct rdzv *r, struct node *node, const 
     return matters ? rdzv_stop_round(r) : r->state;
 }
 
-/* Stop the round to add waiting nodes, if the job has places for them and --grow allows the restart: always, or only if
- * the workers agree. */
+/* Stop the round to add waiting nodes, if the job has places for them and --grow allows the restart. With --grow, a
+ * restart is allowed always, never, or only if the workers agree. */
 static enum rdzv_state grow_if(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     char words[RDZV_WORDS_MAX];
@@ -372,7 +372,7 @@ static enum rdzv_state agrees(struct rdzv *r, struct node *node, const struct rd
 /* --- a round is being stopped --------------------------------------------------------------------------- */
 
 /* Record a further failure. If the present cause is a victim (a worker that lost a peer) and this failure is not,
- * replace the cause: the failure of the peer may arrive later. */
+ * replace the cause, because the failure of the peer may arrive after the failure of its victim. */
 static enum rdzv_state better_cause(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     if (r->end.cause.failure.victim && !rdzv_is_victim(e->failure))

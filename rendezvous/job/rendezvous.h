@@ -106,7 +106,7 @@ struct rdzv_join {
     const char *task;
     const char *role;    /* role of the node's workers; NULL or "" = the default role */
     const char *program; /* name of the program that the workers run; "" = not compared */
-    uint32_t store_port; /* port of the workers' store if rank 0 runs here; 0 = workers use this store */
+    uint32_t store_port; /* port of the workers' store if rank 0 runs here; 0 = workers use the job's store */
     int pid;             /* process of the agent */
     bool elastic;
     uint32_t nnodes_min, nnodes_max; /* equal in a static job */
@@ -117,8 +117,8 @@ struct rdzv_join {
     /* Rules for the whole job. Only the values of the first node are used. */
     uint32_t max_restarts, max_no_progress;
     uint64_t backoff_ms, backoff_cap_ms; /* first and longest pause before a restart */
-    uint64_t last_call_ms;               /* time for further nodes after the least number has joined */
-    uint64_t join_timeout_ms;            /* time for the least number of nodes to join */
+    uint64_t last_call_ms;               /* time for further nodes after nnodes_min nodes have joined */
+    uint64_t join_timeout_ms;            /* time for nnodes_min nodes to join */
     const char *join_knob; /* the option that has set join_timeout_ms, for messages; "" or NULL = --timeout */
     uint64_t node_timeout_ms; /* a node that is silent for this time is lost; 0 = never */
     enum rdzv_grow grow;
@@ -166,9 +166,9 @@ struct rdzv_round {
  * complete. */
 struct rdzv_waiting {
     enum rdzv_state state;
-    uint32_t joined;                    /* nodes that wait; while a round runs, members of the round */
+    uint32_t joined;                    /* number of waiting nodes; while a round runs, of its members */
     uint32_t min, max;                  /* least and greatest number of nodes */
-    uint32_t spare;                     /* waiting nodes while a round runs */
+    uint32_t spare;                     /* number of nodes that wait while a round runs */
     uint32_t returning;                 /* members of the last round that have not joined again */
     uint64_t left_ms;                   /* time until the job ends for lack of nodes; UINT64_MAX = never */
     uint64_t last_call_ms;              /* time until the last call ends; UINT64_MAX = no last call */
@@ -192,21 +192,21 @@ struct rdzv_notice {
     /* ROUND: the round, and the place of the receiver. */
     const struct rdzv_round *world;
     uint32_t node_rank, first_rank;
-    /* The first rank of the receiver among the workers with its role, and the number of these workers. `role_size` 0
-     * = all nodes have the same role. */
+    /* `role_size` is the number of workers with the receiver's role, and `role_rank` is the rank of the receiver's
+     * first worker among them. If all nodes have the same role, `role_size` is 0. */
     uint32_t role_rank, role_size;
     /* WAITING */
     const struct rdzv_waiting *waiting;
     /* STOP and VERDICT: the round that ends; 0 = the job ended before its first round. */
     uint32_t round;
     enum rdzv_why why;
-    const struct rdzv_cause *cause; /* NULL = success, or no round ever began */
+    const struct rdzv_cause *cause; /* NULL = success, no round so far, or the receiver leaves */
     /* VERDICT */
     bool restart;        /* true = join again; false = finish */
     uint32_t attempt;    /* number of the next attempt, if there is a next attempt */
     uint64_t backoff_ms; /* pause before the next round */
     enum no_restart no_restart;
-    /* Progress of the round, and best progress of all rounds; -1 = not reported, or not requested. */
+    /* Progress of the round, and best progress of all rounds. Each is -1 if it was not reported or not requested. */
     int64_t step, best_step;
     struct rdzv_exit exit;
 };
@@ -235,7 +235,8 @@ struct rdzv_env {
     bool (*begin)(void *user, const struct rdzv_round *world);
     /* Return the progress that the workers of the round have stored in keys; -1 = unknown. */
     int64_t (*progress)(void *user);
-    /* Store in a key, for the workers, how many waiting nodes the round could add. NULL = no such key. */
+    /* Store in a key, for the workers, how many waiting nodes the round could add. If the callback is NULL, there is no
+     * such key. */
     void (*waiting_nodes)(void *user, uint32_t count);
     /* Close the connection of a node that is silent, or that has not stopped in time. The callback must not report the
      * node by rdzv_lost. `why` is the end of a log line. */
@@ -257,7 +258,7 @@ const char *rdzv_instance(const struct rdzv *r);
 /* The answer to a join. `sentence` is only set if `code` is not RDZV_WELCOME. */
 struct rdzv_refusal {
     enum rdzv_refused code;
-    char sentence[2 * RDZV_WORDS_MAX]; /* names both values and both hosts */
+    char sentence[2 * RDZV_WORDS_MAX]; /* names the two values that differ, and their hosts */
 };
 
 /* Let a node join, or join again after a verdict "restart". Return RDZV_WELCOME, or the reason for the rejection with
@@ -292,8 +293,9 @@ struct rdzv_stopped {
 enum rdzv_answer rdzv_stopped(struct rdzv *r, uint64_t node, uint32_t round, const struct rdzv_stopped *how,
                               uint64_t now_ms);
 
-/* Report that the node leaves for good, because `by` ("" = unknown) has sent `signal`. With `signal` 0, the agent gave
- * up, and `by` is its reason. `code` is the code of the finding that is the reason; "" = none. */
+/* Report that the node leaves for good, because `by` has sent `signal`. `by` is "" if the sender is unknown. If
+ * `signal` is 0, the agent gave up, and `by` is the reason. `code` is the code of the finding that explains the leave,
+ * or "" if no finding explains it. */
 void rdzv_leave(struct rdzv *r, uint64_t node, int signal, const char *by, const char *code, uint64_t now_ms);
 /* Report that the node's connection has closed. `how` is the end of the log line "node 1 (n1) is lost: ...". */
 void rdzv_lost(struct rdzv *r, uint64_t node, const char *how, uint64_t now_ms);
@@ -385,8 +387,8 @@ struct rdzv_facts {
 void rdzv_facts(const struct rdzv *r, struct rdzv_facts *facts);
 /* Fill *facts. Return false if the rendezvous has no node with the id `node`. */
 bool rdzv_node_facts(const struct rdzv *r, uint64_t node, struct rdzv_node_facts *facts);
-/* Return the id of the node that joined next after the node `after`, or 0 if no node joined later. `after` 0 = return
- * the first node. */
+/* Return the id of the node that joined next after the node `after`, or 0 if no node joined later. If `after` is 0,
+ * return the first node. */
 uint64_t rdzv_next_node(const struct rdzv *r, uint64_t after);
 /* Return the id of the node that runs `rank`, or 0 if no round runs or the node has left. */
 uint64_t rdzv_node_of_rank(const struct rdzv *r, uint32_t rank);

@@ -12,7 +12,7 @@
  *     a worker failed                       as --max_restarts and --max_no_progress allow, after the back-off
  *     static job: a node is lost            the same; the lost node must join again
  *     static job: a node has left           never: its user has stopped the job
- *     elastic job: a node is lost or left   always, without a back-off
+ *     elastic job: a node is lost or leaves always, without a back-off
  *     the job grows                         always, without a back-off
  *     a process is unkillable               never: the process could disturb the next attempt
  *
@@ -283,7 +283,7 @@ bool rdzv_is_victim(const struct failure *failure)
            (failure->signal == 0 && failure->error == 0 && failure->exit_code == DDP_EXIT_PEER_LOST);
 }
 
-/* Return the reason against a restart that the agent has reported. Ignore reasons that only the store can report. */
+/* Return the agent's reason against a restart. Ignore reasons that only the store may give. */
 static enum no_restart find_no_retry(const char *word)
 {
     const enum no_restart why = no_restart_find(word);
@@ -484,10 +484,10 @@ static enum rdzv_state restart(struct rdzv *r, uint64_t backoff_ms)
     return backoff_ms > 0 ? RDZV_BACKING_OFF : RDZV_GATHERING;
 }
 
-/* Decide between a restart and the end of the job. `no` is the reason against a restart; a later check may replace it.
- * If the end of the round counts (is_charged) and there is no reason yet, restarts_progress checks the progress. If
- * --max_restarts is 0 and the end counts, the job ends without a reason, because the user expects no restart. Only a
- * stop by the user is then still a reason. */
+/* Decide between a restart and the end of the job. `no` is the reason against a restart; a later check may replace an
+ * earlier reason. The progress is checked only if the end of the round counts (is_charged) and no other reason exists.
+ * If the end counts and --max_restarts is 0, the job ends. The user then expects no restart, so only a stop by the user
+ * is given as a reason. */
 static enum rdzv_state decide_round(struct rdzv *r)
 {
     enum no_restart no = NO_RESTART_NONE;

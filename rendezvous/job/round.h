@@ -35,7 +35,7 @@ enum rdzv_state rdzv_stop_round(struct rdzv *r);
 enum rdzv_state rdzv_decide_if_stopped(struct rdzv *r);
 /* Send the last verdict to every node that has no last verdict yet. Return the next state. */
 enum rdzv_state rdzv_end_job(struct rdzv *r, enum rdzv_why why, enum no_restart no_restart);
-/* Send the last verdict to a node that leaves. `signal` 0 = the agent gave up. */
+/* Send the last verdict to a node that leaves. `signal` is 0 if the agent gave up. */
 void rdzv_dismiss(struct rdzv *r, struct node *node, int signal);
 
 #endif

@@ -22,7 +22,7 @@
 
 enum { SAFE_DIR_WHY_MAX = 160 }; /* bytes of a reason, with the NUL */
 
-/* Check that `path` is a safe directory, and write the path with all links resolved to `out`. Use only `out`
+/* Check that `path` is a safe directory, and write the path to `out`, with all links resolved. Use only `out`
  * afterwards, because the links in `path` are not checked. Return false with the unsafe directory and the reason in
  * `why`. */
 bool safe_dir(const char *path, char out[PATH_MAX], char why[SAFE_DIR_WHY_MAX]);
@@ -108,9 +108,9 @@ void record_each(void (*visit)(void *user, const struct record_job *job), void *
 /* Remove the record and all other files of a job that has ended. */
 void record_remove(const char *cookie);
 
-/* Read all records. If guardian and agent of a job are both gone, kill the processes of the job, and remove the
- * record. Print a line about this, unless `quiet`. Skip running jobs, a job that contains this process, and a job of
- * another PID namespace that may still have processes. */
+/* Read all records. If guardian and agent of a job are both gone, kill the processes of the job, and remove the record.
+ * Print a line about this, unless `quiet`. Skip running jobs, a job that contains this process, and a job of another
+ * PID namespace if that namespace may still have processes. */
 void record_sweep(bool quiet);
 
 #endif

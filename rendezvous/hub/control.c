@@ -317,8 +317,8 @@ static void apply_hang_rules(struct job *job, const struct message_join *m)
 }
 
 /* Make the session a node and answer its join. A node that writes the event log also gets the time of the store's
- * clock, because the log has times of both clocks. Only the answer to the first join contains the token. This answer
- * is the first frame that is kept until the node confirms it. */
+ * clock, because the log has times of the node's clock and of the store's clock. Only the answer to the first join
+ * contains the token. This answer is the first frame that is kept until the node confirms it. */
 static bool welcome(struct session *s, struct job *job, bool resumes, cJSON *answer)
 {
     const bool is_first = !s->is_node;
@@ -625,8 +625,8 @@ static bool subject_names_host(const char *subject, const char *host)
 
 /* Keep a finding that a node has reported about itself, such as a full /dev/shm. Reports to all nodes then contain the
  * finding. Long texts are cut. Schedule a report only if no round runs, because only then nodes wait for a report.
- * Reject a finding about another node, or one that another node has already sent. The code NOTICE_REFUSED does not end
- * the connection of the agent. */
+ * Reject a finding about another node, and a finding that another node has already sent. A rejection (NOTICE_REFUSED)
+ * does not end the agent's connection. */
 static bool call_notice(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     struct job *job = s->job;

@@ -13,8 +13,8 @@
 
 enum {
     HANG_LEAST_MS = 30000, /* shortest limit without --hang_timeout */
-    HANG_QUIET_FACTOR = 3, /* factor on HANG_LEAST_MS until the round shows its first sign of progress */
-    HANG_FACTOR = 5,       /* factor on the longest pause so far */
+    HANG_QUIET_FACTOR = 3, /* multiplies HANG_LEAST_MS until the round shows its first sign of progress */
+    HANG_FACTOR = 5,       /* multiplies the longest pause so far */
     HANG_APART_MS = 6000,  /* ms from one sample to the next */
     /* ms between samples until the first sign of progress; long enough that a checkpoint of 40 s is not reported */
     HANG_QUIET_APART_MS = 21000,

@@ -121,7 +121,8 @@ static void note_first(struct session *s, struct slice bytes)
 }
 
 /* Process the bytes from a session, and then send all its answers together. Until then no code may free this session.
- * If the rendezvous drops this session, it sets hub->drop_reason, and this function frees the session last. */
+ * If the rendezvous drops this session meanwhile, only hub->drop_reason is set, and this function frees the session at
+ * its end. */
 static void process_bytes(struct hub *hub, struct session *s, struct slice bytes)
 {
     hub->processing = s;

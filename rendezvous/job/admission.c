@@ -89,9 +89,9 @@ static bool not_over(const struct check *c)
            word_refusal(c, "job '%.200s' is over: %s cannot join", c->r->job, c->self);
 }
 
-/* Reject an agent of another minor version, because versions may not understand each other's messages. First
- * compare its version with the version of the first node, because the user can check this node. Then compare it with
- * the version of the store, because the first node has no other node to compare with. */
+/* Reject an agent of another minor version, because versions may not understand each other's messages. First compare
+ * its version with the version of the first node, because the user knows this node. Then compare it with the version of
+ * the store, because no other node has joined before the first node. */
 static bool same_version(const struct check *c)
 {
     const struct rules *rules = &c->r->rules;

@@ -23,7 +23,7 @@ struct member {
     struct list sessions;  /* open connections of the rank (session.by_rank) */
     char *host;            /* owned; NULL = unknown */
     char *error;           /* owned: last line of the rank's traceback; NULL = none since the last progress */
-    int pid;               /* the pid in the latest report of the rank or of its agent */
+    int pid;               /* the pid that the rank or its agent has reported last */
     int process_pid;       /* pid of the process that the agent has started for the rank; 0 = not reported */
     bool met;              /* the rank has had a connection in this attempt */
     bool exited;           /* the agent has reported the end of the rank; the next three fields are valid */
@@ -40,7 +40,7 @@ struct member {
     int64_t step;                 /* last finished step; -1 = none */
     uint64_t call_seq;            /* number of the rank's last collective */
     char call[MEMBER_CALL_MAX];   /* name of the collective that the rank is in now; "" = none */
-    uint64_t stepped_ms;          /* last change of `step` or of the call */
+    uint64_t stepped_ms;          /* when `step` or the call last changed */
     uint64_t last_received_ms;    /* time of the last byte on those connections of the rank that are closed */
 };
 

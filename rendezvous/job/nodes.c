@@ -69,7 +69,7 @@ void rdzv_pardon(struct rdzv *r, uint64_t now_ms)
     r->watch_ms = is_watching(r) ? now_ms : UINT64_MAX;
 }
 
-/* If the planned check is more than LATE_MS late, excuse the silence of all nodes. This must happen before any node is
+/* Excuse the silence of all nodes if the planned check is more than LATE_MS late. This must happen before any node is
  * declared lost. */
 void rdzv_check_own_pulse(struct rdzv *r)
 {

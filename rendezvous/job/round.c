@@ -433,7 +433,7 @@ static bool is_charged(const struct rdzv *r)
            (r->end.cause.why == RDZV_WHY_NODE_LOST && !r->rules.elastic);
 }
 
-/* Send the last verdict to a node that leaves. If the round has failed before, the verdict contains this failure.
+/* Send the last verdict to a node that leaves. If the round has already failed, the verdict contains this failure.
  * Otherwise the exit code is 128 + `signal`. Without a signal, the exit code is 0 for a DONE node, and
  * RDZV_CODE_NO_NODE for any other node. */
 void rdzv_dismiss(struct rdzv *r, struct node *node, int signal)

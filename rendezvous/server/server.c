@@ -115,7 +115,7 @@ static void on_before_sleep(uv_prepare_t *prepare)
     uv_timer_start(&s->timer, on_time, at_ms > now_ms ? at_ms - now_ms : 0, 0);
 }
 
-/* Return true if the timer is much too late, because the process was suspended (clock.h). Messages may have arrived in
+/* Return true if the timer is so late that the process must have been suspended (clock.h). Messages may have arrived in
  * time, but the loop has not read them yet. So set a short timer: the loop reads the messages before it checks the
  * deadlines. */
 static bool was_suspended(struct store_server *s)

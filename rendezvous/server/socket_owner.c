@@ -306,8 +306,8 @@ enum socket_state socket_owner_find(struct socket_owners *o, const struct sockad
     return state != SOCKET_UNKNOWN ? state : tables_find(&from, &to, owner);
 }
 
-/* Find the listeners of one family. `state` and `owner` are the result of the earlier search in the other family. Keep
- * `owner` if its user is not `uid`. Return SOCKET_UNKNOWN if the kernel does not answer. */
+/* Find the listeners of one family. The caller has already searched the other family: `state` and `owner` are the
+ * result. Keep `owner` if its user is not `uid`. Return SOCKET_UNKNOWN if the kernel does not answer. */
 static enum socket_state dump_listeners(struct socket_owners *o, int family, int port, uint32_t uid,
                                         enum socket_state state, struct socket_owner *owner)
 {

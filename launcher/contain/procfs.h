@@ -96,7 +96,8 @@ bool procfs_in_background(pid_t pid);
  * value from the guardian. */
 const char *procfs_boot_id(void);
 
-/* Return the start time of this process, read once; 0 = unknown. Pid and start time together identify a process. */
+/* Return the start time of this process, or 0 if it is unknown. The time is read only once. Pid and start time together
+ * identify a process. */
 uint64_t procfs_own_start(void);
 
 /* Return true if the PID namespace `number` may still have processes. If this process is not in the machine's first

@@ -187,8 +187,8 @@ static SSL_SESSION *make_session(SSL *connection, const struct secret *secret, c
     return NULL;
 }
 
-/* Return the identity and the key of this client to OpenSSL, which calls this function. OpenSSL copies the identity
- * and owns the session. */
+/* Return the identity and the key of this client to OpenSSL, which calls this function. OpenSSL copies the identity,
+ * and owns the session that contains the key. */
 static int on_use(SSL *connection, const void *md, const unsigned char **id, size_t *len, SSL_SESSION **out)
 {
     struct tls *t = ssl.SSL_get_ex_data(connection, 0);

@@ -21,8 +21,8 @@
 
 /* --- about the caller ----------------------------------------------------------------------------------- */
 
-/* Add the code and the advice (NULL = none) to the answer of a rejected call. Return false, the result of a handler
- * whose call is rejected. */
+/* Add the code and the advice to the answer of a rejected call. `advice` may be NULL. Return false, the result of a
+ * handler whose call is rejected. */
 static bool refuse_call(struct hub *hub, cJSON *answer, const char *code, const char *advice)
 {
     message_add_refusal(&(struct message_refusal){ .code = code, .advice = advice }, answer);

@@ -153,7 +153,7 @@ static void send_event(struct job *job, cJSON *o)
     send_event_to(job, o, push_to_receiver);
 }
 
-/* Return an event with the members that all events of the store have. The number `n` counts the events of all
+/* Return an event with the JSON members that all events of the store have. The number `n` counts the events of all
  * jobs. */
 static cJSON *begin_event(struct job *job, enum event_kind kind)
 {

@@ -69,8 +69,8 @@ bool hang_watch_compares(const struct hang_watch *w);
 /* End the suspicion without a verdict. */
 void hang_watch_skip(struct hang_watch *w, uint64_t now_ms);
 
-/* Record a sample. `verdict` is the digest of the verdict on this sample and the previous one; 0 = no verdict. An
- * uncertain verdict is a hint. Return true if the caller must report the verdict or the hint, because the previous
+/* Record a sample. `verdict` is the digest of the verdict on this sample and the previous one, or 0 without a verdict.
+ * An uncertain verdict is a hint. Return true if the caller must report the verdict or the hint, because the previous
  * sample gave the same verdict. After a verdict, nothing is reported until the next progress. After a hint, only
  * another hint or a verdict is reported. */
 bool hang_watch_sampled(struct hang_watch *w, uint64_t verdict, bool is_certain, uint64_t now_ms);

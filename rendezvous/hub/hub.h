@@ -72,7 +72,7 @@ struct hub_sink {
      * `why` only if `is_news`; false means that a similar line was logged shortly before. The hub has already freed
      * the session, so the shell must not call hub_disconnect for this connection. */
     void (*close)(void *user, conn_id conn, const char *why, bool is_news);
-    /* Writes the local address of `conn`, "10.0.0.1:29500". NULL = the address is unknown. */
+    /* Writes the local address of `conn`, "10.0.0.1:29500". If the callback is NULL, the address is unknown. */
     void (*here)(void *user, conn_id conn, char text[static ENDPOINT_TEXT_MAX]);
     /* Logs a line for operators, such as "rank 3 (host, pid 12) connected". NULL = no log. */
     void (*log)(void *user, const char *line);
@@ -83,8 +83,8 @@ struct hub_sink {
      * client reads its replies. After false, the requests of `conn` wait until the shell calls hub_resume. If the
      * callback is NULL, the hub may always reply. */
     bool (*may_reply)(void *user, conn_id conn, uint64_t bytes);
-    /* Stops or starts reading from `conn`. The hub stops reading from a stranger (gate.c) that has sent too
-     * much, until an agent confirms the stranger. NULL = do nothing. */
+    /* Stops or starts reading from `conn`. The hub stops reading from a stranger (gate.c) that has sent too much, until
+     * an agent confirms the stranger. If the callback is NULL, reading never stops. */
     void (*read)(void *user, conn_id conn, bool reads);
     /* Fills `bytes` with random bytes. The hub refuses AUTH if this function is NULL or returns false. */
     bool (*random)(void *user, void *bytes, size_t n);
@@ -110,8 +110,9 @@ void hub_set_foreign(struct hub *hub, conn_id conn);
  * the hub treats the connection as a stranger (gate.c), and no agent may confirm it. */
 void hub_expect_tls(struct hub *hub, conn_id conn);
 
-/* Record that the client has named `job` in TLS ("" = no job), and has proved that it has `secret`. The session may
- * then use only the jobs of this tenant, and only an agent of this job may confirm the session. */
+/* Record that the client has named `job` in TLS, and has proved that it has `secret`. `job` is "" if the client has
+ * named no job. The session may then use only the jobs of this tenant, and only an agent of this job may confirm the
+ * session. */
 void hub_set_secret(struct hub *hub, conn_id conn, const struct secret *secret, const char *job,
                     uint64_t now_ms);
 
@@ -141,8 +142,8 @@ void hub_receive(struct hub *hub, conn_id conn, struct slice bytes, uint64_t now
 /* Process the requests of a connection that the hub has paused, because may_reply returned false. */
 void hub_resume(struct hub *hub, conn_id conn, uint64_t now_ms);
 
-/* Remove a closed connection; `why` is the reason ("closed by the peer", "connection reset"). Its waits end, also in
- * barriers. */
+/* Remove a closed connection; `why` is the reason ("closed by the peer", "connection reset"). All waits of its client
+ * end, also those in barriers. */
 void hub_disconnect(struct hub *hub, conn_id conn, const char *why, uint64_t now_ms);
 
 /* Remove a connection that broke without a FIN, by a reset or a timeout. The network may be the cause, so a node stays

@@ -437,8 +437,8 @@ bool rdzv_is_member(const struct rdzv *r, const struct node *node)
     return in_one && is_survivor(r, node);
 }
 
-/* Append the node to the waiting nodes. The order of this list matters: if free places are short, the first newcomers
- * get them. */
+/* Append the node to the waiting nodes. The order of this list matters: if there are too few free places, the first
+ * newcomers get them. */
 void rdzv_node_waits(struct rdzv *r, struct node *node)
 {
     if (is_survivor(r, node)) {

@@ -102,7 +102,7 @@ struct rdzv_join {
     const char *addr;     /* address at which other nodes can reach this node */
     /* The address of the node on its connection to the store; NULL or "" = unknown. */
     const char *own;
-    /* The scheduler, for example "Slurm", if it started the agent as one of several tasks; "" = none. */
+    /* The name of the scheduler, such as "Slurm", if it started the agent as one of several tasks, otherwise "". */
     const char *task;
     const char *role;    /* role of the node's workers; NULL or "" = the default role */
     const char *program; /* name of the program that the workers run; "" = not compared */
@@ -197,7 +197,7 @@ struct rdzv_notice {
     uint32_t role_rank, role_size;
     /* WAITING */
     const struct rdzv_waiting *waiting;
-    /* STOP and VERDICT: the round that ends; 0 = the job ended before its first round. */
+    /* STOP and VERDICT: the round that ends, or 0 if the job ended before its first round. */
     uint32_t round;
     enum rdzv_why why;
     const struct rdzv_cause *cause; /* NULL = success, no round so far, or the receiver leaves */

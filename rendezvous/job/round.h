@@ -24,8 +24,8 @@ bool rdzv_is_victim(const struct failure *failure);
 void rdzv_set_failure(struct rdzv *r, const struct node *node, const struct failure *failure);
 /* Set a hang as the cause of the round's end. `failure` needs only `code`, `words` and `no_retry`. */
 void rdzv_set_hang(struct rdzv *r, const struct failure *failure);
-/* Set a cause other than a failure or a hang. `node` is the node that caused the end of the round; NULL = no node.
- * `signal` is the signal that stopped this node; 0 = no signal. */
+/* Set a cause other than a failure or a hang. `node` is the node that caused the end of the round, or NULL. `signal` is
+ * the signal that stopped this node, or 0. */
 void rdzv_set_cause(struct rdzv *r, enum rdzv_why why, const struct node *node, int signal,
                     const char *words);
 /* Send `stop` to all members that are not stopping yet. The caller must set r->end.cause before. Return the next

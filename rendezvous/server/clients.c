@@ -466,7 +466,7 @@ static void reply(void *user, conn_id id, struct slice bytes, struct shared *hol
     clients->has_replied = true;
 }
 
-/* Record that a reply of `bytes` waits for room; 0 = no reply waits. */
+/* Record that a reply of `bytes` waits for room. If `bytes` is 0, record that no reply waits. */
 static void set_wants(struct client *c, uint64_t bytes)
 {
     struct clients *clients = c->clients;
@@ -735,7 +735,7 @@ static void close_client(void *user, conn_id id, const char *why, bool is_news)
         abort_ending(TAILQ_FIRST(&clients->refused));
 }
 
-/* Write the address of the store to which the client has connected, or "" if the client does not exist. */
+/* Write the local address of the client's connection, or "" if the client does not exist. */
 static void address_here(void *user, conn_id id, char text[static ENDPOINT_TEXT_MAX])
 {
     const struct clients *clients = user;
@@ -963,8 +963,8 @@ static bool close_oldest_refused(struct clients *clients, enum admission_verdict
     return false;
 }
 
-/* Close a client to free its descriptor. `address` is the address of the new client, without its port; NULL = any
- * address. Return false if no client may be closed. */
+/* Close a client to free its descriptor. `address` is the address of the new client, without its port; it may be NULL.
+ * Return false if no client may be closed. */
 static bool make_room(struct clients *clients, enum admission_verdict verdict,
                       const struct admission_key *key, const char *address)
 {

@@ -135,9 +135,9 @@ void clients_init(struct clients *clients);
 /* Free the map. No client may be left, so call clients_end_all and run the loop first. */
 void clients_free(struct clients *clients);
 
-/* Add the client that is connected to `fd`, and own `fd` from now on. `uid` is the user of the client; -1 = unknown.
- * If a limit is reached, first close another client, chosen as in clients_close_silent. If no client may be closed,
- * reject the new client: close `fd` and return false, without calling freed(). */
+/* Add the client that is connected to `fd`, and own `fd` from now on. `uid` is the user of the client, or -1 if the
+ * user is unknown. If a limit is reached, first close another client, chosen as in clients_close_silent. If no client
+ * may be closed, reject the new client: close `fd` and return false, without calling freed(). */
 bool clients_add(struct clients *clients, int fd, const struct sockaddr *peer, int64_t uid);
 
 /* Close up to `n` clients to free their descriptors. First close REFUSED clients, which the hub has already rejected.
@@ -145,8 +145,8 @@ bool clients_add(struct clients *clients, int fd, const struct sockaddr *peer, i
  * function while the hub is running. */
 void clients_close_silent(struct clients *clients, unsigned n);
 
-/* Return the callbacks for the hub, without hub_sink.event. The hub is not reentrant, so they never call the hub. If a
- * connection fails during a callback, its client is removed from the hub at the end of the turn.
+/* Return the callbacks for the hub, without hub_sink.event. The callbacks never call the hub, because the hub is not
+ * reentrant. If a connection fails during a callback, its client is removed from the hub at the end of the turn.
  *
  * If the unread replies of all clients are near their limit, a large reply must wait until other clients have read
  * theirs. Meanwhile the server reads no further requests from the waiting client. After the wait, clients.c calls

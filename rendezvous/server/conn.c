@@ -167,7 +167,8 @@ void conn_abort(struct conn *c)
     uv_close((uv_handle_t *)&c->tcp, on_handle_closed);
 }
 
-/* Handle the written queue of a closing connection: close it, or send a FIN and wait for the peer's FIN. */
+/* Continue after the whole queue of a closing connection is written: close the connection, or send a FIN and wait for
+ * the peer's FIN. */
 static void flushed(struct conn *c)
 {
     if (c->peer_ended || !c->wait_fin) {

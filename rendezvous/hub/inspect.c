@@ -1,7 +1,7 @@
 /* inspect.c -- the calls that only read: jobs, status, keys, waiters, barriers, rejects, why.
  *
  * Any client may make these calls, so they must not change anything, and must not show the jobs of another tenant. An
- * answer is one JSON object of at most 1 MiB. A list ends at the first row without room, and the answer then has
+ * answer is one JSON object of at most 1 MiB. If a row does not fit, the list ends before this row, and the answer has
  * "cut":true. */
 #include "hub/messages.h"
 #include "hub/session.h"
@@ -16,7 +16,7 @@
 
 enum {
     LIST_ROOM = 900 << 10, /* maximum printed size of a list, so that the whole answer has less than 1 MiB */
-    ITEM_BYTES = 24,       /* printed bytes of a number, or of the punctuation around a text */
+    ITEM_BYTES = 24,       /* upper bound for a printed number, or for the quotes and commas around a text */
     VALUE_SHOWN = 256,     /* maximum length of a shown value, in bytes */
     KEY_SHOWN = 512,       /* maximum length of a shown key or barrier's name, in bytes */
     KEYS_SHOWN = 16,       /* maximum number of keys shown of one waiter */
@@ -40,7 +40,8 @@ static void fail_unnamed(struct hub *hub, const struct session *s)
                  n, n == 1 ? "" : "s", whose);
 }
 
-/* Return the job that a call is about: the job `name`, or the job that an agent has joined, or the only job. */
+/* Return the job that a call is about. This is the job `name`, or without a name the session's job. If the session has
+ * no job, it is the only job that the session may use. */
 struct job *inspect_job(struct hub *hub, const struct session *s, const char *name)
 {
     struct job *job = name != NULL ? job_find(hub, name) : s->job != NULL ? s->job : job_only(hub, s);
@@ -79,8 +80,8 @@ static size_t printed_bytes(const cJSON *item)
     return bytes;
 }
 
-/* Append `row` to the list, which then owns the row; NULL = memory is short. Return false and mark the answer as
- * cut if the list is full. */
+/* Append `row` to the list, which then owns the row. `row` is NULL if memory is short. Return false and mark the answer
+ * as cut if the list is full. */
 static bool add_row(struct listing *list, cJSON *row)
 {
     if (row == NULL)
@@ -95,8 +96,8 @@ static bool add_row(struct listing *list, cJSON *row)
     return false;
 }
 
-/* Add the member `name`: a text for `bytes`, which a client has sent, such as a key. The bytes may be binary, so `put`
- * makes them printable: text_append() or text_append_hex(). */
+/* Add the member `name` with `bytes` as its text. A client has sent these bytes, for example as a key. They may be
+ * binary, so `put` makes them printable: text_append() or text_append_hex(). */
 static void add_shown_bytes(cJSON *o, const char *name, struct slice bytes, size_t max,
                             bool (*put)(struct buf *out, struct slice bytes, size_t max))
 {

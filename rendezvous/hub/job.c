@@ -163,8 +163,8 @@ static void barrier_lost(void *user, const struct barrier *barrier, uint32_t ran
     lost_peer_in_barrier(user, barrier, rank);
 }
 
-/* Record that the first rank has arrived in a barrier. This is a sign of progress, and the monitor must check the wait
- * that begins. */
+/* Record that the first rank has arrived in a barrier. The arrival is a sign of progress. It also begins a wait, so
+ * schedule a check of this wait. */
 static void barrier_opened(void *user, const struct barrier *barrier)
 {
     events_opened(user, barrier);
@@ -189,10 +189,11 @@ static struct barrier_env job_barrier_env(struct job *job)
 /* --- nodes ------------------------------------------------------------------------------------------------ */
 
 /* A session is a node from its accepted join until it leaves the job or is freed. The table hub->agents contains the
- * sessions of all nodes. peer_identity.c searches it for the agents to ask about a connection. */
+ * sessions of all nodes. peer_identity.c searches this table to find the agents that may know the process of a
+ * connection. */
 
-/* A suspension of at least STOOD_LONG_MS explains a closed connection if the store reads the close within JUST_NOW_MS
- * after the suspension. In this case the node has closed its connection during the suspension. */
+/* A node may close its connection while the process of this store is suspended. The store assumes this if the
+ * suspension lasted at least STOOD_LONG_MS, and the store reads the close within JUST_NOW_MS after it. */
 enum { STOOD_LONG_MS = 1000, JUST_NOW_MS = 1000 };
 
 bool job_node_room(struct session *s)
@@ -259,8 +260,8 @@ void job_pardon(struct job *job)
         rdzv_pardon(job->rdzv, job->hub->now_ms);
 }
 
-/* How long a finished rendezvous is kept, so that operators can ask how the job ended. A join during this time
- * replaces it. */
+/* Time for which a finished rendezvous is kept, so that operators can ask how the job ended. If an agent joins during
+ * this time, a new rendezvous replaces the finished one. */
 enum { FORGET_OVER_MS = 60 * 1000 };
 
 /* Each job reserves 1/RESERVES of the store's memory, at most RESERVE_MAX bytes. So large jobs cannot leave a small

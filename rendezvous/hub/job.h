@@ -39,14 +39,14 @@ struct session;
  * the receiver. When the receiver leaves, another such agent becomes the receiver, and first receives the latest events
  * again. A reader of several logs recognises duplicates by "instance" and "n". */
 struct job_events {
-    bool asked;        /* an agent has requested events; false if find_receiver() has found no such agent */
+    bool asked;        /* an agent has requested events; cleared when find_receiver() finds no such agent */
     uint64_t receiver; /* connection that receives the events; 0 = none, so the next event searches for one */
     struct buf recent; /* texts of the latest events; each text ends with a NUL */
     char *members; /* owned: the ranks of each node as JSON, for the event of a round's start; NULL = none */
 };
 
-/* Limits the events of barriers per second, of all jobs together. The events beyond the limit are lost; an event
- * reports their number. */
+/* Limits how many barrier events all jobs together may record per second. Events beyond the limit are lost, and a later
+ * event reports how many were lost. */
 struct event_limit {
     uint64_t number;    /* number of the latest event */
     uint64_t second;    /* the present second, on the clock of hub->now_ms */
@@ -60,7 +60,7 @@ struct job_sample {
     uint64_t until_ms;      /* when to answer without the missing nodes; 0 = no request is open */
     struct stacks stacks;   /* stacks of the nodes that have answered */
     struct buf askers;      /* conn_id of the operators that wait for the answer */
-    struct buf nodes;       /* struct sampled_node: nodes that have not answered */
+    struct buf nodes;       /* array of struct sampled_node: the nodes that have not answered */
     char ranks[LIMIT_TEXT]; /* the requested ranks, such as "0,2-5"; "" = all */
     bool native;            /* the requested stacks include C frames */
     struct cJSON *calls;    /* owned: calls from the ranks' flight records; NULL = none */
@@ -87,8 +87,8 @@ struct job_hang {
     struct hang_history *history; /* owned; NULL = no sample since the last sign of progress */
     const char *why_not;          /* reason why the last comparison gave no verdict; NULL = none */
     bool is_reported;             /* the nodes have received a finding about a hang that is not over */
-    uint64_t resumed_ms;          /* first sign of progress since the report of the hang; 0 = none */
-    bool is_over;                 /* the hang is over, but report_over() has not notified the nodes yet */
+    uint64_t resumed_ms; /* when the first sign of progress after this report arrived; 0 = no progress yet */
+    bool is_over;        /* the hang is over, but report_over() has not notified the nodes yet */
 };
 
 /* The search for a slow rank (--profile_ranks), for which the other ranks wait in each step. */
@@ -104,15 +104,15 @@ struct job {
     struct hub *hub;            /* borrowed */
     char name[MEMBER_TEXT_MAX]; /* "" = not declared */
     struct job_source *source;  /* borrowed; NULL = the job is not declared, or the hub serves only one job */
-    struct quota share;         /* only with many jobs: a part of the quota of `source`, or of hub->quota */
-    struct quota *quota;        /* charged for all memory of this job: `share` or hub->quota */
-    struct store *store;        /* owned */
-    bool is_observed; /* torch_observe() was called, so the store reports the use of PyTorch's keys */
+    struct quota share;         /* if the hub serves many jobs: a part of source->share or of hub->quota */
+    struct quota *quota; /* the quota that all memory of this job is charged to: `share` or hub->quota */
+    struct store *store; /* owned */
+    bool is_observed;    /* torch_observe() was called, so the store reports the use of PyTorch's keys */
     struct barriers barriers;
     struct members members;
     struct rdzv *rdzv; /* owned; NULL = no agent has joined */
     char *round_nodes; /* owned: the nodes of the round as JSON; NULL = no round yet */
-    uint32_t spares;   /* number of waiting nodes that could join the round by a restart */
+    uint32_t spares;   /* number of waiting nodes that a restart would let into the round */
     uint32_t agreed;   /* ranks 0 to agreed - 1 have agreed to a restart with more nodes */
     struct schedule_state watch;
     struct job_hang hang;
@@ -142,11 +142,11 @@ struct job *job_find(const struct hub *hub, const char *name);
 /* Return the job that `s` may use if there is exactly one such job, otherwise NULL. In a hub of many jobs,
  * a client that has named its job in TLS may use only this job. */
 struct job *job_only(const struct hub *hub, const struct session *s);
-/* Return the job `name`. If no job has this name, give the name to the nameless job, or else add a job. An added job
- * is charged to the source of `s`. A hub that serves one job returns that job, whatever its name. Return NULL if
- * memory is short or the source may have no further job. */
+/* Return the job `name`. If no job has this name, give the name to the nameless job. If there is no nameless job, add a
+ * job and charge it to the source of `s`. A hub that serves one job returns that job, whatever its name. Return NULL if
+ * memory is short, or if the source has reached its limit of jobs. */
 struct job *job_claim(struct hub *hub, const struct session *s, const char *name);
-/* Change the name of the job, and its key in hub->jobs. "" = make the job undeclared. */
+/* Change the name of the job, and its key in hub->jobs. If `name` is "", the job becomes undeclared. */
 void job_rename(struct job *job, const char *name);
 
 /* Return true if `name` names this job, its present attempt and its world size. */
@@ -165,8 +165,8 @@ void job_touch(struct job *job);
  * (for IPv6 its /64 network). All sources have equal shares of the store's quota. A source exists as long as it has a
  * job. */
 
-/* Set the source of the job, so that the job's quota is a part of that source's share. NULL = a part of the whole
- * store. */
+/* Set the source of the job, so that the job's quota is a part of that source's share. If `source` is NULL, the quota
+ * is a part of the whole store's quota. */
 void job_set_source(struct job *job, struct job_source *source);
 
 /* The nodes of a job: connections of agents that have joined its rendezvous. */

@@ -235,7 +235,7 @@ static void report_given_up(struct job *job, const struct failure *failure)
 
 /* --- a connection between two nodes ----------------------------------------------------------------------- */
 
-/* Return the last line of the failure that names this node as a peer, or NULL if no line does. */
+/* Search the lines of the failure for this node's name or addresses as a peer. Return the last such line, or NULL. */
 static const char *line_of_peer(const struct failure *failure, const struct rdzv_node_facts *node)
 {
     for (int i = failure->n_lines - 1; i >= 0; i--)
@@ -308,8 +308,8 @@ static void append_last_message(const struct rdzv_node_facts *node, uint64_t now
              node->host, duration(ago, now_ms - node->last_received_ms));
 }
 
-/* Format whether the agents of both nodes still reach the store: each has sent a message within the time of two
- * heartbeats. Otherwise one of the nodes may be lost, so format when the last message from each late agent arrived. */
+/* Format that the agents of both nodes still reach the store if each has sent a message within two heartbeats.
+ * Otherwise one of the nodes may be lost. In this case format for each late agent when its last message arrived. */
 static void format_agents(const struct job *job, const struct broken *b, words out)
 {
     struct rdzv_facts facts;

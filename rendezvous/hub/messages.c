@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-enum { CODE_WRONG = 125 }; /* replaces an invalid exit code, which could look like a success */
+enum { CODE_WRONG = 125 }; /* replaces an invalid exit code: 256, for example, looks like a success */
 
 #define X(name, words) KIND_##name,
 enum kind { MESSAGE_KINDS(X) };
@@ -77,7 +77,7 @@ static void add_item(cJSON *o, const char *name, cJSON *item)
         cJSON_Delete(item);
 }
 
-/* Add a number. For MESSAGE_NONE, add no member, or null if the kind is LIMIT. */
+/* Add a number. If the value is MESSAGE_NONE, add a null for the kind LIMIT, and no member for other kinds. */
 static void add_whole(cJSON *o, const struct row *f, int64_t value)
 {
     if (value == MESSAGE_NONE && f->kind == KIND_LIMIT)
@@ -257,8 +257,8 @@ static cJSON *encode_lines(const struct failure *f)
     return lines;
 }
 
-/* How to fill the members that `failed` and CAUSE share. At most one of error, signal and exit code is sent: the first
- * of them that is set, in this order. */
+/* The values of the members that the messages `failed` and `cause` share. At most one of error, signal and exit code is
+ * sent: the first of them that is set, in this order. */
 #define FACT_MARK(value)      (value)
 #define FACT_WHOLE(value)     ((value) != 0 ? (value) : MESSAGE_NONE)
 #define FACT_TEXT(value)      ((value)[0] != '\0' ? (value) : NULL)

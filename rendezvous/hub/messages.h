@@ -37,7 +37,7 @@
     X(LIST, "list")     /* sent unless NULL; the encoder takes ownership */              \
     X(OBJECT, "object") /* always sent, NULL as null; the encoder takes ownership */
 
-#define MESSAGE_NUMBER_MAX 999999999999999ll /* also exact in a double, the type of JSON numbers */
+#define MESSAGE_NUMBER_MAX 999999999999999ll /* a double, the type of JSON numbers, stores this number exactly */
 
 /* The longest time in a request, in ms: a year. With this limit the sum of a few times cannot overflow. */
 #define MESSAGE_MS_MAX (366ll * 24 * 3600 * 1000)
@@ -509,7 +509,8 @@ cJSON *message_encode(enum message_id id, const void *message);
  * objects are borrowed from `o`. */
 bool message_decode(enum message_id id, const cJSON *o, void *message, struct ddp_err *err);
 
-/* Encode a message of the right type: message_encode_join(&(struct message_join){ ... }). */
+/* For each message, define functions for its struct, such as message_encode_join(&(struct message_join){ ... }). So a
+ * wrong struct is a compile error. */
 #define X(ID, name, ...)                                                             \
     static inline cJSON *message_encode_##name(const struct message_##name *m)       \
     {                                                                                \

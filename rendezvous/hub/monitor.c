@@ -1,8 +1,8 @@
 /* monitor.c -- see monitor.h.
  *
  * A node's first report contains all findings, and its later reports contain only new findings. Without a new finding
- * there is no report. A node that joins late gets its first report with the next new finding, or after it has waited
- * long enough itself. The last report before the job fails contains all findings again.
+ * there is no report. A node that joins late gets its first report when there is a new finding, or when it has waited
+ * long enough itself, whichever is earlier. The last report before the job fails contains all findings again.
  *
  * A finding is new if its digest was not reported yet. The digest covers the code and the subject of the finding. It
  * leaves out the sentence, whose times change with each check. */
@@ -206,8 +206,8 @@ static bool check_refused(const struct job *job, struct job_snapshot *l)
     return l->refused != NULL;
 }
 
-/* Format the first bytes of a connection: as quoted text if all are printable, "none" without bytes. Otherwise format
- * them as hex, because control characters must not reach a terminal. */
+/* Format the first bytes of a connection: as quoted text if all are printable, otherwise as hex, because control
+ * characters must not reach a terminal. If the client has sent no bytes, return "none". */
 static const char *print_first(char *text, size_t size, const struct reject *r)
 {
     struct slice first = slice_of(r->first, r->n_first);
@@ -343,8 +343,8 @@ static bool check_waits(const struct job *job, struct job_snapshot *l)
     return l->waits != NULL;
 }
 
-/* Describe the watch for hangs. If `compares` is false, leave out the samples, because only one has arrived, or they
- * are from an older suspicion. */
+/* Describe the watch for hangs. If `compares` is false, leave out the samples: either only one has arrived, or the two
+ * kept samples belong to an older suspicion. */
 static struct snapshot_hang hang_of(const struct job *job, bool compares)
 {
     const struct job_hang *hang = &job->hang;
@@ -475,7 +475,7 @@ static void keep(struct schedule_state *w, const struct findings_now *now)
 
 /* --- messages ------------------------------------------------------------------------------------------- */
 
-/* Create the JSON object of a push "findings". `is_final` = the push is the last report before the job fails. */
+/* Create the JSON object of a push "findings". `is_final` is true for the last report before the job fails. */
 static cJSON *begin_push(bool is_final)
 {
     cJSON *o = cJSON_CreateObject();
@@ -484,8 +484,8 @@ static cJSON *begin_push(bool is_final)
     return o;
 }
 
-/* Convert the push to text, and free the object. The caller frees the text (cJSON_free). Return NULL if memory is
- * short, or if `whole` is false: a member did not fit. */
+/* Convert the push to text, and free the object. The caller frees the text (cJSON_free). `whole` is false if a member
+ * could not be added. Return NULL in this case, or if memory is short. */
 static char *end_push(cJSON *o, bool whole)
 {
     char *text = whole ? cJSON_PrintUnformatted(o) : NULL;
@@ -593,8 +593,8 @@ static char *format_line(const struct diagnosis *d, const struct finding *f)
     return end_push(o, whole && screen_add_findings(o, d));
 }
 
-/* Send the i-th finding as a separate line to all nodes. The node `silent` gets the finding without a line (0 = no
- * such node). */
+/* Send the i-th finding as a separate line to all nodes. The node with the id `silent` gets the finding without a line
+ * to print. If `silent` is 0, all nodes get the line. */
 static void report_line(struct job *job, const struct diagnosis *d, uint32_t i, uint64_t silent)
 {
     static const struct diagnosis none;
@@ -652,7 +652,7 @@ static void report_torch(struct job *job, const struct snapshot *s, struct findi
     diagnose_job(s, &now->all);
     report_news(job, s, now);
     if (diagnose_torch_surplus(s))
-        job->meets.repeated = 0; /* the report lists the processes that act as one rank */
+        job->meets.repeated = 0; /* this report already lists the processes that act as one rank */
 }
 
 /* Return true if the finding can identify a wait that repeats. A finding about a barrier cannot, because programs
@@ -842,8 +842,8 @@ static int64_t find_verdict(const struct snapshot *s, struct diagnosis *d)
 }
 
 /* Return 1 + the rank that should set the missing key, or 0 if this rank is unknown. Take the last number in the key as
- * the rank if the same key exists with the number of every other rank. Never return the highest rank. A job may set a
- * key for each epoch. The key of the next epoch would then look like the key of the highest rank. */
+ * the rank if the same key exists with the number of every other rank. Never return the highest rank: if a job sets a
+ * key for each epoch, the key of the next epoch looks like the key of the highest rank. */
 static uint32_t expected_setter(const struct job *job, struct slice key)
 {
     enum { WORLD_MAX = 4096 }; /* larger jobs are not checked, because a check looks up a key for each rank */
@@ -870,8 +870,7 @@ static uint32_t expected_setter(const struct job *job, struct slice key)
 }
 
 /* Find the verdict (find_verdict). If it names a rank that waits for a key, determine which rank should set this key,
- * and search again with this fact. Do not repeat this for a further key, because each search looks up one key for each
- * rank. */
+ * and search again with this fact. Do this only once, because expected_setter() looks up one key for each rank. */
 static int64_t find_verdict_and_setter(const struct job *job, struct job_snapshot *l, struct diagnosis *d)
 {
     const int64_t rank = find_verdict(&l->snapshot, d);
@@ -899,9 +898,9 @@ static const char *why_in_vain(const struct job_hang *hang, const struct snapsho
                                       : "two pairs of samples show different causes";
 }
 
-/* Compare the last two samples, and report a hang or a hint. If there is no verdict, a finding may explain why. Keep it
- * in job->notices, which `ddpctl why` prints. Go on searching after ALL_RANKS_WAIT if flight records are missing,
- * because a late record may name the rank. */
+/* Compare the last two samples, and report a hang or a hint. Without a verdict there may be a finding that explains
+ * why. Keep this finding in job->notices, which `ddpctl why` prints. After the finding ALL_RANKS_WAIT, go on searching
+ * if flight records are missing, because a late record may name the rank. */
 static void compare_samples(struct job *job, struct job_snapshot *l, struct findings_now *now)
 {
     struct job_hang *hang = &job->hang;

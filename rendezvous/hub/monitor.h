@@ -41,7 +41,7 @@ void monitor_diagnose(const struct job *job, struct job_snapshot *snapshot, stru
 void monitor_run(struct job *job);
 
 /* Report that two processes act as one rank, unless a report has listed them. Call this before a failed worker ends the
- * round, because the worker's error does not name this cause and its agent cannot detect it. */
+ * round. The error of that worker does not name this cause, and its agent cannot detect the cause. */
 void monitor_report_repeated(struct job *job);
 
 #endif

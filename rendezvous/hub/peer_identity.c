@@ -12,8 +12,8 @@
  *
  * If agent and client run on the store's host, the kernel reports their users. An agent may then vouch only for
  * connections of the same user. An agent of root may vouch for all. On other hosts the agent's answer is the only
- * source. If agents of several jobs share an address, a claim becomes valid after CLAIM_MS. If a second job claims the
- * connection within this time, the connection is closed. */
+ * source. If agents of several jobs share an address, a `vouch` is only a claim, which becomes valid after CLAIM_MS. If
+ * a second job claims the connection within this time, the connection is closed. */
 #include "hub/messages.h"
 #include "hub/schedule.h"
 #include "hub/session.h"
@@ -35,16 +35,17 @@ static bool users_are_known(const struct session *agent, const struct session *s
     return agent->uid != SESSION_NO_UID && s->uid != SESSION_NO_UID;
 }
 
-/* Return true if the agent and the client have the same address, and the same user if both users are known. An agent
- * of root may have workers of any user. Hosts behind NAT may share an address. */
+/* Return true if the agent and the client have the same address, and the same user if both users are known. An agent of
+ * root may have workers of any user. The address alone proves little, because hosts behind NAT may share it. */
 static bool is_at_its_address(const struct session *agent, const struct session *s)
 {
     return (!users_are_known(agent, s) || agent->uid == s->uid || agent->uid == 0) &&
            slice_equal(session_address(agent), session_address(s));
 }
 
-/* Return true if the agent can find the process of the session: both have the same address. If the job or the tenant of
- * the session is known, the agent must have the same. Return false before the end of the TLS handshake. */
+/* Return true if the agent can find the process of the session, because both have the same address. If the session
+ * already has a job or a tenant, the agent must belong to this job or tenant, too. Return false before the end of the
+ * TLS handshake. */
 static bool may_identify(const struct session *agent, const struct session *s)
 {
     return (s->job == NULL || s->job == agent->job) && (s->tenant == NULL || s->tenant == agent->tenant) &&
@@ -110,7 +111,8 @@ bool peer_is_answerable(const struct hub *hub, const struct session *s)
     return false;
 }
 
-/* Ask for the owner, but only once for each session, because the agent searches all processes of its host. */
+/* Ask which process owns the connection, but only once for each session, because the agent searches all processes of
+ * its host. */
 bool peer_ask_owner(struct hub *hub, struct session *s)
 {
     if (s->role != ROLE_PLAIN || s->torch == NULL || s->torch->asked || hub->agents.count == 0)
@@ -122,8 +124,8 @@ bool peer_ask_owner(struct hub *hub, struct session *s)
 
 /* --- held sessions ---------------------------------------------------------------------------------------- */
 
-/* Hold the requests from a session. Move the session from the list of unfinished requests, whose timeout would close
- * it, to the list of held sessions. */
+/* Hold the requests from a session. Move it to the list of held sessions. If it stayed in the list of sessions with an
+ * unfinished request, the timeout of that list would close it. */
 bool peer_hold(struct hub *hub, struct session *s)
 {
     s->is_held = true;
@@ -242,8 +244,8 @@ static bool refuse_claim(cJSON *answer)
 }
 
 /* Return true if an agent of another job has also named the process of this session, and the store cannot decide which
- * agent is right. It can decide after the client has named its job in TLS, or after the kernel has reported the users:
- * may_identify() then rejects agents of other users. */
+ * agent is right. The store can decide if the client has named its job in TLS. It can also decide if the kernel has
+ * reported the users, because may_identify() then rejects agents of other users. */
 static bool is_claimed_elsewhere(const struct session *agent, const struct session *s)
 {
     return s->role == ROLE_PLAIN && s->tls_job == NULL && s->job != NULL && s->job != agent->job &&
@@ -296,8 +298,8 @@ static bool is_one_tenant(const struct hub *hub, const struct session *agent, co
     return true;
 }
 
-/* Admit a stranger after an agent has confirmed its user without naming its process. If agents of several tenants are
- * at the address, do not admit it until an agent names the process. */
+/* Admit a stranger after an agent has confirmed the stranger's user without naming the process. If agents of several
+ * tenants are at the address, do not admit the stranger until an agent names the process. */
 static void admit_user(struct hub *hub, const struct session *agent, struct session *s)
 {
     if (s->stranger_state == STRANGER_NONE || !may_identify(agent, s) || !is_one_tenant(hub, agent, s))
@@ -319,8 +321,8 @@ static void name_process(struct hub *hub, const struct session *agent, struct se
     s->is_held = true;
 }
 
-/* Accept any rank if no agent has vouched for the client, and the client has no tenant: it is on this host, or the
- * store has no secret. */
+/* Return true if the client may be this rank. Any rank is allowed if no agent has vouched for the client and the client
+ * has no tenant. Such a client is on this host, or the store has no secret. */
 bool peer_may_be_rank(const struct hub *hub, const struct session *s, const char *job, int64_t rank)
 {
     if (s->tenant == NULL && s->voucher == 0)
@@ -383,7 +385,7 @@ static void note_owner(const struct session *agent, struct session *s, int pid, 
         s->torch->owner = (char *)text.data;
     else
         buf_free(&text);
-    schedule_torch(s->job, true); /* an earlier check had no owner to report */
+    schedule_torch(s->job, true); /* check again, because earlier checks could not name the owner */
     job_touch(s->job);
 }
 

@@ -582,9 +582,9 @@ static void charge(struct hub *hub, const struct session *s, size_t old_cap)
     quota_charge(quota, s->in.cap);
 }
 
-/* Keep `rest`, the bytes of an unfinished request. If `in` is empty, the shell owns the bytes, so copy them. Otherwise
- * `rest` is the end of `in`. The time limit of the request starts with its first byte, so that a client cannot prolong
- * it by sending single bytes. */
+/* Keep `rest`, the bytes of an unfinished request. If `in` is empty, copy `rest`, because the server (server/clients.c)
+ * owns its bytes. Otherwise `rest` is already the end of `in`. The time limit of the request starts with its first
+ * byte, so that a client cannot prolong it by sending single bytes. */
 static bool keep_rest(struct hub *hub, struct session *s, struct slice rest)
 {
     size_t old_cap = s->in.cap;
@@ -603,7 +603,7 @@ static bool keep_rest(struct hub *hub, struct session *s, struct slice rest)
     return ok;
 }
 
-/* Append the received bytes to the unfinished request, and set *bytes to the whole. */
+/* Append the received bytes to the unfinished request in `in`, and set *bytes to all bytes of `in`. */
 static bool collect(struct hub *hub, struct session *s, struct slice *bytes)
 {
     size_t old_cap = s->in.cap;
@@ -621,7 +621,7 @@ struct ahead {
     const void *start[AHEAD_MAX]; /* first byte of each request */
     uint32_t n;                   /* number of requests */
     struct slice rest;            /* bytes after the `n` requests */
-    /* OK = the maximum number of requests was decoded, and `rest` may contain more; else the result of decoding
+    /* WIRE_OK if the array `req` is full, and `rest` may contain more requests. Otherwise the result of decoding
      * `rest`. */
     enum wire_status status;
     struct ddp_err err;
@@ -637,8 +637,8 @@ static void bring_near(const struct store *store, const struct ahead *ahead)
     store_expect(store, hashes, ahead->n);
 }
 
-/* Decode requests up to the first that is incomplete or invalid. A request may use the free bytes of the quota, and
- * the buffer of the session, which is charged already. */
+/* Decode requests up to the first that is incomplete or invalid. The limit of a request is the free part of the quota,
+ * plus the buffer of the session, which is already charged to the quota. */
 static void decode_ahead(struct hub *hub, struct session *s, struct slice bytes, struct ahead *out)
 {
     const uint32_t most = s->job != NULL ? AHEAD_MAX : 1;

@@ -24,9 +24,9 @@
 
 /* --- messages to nodes --------------------------------------------------------------------------------- */
 
-/* Print the nodes of a round as JSON; the caller frees the text (cJSON_free). Every node gets this list, so its total
- * size grows with the square of the number of nodes. In a large round, list only the first nodes, because an agent
- * prints only a few names. Return NULL if memory is short. */
+/* Print the nodes of a round as JSON; the caller frees the text (cJSON_free). This list is sent to every node, so the
+ * bytes to send grow with the square of the number of nodes. In a large round, list only the first nodes, because an
+ * agent prints only a few names. Return NULL if memory is short. */
 static char *print_nodes(const struct rdzv_round *world)
 {
     const uint32_t n = world->nnodes <= RDZV_LIST_MAX ? world->nnodes : RDZV_SHORT_LIST_MAX;

@@ -283,8 +283,8 @@ void schedule_stopped(struct job *job)
         job->watch.stopped_ms = job->hub->now_ms + first_ms(SITUATION_RANK_STOPPED);
 }
 
-/* Withdraw the finding that a rank is stopped, which the nodes have received. If a verdict was reported, too, only
- * progress ends the hang. */
+/* Mark the hang as over if the nodes have received only the finding that a rank is stopped. If a verdict was reported,
+ * too, do nothing, because only progress ends that hang. */
 void schedule_continued(struct job *job)
 {
     if (job->hang.is_reported && !job->hang.watch.is_reported)
@@ -382,8 +382,8 @@ static void drop_samples(struct job *job)
     job->sample.for_hang = false;
 }
 
-/* Time from the first sign of progress after a hang to the sign that ends the hang. It is this long because ranks that
- * fail after a hang print lines, which may look like progress. */
+/* A hang is over if signs of progress still arrive HANG_OVER_MS after the first one. The time is this long because
+ * ranks that fail after a hang print lines, which may look like progress. */
 enum { HANG_OVER_MS = 10000 };
 
 /* Record a sign of progress after the nodes got a finding about a hang. */

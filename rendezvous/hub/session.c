@@ -314,8 +314,8 @@ enum {
     OUT_KEPT = 1 << 20,      /* an output buffer that has grown beyond this size is freed */
 };
 
-/* Ask the shell whether a large reply may be sent. A small reply needs no permission, because check_backlog() limits
- * small replies. */
+/* Ask the server whether it has room for a large reply. A small reply needs no permission, because check_backlog()
+ * limits small replies. */
 bool hub_may_reply(struct hub *hub, uint64_t bytes)
 {
     if (bytes >= OUT_DIRECT && hub->sink.may_reply != NULL)
@@ -323,8 +323,8 @@ bool hub_may_reply(struct hub *hub, uint64_t bytes)
     return !hub->must_repeat;
 }
 
-/* Ask the shell whether the current session reads its replies. If not, requests_process() pauses the session, so that a
- * client which only sends cannot fill the memory. */
+/* Ask the server whether the current session reads its replies. If not, requests_process() pauses the session, so that
+ * a client which only sends cannot fill the memory. */
 static void check_backlog(struct hub *hub)
 {
     if (hub->sink.may_reply != NULL)
@@ -359,7 +359,7 @@ void hub_push_text(struct hub *hub, struct session *s, struct slice text)
     struct buf direct = { 0 }, *out = s == hub->processing ? &hub->out : &direct;
     size_t before = out->len;
     if (!session_append_blob(s, out, 0, text)) {
-        session_forgets_frames(s); /* the node would miss this push */
+        session_forgets_frames(s); /* this push was not kept, so the node must not resume */
         out->len = before;
     } else if (s != hub->processing && !session_is_cut(s)) {
         hub_send(hub, s, buf_slice(&direct));

@@ -59,8 +59,9 @@ struct session_node {
     uint64_t joined_ms;           /* time of the first join */
     /* Value of schedule_state.wait at the last full report to the node. After a change the node gets another report. */
     uint32_t reported_wait;
-    /* The fields below allow a node to connect again after a broken connection. Frames are counted and kept from the
-     * answer to its first join, which contains the token. A client that has the token can take over the node. */
+    /* The fields below allow a node to connect again after a broken connection. The store counts and keeps frames,
+     * starting with the answer to the node's first join. This answer contains the token. A client that has the token
+     * can take over the node. */
     char token[LIMIT_TOKEN + 1]; /* "" = the node may not connect again */
     struct kept sent;            /* answers and pushes that the node has not confirmed */
     uint64_t received;           /* number of calls from the node, for the answer to `resume` */
@@ -95,7 +96,7 @@ struct session {
     uint64_t last_received_ms;  /* when the last byte arrived */
     struct list midway;       /* in hub->midway if a request is unfinished, or in hub->peers if it is held */
     uint64_t midway_since_ms; /* when the session entered hub->midway or hub->peers */
-    struct list by_rank;      /* of a worker: in member.sessions */
+    struct list by_rank;      /* if the client is a worker: in member.sessions */
     struct barrier_waiter barrier_waiter; /* the session's place in a named barrier */
     struct session_node *as_node;         /* owned; NULL = the session has never joined a rendezvous */
     struct auth *auth;                    /* owned; NULL = the session has never sent AUTH */
@@ -117,13 +118,13 @@ struct session {
     uint8_t role;           /* enum role */
     uint8_t waits_in;       /* 1 + op_id of an unanswered WAIT, BARRIER, BARRIER_NAMED or CONTROL; 0 = none */
     uint8_t stranger_state; /* enum stranger_state */
-    bool is_ddprun;         /* a stranger that has sent `hello` or AUTH, as only ddprun does */
+    bool is_ddprun;         /* the stranger has sent `hello` or AUTH, which only ddprun sends */
     bool was_asked_for;     /* the agents were asked for the process of this connection */
-    bool awaits_tls;        /* a stranger that has not completed the TLS handshake */
+    bool awaits_tls;        /* the stranger has not completed the TLS handshake */
     bool is_held;           /* requests wait until the job is known or gate.c admits the session */
     bool is_stopped : 1;    /* gate.c has stopped reading from this stranger */
-    bool is_paused : 1;     /* the requests in `in` wait until the shell calls hub_resume */
-    bool is_node;           /* the session is the node `id` of job->rdzv */
+    bool is_paused : 1;     /* the requests in `in` wait until the server calls hub_resume */
+    bool is_node;           /* the session is a node of job->rdzv; `id` is the id of the node */
     bool takes_events;      /* has requested the events of its job */
     bool has_spoken;        /* the first request has arrived completely */
     uint8_t n_first;        /* number of bytes in `first` */
@@ -143,7 +144,7 @@ struct hub {
     struct hub_sink sink;
     uint64_t now_ms;            /* time of the current call */
     struct quota quota;         /* all memory that clients can make the store allocate */
-    struct quota strangers;     /* hub of many jobs: the part of `quota` for connections without a job */
+    struct quota strangers;     /* in a hub of many jobs: the part of `quota` for connections without a job */
     struct table jobs;          /* all jobs, owned; there is always at least one */
     struct table sources;       /* sources of the jobs (job.h), by key; owned */
     uint64_t jobs_deadline_ms;  /* no later than the nearest deadline of any job */
@@ -204,10 +205,10 @@ void gate_tick(struct hub *hub);
 enum gate_verdict { GATE_PASS, GATE_HOLD, GATE_MORE, GATE_HELLO, GATE_OTHER_VERSION };
 /* Return the verdict on the request that begins with `bytes`. */
 enum gate_verdict gate_check(const struct session *s, struct slice bytes);
-/* Answer a stranger's `hello`, which is a launcher's search for a store, and remove the request from *bytes. */
+/* Answer a stranger's `hello`, with which a launcher searches for a store. Remove the request from *bytes. */
 bool gate_hello(struct hub *hub, struct session *s, struct slice *bytes);
-/* Answer an AUTH of another version before its rest has arrived, because its size may exceed the limit for strangers.
- * Return false. */
+/* Answer an AUTH of another version before the whole request has arrived, because the request may exceed the limit for
+ * strangers. Return false. */
 bool gate_refuse_version(struct hub *hub, struct session *s, struct slice bytes);
 /* Count the decoded bytes of a stranger. Return false if the limit is exceeded and the connection must be closed. */
 bool gate_count(struct hub *hub, struct session *s, size_t bytes);
@@ -228,7 +229,7 @@ bool gate_is_agent(const struct hub *hub, const struct session *s);
  * proved that it has the secret. An agent's `vouch` is not enough, because agents also
  * vouch for workers, which must not change the job. */
 bool gate_may_change(const struct hub *hub, const struct session *s);
-/* Return true if neither AUTH nor TLS has named another job. */
+/* Return true unless the client has named another job than `job` in AUTH or TLS. */
 bool gate_is_job(const struct session *s, const char *job);
 /* Return true if an agent's session may use `job`. AUTH and TLS must have named no other job. The job must belong to
  * the tenant whose secret the client has. */
@@ -239,7 +240,7 @@ bool gate_check_job(struct hub *hub, const struct session *s, const char *job);
 bool peer_ask_user(struct hub *hub, struct session *s);
 /* Return true if an agent at the session's address is connected, so that it can answer. */
 bool peer_is_answerable(const struct hub *hub, const struct session *s);
-/* Ask the agents at the session's address once for the session's process. */
+/* Ask the agents at the session's address which process has the connection, but only once for each session. */
 void peer_ask(struct hub *hub, struct session *s);
 /* Ask the agents for the process even if it is not a worker. Their search is slow, so call this only for a PyTorch
  * group with too many members. Return false if no agent was asked. */
@@ -294,8 +295,8 @@ bool inspect_barriers(struct hub *hub, struct session *s, const union message *m
 bool inspect_rejects(struct hub *hub, struct session *s, const union message *m, struct cJSON *answer);
 bool inspect_why(struct hub *hub, struct session *s, const union message *m, struct cJSON *answer);
 
-/* Return the job of a call: the job `name`, or without a name the job that the caller has entered, or the only job.
- * Return NULL with hub->err if no job fits. */
+/* Return the job that a call is about. This is the job `name`, or without a name the session's job. If the session has
+ * no job, it is the only job that the session may use. Return NULL with hub->err if there is no such job. */
 struct job *inspect_job(struct hub *hub, const struct session *s, const char *name);
 
 /* Return the rendezvous of the job (rounds.c). Create a rendezvous if the job has none. In a hub of many jobs, also
@@ -316,7 +317,7 @@ bool torch_surplus(const struct job *job, struct snapshot *snapshot, struct snap
 void lost_peer_in_barrier(struct job *job, const struct barrier *barrier, uint32_t rank);
 /* Report at the end of a round why the failed rank failed: it lost another rank, or gave up a wait. */
 void lost_peer_verdict(struct job *job);
-/* Record, when a connection of a PyTorch client ends, whether the client has given up the setup of a group. */
+/* Record whether a PyTorch client has given up the setup of a group. Call this when a connection of the client ends. */
 void lost_peer_leaves(struct session *s);
 
 /* Fill in the current facts about a rank (session.c). Texts are valid until the next call. */
@@ -344,8 +345,8 @@ void session_may_resume(struct session *s);
 void session_confirms(struct session *s, uint64_t received);
 /* Free session.as_node. */
 void session_node_free(struct hub *hub, struct session *s);
-/* Keep a node in its job although its connection is broken, for the reason `why` (attempt.c). Return false if the node
- * is not kept. */
+/* Keep a node in its job although its connection is broken (attempt.c). `why` is the reason for the break. Return false
+ * if the node is not kept. */
 bool session_cut(struct session *s, const char *why);
 /* Return when the store frees the first node with a broken connection; UINT64_MAX = never. */
 uint64_t session_cut_deadline(const struct hub *hub);
@@ -386,13 +387,13 @@ void session_enter(struct session *s, struct job *job);
 /* Return the quota that is charged for this connection: the quota of its job, or the common share of connections
  * without a job. */
 struct quota *session_quota(struct hub *hub, const struct session *s);
-/* Free a session whose connection is closed, for the reason `how`. The session first leaves its waits and barriers,
- * and the rendezvous. */
+/* Free a session whose connection is closed. `how` is the reason for the close. The session first leaves its waits and
+ * barriers, and the rendezvous. */
 void session_free(struct hub *hub, struct session *s, const char *how);
-/* Free a session and make the shell close its connection. A handler must not call this function for the session whose
+/* Free a session and make the server close its connection. A handler must not call this function for the session whose
  * request it handles. It must return false instead. */
 void session_drop(struct hub *hub, struct session *s, const char *why);
-/* Drop a session whose node has a new connection. The shell logs no warning. */
+/* Drop a session whose node has a new connection. The server logs no warning. */
 void session_replace(struct hub *hub, struct session *s, const char *why);
 /* Drop a session that this store does not accept. Record the rejection, and log at most one rejection a minute for
  * each source, so that a scanner cannot fill the log. */
@@ -400,12 +401,12 @@ void session_reject(struct hub *hub, struct session *s, const char *why);
 /* Record a rejection without dropping the session. Return true if the caller should log the rejection. */
 bool session_note_reject(struct hub *hub, const struct session *s, const char *why);
 
-/* Return true if the session has sent nothing, and an agent has confirmed it or has its address. Such a session is no
- * foreign client, because torch 1.13 has a second connection that it seldom uses. */
+/* Return true if the session has sent nothing, and an agent has confirmed it or has its address. Such a session does
+ * not count as a foreign client, because torch 1.13 has a second connection that it seldom uses. */
 bool session_is_unused(const struct hub *hub, const struct session *s);
 
-/* Return a copy of hub->rejects with the connected foreign clients that have sent nothing, or NULL if memory is short.
- * The caller frees the copy. */
+/* Return a copy of hub->rejects, plus the connected foreign clients that have sent nothing. Return NULL if memory is
+ * short. The caller frees the copy. */
 struct rejects *hub_all_rejects(struct hub *hub);
 
 /* Send `bytes` to any session, after the bytes in hub->out (session.c). */
@@ -414,8 +415,8 @@ void hub_send(struct hub *hub, struct session *s, struct slice bytes);
 void hub_push(struct hub *hub, struct session *s, const struct cJSON *o);
 /* Push the text of a JSON object. */
 void hub_push_text(struct hub *hub, struct session *s, struct slice text);
-/* Reply to the current session with a blob: its length, then its bytes. `holder` = the owner of the value's memory, or
- * NULL. Return false if memory is short. */
+/* Reply to the current session with a blob: its length, then its bytes. `holder` owns the value's memory, or is NULL.
+ * Return false if memory is short. */
 bool hub_reply_blob(struct hub *hub, struct slice value, struct shared *holder);
 /* Return true if the current session may get a reply of `bytes`. If false, the handler must return true without a
  * reply; the hub calls it again later with the same request. So a handler must call this function before it changes

@@ -93,9 +93,8 @@ static void on_count(void *user, struct slice key, int64_t delta, int64_t sum)
 
 /* --- addresses ------------------------------------------------------------------------------------------ */
 
-/* Return true if another process has published an address of the same rank, and its connection is still open. A
- * process that sets up its group again is no other process: it has the same pid, or has closed its first
- * connection. */
+/* Return true if another process has published an address of the same rank, and its connection is still open. A process
+ * may set up its group again. The second connection then has the same pid, or the first connection is closed. */
 static bool has_twin(const struct session *s)
 {
     LIST_EACH(node, &s->job->sessions)
@@ -108,8 +107,8 @@ static bool has_twin(const struct session *s)
     return false;
 }
 
-/* Record that a rank has published its address in the default group. `anew` = the key existed already. A second
- * process may then act as this rank, so ask the agents for the owners and schedule a check. */
+/* Record that a rank has published its address in the default group. `anew` is true if the key existed already. In this
+ * case a second process may act as this rank, so ask the agents for the owners and schedule a check. */
 static void on_set(void *user, struct slice key, bool anew)
 {
     struct session *s = ((struct hub *)user)->processing;
@@ -210,8 +209,8 @@ void torch_observe(struct job *job)
  * Claims are compared by pid, because one process may publish two addresses. A client of torch 2.x sends its pid; for
  * an older client an agent reports the pid. Claims without a pid are not compared. */
 
-/* Return the claim of a session: the rank that the agents or the client have named. `is_child` = the process is not
- * the worker of the rank, but a process that the worker has started, as with mp.spawn. */
+/* Return the claim of a session: the rank that the agents or the client have named. `is_child` is true if the process
+ * is not the worker of the rank, but was started by the worker, as with mp.spawn. */
 static struct snapshot_claim claim_of(const struct session *s)
 {
     struct snapshot_claim claim = { .rank = (int64_t)s->torch->rank - 1,
@@ -306,8 +305,8 @@ static int by_claim(const void *a, const void *b)
 
 /* --- all claims ----------------------------------------------------------------------------------------- */
 
-/* Collect the clients that have arrived in the barrier `meet`, or with NULL the clients that have published an
- * address. */
+/* Collect the clients that have arrived in the barrier `meet`. If `meet` is NULL, collect the clients that have
+ * published an address. */
 static uint32_t collect_claims(const struct job *job, const struct torch_meet *meet,
                                struct snapshot_claim *claims)
 {

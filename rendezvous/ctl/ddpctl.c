@@ -68,7 +68,8 @@ static bool read_file(const char *name, size_t most, struct buf *text)
 
 /* This section reads the files; record/flight_dump.c interprets their text. */
 
-/* Read one record. If the file is no record, warn and skip it, because the other records may be sufficient. */
+/* Read one record. If the file does not contain a record, warn and skip the file, because the other records may be
+ * sufficient. */
 static bool read_dump(const char *name, struct flight_dump *dump)
 {
     struct buf text = { 0 };
@@ -448,10 +449,10 @@ static int print_text(struct buf *text, bool complete)
     return print_stdout(complete, text) ? EXIT_OK : EXIT_FAILED;
 }
 
-/* Connect and send IDENTIFY with the role "ctl". A store that is not ddprun's rejects IDENTIFY, so it gets no further
- * request. If the store answers that it has no secret or no credential, warn and connect again without a secret: such
- * a connection may only read. With --encrypt, fail instead. After any other failure, do not connect again, because the
- * store may belong to an attacker. */
+/* Connect and send IDENTIFY with the role "ctl". If the server is not a store of ddprun, it rejects IDENTIFY and gets
+ * no further request. If the store answers that it has no secret or no credential, warn and connect again without a
+ * secret: such a connection may only read. With --encrypt, fail instead. After any other failure, do not connect again,
+ * because the store may belong to an attacker. */
 static ddp_status connect_for(const struct ctl_options *o, uint32_t timeout_ms, ddp_store **store,
                               struct ddp_err *err)
 {
@@ -710,7 +711,7 @@ static ddp_status find_store(struct ctl_options *o, struct ddp_err *err)
     return status;
 }
 
-/* Set the host of the address `to` to the host of the job's store, if this store has the port of the address. */
+/* Copy the host of the job's store into the address `to`, if the store listens on the port of this address. */
 static void match_port(void *to, const struct record_job *r)
 {
     struct endpoint *addr = to, store;
@@ -719,8 +720,9 @@ static void match_port(void *to, const struct record_job *r)
         snprintf(addr->host, sizeof(addr->host), "%s", store.host);
 }
 
-/* Complete a port of this host to an address: the address of a job of this user, whose store may listen on one address
- * only, or else the loopback address. */
+/* Set the host of an address that has only a port, which is a port of this host. Use the host of a store on this port
+ * if a job of this user has one, because this store may listen on one address only. Otherwise use the loopback
+ * address. */
 static void complete_addr(struct endpoint *addr)
 {
     record_each(match_port, addr);
@@ -767,8 +769,8 @@ static bool is_on_this_host(const char *address)
 }
 
 /* Read the secret from --secret_file or, like ddprun, from the file in PET_SECRET_FILE. A store on this host serves its
- * user without a secret, so request no secret from such a store. For a store on a loopback address, ignore the
- * variable, too. With --encrypt, a secret is always needed. */
+ * user without a secret, so do not request a secret from such a store. For a store on a loopback address, also ignore
+ * PET_SECRET_FILE. With --encrypt, a secret is always needed. */
 static ddp_status read_secret(const struct ctl_options *o, struct ddp_err *err)
 {
     const char *file = o->secret_file;

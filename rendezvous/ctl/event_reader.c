@@ -79,8 +79,8 @@ static void complain(const struct timeline_events *e, const char *file, size_t l
         e->complain(e->user, file, line, what);
 }
 
-/* Return NULL if a line is an event that can be drawn, otherwise the reason. A full disk or a killed process may cut a
- * log anywhere. So a wrong line is reported with its number, and reading continues. */
+/* Return NULL if a line is an event that can be drawn, otherwise the reason why it cannot. A full disk or a killed
+ * process may cut a log anywhere. So a wrong line is reported with its number, and reading continues. */
 static const char *check_line(struct timeline_event *event)
 {
     if (!cJSON_IsObject(event->o))
@@ -172,8 +172,8 @@ static bool is_of_instance(const struct timeline_events *e, const struct timelin
            strcmp(timeline_text(event, "instance"), e->instance) == 0;
 }
 
-/* Return true if an event belongs to the chosen instance. An event without an instance belongs to it if the event has
- * the same job and is from a process of the chosen instance. */
+/* Return true if an event belongs to the chosen instance. An event without an instance also belongs to the chosen
+ * instance if it has the same job and is from a process of that instance. */
 static bool is_chosen(const struct timeline_events *e, const struct timeline_event *event)
 {
     if (is_of_instance(e, event))
@@ -321,8 +321,8 @@ static int by_time(const void *a, const void *b)
     return order != 0 ? order : sign((double)x->order - (double)y->order);
 }
 
-/* Keep only the copy of equal events that was read first. Equal events also occur if the user names a log twice.
- * The loop runs backwards, so that both events of each compared pair are still chosen. */
+/* Keep one copy of equal events: the copy that was read first. Equal events also occur if the user names a log twice.
+ * The loop runs backwards, so that no event is dropped before it is compared with its neighbour. */
 static void drop_twins(struct timeline_events *e)
 {
     qsort(e->list, e->n, sizeof(*e->list), by_twins);

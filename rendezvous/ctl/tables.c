@@ -70,7 +70,7 @@ static bool ctl_cell_names(const cJSON *row, const char *field, struct buf *out)
     return ok;
 }
 
-/* Return the rank in `item`, or -1 if it is no rank, because a store may send any number. */
+/* Return the rank in `item`, or -1 if the number cannot be a rank, because a store may send any number. */
 static int rank_of(const cJSON *item)
 {
     const cJSON *number = cJSON_IsObject(item) ? cJSON_GetObjectItemCaseSensitive(item, "rank") : item;
@@ -237,7 +237,7 @@ static bool cell_does(const cJSON *row, const char *field, struct buf *out)
     return ok && (wchan == NULL || buf_printf(out, " %s", wchan));
 }
 
-/* Append the state of a rank. A program that never uses the store has no connection, which is no error. */
+/* Append the state of a rank. A program that never uses the store has no connection. This is not an error. */
 static bool cell_state(const cJSON *row, const char *field, struct buf *out)
 {
     const char *state = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(row, field));

@@ -30,7 +30,7 @@ struct making {
     uint32_t round;
     size_t last_joined; /* row of the node that joined last */
     size_t rows_room, bars_room, marks_room, bands_room;
-    size_t *row_of_agent, *row_of_rank; /* owned; TIMELINE_JOB = no row yet */
+    size_t *row_of_agent, *row_of_rank; /* owned: indices of rows; TIMELINE_JOB = no row yet */
     struct open_barrier *open;          /* owned */
     size_t n_open, open_room;
     bool no_memory;
@@ -181,7 +181,8 @@ static void remove_open_barrier(struct making *m, const char *name)
         }
 }
 
-/* Draw a wait for each rank that opened a barrier whose end was never reported. These bars explain a hang. */
+/* Draw a wait in each barrier whose end was never reported, in the row of the rank that opened it. These bars explain a
+ * hang. */
 static void close_open_barriers(struct making *m)
 {
     char text[256];
@@ -448,7 +449,8 @@ static void on_worker_stopped(struct making *m, const struct timeline_event *eve
              timeline_text(event, "signal_name"));
 }
 
-/* Return the row of the rank that arrived last, or of the first rank that never arrived. */
+/* Return the row of the rank that the other ranks waited for. This is the rank in "last", which arrived last, or
+ * without "last" the first missing rank. */
 static size_t awaited_rank(struct making *m, const struct timeline_event *event)
 {
     const cJSON *missing = cJSON_GetArrayItem(cJSON_GetObjectItemCaseSensitive(event->o, "missing"), 0);
@@ -674,7 +676,7 @@ bool timeline_trace(const struct timeline *t, struct buf *out)
     return ok && buf_printf(out, "\n]}\n");
 }
 
-/* Replace "null" in the page, which has ">null</script>" once, where the trace belongs. */
+/* Replace the "null" in the only ">null</script>" of the page by the trace. */
 bool timeline_html(const struct timeline *t, const char *page, struct buf *out)
 {
     static const char no_trace[] = ">null</script>";

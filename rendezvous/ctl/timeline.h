@@ -1,4 +1,4 @@
-/* timeline.h -- draw the activity and the waits of each node and rank: events become rows, bars, marks and bands.
+/* timeline.h -- draws the activity and the waits of each node and rank: events become rows, bars, marks and bands.
  *
  *              |  round 1  |        |  round 2        |      bands
  *     node 0   wwwrrrrrrrrrss.bbbbbb.rrrrrrrrrrrrrrrrr       rows of bars: waiting, running, stopping, backoff
@@ -16,9 +16,10 @@
 
 /* --- event_reader.c: the lines of event logs as one list in the order of the store's clock ------------------- */
 
-/* Logs are from several nodes, and also from runs that were killed while writing a line. A line that is no event
- * is skipped, and reported with file and line. If several logs report the same event, one copy is kept. The times
- * of a node are converted to the store's clock. For a node that never reached the store, its wall clock is used. */
+/* Logs are from several nodes, and also from runs that were killed while writing a line. A line that does not contain
+ * an event is skipped, and reported with file and line. If several logs report the same event, one copy is kept. The
+ * times of a node are converted to the store's clock. For a node that never reached the store, its wall clock is
+ * used. */
 
 enum { TIMELINE_EVENTS_MAX = 500000, TIMELINE_LINE_MAX = 1 << 20 };
 
@@ -34,7 +35,7 @@ struct timeline_agent {
 struct timeline_event {
     enum event_kind kind;
     bool is_chosen; /* the event belongs to the run of the job that is drawn */
-    bool by_store;  /* the store has logged the event, not a node */
+    bool by_store;  /* the store, not a node, has logged the event */
     size_t
         agent; /* index of the process that the event is about; SIZE_MAX = the event is about the whole job */
     size_t order;  /* position in the order of reading */
@@ -60,7 +61,8 @@ struct timeline_events {
 /* Add the lines of one log. */
 void timeline_read(struct timeline_events *events, const char *file, struct slice text);
 /* Choose the events of one job, after the last log was read. Drop all other events, convert the times to the store's
- * clock, and sort. `job` NULL = the latest job. Return false if no event was chosen, or if memory is short. */
+ * clock, and sort. If `job` is NULL, choose the latest job. Return false if no event was chosen, or if memory is
+ * short. */
 bool timeline_choose(struct timeline_events *events, const char *job);
 void timeline_events_free(struct timeline_events *events);
 

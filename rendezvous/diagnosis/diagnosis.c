@@ -165,9 +165,9 @@ static void check_stranger(struct diagnosis *d, const struct snapshot *s, const 
             x->bytes);
 }
 
-/* Report foreign clients and problems of the store's machine. The kernel silently drops connections beyond the accept
- * queue, and clients retry only after seconds. The advice is to raise somaxconn to the number of nodes. If somaxconn
- * has this value already, or a higher value, the advice is to double it. */
+/* Report foreign clients and problems of the store's machine. If the accept queue is full, the kernel silently drops
+ * connections, and clients retry only after seconds. The advice is to raise somaxconn to the number of nodes. If
+ * somaxconn is already as high as that, the advice is to double it. */
 static void check_store(struct diagnosis *d, const struct snapshot *s)
 {
     const struct snapshot_store *store = &s->store;
@@ -389,8 +389,8 @@ static void setup_unfinished(struct diagnosis *d, const struct snapshot *s, cons
 }
 
 /* Return true if the wait is part of the setup of a PyTorch group. The caller then does not report the key as an
- * ordinary key. Report the unfinished setup. But if the group has too many members, and all of them have different
- * ranks, no rank is missing, so report nothing. */
+ * ordinary key. Also report the unfinished setup, except in one case: if the group has too many members, and all of
+ * them have different ranks, no rank is missing. */
 static bool check_torch_setup(struct diagnosis *d, const struct snapshot *s, const struct snapshot_wait *w)
 {
     struct torch_key key;
@@ -483,8 +483,8 @@ static bool has_strangers(const struct snapshot_surplus *surplus)
     return false;
 }
 
-/* Return true if a process of the group is known and is no worker of the job. A process without pid and owner does not
- * count: it may be a worker whose agent has not answered yet. */
+/* Return true if the group contains a known process that is not a worker of the job. A process without pid and owner is
+ * not known: it may be a worker whose agent has not answered yet. */
 bool diagnose_torch_surplus(const struct snapshot *s)
 {
     for (uint32_t i = 0; i < s->surplus.n; i++) {

@@ -16,7 +16,7 @@ struct snapshot;
 
 /* The wait of a rank. */
 struct rank_wait {
-    struct slice name; /* name of a key or a barrier, borrowed; name.data NULL = the rank does not wait */
+    struct slice name; /* name of a key or a barrier, borrowed; name.data is NULL if the rank does not wait */
     bool in_barrier;
     uint32_t more;   /* number of other keys that the rank waits for */
     uint32_t setter; /* 1 + the rank that should set the key; 0 = unknown */
@@ -93,7 +93,7 @@ enum {
 /* The result: findings in the order of printing (findings.h). The struct has no pointers, so it can be copied. */
 struct diagnosis {
     uint32_t n;
-    uint32_t left_out; /* findings that did not fit into `list`, except those that finding.more counts */
+    uint32_t left_out; /* number of findings without room in `list`, not counting those in finding.more */
     struct finding list[DIAGNOSIS_MAX];
 };
 
@@ -105,7 +105,8 @@ bool diagnosis_keep(struct diagnosis *d, enum finding_code code);
 bool diagnose_is_translated(const char *own, const char *seen);
 /* Return the longest wait in a PyTorch start-up step that all ranks take part in, or 0 without such a wait. */
 uint64_t diagnose_torch_waits(const struct snapshot *snapshot);
-/* Return true if a PyTorch group has too many members, and a known process among them is no worker of the job. */
+/* Return true if a PyTorch group has too many members, and at least one of them is a known process that is not a worker
+ * of the job. */
 bool diagnose_torch_surplus(const struct snapshot *snapshot);
 
 /* Return how long ranks have waited in the collective with the highest number, or 0 if no rank is in a collective. */

@@ -84,7 +84,7 @@ struct failure {
     int node_rank;        /* -1 = none */
     int rank, local_rank; /* ranks of the worker, -1 = not about a worker */
     int pid, exit_code, signal;
-    int error; /* errno of the start; not 0 = the worker never ran */
+    int error; /* errno if the worker could not be started, otherwise 0 */
     uint64_t
         after_ms; /* ms from the start of the attempt to the failure; in the agent's own record, from the start of the worker */
     bool victim;       /* the worker failed because another worker was lost */

@@ -22,7 +22,7 @@ enum {
     FLIGHT_OPS = 1024, /* number of latest calls that are kept */
     FLIGHT_WORD = 16,  /* bytes of a word, with the NUL */
     FLIGHT_KINDS = 16,
-    FLIGHT_NAMES = 8, /* number of types, and number of reduce operations */
+    FLIGHT_NAMES = 8, /* maximum number of types; also the maximum number of reduce operations */
     FLIGHT_NAME = 64, /* bytes of the name of a host or job, with the NUL; a longer name is cut */
     FLIGHT_PAGE_BYTES =
         1 << 17, /* memory of one worker in bytes; a multiple of the page size of every machine */
@@ -140,7 +140,7 @@ bool flight_file_write(const struct flight *flight, const char *path, const char
 
 /* The value of DDPRUN_PAGE, with which a worker finds its page:
  *
- *     4711:9:1:52713:3      page 3 of descriptor 9 of process 4711, which is file 52713 of device 1
+ *     4711:9:1:52713:3      page 3 of the file that process 4711 has open as descriptor 9: inode 52713 of device 1
  *
  * The file has no name, so it disappears with the processes, even if they are killed. The worker opens it as
  * /proc/4711/fd/9. Device and inode prove that the descriptor is still the same file. */

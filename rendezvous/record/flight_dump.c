@@ -125,7 +125,8 @@ static uint64_t hash_frames(const cJSON *frames)
     return n > 0 ? hash : 0;
 }
 
-/* Return the last bytes of a path that fit in STACK_FILE_MAX. They begin with a character of UTF-8. */
+/* Return the last bytes of a path that fit in STACK_FILE_MAX. The result does not begin in the middle of a UTF-8
+ * character. */
 static const char *end_of_path(const char *path)
 {
     const size_t len = strlen(path);
@@ -284,8 +285,8 @@ static bool is_p2p(const cJSON *row, const struct flight_entry *e)
            strncmp(e->name, "recv ", 5) == 0;
 }
 
-/* Return the rank of the job for rank `member` of a group, or -1 if the record does not have the group's ranks. The
- * ranks are text, such as "[0, 2, 4]". */
+/* Convert `member`, a rank within a group, to the rank in the job. Return -1 if the record does not have the group's
+ * ranks. These ranks are text, such as "[0, 2, 4]". */
 static int rank_of_member(const cJSON *groups, const cJSON *row, long member)
 {
     const char *name = cJSON_GetStringValue(cJSON_GetArrayItem(item_of(row, "process_group"), 0));
@@ -299,8 +300,8 @@ static int rank_of_member(const cJSON *groups, const cJSON *row, long member)
     return -1;
 }
 
-/* Read the peer of "send 0->1" or "recv 0<-1". These are ranks of the group, so rename the call with the rank of the
- * job. "recv 0<-?" receives from any rank. */
+/* Read the peer of "send 0->1" or "recv 0<-1". These numbers are ranks within the group, so rename the call, for
+ * example to "send to rank 5", with the rank in the job. "recv 0<-?" receives from any rank. */
 static void read_peer(struct flight_entry *e, const cJSON *groups, const cJSON *row)
 {
     const bool is_send = strncmp(e->name, "send", 4) == 0;
@@ -327,7 +328,7 @@ static void add_p2p(struct flight_dump *d, struct flight_entry *e, const cJSON *
         copy_progress(&d->p2p[i], e);
 }
 
-/* Drop sends and receives that are completed, because no rank waits in them, and return their memory. */
+/* Drop sends and receives that are completed, because no rank waits in them, and shrink the array. */
 static void drop_completed_p2p(struct flight_dump *d)
 {
     size_t kept = 0;
@@ -545,7 +546,7 @@ static bool has_equal_sizes(const struct flight_entry *e)
 }
 
 /* Return true if two ranks made the same call, apart from its outputs. Compare sizes only if the collective requires
- * equal sizes. A record of libddp has no places in the code, and its collectives always require equal sizes. */
+ * equal sizes. A call without a place in the code is from libddp, whose collectives always require equal sizes. */
 static bool has_same_inputs(const struct flight_entry *a, const struct flight_entry *b)
 {
     return strcmp(a->name, b->name) == 0 && strcmp(a->dtype, b->dtype) == 0 && strcmp(a->op, b->op) == 0 &&
@@ -557,7 +558,8 @@ static bool same_call(const struct flight_entry *a, const struct flight_entry *b
     return has_same_inputs(a, b) && a->n_out == b->n_out;
 }
 
-/* Return true if two calls contradict each other. Unknown outputs contradict nothing. */
+/* Return true if two calls differ in a fact that must be equal on all ranks. Ignore the outputs if they are unknown for
+ * one of the calls. */
 static bool is_other_call(const struct flight_entry *a, const struct flight_entry *b)
 {
     return !has_same_inputs(a, b) || (a->n_out != b->n_out && a->n_out != 0 && b->n_out != 0);
@@ -890,8 +892,8 @@ static void add_to_side(cJSON *rows, struct sides *sides, const struct flight_du
     json_append(sides->ranks[i], cJSON_CreateNumber(d->rank));
 }
 
-/* Add the stack of each side. If `differ` is not NULL, a side shows the call of its ranks with the group and number of
- * `differ`. Otherwise a side shows the last call of its ranks, and the ranks that are behind come first. */
+/* Add the stack of each side. If `differ` is not NULL, use from each rank the call with the group and number of
+ * `differ`. Otherwise use the last call of each rank, and begin with the ranks that are behind. */
 static void add_sides(cJSON *answer, const struct flight_dump *dumps, size_t n,
                       const struct flight_entry *differ)
 {

@@ -1,4 +1,4 @@
-/* flight_dump.h -- compare the flight records of several ranks: which ranks are behind, and which made another call.
+/* flight_dump.h -- compares the flight records of several ranks: which ranks are behind, and which made another call.
  *
  * ddpctl compares files: records of libddp (record/flight.h, docs/libddp.md), and records of PyTorch as pickle or as
  * JSON. The search for a hang (diagnosis/hang.c) compares the last calls of all ranks. Pure: the input is the text of
@@ -13,7 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Limits of a record, and bytes of its texts, with the NUL. Longer texts are cut. */
+/* Limits of a record. The limits of texts are bytes including the NUL. Longer texts are cut. */
 enum {
     FLIGHT_CALLS_MAX = 1 << 16,
     FLIGHT_NAME_MAX = 40,
@@ -35,12 +35,12 @@ enum flight_kind { FLIGHT_COLLECTIVE, FLIGHT_SEND, FLIGHT_RECEIVE };
 /* A call: the fields in which all ranks must agree, and its progress. */
 struct flight_entry {
     uint64_t seq, n;
-    uint64_t n_out;                   /* of an all_gather: number of elements of all outputs; 0 = unknown */
+    uint64_t n_out; /* for an all_gather: number of elements in all its outputs; 0 = unknown */
     int64_t created_ns, completed_ns; /* 0 = not created or not completed yet */
     int32_t root;
     uint32_t order; /* position in the record */
     enum flight_kind kind;
-    int32_t peer; /* of a send or receive: the other rank of the job; -1 = any rank, or unknown */
+    int32_t peer; /* for a send or a receive: rank of the peer; -1 = any rank, or unknown */
     char group
         /* each process group numbers its calls separately; "" = the group of all ranks */
         [FLIGHT_GROUP_MAX];

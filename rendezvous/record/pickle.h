@@ -1,9 +1,9 @@
-/* pickle.h -- read a Python pickle that contains only plain data: dicts, lists, tuples, strings, numbers, booleans,
+/* pickle.h -- reads a Python pickle that contains only plain data: dicts, lists, tuples, strings, numbers, booleans,
  * None.
  *
- * PyTorch writes its flight records as pickles. Python's own reader calls any function that a pickle names. This
- * reader supports no opcode that calls a function, so reading a record from an unknown source is as safe as reading
- * JSON. Pure. */
+ * PyTorch writes its flight records as pickles. Python's own reader calls any function that a pickle names. This reader
+ * supports no opcode that calls a function, so reading a record from an unknown source is as safe as reading JSON.
+ * Pure. */
 #ifndef RENDEZVOUS_RECORD_PICKLE_H
 #define RENDEZVOUS_RECORD_PICKLE_H
 

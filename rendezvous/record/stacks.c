@@ -14,7 +14,7 @@
 #include <string.h>
 
 enum {
-    ITEM_BYTES = 64, /* bytes of a printed frame without its texts: names and punctuation */
+    ITEM_BYTES = 64, /* bytes of a printed frame without its texts: JSON names and punctuation */
     THREAD_BYTES = 128,
     RANKS_SHOWN = 60, /* bytes of a printed list of ranks */
     BRIEF_FRAMES = 2,
@@ -109,7 +109,7 @@ static bool is_native(const cJSON *frame)
     return text_of(frame, "module")[0] != '\0';
 }
 
-/* Return the end of a path that is too long. It begins with a whole character. */
+/* Return the end of a path that is too long. The result does not begin in the middle of a UTF-8 character. */
 static const char *cut_path(const char *path)
 {
     const size_t len = strlen(path);
@@ -183,15 +183,16 @@ static bool is_same(const cJSON *a, const cJSON *b)
            (member(a, "frames") == NULL || cJSON_Compare(member(a, "frames"), member(b, "frames"), true));
 }
 
-/* Return true for the main thread of a process that a worker has started. Such threads have separate rows, because the
- * text of a row with main threads of workers does not mention child processes (append_where). */
+/* Return true for the main thread of a process that a worker has started. Such a thread never shares a row with main
+ * threads of workers, because the text of their row does not mention child processes (append_where). */
 static bool is_main_of_child(const cJSON *thread)
 {
     return cJSON_IsTrue(member(thread, "main")) && cJSON_IsTrue(member(thread, "child"));
 }
 
 /* Return the row of the list that equals `row`, or append `row` and return it. Return NULL if the list has no room.
- * This function owns `row`. `bytes` is the printed size of `row`. `thread` is the thread that the caller adds. */
+ * This function owns `row`. `bytes` is the printed size of `row`. `thread` is the thread that the caller will add to
+ * the returned row. */
 static cJSON *find_row(struct stacks *s, cJSON *row, const cJSON *thread, size_t bytes)
 {
     const bool is_note = member(row, "note") != NULL, is_child = is_main_of_child(thread);
@@ -232,8 +233,8 @@ static void append_thread(struct stacks *s, cJSON *row, cJSON *thread)
     cJSON_Delete(thread);
 }
 
-/* Return a thread as JSON. Of main threads, only those of children have a name. Add "does" only if `with_does` is true,
- * because the row may already contain "does". */
+/* Return a thread as JSON. Add the name unless it is the main thread of a worker. Add "does" only if `with_does` is
+ * true, because the row may already contain "does". */
 static cJSON *new_thread(const struct stack_thread *t, const char *name, bool is_main, bool with_does)
 {
     cJSON *o = cJSON_CreateObject();
@@ -283,8 +284,8 @@ void stacks_add_note(struct stacks *s, const struct stack_thread *t, const char 
 
 /* --- py-spy --------------------------------------------------------------------------------------------- */
 
-/* Return the thread with the kernel id of `item`. If py-spy has printed no id, return the main thread for the name
- * "MainThread", otherwise NULL. */
+/* Return the thread with the kernel id of `item`. If py-spy has printed no id, return the main thread if the name in
+ * `item` is "MainThread". Return NULL if no thread fits. */
 static const struct stack_thread *find_thread(const cJSON *item, const struct stack_thread *threads, size_t n)
 {
     const int tid = number_of(item, "os_thread_id", INT_MAX);
@@ -420,12 +421,12 @@ void stacks_merge(struct stacks *s, const cJSON *rows, uint32_t first, uint32_t 
 struct shown {
     const cJSON *row;
     const cJSON *first; /* first thread of the row */
-    int threads, rank;  /* number of threads; the lowest rank */
+    int threads, rank;  /* number of threads in the row, and their lowest rank */
     enum { OF_WORKERS, OF_CHILDREN, OF_THREADS, OF_NOTES } kind;
 };
 
-/* Compare two rows for qsort: main threads of workers come first, and notes last. Among equal kinds, rare rows come
- * before frequent ones. */
+/* Compare two rows for qsort: main threads of workers come first, and notes last. Among rows of the same kind, rare
+ * rows come before frequent ones. */
 static int compare_shown(const void *a, const void *b)
 {
     const struct shown *x = a, *y = b;
@@ -599,9 +600,9 @@ static bool append_row(const struct shown *shown, bool brief, struct buf *out)
            append_state(shown, out) && buf_printf(out, "\n") && append_frames(frames, brief, out);
 }
 
-/* Return true if a brief text leaves out this row: a child process, or a thread that is not a main thread, in which no
- * code of the user runs. An idle data loader is an example. A child without frames is shown. "<string>" is the program
- * of a process that multiprocessing has spawned. */
+/* Return true if a brief text leaves out this row. This is the case if no code of the user runs in the row, and the row
+ * is of child processes or of threads that are not main threads. An idle data loader is an example. A child without
+ * frames is shown. "<string>" is the program of a process that multiprocessing has spawned. */
 static bool is_usual(const struct shown *shown)
 {
     const cJSON *frame, *frames = member(shown->row, "frames");

@@ -81,7 +81,7 @@ void stacks_free(struct stacks *s);
 int64_t stacks_cpu_ms(const struct cJSON *thread);
 
 /* Add the threads of one process from the output of `py-spy dump --json`. `threads` are the threads of the process in
- * /proc, at least one; the first is the main thread. Return DDP_ERR_CORRUPT if the text is no such output, or
+ * /proc, at least one; the first is the main thread. Return DDP_ERR_CORRUPT if the text is not in py-spy's format, or
  * DDP_ERR_LIMIT if the text is too long. After an error, no row is added. */
 ddp_status stacks_add_py_spy(struct stacks *s, struct slice text, const struct stack_thread *threads,
                              size_t n, struct ddp_err *err);

@@ -124,8 +124,8 @@ static cJSON *ctl_flight(const struct ctl_options *o, bool *all_read)
 
 /* --- watch ------------------------------------------------------------------------------------------------ */
 
-/* The screen is redrawn with ANSI sequences: first the cursor moves home, each line ends with "erase to the end of the
- * line", and the last with "erase below". So the screen does not flicker, and the scrollback keeps the earlier
+/* The screen is redrawn with ANSI sequences. The cursor moves home, each line ends with "erase to the end of the line",
+ * and the last line ends with "erase below". So the screen does not flicker, and the scrollback keeps the earlier
  * contents of the terminal. */
 
 enum { EVERY_MS = 1000, CTRL_C = 3, CTRL_D = 4 };
@@ -275,8 +275,8 @@ enum {
 
 /* --- the secret --------------------------------------------------------------------------------------------- */
 
-/* The identity of ddpctl: an operator, which may read and has no rights of an agent. Without a secret, ddpctl
- * requests the credential from a store on another host. The credential contains the secret, and MUNGE decodes it
+/* The identity of ddpctl. It is an operator, which may read but does not have the rights of an agent. Without a secret,
+ * ddpctl requests the credential from a store on another host. The credential contains the secret, and MUNGE decodes it
  * only for the user of the job. The functions below implement struct client_auth and struct client_tls
  * (client/call.h). */
 static struct operator
@@ -488,7 +488,7 @@ static ddp_status connect_patiently(const struct ctl_options *o, ddp_store **sto
     if (status != DDP_ERR_TIMEOUT)
         return status;
     const struct ddp_err last = *err;
-    /* the message has only the duration of the second try; replace it by the duration of both */
+    /* the message has only the duration of the second try; replace it by the duration of both tries */
     const char *within = strstr(last.msg, "no connection within ");
     const char *colon = within != NULL ? strstr(within, ": ") : NULL;
     const char *reason = colon != NULL ? colon + 2 : last.msg;

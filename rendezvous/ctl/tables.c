@@ -48,7 +48,7 @@ static bool ctl_cell_number(const cJSON *row, const char *field, struct buf *out
 static bool ctl_cell_duration(const cJSON *row, const char *field, struct buf *out)
 {
     const double most =
-        1e15; /* in ms, 30,000 years; a larger value is invalid and would overflow an integer */
+        1e15; /* 30,000 years in ms; a larger value is invalid and would overflow an integer */
     const cJSON *ms = cJSON_GetObjectItemCaseSensitive(row, field);
     if (!cJSON_IsNumber(ms) || !(ms->valuedouble >= 0 && ms->valuedouble < most))
         return true;
@@ -616,7 +616,7 @@ static bool has_text(const cJSON *object, const char *field)
     return cJSON_IsString(cJSON_GetObjectItemCaseSensitive(object, field));
 }
 
-/* Append the calls that differ between ranks although they have the same number, each with its ranks. */
+/* Append the calls that have the same number but differ between ranks. Append the ranks of each call, too. */
 static bool append_parting(const cJSON *answer, struct buf *out)
 {
     const cJSON *group;

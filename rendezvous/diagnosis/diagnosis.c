@@ -536,7 +536,7 @@ static void check_torch_surplus(struct diagnosis *d, const struct snapshot *s)
 /* --- ranks that others wait for ------------------------------------------------------------------------- */
 
 /* Report ranks that do not wait where most ranks wait. diagnosis_slot accepts only DIAGNOSIS_SAME findings with the
- * same code. Format no text for the other ranks, because there may be thousands. */
+ * same code. Format no text for further ranks, because there may be thousands. */
 static void check_ranks(struct diagnosis *d, const struct snapshot *s)
 {
     const struct snapshot_wait *most = main_wait(s);

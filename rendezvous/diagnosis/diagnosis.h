@@ -39,7 +39,7 @@ struct rank_facts {
     char proc_state;       /* last state of the process, read by its agent ('T' = stopped); 0 = unknown */
     int cpu_percent;       /* -1 = unknown */
     const char *wchan;     /* kernel function in which the process sleeps; NULL = none */
-    uint64_t state_ms;     /* time in proc_state */
+    uint64_t state_ms;     /* time since the process entered proc_state */
     bool has_steps;        /* the rank reports its progress to its agent, as libddp's workers do */
     int64_t step;          /* last finished step; -1 = none reported */
     uint64_t call_seq;     /* number of the last collective */
@@ -129,7 +129,7 @@ int64_t diagnose_hang(struct diagnosis *d, const struct snapshot *s);
 const char *hang_why_not(const struct snapshot *s);
 
 /* Return true if the later sample lacks the flight records of some ranks, or if a record has changed since the earlier
- * sample. The records of a further sample may name the culprit. */
+ * sample. In this case the next sample may name the rank that hangs. */
 bool hang_lacks_records(const struct snapshot *s);
 
 /* The samples of all ranks outside of collectives, since the last sign of progress. They show endless loops. */

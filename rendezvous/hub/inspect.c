@@ -119,7 +119,7 @@ static uint32_t count_sessions(const struct job *job)
     return n;
 }
 
-/* Return the row of a job, without attempt and world size while these are unknown. */
+/* Return the row of a job. Leave out attempt and world size if they are not known yet. */
 static cJSON *job_row(const struct job *job)
 {
     cJSON *row = cJSON_CreateObject();
@@ -166,8 +166,8 @@ static void add_counters(struct hub *hub, cJSON *answer)
 }
 
 /* Add the profile of a rank if the current window (PROFILE_WINDOW) has a sample of the rank. "waits" is the percentage
- * of samples in which the rank waited in a collective. "place" is the place in the code that the other samples show
- * most often. */
+ * of samples in which the rank waited in a collective. "place" is the most frequent place in the code in all other
+ * samples. */
 static void add_profile(const struct profile *p, uint32_t rank, cJSON *row)
 {
     if (rank >= p->n || p->ranks[rank].seen == 0)
@@ -378,7 +378,7 @@ bool inspect_waiters(struct hub *hub, struct session *s, const union message *m,
 
 /* --- barriers ------------------------------------------------------------------------------------------- */
 
-/* Add the first RANKS_SHOWN ranks that have arrived (or, with `arrived` false, that are missing). */
+/* Add the ranks that have arrived, or the missing ranks if `arrived` is false. Add at most RANKS_SHOWN ranks. */
 static void add_ranks(cJSON *row, const char *name, const struct barrier *barrier, bool arrived)
 {
     cJSON *array = cJSON_AddArrayToObject(row, name);

@@ -2,8 +2,8 @@
  *
  * This file creates, finds and frees jobs.
  *
- * A daemon runs for months, and a job may end without a message to the store. So a store of many jobs drops a job,
- * with its keys, after a time without connections. A launcher's store ends with the launcher. */
+ * A daemon runs for months, and a job may end without a message to the store. So a store that serves many jobs frees a
+ * job and its keys after some time without connections. A launcher's store ends with the launcher. */
 #include "hub/job.h"
 
 #include "base/clock.h"

@@ -173,7 +173,7 @@ void job_set_source(struct job *job, struct job_source *source);
 
 /* Allocate session.as_node before the join. Return false if memory is short. */
 bool job_node_room(struct session *s);
-/* Make the session a node, after job_node_room(). */
+/* Make the session a node. Call job_node_room() first. */
 void job_node_joined(struct session *s);
 /* Remove the node of a closed connection from the rendezvous, for the reason `how`. */
 void job_node_gone(struct session *s, const char *how);

@@ -146,8 +146,8 @@ void lost_peer_leaves(struct session *s)
     member->gave_up_ms = now_ms;
 }
 
-/* Check whether an ended rank gave up a wait on a connection that is still open, because its agent may report the end
- * before the connection closes. */
+/* Check the open connections of an ended rank for a wait that the rank gave up. The rank's agent may report the end
+ * before these connections close. */
 static void check_open_connections(struct member *member)
 {
     LIST_EACH(node, &member->sessions)

@@ -37,7 +37,7 @@
     X(LIST, "list")     /* sent unless NULL; the encoder takes ownership */              \
     X(OBJECT, "object") /* always sent, NULL as null; the encoder takes ownership */
 
-#define MESSAGE_NUMBER_MAX 999999999999999ll /* a double, the type of JSON numbers, stores this number exactly */
+#define MESSAGE_NUMBER_MAX 999999999999999ll /* stored exactly by a double, the type of JSON numbers */
 
 /* The longest time in a request, in ms: a year. With this limit the sum of a few times cannot overflow. */
 #define MESSAGE_MS_MAX (366ll * 24 * 3600 * 1000)
@@ -504,9 +504,9 @@ enum message_id message_find_push(const char *push);
 void message_add(enum message_id id, const void *message, cJSON *o);
 /* Return a new object with the name and members of a message; the caller frees it (cJSON_Delete). */
 cJSON *message_encode(enum message_id id, const void *message);
-/* Decode a message. With `err`, a wrong or missing member is an error. Without `err`, as for messages of the store,
- * the function never fails: it treats wrong members as missing, and accepts texts of any length. Texts, lists and
- * objects are borrowed from `o`. */
+/* Decode a message. If `err` is not NULL, a wrong or missing member is an error. If `err` is NULL, as for messages from
+ * the store, the function never fails: it treats wrong members as missing, and accepts texts of any length. Texts,
+ * lists and objects are borrowed from `o`. */
 bool message_decode(enum message_id id, const cJSON *o, void *message, struct ddp_err *err);
 
 /* For each message, define functions for its struct, such as message_encode_join(&(struct message_join){ ... }). So a

@@ -937,7 +937,7 @@ static void evaluate_sample(struct job *job)
     }
     l.snapshot.hang = hang_of(job, true);
     hang_history_add(&hang->history, &l.snapshot);
-    /* A loop that calls several functions looks like a slow evaluation, so it counts as a hang only with
+    /* A loop that calls several functions looks like a slow test of the model, so it counts as a hang only with
      * --hang_timeout. */
     l.snapshot.hang.history = hang->watch.limit_ms > 0 ? hang->history : NULL;
     if (hang->watch.samples == 0)

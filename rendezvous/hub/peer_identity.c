@@ -334,9 +334,9 @@ bool peer_may_be_rank(const struct hub *hub, const struct session *s, const char
     return false;
 }
 
-/* Handle `vouch`. If the connection has been closed meanwhile, this is no error. `pid` 0 confirms only the user. A
- * connection from an earlier attempt (session.era) gets no rank, because another process now has this rank. Detach the
- * session before it gets its rank, because an agent may correct an earlier `vouch`. */
+/* Handle `vouch`. If the connection has been closed meanwhile, do not report an error. `pid` 0 confirms only the user.
+ * A connection from an earlier attempt (session.era) gets no rank, because another process now has this rank. Detach
+ * the session before it gets its rank, because an agent may correct an earlier `vouch`. */
 bool control_vouch(struct hub *hub, struct session *agent, const union message *m, cJSON *answer)
 {
     const int64_t conn = m->vouch.conn, rank = m->vouch.rank, pid = m->vouch.pid;

@@ -510,8 +510,8 @@ static inline bool is_settled(const struct hub *hub, const struct session *s)
 }
 
 /* Return true if the session has a job or the request needs none. A plain client cannot name its job, so it enters the
- * only job. With its first request for a key, also ask the agents for its process, and begin to observe PyTorch's
- * keys. */
+ * only job. On the client's first request for a key, also ask the agents which process it is, and begin to observe
+ * PyTorch's keys. */
 static bool has_job(struct hub *hub, struct session *s, const struct op *op)
 {
     if (op->id >= OP_IDENTIFY || op->id == OP_VALIDATE || op->id == OP_PING)

@@ -1,8 +1,8 @@
 /* schedule.c -- see schedule.h.
  *
  * A check reads the whole job, so checks are rare. While a job waits for nodes, there is a check every few seconds.
- * While all ranks make progress, there is no check. The check after a rejected or lost node waits 200 ms, because
- * several such facts often arrive together and one report should contain all of them.
+ * While all ranks make progress, there is no check. After a node was rejected or lost, the check waits for 200 ms,
+ * because several nodes often fail together. One report then contains all of them.
  *
  * This file decides when to check, and monitor.c decides what to report. The times are in struct job. */
 #include "hub/schedule.h"
@@ -394,9 +394,9 @@ static void note_resumed(struct job_hang *hang, uint64_t now_ms)
     hang->is_over = hang->is_reported && now_ms - hang->resumed_ms >= HANG_OVER_MS;
 }
 
-/* New keys of the store are no sign of progress. A thread of a hung rank may set new keys, for example a heartbeat with
- * the time in the key, and such keys would hide the hang. The store cannot detect which thread of a process sets a key.
- * A PyTorch barrier is a counter in a key, so it is no sign of progress either. */
+/* New keys of the store do not count as progress. A thread of a hung rank may set new keys, for example a heartbeat
+ * with the time in the key. Such keys would hide the hang, because the store cannot detect which thread of a process
+ * sets a key. A PyTorch barrier is a counter in a key, so it does not count as progress either. */
 void schedule_moved(struct job *job, uint64_t ago_ms)
 {
     if (!hang_watch_moved(&job->hang.watch, ago_ms, job->hub->now_ms))

@@ -49,8 +49,9 @@ void session_begin_wait(struct hub *hub, struct session *s, const struct op *op)
     s->waits_since_ms = hub->now_ms;
 }
 
-/* Answer a WAIT or BARRIER with one zero byte. Do not append the byte to hub->out, which is for hub->processing. The
- * waiting session is never hub->processing, because its next request ends its wait (apply() in requests.c). */
+/* Answer a WAIT or BARRIER with one zero byte. Send this byte directly, because hub->out only holds bytes for
+ * hub->processing. The waiting session is never hub->processing, because its next request ends its wait (apply() in
+ * requests.c). */
 void session_woken(void *user, struct store_waiter *waiter)
 {
     struct hub *hub = user;
@@ -444,7 +445,7 @@ const char *facts_waits_by(const struct session *s)
     return polled(s) != NULL ? "ADD" : NULL;
 }
 
-/* Return the session's present wait: the first key or barrier, the number of further keys, and the duration. Without a
+/* Return the session's present wait: the first key or barrier, the number of other keys, and the duration. Without a
  * wait, all fields are zero. */
 static struct rank_wait wait_of(const struct session *s)
 {

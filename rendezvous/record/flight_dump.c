@@ -248,7 +248,8 @@ static bool is_completed(const struct flight_entry *e)
     return strcmp(e->state, "completed") == 0;
 }
 
-/* Return true for the entry that PyTorch appends to the parts of a coalesced call. Only this entry has the progress. */
+/* Return true for the entry that PyTorch appends to the parts of a coalesced call. Only this entry shows the progress
+ * of the call. */
 static bool is_coalesced(const struct flight_entry *e)
 {
     return strcmp(e->name, "coalesced") == 0;
@@ -718,7 +719,7 @@ static cJSON *add_group(cJSON *groups, const struct flight_entry *e)
     return ranks;
 }
 
-/* Add each different call that has the group and number of `call`, with the ranks that made it. */
+/* Add the different calls that ranks made with the group and number of `call`. Add the ranks of each call, too. */
 static void add_parting(cJSON *answer, const struct flight_dump *dumps, size_t n,
                         const struct flight_entry *call)
 {

@@ -42,7 +42,7 @@ struct flight_entry {
     enum flight_kind kind;
     int32_t peer; /* for a send or a receive: rank of the peer; -1 = any rank, or unknown */
     char group
-        /* each process group numbers its calls separately; "" = the group of all ranks */
+        /* name of the group, because each process group numbers its calls separately; "" = all ranks */
         [FLIGHT_GROUP_MAX];
     char name[FLIGHT_NAME_MAX], dtype[FLIGHT_TYPE_MAX], op[FLIGHT_TYPE_MAX], state[FLIGHT_NAME_MAX];
     char place[FLIGHT_PLACE_MAX]; /* place in the user's code: "evaluate (train.py:11)"; "" = unknown */

@@ -3,8 +3,8 @@
  *     SET  = PART { "," PART }
  *     PART = RANK | RANK "-" RANK
  *
- * The set has one bit for each rank, because ddprun checks it for each line of output. A number is compared with the
- * limit after each digit, so it cannot overflow. */
+ * The set has one bit for each rank, so that a look-up is fast: ddprun checks a rank for each line of output. A number
+ * is compared with the limit after each digit, so it cannot overflow. */
 #include "record/rank_set.h"
 
 #include <ctype.h>

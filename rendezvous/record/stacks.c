@@ -132,8 +132,8 @@ static cJSON *new_frame(const char *function, const char *file, int line, bool i
     return o;
 }
 
-/* Copy a frame of py-spy. Decide by the full path whether the file belongs to a library: py-spy also prints a path
- * that is shortened by sys.path, such as "pkg/data.py", which may be a file of the user or of a library. */
+/* Copy a frame of py-spy. Decide by the full path whether the file belongs to a library. py-spy also prints a path that
+ * is shortened by sys.path, such as "pkg/data.py". Such a path may be a file of the user or of a library. */
 static cJSON *py_spy_frame(const cJSON *frame, size_t *bytes)
 {
     const char *path = text_of(frame, "filename"), *shown = text_of(frame, "short_filename");

@@ -27,8 +27,8 @@ enum {
     STACKS_THREADS_MAX = 4096,      /* threads of a row */
     STACKS_PROCESS_MAX = 64,        /* threads of a process */
     STACKS_FRAMES_MAX = 64,         /* frames that are kept of a stack: the innermost */
-    STACKS_AGENT_BYTES = 256 << 10, /* bytes of the rows of one agent */
-    STACKS_JOB_BYTES = 900 << 10,   /* bytes of the rows of a job; must fit in a reply from the store */
+    STACKS_AGENT_BYTES = 256 << 10, /* maximum size of one agent's rows, in bytes */
+    STACKS_JOB_BYTES = 900 << 10,   /* maximum size of a job's rows, in bytes; must fit in one reply */
     STACK_NAME_MAX = 128,
     STACK_FILE_MAX = 256,
     STACK_NOTE_MAX = 512,

@@ -44,8 +44,8 @@ uint64_t lowest_limit_above(const char *root, char *group, const char *name, uin
     return lowest;
 }
 
-/* Return the lowest limit of the cgroups that contain this process, at the usual mount points: 0 = no limit can be
- * read. `v2` and `v1` are the names of the limit's file in the two versions of cgroups. */
+/* Return the lowest limit of the cgroups that contain this process, or 0 if no limit can be read. Search at the usual
+ * mount points. `v2` and `v1` are the names of the limit's file in the two versions of cgroups. */
 static uint64_t lowest_of_groups(const char *controller, const char *v2, const char *v1)
 {
     char root[64], *line = NULL;
@@ -70,8 +70,8 @@ static uint64_t lowest_of_groups(const char *controller, const char *v2, const c
     return lowest;
 }
 
-/* Format a limit of the cgroups as "; pids.max 512", or "" if it cannot be read. If the memory is not
- * limited, version 1 of cgroups reports a number near 2^63. */
+/* Format a limit of the cgroups as "; pids.max 512", or "" if it cannot be read. A number near 2^63 also means
+ * "unlimited": version 1 of cgroups reports it for the memory. */
 enum { GROUP_LIMIT_SHOWN = 64 };
 static void group_limit_text(char out[GROUP_LIMIT_SHOWN], const char *name, uint64_t limit, bool is_bytes)
 {

@@ -10,9 +10,9 @@
 #include <sys/resource.h>
 
 enum {
-    LIMIT_NODES = 16384, /* most nodes of a job */
-    LIMIT_NPROC = 4096,  /* most workers of a node */
-    LIMIT_LISTED = 256,  /* most node names in a list that the store sends */
+    LIMIT_NODES = 16384, /* maximum number of nodes of a job */
+    LIMIT_NPROC = 4096,  /* maximum number of workers of a node */
+    LIMIT_LISTED = 256,  /* maximum number of node names in a list that the store sends */
     LIMIT_TEXT = 256,    /* bytes of a name (host, job), with the NUL */
     LIMIT_WORDS = 512,   /* bytes of a sentence, or of a line from the end of a worker's log, with the NUL */
     LIMIT_LAST_LINES = 12, /* lines from the end of a worker's log that a report shows */
@@ -60,9 +60,9 @@ static inline const char *files_remedy(int error, char out[FILES_REMEDY_MAX])
     return out;
 }
 
-/* Read the file `name` in the directory ROOT/GROUP and in each directory above it, up to `root`. Return the lowest
- * number, including `lowest`, the result of an earlier call. 0 = no file was read; UINT64_MAX = all files have "max".
- * `group` is changed to "". */
+/* Read the file `name` in the directory ROOT/GROUP and in each directory above it, up to `root`. Return the lowest of
+ * these files' numbers and of `lowest`, the result of an earlier call (0 = none). Return 0 if no file was read, and
+ * UINT64_MAX if all files have "max". `group` is changed to "". */
 uint64_t lowest_limit_above(const char *root, char *group, const char *name, uint64_t lowest);
 
 /* Shorten `path` until it names an existing file or directory. Return false if it is a device or a pipe, which is
@@ -70,9 +70,9 @@ uint64_t lowest_limit_above(const char *root, char *group, const char *name, uin
 bool find_on_disk(char path[PATH_MAX]);
 
 /* Describe the file system of `fd`, and the quota of this user or of the user's group on it. Example: " is on ext4 of
- * /dev/sdb1, where user 1000 has 2 GiB of 2 GiB and 7 of 100 files". Leave out the quota if the kernel does not
- * report it: a file server may keep it, or Linux is older than 5.14. "" = unknown file system. `fd` may have
- * O_PATH. */
+ * /dev/sdb1, where user 1000 has 2 GiB of 2 GiB and 7 of 100 files". Leave out the quota if the kernel does not report
+ * it: a file server may manage it, or Linux is older than 5.14. The text is "" if the file system is unknown. `fd` may
+ * have O_PATH. */
 enum { QUOTA_SHOWN = 512 };
 void quota_text(int fd, char out[QUOTA_SHOWN]);
 

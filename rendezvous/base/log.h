@@ -26,8 +26,8 @@ void log_line(enum log_level level, const char *fmt, ...) __attribute__((format(
  * message. */
 bool log_hint_is_due(bool is_terminal);
 
-/* Print "PROGRAM:   (ddprun explain CODE)" on stderr after a message with this code, if log_hint_is_due(). NULL and ""
- * are no code. */
+/* Print "PROGRAM:   (ddprun explain CODE)" on stderr after a message with this code, if log_hint_is_due(). Print
+ * nothing if `code` is NULL or "". */
 void log_explain(const char *code);
 
 #define log_error(...) log_line(LOG_ERROR, __VA_ARGS__)
@@ -83,10 +83,9 @@ struct line_file *line_file_open(const char *path, int *error);
 void line_file_append(struct line_file *f, struct slice line);
 
 struct line_file_state {
-    int error;     /* errno of the first lost line; 0 = none; ENOBUFS = the disk was too slow */
-    uint64_t lost; /* number of lost lines */
-    char why
-        [WRITE_ERROR_MAX]; /* text of a disk error, with free space or quota: write_error_text(); "" = another error */
+    int error;                 /* errno of the first lost line; 0 = none; ENOBUFS = the disk was too slow */
+    uint64_t lost;             /* number of lost lines */
+    char why[WRITE_ERROR_MAX]; /* result of write_error_text() for a disk error; "" for another error */
 };
 struct line_file_state line_file_state(struct line_file *f);
 

@@ -16,7 +16,7 @@
 #include <string.h> /* this header also defines __GLIBC__, if the C library is glibc */
 
 enum {
-    SHOWN_MAX = 200,  /* most bytes of a command-line word that an error shows */
+    SHOWN_MAX = 200,  /* maximum number of bytes of a command-line word that an error shows */
     HELP_WIDTH = 80,  /* columns of the help */
     HELP_COLUMN = 26, /* column at which the help texts begin */
 };
@@ -245,8 +245,8 @@ static const char *next_word(const struct option_reader *r)
     return r->at != r->end ? *r->at : NULL;
 }
 
-/* Read the next word as the value. With OPTIONS_ARGPARSE, a word that looks like an option is no value, so the value
- * is missing. */
+/* Read the next word as the value. With OPTIONS_ARGPARSE, reject a word that looks like an option: the value is
+ * missing. */
 static ddp_status read_value(struct option_reader *r, const struct option_row *row, const char **text,
                              struct ddp_err *err)
 {
@@ -325,8 +325,8 @@ static ddp_status read_letter(struct option_reader *r, const char *word, const s
     return *rest != '\0' ? DDP_OK : read_value(r, *row, text, err);
 }
 
-/* Read the next option. A single "-" is no option, because by convention it means standard input. After "--" there are
- * no options, even if the next word looks like one. */
+/* Read the next option. A single "-" is not an option, because by convention it means standard input. After "--" there
+ * are no options, even if the next word looks like one. */
 ddp_status options_next(struct option_reader *r, const struct option_row **row, const char **text,
                         struct ddp_err *err)
 {

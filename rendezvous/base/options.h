@@ -27,7 +27,7 @@ enum option_type {
 };
 
 struct option_words {
-    const char *expected;    /* list of words for errors: "'first' or 'max'"; NULL = made from `list` */
+    const char *expected;    /* list of words for errors: "'first' or 'max'"; NULL = use `list` */
     const char *const *list; /* the words; NULL = no words */
     size_t n;                /* number of words; 0 = a NULL ends the list */
 };

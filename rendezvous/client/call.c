@@ -391,8 +391,8 @@ void client_send_more(struct client_call *c)
     s->out.len = 0;
 }
 
-/* Check that no bytes have arrived, then send the request. The check costs one recv. It also shows that the store has
- * closed the connection before a SET, which has no reply. */
+/* Check that no bytes have arrived, then send the request. The check costs one recv. It also detects that the store has
+ * closed the connection. Otherwise a SET would seem to succeed, because it has no reply. */
 void client_send(struct client_call *c)
 {
     if (client_ok(c) && client_stream_check_quiet(&c->store->stream, c->deadline_ms, &c->err) != DDP_OK)
@@ -426,8 +426,8 @@ int64_t client_read_i64(struct client_call *c)
     return (int64_t)get_u64(le);
 }
 
-/* Allocate `n` bytes and a NUL. `n` is from the peer: if it exceeds `limit`, the size of the largest possible reply,
- * fail, because the peer is no store. */
+/* Allocate `n` bytes and a NUL. `n` is from the peer, and `limit` is the size of the largest possible reply. Fail if
+ * `n` exceeds `limit`, because the peer is not a store. */
 static char *room_for(struct client_call *c, uint64_t n, size_t limit)
 {
     char *data = n <= limit ? malloc(n + 1) : NULL;

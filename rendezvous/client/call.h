@@ -163,14 +163,14 @@ char *client_read_text(struct client_call *c, uint64_t n, size_t limit);
  * its request. */
 void client_resume(struct client_call *c);
 
-/* Cancel a WAIT that has timed out, after client_resume. Return true if the store has answered the WAIT meanwhile,
+/* Cancel a WAIT that has timed out. Call client_resume first. Return true if the store has answered the WAIT meanwhile,
  * because the keys exist. */
 bool client_cancel_wait(struct client_call *c);
 
 /* Let the call fail with this code and text, unless the call has already failed. */
 void client_fail(struct client_call *c, ddp_status code, const char *fmt, ...) DDP_PRINTF(3, 4);
 
-/* Connect like ddp_store_connect, with a secret. `auth` NULL = the caller has no secret. */
+/* Connect like ddp_store_connect, with a secret. `auth` is NULL if the caller has no secret. */
 ddp_status client_open(const char *host, int port, const ddp_store_options *options,
                        const struct client_auth *auth, ddp_store **out, struct ddp_err *err);
 
@@ -178,9 +178,9 @@ ddp_status client_open(const char *host, int port, const ddp_store_options *opti
  * secret. */
 ddp_status client_authenticate(struct ddp_store *store, uint64_t deadline_ms, struct ddp_err *err);
 
-/* Connect `store` (whose host and port are set) until `deadline_ms`. `who` NULL = do not send IDENTIFY. Call this for
- * the first connection of a handle, and to replace a stale one. The caller must have the turn, or be the only user of
- * the store. */
+/* Connect `store` (whose host and port are set) until `deadline_ms`. If `who` is NULL, do not send IDENTIFY. Call this
+ * for the first connection of a handle, and to replace a stale one. The caller must have the turn, or be the only user
+ * of the store. */
 ddp_status client_connect(struct ddp_store *store, const ddp_store_options *who, uint64_t deadline_ms,
                           struct ddp_err *err);
 

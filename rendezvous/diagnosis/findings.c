@@ -50,7 +50,7 @@ bool finding_is_trouble(enum finding_code code)
     return rows[code].grade != FINDING_NOTE_GRADE;
 }
 
-/* Compare the code with the macros of findings.h. They generate the cases, so that a new row needs no change here. */
+/* Use the lists of findings.h as cases, so that a new row needs no change here. */
 bool finding_names_hang(enum finding_code code, enum finding_code kept)
 {
     switch (code) {
@@ -72,7 +72,7 @@ bool finding_is_count(enum finding_code code)
     return code == FINDING_NODE_MISSING || code == FINDING_TOO_FEW_NODES || code == FINDING_TOO_FEW_LEFT;
 }
 
-/* Return the code with this name, or FINDING_NONE, because a peer may send any name. */
+/* Return the code with this name. Return FINDING_NONE for an unknown name, which a peer may send. */
 enum finding_code finding_by_name(const char *name)
 {
     int i = FINDING_CODES - 1;
@@ -195,7 +195,7 @@ const char *finding_gpu_name(char out[FINDING_SUBJECT_MAX], const char *gpu, con
     return out;
 }
 
-/* Replace control characters, because the text is from another node and is printed on terminals. */
+/* Replace control characters, because `users` is from another node, and the finding is printed on terminals. */
 bool finding_gpu_users(struct finding *f, const char *gpu, const char *host, int rank, const char *users)
 {
     char subject[FINDING_SUBJECT_MAX], ranks[32];
@@ -438,7 +438,7 @@ static int exit_code_of_signal(const char *name)
     return 0;
 }
 
-/* Find the rows of `code`, accepting '-' instead of '_' as in option names, and append them to `out` or `json`. Set
+/* Append the rows that match `code` to `out` or `json`. In `code`, a '-' may replace a '_', as in option names. Set
  * *is_known to false if no row matches. Numbers above 255 are not exit codes. Return false if memory is short. */
 static bool explain_rows(const char *code, struct buf *out, cJSON *json, bool *is_known)
 {

@@ -281,9 +281,9 @@
       "n1 cannot send to 10.0.0.1: invalid argument",                                                       \
       "The kernel rejected the destination, and no other finding explains the error. Typical causes: an "         \
       "address that no route accepts, such as 0.0.0.0 or a multicast address.")                                       \
-    /* Stage "connect": the TCP handshake. Only the elapsed time shows the cause of EHOSTUNREACH. Within a     \
-     * round trip: an ICMP message rejected the connection. After about 3 s: no machine answered the kernel's   \
-     * three neighbour requests. */                                                                          \
+    /* Stage "connect": the TCP handshake. Only the elapsed time shows the cause of EHOSTUNREACH. If the error  \
+     * comes within a round trip, an ICMP message rejected the connection. If it comes after about 3 s, no      \
+     * machine answered the kernel's three neighbour requests. */                                            \
     X(MASTER_IS_LOOPBACK, ERROR,                                                                            \
       "no process listens at ${at}, which is this machine (${this_host}): node 0 has not started, or its store is on another machine", \
       "pass the address under which other nodes reach the store's node; if all nodes run on this "          \
@@ -446,9 +446,9 @@
       "The wait for the store ended before any lookup or connection attempt had a result. Typical cause: "  \
       "a short --timeout.")
 
-/* Rejected nodes. job/admission.c decides in the store whether a node may join. ${words} names both values and both
- * hosts, because the user must compare two command lines. The rejected ddprun prints the row and exits; the other nodes
- * print it too, because they wait for the rejected node. */
+/* Rejected nodes. job/admission.c decides in the store whether a node may join. If two nodes have different values,
+ * ${words} names both hosts and their values, because the user must compare two command lines. The rejected ddprun
+ * prints the row and exits. The other nodes print it too, because they wait for the rejected node. */
 #define FINDING_WAS_REJECTED "a node was rejected ${time} ago: ${words}"
 #define FINDINGS_OF_REFUSALS(X)                                                                             \
     X(WRONG_TASK_LAYOUT, ERROR,                                                                             \
@@ -559,10 +559,10 @@
       "An agent joined twice in one attempt. Typical cause: a program other than ddprun that sends "        \
       "join messages to the store.")
 
-/* A host of --hosts. ${remote_shell} is the remote shell, ${words} its output. launcher/remote/start.c chooses
- * the row from the exit status and the output of the remote shell. The exit status alone is not sufficient,
- * because ssh uses 255 for all its errors. A ddprun that runs on the host reports the other rows
- * (remote/starter.c). */
+/* A host of --hosts. ${remote_shell} is the remote shell, ${words} its output. If a remote shell fails,
+ * launcher/remote/start.c chooses the row from its exit status and its output. The exit status alone is not sufficient,
+ * because ssh uses 255 for all its errors. remote/relay.c, which runs on the host, and remote/starter.c make the other
+ * rows. */
 #define FINDINGS_OF_REMOTE_HOSTS(X)                                                                         \
     X(HOST_NOT_REACHED, ERROR,                                                                              \
       "${subject} was not reached: ${words}",                                                               \
@@ -774,7 +774,8 @@
       "The first bytes of a connection to the store belong to another protocol. Typical causes: a port "            \
       "scanner, a health check, or a monitor.")
 
-/* The store itself: limits of its process and its machine. diagnosis.c compares the values of the snapshot with them. */
+/* The store itself: limits of its process and its machine. diagnosis.c compares these limits with the values of the
+ * snapshot. */
 #define FINDINGS_OF_THE_STORE(X)                                                                            \
     X(ACCEPT_QUEUE_OVERFLOWED, WARNING,                                                                     \
       "the queue of new connections on ${subject} overflowed ${count} since the store started "             \
@@ -802,7 +803,7 @@
       "cause: a program that never removes its keys.")
 
 /* Reasons why a node is missing, lost or late. diagnosis.c makes most of them. hub/lost_rank.c makes CONNECTION_BROKE
- * from the last lines of the rank that failed first. The agents make NODE_FROZEN and NODE_UNREACHABLE
+ * from the last output lines of the rank that failed first. The agents make NODE_FROZEN and NODE_UNREACHABLE
  * (report/host_checks.c) after they have lost the store. */
 #define FINDINGS_OF_NODES(X)                                                                                \
     X(PROGRAM_MISSING_ON_NODE, ERROR,                                                                       \
@@ -932,10 +933,10 @@
       "An elastic job accepts new nodes only between rounds. Typical cause: a node that was started after the "     \
       "others.")
 
-/* Reasons why a rank does not arrive. The end of its process is reported before its present state. ranks.c chooses the
- * row from the rank's requests and from the state of its process, which its agent reads from /proc. The parts in
- * parentheses are left out if they are unknown. RANK_EXITED_EARLY is also made at the end of a round
- * (hub/lost_rank.c), when the store knows that the first failure is only a consequence. */
+/* Reasons why a rank does not arrive. ranks.c chooses the row. If the process has ended, the row reports the end.
+ * Otherwise the row depends on the state of the process, which its agent reads from /proc, and on the rank's requests.
+ * Parts of a sentence in parentheses are left out if they are unknown. RANK_EXITED_EARLY is also made at the end of a
+ * round (hub/lost_rank.c), when the store knows that the first failure is only a consequence. */
 #define FINDINGS_OF_RANKS(X)                                                                                \
     X(RANK_EXITED_EARLY, WARNING,                                                                           \
       "${subject} exited with code 0 while ${waiters} waited for ${it} ${where}",                           \
@@ -982,7 +983,8 @@
       "differ",                                                                                             \
       "Two barriers wait for missing ranks at the same time. Typical causes: uneven numbers of batches, or a "      \
       "branch that depends on the rank.")                                                                           \
-    /* The state of the process, from /proc/PID/stat: T and t (stopped), D (sleeps and ignores signals), R and S. */ \
+    /* The state of the process, from /proc/PID/stat: T and t (stopped), D (sleeps and ignores signals),    \
+     * R (runs) and S (sleeps). */                                                                          \
     X(RANK_STOPPED, ERROR,                                                                                  \
       "${subject}: stopped (state ${state})${where}${since}",                                               \
       "state T: kill -CONT ${pid} continues it; state t: a debugger holds it, and TracerPid in /proc/${pid}/status names " \
@@ -1262,8 +1264,9 @@
     FINDINGS_OF_RANKS(X)                                                                                    \
     FINDINGS_OF_WAITERS(X)
 
-/* Codes of findings about a hang that are uncertain or are made without stacks. The member `hang` of report.json names
- * one of these codes, or a row of FINDINGS_OF_HANGS. --on_hang acts only after a verdict (hub/monitor.c). */
+/* Codes of findings that may explain a hang, but are uncertain or do not use the stacks. The member `hang` of
+ * report.json names one of these codes, or a row of FINDINGS_OF_HANGS. --on_hang acts only after a verdict
+ * (hub/monitor.c). */
 #define HANG_SYMPTOMS(X)  \
     X(RANK_STOPPED)       \
     X(RANK_STALLED)       \
@@ -1311,7 +1314,7 @@ struct finding {
 /* Return the name of a code, such as "NODE_MISSING", and its grade, such as "error". */
 const char *finding_code_name(enum finding_code code);
 const char *finding_grade_name(enum finding_code code);
-bool finding_is_trouble(enum finding_code code); /* a warning or an error */
+bool finding_is_trouble(enum finding_code code); /* true for a warning or an error */
 bool finding_is_count(enum finding_code code);   /* true if the finding counts missing nodes */
 /* Return true if the finding is about a hang, and replaces `kept`, an earlier finding about this hang (FINDING_NONE =
  * none). A verdict replaces every finding. A symptom replaces only a finding with the same code, because a symptom may
@@ -1357,11 +1360,11 @@ bool findings_print_man(struct buf *out);
 
 /* --- explain ------------------------------------------------------------------------------------------------ */
 
-/* Append the meaning, the detection, typical causes, the remedy and an example of `code`. `code` is the name of
- * a finding ("RANK_STALLED", in any case), an exit code of ddprun ("125") or the name of a signal ("SIGKILL", as
- * 137). If `code` is only a part of names, append one line for each of these names. If `code` is NULL, append one line
- * for each finding and exit code. With `as_json`, append one JSON object instead. Return DDP_ERR_ARG if no code
- * matches, or DDP_ERR_NOMEM if memory is short. */
+/* Append the meaning, the detection, typical causes, the remedy and an example of `code`. `code` is the name of a
+ * finding ("RANK_STALLED", in any case), an exit code of ddprun ("125"), or the name of a signal ("SIGKILL", which
+ * means 137). If `code` is only a part of some names of findings, append one line for each of these names. If `code` is
+ * NULL, append one line for each finding and exit code. With `as_json`, append one JSON object instead. Return
+ * DDP_ERR_ARG if no code matches, or DDP_ERR_NOMEM if memory is short. */
 ddp_status explain_code(const char *code, bool as_json, struct buf *out, struct ddp_err *err);
 
 #endif

@@ -5,14 +5,14 @@
  * cases: a rank has moved between the samples, so the job is only slow, or no rank waits. There is one exception: if
  * all ranks have failed and hang while they exit, a result needs no waiting rank.
  *
- * A rank in an endless loop that calls different functions moves, too. So a history of all samples without progress
- * shows such a loop, after several suspicions.
+ * A rank in an endless loop that calls different functions moves, too. So the store also keeps a history of the samples
+ * since the last progress. After several suspicions (hub/hang_watch.h), the history shows such a loop.
  *
  * If all stacks are equal, or some stacks cannot be read, the ranks' flight records decide. A flight record lists the
  * latest collectives of a rank. If the stacks name a culprit, the finding quotes the records as evidence.
  *
- * The store runs this code in its event loop, for each pair of successive samples (hub/hang_watch.h) and for reports
- * such as 'ddpctl why'. All texts and numbers in a sample are from other processes and may have any value. */
+ * The store runs this code in its event loop, for each pair of successive samples and for reports such as 'ddpctl why'.
+ * All texts and numbers in a sample are from other processes and may have any value. */
 #include "base/text.h"
 #include "diagnosis/spot.h"
 #include "diagnosis/text.h"
@@ -97,7 +97,7 @@ struct hang {
         struct flight_dump *dumps; /* owned: records that are equal in both samples, sorted by rank */
         uint32_t n;                /* number of records in `dumps`; later entries are not used */
         cJSON *compared;           /* owned: from flight_compare; NULL = no record */
-        words quote;               /* "; flight records: ...", "" = no record */
+        words quote;               /* "; flight records: ...", or "" if there is no record */
     } records;
 };
 
@@ -147,8 +147,8 @@ static bool has_moved(const struct rank_analysis *r)
 
 /* --- all samples ------------------------------------------------------------------------------------------ */
 
-/* The history has a trail of each rank outside of a collective. It begins again after a sign of progress, or if the
- * samples show progress. It proves a loop only if no other rank can have made progress meanwhile. */
+/* The history has a trail (spot.h) for each rank outside of a collective. It is cleared if a rank may have made
+ * progress, and begins again. A trail proves a loop only if no other rank can have made progress meanwhile. */
 enum { HISTORY_RANKS = 8 };
 
 struct hang_history {
@@ -219,7 +219,8 @@ static enum finding_code sleep_code(const struct spot *spot, const char *in)
 
 /* Return true if the main thread may wait for a child process. A frame of a library that waits for children is
  * sufficient. Without such a frame, return false if the system call `in` shows another wait: for a lock of the program,
- * for a peer or a path with a name, or for the reader of a pipe (a write fails if the reader has ended). */
+ * for a peer or a path with a name, or for the reader of a pipe. This reader still runs, because a write to a pipe
+ * fails after its reader has ended. */
 static bool may_be_of_child(const struct spot *spot, const char *in)
 {
     static const char *const unnamed[] = { "pipe:[", "socket:[", "anon_inode:" };
@@ -259,8 +260,8 @@ static bool has_same_frames(const struct spot_child *a, const struct spot_child 
 }
 
 /* Return true if the rank may wait for this child, which must be in both samples. If the rank's system call names a
- * child, the rank waits only for this one. A shell that waits for its own child is left out, because the shell's child
- * is in the sample, too. */
+ * child, the rank waits only for this one. Return false for a shell that waits for its own child, because the shell's
+ * child is in the sample, too. */
 static bool may_wait_for(const struct rank_analysis *r, const struct spot_child *child)
 {
     const struct spot *spot = r->spot[1];
@@ -331,7 +332,8 @@ static bool has_left(const struct rank_facts *f)
     return f->exited && f->exit_code == 0 && f->signal == 0;
 }
 
-/* Return true if a thread sleeps. A thread that waits for a file system is "uninterruptible". */
+/* Return true if a thread sleeps. The state "uninterruptible" is a sleep, too: for example, the thread waits for a file
+ * system. */
 static bool is_asleep(const struct spot *spot)
 {
     return strncmp(spot->does, "sleeping", 8) == 0 || strncmp(spot->does, "uninterruptible", 15) == 0;
@@ -467,8 +469,8 @@ static bool has_ended_script(const struct spot *spot)
 }
 
 /* Return true if every rank that still runs has failed and hangs while it exits. Then no rank can wait in a collective,
- * and nothing else can explain the silence. A rank that is still in its script may have handled the error, and idle
- * servers do not end their scripts. */
+ * and nothing else can explain the silence. A rank that is still in its script may have handled the error, or may be an
+ * idle server. */
 static bool all_have_failed(const struct hang *h)
 {
     uint32_t n = 0;
@@ -815,7 +817,7 @@ struct behind {
     const cJSON *ranks, *there; /* ranks that have not reached the call; ranks that wait in the call */
     const char *misses;         /* follows "has" in the sentence: "not called" or "called" */
     const char *but;            /* follows the call in the sentence, or "" */
-    const char *call, *at;      /* the call, and its place in the program; `at` "" = unknown */
+    const char *call, *at;      /* the call, and its place in the program; `at` is "" if unknown */
 };
 
 /* Add the finding about the ranks in b->ranks. Return the lowest of these ranks, or -1 if either list of `b` is
@@ -895,7 +897,7 @@ static int64_t report_records(struct diagnosis *d, const struct hang *h)
  * samples gives the same code and subject. So equal facts must always give the same choice. */
 
 /* Return the culprit whose finding is first in findings.h, because findings.h has the most certain finding first. Of
- * ranks that have failed, prefer one that is no victim. Return n_ranks if no rank is a culprit. */
+ * ranks that have failed, prefer one that is not a victim (is_victim). Return n_ranks if no rank is a culprit. */
 static uint32_t find_culprit(const struct hang *h)
 {
     uint32_t best = h->s->n_ranks;
@@ -907,7 +909,7 @@ static uint32_t find_culprit(const struct hang *h)
     return best;
 }
 
-/* Return the first rank of this way, or n_ranks if no rank has this way. */
+/* Return the first rank whose activity is `way`, or n_ranks if no rank has this activity. */
 static uint32_t find_way(const struct hang *h, enum way way)
 {
     uint32_t i = 0;
@@ -957,8 +959,8 @@ static const char *unreadable_why(const struct hang *h)
 }
 
 /* Add the finding about a rank that keeps others waiting, from the later sample. Pass all values; finding_make ignores
- * those without a placeholder. diagnose_rank makes the finding about a stopped rank. Set its state first, because the
- * sample may show the stop before a heartbeat does. */
+ * those without a placeholder. If the rank is stopped, diagnose_rank makes the finding. First set the state of the
+ * stopped process, because the sample may show the stop before a heartbeat does. */
 static void add_culprit(struct diagnosis *d, const struct hang *h, uint32_t rank)
 {
     const struct rank_analysis *r = &h->ranks[rank];
@@ -982,7 +984,7 @@ static void add_culprit(struct diagnosis *d, const struct hang *h, uint32_t rank
         snprintf(object, sizeof(object), " of %.140s", spot->object);
     snprintf(call, sizeof(call), "%.60s", sleeps_in(f, spot));
     spot_place(place, r->loop != NULL ? &in_loop : spot);
-    if (r->code == FINDING_RANK_TRACEBACK && !is_one) /* the other ranks may be in other places */
+    if (r->code == FINDING_RANK_TRACEBACK && !is_one) /* name the rank: the others may be in other places */
         snprintf(place + strlen(place), sizeof(place) - strlen(place), " of rank %u", rank);
     if (h->n_groups > 0)
         group_words(waiters, h, 0);
@@ -1072,7 +1074,7 @@ static void add_differ(struct diagnosis *d, const struct hang *h)
 
 /* Two ends of a connection whose data is not acknowledged. Pointers are borrowed from the snapshot and its samples. */
 struct cut {
-    const struct snapshot_node *from, *to; /* `to` NULL = the same node, or an unknown node */
+    const struct snapshot_node *from, *to; /* `to` is NULL if no other node has the address */
     const char *peer;
     uint32_t rank; /* the rank at the end `from` */
 };
@@ -1307,13 +1309,13 @@ static bool is_sure(const struct rank_analysis *r, bool is_known)
 }
 
 /* Mark the ranks of may_wait as waiting ranks if another rank is surely a culprit (is_sure). If no rank surely waits
- * (surely_waits), exactly one rank may be left. If several ranks are left, each of them may itself wait for a rank that
- * waits for a lock.
+ * (surely_waits), mark them only if all ranks but one then wait. If several ranks did not wait, each of them could
+ * itself wait for a rank that waits for a lock.
  *
  * Return false if the stacks prove nothing:
  *
  *     no rank is surely a culprit, some ranks wait, and half of the ranks or more (at least two) may wait for a lock
- *     adopt_majority has marked ranks, none of which surely waits, and several ranks are left
+ *     no rank surely waits, adopt_majority has marked ranks, and several other ranks would not wait
  *     there is no room for another group */
 static bool adopt_may_wait(struct hang *h)
 {
@@ -1348,8 +1350,8 @@ static bool only_loops(const struct hang *h)
 }
 
 /* Add the finding about a culprit, or about a rank that has exited. If both exist, and the culprit failed only because
- * it lost a connection (is_victim), report the rank that has exited. Each rank may be n_ranks (none). Return the rank
- * of the finding, or -1 if both are n_ranks. */
+ * it lost a connection (is_victim), report the rank that has exited. `culprit` or `gone` is n_ranks if there is no such
+ * rank. Return the rank of the finding, or -1 if both are n_ranks. */
 static int64_t add_failed(struct diagnosis *d, const struct hang *h, uint32_t culprit, uint32_t gone)
 {
     const uint32_t n = h->s->n_ranks;
@@ -1365,7 +1367,7 @@ static int64_t add_failed(struct diagnosis *d, const struct hang *h, uint32_t cu
 
 /* Add the finding and return its rank, or -1. The most certain evidence is checked first:
  *
- *     1. a culprit outside of a collective, but no victim of a rank that has exited
+ *     1. a culprit outside of a collective, unless it is a victim (is_victim) and another rank has exited
  *     2. a rank that has exited
  *     3. a missing key
  *     4. different calls in the flight records
@@ -1437,7 +1439,7 @@ static bool is_same_state(const struct spot *a, const struct spot *b)
 }
 
 /* Group the live ranks without frames by their state. Leave out failed ranks, which may have closed their connections.
- * Return false if one of these ranks may still make progress, or if there are too many groups. */
+ * Return false if one of the other ranks may still make progress, or if there are too many groups. */
 static bool group_states(const struct hang *h, struct states *states)
 {
     for (uint32_t i = 0; i < h->s->n_ranks; i++) {
@@ -1531,7 +1533,7 @@ static bool add_states_differ(struct diagnosis *d, const struct hang *h)
 
 /* Report ranks without frames that have printed a traceback, if no other rank may still make progress. This is only a
  * hint, because the program may have handled the exception. Leave out ranks that have lost a connection to another
- * rank, unless all ranks with a traceback have lost one. Return false if there is no such rank. */
+ * rank, unless all ranks with a traceback have lost one. Return false if no finding was added. */
 static bool add_failed_unread(struct diagnosis *d, const struct hang *h)
 {
     struct states states = { 0 };
@@ -1573,8 +1575,8 @@ static void add_unreadable(struct diagnosis *d, const struct hang *h)
 
 /* --- reading ---------------------------------------------------------------------------------------------- */
 
-/* Read the samples. The first of the two may be missing. Return false if memory is short. The caller calls hang_free in
- * any case. */
+/* Read both samples of `s`. The earlier sample may be missing. Return false if memory is short. The caller calls
+ * hang_free in any case. */
 static bool hang_read(struct hang *h, const struct snapshot *s)
 {
     const uint32_t n = s->n_ranks;
@@ -1744,8 +1746,8 @@ const char *hang_why_not(const struct snapshot *s)
 }
 
 /* Compare the samples. If neither stacks nor records name a rank, use a traceback or compare the states of the
- * processes. If this shows nothing, report why the frames cannot be read. Return -1 for all of these findings, because
- * none proves a culprit. */
+ * processes. If this shows nothing, report why the frames cannot be read. In all these cases return -1, because such a
+ * finding does not prove a culprit. */
 int64_t diagnose_hang(struct diagnosis *d, const struct snapshot *s)
 {
     struct hang h;

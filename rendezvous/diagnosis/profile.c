@@ -17,8 +17,8 @@ static const double slow_share = 0.1, equal_share = 0.85, false_report = 0.02;
  * ranks. */
 static const double least_loss = 0.05;
 
-/* The smallest evidence. Each sample in which the rank waits divides the evidence by 8.5. Without this limit, many
- * earlier waits of a rank could hide that it has become slow. */
+/* Lower limit of a rank's evidence. Each sample in which the rank waits divides the evidence by 8.5. Without this
+ * limit, many earlier waits of a rank could hide that it has become slow. */
 static const double least_evidence = 1e-6;
 
 /* The activity of a rank in one sample. An UNKNOWN rank is left out of the sample. */
@@ -42,8 +42,9 @@ void profile_free(struct profile *p)
 }
 
 /* Return the activity of a rank, from its stack if it has frames, and otherwise from the steps that libddp records. In
- * backward(), a thread that waits for gradients sleeps, and a thread that computes gradients runs. A rank that waits
- * for other ranks or for a lock (struct spot) counts as waiting, because Work.wait() is frequent. */
+ * backward(), a thread that waits for gradients sleeps, and a thread that computes gradients runs. The stack may not
+ * show whether a rank waits for other ranks or for a lock (struct spot). Such a rank counts as waiting, because a call
+ * of Work.wait() is more likely than a lock. */
 static enum stand stand_of(const struct spot *spot, const struct rank_facts *f)
 {
     if (f->exited)
@@ -70,8 +71,8 @@ static uint64_t mix_text(uint64_t hash, const char *text)
     return hash_bytes(hash, text, strlen(text) + 1);
 }
 
-/* Count the function in which a rank is. The text of its entry shows the latest line. A new function replaces the entry
- * with the smallest count, so that frequent places stay. */
+/* Count the function in which a rank is. The text of the function's entry shows the line of the latest sample. A new
+ * function replaces the entry with the smallest count, so that frequent places stay. */
 static void count_place(struct profile_rank *r, const struct spot *spot)
 {
     const cJSON *frame = spot->user != NULL ? spot->user : spot->frames->child;
@@ -90,8 +91,8 @@ static void count_place(struct profile_rank *r, const struct spot *spot)
     (void)spot_place(place->words, spot);
 }
 
-/* Return the place with the highest count. The count of a rare place may be too low, because it begins when the place
- * gets its entry. This is harmless. */
+/* Return the place with the highest count. The count of a rare place may be too low, because counting begins when the
+ * place gets its entry. This is harmless. */
 const char *profile_place(const struct profile_rank *r)
 {
     const struct profile_place *most = &r->places[0];

@@ -4,14 +4,14 @@
  * rank itself waits least in collectives.
  *
  * In a sample, k of n ranks wait. If all ranks are equally fast, each rank waits with probability p = k / n. Two
- * hypotheses about a rank are compared: it is slow and waits with probability 0.1 p, or it is not slow and waits with
- * at least 0.85 p. For each rank, the profile multiplies the likelihood ratios of the samples. Of each wait, only the
- * first sample counts.
+ * hypotheses about a rank are compared. A slow rank waits with probability 0.1 p. Any other rank waits with a
+ * probability of at least 0.85 p. For each rank, the profile multiplies the likelihood ratios of the samples. Of each
+ * wait, only the first sample counts.
  *
- * Ville's inequality limits false reports: if a rank is not slow, its product exceeds 1 / a in a window with
- * probability a at most, for any a. This is true no matter how often the product is checked, so repeated checks need no
- * correction. The product is never below least_evidence. This lower limit increases the probability by less than 1 % of
- * its value. */
+ * Ville's inequality limits false reports: if a rank is not slow, its product exceeds 1 / a in a window with a
+ * probability of at most a, for any a. This is true no matter how often the product is checked, so repeated checks need
+ * no correction. The product is never below least_evidence. This lower limit increases the probability by less than 1 %
+ * of its value. */
 #ifndef RENDEZVOUS_DIAGNOSIS_PROFILE_H
 #define RENDEZVOUS_DIAGNOSIS_PROFILE_H
 

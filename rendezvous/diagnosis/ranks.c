@@ -300,7 +300,7 @@ cJSON *diagnose_json(const struct rank_facts *f)
 enum {
     STILL_MS = 3000,        /* a rank is reported after it has not moved for this time */
     STILL_BUSY_PERCENT = 5, /* percent of one CPU; low, because the host may be overloaded */
-    UNKNOWN_FACTOR = 3,     /* a rank without steps is reported after this multiple of the usual time */
+    UNKNOWN_FACTOR = 3,     /* for a rank that reports no steps, the time limit is this many times longer */
 };
 
 /* Return true if the rank is in a collective of libddp. */
@@ -456,8 +456,8 @@ static void add_waited_for(struct finding *slot, const struct snapshot *s, const
                  last(step, f), "others", others, "call", call, "does", does(what, f), "pid", pid, NULL);
 }
 
-/* Report the ranks that are behind. If the process of such a rank has ended, report its end instead. The last check
- * before the job fails ignores the minimum duration. */
+/* Report the ranks that have been behind for STILL_MS. If the process of such a rank has ended, report its end instead.
+ * In the last check before the job fails, a shorter time is sufficient. */
 void diagnose_still(struct diagnosis *d, const struct snapshot *s)
 {
     const uint64_t least_ms = s->is_final ? 1 : STILL_MS;
@@ -537,8 +537,9 @@ void diagnose_left_barrier(const struct barrier *barrier, const struct rank_fact
     buf_free(&where);
 }
 
-/* Report a rank that was lost in a collective. `lost` is the rank that the last lines of rank `waiter` name as its peer
- * (hub/lost_rank.c). If these lines name no rank (-1), each rank that has exited with 0 may be the peer. */
+/* Report a rank that was lost in a collective. `lost` is the lost peer of rank `waiter`, according to the last output
+ * lines of `waiter` (hub/lost_rank.c). It is -1 if these lines name no rank. Each rank that has exited with 0 may then
+ * be the peer. */
 bool diagnose_left_call(const struct members *members, uint32_t waiter, int64_t lost, struct finding *finding)
 {
     struct buf who = { 0 };

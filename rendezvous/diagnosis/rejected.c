@@ -138,7 +138,7 @@ static bool is_worth_a_line(struct rejects *r, struct reject *row, uint64_t now_
     return true;
 }
 
-/* Update the row of a client. Its texts describe the last rejection, its count includes all rejections. */
+/* Update the row of a client. The texts of the row describe the last rejection. Its count includes all rejections. */
 bool rejects_note(struct rejects *r, const struct reject_facts *what, uint64_t now_ms)
 {
     struct reject wanted = { .kind = what->is_user   ? REJECT_USER
@@ -207,7 +207,7 @@ void refusals_note(struct refusals *r, const struct rdzv_join *join, const struc
 
 /* A finding may be sent again, for example by a node that joins again. It then overwrites its row. */
 
-/* Return the finding with this code and subject, or NULL. `subject` NULL = any subject. */
+/* Return the finding with this code and subject, or NULL. If `subject` is NULL, any subject matches. */
 static struct notice *find_notice(const struct notices *n, enum finding_code code, const char *subject)
 {
     for (uint32_t i = 0; i < n->count; i++)

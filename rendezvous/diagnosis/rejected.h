@@ -62,7 +62,7 @@ struct rejects {
 
 /* Return the protocol of a connection that begins with these bytes. */
 enum reject_kind reject_kind_of(struct slice first);
-/* Return true if a wrongly started node may use this protocol, for example torchrun, or ddprun through a proxy. */
+/* Return true if a node may use this protocol after a wrong start: with torchrun, for example, or through a proxy. */
 bool reject_may_be_a_node(enum reject_kind kind);
 /* Return the word for JSON ("http"), or the name for sentences ("HTTP"). */
 const char *reject_kind_word(enum reject_kind kind);
@@ -75,7 +75,7 @@ struct reject_facts {
     const char *why;    /* reason for the log and for `ddpctl rejects` */
     struct slice first; /* the first bytes that the client has sent */
     bool is_ours;       /* the client is a part of ddprun */
-    bool is_user;       /* the connection was closed unread, because it belongs to another user */
+    bool is_user;       /* the store did not read the connection, because it belongs to another user */
 };
 
 /* Count a rejection. Return true if a log line is due. Each source gets one line per minute. */
@@ -93,7 +93,7 @@ enum { REFUSALS_MAX = 32 };
 struct refusal {
     enum rdzv_refused code;
     char job[RDZV_TEXT_MAX], host[RDZV_TEXT_MAX], boot_id[RDZV_TEXT_MAX];
-    char sentence[3 * RDZV_WORDS_MAX]; /* the reason with both values, from job/admission.c */
+    char sentence[3 * RDZV_WORDS_MAX]; /* the reason, with the values of both nodes (job/admission.c) */
     int32_t node_rank;                 /* requested node rank, -1 = any */
     int pid;
     uint32_t times;
@@ -140,7 +140,7 @@ bool notices_add(struct notices *n, uint64_t sender, const char *code, const cha
                  const char *sentence, const char *advice);
 /* Change the sender of findings after its connection has broken: `to` is the new connection or NOTICE_OF_STORE. */
 void notices_moved(struct notices *n, uint64_t from, uint64_t to);
-/* Return true if the list has a finding with this code and subject. `subject` NULL = any subject. */
+/* Return true if the list has a finding with this code and subject. If `subject` is NULL, any subject matches. */
 bool notices_have(const struct notices *n, enum finding_code code, const char *subject);
 void notices_free(struct notices *n);
 

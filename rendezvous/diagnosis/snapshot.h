@@ -36,14 +36,14 @@ struct snapshot_gone {
     int pid;
     bool lost;   /* false = the node left by itself */
     bool silent; /* of a lost node: true = heartbeats stopped, false = the connection closed */
-    bool ran;    /* the node was a member of the present or last round */
+    bool ran;    /* the node was a member of the latest round */
     uint64_t stayed_ms, gone_ms; /* how long the node was in the job; time since it left */
 };
 
 /* A ddprun that was rejected. */
 struct snapshot_refused {
     const char *code;  /* code of the rejection, such as "NODE_RANK_TAKEN" */
-    const char *words; /* sentence of job/admission.c, which names both hosts and both values */
+    const char *words; /* sentence of job/admission.c, with the hosts and the values of both nodes */
     const char *host;
     int32_t node_rank; /* requested node rank, -1 = any */
     int pid;
@@ -65,7 +65,7 @@ struct snapshot_stranger {
 struct snapshot_wait {
     struct slice name;
     bool is_barrier;
-    uint32_t waiting, members; /* numbers of ranks; members: 0 = unknown */
+    uint32_t waiting, members; /* ranks that wait; members of the barrier, 0 if unknown */
     uint32_t rank;             /* one of the waiting ranks; UINT32_MAX = no rank is known */
     uint64_t for_ms;           /* the longest wait */
 };
@@ -79,18 +79,18 @@ struct snapshot_claim {
     bool is_ours;       /* the process is a worker of this job or a child of a worker */
     bool is_child;      /* the process is a child of a worker */
     const char *host;   /* NULL = unknown */
-    const char *owner;  /* an agent's description of a process that is no worker; "" = none */
+    const char *owner;  /* an agent's description of a process that is not a worker; "" = none */
     struct slice address;
 };
 
 /* A PyTorch group with too many members: a barrier has more arrivals than the job has ranks, or two processes act as
  * one rank. */
 struct snapshot_surplus {
-    /* The key of the group or barrier. TORCH_KEY_NONE = the members were counted by the addresses that they have
-     * published, and not by the counter of a barrier. */
+    /* The key of the group or barrier. If its kind is TORCH_KEY_NONE, the members were counted by the addresses that
+     * they have published, and not by the counter of a barrier. */
     struct torch_key key;
     bool is_double; /* two processes have the same rank */
-    uint64_t count; /* arrivals in the barrier, including those of closed connections; without a barrier, n */
+    uint64_t count; /* arrivals in the barrier, also of closed connections; without a barrier, equal to `n` */
     const struct snapshot_claim *claims; /* sorted: the job's own processes first */
     uint32_t n;
 };
@@ -119,7 +119,7 @@ struct snapshot_store {
                              * this queue */
     uint64_t refused_no_fd; /* how often clients began to wait because the process had no free descriptor */
     uint64_t open_files;    /* limit of open files of this process, read when clients last began to wait */
-    uint64_t used, max;     /* bytes; max 0 = unknown */
+    uint64_t used, max;     /* the store's quota in bytes: used, and the limit; `max` is 0 if unknown */
 };
 
 /* Stacks of all ranks (record/stacks.h), sampled because the job makes no progress. */
@@ -146,10 +146,10 @@ struct snapshot {
     uint32_t returning;         /* number of nodes of the last round that may still join again */
     uint64_t waited_ms;         /* time since this phase began */
     uint64_t left_ms;           /* time until the store stops waiting; UINT64_MAX = never */
-    uint64_t pause_ms;          /* in a back-off or a last call: time until the workers start; 0 = no pause */
-    uint64_t limit_ms;          /* value of the option `knob`; 0 = no limit */
-    const char *knob;           /* "--timeout" */
-    bool is_final;              /* no later check follows: the time is over, or the job has ended */
+    uint64_t pause_ms; /* in RDZV_BACKING_OFF or RDZV_LAST_CALL: time until the workers start; else 0 */
+    uint64_t limit_ms; /* value of the option `knob`; 0 = no limit */
+    const char *knob;  /* "--timeout" */
+    bool is_final;     /* no later check follows: the time is over, or the job has ended */
     struct snapshot_store store;
     struct snapshot_cause cause;
     struct snapshot_surplus surplus;

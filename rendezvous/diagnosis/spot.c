@@ -44,7 +44,7 @@ static const struct {
     X("torch/nn/parallel/") /* torch 1.13: DistributedDataParallel._distributed_broadcast_coalesced */ \
     X("torch/futures/")     /* torch 1.13: Future.wait, for RPC and for Work.get_future */
 
-/* Parts of the paths of libraries whose locks are for threads and processes of the same rank. */
+/* Parts of paths of libraries. Only threads and processes of the same rank share the locks of these libraries. */
 #define LOCAL_FILES(X)                                               \
     X("threading.py")                                                \
     X("queue.py")                                                    \
@@ -312,7 +312,7 @@ uint32_t spots_read(const cJSON *rows, struct spot *spots, uint32_t n, const cha
     return read;
 }
 
-/* Format the place of a thread. If the thread runs no code of the program, such as a thread of a library, use its
+/* Format the place of a thread. If the thread runs no code of the program (for example, a thread of a library), use its
  * innermost frame. A main thread without a frame has ended its script, and runs C functions of exit handlers. */
 const char *spot_place(char out[SPOT_PLACE_MAX], const struct spot *spot)
 {

@@ -18,7 +18,7 @@ enum spot_awaits { AWAITS_NONE, AWAITS_CHILD, AWAITS_MULTIPROCESSING, AWAITS_LOA
 
 /* A living process that the rank has started. Children that wait for a message or for other ranks are left out. */
 struct spot_child {
-    const cJSON *frames, *thread; /* `frames` NULL = not read */
+    const cJSON *frames, *thread; /* `frames` is NULL if it was not read */
     const cJSON *user;            /* innermost frame of the user's program in this process; NULL = none */
     const char *does;
     enum spot_awaits kind; /* the narrowest value that includes this process */

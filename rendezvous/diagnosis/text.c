@@ -35,9 +35,10 @@ static bool is_behind(enum finding_code code, enum finding_code other)
     return is_note != other_is_note ? is_note : code > other;
 }
 
-/* Return the place for a new finding, sorted by is_behind and then by time of insertion, or NULL. If the list is full,
- * drop its last finding, which is the least important. Keep only DIAGNOSIS_SAME findings of each code, because hundreds
- * of missing nodes would hide other findings. Count the dropped findings of a code in `more` of its last finding. */
+/* Make room for a new finding, and return its place. The list is sorted by is_behind, and then by time of insertion. If
+ * the list is full, drop its last finding, which is the least important. Return NULL if the new finding has no room.
+ * Keep only DIAGNOSIS_SAME findings of each code, because hundreds of missing nodes would hide other findings. Count
+ * further findings of a code in `more` of the last one that is kept. */
 struct finding *diagnosis_slot(struct diagnosis *d, enum finding_code code)
 {
     uint32_t last = 0, at = d->n;
@@ -51,7 +52,7 @@ struct finding *diagnosis_slot(struct diagnosis *d, enum finding_code code)
         d->left_out++;
     if (at == DIAGNOSIS_MAX)
         return NULL;
-    if (d->n == DIAGNOSIS_MAX) /* `more` of the dropped finding counts further findings */
+    if (d->n == DIAGNOSIS_MAX) /* also count the findings in `more` of the dropped one */
         d->left_out += d->list[DIAGNOSIS_MAX - 1].more;
     const uint32_t behind = (d->n < DIAGNOSIS_MAX ? d->n : DIAGNOSIS_MAX - 1) - at;
     memmove(&d->list[at + 1], &d->list[at], behind * sizeof(d->list[0]));
@@ -75,10 +76,9 @@ bool diagnosis_keep(struct diagnosis *d, enum finding_code code)
 
 enum {
     MOMENT_MS = 1000, /* a place counts as the main wait only after this time */
-    QUIET_MS = 10000, /* time without progress after which a report without findings shows when the stacks are
-                       * compared */
-    HOSTS_SHOWN = 6,  /* hosts in a list, which then ends with "and 3 more" */
-    RANGES_SHOWN = 8, /* ranges in a list, which then ends with "and more" */
+    QUIET_MS = 10000, /* ms without progress; then a report without findings also says when stacks are compared */
+    HOSTS_SHOWN = 6,  /* maximum number of hosts in a list; a longer list ends with "and 3 more" */
+    RANGES_SHOWN = 8, /* maximum number of ranges in a list; a longer list ends with "and more" */
 };
 
 /* --- texts ---------------------------------------------------------------------------------------------- */
@@ -381,8 +381,8 @@ uint32_t members_of(const struct snapshot *s)
     return n;
 }
 
-/* Return the place with the most waiting ranks, and of equal places the first. Skip waits below MOMENT_MS, because
- * they are normal, unless this is the last check. */
+/* Return the place with the most waiting ranks; of equal places, return the first. Skip waits below MOMENT_MS, because
+ * they are normal. Skip no wait in the last check. */
 const struct snapshot_wait *main_wait(const struct snapshot *s)
 {
     const struct snapshot_wait *most = NULL;
@@ -428,7 +428,7 @@ static bool append_joined(const struct snapshot *s, struct buf *out)
 }
 
 /* Append the time limit with the name of the option that sets it: "; giving up in 13 min (--timeout is 900 s)". In a
- * pause, append only when the workers start. */
+ * pause, append the time until the workers start instead. */
 static bool append_limit(const struct snapshot *s, struct buf *out)
 {
     words left;
@@ -616,9 +616,9 @@ static const char *awaited(words out, const struct snapshot *s)
     return out;
 }
 
-/* Append that there is no finding. After QUIET_MS without a sign of progress, also append when the stacks are
- * compared, and why earlier comparisons gave no verdict. Otherwise a user who asks after 20 s would conclude that
- * nothing is wrong. */
+/* Append that the store has found no problem. After QUIET_MS without a sign of progress, also append the time of the
+ * next comparison of the stacks, and why earlier comparisons gave no verdict. Otherwise a user who asks after 20 s
+ * would conclude that nothing is wrong. */
 static bool append_no_findings(const struct snapshot *s, struct buf *out)
 {
     words who, still, due;

@@ -19,7 +19,7 @@
 
 enum {
     NAME_SHOWN = 60, /* longest name of a worker or barrier in a text, in bytes */
-    DIGITS_MAX = 9,  /* maximum number of digits; a longer number would overflow, and is no rank */
+    DIGITS_MAX = 9,  /* maximum number of digits; a longer number would overflow, and is not a rank */
 };
 
 /* The rows of torch_keys.h, with the kind as index. `where` is a set of the flags TORCH_IN_GROUP, TORCH_IN_RPC
@@ -200,7 +200,7 @@ static struct slice skip_steps(struct slice path, struct torch_key *out)
 }
 
 /* Skip the group: "pg_wrapper:1/" in a job with TORCH_DISTRIBUTED_DEBUG=DETAIL, or "1/" of torch 1.13. "0" without a
- * slash is no group, but an NCCL id of torch 1.13. */
+ * slash is not a group: in torch 1.13 it is an NCCL id. */
 static struct slice skip_group(struct slice path, struct torch_key *out)
 {
     static const char wrapper[] = "pg_wrapper:";
@@ -351,8 +351,8 @@ const char *const torch_key_prefixes[] = {
     "store_based_barrier_key:", "/default_pg/", "//worker/attempt_", "/rpc_prefix_", "init/", NULL
 };
 
-/* Return true for the counter of a barrier. Compare only the beginning of the last component, because most other
- * counters already differ in its first byte. */
+/* Return true for the counter of a barrier. Compare only the last component of the key with the prefix. This is fast,
+ * because the first byte of most other counters already differs. */
 bool torch_key_counts(struct slice key)
 {
     const char *p = key.data;

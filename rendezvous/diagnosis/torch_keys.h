@@ -4,8 +4,10 @@
  * for: the Gloo address of rank 3, which init_process_group needs. Every report, list and JSON object that contains a
  * key uses this table.
  *
- *     /worker/attempt_0/   default_pg/   0//   cpu//     0/3          Keys of 1.13 to 2.5 begin with the attempt. They have
- *     (until 2.5)                        group device    tail         no device, and one slash after the group.
+ *     /worker/attempt_0/   default_pg/   0//     cpu//    0/3
+ *     (until torch 2.5)                  group   device   tail
+ *
+ * A key of torch 1.13 has no device, and only one slash after the group.
  *
  * The tail is compared with the rows: '#' is a number that is a rank, '@' is any other number, '*' is any text. */
 #ifndef RENDEZVOUS_DIAGNOSIS_TORCH_KEYS_H
@@ -124,7 +126,7 @@ struct cJSON *torch_key_json(const struct torch_key *key);
  * the counter. Second, under which rank a client has published its address. A check uses these facts to find missing
  * ranks and extra processes.
  *
- * The notes are deleted with the attempt. */
+ * The notes are deleted at the end of the attempt. */
 
 enum { TORCH_MEETS_MAX = 16, TORCH_MEET_KEY_MAX = 160 };
 

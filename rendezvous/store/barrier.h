@@ -95,7 +95,7 @@ struct barrier_env {
 struct barrier_call {
     struct slice name;
     int64_t timeout_ms;   /* the value from the client, so it may be negative */
-    struct slice members; /* u32 each, little-endian; empty = all ranks */
+    struct slice members; /* ranks, each a little-endian u32; empty = all ranks */
     uint32_t rank;        /* the calling rank, which must be a member */
     uint32_t world_size;
     uint64_t now_ms; /* time on a clock that never goes back; all calls must use the same clock */

@@ -8,7 +8,7 @@
 
 enum {
     VALUE_MIN = 24, /* minimum room for a value in bytes; fits any counter, so ADD allocates only once */
-    ROOM_MAX = 512, /* maximum size of a value after its key; a longer value has its own block */
+    ROOM_MAX = 512, /* maximum size of a value that is stored after its key; a longer value has a block */
 };
 
 _Static_assert(sizeof(void *) != 8 || sizeof(struct entry) == 64, "struct entry must fill one cache line");
@@ -85,8 +85,8 @@ struct shared *entry_holder(struct entry *entry)
                : (struct shared *)(void *)(entry->value - offsetof(struct shared, bytes));
 }
 
-/* Return how many bytes a separate block charges to the quota, or 0 for a value after the key, which the charge of the
- * entry includes. */
+/* Return how many bytes a separate block charges to the quota. Return 0 for a value after the key, because the charge
+ * of the entry includes this value. */
 static uint32_t block_cost(struct entry *entry)
 {
     return entry_holder(entry) != NULL ? entry->cap : 0;

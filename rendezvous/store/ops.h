@@ -123,7 +123,7 @@ enum op_id {
 
 struct field {
     enum field_shape shape;
-    uint32_t limit;   /* bytes of a blob, items of a list; 0 = an integer */
+    uint32_t limit;   /* maximum number of bytes of a blob or of items of a list; 0 for an integer */
     const char *text; /* for docs/protocol.md */
 };
 

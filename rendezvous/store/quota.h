@@ -73,7 +73,7 @@ static inline void quota_release(struct quota *q, uint64_t bytes)
     }
 }
 
-/* Make `q` a share of `whole`, and move its charges to `whole`. NULL = make `q` independent. */
+/* Make `q` a share of `whole`, and move the charge of `q` to `whole`. If `whole` is NULL, make `q` independent. */
 static inline void quota_move(struct quota *q, struct quota *whole)
 {
     quota_release(q->whole, quota_held(q));

@@ -166,7 +166,7 @@ struct store {
     struct entries entries;
     store_wake wake;
     void *user;
-    struct store_observer observer; /* `prefixes` NULL = no observer */
+    struct store_observer observer; /* if `prefixes` is NULL, there is no observer */
 };
 
 struct store *store_new(struct quota *quota, store_wake wake, void *user)

@@ -47,8 +47,8 @@ struct store_observer {
     /* A key is observed if the key, or its part after the last '/', begins with one of these prefixes. The array ends
      * with NULL. */
     const char *const *prefixes;
-    /* Called after an observed key was set, except by a COMPARE_SET that has replaced a value. `anew` = the key
-     * already had a non-empty value. */
+    /* Called after an observed key was set, except by a COMPARE_SET that has replaced a value. `anew` is true if the
+     * key already had a non-empty value. */
     void (*written)(void *user, struct slice key, bool anew);
     /* Called after ADD has added `delta` to an observed key. `sum` is the new value. */
     void (*counted)(void *user, struct slice key, int64_t delta, int64_t sum);
@@ -71,8 +71,8 @@ typedef void (*store_wake)(void *user, struct store_waiter *waiter);
 struct store *store_new(struct quota *quota, store_wake wake, void *user);
 /* Set the observer. The struct is copied; `prefixes` and `user` are borrowed. */
 void store_observe(struct store *s, const struct store_observer *observer);
-/* Free the store and all keys. Before, call store_leave and store_acted for each connection, because each struct
- * store_waiter has pointers into the store. */
+/* Free the store and all keys. The caller first calls store_leave and store_acted for each connection, because each
+ * struct store_waiter has pointers into the store. */
 void store_free(struct store *s);
 
 /* Remove all keys, queues and waits. `wake` is not called. */

@@ -56,7 +56,7 @@ static ddp_status parse_bracketed(const char *text, struct endpoint *out, struct
     return end[1] == ':' ? parse_port(end + 2, &out->port, err) : DDP_OK;
 }
 
-/* Parse an address. A text that is only a number is a port, because a number is no valid host name. */
+/* Parse an address. A text that is only a number is a port, because a number is not a valid host name. */
 ddp_status endpoint_parse(const char *text, int default_port, struct endpoint *out, struct ddp_err *err)
 {
     *out = (struct endpoint){ .port = default_port };

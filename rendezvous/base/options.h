@@ -52,7 +52,7 @@ struct option_row {
     unsigned char group;              /* section of the help; only ddprun uses it (launcher/cli/help.c) */
     unsigned char rank;               /* if an abbreviation matches several names, the lowest rank wins */
     bool in_environment;              /* the environment variable PET_<NAME> is read */
-    const char *help;                 /* NULL = hidden */
+    const char *help;                 /* NULL = the option is hidden */
 };
 
 /* How options are written. */

@@ -119,7 +119,7 @@ void text_copy(char *to, size_t size, const char *text)
 }
 
 /* Return the date of a day. Years are counted from March to February, so the leap day is the last day of a year.
- * Months 0 to 4 together have 153 days, and so have months 5 to 9. So a linear function of the day gives the month.
+ * Each group of five months, 0 to 4 and 5 to 9, has 153 days. So a linear function of the day gives the month.
  * TO_1970 is the number of days from 0000-03-01 to 1970-01-01. */
 struct date date_of(uint64_t day)
 {

@@ -41,7 +41,7 @@ void text_copy(char *to, size_t size, const char *text);
 bool text_has_peer(const char *line, const char *name);
 
 struct date {
-    int year, month, day; /* month and day from 1 */
+    int year, month, day; /* month and day begin with 1 */
 };
 
 /* Return the date that is `day` days after 1970-01-01. The C library's calendar is not used, because it reads files

@@ -159,12 +159,12 @@ char *client_read_json(struct client_call *c, uint8_t kind);
 /* Read `n` bytes as client_read_blob does. The caller has already read the length `n`. */
 char *client_read_text(struct client_call *c, uint64_t n, size_t limit);
 
-/* Clear the timeout of a call that has received no byte of its reply, and set a new deadline. The call can then cancel
- * its request. */
+/* Clear the failure of a call that has timed out without a byte of its reply, and set a new deadline. The call can then
+ * cancel its request. */
 void client_resume(struct client_call *c);
 
-/* Cancel a WAIT that has timed out. Call client_resume first. Return true if the store has answered the WAIT meanwhile,
- * because the keys exist. */
+/* Resume the call (client_resume), and cancel its WAIT, which has timed out. Return true if the store has answered the
+ * WAIT meanwhile, because the keys exist. */
 bool client_cancel_wait(struct client_call *c);
 
 /* Let the call fail with this code and text, unless the call has already failed. */

@@ -349,8 +349,8 @@ static bool explain_finding(enum finding_code code, struct buf *out, cJSON *json
            append_paragraph(out, json, "advice", "Remedy", finding_advice(code));
 }
 
-/* Append the row of an exit code. All codes 128 + signal share one row. A code without a row is the exit code of a
- * worker, which ddprun passes on, so append the text about a failed worker. Put the given code into the example. */
+/* Append the row of an exit code. All codes 128 + signal share one row. If a code has no row, ddprun has passed on the
+ * exit code of a worker. So append the text about a failed worker. Put the given code into the example. */
 static bool explain_exit_code(int code, struct buf *out, cJSON *json)
 {
     const char *signal = code > EXIT_CODE_SIGNAL ? signal_abbrev(code - EXIT_CODE_SIGNAL) : NULL;

@@ -1316,9 +1316,9 @@ const char *finding_code_name(enum finding_code code);
 const char *finding_grade_name(enum finding_code code);
 bool finding_is_trouble(enum finding_code code); /* true for a warning or an error */
 bool finding_is_count(enum finding_code code);   /* true if the finding counts missing nodes */
-/* Return true if the finding is about a hang, and replaces `kept`, an earlier finding about this hang (FINDING_NONE =
- * none). A verdict replaces every finding. A symptom replaces only a finding with the same code, because a symptom may
- * be a consequence of the hang. For example, a user may stop the rank that hangs. */
+/* Return true if the finding is about a hang and replaces `kept`. `kept` is an earlier finding about this hang, or
+ * FINDING_NONE. A verdict replaces every finding. A symptom replaces only a finding with the same code, because a
+ * symptom may be a consequence of the hang. For example, a user may stop the rank that hangs. */
 bool finding_names_hang(enum finding_code code, enum finding_code kept);
 /* Return the code with this name, or FINDING_NONE. */
 enum finding_code finding_by_name(const char *name);

@@ -40,7 +40,7 @@ enum {
 #define SLEEPS(X)                                               \
     X("futex", RANK_IN_LOCK)                                    \
     X("nanosleep", RANK_SLEEPS)                                 \
-    X("select", RANK_SLEEPS) /* time.sleep until Python 3.10 */ \
+    X("select", RANK_SLEEPS) /* time.sleep up to Python 3.10 */ \
     X("poll", RANK_SLEEPS)                                      \
     X("pause", RANK_SLEEPS)                                     \
     X("sigtimedwait", RANK_SLEEPS)
@@ -161,9 +161,9 @@ struct hang_history {
     } ranks[HISTORY_RANKS];
 };
 
-/* Return the frame with the loop of a rank, or NULL. Also return NULL if another rank outside of a collective may have
- * made progress: the job may only be slow. Also return NULL if most ranks repeat their calls: they may work, and the
- * other ranks may have finished early. */
+/* Return the frame with the loop of a rank, or NULL if no loop is known. Also return NULL if another rank outside of a
+ * collective may have made progress: the job may only be slow. Also return NULL if most ranks repeat their calls: they
+ * may work, and the other ranks may have finished early. */
 static const cJSON *history_loop(const struct hang_history *history, uint32_t rank, uint32_t n_ranks)
 {
     const cJSON *found = NULL;
@@ -206,8 +206,8 @@ static bool computes(const struct rank_analysis *r, const char *in)
     return runs || r->cpu_percent >= BUSY_PERCENT || (in[0] == '\0' && r->cpu_percent >= IDLE_PERCENT);
 }
 
-/* Return the finding about a rank that sleeps in the system call `in`. A thread with an object (a file, a pipe or a
- * peer) waits for this object, even in select. The result is then RANK_BLOCKED, whose sentence names the object. */
+/* Return the finding about a rank that sleeps in the system call `in`. If the call waits for an object (a file, a pipe
+ * or a peer), return RANK_BLOCKED even for select, because the sentence of RANK_BLOCKED names the object. */
 static enum finding_code sleep_code(const struct spot *spot, const char *in)
 {
     for (size_t i = 0; i < sizeof(sleeps) / sizeof(sleeps[0]); i++)
@@ -511,8 +511,8 @@ static void append_group(struct buf *out, const struct group *group)
         buf_printf(out, "%u ranks %s %s", group->n, verb, spot_place(place, group->spot));
 }
 
-/* Sort the larger group first, and of two equal groups the one with the lower rank. So two samples of the same hang
- * give the same sentence. */
+/* Compare two groups: the larger group is first. If both are equally large, the group with the lower rank is first. So
+ * two samples of the same hang give the same sentence. */
 static int compare_groups(const void *a, const void *b)
 {
     const struct group *x = a, *y = b;

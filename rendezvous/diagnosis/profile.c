@@ -117,7 +117,7 @@ static double share(uint64_t waits, uint64_t seen)
     return seen > 0 ? (double)waits / (double)seen : 0;
 }
 
-/* Return the part of their samples in which the other ranks wait, from 0 to 1. */
+/* Return the part of the other ranks' samples in which these ranks wait, from 0 to 1. */
 static double share_of_others(const struct profile *p, uint32_t rank)
 {
     uint64_t waits = 0, seen = 0;
@@ -219,9 +219,9 @@ static double part_in(const struct profile_rank *r, uint64_t hash)
     return 0;
 }
 
-/* Compare how often this rank is at each place with the average of the other ranks. Return the place where the rank's
- * share is larger by the most; "" = none. A place where all ranks are equally often explains nothing, even if this rank
- * is there most of the time. */
+/* Compare how often this rank is at each place with the average of the other ranks. Return the place where this rank's
+ * share exceeds the average most; "" = none. A place where all ranks are equally often explains nothing, even if this
+ * rank is there most of the time. */
 static const char *place_instead(const struct profile *p, uint32_t rank)
 {
     const struct profile_rank *r = &p->ranks[rank];

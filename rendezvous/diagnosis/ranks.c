@@ -78,8 +78,8 @@ bool diagnose_is_stopped(const struct rank_facts *f, uint64_t least_ms)
 
 /* Return the finding that explains why the rank does not arrive. Check the end of the process first, then the loss of
  * its node, then the state of the process, then its connections. Do not use the state of a process on a lost node,
- * because it may be outdated. Check the state before the last request, because a stopped process cannot react to a
- * reply. */
+ * because it may be outdated. Check the state of the process before its last request, because a stopped process
+ * cannot react to a reply. */
 enum finding_code diagnose_rank_code(const struct rank_facts *f)
 {
     if (f->exited)
@@ -322,7 +322,8 @@ static const struct rank_facts *furthest(const struct snapshot *s, uint64_t leas
     return most;
 }
 
-/* Return true if a rank is in the same call as `most`. The number identifies a call, because all ranks count alike. */
+/* Return true if a rank is in the same call as `most`. The number identifies a call, because all ranks count their
+ * calls alike. */
 static bool is_at(const struct rank_facts *f, const struct rank_facts *most)
 {
     return waits(f) && f->call_seq == most->call_seq;

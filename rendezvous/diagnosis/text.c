@@ -76,7 +76,7 @@ bool diagnosis_keep(struct diagnosis *d, enum finding_code code)
 
 enum {
     MOMENT_MS = 1000, /* a place counts as the main wait only after this time */
-    QUIET_MS = 10000, /* ms without progress; then a report without findings also says when stacks are compared */
+    QUIET_MS = 10000, /* ms without progress until a report without findings shows when stacks are checked */
     HOSTS_SHOWN = 6,  /* maximum number of hosts in a list; a longer list ends with "and 3 more" */
     RANGES_SHOWN = 8, /* maximum number of ranges in a list; a longer list ends with "and more" */
 };

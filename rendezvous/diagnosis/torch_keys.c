@@ -311,7 +311,7 @@ static bool append_word(void *user, struct slice word, struct buf *out)
     return text_append(out, key->name, NAME_SHOWN);
 }
 
-/* Append the text, then the group, because ranks count from 0 in each group. The text of a barrier already names the
+/* Append the text, then the group, because each group numbers its ranks from 0. The text of a barrier already names the
  * group. */
 bool torch_key_append(const struct torch_key *key, struct buf *out)
 {

@@ -75,8 +75,8 @@ static void detect_dialect_b(struct wire *w, uint8_t code)
         w->past_watch = true;
 }
 
-/* Scan the opcode. On a new connection, first detect the dialect. If its first byte is no opcode, the peer is usually
- * a port scanner, an HTTP client or a TLS client. */
+/* Scan the opcode. On a new connection, first detect the dialect. If its first byte is not an opcode, the peer is
+ * usually a port scanner, an HTTP client or a TLS client. */
 static enum wire_status scan_opcode(struct wire *w, struct slice in, struct ddp_err *err)
 {
     bool first = !w->greeted;
@@ -115,8 +115,8 @@ static enum wire_status scan_blob(struct wire *w, struct slice in, uint32_t limi
     return WIRE_OK;
 }
 
-/* Scan the count of a list. Each blob of the list has at least 8 bytes, its length. If this alone exceeds the quota,
- * reject the list before its blobs arrive. */
+/* Scan the count of a list. Each blob of the list has at least 8 bytes, its length. If these bytes alone exceed the
+ * quota, reject the list before its blobs arrive. */
 static enum wire_status scan_count(struct wire *w, struct slice in, const struct field *f, uint64_t max_bytes,
                                    struct ddp_err *err)
 {

@@ -22,7 +22,7 @@ enum wire_status { WIRE_OK, WIRE_MORE, WIRE_BAD };
 struct wire {
     const struct op *op;      /* NULL until the opcode has been scanned */
     size_t at;                /* number of scanned bytes of the request */
-    size_t need;              /* number of bytes of the request that the next scan needs, opcode included */
+    size_t need;              /* the next scan needs this many bytes of the request, including the opcode */
     size_t start[OP_FIELDS];  /* offset of each field's content */
     size_t length[OP_FIELDS]; /* length of each field's content */
     uint32_t left;            /* number of blobs of the list that have not been scanned */

@@ -127,7 +127,8 @@ static int write_line(int fd, const char *line, size_t len, bool *torn)
     return n < 0 ? errno : ENOSPC;
 }
 
-/* Count a lost line. Format the first error here, because only this thread may wait for the disk. */
+/* Count a lost line. Format the first error here: this reads the free space of the disk, and only this thread may wait
+ * for the disk. */
 static void note_error(struct line_file *f, int error)
 {
     char path[32], why[WRITE_ERROR_MAX] = "";

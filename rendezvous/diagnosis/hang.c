@@ -588,7 +588,7 @@ static const char *who_words(words out, const struct hang *h, uint32_t rank)
  * sample, the agents send the last calls of each rank (flight_open_calls). Each call has its group and number, so the
  * calls of two ranks can be compared without their earlier calls. */
 
-/* Return the number `name` of a JSON object, or 0 if it is negative, too large for an exact double, or no number. */
+/* Return the number `name` of a JSON object, or 0 if it is negative, too large for an exact double, or not a number. */
 static uint64_t whole_number(const cJSON *o, const char *name)
 {
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(o, name);

@@ -128,7 +128,7 @@ static bool is_in_waiting_folder(const cJSON *frame)
            has_part(frame, waiting_folders, sizeof(waiting_folders) / sizeof(waiting_folders[0]));
 }
 
-/* Return true if a C function that this frame has called may wait for other ranks. The frame must be of the program, or
+/* Return true if this frame may have called a C function that waits for other ranks. Such a frame is of the program, or
  * of a library that is not in LOCAL_FILES. */
 static bool may_call_wait(const cJSON *frame)
 {

@@ -105,8 +105,8 @@ bool torch_key_is_for_all(const struct torch_key *key);
 /* Return true if two keys belong to the same setup of the same group. Ranks that wait for two such keys are at the
  * same place of the program. */
 bool torch_key_same_setup(const struct torch_key *a, const struct torch_key *b);
-/* Return true if a key is the counter of a store-based barrier. The check is fast, because the store calls this
- * function for every observed ADD. */
+/* Return true if a key is the counter of a store-based barrier. The check must be fast, because the store calls
+ * this function for every observed ADD. */
 bool torch_key_counts(struct slice key);
 /* Beginnings of PyTorch's keys or of their last components, for store_observer. The array ends with NULL. */
 extern const char *const torch_key_prefixes[];

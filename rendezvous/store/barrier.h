@@ -139,8 +139,8 @@ void barriers_clear(struct barriers *b);
 
 /* Process the arrival of a rank. Return false, without an answer, if memory or quota is short. */
 bool barriers_arrive(struct barriers *b, struct barrier_waiter *waiter, const struct barrier_call *call);
-/* End the wait of a connection without an answer, because its client cancels the wait or disconnects. Do nothing if it
- * waits at no barrier. */
+/* End the wait of a connection without an answer, because its client cancels the wait or disconnects. Do nothing if the
+ * connection waits at no barrier. */
 void barriers_leave(struct barriers *b, struct barrier_waiter *waiter);
 /* Fail every open barrier that has the member `rank`, because the process of this rank has ended. */
 void barriers_member_ended(struct barriers *b, uint32_t rank, uint64_t now_ms);

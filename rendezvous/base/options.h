@@ -29,7 +29,7 @@ enum option_type {
 struct option_words {
     const char *expected;    /* list of words for errors: "'first' or 'max'"; NULL = use `list` */
     const char *const *list; /* the words; NULL = no words */
-    size_t n;                /* number of words; 0 = a NULL ends the list */
+    size_t n;                /* number of words; 0 = the list ends with a NULL */
 };
 #define OPTION_WORDS(expected, ...)                                       \
     {                                                                     \
@@ -81,7 +81,7 @@ ddp_status options_parse(const struct option_table *table, int argc, char *const
 struct option_reader {
     const struct option_table *table; /* borrowed */
     char *const *at;                  /* the next word */
-    char *const *end;                 /* after the last word; NULL = a NULL ends the list */
+    char *const *end;                 /* after the last word; NULL = the list ends with a NULL */
     const char *letters; /* letters of an argument such as -qv that are not parsed yet; NULL = none */
     char spelled[80];    /* the option that was read last, as error texts show it */
 };

@@ -1144,8 +1144,8 @@ static bool is_same_host(const char *a, const char *b)
            strncmp(a, b, (size_t)(a_port - a)) == 0;
 }
 
-/* Format the result of the agent's probe of the cut's path, or "" without a result. If both samples have a result, use
- * the later one. A sample may have none, because not every probe gets answers. */
+/* Format what the agent's probe found on the path of the cut, or "" if there is no result. If both samples have a
+ * result, use the later one. A sample may have none, because not every probe gets answers. */
 static const char *loss_words(words out, const struct hang *h, const struct cut *cut)
 {
     out[0] = '\0';
@@ -1299,8 +1299,8 @@ static bool surely_waits(const struct hang *h)
 }
 
 /* Return true if the rank is surely a culprit. A rank that sleeps in futex is not, because a wait for a lock and a wait
- * for other ranks look alike. A rank that computes may wait for its GPU, and so for the other ranks. It is surely a
- * culprit only if it is in a loop of calls, or if another rank waits in a known collective (`is_known`). */
+ * for other ranks look alike. A rank that computes may wait for its GPU, and so for the other ranks. Such a rank is
+ * surely a culprit only if it is in a loop of calls, or if another rank waits in a known collective (`is_known`). */
 static bool is_sure(const struct rank_analysis *r, bool is_known)
 {
     return r->way == WAY_CULPRIT && r->code != FINDING_RANK_IN_LOCK &&

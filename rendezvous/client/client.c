@@ -27,7 +27,7 @@
 #include <sys/socket.h>
 
 enum {
-    CONNECT_TIMEOUT_MS = 60000, /* torch waits 300 s, but a store that is silent for 60 s has ended */
+    CONNECT_TIMEOUT_MS = 60000, /* less than torch's 300 s: a store that is silent for 60 s has ended */
     CALL_TIMEOUT_MS = 300000,   /* as in torch: a rank may load data for minutes before it sets a key */
     KEEP_BYTES = 64 * 1024,     /* largest request buffer that is kept after a call */
 };
@@ -134,8 +134,9 @@ ddp_status ddp_store_local_address(const ddp_store *store, char *address, size_t
 
 /* --- one call ------------------------------------------------------------------------------------------- */
 
-/* Acquire the turn and begin a request. `timeout_ms` 0 = the timeout of the handle. The timeout includes the wait for
- * the turn, so a call may time out before its request is sent. Call client_end even if client_begin has failed. */
+/* Acquire the turn and begin a request. If `timeout_ms` is 0, use the timeout of the handle. The timeout includes the
+ * wait for the turn, so a call may time out before its request is sent. Call client_end even if client_begin has
+ * failed. */
 static void client_begin(struct client_call *c, struct ddp_store *store, enum op_id op, const char *subject,
                          uint32_t timeout_ms)
 {
@@ -154,8 +155,8 @@ static void client_begin(struct client_call *c, struct ddp_store *store, enum op
     client_append_op(c, op);
 }
 
-/* Prepend "store HOST:PORT: GET 'key', after 12 ms: " to the error. Leave out the duration for a request that waits,
- * because its error already contains it. */
+/* Prepend "store HOST:PORT: GET 'key', after 12 ms: " to the error. The error of a request that waits already contains
+ * the duration, so do not repeat the duration. */
 static void prepend_place(struct client_call *c)
 {
     const bool named = c->subject != NULL;
@@ -228,13 +229,13 @@ static void apply_outcome(struct client_call *c, uint8_t outcome, const char *js
 }
 
 /* Leave a barrier after the timeout of this client: send CANCEL_WAIT and PING. The store may have sent the outcome
- * before, so its answer is one of two:
+ * before it reads these requests, so the client reads one of two answers:
  *
  *     without an outcome   01 nonce                              (the answers to CANCEL_WAIT and PING)
  *     with an outcome      outcome, u64 length, json, 01 nonce
  *
- * The first byte may be 1 in both cases, so the next four bytes decide. As a length, the nonce would be more than a
- * gigabyte, and no JSON is so long. */
+ * The first byte may be 1 in both cases, so the next four bytes decide. If the nonce were the low half of a length, the
+ * length would be above a gigabyte, and no JSON is so long. */
 static void leave_barrier(struct client_call *c)
 {
     const uint32_t nonce = 0x51500000u;
@@ -261,7 +262,8 @@ static void leave_barrier(struct client_call *c)
 }
 
 /* Wait for the outcome of the barrier. Usually all ranks have the same timeout, so the outcome arrives before the
- * deadline of this client. If the first rank has set a longer timeout, this client must leave the barrier. */
+ * deadline of this client. But the timeout of the first rank in the barrier counts. If that timeout is longer, this
+ * client must leave the barrier. */
 static void wait_for_outcome(struct client_call *c)
 {
     size_t len;
@@ -297,8 +299,8 @@ static void need_identify(struct client_call *c)
                     "the options");
 }
 
-/* Enter a barrier. Wait BARRIER_GRACE_MS longer than the timeout: the store ends the barrier at the deadline of the
- * first rank, and its answer lists the missing ranks. */
+/* Enter a barrier. Wait BARRIER_GRACE_MS longer than the timeout. The store ends the barrier at the deadline of the
+ * rank that entered first, and the store's answer lists the missing ranks. */
 ddp_status ddp_store_barrier(ddp_store *store, const char *name, const uint32_t *members, size_t n,
                              uint32_t timeout_ms, struct ddp_err *err)
 {
@@ -322,8 +324,8 @@ ddp_status ddp_store_barrier(ddp_store *store, const char *name, const uint32_t 
 
 /* --- CONTROL -------------------------------------------------------------------------------------------- */
 
-/* Return true if the message has the member "push". The store may send such a message to an agent at any time, and it
- * is no answer to a request. */
+/* Return true if the message has the member "push". The store may send such a message to an agent at any time. The
+ * message does not answer a request. */
 static bool is_push(const char *json)
 {
     cJSON *object = cJSON_Parse(json);
@@ -358,10 +360,10 @@ ddp_status ddp_store_control(ddp_store *store, const char *request, uint32_t tim
 /* The public functions. Each builds the bytes of its request in order; call.h describes the steps. A wait that times
  * out is cancelled before the call returns, and the error names the missing key. */
 
-enum { NAMING_MS = 2000 }; /* time to find out which key is missing after a wait has timed out */
+enum { NAMING_MS = 2000 }; /* after a wait has timed out: time to find the missing key */
 
-/* Set a key. The store sends no answer, so the value is certainly stored only after the next call with an answer on
- * this handle. */
+/* Set a key. The store does not answer this request. The value is certainly stored when a later call on this handle has
+ * received an answer. */
 ddp_status ddp_store_set(ddp_store *store, const char *key, const void *value, size_t len,
                          struct ddp_err *err)
 {
@@ -422,8 +424,8 @@ static bool all_exist(struct client_call *c, const char *const keys[], size_t n)
     return client_read_u8(c) == 0 && client_ok(c);
 }
 
-/* Return the index of the first missing key. Each request halves the part of the list that is left, so 131,072 keys
- * need 17 requests. */
+/* Return the index of the first missing key. Each request halves the range of keys that may contain the index, so
+ * 131,072 keys need 17 requests. */
 static size_t first_missing(struct client_call *c, const char *const keys[], size_t n)
 {
     size_t low = 0, high = n;
@@ -464,7 +466,7 @@ static void name_missing(struct client_call *c, const char *const keys[], size_t
 static void wait_for(struct client_call *c, const char *const keys[], size_t n)
 {
     if (n == 0)
-        return; /* no keys to wait for; client_end drops the opcode */
+        return; /* no keys to wait for; client_end discards the opcode, which was not sent */
     client_append_keys(c, keys, n);
     client_send(c);
     if (!client_ok(c))

@@ -83,8 +83,8 @@ static ddp_status client_resolve(const char *host, uint64_t deadline_ms, struct 
 /* Attempts to connect to several addresses at the same time (base/race.h). */
 struct client_race {
     struct race race;
-    struct pollfd runners[RACE_ADDRESSES_MAX]; /* owned sockets; fd -1 = no attempt in progress */
-    int error; /* errno of the last failure; ECONNREFUSED stays, because it explains the problem best */
+    struct pollfd runners[RACE_ADDRESSES_MAX]; /* owned sockets; fd is -1 if no attempt is in progress */
+    int error; /* errno of the last failure; or ECONNREFUSED if any attempt had it, because it explains most */
 };
 
 /* End an attempt that has failed with `error`. */
@@ -217,7 +217,8 @@ static void greet_with_ping(struct client_call *c)
         fail_not_a_store(c, echo, sizeof(echo));
 }
 
-/* Read a count, and fail if it is above `most`: the peer is then another service, whose text was read as a number. */
+/* Read a count, and fail if it is above `most`: then the peer is another service, and the client has read text as a
+ * number. */
 static void expect_count(struct client_call *c, int64_t most)
 {
     uint8_t reply[8];
@@ -229,8 +230,8 @@ static void expect_count(struct client_call *c, int64_t most)
 }
 
 /* Greet a store without PING by deleting a key that does not exist. The key has 4096 bytes. As in greet_with_ping, an
- * old server reads this number as part of a length, which is so large that it closes the connection. With a shorter
- * key, the server's only thread would wait for more bytes. */
+ * old server reads this number as part of a length. That length is so large that the server closes the connection. With
+ * a shorter key, the server's only thread would wait for more bytes. */
 static void greet_without_ping(struct client_call *c)
 {
     char missing[4096];
@@ -264,7 +265,7 @@ static const struct greeting {
 
 /* --- one round ------------------------------------------------------------------------------------------ */
 
-/* Return true if a later try may succeed: no process has listened yet, or the peer has not answered. */
+/* Return true if a later try may succeed: no process listens at the address yet, or the peer has not answered. */
 static bool is_temporary(ddp_status status)
 {
     return status == DDP_ERR_CLOSED || status == DDP_ERR_TIMEOUT;
@@ -317,8 +318,8 @@ static ddp_status fail_no_answer(ddp_status status, struct ddp_err *err)
                     "not a store; check host and port");
 }
 
-/* Try all greetings once, and after an answer also AUTH and IDENTIFY. `who` NULL = do not send IDENTIFY. If all
- * greetings fail, `err` describes the last failure. */
+/* Try the greetings, each once, until the store answers one. If `who` is not NULL, try only the first greeting, then
+ * send AUTH (if s->auth is set) and IDENTIFY. If no greeting succeeds, `err` describes the last failure. */
 static ddp_status one_round(struct ddp_store *s, const ddp_store_options *who, uint64_t deadline_ms,
                             struct ddp_err *err)
 {

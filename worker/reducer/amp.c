@@ -85,8 +85,8 @@ static int multiply(float *x, float factor, size_t n)
     return worst >= 0x7f800000u;
 }
 
-/* Convert to f32 and divide by the scale. Compute the reciprocal in double as torch does, because float may be less
- * exact. Report an infinite reciprocal as an infinite gradient. */
+/* Convert to f32 and divide by the scale. Compute 1 / scale in double as torch does, because float may be less exact.
+ * If 1 / scale is infinite, return 1, as for an infinite gradient. */
 int ddp_unscale(const void *from, ddp_dtype dtype, double scale, float *to, size_t n)
 {
     FLUSH_SUBNORMALS(true);
@@ -194,9 +194,9 @@ void ddp_scaler_save(const ddp_scaler *scaler, double state[DDP_SCALER_STATE])
     state[4] = scaler->tracker;
 }
 
-/* Limits of the saved numbers. A number must be strictly between its two limits, so a NaN is rejected, too. The limits
- * of the scale exclude all numbers that become 0 or infinite as a float. A scale of 0 could never grow again, so every
- * later step would be skipped. */
+/* Limits of the numbers in a saved state. A number must be strictly between its two limits, so a NaN is rejected, too.
+ * The limits of the scale exclude all numbers that become 0 or infinite as a float. A scale of 0 could never grow
+ * again, so every later step would be skipped. */
 static const struct {
     const char *name;
     double above, below;

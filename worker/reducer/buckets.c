@@ -22,7 +22,7 @@ enum { TYPES = DDP_U8 + 1, NONE = -1 };
 
 /* The open bucket of one type. */
 struct open_bucket {
-    long number;   /* number of the bucket in the order of opening; NONE = the type has no open bucket */
+    long number;   /* number of the bucket in the order of opening; NONE if the type has no open bucket */
     size_t closed; /* number of closed buckets of this type */
 };
 

@@ -2,8 +2,8 @@
  * depends only on data that is equal on all ranks.
  *
  * The rule is PyTorch's (c10d reducer, compute_bucket_assignment_by_size). Each type has its own buckets. Parameters
- * are added in order to the open bucket of their type. A bucket is closed when it has reached its limit, so the last
- * parameter may take a bucket above the limit. The first bucket of a type has the limit first_limit; all later buckets
+ * are added in order to the open bucket of their type. A bucket is closed when it has reached its limit, so its last
+ * parameter may make it larger than the limit. The first bucket of a type has the limit first_limit; all later buckets
  * have the limit `limit`.
  *
  * Buckets are sorted by their first parameter, then the list is reversed, because gradients become ready from the
@@ -48,11 +48,12 @@ struct bucket_plan {
 
 struct bucket_rule {
     size_t first_limit, limit; /* bytes */
-    const size_t *order;       /* borrowed: all parameters in the order of readiness; NULL = unknown */
+    const size_t *order;       /* borrowed: all parameters in the order of readiness; NULL if unknown */
 };
 
-/* Make a plan for `n` parameters, of which only `count` and `dtype` are read. The arena has the same size for every
- * order. After DDP_OK the caller frees the plan. DDP_ERR_ARG names a parameter with a wrong type or size. */
+/* Make a plan for `n` parameters. The plan depends only on the members `count` and `dtype` of each parameter, and on
+ * `rule`. The arena has the same size for every order. After DDP_OK the caller frees the plan. DDP_ERR_ARG names a
+ * parameter with a wrong type or size. */
 ddp_status bucket_plan_make(struct bucket_plan *out, const ddp_param *params, size_t n,
                             const struct bucket_rule *rule, struct ddp_err *err);
 void bucket_plan_free(struct bucket_plan *plan);

@@ -197,8 +197,8 @@ void ddp_optim_update(const ddp_optim *o, float *param, const float *grad, float
  * double, so only sums are rounded. */
 enum { LANES = 8 };
 
-/* Sum the squares of a leaf. Add the elements after the last group of eight to the first lanes, so that zeros
- * appended to the leaf change no bit. */
+/* Sum the squares of a leaf. Add element i to running sum i mod LANES, also at the end of the leaf. So zeros after the
+ * last element change no bit. */
 double norm_leaf(const float *x, size_t n)
 {
     double lane[LANES] = { 0 };
@@ -212,7 +212,7 @@ double norm_leaf(const float *x, size_t n)
     return ((lane[0] + lane[1]) + (lane[2] + lane[3])) + ((lane[4] + lane[5]) + (lane[6] + lane[7]));
 }
 
-/* Add a leaf to the tree. As in binary counting, two sums of equal size become one sum of twice the size. */
+/* Add a leaf to the tree. As in binary counting, two sums of equally many leaves become one sum. */
 void norm_push(struct norm_tree *tree, double leaf)
 {
     int k = 0;
@@ -247,15 +247,15 @@ double ddp_grad_norm(const float *const grads[], const size_t counts[], size_t n
     return sqrt(norm_root(&tree));
 }
 
-/* Return the clipping factor. As in torch, multiply max_norm by the reciprocal of the norm, with 1e-6 against a
- * division by zero. If the factor is a NaN, the comparison is false, so the NaN is returned. */
+/* Return the clipping factor. As in torch, multiply max_norm by 1 / (norm + 1e-6); the 1e-6 prevents a division by
+ * zero. If the factor is a NaN, the comparison is false, so the NaN is returned. */
 float norm_clip_factor(double norm, double max_norm)
 {
     float factor = 1.0f / ((float)norm + 1e-6f) * (float)max_norm;
     return factor > 1 ? 1 : factor;
 }
 
-/* Multiply n elements, as torch does even if `factor` is 1. */
+/* Multiply n elements by `factor`. As in torch, do this even if `factor` is 1. */
 void norm_multiply(float *x, float factor, size_t n)
 {
     for (size_t i = 0; i < n; i++)

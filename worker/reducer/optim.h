@@ -25,7 +25,7 @@ struct norm_tree {
 /* Add a leaf. */
 void norm_push(struct norm_tree *tree, double leaf);
 
-/* Return the sum of all leaves; 0 without leaves. */
+/* Return the sum of all leaves, or 0 if no leaf was added. */
 double norm_root(const struct norm_tree *tree);
 
 /* Return the factor that reduces the norm of all gradients to max_norm. The factor is at most 1. Compute in float32 as

@@ -96,8 +96,8 @@ static bool is_power_of_two(size_t n)
     return (n & (n - 1)) == 0;
 }
 
-/* Divide n values by `world`. If `world` is a power of two, multiply by 1 / world, which is exact and faster.
- * Otherwise 1 / world would be rounded, and the product would be rounded again. */
+/* Divide n values by `world`. If `world` is a power of two, multiply by 1 / world, which is exact and faster. Otherwise
+ * divide each value, because 1 / world and the product would both be rounded. */
 #define DIVIDE_FLOAT(name, type)                                 \
     static void name(void *values, size_t n, size_t world)       \
     {                                                            \
@@ -129,7 +129,8 @@ struct type_row {
     size_t partial; /* bytes of an element in the accumulator */
     join_fn sum, min, max, prod;
     void (*divide)(void *values, size_t n, size_t world);
-    /* Convert to the accumulator's type, and back. NULL = the accumulator has the same type. */
+    /* widen converts to the accumulator's type, and narrow converts back. Both are NULL if the accumulator has the same
+     * type. */
     void (*widen)(void *to, const void *from, size_t n);
     void (*narrow)(void *to, const void *from, size_t n);
 };
@@ -302,8 +303,8 @@ static bool reduce_fused(ddp_dtype dtype, ddp_op op, const struct fused *f, size
 
 /* --- reduce_range --------------------------------------------------------------------------------------- */
 
-/* Return true if subnormal numbers may slow down the operation, so that they are flushed. MIN and MAX only compare
- * their inputs, and comparisons are fast with subnormals, too. */
+/* Return true if the caller must flush subnormal numbers, because they slow down the operation. MIN and MAX only
+ * compare their inputs, and comparisons are fast with subnormals, too. */
 static bool is_arithmetic(ddp_op op)
 {
     return op != DDP_MIN && op != DDP_MAX;

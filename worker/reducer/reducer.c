@@ -20,8 +20,8 @@
 /* Memory for the rebuild of the buckets. rebuild_buckets frees it. All pointers are NULL if no rebuild will
  * happen. */
 struct sync_spare {
-    int64_t *sent; /* the order of readiness of rank order_root, as sent */
-    size_t *order; /* the order in `sent`, after its check */
+    int64_t *sent; /* the order of readiness, as rank order_root has sent it */
+    size_t *order; /* `sent` as indices, after a check of the values */
     bool *seen;    /* memory that step_is_order needs */
     char *copy;    /* copy of the arena */
 };
@@ -40,9 +40,10 @@ struct ddp_reducer {
     size_t wire_elements;  /* elements that fit into `wire` */
     struct comm_job *jobs; /* one for each bucket */
     bool threaded;         /* true if the communication thread reduces buckets */
-    ddp_work *last;        /* owned; the last call that may still run on the stream; NULL if calls block */
-    /* The first error of a bucket or of a rebuild. No step is possible after it. Code DDP_OK = no error. The thread
-     * that reduces buckets writes this member. The program's thread reads it after comm_thread_drain. */
+    ddp_work *last;        /* owned; the last call, which may still run on the stream; NULL if calls block */
+    /* The first error of a bucket or of a rebuild. No step is possible after it. The code is DDP_OK if there was no
+     * error. The thread that reduces buckets writes this member. The program's thread reads it after
+     * comm_thread_drain. */
     struct ddp_err failed;
 
     int32_t *used; /* find_unused: number of ranks that used each parameter in the last step with sync */
@@ -331,8 +332,8 @@ static size_t param_bytes(const ddp_param *p)
     return p->count * ddp_dtype_size(p->dtype);
 }
 
-/* Send the model from rank `root`; collective. One broadcast for each parameter is fast enough, because only create
- * and the end of a join send the model. */
+/* Send the model from rank `root`; collective. One broadcast for each parameter is fast enough, because only
+ * ddp_reducer_create and the end of ddp_reducer_join send the model. */
 static ddp_status sync_model(ddp_reducer *reducer, int root)
 {
     ddp_status status = DDP_OK;
@@ -469,9 +470,9 @@ static void sync_blank(ddp_reducer *reducer, size_t i)
     reducer->blank[i] = true;
 }
 
-/* Count on how many ranks each parameter was used; collective. Restore the gradients that no rank used. Use a sum, as
- * PyTorch does, although only sums of 0 matter here. This collective follows the last bucket, so it delays no
- * bucket. */
+/* Count the ranks that used each parameter; collective. Restore the gradients that no rank used. Sum the flags of all
+ * ranks, as PyTorch does, although here only a sum of 0 matters. This collective follows the last bucket, so it delays
+ * no bucket. */
 static ddp_status share_used(ddp_reducer *reducer)
 {
     for (size_t i = 0; i < reducer->n; i++)
@@ -727,8 +728,7 @@ static ddp_status exchange_answers(ddp_reducer *reducer, enum batch_answer answe
     if (status != DDP_OK)
         return reducer_fail(reducer, &err);
     if (ranks.active == 0)
-        ranks.last =
-            reducer->ranks.last; /* no rank has a batch now: keep the last rank of the previous step */
+        ranks.last = reducer->ranks.last; /* no rank has a batch now: keep the previous `last` */
     reducer->ranks = ranks;
     return DDP_OK;
 }

@@ -80,7 +80,8 @@ static ddp_status misuse_unready(const struct reducer_step *step, struct ddp_err
                     missing, step->n, list, missing > LISTED ? ", and others" : "");
 }
 
-/* Report a forward in an unfinished step. The other ranks wait for a bucket that this rank has not launched. */
+/* Report that forward was called in an unfinished step. The other ranks wait for a bucket that this rank has not
+ * launched. */
 static ddp_status misuse_unfinished(const struct reducer_step *step, struct ddp_err *err)
 {
     char list[LIST];

@@ -7,9 +7,9 @@
  *     phase       forward      ready, unused    finish
  *     IDLE        FORWARD      BACKWARD         refused
  *     FORWARD     FORWARD      BACKWARD         IDLE with find_unused or without sync, otherwise refused
- *     BACKWARD    refused      BACKWARD         IDLE if all are marked, with find_unused, or without sync
+ *     BACKWARD    refused      BACKWARD         IDLE if all are marked, or with find_unused, or without sync
  *
- * With uneven inputs, forward is also refused in phase FORWARD. Ready and unused are then also refused in phase IDLE.
+ * With uneven inputs, three more calls are refused: forward in phase FORWARD, and ready and unused in phase IDLE.
  *
  * A step begins with forward. Without uneven inputs a program may leave out forward. Then the step begins with the
  * first ready. A step without sync only records which parameters were used, because the next step with sync must
@@ -25,11 +25,11 @@ struct reducer_step {
     const struct bucket_plan *plan; /* borrowed, like `params` */
     const ddp_param *params;
     size_t n;
-    bool find_unused, keep_order, uneven; /* set by reducer.c from the options; never change */
+    bool find_unused, keep_order, uneven; /* from the options; reducer.c sets them once */
 
     enum step_phase phase;
-    bool sync, next_sync; /* sync of this step; sync of the next step */
-    bool buffers_due; /* the next forward broadcasts the buffers, because the last step reduced gradients */
+    bool sync, next_sync;  /* sync of this step; sync of the next step */
+    bool buffers_due;      /* true if the next forward must broadcast the buffers, after a step with sync */
     bool buffers_were_due; /* buffers_due before the last forward, for step_cancel */
     bool *ready;           /* for each parameter: marked in this step */
     bool *used;            /* for each parameter: used since the last step with sync */
@@ -94,7 +94,7 @@ enum batch_answer { BATCH_NONE, BATCH_LOCAL /* a step without sync */, BATCH_SYN
 
 struct batch_ranks {
     int active;      /* number of ranks that have a batch */
-    int first, last; /* the lowest and the highest rank with a batch; 0 if `active` is 0 */
+    int first, last; /* the lowest and the highest rank with a batch; both 0 if `active` is 0 */
     bool sync;       /* sync of this step, equal on all ranks with a batch */
 };
 

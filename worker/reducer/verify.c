@@ -1,8 +1,8 @@
 /* verify.c -- see verify.h.
  *
- * Usually one all_gather of counts and a hash shows that all models are equal. If models differ, all ranks
- * compare their cards with rank 0's cards. A card describes one parameter, buffer or option. Cards have a fixed size,
- * so no rank allocates memory for a number from a peer.
+ * Usually one all_gather of counts and a hash shows that all models are equal. If models differ, all ranks compare
+ * their cards with rank 0's cards. A card describes one parameter, buffer or option. Cards have a fixed size, so no
+ * peer can determine how much memory a rank allocates.
  *
  *     all_gather  (counts, hash)          equal everywhere: done, the usual case
  *     broadcast   card 0, 1, 2 ...        parameters, buffers, options; each rank records its first difference

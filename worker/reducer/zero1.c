@@ -168,7 +168,7 @@ struct ddp_zero1 {
     struct zero1_plan plan;
     ddp_optim optim;
     size_t bucket_bytes;
-    unsigned char *no_decay; /* NULL = all parameters decay */
+    unsigned char *no_decay; /* NULL if all parameters decay */
     char *grads;             /* shared block: all buckets */
     float *slot[SLOTS];      /* arrays of the shard: master, then states; NULL if unused */
     int states;              /* number of state arrays that were allocated */
@@ -475,7 +475,7 @@ ddp_status ddp_zero1_clip(ddp_zero1 *zero, double max_norm, double *norm)
 }
 
 /* Round the master copies and gather them as the new parameters; collective. Round before sending, because 16-bit
- * types have half the bytes. */
+ * values have only half the bytes of float32. */
 static ddp_status gather_params(ddp_zero1 *zero)
 {
     ddp_status status = DDP_OK;

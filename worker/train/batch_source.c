@@ -50,8 +50,8 @@ static ddp_status check_world(uint64_t global_batch, uint64_t accumulate, int wo
     return DDP_OK;
 }
 
-/* Set *shards to the number of shards. With --accumulate, do not divide a worker's share further, because the user has
- * chosen the number of parts. */
+/* Set *shards to the number of shards. With --accumulate, each worker has as many shards as the user has chosen, so do
+ * not divide the batch further. */
 static ddp_status count_shards(const struct split_request *request, uint64_t global_batch, int world_size,
                                int *shards, struct ddp_err *err)
 {
@@ -173,8 +173,8 @@ ddp_status batch_source_init_test(struct batch_source *source, const struct data
     return status == DDP_OK ? library(ddp_loader_start(source->loader, 0, 0), err) : status;
 }
 
-/* Free the source. If a thread is still in a read, free neither the loader nor the memory that the loader uses, because
- * the program ends anyway. */
+/* Free the source. If a thread is still in a read, free nothing, because the thread still uses the memory. The program
+ * ends anyway. */
 bool batch_source_free(struct batch_source *source)
 {
     if (ddp_loader_free(source->loader) != DDP_OK)

@@ -41,17 +41,17 @@ enum { SPLIT_SHARDS = 4, SPLIT_WORLD_SHARDS = 8 };
 struct split_request {
     uint64_t samples;             /* number of samples in the training set */
     uint64_t batch, global_batch; /* --batch and --global_batch; one of the two is 0 */
-    uint64_t accumulate;          /* minimum number of parts per worker in a step; 0 = 1 */
+    uint64_t accumulate;          /* minimum number of parts per worker in a step; 0 works like 1 */
     bool any_world;               /* --determinism world: equal bits for 1, 2, 4 and 8 workers */
-    bool together;                /* one shard per worker, for batch normalization */
+    bool together;                /* true for one shard per worker: with --sync_bn, and on a GPU */
 };
 
 struct split {
     uint64_t samples; /* number of samples in the training set */
     uint64_t global_batch;
     int world_size;
-    int shards;      /* shards of a global batch; with --accumulate, parts of shards */
-    int shards_here; /* shards of one worker: shards / world_size */
+    int shards;      /* number of shards of a global batch; with --accumulate, number of parts of shards */
+    int shards_here; /* number of shards of one worker: shards / world_size */
     int first_shard; /* first shard of this worker */
     uint64_t steps;  /* number of steps of an epoch */
 };
@@ -68,8 +68,8 @@ size_t split_rows(const struct split *split, uint64_t step);
 
 struct batch_source_options {
     uint64_t seed;
-    int threads;  /* threads that read ahead; 0 = none */
-    bool augment; /* augment pictures (see dataset_read) */
+    int threads;  /* number of threads that read ahead; may be 0 */
+    bool augment; /* true if pictures are augmented (see dataset_read) */
 };
 
 struct batch_source {
@@ -86,8 +86,8 @@ ddp_status batch_source_init(struct batch_source *source, const struct dataset *
                              const struct split *split, const struct batch_source_options *options,
                              struct ddp_err *err);
 
-/* Initialize *source for a test. Each sample is used once over all ranks, in order, without padding. A batch has
- * `rows` rows. */
+/* Initialize *source for a test. Each sample is used once, by one of the ranks, in order and without padding. A batch
+ * has `rows` rows. */
 ddp_status batch_source_init_test(struct batch_source *source, const struct dataset *set, int world_size,
                                   int rank, size_t rows, struct ddp_err *err);
 

@@ -70,8 +70,8 @@ ddp_status checkpoint_save(ddp_ckpts *ckpts, const struct checkpoint *c, int wor
 
 /* --- the newest checkpoint ---------------------------------------------------------------------------- */
 
-/* Return true if `name` has a later step than `than`. Steps are padded with zeros to eight digits: a longer name
- * has a later step, and names of equal length are compared as text. */
+/* Return true if the step in `name` is later than the step in `than`. Steps are padded with zeros to eight digits. So a
+ * longer name has a later step, and names of equal length can be compared as text. */
 static bool is_later(const char *name, const char *than)
 {
     size_t len = strlen(name), than_len = strlen(than);

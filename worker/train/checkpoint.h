@@ -12,8 +12,8 @@
 #include "ddp/ckpt.h"
 #include "train/optimizer.h"
 
-/* Rows of name, text, and 1 if a resumed run must have the same value. Files have the facts in this order, so add new
- * facts at the end. */
+/* Rows of name, text and flag. The flag is 1 if a resumed run must have the same value. Files have the facts in this
+ * order, so add new facts at the end. */
 #define CHECKPOINT_FACTS(X)                                                       \
     X(EPOCHS, "epochs done", 0)                                                   \
     X(STEPS, "steps done", 0)                                                     \

@@ -18,7 +18,7 @@ struct batch_norm {
     size_t channels, spatial;
     double eps, momentum;
     const void *weight, *bias;         /* arrays of values */
-    float *running_mean, *running_var; /* both NULL = do not update them */
+    float *running_mean, *running_var; /* both NULL if they must not be updated */
     double *saved;                     /* from forward to backward: means, 1 / deviations, count */
 };
 
@@ -33,19 +33,19 @@ struct compute {
     size_t value_bytes; /* bytes of a value: 4, or 2 with 16-bit precision on a GPU */
     size_t pack;        /* each row begins at a multiple of this number of values */
     bool remote;        /* true on a device: losses are returned later */
-    double peak_tflops; /* peak rate of the device; 0 = unknown */
+    double peak_tflops; /* peak rate of the device; 0 if unknown */
 };
 
 enum {
-    COMPUTE_APART = 128,  /* gradients, and parameters on a device, begin at a multiple of 128 elements */
-    COMPUTE_LEAF = 16384, /* elements whose squares are one leaf of the norm */
+    COMPUTE_APART = 128, /* gradients begin at a multiple of 128 elements, and so do parameters on a device */
+    COMPUTE_LEAF = 16384, /* number of elements in a leaf of the norm; a leaf is the sum of their squares */
     COMPUTE_ROWS = 8,     /* maximum number of rows of sum_rows */
 };
 
 /* A range of parameters with their gradients and state. */
 struct compute_update {
     float *p; /* float masters */
-    void *w;  /* copies that layers read; NULL = layers read the masters */
+    void *w;  /* copies that layers read; NULL if layers read the masters */
     const float *g;
     float *m, *v; /* state of the optimizer */
     size_t n;
@@ -132,7 +132,7 @@ struct compute_ops {
 
     /* --- only on a device; NULL on the CPU ---------------------------------------------------------------- */
 
-    void *(*stream)(struct compute *c); /* returns the stream of all work */
+    void *(*stream)(struct compute *c); /* returns the stream on which all work is queued */
 
     /* Batch normalization in parts. Between the parts, resnet.c exchanges records with other ranks. A record has
      * batch_norm_numbers() doubles: means, sums of squared distances from the means, and a count. */
@@ -241,11 +241,11 @@ static inline void *compute_rows(struct compute *c, size_t rows, size_t n)
 /* --- the compute of a GPU (cuda/cuda.c), with the kernels of cuda/kernels.h and cuBLASLt ------------------ */
 
 /* NVIDIA's libraries (libcudart, libcuda, libcublasLt) are loaded at run time. The kernels are in
- * train_kernels.TYPE.fatbin, in the program's folder, in ../share/ddprun, or in the folder that the variable
- * DDP_TRAIN_KERNELS names. */
+ * train_kernels.TYPE.fatbin, in the program's folder or in ../../share/ddprun (relative to that folder). If the
+ * variable DDP_TRAIN_KERNELS is set, they are in the folder that it names. */
 
-/* Return DDP_OK if `train` can compute on a GPU, and set *count to the number of GPUs. DDP_ERR_UNSUPPORTED names what
- * is missing. Open no GPU. */
+/* Return DDP_OK if `train` can compute on a GPU, and set *count to the number of GPUs. The error DDP_ERR_UNSUPPORTED
+ * names the missing part. Do not open a GPU. */
 ddp_status cuda_available(int precision, int *count, struct ddp_err *err);
 
 /* Open a GPU for this thread. `precision` is a value of enum precision (train_options.h). The caller frees *out with

@@ -17,7 +17,7 @@ struct dataset_format {
     const char *name;
     enum model_input input;
     bool varies;
-    bool (*is_there)(const char *where); /* NULL: the format to use if no other format is found */
+    bool (*is_there)(const char *where); /* NULL for the format that is used if no other format is found */
     ddp_status (*load)(struct dataset *set, const char *where, enum dataset_part part,
                        const struct dataset_request *request, struct ddp_err *err);
     ddp_status (*read)(const struct dataset *set, size_t index, ddp_philox *luck, void *values,
@@ -37,8 +37,8 @@ const char *dataset_file_name(enum dataset_part part, enum dataset_kind kind)
     return name[part][kind];
 }
 
-/* Write the path of make-data, because its folder is usually not in PATH. make-data is in the folder of train. If that
- * folder has no make-data, write only the name. */
+/* Write the path of make-data to `path`, because its folder is usually not in PATH. Usually make-data is in the folder
+ * of train. If that folder has no make-data, write only the name "make-data". */
 static void find_make_data(char path[static 512])
 {
     const ssize_t n = readlink("/proc/self/exe", path, 512 - sizeof("make-data"));

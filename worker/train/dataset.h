@@ -61,7 +61,7 @@ void dataset_free(struct dataset *set);
 /* Return "idx", "cifar10" or "tokens". */
 const char *dataset_format_name(const struct dataset *set);
 
-/* Return true if samples depend on the random numbers from `luck`. */
+/* Return true if samples depend on random numbers (the argument `luck` of dataset_read). */
 bool dataset_varies(const struct dataset *set);
 
 /* Return the size in bytes of one sample's values. */

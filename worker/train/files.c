@@ -120,7 +120,7 @@ enum { CHUNK = 1 << 20 };
 ddp_status whole_file_open(struct whole_file *f, const char *path, struct ddp_err *err)
 {
     struct stat st;
-    /* O_NONBLOCK, because opening a pipe would wait for a writer. */
+    /* Without O_NONBLOCK, opening a pipe would wait for a writer. */
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     *f = (struct whole_file){ 0 };
     if (fd < 0)
@@ -185,7 +185,8 @@ void whole_file_close(struct whole_file *f)
     f->file = NULL;
 }
 
-/* Find a file. Prefer the plain file, because users unpack the published compressed files in the same directory. */
+/* Find a file. If both a plain file and a compressed file exist, choose the plain file, which the user has probably
+ * unpacked from the other. */
 ddp_status whole_file_find(char *path, const char *dir, const char *name, struct ddp_err *err)
 {
     static const char *const ending[] = { "", ".gz" };

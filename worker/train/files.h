@@ -8,7 +8,7 @@
 #include <stdint.h>
 #include <zlib.h>
 
-/* Create `path` and its missing parents. The error for a `path` that is not writable names the directory. */
+/* Create `path` and its missing parents. If a directory is not writable, the error names this directory. */
 ddp_status files_make_dir(const char *path, struct ddp_err *err);
 
 /* Check at the start that a file can be written to `path` at the end of the run. The error names the directory. */
@@ -43,12 +43,12 @@ ddp_status files_join(char *to, const char *dir, const char *name, struct ddp_er
 
 /* All bytes of a file, plain or compressed with gzip. Offsets count uncompressed bytes.
  *
- * Memory grows only with the bytes that the caller has requested and the file really has. So neither a wrong size in a
+ * Memory grows only as far as the caller has requested bytes and the file really has them. So neither a wrong size in a
  * header nor a small gzip stream that unpacks to gigabytes can exhaust the memory. */
 
 struct whole_file {
     gzFile file;
-    uint8_t *bytes; /* `len` bytes; whole_file_close does not free them */
+    uint8_t *bytes; /* `len` bytes; the caller must free them, also after whole_file_close */
     size_t len, capacity;
 };
 

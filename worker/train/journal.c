@@ -81,7 +81,8 @@ static FILE *bar_stream(void)
     return isatty(STDERR_FILENO) || getenv("DDPRUN_TERMINAL") != NULL ? stderr : NULL;
 }
 
-/* Open the journal. Open the file with "e" (close-on-exec), because a library may start a process. */
+/* Open the journal. Open the file with "e" (close-on-exec), so that a process that a library starts does not inherit
+ * the file. */
 ddp_status journal_open(struct journal *r, bool speak, bool quiet, const char *metrics, struct ddp_err *err)
 {
     *r = (struct journal){ .lines = speak && !quiet, .bar_shown = -1, .metrics_path = metrics };

@@ -19,28 +19,28 @@
 double peaks_tflops(const char *name, bool is_float);
 
 struct journal {
-    bool lines;    /* true: print lines */
-    FILE *bar;     /* stream of the progress bar; NULL = none */
-    int bar_shown; /* last drawn position of the bar, in per mille; -1 = no bar is visible */
-    FILE *metrics; /* owned; NULL = none */
+    bool lines;    /* true if lines are printed */
+    FILE *bar;     /* stream of the progress bar; NULL if no bar is drawn */
+    int bar_shown; /* last drawn position of the bar, in per mille; -1 if no bar is visible */
+    FILE *metrics; /* owned; NULL if no metrics are written */
     const char *metrics_path;
 };
 
 struct journal_step {
-    uint64_t step, epoch; /* number of the step in the whole run, and of the epoch, both from 1 */
+    uint64_t step, epoch; /* number of the step in the whole run; number of the epoch; both from 1 */
     double loss;          /* mean over the samples of the step */
     double lr, grad_norm, samples_per_s;
-    double tokens_per_s;        /* 0 = unknown */
-    double mfu;                 /* 0 = unknown */
+    double tokens_per_s;        /* 0 if unknown */
+    double mfu;                 /* 0 if unknown */
     const uint64_t *us;         /* PHASES numbers */
-    const uint64_t *param_hash; /* NULL = not requested */
+    const uint64_t *param_hash; /* NULL if not requested */
 };
 
 struct journal_epoch {
     uint64_t epoch, epochs; /* from 1 */
     uint64_t step;
     double loss;             /* mean over all samples of all ranks */
-    int64_t correct, tested; /* samples of the test; tested = 0: no test after this epoch */
+    int64_t correct, tested; /* correct and all predictions of the test; 0 without a test */
     double test_loss;
     double samples_per_s;
 };

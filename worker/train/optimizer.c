@@ -428,8 +428,8 @@ static ddp_status limit_norm(struct optimizer *o, bool wants_norm, struct ddp_er
     return DDP_OK;
 }
 
-/* Call `update` for each parameter, without weight decay if no_decay is set. If ranks have shares, `update` changes
- * only this rank's share. */
+/* Call `update` for each parameter. Use weight decay 0 for a parameter whose flag in no_decay is set. If ranks have
+ * shares, `update` changes only this rank's share. */
 static void update_each(struct optimizer *o,
                         void (*update)(struct optimizer *, const ddp_optim *rule, size_t i))
 {

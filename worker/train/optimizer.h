@@ -29,18 +29,18 @@ struct optimizer {
     ddp_ctx *ctx;
     ddp_optim optim; /* the rule before optimizer_open; afterwards use optimizer_rule() */
     ddp_scaler scaler;
-    ddp_reducer *reducer; /* one of reducer, zero1 and shares has the gradients */
+    ddp_reducer *reducer; /* if not NULL, has the gradients; otherwise zero1 or shares has them */
     ddp_zero1 *zero1;
     struct shares *shares;
     float **grad;                 /* for each parameter, the address of its gradient in this step */
     size_t *count;                /* for each parameter, its number of elements */
-    struct compute *device;       /* the model's device; NULL = the CPU */
-    unsigned char *no_decay;      /* for each parameter: 1 = no weight decay */
+    struct compute *device;       /* the model's device; NULL on the CPU */
+    unsigned char *no_decay;      /* for each parameter: 1 if its weight does not decay */
     float *memory;                /* owned: memory of `slot` */
     float *slot[OPTIMIZER_SLOTS]; /* whole arrays; with --zero1 only during a checkpoint */
     int slots;                    /* number of arrays in `slot` */
     uint16_t *rounded;            /* owned: room for one parameter in 16 bits; not used with fp32 */
-    double norm;                  /* norm of the last step's gradients before clipping; NAN = not computed */
+    double norm;                  /* norm of the last step's gradients before clipping; NAN if not computed */
     uint64_t skipped;             /* number of steps without an update, because a gradient was not finite */
 };
 

@@ -16,8 +16,8 @@
  *         phases_end(&p, now)
  *     phases_end(&p, now)
  *
- * us[] has the exact sum for each phase. For the trace, each piece is stored too if there is room. Nested pieces
- * shorter than PHASES_SHORT_US are not stored. */
+ * us[] has the exact sum for each phase. A piece is the time from a phases_begin() to the matching phases_end(). Pieces
+ * are also stored for the trace, while there is room. Nested pieces shorter than PHASES_SHORT_US are not stored. */
 
 /* Rows of name, name in a trace, name in metrics. In EXPOSED the program waits for communication and computes
  * nothing. */
@@ -44,7 +44,7 @@ struct phases_piece {
 
 struct phases {
     uint64_t us[PHASES]; /* microseconds of each phase, without nested phases */
-    uint64_t count;      /* number of pieces */
+    uint64_t count;      /* number of entries in `piece` */
     struct phases_piece piece[PHASES_PIECES];
     int depth; /* number of entries in `open`, the phases that have not ended; the innermost phase is the last */
     struct {
@@ -59,7 +59,7 @@ void phases_end(struct phases *p, uint64_t now_us);
 
 struct profile {
     ddp_ctx *ctx;
-    const char *path;         /* NULL: no profile; all functions do nothing */
+    const char *path;         /* NULL if no profile is written; then all functions do nothing */
     FILE *file;               /* the trace file on rank 0; NULL on other ranks */
     struct phases_piece *all; /* on rank 0: room for the pieces of all ranks */
     uint64_t *count;

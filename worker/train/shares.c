@@ -41,7 +41,7 @@ struct shares_plan {
 struct shares_piece {
     size_t first; /* index of the piece's first element in the parameter */
     size_t at;    /* index of the same element in the flat array */
-    size_t n;     /* number of elements; 0 = none */
+    size_t n;     /* number of elements; 0 if the range has none of them */
 };
 
 /* Make a plan with buckets of about `most` elements. For a small model, make about eight smaller buckets. Return
@@ -120,7 +120,7 @@ enum { BUCKET = 25 << 18, BUCKET_OF_ROWS = 1 << 20, ROWS = 2 };
 
 /* A bucket whose collective is in progress. */
 struct flight {
-    ddp_work *work; /* NULL = none */
+    ddp_work *work; /* NULL if no collective is in progress */
     size_t bucket;
     float *rows; /* on the device: the gradients of all ranks for this bucket */
 };
@@ -131,7 +131,7 @@ struct shares {
     float *grads;              /* on the device, like `slot` and `leaves` */
     float *slot[SHARES_SLOTS]; /* this rank's shard of each slot */
     double *leaves;            /* sums of squares for the norm, one for each leaf */
-    float *room;               /* on the device: one bucket, while a checkpoint is written */
+    float *room;               /* on the device: room for one bucket; allocated only for a checkpoint */
     size_t *waits;             /* for each bucket, the number of its parameters that are not ready */
     struct flight flight[ROWS];
     unsigned launched;
@@ -334,8 +334,8 @@ ddp_status shares_average(struct shares *s, struct ddp_err *err)
 
 /* --- norm and update ---------------------------------------------------------------------------------- */
 
-/* Compute the norm. One rank computes the sum of squares of each leaf (COMPUTE_LEAF elements), and the other ranks hold
- * 0. So all_reduce adds only zeros to each sum, and does not round. */
+/* Compute the norm. Each rank computes the sums of squares of the leaves (COMPUTE_LEAF elements) in its shares, and has
+ * 0 for all other leaves. So all_reduce adds only zeros to each sum, and does not round. */
 ddp_status shares_norm(struct shares *s, double most, double unscale, struct ddp_err *err)
 {
     struct compute *on = s->request.device;

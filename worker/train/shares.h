@@ -41,10 +41,10 @@ struct shares_request {
     const struct model_tensors *params; /* placed by compute_ops.place with shares_multiple(world) */
     const size_t *count;                /* number of elements of each parameter */
     int world, rank;                    /* world is 1 and rank is 0 if each rank has the whole state */
-    bool reduces;                       /* true: this module reduces the gradients; false: the reducer does */
-    ddp_dtype dtype;                    /* type of the weights that layers read */
-    bool any_world;                     /* --determinism world */
-    int slots;                          /* number of slots: the masters, then the optimizer's states */
+    bool reduces;    /* true if this module reduces the gradients, false if the reducer does */
+    ddp_dtype dtype; /* type of the weights that layers read */
+    bool any_world;  /* --determinism world */
+    int slots;       /* number of slots: the masters, then the optimizer's states */
 };
 
 struct shares;
@@ -58,7 +58,7 @@ float *shares_grad(const struct shares *s, size_t i);
 
 /* Begin a step. */
 void shares_start(struct shares *s);
-/* Record that the gradient of parameter i is complete after the work that is now on the stream; collective. */
+/* Record that the gradient of parameter i is complete when the work that is now on the stream is done; collective. */
 ddp_status shares_ready(struct shares *s, size_t i, struct ddp_err *err);
 /* Complete the sums or averages of all buckets: the stream waits for their collectives. Collective. */
 ddp_status shares_average(struct shares *s, struct ddp_err *err);

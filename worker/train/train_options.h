@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-/* Rows of name, and word on the command line: the type to which the weights that layers read are rounded. */
+/* The types to which weights are rounded before layers read them. Rows of name, and word on the command line. */
 #define PRECISION_LIST(X) \
     X(FP32, "fp32")       \
     X(BF16, "bf16")       \
@@ -34,21 +34,21 @@ struct train_options {
     uint64_t seed;
     /* Values of ddp_rule, and of the enums schedule_kind, precision, determinism and device. */
     int optimizer, schedule, precision, determinism, device;
-    double lr, final_lr, clip;                   /* clip: 0 = off */
-    double momentum, weight_decay, beta1, beta2; /* weight_decay: -1 = not given */
+    double lr, final_lr, clip;                   /* `clip` is 0 if off */
+    double momentum, weight_decay, beta1, beta2; /* `weight_decay` is -1 if not given */
     uint64_t warmup;
     bool nesterov, zero1, sync_bn;
-    uint64_t checkpoint_every, keep_every, check_every; /* 0 = off */
+    uint64_t checkpoint_every, keep_every, check_every; /* each is 0 if off */
     uint64_t keep_last, eval_every;
-    double peak_tflops; /* 0 = not given */
+    double peak_tflops; /* 0 if not given */
     bool eval, hash_steps;
-    const char *profile;               /* NULL = off */
-    const char *init_from, *export_to; /* NULL = off */
-    uint64_t threads;                  /* 0 = not given */
-    uint64_t loader_threads, length;   /* length: 0 = not given */
+    const char *profile;               /* NULL if off */
+    const char *init_from, *export_to; /* each is NULL if off */
+    uint64_t threads;                  /* 0 if not given */
+    uint64_t loader_threads, length;   /* `length` is 0 if not given */
     bool augment;
-    uint64_t limit_steps;                                        /* 0 = no limit */
-    const char *metrics, *summary, *checkpoint, *dump_gradients; /* NULL = off */
+    uint64_t limit_steps;                                        /* 0 if there is no limit */
+    const char *metrics, *summary, *checkpoint, *dump_gradients; /* each is NULL if off */
     bool resume, grow, quiet, help, version;
 };
 

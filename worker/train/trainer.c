@@ -403,7 +403,8 @@ static void set_threads(uint64_t wanted)
         openblas_set_num_threads(1);
 }
 
-/* Fail if `dir` has a checkpoint of an early version, because --resume would start from the beginning. */
+/* Fail if `dir` has a checkpoint of an early version. Otherwise --resume would find no checkpoint and start from the
+ * beginning. */
 static ddp_status refuse_early_version(const char *dir, struct ddp_err *err)
 {
     char path[PATH_MAX];
@@ -766,7 +767,7 @@ static ddp_status report_epoch(struct trainer *t, uint64_t samples, uint64_t us,
     return journal_epoch(&t->journal, &line, err);
 }
 
-/* Agree that waiting nodes may join, after rank 0 has written a checkpoint. Rank 0 asks the store for the number of
+/* After rank 0 has written a checkpoint, agree that waiting nodes may join. Rank 0 asks the store for the number of
  * waiting nodes and sends this number to the other ranks. Training continues until the launcher restarts the job. */
 static ddp_status agree_to_grow(struct trainer *t, struct ddp_err *err)
 {

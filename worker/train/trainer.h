@@ -21,14 +21,14 @@
 
 /* Results of a test over all ranks. */
 struct accuracy {
-    int64_t correct, samples; /* number of samples; for tokens, number of tokens */
+    int64_t correct, samples; /* correct predictions; all predictions, one for each picture or token */
     double loss;              /* mean loss */
 };
 
 /* The values of a step's report that are known before the loss of the step. A device returns the loss only while it
  * computes the next step. */
 struct late {
-    bool waits;           /* true = the report of this step waits for its loss */
+    bool waits;           /* true if the report of this step waits for the loss */
     uint64_t step, epoch; /* numbers of the step and of the epoch, as in journal.h */
     double samples, lr;
     uint64_t begun_us, us[PHASES];
@@ -41,7 +41,7 @@ struct trainer {
     struct dataset train_set, test_set;
     struct split split;
     struct batch_source source;
-    struct compute *device; /* owned; NULL = the CPU */
+    struct compute *device; /* owned; NULL on the CPU */
     struct model *model;
     size_t length; /* tokens per sample; 0 for pictures */
     struct gradient gradient;
@@ -53,12 +53,12 @@ struct trainer {
     struct profile profile;
     struct journal journal;
     FILE *dump;       /* file for --dump_gradients, or NULL */
-    ddp_ckpts *ckpts; /* on rank 0; NULL = no checkpoints */
+    ddp_ckpts *ckpts; /* on rank 0; NULL if nothing is saved */
 
     uint64_t epochs_done, resumed_epochs; /* number of epochs: of all runs; of earlier runs */
     uint64_t epoch_step;                  /* number of steps in the current epoch so far */
     uint64_t steps_done, steps_here;      /* number of steps: of all runs; of this run */
-    uint64_t saved_step;                  /* step of this run's newest checkpoint; 0 = none yet */
+    uint64_t saved_step;                  /* step of this run's newest checkpoint; 0 before the first */
     uint64_t samples_here,
         train_us; /* samples of all ranks in this run; duration of this run without tests, in us */
     double loss;  /* mean loss of the last epoch */

@@ -75,7 +75,8 @@ static const char *const types[] = {
     [PRECISION_FP32] = "f32", [PRECISION_BF16] = "bf16", [PRECISION_FP16] = "f16"
 };
 
-/* Folders of the kernels, relative to the program's folder: first in build/, then after installation. */
+/* Folders of the kernels, relative to the program's folder: the first is for build/, the second for an installed
+ * program. */
 static const char *const beside[] = { "", "../../share/ddprun/" };
 
 static FILE *open_in(const char *directory, const char *below, const char *type, char path[PATH_ROOM])

@@ -26,9 +26,9 @@ struct gemm {
     uint64_t m, n, k;
     int64_t lda, ldb, ldd;
     uint64_t batch;                    /* number of products in a batch; 0 means one product */
-    int64_t apart_a, apart_b, apart_d; /* elements between two matrices of a batch; 0 = one matrix for all */
+    int64_t apart_a, apart_b, apart_d; /* elements between matrices of a batch; 0 if all use the same one */
     bool transpose_a, transpose_b;
-    bool to_float; /* true if the result is float; false: of the type of values */
+    bool to_float; /* true if the result is float, false if it has the type of values */
     bool bias;
 };
 struct plan {
@@ -72,7 +72,7 @@ struct cuda {
     struct room batch, pictures, columns, part, losses, squares; /* device memory */
 
     struct room slot[SLOTS];        /* pinned host memory for the batches that are being sent */
-    struct CUevent_st *sent[SLOTS]; /* events, one for each slot: the device has read the batch in the slot */
+    struct CUevent_st *sent[SLOTS]; /* for each slot, the event that the device has read its batch */
     unsigned batches;               /* number of batches so far */
     struct room sorted;             /* host memory to count tokens while sorting */
     const int *order, *first;
@@ -81,9 +81,9 @@ struct cuda {
     double *total;           /* on the device: TOTALS numbers, then norm[2] */
     struct results *results; /* in memory of the host: SLOTS entries */
     struct CUevent_st
-        *written[SLOTS]; /* events, one for each entry of `results`: the device has written the entry */
+        *written[SLOTS]; /* for each entry of `results`, the event that the device has written the entry */
     unsigned reports;    /* number of reports so far */
-    bool unread[SLOTS];  /* for each entry of `results`: `report` has not returned the entry yet */
+    bool unread[SLOTS];  /* for each entry of `results`, true until `report` returns the entry */
 };
 
 /* Set `failed`, unless `failed` already has an error. */

@@ -39,8 +39,8 @@ __device__ inline value put(float x)
     return y;
 }
 /* Add a b to d for a warp: a is 16x16 and b is 16x8, distributed over the lanes as the PTX manual describes for
- * m16n8k16. The statement is volatile, so that the compiler does not move it into a condition, because all lanes
- * must execute it. */
+ * m16n8k16. All lanes must execute the statement. It is volatile, so that the compiler does not move it into a
+ * condition. */
 __device__ inline void mma(float d[4], const unsigned a[4], const unsigned b[2])
 {
     asm volatile(MMA "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"

@@ -64,7 +64,7 @@ enum kernel {
 };
 
 enum {
-    KERNEL_PACK = 8,        /* values that a thread reads at once; rows have a multiple of this number */
+    KERNEL_PACK = 8,        /* values that a thread reads at once; rows begin at a multiple of this number */
     KERNEL_WARPS = 8,       /* warps in a block of 256 threads */
     KERNEL_COLUMNS = 32,    /* columns per block in the kernels column_sums and layer_norm_sums */
     KERNEL_TILE = 64,       /* queries or keys per block in attention_tiles.cu */
@@ -210,8 +210,8 @@ struct norm_args {
     void *y; /* dx in backward */
     const void *x, *dy, *weight, *bias;
     double *part, *all; /* part: records of `parts` strips or ranks; all: joined record, or NULL */
-    double *saved;      /* NULL: use running_mean and running_var */
-    float *running_mean, *running_var; /* both NULL: do not update */
+    double *saved;      /* NULL if running_mean and running_var are used instead */
+    float *running_mean, *running_var; /* both NULL if they must not be updated */
     float *dweight, *dbias;
     size_t rows, strip, parts;
     int channels, spatial;

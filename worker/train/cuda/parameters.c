@@ -94,7 +94,7 @@ static ddp_status each_narrow(struct cuda *c, const struct model_tensors *t, boo
 
 /* --- the host's values -------------------------------------------------------------------------------- */
 
-/* Send the values and wait for the copy, because the host may then overwrite its memory. */
+/* Send the values and wait for the copy, because the host may overwrite its memory after this call. */
 ddp_status cuda_send(struct compute *base, const struct model_tensors *t, struct ddp_err *err)
 {
     struct cuda *c = cuda_of(base);

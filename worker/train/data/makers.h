@@ -30,7 +30,7 @@ enum { SPEECH_WORDS = 96, SPEECH_LETTERS = 10, SPEECH_NEXT = 4 };
 
 struct speech {
     char word[SPEECH_WORDS][SPEECH_LETTERS]; /* text, with its NUL */
-    uint8_t next[SPEECH_WORDS][SPEECH_NEXT]; /* the most frequent word first */
+    uint8_t next[SPEECH_WORDS][SPEECH_NEXT]; /* words that may follow each word, the most frequent first */
 };
 
 struct maker_order {

@@ -183,7 +183,8 @@ static void cifar_file_name(char *to, int number)
         snprintf(to, 32, "data_batch_%d.bin", number);
 }
 
-/* Check the records. Check labels first, because a page of HTML begins with '<', which is no label. */
+/* Check the records. Check labels first: if the file is a page of HTML, it begins with '<', and an error about a wrong
+ * label is clearer than one about the length. */
 static ddp_status check(const struct whole_file *f, struct ddp_err *err)
 {
     if (f->len == 0)
@@ -237,8 +238,8 @@ bool cifar_find(char *found, const char *dir)
     return false;
 }
 
-/* Load data_batch_1, data_batch_2 ... up to the first missing file. If a file with a higher number exists, a file
- * is missing from the download. */
+/* Load data_batch_1, data_batch_2 ... up to the first missing file. Fail if a file with a higher number exists, because
+ * then the download is incomplete. */
 static ddp_status load_training(struct cifar *c, const char *dir, struct ddp_err *err)
 {
     char path[PATH_MAX], name[32];

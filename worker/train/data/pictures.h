@@ -83,7 +83,7 @@ struct cifar {
     size_t n;
 };
 
-/* Find the directory of the files: `dir`, or in `dir` the folder of the published archive. Write its path to
+/* Find the directory of the files: `dir` itself, or the folder of the published archive in `dir`. Write its path to
  * `found`, which has room for PATH_MAX bytes. Return false if there are no files. */
 bool cifar_find(char *found, const char *dir);
 

@@ -43,7 +43,7 @@ void tokens_init(struct tokens *t, size_t length, size_t vocabulary)
 
 /* --- one shard --------------------------------------------------------------------------------------------- */
 
-/* Check a header, of which `got` bytes could be read. Check the magic number first, because a file of another
+/* Check a header. `head` has the first `got` bytes of the file. Check the magic number first, because a file of another
  * format may be shorter than a header. */
 static ddp_status check_header(const uint8_t *head, size_t got, struct ddp_err *err)
 {
@@ -105,7 +105,7 @@ static ddp_status tokens_add(struct tokens *t, const char *path, struct ddp_err 
     char remedy[FILES_REMEDY_MAX];
     if (t->shards == TOKENS_MAX_SHARDS)
         return ddp_fail(err, DDP_ERR_LIMIT, "%s: more than %d files of tokens", path, TOKENS_MAX_SHARDS);
-    /* O_NONBLOCK, because open() of a FIFO waits for a writer. */
+    /* Without O_NONBLOCK, opening a FIFO would wait for a writer. */
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
         return ddp_fail(err, DDP_ERR_IO, "%s: cannot open: %s%s", path, strerror(errno),

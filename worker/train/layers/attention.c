@@ -108,7 +108,7 @@ static size_t blocks(size_t length)
     return (length + BLOCK - 1) / BLOCK;
 }
 
-/* Compute S of a block, which has n x keys numbers. */
+/* Compute the n x keys numbers of S for a block of queries. */
 static void scores(real *s, const struct head *h, const struct block *b)
 {
     real_gemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)b->n, (int)b->keys, (int)h->width, 1,

@@ -18,7 +18,7 @@
 
 #include <string.h>
 
-/* Room after a frame, because the loops of conv_tile.h read whole registers. */
+/* Room after a frame: the loops of conv_tile.h read whole registers, and so may read beyond the end of the frame. */
 enum { SLACK = 2 * CONV_LANES + CONV_KERNEL };
 
 size_t conv_side(const struct conv *c)

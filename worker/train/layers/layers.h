@@ -5,7 +5,7 @@
 
 #include "train/layers/real.h"
 
-/* The first parameter of every layer, which the layers of the CPU do not need. */
+/* The first parameter of every function of a layer. The functions for the CPU do not use it. */
 #define ON_CPU struct compute *on_cpu __attribute__((unused))
 
 /* The sizes of y = x W^T: x has `rows` rows of `in` numbers, and y has `rows` rows of `out` numbers. */
@@ -27,7 +27,7 @@ struct shortcut {
 
 /* Causal self-attention with several heads: each token uses only itself and earlier tokens. */
 struct attention {
-    size_t rows, length, heads, width; /* width: sum over all heads */
+    size_t rows, length, heads, width; /* `width` is the sum over all heads */
 };
 
 /* Return the number of scratch elements that forward and backward need. */

@@ -35,13 +35,14 @@ struct gpt2 {
     struct model model;
     const struct gpt2_config *config;
     struct compute *on;
-    size_t max_length;              /* number of rows in the embedding of positions */
-    void *memory;                   /* owned: memory of all pointers below */
-    void *embedded, *norm, *logits; /* embedded: before the blocks; norm, logits: after the blocks */
-    float *mean, *scale;            /* results of the last layer norm */
-    void *d, *d1, *d4;              /* gradients; d and d1: width values per token, d4: 4 * width */
-    float *scratch;                 /* scratch memory of attention */
-    struct kept *kept;              /* one for each block */
+    size_t max_length; /* number of rows in the embedding of positions */
+    void *memory;      /* owned: memory of all pointers below */
+    void *embedded, *norm,
+        *logits;         /* `embedded` enters the first block; `norm` and `logits` follow the last */
+    float *mean, *scale; /* results of the last layer norm */
+    void *d, *d1, *d4;   /* gradients: `d` and `d1` have width values per token, `d4` has 4 * width */
+    float *scratch;      /* scratch memory of attention */
+    struct kept *kept;   /* one for each block */
 };
 
 size_t gpt2_tensor(size_t block, enum gpt2_block_tensor which)

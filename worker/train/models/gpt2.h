@@ -26,8 +26,8 @@ struct gpt2_config {
     size_t blocks, heads, width;
 };
 
-/* Tensors of each block, in order: name, shape (in widths; 0 = no such dimension), initial values. A model has
- * wte.weight and wpe.weight, then the tensors of all blocks, then ln_f.weight and ln_f.bias. */
+/* Tensors of each block, in order: name, shape (two sizes in widths; the second is 0 for a vector), initial values. A
+ * model has wte.weight and wpe.weight, then the tensors of all blocks, then ln_f.weight and ln_f.bias. */
 #define GPT2_BLOCK_TENSORS(X)                         \
     X(LN1_WEIGHT, "ln_1.weight", 1, 0, ONES)          \
     X(LN1_BIAS, "ln_1.bias", 1, 0, ZEROS)             \

@@ -245,7 +245,7 @@ static ddp_status load(int fd, const struct model_kind *kind, const struct model
 ddp_status llmc_load(const char *path, const struct model_kind *kind, const struct model_tensors *params,
                      struct ddp_err *err)
 {
-    /* O_NONBLOCK, because opening a pipe would wait for a writer. */
+    /* Without O_NONBLOCK, opening a pipe would wait for a writer. */
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
         return ddp_fail(err, DDP_ERR_IO, "%s: cannot open: %s", path, strerror(errno));

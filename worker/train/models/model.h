@@ -53,14 +53,14 @@ struct compute;
 
 /* The sizes of a model, and resources for its layers. */
 struct model_spec {
-    struct compute *compute;        /* borrowed; NULL = the CPU */
-    size_t rows;                    /* maximum number of pictures or sequences in a batch */
-    size_t train_rows;              /* maximum number of rows in a batch for training; 0 = `rows` */
-    size_t length;                  /* maximum number of tokens in a sequence; 0 = the kind's maximum */
+    struct compute *compute; /* borrowed; NULL on the CPU */
+    size_t rows;             /* maximum number of pictures or sequences in a batch */
+    size_t train_rows;       /* maximum number of rows in a batch for training; 0 stands for `rows` */
+    size_t length;           /* maximum number of tokens in a sequence; 0 stands for the kind's maximum */
     size_t channels, height, width; /* size of a picture */
     size_t classes;                 /* number of classes; for tokens the kind's vocabulary */
     uint64_t seed;                  /* seed of the initial parameters */
-    ddp_ctx *ctx;                   /* context of layers that communicate with other ranks; NULL = none */
+    ddp_ctx *ctx;                   /* for layers that communicate with other ranks; NULL if no layer does */
 };
 
 /* A batch; all pointers are borrowed. Targets and tokens must be below the model's `classes`; the model does not
@@ -73,7 +73,7 @@ struct model_batch {
     const int32_t *target; /* rows x length: the class of a picture, or the next token */
     const float *weight;   /* for each row, the weight of its losses */
     size_t counted;        /* rows up to the last row with a weight above 0; set by model_forward */
-    bool still;            /* true: leave running means and variances unchanged */
+    bool still;            /* true if running means and variances must stay unchanged */
 };
 
 /* Called by model_backward when the gradient of a parameter is complete. Any result except DDP_OK ends the backward
@@ -90,7 +90,7 @@ struct model {
     struct model_batch batch; /* batch of the last forward pass, with addresses that layers can read */
     size_t pixels;            /* number of pixels of a picture */
     size_t classes;
-    double flops;        /* operations for a forward and backward pass of one row; 0 = unknown */
+    double flops;        /* operations for a forward and backward pass of one row; 0 if unknown */
     const float *logits; /* rows x length x classes; valid after MODEL_TEST on the CPU */
     size_t correct;      /* after MODEL_TEST on a device: the result of model_correct */
 };

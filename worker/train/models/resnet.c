@@ -31,11 +31,12 @@
  *
  * On the CPU, libddp computes the normalization (ddp/syncbn.h). On a device, one kernel computes a record of this
  * rank's values, and another kernel normalizes the values (compute.h). Between these kernels the ranks exchange
- * their records on the device's stream, without waiting on the host. The algorithm and the errors are the same. */
+ * their records on the device's stream, without waiting on the host. The algorithm and the errors are the same as on
+ * the CPU. */
 
 struct normalise {
     struct compute *on; /* borrowed, like `ctx` */
-    ddp_ctx *ctx;       /* the context's ranks normalize over one batch; NULL = only this rank's batch */
+    ddp_ctx *ctx;       /* context whose ranks normalize their batches together; NULL if each rank is alone */
     double *records;    /* owned, on the device: records of all ranks (forward), or sums (backward) */
 };
 
@@ -489,7 +490,7 @@ static bool unit_init(struct resnet *r, struct unit *u, struct conv conv, const 
     u->out = compute_rows(r->on, r->room, unit_values(u));
     u->saved = r->on->ops->alloc(r->on, batch_norm_numbers(conv.out) * sizeof(double));
     r->most = conv_columns(&conv) > r->most ? conv_columns(&conv) : r->most;
-    r->model.flops += 3 * conv_flops(&conv); /* for forward and for the two gradients of backward */
+    r->model.flops += 3 * conv_flops(&conv); /* 3: forward, and the two gradients of backward */
     return u->out != NULL && u->saved != NULL;
 }
 

@@ -30,10 +30,11 @@
  *     4 workers    s0 | s1 | s2 | s3          two levels of + are the all-reduce
  *
  * With three workers, or more than four, each worker has one shard. Then results differ by rounding from the results of
- * other numbers of workers. --determinism world uses eight shards, which makes a single worker slower by a fifth.
- * With --sync_bn each worker has one shard, because batch normalization needs all its samples at once. Without
- * --sync_bn, batch normalization uses the samples of a shard. With --accumulate K a shard is divided into K parts,
- * so that a worker has fewer samples in memory. */
+ * other numbers of workers. --determinism world uses eight shards, which makes a single worker slower by a fifth. With
+ * --sync_bn each worker has one shard, because batch normalization needs all its samples at once. Without --sync_bn,
+ * batch normalization uses the samples of a shard. On a GPU each worker has one shard, too. With --accumulate K each
+ * worker has K shards, so that it has fewer samples in memory. --determinism world then uses 8 K shards on all workers
+ * together, also on a GPU. */
 
 enum { SPLIT_SHARDS = 4, SPLIT_WORLD_SHARDS = 8 };
 
@@ -50,7 +51,7 @@ struct split {
     uint64_t samples; /* number of samples in the training set */
     uint64_t global_batch;
     int world_size;
-    int shards;      /* number of shards of a global batch; with --accumulate, number of parts of shards */
+    int shards;      /* number of shards of a global batch */
     int shards_here; /* number of shards of one worker: shards / world_size */
     int first_shard; /* first shard of this worker */
     uint64_t steps;  /* number of steps of an epoch */

@@ -30,10 +30,9 @@ DDP_API ddp_status ddp_widen_f32(const void *from, ddp_dtype dtype, float *to, s
  * NaN stays a NaN. Return DDP_ERR_ARG for a type other than F32, F16 and BF16. */
 DDP_API ddp_status ddp_round_f32(const float *from, void *to, ddp_dtype dtype, size_t n, struct ddp_err *err);
 
-/* Write to[i] = (float)from[i] * (float)(1 / scale) for n elements of type F32, F16 or BF16, with torch's
- * arithmetic and with subnormals flushed (context.h). If the type is F32, `to` may be `from`. Return 1 if an
- * element of `from` or 1 / scale is infinite or NaN, otherwise 0. For all other types, write nothing and return
- * -1. */
+/* Write to[i] = (float)from[i] * (float)(1 / scale) for n elements of type F32, F16 or BF16, with torch's arithmetic
+ * and with subnormals flushed (context.h). If the type is F32, `to` may be `from`. Return 1 if 1 / scale or an element
+ * of `from` is infinite or NaN, otherwise 0. For all other types, write nothing and return -1. */
 DDP_API int ddp_unscale(const void *from, ddp_dtype dtype, double scale, float *to, size_t n);
 
 /* The last call of the current step (see the table below). READY means that no call was made in this step yet. */
@@ -44,9 +43,9 @@ typedef enum ddp_scaler_stage { DDP_SCALER_READY, DDP_SCALER_UNSCALED, DDP_SCALE
  * found_inf on all ranks, because a sum with infinity or NaN is infinite or NaN. */
 typedef struct ddp_scaler {
     float scale;      /* multiply the loss by this number; finite and above 0 */
-    double growth;    /* factor after `interval` steps in a row with finite gradients; above 1 */
-    double backoff;   /* factor after a step with an infinite or NaN gradient; between 0 and 1 */
-    int32_t interval; /* steps in a row with finite gradients before `growth` applies; at least 1 */
+    double growth;    /* multiplies `scale` after `interval` steps in a row with finite gradients; above 1 */
+    double backoff;   /* multiplies `scale` after a step with an infinite or NaN gradient; between 0 and 1 */
+    int32_t interval; /* number of steps in a row with finite gradients before `growth` applies; at least 1 */
     int32_t tracker;  /* number of steps with finite gradients since the last change of the scale */
     ddp_scaler_stage stage;
     int found_inf; /* the found_inf that was passed for this step */
@@ -83,8 +82,8 @@ enum { DDP_SCALER_STATE = 5 };
 /* Write the state to `state`, for a checkpoint. */
 DDP_API void ddp_scaler_save(const ddp_scaler *scaler, double state[DDP_SCALER_STATE]);
 
-/* Restore a saved state, at stage READY. DDP_ERR_CORRUPT names a number that is out of its limits; `scaler` is then
- * unchanged. */
+/* Restore a saved state, and set the stage to READY. DDP_ERR_CORRUPT names a number that is out of its limits; `scaler`
+ * is then unchanged. */
 DDP_API ddp_status ddp_scaler_load(ddp_scaler *scaler, const double state[DDP_SCALER_STATE],
                                    struct ddp_err *err);
 

@@ -43,16 +43,16 @@ extern "C" {
 #define DDP_VERSION_TEXT(major, minor, patch) DDP_VERSION_JOIN(major, minor, patch)
 #define DDP_VERSION_JOIN(major, minor, patch) #major "." #minor "." #patch
 
-/* Return the version of the loaded library, "0.1.0". */
+/* Return the version of the loaded library, for example "0.1.0". */
 DDP_API const char *ddp_version(void);
 
 typedef struct ddp_ctx ddp_ctx;
 
 typedef struct ddp_options {
     size_t size;              /* sizeof(ddp_options), set by DDP_OPTIONS_INIT */
-    const char *backend;      /* "cpu", "nccl", or NULL = nccl with a device, else cpu */
-    uint32_t init_timeout_ms; /* time for all ranks to connect; 0 = DDPRUN_INIT_TIMEOUT_MS, or 60 000 ms */
-    uint32_t step_timeout_ms; /* deadline of one collective; 0 = DDPRUN_STEP_TIMEOUT_MS, or 600 000 ms */
+    const char *backend;      /* "cpu" or "nccl"; NULL means nccl with a device, and cpu without */
+    uint32_t init_timeout_ms; /* time to connect; 0 means DDPRUN_INIT_TIMEOUT_MS, or 60 000 ms if unset */
+    uint32_t step_timeout_ms; /* for a collective; 0 means DDPRUN_STEP_TIMEOUT_MS, or 600 000 ms if unset */
     int device;               /* index of this rank's GPU in CUDA, or one of ddp_device_choice */
 } ddp_options;
 
@@ -62,8 +62,8 @@ typedef struct ddp_options {
  * same bits as on CPUs, and several ranks may share one GPU. */
 typedef enum ddp_device_choice {
     DDP_DEVICE_NONE = -1, /* default: no device; with backend "nccl" the same as DDP_DEVICE_LOCAL */
-    DDP_DEVICE_AUTO = -2, /* the device LOCAL_RANK, or no device if there is no usable GPU */
-    DDP_DEVICE_LOCAL = -3 /* the device LOCAL_RANK, or DDP_ERR_UNSUPPORTED if there is no usable GPU */
+    DDP_DEVICE_AUTO = -2, /* the device with the number LOCAL_RANK, or no device if there is no usable GPU */
+    DDP_DEVICE_LOCAL = -3 /* the same device, or DDP_ERR_UNSUPPORTED if there is no usable GPU */
 } ddp_device_choice;
 
 /* The INIT macros list all members in order, because C++17 has no designated initializers. */
@@ -98,7 +98,8 @@ DDP_API void ddp_abort(ddp_ctx *ctx, int code, const char *why);
  *
  * Each call sets the processor's flush mode for its thread (x86: FTZ and DAZ, Arm: FZ) and restores the old mode, so
  * results do not depend on the caller's mode. A communication hook and a loader's `fill` run in the flush mode, too.
- * Processors without a flush mode compute with subnormals. On a GPU, NCCL and the program decide. */
+ * Processors without a flush mode compute with subnormals. On a GPU, NCCL and the program decide whether to flush
+ * subnormals. */
 
 /* Treat subnormals as zero in this thread from now on, and in threads that this thread creates later. If your program
  * computes on the CPU, call ddp_flush_subnormals first in main. The equivalent in PyTorch is
@@ -111,7 +112,7 @@ DDP_API int ddp_rank(const ddp_ctx *ctx);
 DDP_API int ddp_world_size(const ddp_ctx *ctx);
 DDP_API int ddp_local_rank(const ddp_ctx *ctx);
 DDP_API int ddp_local_world_size(const ddp_ctx *ctx);
-DDP_API int ddp_device(const ddp_ctx *ctx); /* index of the GPU in CUDA; -1 = no device */
+DDP_API int ddp_device(const ddp_ctx *ctx); /* index of the GPU in CUDA, or -1 without a device */
 DDP_API int ddp_restart_count(const ddp_ctx *ctx);
 
 /* Report to the launcher that step `step` is done. `step` counts the steps of all attempts, as in a checkpoint. With
@@ -142,9 +143,9 @@ DDP_API ddp_status ddp_grow_agree(ddp_ctx *ctx);
 struct ddp_store;
 DDP_API struct ddp_store *ddp_context_store(ddp_ctx *ctx);
 
-/* Wait at a named barrier until all ranks have arrived. Use each name only once. Only ddprun's store has barriers.
- * With another store this function uses a counter, and a timeout reports only how many ranks have arrived. timeout_ms
- * 0 = the step timeout. */
+/* Wait at a named barrier until all ranks have arrived. Use each name only once. Only ddprun's store has barriers. With
+ * another store this function uses a counter, and a timeout reports only how many ranks have arrived. If timeout_ms is
+ * 0, the step timeout applies. */
 DDP_API ddp_status ddp_barrier_named(ddp_ctx *ctx, const char *name, uint32_t timeout_ms);
 
 #ifdef __cplusplus

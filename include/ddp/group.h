@@ -9,9 +9,9 @@
  *
  * Without a device, `stream` is NULL, and a call is finished when it returns.
  *
- * With a device (ddp_options.device), buffers may also be in device memory. All buffers of a call are in the same
- * kind of memory, on all ranks. Calls with host memory work as without a device. `stream` is a cudaStream_t; NULL =
- * the default stream. A call with device memory begins when `stream` reaches it, and runs on a stream of the library:
+ * With a device (ddp_options.device), buffers may also be in device memory. All buffers of a call are in the same kind
+ * of memory, on all ranks. Calls with host memory work as without a device. `stream` is a cudaStream_t; NULL means the
+ * default stream. A call with device memory begins when `stream` reaches it, and runs on a stream of the library:
  *
  *     work is NULL        later operations on `stream` wait for the call
  *     work is not NULL    `stream` waits only when the program calls ddp_work_wait(*work), so the call can run while
@@ -109,14 +109,14 @@ DDP_API ddp_status ddp_scatter(ddp_group *group, const void *in /* root only */,
 DDP_API ddp_status ddp_reduce_scatter(ddp_group *group, const void *in, void *out, size_t n_per_rank,
                                       ddp_dtype dtype, ddp_op op, void *stream, ddp_work **work);
 
-/* Wait until all ranks of the group have called ddp_barrier. timeout_ms 0 = the step timeout. An error names the
- * ranks that did not arrive. */
+/* Wait until all ranks of the group have called ddp_barrier. If timeout_ms is 0, the step timeout applies. An error
+ * names the ranks that did not arrive. */
 DDP_API ddp_status ddp_barrier(ddp_group *group, uint32_t timeout_ms);
 
 /* Make the stream of the call wait for the work. The host does not wait. */
 DDP_API ddp_status ddp_work_wait(ddp_work *work);
-/* Wait on the host for at most timeout_ms; return DDP_IN_PROGRESS if the call is then still running. timeout_ms 0 =
- * wait until the call is done or has failed. */
+/* Wait on the host for at most timeout_ms; return DDP_IN_PROGRESS if the call is then still running. If timeout_ms is
+ * 0, wait until the call is done or has failed. */
 DDP_API ddp_status ddp_work_sync(ddp_work *work, uint32_t timeout_ms);
 /* Return 1 if the call is done or has failed, else 0. */
 DDP_API int ddp_work_done(const ddp_work *work);

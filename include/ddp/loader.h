@@ -45,7 +45,7 @@ enum {
 /* A sample that `fill` must write. */
 typedef struct ddp_loader_row {
     uint64_t index, epoch;
-    int is_pad;                  /* 1 = padding: a sample that the sampler has repeated */
+    int is_pad;                  /* 1 for padding, a sample that the sampler has repeated; else 0 */
     ddp_philox luck;             /* random number generator of this sample in this epoch */
     void *to[DDP_LOADER_ARRAYS]; /* to[a] has row_bytes[a] bytes, undefined before the call of `fill` */
 } ddp_loader_row;
@@ -66,17 +66,17 @@ typedef struct ddp_loader_options {
     uint64_t samples;       /* number of samples, as in ddp_sampler_create */
     int world_size, rank;   /* the samples are divided among world_size ranks; this is rank `rank` */
     uint64_t seed;          /* seed of the order and of the generators */
-    unsigned sampler_flags; /* DDP_SAMPLER_SHUFFLE and others; 0 = in order, padded */
-    int streams;            /* the loader serves ranks `rank` to `rank` + streams - 1 in turn; 0 = one rank */
+    unsigned sampler_flags; /* DDP_SAMPLER_SHUFFLE and others; 0 means in order and padded */
+    int streams;            /* serves ranks `rank` to `rank` + streams - 1 in turn; 0 means one rank */
     size_t batch;           /* rows of a batch; the last batch may have fewer rows, or none */
     size_t arrays;          /* arrays of a batch; at most DDP_LOADER_ARRAYS */
     size_t row_bytes[DDP_LOADER_ARRAYS]; /* bytes of a row of each array */
     ddp_loader_fill fill;
     void *user;         /* argument of `fill`, used by all threads */
-    int threads;        /* 0 = no threads: ddp_loader_next makes the batches */
-    size_t ahead;       /* number of batches that are made in advance; 0 = 2 for each thread */
-    size_t held;        /* number of returned batches that stay valid; 0 = one batch */
-    int64_t timeout_ms; /* longest wait for a batch; 0 = 300 000 ms */
+    int threads;        /* number of threads; if 0, ddp_loader_next makes the batches */
+    size_t ahead;       /* number of batches that are made in advance; 0 means 2 for each thread */
+    size_t held;        /* number of returned batches that stay valid; 0 means one batch */
+    int64_t timeout_ms; /* longest wait for a batch; 0 means 300 000 ms */
     ddp_loader_alloc alloc;
     ddp_loader_release release; /* set both `alloc` and `release`, or neither */
     void *memory_user;          /* argument of `alloc` and `release` */
@@ -91,10 +91,10 @@ typedef struct ddp_loader_options {
 typedef struct ddp_batch {
     uint64_t number; /* number in the epoch, from 0 */
     int stream;      /* `number` modulo `streams` of the options; the batch is for rank `rank` + `stream` */
-    size_t rows;     /* 0 = the rank of this batch has no samples left, but other ranks have samples */
+    size_t rows;     /* number of rows; 0 if the rank of this batch has no samples left, but others have */
     void *array[DDP_LOADER_ARRAYS]; /* rows * row_bytes[a] bytes, 256-byte aligned */
     const uint64_t *index;          /* for each row, the number of its sample */
-    const unsigned char *is_pad;    /* for each row, 1 = padding */
+    const unsigned char *is_pad;    /* for each row, 1 if it is padding, else 0 */
 } ddp_batch;
 
 /* Create a loader: allocate memory and start the threads, which read nothing yet. DDP_ERR_ARG names an invalid

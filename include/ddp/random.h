@@ -16,7 +16,7 @@ enum { DDP_RANDOM_WORDS = 624 };
 
 typedef struct ddp_random {
     uint32_t word[DDP_RANDOM_WORDS];
-    unsigned at; /* index of the next word; DDP_RANDOM_WORDS = compute new words */
+    unsigned at; /* index of the next word; at DDP_RANDOM_WORDS new words are computed */
 } ddp_random;
 
 /* Seed the generator. Only the low 32 bits of the seed are used, as in torch.manual_seed. */
@@ -25,7 +25,7 @@ DDP_API void ddp_random_seed(ddp_random *random, uint64_t seed);
 /* Return 32 random bits. */
 DDP_API uint32_t ddp_random_next(ddp_random *random);
 
-/* Return a number in [0, 1) with 24 random bits, like a float of torch. */
+/* Return a number in [0, 1) with 24 random bits, like torch's random floats. */
 DDP_API float ddp_random_uniform(ddp_random *random);
 
 /* Philox4x32-10 (Salmon, Moraes, Dror & Shaw 2011) computes numbers from a key and a counter. So a new sequence costs
@@ -33,7 +33,7 @@ DDP_API float ddp_random_uniform(ddp_random *random);
 typedef struct ddp_philox {
     uint32_t key[2], counter[4]; /* counter[0] is the number of the block of four words */
     uint32_t word[4];
-    unsigned at; /* index of the next word; 4 = compute new words */
+    unsigned at; /* index of the next word; at 4 a new block is computed */
 } ddp_philox;
 
 /* Begin the sequence of a sample in an epoch. A sequence has 2^34 numbers. All bits of `seed` and `sample` are used,

@@ -45,13 +45,13 @@ typedef struct ddp_param {
     size_t count;
     ddp_dtype dtype;
     const size_t *shape; /* `dims` sizes, read only by ddp_reducer_create; the product is `count` */
-    size_t dims;         /* at most DDP_MAX_DIMS; 0 = one dimension of size `count` */
+    size_t dims;         /* at most DDP_MAX_DIMS; 0 means one dimension of size `count` */
 } ddp_param;
 
 /* A bucket, as passed to a hook. */
 typedef struct ddp_bucket {
     size_t index;
-    int last;     /* 1 = the last bucket of this step */
+    int last;     /* 1 if this is the last bucket of the step, else 0 */
     void *grads;  /* `count` elements, to be reduced in place, with zeros between the gradients */
     size_t count; /* elements */
     ddp_dtype dtype;
@@ -81,20 +81,20 @@ typedef enum ddp_uneven {
 
 typedef struct ddp_reducer_options {
     size_t size;               /* sizeof(ddp_reducer_options), set by the INIT macro */
-    size_t first_bucket_bytes; /* size of the first bucket; 0 = 1 MiB */
-    size_t bucket_cap_bytes;   /* size of other buckets; 0 = 25 MiB */
+    size_t first_bucket_bytes; /* size of the first bucket; 0 means 1 MiB */
+    size_t bucket_cap_bytes;   /* size of other buckets; 0 means 25 MiB */
     const ddp_param *buffers;  /* arrays that are not trained, such as running means; the list is copied */
     size_t buffer_count;
-    int keep_buffers;    /* 1 = broadcast buffers only in ddp_reducer_create */
-    int keep_order;      /* 1 = keep the first buckets; make no new buckets in the second step */
-    int find_unused;     /* 1 = some steps do not use all parameters; see ddp_reducer_unused */
+    int keep_buffers;    /* 1 to broadcast buffers only in ddp_reducer_create */
+    int keep_order;      /* 1 to keep the first buckets and make no new buckets in the second step */
+    int find_unused;     /* 1 if some steps do not use all parameters; see ddp_reducer_unused */
     ddp_overlap overlap; /* may differ between ranks, unlike most other options */
     ddp_uneven uneven;   /* how to handle ranks with different numbers of batches */
-    int compress;        /* 1 = convert f32 gradients to `wire` before sending */
+    int compress;        /* 1 to convert f32 gradients to `wire` before sending */
     ddp_dtype wire;      /* DDP_F16 or DDP_BF16; sums are computed in f32 and rounded once */
     double
-        predivide; /* f > 0: divide by f before the sum, and by divisor / f after the sum; 0 = divide only after the sum */
-    ddp_comm_hook hook; /* NULL = ddp_all_reduce */
+        predivide; /* divide by predivide before the sum and by divisor / predivide after it; 0 means only after it */
+    ddp_comm_hook hook; /* NULL means ddp_all_reduce */
     void *hook_user;    /* argument of the hook */
     void *stream;       /* with a device: cudaStream_t of the program that writes and reads gradients */
 } ddp_reducer_options;
@@ -126,9 +126,10 @@ DDP_API ddp_status ddp_reducer_forward(ddp_reducer *reducer);
 DDP_API ddp_status ddp_reducer_ready(ddp_reducer *reducer, size_t i);
 
 /* Mark parameter i as not used in this step (find_unused), so that its bucket can be reduced earlier.
- * ddp_reducer_finish treats all unmarked parameters as unused. This rank then adds zero to the average, or the
- * gradient that it has accumulated before. If no rank has used a parameter, its gradient does not change. The program
- * must then call neither ddp_optim_begin nor ddp_optim_update for this parameter (see ddp_reducer_used). */
+ * ddp_reducer_finish treats all unmarked parameters as unused. For an unused parameter, this rank contributes the
+ * gradient that it has accumulated in steps without sync, otherwise zero. If no rank has used a parameter, its gradient
+ * does not change. The program must then call neither ddp_optim_begin nor ddp_optim_update for this parameter (see
+ * ddp_reducer_used). */
 DDP_API ddp_status ddp_reducer_unused(ddp_reducer *reducer, size_t i);
 
 /* Wait until all buckets are reduced. DDP_ERR_ARG names the parameters that were not marked. */

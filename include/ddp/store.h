@@ -29,14 +29,14 @@ typedef struct ddp_store ddp_store;
 
 typedef struct ddp_store_options {
     size_t size;                 /* sizeof(ddp_store_options), set by DDP_STORE_OPTIONS_INIT */
-    uint32_t connect_timeout_ms; /* time for connecting, with retries; 0 = 60 000 ms */
-    uint32_t timeout_ms;         /* deadline of each call without a timeout argument; 0 = 300 000 ms */
-    /* The identity of the caller, which a ddprun store shows in its diagnosis (request IDENTIFY). Set `role` only for
-     * a ddprun store, because PyTorch's TCPStore would close the connection. NULL = send no identity. */
+    uint32_t connect_timeout_ms; /* time for connecting, with retries; 0 means 60 000 ms */
+    uint32_t timeout_ms;         /* timeout of each call without a timeout argument; 0 means 300 000 ms */
+    /* The identity of the caller, which a ddprun store shows in its diagnosis (request IDENTIFY). Set `role` only for a
+     * ddprun store, because PyTorch's TCPStore would close the connection. If `role` is NULL, no identity is sent. */
     const char *role; /* "worker", "agent", "ctl" */
-    const char *job;  /* job id, NULL = "none" */
-    int rank;         /* -1 = none */
-    int world_size;   /* 0 = unknown */
+    const char *job;  /* job id; NULL means "none" */
+    int rank;         /* -1 without a rank */
+    int world_size;   /* 0 if unknown */
     int attempt;      /* restart count */
 } ddp_store_options;
 
@@ -58,8 +58,8 @@ DDP_API void ddp_store_close(ddp_store *store);
 DDP_API ddp_status ddp_store_set(ddp_store *store, const char *key, const void *value, size_t len,
                                  struct ddp_err *err);
 
-/* Wait until the key exists, and return a copy of its value, which the caller frees. A NUL follows the value, but
- * *len does not count it. timeout_ms 0 = the timeout of the handle. DDP_ERR_TIMEOUT names the key. */
+/* Wait until the key exists, and return a copy of its value, which the caller frees. A NUL follows the value, but *len
+ * does not count it. If timeout_ms is 0, the timeout of the handle applies. DDP_ERR_TIMEOUT names the key. */
 DDP_API ddp_status ddp_store_get(ddp_store *store, const char *key, uint32_t timeout_ms, void **value,
                                  size_t *len, struct ddp_err *err);
 
@@ -75,8 +75,8 @@ DDP_API ddp_status ddp_store_compare_set(ddp_store *store, const char *key, cons
                                          size_t expected_len, const void *desired, size_t desired_len,
                                          void **current, size_t *current_len, struct ddp_err *err);
 
-/* Wait until all `n` keys exist. timeout_ms 0 = the timeout of the handle. DDP_ERR_TIMEOUT names the first missing
- * key. */
+/* Wait until all `n` keys exist. If timeout_ms is 0, the timeout of the handle applies. DDP_ERR_TIMEOUT names the first
+ * missing key. */
 DDP_API ddp_status ddp_store_wait(ddp_store *store, const char *const keys[], size_t n, uint32_t timeout_ms,
                                   struct ddp_err *err);
 
@@ -90,9 +90,9 @@ DDP_API ddp_status ddp_store_delete(ddp_store *store, const char *key, int *remo
 /* Set *n to the number of keys in the store, including keys that the protocol itself uses. */
 DDP_API ddp_status ddp_store_num_keys(ddp_store *store, int64_t *n, struct ddp_err *err);
 
-/* Wait at the barrier `name` until all members have arrived. `members` NULL = all ranks. Use each name only once. The
- * first arrival sets the deadline. Only a ddprun store has barriers (else DDP_ERR_UNSUPPORTED), and the options must
- * have `rank`.
+/* Wait at the barrier `name` until all members have arrived. If `members` is NULL, all ranks are members. Use each name
+ * only once. The first arrival sets the deadline. Only a ddprun store has barriers (else DDP_ERR_UNSUPPORTED), and the
+ * options must have `rank`.
  *
  *   DDP_OK: all members have arrived.
  *   DDP_ERR_TIMEOUT: err lists the missing ranks and the state of each.

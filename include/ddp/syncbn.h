@@ -33,8 +33,8 @@ typedef struct ddp_syncbn {
     double eps;      /* added to the variance; default as in torch: 1e-5 */
     double momentum; /* weight of a new batch in running_mean and running_var; default as in torch: 0.1 */
     /* `channels` elements each, owned by the caller. */
-    const float *weight, *bias;        /* NULL = weight 1 and bias 0 */
-    float *running_mean, *running_var; /* NULL = not updated; running_var uses the divisor n - 1 */
+    const float *weight, *bias;        /* NULL means weight 1 and bias 0 */
+    float *running_mean, *running_var; /* not updated if NULL; running_var uses the divisor n - 1 */
     /* Passed from forward to backward. `saved`: 2 * channels elements, owned by the caller, first the means, then 1 /
      * sqrt(variance + eps). `count`: the number of values of each channel over all ranks. */
     double *saved;
@@ -54,8 +54,8 @@ DDP_API ddp_status ddp_syncbn_forward(ddp_group *group, ddp_syncbn *bn, const fl
 
 /* Compute the gradients after ddp_syncbn_forward, with the same x and n; collective. dx is the gradient of the loss
  * over all samples, as one rank with all samples would compute it. `dx` may be `dy`. dweight and dbias have `channels`
- * elements each; NULL = not needed. Both arrays are overwritten with this rank's part of the sum. Average them over
- * the ranks, like all other gradients. */
+ * elements each, or are NULL if they are not needed. Both arrays are overwritten with this rank's part of the sum.
+ * Average them over the ranks, like all other gradients. */
 DDP_API ddp_status ddp_syncbn_backward(ddp_group *group, const ddp_syncbn *bn, const float *x,
                                        const float *dy, size_t n, float *dx, float *dweight, float *dbias);
 

@@ -9,14 +9,15 @@
  *                 ddp_zero1_zero_grad(zero)
  *
  * Each rank has the state arrays and the float32 copy of only its share, 1/world of the model. A step sends as many
- * bytes as an all-reduce. Parameters are in buckets of one type each, of about 25 MiB, padded with zeros so that all
- * ranks have equal shares.
+ * bytes as an all-reduce. A bucket has parameters of one type, about 25 MiB. It is padded with zeros, so that all ranks
+ * have equal shares.
  *
  * The result has the same bits as ddp_reducer with ddp_optim_update on every rank, if the averages have the same
  * bits.
  *
  * Parameters are F32, F16 or BF16. Gradients have the type of their parameter and are summed in float32. The update
- * uses a float32 copy of the parameters. All data is in host memory: DDP_ERR_UNSUPPORTED for a group with a device.
+ * uses a float32 copy of the parameters. All data is in host memory. A group with a device is an error
+ * (DDP_ERR_UNSUPPORTED).
  *
  * All functions are collective, except _grad, _zero_grad, _optim and _import. ddp_last_error() returns the text of an
  * error. */
@@ -36,8 +37,8 @@ typedef struct ddp_zero1 ddp_zero1;
 typedef struct ddp_zero1_options {
     size_t size;                   /* sizeof(ddp_zero1_options), set by the INIT macro */
     ddp_optim optim;               /* copied */
-    size_t bucket_bytes;           /* 0 = 25 MiB */
-    const unsigned char *no_decay; /* for each parameter, 1 = no weight decay; copied; NULL = all decay */
+    size_t bucket_bytes;           /* 0 means 25 MiB */
+    const unsigned char *no_decay; /* copied; 1 for each parameter without decay; NULL if all have decay */
 } ddp_zero1_options;
 
 #define DDP_ZERO1_OPTIONS_INIT                             \
@@ -56,8 +57,8 @@ DDP_API ddp_status ddp_zero1_create(ddp_group *group, const ddp_param *params, s
  * i. */
 DDP_API void *ddp_zero1_grad(ddp_zero1 *zero, size_t i);
 
-/* Average all gradients over the ranks; each rank gets its share. Call ddp_zero1_zero_grad before the next call, else
- * DDP_ERR_ARG. */
+/* Average all gradients over the ranks; each rank gets its share. Call ddp_zero1_zero_grad before the next call.
+ * Otherwise that call returns DDP_ERR_ARG. */
 DDP_API ddp_status ddp_zero1_reduce(ddp_zero1 *zero);
 
 /* Divide the averaged gradients by the scaler's scale, and call ddp_scaler_unscaled. All ranks pass the same

@@ -8,9 +8,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The factor from algorithm bandwidth to bus bandwidth for n ranks. Bus bandwidth counts the bytes that each link
- * must carry at least, so it can be compared between jobs of different sizes. From nccl-tests: doc/PERFORMANCE.md,
- * and for gather and scatter src/gather.cu and src/scatter.cu. */
+/* The factor from algorithm bandwidth to bus bandwidth for n ranks. Bus bandwidth counts the smallest number of bytes
+ * that each link must carry, so it can be compared between jobs of different sizes. The factors are from
+ * doc/PERFORMANCE.md of nccl-tests; those of gather and scatter are from its files src/gather.cu and src/scatter.cu. */
 enum bench_factor {
     FACTOR_ONE,    /* 1 */
     FACTOR_TWICE,  /* 2 (n-1)/n */
@@ -83,15 +83,15 @@ uint64_t bench_wrong(const struct bench_case *c, int rank, const void *out);
 /* The command line of ddp-bench. Options that nccl-tests also has have the same letters and long names. Pure. */
 
 struct bench_options {
-    size_t least, most, step, factor; /* in bytes, except `factor`; step 0 = use `factor` */
-    int iters, warmup, check;         /* check: 1 = compare the values, 0 = do not */
+    size_t least, most, step, factor; /* in bytes, except `factor`; if `step` is 0, `factor` is used */
+    int iters, warmup, check;         /* `check` is 1 to compare the values, else 0 */
     bool json, help, help_man, version;
     bool all_kinds;
     enum bench_kind kind;
     ddp_dtype dtype;
     ddp_op op;
     int root;
-    const char *backend; /* NULL = nccl with a GPU, otherwise cpu */
+    const char *backend; /* NULL means nccl with a GPU, and cpu without */
     bool gpu;            /* buffers are in device memory */
     bool private_memory; /* buffers are not from ddp_shared_alloc */
 };

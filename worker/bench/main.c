@@ -21,8 +21,8 @@ struct bench_buffers {
     ddp_group *group;
     size_t bytes;   /* bytes of each buffer */
     void *in, *out; /* the buffers of a call */
-    char *host;     /* host memory to fill and to compare: copied to `in` and from `out` */
-    bool shared;    /* true = `in` and `out` are from ddp_shared_alloc; false = from malloc */
+    char *host;     /* host memory for the values: input copied to `in`, result copied from `out` */
+    bool shared;    /* `in` and `out` are from ddp_shared_alloc if true, else from malloc */
 };
 
 struct bench_result {

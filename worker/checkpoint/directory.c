@@ -30,7 +30,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* NAME: bytes of the longest name, ".old-step-" and 20 digits, with the NUL. */
+/* NAME: bytes for a name. The longest name is ".old-step-" with 20 digits and the NUL. */
 enum { NAME = 48 };
 
 void ckpt_dir_warn(const struct ckpt_dir *dir, const struct ddp_err *err)
@@ -68,7 +68,7 @@ static int by_number(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Append a step. The array is full when `n` is a power of two, and is then doubled. */
+/* Append a step. When `n` is 0 or a power of two, the array is full and is doubled. */
 static bool append(uint64_t **steps, size_t *n, uint64_t step)
 {
     if ((*n & (*n - 1)) == 0) {
@@ -81,8 +81,9 @@ static bool append(uint64_t **steps, size_t *n, uint64_t step)
     return true;
 }
 
-/* Return the next name in the directory. Return NULL with errno 0 at the end, NULL with another errno after a failure.
- * If the caller treated a failure as the end, the run would start from the beginning. */
+/* Return the next name in the directory. At the end, return NULL with errno 0. After a failure, return NULL with
+ * another errno. If the caller treated a failure as the end, it could miss checkpoints, and the run could start from
+ * the beginning. */
 static const char *next_name(DIR *there)
 {
     errno = 0;

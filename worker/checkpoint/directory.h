@@ -29,8 +29,8 @@ ddp_status ckpt_dir_read(const struct ckpt_dir *dir, uint64_t step, const ddp_ck
                          ddp_ckpt_point *point, struct ddp_err *err);
 
 /* Remove leftovers of interrupted runs, then old checkpoints. Of the checkpoints up to `step`, keep the newest `last`
- * and the multiples of `every`. Keep all checkpoints after `step`. They are damaged, or belong to a run that
- * continued from an earlier step, so the user decides. Failures are only warnings. */
+ * and the multiples of `every`. Keep all checkpoints after `step`. They may be damaged, or the run may have gone back
+ * to an earlier step, so the user decides whether to remove them. Failures are only warnings. */
 void ckpt_dir_tidy(const struct ckpt_dir *dir, uint64_t step, unsigned last, uint64_t every);
 
 #endif

@@ -85,7 +85,7 @@ ddp_status file_read(const char *path, int fd, uint64_t at, void *to, size_t len
 struct atomic_file {
     int fd;
     char *path;      /* owned, like `temporary`, until commit or a failure */
-    char *temporary; /* the temporary file; NULL = `path` is a device or a pipe, which is written directly */
+    char *temporary; /* the temporary file; NULL if `path` is a device or a pipe, which is written directly */
 };
 
 /* Return the name of the open file, for errors. The result belongs to `file`. */
@@ -201,7 +201,7 @@ static int sync_directory_of(const char *path)
     return failed;
 }
 
-/* Flush the bytes to the disk. For a terminal or a pipe, fsync fails with EINVAL, which is no error here. */
+/* Flush the bytes to the disk. For a terminal or a pipe, fsync fails with EINVAL, which is not an error here. */
 static int sync_data(const struct atomic_file *file)
 {
     int failed = fsync(file->fd);

@@ -32,14 +32,14 @@ enum state { IDLE, BUSY, STOP };
 /* A copy of the blocks, so that the program can continue while the thread writes. */
 struct copy {
     ddp_ckpt_point point;
-    ddp_ckpt_block *blocks; /* names in `names`, data in `data` */
+    ddp_ckpt_block *blocks; /* the blocks point into `names` and `data` */
     char (*names)[NAME];
     char *data;
     size_t n, room_blocks, room; /* blocks in use, allocated blocks, allocated bytes of `data` */
 };
 
 struct ddp_ckpts {
-    ddp_ckpts_options options; /* the text `options.dir` is owned */
+    ddp_ckpts_options options; /* options.dir is owned */
     struct ckpt_dir dir;
     struct copy copy;
     pthread_t thread;
@@ -47,7 +47,7 @@ struct ddp_ckpts {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     enum state state;
-    struct ddp_err outcome; /* error of the last job, until a call has returned it; code DDP_OK = none */
+    struct ddp_err outcome; /* error of the last job until a call returns it; otherwise DDP_OK */
 };
 
 /* --- the writer ----------------------------------------------------------------------------------------- */
@@ -296,7 +296,7 @@ ddp_status ddp_ckpts_save(ddp_ckpts *c, const ddp_ckpt_point *point, const ddp_c
         return status;
     const size_t total = ckpt_total_bytes(blocks, n);
     const bool allowed = c->options.max_bytes == 0 || total <= c->options.max_bytes;
-    struct ddp_err ignored = { 0 }; /* without a writing thread, this call writes the checkpoint */
+    struct ddp_err ignored = { 0 }; /* if no thread starts, this call writes the checkpoint itself */
     if (!allowed || !reserve_copy(&c->copy, n, total) || start_writer(c, &ignored) != DDP_OK)
         return write_and_tidy(c, point, blocks, n, err);
     fill_copy(&c->copy, point, blocks, n);

@@ -16,7 +16,7 @@ enum { MANIFEST_NAME = 64, MANIFEST_BLOCKS = 4096, MANIFEST_BYTES = 4 << 20 };
 
 #define MANIFEST_FILE "tensors.bin"
 
-/* The largest number in a manifest, because cJSON prints 15 digits. */
+/* The largest number in a manifest. cJSON prints only 15 digits, so larger numbers could change. */
 #define MANIFEST_LARGEST UINT64_C(1000000000000000)
 
 struct manifest_block {

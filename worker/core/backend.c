@@ -82,7 +82,7 @@ static ddp_status open_library(const char *given, void **handle, struct ddp_err 
                     name, dlerror());
 }
 
-/* Load libddp_cuda and get its table of functions. The versions must be equal, because the table is no stable
+/* Load libddp_cuda and get its table of functions. The versions must be equal, because the table is not a stable
  * interface. */
 static ddp_status load_cuda(const struct worker_env *env, const struct cuda_entry **out, struct ddp_err *err)
 {
@@ -115,7 +115,7 @@ static ddp_status check_name(const char *name, int device, struct ddp_err *err)
 }
 
 /* Find the backend `name`, and load libddp_cuda if a device is requested. With DDP_DEVICE_AUTO, a missing library is
- * no error. */
+ * not an error. */
 ddp_status backend_find(const char *name, int device, const struct worker_env *env, struct backend *out,
                         struct ddp_err *err)
 {

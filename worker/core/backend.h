@@ -20,13 +20,13 @@ struct recorder;
  * pointer to its communicator. */
 struct comm {
     const struct comm_ops *ops;
-    /* Number of the last call; `open` is call 1. 0 = the backend does not count every call. */
+    /* Number of the last call; `open` is call 1. The number is 0 if the backend does not count every call. */
     uint64_t seq;
-    /* Ticket of the last call; 0 = the call is done. Only for backends that do not block. */
+    /* Ticket of the last call, or 0 if the call is done. Only for backends that do not block. */
     uint64_t ticket;
 };
 
-/* Files of the libraries that a backend loads; "" = use the usual places. */
+/* Files of the libraries that a backend loads. If a text is "", the backend searches the usual places. */
 struct comm_paths {
     const char *cuda;          /* file of libddp_cuda */
     const char *cudart, *nccl; /* files of NVIDIA's libcudart and libnccl */
@@ -35,7 +35,7 @@ struct comm_paths {
 struct comm_setup {
     int rank, world_size;
     uint32_t step_timeout_ms;
-    const char *iface, *port_range; /* from DDP_IFACE and DDP_PORT_RANGE; "" = any */
+    const char *iface, *port_range; /* from DDP_IFACE and DDP_PORT_RANGE; "" means any */
     /* Exchanges data with the other ranks before they are connected; NULL in a world of one. */
     const struct bootstrap *bootstrap;
     /* Only for backends in libddp_cuda: */
@@ -49,7 +49,7 @@ struct comm_setup {
 
 struct comm_ops {
     const char *name;
-    bool blocks; /* true = run() waits for the other ranks; false = run() only puts the call on its stream */
+    bool blocks; /* true if run() waits for the other ranks; false if it only puts the call on its stream */
     /* Connect the ranks; collective. After DDP_OK the caller owns *out until `close`. */
     ddp_status (*open)(const struct comm_setup *setup, struct comm **out, struct ddp_err *err);
     ddp_status (*run)(struct comm *comm, const struct call *call, struct ddp_err *err);
@@ -118,7 +118,7 @@ typedef const struct cuda_entry *(*cuda_entry_function)(void);
 
 struct backend {
     const struct comm_ops *ops;
-    int device; /* -1 = none */
+    int device; /* -1 without a device */
 };
 
 /* Find the backend `name` for `device`, a value of ddp_options.device. Without a device the backend is "cpu". With a

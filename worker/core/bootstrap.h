@@ -22,10 +22,10 @@
 struct bootstrap {
     struct ddp_store *store; /* borrowed, connected */
     const char *prefix;      /* borrowed: "ddp/<job>/<attempt>" */
-    /* Borrowed, only for tests: this rank claims to be on the host with this name; "" = the real host. */
+    /* Borrowed, only for tests: this rank claims to be on the host with this name. "" means the real host. */
     const char *test_host;
     int rank, world_size;
-    bool ddprun_store;    /* true = the store is ddprun's, and has named barriers */
+    bool ddprun_store;    /* true if the store is ddprun's, which has named barriers */
     uint32_t timeout_ms;  /* timeout of the whole start */
     uint64_t deadline_ms; /* deadline of the whole start, a time of clock_ms() */
     /* Open another connection to the store, on any thread. The caller closes the connection. */

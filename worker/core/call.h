@@ -60,7 +60,7 @@ struct call {
     ddp_op op;
     int root;
     void *stream;
-    uint32_t timeout_ms; /* 0 = the step timeout of the context */
+    uint32_t timeout_ms; /* 0 means the step timeout of the context */
 };
 
 /* Return the size of the input or the output of `rank`, in bytes. Return 0 if `rank` has no such buffer. */
@@ -86,12 +86,14 @@ void call_decode_reason(const char *text, struct ddp_err *reason);
 
 /* --- division of elements between ranks --- */
 
-/* Size of a unit that only one rank writes, in bytes: two cache lines, because processors prefetch lines in pairs. */
+/* Size in bytes of a unit. Only one rank writes to a unit. A unit is two cache lines, because processors prefetch lines
+ * in pairs. */
 enum { PART_LINE = 128 };
 
 /* Compute the part of rank `which` when `total` elements are divided between `count` ranks: [*at, *at + *n). A part
- * consists of whole units of PART_LINE bytes, so that two ranks never write to one unit. Parts differ in size by at
- * most one unit. `total` is divided before the multiplication, because total * which could overflow. */
+ * consists of whole units of PART_LINE bytes, so that two ranks never write to one unit. Only the last part may end
+ * within a unit. Parts differ in size by at most one unit. The division comes before the multiplication, because the
+ * product `lines * which` could overflow. */
 static inline void part_of(size_t total, size_t element_bytes, int which, int count, size_t *at, size_t *n)
 {
     size_t line = PART_LINE / element_bytes;

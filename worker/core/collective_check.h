@@ -1,7 +1,7 @@
 /* collective_check.h -- DDPRUN_DEBUG=detail: before each call, all ranks compare through the store which call comes
  * next.
  *
- *     <prefix>/detail/<number>/first     the record of the first rank, to compare with
+ *     <prefix>/detail/<number>/first     the record of the first rank; other ranks compare their records with it
  *     <prefix>/detail/<number>/count     number of ranks that agree
  *     <prefix>/detail/<number>/go        the verdict: "+" from the last rank to agree, or "-7 reason" from any rank
  *
@@ -14,8 +14,8 @@
  *
  *     2                                             rank
  *     all_reduce #17 (f32 x 1024, sum)              the call
- *     bucket 2 of 5: fc1.weight and 3 more (1f0c)   purpose of the call; "" = unknown
- *     all_reduce #16 gave 9ae01b77                  result of the previous call; "" = unknown */
+ *     bucket 2 of 5: fc1.weight and 3 more (1f0c)   purpose of the call; "" if unknown
+ *     all_reduce #16 gave 9ae01b77                  result of the previous call; "" if unknown */
 #ifndef WORKER_CORE_COLLECTIVE_CHECK_H
 #define WORKER_CORE_COLLECTIVE_CHECK_H
 
@@ -27,12 +27,12 @@ struct ddp_ctx;
 enum { CHECK_LINE = 192, CHECK_TEXT = 640 };
 
 struct collective_check {
-    bool on; /* true = DDPRUN_DEBUG=detail */
+    bool on; /* true if DDPRUN_DEBUG is "detail" */
     /* Owned; NULL before the first compared call. This is a second connection, because another thread may use the
      * context's connection. */
     struct ddp_store *store;
-    char what[CHECK_LINE];   /* purpose of the next call; "" = unknown */
-    char before[CHECK_LINE]; /* result of the last call; "" = unknown */
+    char what[CHECK_LINE];   /* purpose of the next call; "" if unknown */
+    char before[CHECK_LINE]; /* result of the last call; "" if unknown */
 };
 
 /* Read DDPRUN_DEBUG (off or detail) from `env`. The connection to the store is opened at the first compared call. */

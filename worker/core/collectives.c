@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A call that runs on a stream. Ticket 0 = the call is done. */
+/* A call that runs on a stream. The ticket is 0 if the call is done. */
 struct ddp_work {
     ddp_group *group;
     uint64_t ticket;

@@ -23,7 +23,7 @@ struct comm_job {
     void (*run)(void *user, size_t what); /* called on the thread, with `user` and `what` */
     void *user;
     size_t what;
-    uint64_t posted_ns;    /* time of clock_ns() when the job was posted; 0 = no flight recorder */
+    uint64_t posted_ns;    /* time of clock_ns() when the job was posted; 0 without a flight recorder */
     struct comm_job *next; /* set by comm_thread.c */
 };
 

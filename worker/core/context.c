@@ -1,4 +1,4 @@
-/* context.c -- the start, the calls and the end of a worker; include/ddp/context.h.
+/* context.c -- the start, the calls and the end of a worker; see include/ddp/context.h.
  *
  * The usual order: read the environment -> connect to the store -> the backend connects the ranks -> calls ->
  * ddp_finalize runs a last barrier and frees everything. A world of one needs no store.

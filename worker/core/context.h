@@ -17,22 +17,22 @@ enum { CTX_PREFIX = 320 };
 
 struct ddp_ctx {
     struct worker_env env;
-    int device;                                /* CUDA's number of the GPU; -1 = none */
+    int device;                                /* CUDA's number of the GPU; -1 without a GPU */
     uint32_t init_timeout_ms, step_timeout_ms; /* from the options, else from the environment; never 0 */
     struct ddp_store *store;                   /* owned; NULL in a world of one */
-    /* Owned. A world of one opens this connection when it first needs a key (ctx_any_store); NULL = not open. */
+    /* Owned. A world of one opens this connection when it first needs a key (ctx_any_store). NULL before that. */
     struct ddp_store *late_store;
     bool late_tried;          /* ctx_any_store has tried to open late_store, and does not try again */
-    uint64_t progress_set_ms; /* time of clock_ms() when the progress key was last set; 0 = never */
+    uint64_t progress_set_ms; /* time of clock_ms() when the progress key was last set; 0 before that */
     struct ddp_group world;
-    /* Owned; NULL = ctx_start_thread was not called, or the backend does not block. */
+    /* Owned; NULL if ctx_start_thread was not called or if the backend does not block. */
     struct comm_thread *thread;
     struct recorder recorder;
     struct collective_check check; /* used only on the thread that runs collectives */
     uint64_t calls;                /* number of the last call; the start of the backend is call 1 */
     char prefix[CTX_PREFIX];       /* prefix of the keys in the store: "ddp/<job>/<attempt>" */
-    /* The error that broke the context; code DDP_OK = the context is not broken. Written only by the thread that runs
-     * collectives. */
+    /* The error that broke the context. The code is DDP_OK while the context is not broken. Written only by the thread
+     * that runs collectives. */
     struct ddp_err broken;
 };
 

@@ -9,8 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Return the CRC-32C of the earlier data, whose CRC-32C is `crc`, followed by `len` bytes of `data`. Pass 0 as the
- * first `crc`. */
+/* Append `len` bytes of `data` to earlier data, and return the CRC-32C of both together. `crc` is the CRC-32C of the
+ * earlier data, or 0 if `data` is the first part. */
 uint32_t crc32c(uint32_t crc, const void *data, size_t len);
 
 #endif

@@ -68,7 +68,7 @@ struct worker_env {
 #undef X
 };
 
-/* Return the value of a variable, borrowed, or NULL if the variable is unset. */
+/* Return the value of a variable, or NULL if the variable is unset. The value is borrowed. */
 typedef const char *(*env_lookup)(void *user, const char *name);
 
 /* Read the environment of a worker into *out. DDP_ERR_ENV names the variable, its value and the expected value; *out

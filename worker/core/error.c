@@ -45,7 +45,7 @@ static char *render_error_file(int code, const char *why)
     snprintf(seconds, sizeof(seconds), "%lld", (long long)time(NULL));
     cJSON_AddStringToObject(object, "message", why);
     cJSON_AddNumberToObject(object, "exit_code", code);
-    cJSON_AddStringToObject(object, "timestamp", seconds); /* as a string, like torchrun */
+    cJSON_AddStringToObject(object, "timestamp", seconds); /* torchrun also writes the time as a string */
     char *text = cJSON_PrintUnformatted(object);
     cJSON_Delete(object);
     return text;

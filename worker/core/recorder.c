@@ -2,7 +2,7 @@
  *
  * The recorder installs a handler for SIGUSR1 only if the program has none, because the program's handler must keep
  * working. If the program installs a handler later, that handler replaces this one. A signal handler can read only
- * global data, so the listeners are in a global table. */
+ * global data, so the active recorders (struct sigusr1) are in a global table. */
 #include "core/recorder.h"
 
 #include "base/clock.h"
@@ -158,7 +158,7 @@ static void make_directory(const char *path)
     mkdir(directory, 0777);
 }
 
-/* Write the file in the signal handler. The listener is its recorder's first member, so both have one address. */
+/* Write the file in the signal handler. The listener is its recorder's first member, so both have the same address. */
 static void recorder_on_sigusr1(struct sigusr1 *listener)
 {
     recorder_write((struct recorder *)listener, "SIGUSR1");

@@ -26,22 +26,22 @@ struct sigusr1 {
 struct recorder {
     /* Writes the file at SIGUSR1. This is the first member, so that its address is the recorder's address. */
     struct sigusr1 sigusr1;
-    struct flight *flight; /* owned; NULL = the recorder is not active */
-    /* The file, and the name that the file has while it is written; "" = no file. */
+    struct flight *flight; /* owned; NULL if the recorder is not active */
+    /* The name of the file, and its name while it is written. Both are "" if no file is requested. */
     char path[RECORDER_PATH], temporary[RECORDER_PATH];
-    _Atomic int busy; /* 1 = a thread is writing the file */
+    _Atomic int busy; /* 1 while a thread is writing the file */
     /* The reducer sets `bucket` and `posted_ns` before it makes a call: */
-    int bucket;            /* number of the bucket that the next call reduces; -1 = none */
-    uint64_t posted_ns;    /* time of clock_ns() when the job of `bucket` was posted; 0 = unknown */
+    int bucket;            /* number of the bucket that the next call reduces, or -1 */
+    uint64_t posted_ns;    /* time of clock_ns() when the job of `bucket` was posted; 0 if unknown */
     struct flight_op *op;  /* the entry of the last call */
-    _Atomic uint64_t done; /* the highest ticket passed to recorder_complete; 0 = none */
+    _Atomic uint64_t done; /* the highest ticket passed to recorder_complete; 0 at first */
 };
 
 /* Values for the head of the record. The texts are copied. */
 struct recorder_setup {
     int rank, world_size, attempt;
     const char *job, *backend;
-    const char *page, *pattern; /* values of DDPRUN_PAGE and DDP_FLIGHT_RECORDER; "" = not set */
+    const char *page, *pattern; /* values of DDPRUN_PAGE and DDP_FLIGHT_RECORDER; "" if not set */
 };
 
 /* Open the recorder. Ignore failures, because a job also runs without a record. */
@@ -51,7 +51,7 @@ void recorder_open(struct recorder *r, const struct recorder_setup *setup);
  * freed. */
 bool recorder_close(struct recorder *r);
 
-/* Return the current time for comm_job.posted_ns; 0 = the recorder is not active. */
+/* Return the current time for comm_job.posted_ns, or 0 if the recorder is not active. */
 uint64_t recorder_now(const struct recorder *r);
 
 /* Record the beginning of call number `seq`. If `blocks` is true, the call ends when the backend returns. Otherwise
@@ -59,7 +59,7 @@ uint64_t recorder_now(const struct recorder *r);
 void recorder_begin(struct recorder *r, const struct call *call, uint64_t seq, uint32_t timeout_ms,
                     bool blocks);
 /* Record that the backend has returned. A call with a ticket may still run on its stream; recorder_complete records its
- * end. `ticket` 0 = none. */
+ * end. `ticket` is 0 if the call has no ticket. */
 void recorder_end(struct recorder *r, ddp_status status, uint64_t ticket);
 
 /* Record that all calls with a ticket of at most `ticket` are done. Any thread may call this function. `r` may be

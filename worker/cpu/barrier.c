@@ -262,8 +262,8 @@ ddp_status barrier_give_up(const struct shm_barrier *barrier, struct ddp_err *er
     return err->code;
 }
 
-/* Fail if a peer has ended or another host has failed. If the phase is over, return DDP_OK: all peers have arrived, and
- * a peer may end right after its last barrier. */
+/* Fail if a peer has ended or another host has failed. If the phase is over, return DDP_OK even after such a failure:
+ * all peers have arrived, and a peer may end right after its last barrier. */
 static ddp_status check_peers(const struct shm_barrier *b, struct ddp_err *err)
 {
     int ended = peers_ended(&b->peers);

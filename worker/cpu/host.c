@@ -161,13 +161,13 @@ static void run_in_place(struct cpu_comm *cpu, const struct call *call)
  *     give             step 0   step 1   step 2
  *     combine                   step 0   step 1   step 2
  *     take                               step 0   step 1   step 2
- *     pair of slots       a        b        a                       (even and odd steps)
  *
- * Each stage needs only two slots. In turn 3 a rank gives step 2 into slot a. The last read of slot a was the
- * combine stage of step 0 in turn 2, before the barrier. The take slots follow the same pattern one turn later.
- * Steps are numbered from call to call without a gap, so no barrier is needed after the last turn of a call.
+ * Each stage needs only two slots: slot a for even steps and slot b for odd steps. In turn 3 a rank gives step 2 into
+ * slot a. The last read of slot a was the combine stage of step 0 in turn 2, before the last barrier. The take slots
+ * follow the same pattern one turn later. Steps are numbered from call to call without a gap, so no barrier is needed
+ * after the last turn of a call.
  *
- * Calls without a combine stage have two stages. A small call has one step and one barrier. It has no combine
+ * Calls without a combine stage have two stages. A small call has one step and one barrier. A small call has no combine
  * stage, because each rank combines all values itself.
  *
  * The first barrier of a call compares marks. A rank with private buffers gives its first step before that barrier,
@@ -184,7 +184,7 @@ enum { GIVE = 0, TAKE = 2 };
 typedef void (*stage_fn)(struct cpu_comm *cpu, const struct call *call, const struct step *step);
 
 struct plan {
-    stage_fn give, combine /* may be NULL */, take;
+    stage_fn give, combine /* `combine` may be NULL */, take;
     bool gives_at_root, takes_at_root; /* only the root runs give or take */
     bool slot_holds_world;             /* each rank's slot has n elements for every rank */
 };

@@ -284,7 +284,8 @@ static ddp_status check_connection(struct net_dial *d, struct ddp_err *err)
     hello.to = d->link->rank;
     hello.lane = d->link->lane;
     net_encode_hello(bytes, &hello);
-    /* The buffer of a new connection has room for a whole hello. */
+    /* A new connection has room for a whole hello in its buffer. So if only a part was sent, the connection has
+     * failed. */
     if (send(d->fd, bytes, sizeof(bytes), MSG_NOSIGNAL) != sizeof(bytes))
         return try_again(d, errno, err);
     d->hello_sent = true;
@@ -384,9 +385,9 @@ static struct net_guest *find_place(struct net_door *door)
     return oldest;
 }
 
-/* Accept connections until the queue is empty. Thousands of ranks may connect at the same moment, and the kernel
- * drops connections when the queue is full. If descriptors or memory are short, the port stays readable, so poll must
- * not wait for it. */
+/* Accept connections until the queue is empty. Thousands of ranks may connect at the same moment, and the kernel drops
+ * connections when the queue is full. If descriptors or memory are short, set is_starved. The port then stays readable,
+ * so a poll that waits for the port would return at once every time. */
 static void accept_all(struct net_door *door)
 {
     int fd;
@@ -417,7 +418,8 @@ static bool answer_hello(struct net_guest *guest, const struct net_hello *mine, 
     if (answer == NET_WELCOME && link->fd >= 0)
         answer = NET_TWICE;
     net_encode_answer(bytes, answer);
-    /* The buffer of a new connection has room for the 8 bytes of an answer. */
+    /* A new connection has room for the 8 bytes of an answer in its buffer. So if only a part was sent, the connection
+     * has failed. */
     if (send(guest->fd, bytes, sizeof(bytes), MSG_NOSIGNAL) != sizeof(bytes) || answer != NET_WELCOME) {
         close_guest(guest);
         return false;

@@ -17,7 +17,7 @@ enum { NET_ADDRESS = 64 };
 ddp_status net_address_choose(const char *iface, const struct ddp_store *store, char address[NET_ADDRESS],
                               struct ddp_err *err);
 
-/* Listen on `address`, on a port of `range` (DDP_PORT_RANGE; "" = any port). */
+/* Listen on `address`, on a port of `range`, the value of DDP_PORT_RANGE. If `range` is "", use any port. */
 ddp_status net_listen(const char *address, const char *range, int local_rank, int *fd, int *port,
                       struct ddp_err *err);
 
@@ -44,15 +44,15 @@ struct net_dial {
     struct net_link *link;         /* borrowed */
     const struct net_hello *hello; /* borrowed; check_connection sets `to` and `lane` in a copy */
     const char *address;           /* borrowed: this rank's address, for error texts */
-    const char *source; /* borrowed: address to connect from; "" = the kernel chooses (no DDP_IFACE) */
+    const char *source; /* borrowed: address to connect from; "" without DDP_IFACE: the kernel chooses */
     struct net_card card;
-    int fd;                    /* -1: waiting for the next try, or done */
+    int fd;                    /* -1 while waiting for the next try, and at the end */
     int error;                 /* errno of a connect that failed at once, else 0 */
-    bool hello_sent;           /* true = the hello was sent */
+    bool hello_sent;           /* true if the hello was sent */
     uint64_t began_ms, try_ms; /* start of the first try; start of the current or the next try */
     size_t got;                /* bytes of `answer` that have arrived */
     uint8_t answer[NET_ANSWER];
-    char closed[NET_CLOSED]; /* why the address cannot be reached; "" = reachable so far */
+    char closed[NET_CLOSED]; /* why the address cannot be reached; "" before a failure */
 };
 
 /* Begin to connect. net_dial_serve reports errors. */
@@ -80,15 +80,15 @@ ddp_status net_dial_serve(struct net_dial *dial, struct ddp_err *err);
 enum { NET_GUESTS = 32 };
 
 struct net_guest {
-    int fd;            /* -1: the place is free */
+    int fd;            /* -1 if the place is free */
     uint64_t since_ms; /* when the guest connected */
     size_t got;        /* bytes of the hello that have arrived */
     uint8_t bytes[NET_HELLO];
 };
 
 struct net_door {
-    int fd;                       /* -1: the port is closed */
-    bool is_starved;              /* the last accept4 failed because descriptors or memory are short */
+    int fd;                       /* -1 if the port is closed */
+    bool is_starved;              /* true if the last accept4 failed for lack of descriptors or memory */
     const struct net_hello *mine; /* borrowed */
     struct net_guest guests[NET_GUESTS];
 };

@@ -272,8 +272,8 @@ static void report_closed_ports(const struct joining *j)
             report_closed(j, j->dials[i].closed);
 }
 
-/* Connect all links. The loop polls for SLICE_MS at most, because a rank that ends cannot wake the loop. A client
- * that sends all the time must not prevent the checks. */
+/* Connect all links. The loop polls for SLICE_MS at most, because a rank that ends cannot wake the loop. Check the
+ * clock too: if clients send all the time, poll always reports data before SLICE_MS is over. */
 static ddp_status connect_all(struct joining *j, struct ddp_err *err)
 {
     uint64_t checked_ms = clock_ms();
@@ -420,7 +420,7 @@ ddp_status net_open(struct net **out, struct cpu_comm *cpu, const struct comm_se
     net->abroad = (struct barrier_abroad){ net, check_abroad, publish_abroad };
     net_end_open(&net->end, setup->bootstrap, cpu->meeting.nonce);
     cpu->barrier.abroad = &net->abroad;
-    net->leaving = true; /* during the start, failures are read from the store, not from closed connections */
+    net->leaving = true; /* the start ignores closed connections and reads failures from the store */
     ddp_status status = net_prepare(net, err);
     if (status == DDP_OK)
         status = net_join(net, setup, err);

@@ -33,7 +33,7 @@ struct net {
     struct net_links links; /* link of each lane to each host; links to this host stay empty */
     struct net_end end;
     struct barrier_abroad abroad;  /* functions by which the barrier of this host checks the other hosts */
-    bool leaving;                  /* true in the start and in finalize: a closed connection is no failure */
+    bool leaving;                  /* true in the start and in finalize: closed connections are ignored */
     size_t slot_bytes, area_bytes; /* bytes of a slot in shared memory, and of `area` */
     uint8_t *area;                 /* owned: for each lane, received pieces, then pieces to send */
     uint8_t *finished[2];  /* owned: finished values of even and odd steps, sent in the second phase */

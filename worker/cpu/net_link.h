@@ -25,7 +25,7 @@ struct net_queue {
 
 /* A connection to the rank that serves a lane on another host. */
 struct net_link {
-    int fd;                        /* -1: not connected; always -1 for this host */
+    int fd;                        /* -1 if not connected; always -1 for this host */
     int rank, lane, host;          /* the peer's rank and host, and the lane of the connection */
     int32_t pid;                   /* pid of the peer rank */
     char name[NET_HOST];           /* name of the peer's host */

@@ -44,7 +44,7 @@ struct net_layout {
     int world, hosts, lanes;
     int most;                    /* number of ranks on the largest host */
     uint16_t *host_of;           /* the host of each rank */
-    int *local_of;               /* the number of each rank on its host */
+    int *local_of;               /* the local rank of each rank */
     int *members;                /* ranks, sorted by host */
     int *start;                  /* host h has members[start[h] .. start[h + 1]) */
     struct reduce_piece *pieces; /* all pieces, in the order of the reduction tree */
@@ -124,7 +124,8 @@ bool net_owns(const struct net_column *column, int host);
 /* Return true if `host` has the finished column after the first phase, as its owner or as the root's host. */
 bool net_holds(const struct net_way *way, const struct net_column *column, int host);
 
-/* Return true if host `from` sends the column to host `to`, in the first phase or in the second phase. */
+/* Return true if host `from` sends the column to host `to`: in the first phase (net_goes_first), or in the second phase
+ * (net_goes_second). */
 bool net_goes_first(const struct net_way *way, const struct net_column *column, int from, int to);
 bool net_goes_second(const struct net_way *way, const struct net_column *column, int from, int to);
 

@@ -191,9 +191,9 @@ static uint8_t *receive_pieces(const struct net_call *c, const struct net_step *
     return to;
 }
 
-/* Combine and send the pieces of each host's columns. Each host begins with the next host, so that the hosts do not
- * all send to the same host first. If every host owns all columns, combine the pieces once and send them to all
- * hosts. */
+/* Combine and send the pieces of each host's columns. Each host begins with the host of the next number, so that the
+ * hosts do not all send to the same host first. If every host owns all columns, combine the pieces once and send them
+ * to all hosts. */
 static uint8_t *send_pieces(const struct net_call *c, const struct net_step *step, int i, uint8_t *to)
 {
     struct net *net = c->net;

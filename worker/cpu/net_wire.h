@@ -68,7 +68,7 @@ ddp_status net_compare_heads(const uint8_t mine[NET_HEAD], const uint8_t theirs[
 /* The range of ports on which the ranks of a job listen, for example "20000-20100". */
 
 struct net_ports {
-    int low, high; /* 0, 0: the kernel chooses */
+    int low, high; /* both are 0 if the kernel chooses the port */
 };
 
 /* Parse "LOW-HIGH", "PORT" or "" (the kernel chooses). The text of DDP_ERR_ENV describes the valid form. */

@@ -83,7 +83,7 @@ enum { SHM_WORLD_MAX = 1024 };
 /* The place of a call's buffer: `offset` bytes after the beginning of a rank's block of `region`, or private
  * memory. */
 struct shm_place {
-    int32_t region; /* -1 = private memory */
+    int32_t region; /* -1 for private memory */
     uint64_t offset;
 };
 
@@ -91,7 +91,7 @@ struct shm_place {
  * the mark after that barrier. */
 struct shm_mark {
     uint64_t seq;     /* number of the call */
-    struct call call; /* only the rank itself can use the pointers */
+    struct call call; /* its pointers are valid only in this rank's process */
     struct shm_place in, out;
 };
 
@@ -107,8 +107,8 @@ struct shm_control {
     _Alignas(PART_LINE) _Atomic uint32_t phase;    /* futex: number of finished phases */
     _Atomic uint32_t sleepers;                     /* number of ranks that sleep on `phase` */
 
-    _Alignas(PART_LINE) _Atomic uint32_t abort_claimed; /* 1: a rank is writing the reason */
-    _Atomic uint32_t abort_ready;                       /* 1: the reason is complete */
+    _Alignas(PART_LINE) _Atomic uint32_t abort_claimed; /* 1 if a rank has begun to write the reason */
+    _Atomic uint32_t abort_ready;                       /* 1 if the reason is complete */
     int32_t abort_code;
     char abort_words[sizeof(((struct ddp_err *)0)->msg)];
 
@@ -124,7 +124,7 @@ enum { SHM_SLOTS = 4 };
 size_t shm_control_bytes(int world);
 size_t shm_slot_bytes(int world);
 
-/* Return slot `which` (0, 1 = give; 2, 3 = take) of `rank`. */
+/* Return slot `which` of `rank`. Slots 0 and 1 are give slots; slots 2 and 3 are take slots. */
 void *shm_slot(struct shm_control *control, int world, int rank, unsigned which);
 
 /* Return the mark of `rank` for call number `seq`. Only the last two calls of a rank have marks. */
@@ -150,7 +150,7 @@ ddp_status shm_aborted(struct shm_control *control, struct ddp_err *err);
  * allocation is a collective call. */
 
 struct region {
-    struct segment segment; /* base NULL: unused entry of the table */
+    struct segment segment; /* segment.base is NULL in an unused entry of the table */
     size_t stride;          /* bytes from the start of one rank's block to the next */
     size_t bytes;           /* requested size of a block */
 };
@@ -203,8 +203,8 @@ enum { SHM_NONCE = 16 };
 struct meeting {
     struct segment segment;   /* owned: control page and slots, with pids and ranks filled in */
     uint16_t *host_of;        /* owned: host of each rank, numbered in the order of the hosts' lowest ranks */
-    int hosts, host;          /* number of hosts; number of this host */
-    int local_rank, locals;   /* number of this rank on this host; number of ranks on this host */
+    int hosts, host;          /* number of hosts; index of this host */
+    int local_rank, locals;   /* local rank of this rank; number of ranks on this host */
     uint8_t nonce[SHM_NONCE]; /* random, equal on all ranks; identifies this run */
 };
 

@@ -92,7 +92,7 @@ struct CUstream_st;
 
 #ifndef DRIVER_ABI_TYPES
 #define DRIVER_ABI_TYPES
-typedef unsigned driver_result; /* 0 = success */
+typedef unsigned driver_result; /* 0 means success */
 #endif
 
 /* Columns: member of the struct, symbol, result, parameters. Every function is required. */

@@ -1,15 +1,15 @@
 /* gpu.c -- see gpu.h.
  *
- * A CUDA runtime that is newer than the driver does not work, but an older runtime may also be installed. So
- * gpu_open tries all places until a runtime works with the driver. */
+ * A CUDA runtime that is newer than the driver does not work, but an older runtime may also be installed. So gpu_open
+ * tries all file names of the runtime until one of them works with the driver. */
 #include "cuda/gpu.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
 
-/* Report that a library was not found. `why` is the loader's message for the first place. The message is needed,
- * because the file may exist, but be damaged or need another library that is missing. */
+/* Report that a library was not found. `why` is the message of dlopen for the first file name. The message is needed:
+ * the file may exist, but be damaged or need another library that is missing. */
 static ddp_status not_found(const struct lib_kind *kind, const char *tried, const char *why,
                             struct ddp_err *err)
 {

@@ -18,12 +18,12 @@ struct lib_kind {
 
 struct lib_symbol {
     const char *name;
-    bool needed; /* true = it is an error if the library has no such function */
+    bool needed; /* true if a library without this function is an error */
     size_t at;   /* offset of the function pointer in the table */
 };
 
 /* Load a library. `given` is the value of kind->variable. If `given` is "", try the places from number *place on, and
- * set *place to the place of the library. The caller owns *handle, for dlclose. The text of DDP_ERR_UNSUPPORTED lists
+ * set *place to the place of the library. The caller closes *handle with dlclose. The text of DDP_ERR_UNSUPPORTED lists
  * the places and how to install the library. */
 ddp_status lib_open(const struct lib_kind *kind, const char *given, size_t *place, void **handle,
                     struct ddp_err *err);
@@ -49,8 +49,9 @@ struct gpu {
     char bus_id[32]; /* "0000:81:00.0" */
 };
 
-/* Load the runtime from `path` ("" = the usual places). Set *count to the number of devices that this process may
- * use. Return DDP_ERR_UNSUPPORTED, with reason and remedy, if there is no runtime, no driver or no device. */
+/* Load the runtime from `path`. If `path` is "", search the usual places. Set *count to the number of devices that this
+ * process may use. Return DDP_ERR_UNSUPPORTED, with reason and remedy, if there is no runtime, no driver or no
+ * device. */
 ddp_status gpu_open(struct gpu *gpu, const char *path, int *count, struct ddp_err *err);
 
 /* Select a device for this thread. `count` is the count from gpu_open, for the error text. */

@@ -1,5 +1,5 @@
-/* gpu_comm.c -- see gpu_comm.h. A block exists on all ranks or on no rank, so the ranks exchange the status of each
- * allocation through the cpu communicator. */
+/* gpu_comm.c -- see gpu_comm.h. A block of ddp_shared_alloc exists on all ranks or on no rank, so the ranks exchange
+ * the status of each allocation through the cpu communicator. */
 #include "cuda/gpu_comm.h"
 
 #include <stdlib.h>

@@ -17,7 +17,7 @@ struct gpu_comm {
     struct comm *cpu; /* owned; NULL before it is open */
     int rank, world;
     uint32_t step_timeout_ms;
-    struct gpu gpu;             /* device -1 = not open */
+    struct gpu gpu;             /* gpu.device is -1 before the GPU is open */
     struct CUstream_st *stream; /* this backend's stream */
     struct CUevent_st *before;  /* event on the program's stream at the time of a call */
     struct block *blocks;       /* owned: list of the blocks of ddp_shared_alloc */

@@ -19,7 +19,7 @@ typedef unsigned nccl_redop;
 typedef struct {
     char internal[128];
 } nccl_id;
-/* The struct of NCCL 2.14. A newer NCCL reads `size` and uses defaults for the members that it has in addition. */
+/* The struct of NCCL 2.14. A newer NCCL reads `size` and uses defaults for its additional members. */
 typedef struct {
     size_t size;
     unsigned int magic;

@@ -91,7 +91,7 @@ static ddp_status wait_for_program(struct nccl_comm *n, void *stream, struct ddp
     return gpu_check(&n->base.gpu, error, "cannot record an event before the call", err);
 }
 
-/* Report that NCCL rejected a call. After a wrong argument no rank has begun the call. After any other error some
+/* Report that NCCL rejected a call. If an argument is wrong, no rank has begun the call. After any other error some
  * ranks may have begun the call, so the communicator fails. */
 static ddp_status refused(struct nccl_comm *n, nccl_result result, struct ddp_err *err)
 {
@@ -182,8 +182,8 @@ static void destroy_nccl(struct nccl_comm *n)
     n->nccl = NULL;
 }
 
-/* End the communicator as the table of states defines. Destroy a working communicator, abort a communicator in
- * creation, or wait until another thread has aborted it. */
+/* End the communicator as the table of states defines. Destroy a communicator that works, and abort a communicator in
+ * creation. If another thread is aborting the communicator, wait for that thread. */
 static void end_nccl(struct nccl_comm *n)
 {
     struct ddp_err why = { 0 };

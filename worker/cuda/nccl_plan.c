@@ -279,7 +279,8 @@ static bool same_gpu(const struct nccl_card *a, const struct nccl_card *b)
     return a->host == b->host && memcmp(a->bus_id, b->bus_id, sizeof(a->bus_id)) == 0;
 }
 
-/* Check the cards of all ranks. For two ranks with the same GPU, NCCL itself would report only "invalid usage". */
+/* Check the cards (struct nccl_card) of all ranks. For two ranks with the same GPU, NCCL itself would report only
+ * "invalid usage". */
 ddp_status nccl_check_cards(const struct nccl_card *cards, int world, struct ddp_err *err)
 {
     ddp_status status = check_versions(cards, world, err);

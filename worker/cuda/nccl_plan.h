@@ -95,7 +95,7 @@ enum { NCCL_SETTINGS_MAX = 16 };
 
 struct nccl_facts {
     const char *run;   /* "ddp/<job>/<attempt>" */
-    const char *iface; /* interface of the connection to the store; "" = unknown */
+    const char *iface; /* interface of the connection to the store; "" if unknown */
     bool share_gpu;    /* true if several ranks use one GPU */
     int rank;
 };
@@ -103,8 +103,8 @@ struct nccl_facts {
 /* Fill `out` with settings and return their number. The caller must not overwrite variables that the user has set. */
 int nccl_settings(const struct nccl_facts *facts, struct nccl_setting out[NCCL_SETTINGS_MAX]);
 
-/* Return the number of unique ids that a world uses with NCCL `version`, and the rank that creates id i. While the
- * ranks connect, the creator of an id serves at most NCCL_RANKS_PER_ID ranks. */
+/* Return the number of unique ids that a world uses with NCCL `version` (nccl_id_count), or the rank that creates id i
+ * (nccl_id_maker). While the ranks connect, the creator of an id serves at most NCCL_RANKS_PER_ID ranks. */
 enum { NCCL_RANKS_PER_ID = 128, NCCL_IDS_MAX = 1 << 13 };
 int nccl_id_count(int world, int version);
 int nccl_id_maker(int i, int count, int world);
@@ -130,7 +130,8 @@ struct nccl_progress {
 ddp_status nccl_late(struct ddp_err *err, int rank, const char *call, uint32_t timeout_ms,
                      const struct nccl_progress *progress);
 
-/* Report that NCCL has not connected all ranks in time. `iface` is NCCL_SOCKET_IFNAME; "" = not set. */
+/* Report that NCCL has not connected all ranks in time. `iface` is the value of NCCL_SOCKET_IFNAME, or "" if this
+ * variable is not set. */
 ddp_status nccl_init_late(struct ddp_err *err, int world, uint32_t timeout_ms, const char *iface);
 
 /* The values that the ranks compare before they use NCCL. */

@@ -62,7 +62,7 @@ const struct nccl_flight *flight_oldest(const struct nccl_comm *n)
     return n->done < n->begun ? &n->flights[(n->done + 1) % NCCL_FLIGHTS] : NULL;
 }
 
-/* Return the text of the oldest call in progress, or of the start if no call is in progress. */
+/* Return the text of the oldest call in progress, or the text of CALL_INIT if no call is in progress. */
 static const char *flight_text(const struct nccl_comm *n, char text[CALL_TEXT])
 {
     const struct nccl_flight *oldest = flight_oldest(n);
@@ -114,7 +114,7 @@ ddp_status cpu_call(struct nccl_comm *n, const struct call *call, struct ddp_err
 
 /* --- the watch ---------------------------------------------------------------------------------------- */
 
-/* CHECK_MS: time between two checks. SUSPECT_MS: delay of the report of an error of NCCL; see the top of this file. */
+/* CHECK_MS: time between two checks. SUSPECT_MS: time before an error of NCCL is reported; see the top of this file. */
 enum { CHECK_MS = 50, SUSPECT_MS = 400 };
 
 /* --- failing ------------------------------------------------------------------------------------------ */
@@ -260,7 +260,7 @@ static bool has_work(const struct nccl_comm *n)
 static void *watch_run(void *user)
 {
     struct nccl_comm *n = user;
-    n->base.gpu.call.set_device(n->base.gpu.device); /* a new thread uses device 0 */
+    n->base.gpu.call.set_device(n->base.gpu.device); /* without this call, a new thread uses device 0 */
     pthread_mutex_lock(&n->lock);
     while (!n->closing) {
         if (!has_work(n)) {

@@ -27,7 +27,7 @@
 
 /* The functions of NCCL. */
 struct nccl_lib {
-    void *handle; /* from dlopen; never closed, because NCCL has threads */
+    void *handle; /* from dlopen; never closed, because NCCL's threads run its code */
     int version;  /* NCCL's version number, such as 22809 */
 #define X(member, symbol, needed, result, parameters) result(*member) parameters;
     NCCL_FUNCTION_LIST(X)
@@ -42,7 +42,7 @@ enum { NCCL_FLIGHTS = 256 };
 struct nccl_flight {
     struct CUevent_st *after; /* event after the call on this backend's stream; created at first use */
     struct call call;         /* the call, for error texts */
-    bool queued;              /* true = `after` was recorded */
+    bool queued;              /* true if `after` was recorded */
     uint64_t since_ms;        /* earliest time at which the call could begin */
     uint32_t timeout_ms;
 };
@@ -64,9 +64,9 @@ struct nccl_comm {
     struct ddp_err failed;      /* why the communicator failed; does not change after its code is set */
     struct ncclComm *nccl;      /* NULL before NCCL's communicator exists, and after its end */
     uint64_t creating_until_ms; /* deadline of the creation, a time of clock_ms() */
-    struct ddp_err suspect;     /* NCCL's error, not yet reported, because a dead peer is a clearer reason */
+    struct ddp_err suspect;     /* NCCL's error, reported later, because a dead peer is a clearer reason */
     uint64_t suspect_since_ms;
-    uint64_t begun, done; /* numbers, from 1, of the last begun and the last finished call */
+    uint64_t begun, done; /* numbers of the last begun and the last finished call, from 1 */
     struct nccl_flight flights[NCCL_FLIGHTS]; /* call k is in flights[k % NCCL_FLIGHTS] */
 };
 
@@ -113,7 +113,8 @@ ddp_status cpu_call(struct nccl_comm *n, const struct call *call, struct ddp_err
 
 /* --- nccl_join.c -------------------------------------------------------------------------------------- */
 
-/* Load NCCL from `path` ("" = the usual places). Return DDP_ERR_UNSUPPORTED if NCCL is missing or too old. */
+/* Load NCCL from `path`. If `path` is "", search the usual places. Return DDP_ERR_UNSUPPORTED if NCCL is missing or too
+ * old. */
 ddp_status nccl_lib_open(struct nccl_lib *lib, const char *path, struct ddp_err *err);
 
 /* Create NCCL's communicator; collective. The cpu communicator must be open. */

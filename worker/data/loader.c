@@ -41,7 +41,7 @@ static const size_t MOST_BYTES = SIZE_MAX / 4;
 struct queue {
     ddp_loader_options options;         /* the caller's options, with defaults in place of zeros */
     ddp_sampler **sampler;              /* owned, one per stream */
-    size_t slots, slot_bytes;           /* number of slots; bytes of the arrays of one slot */
+    size_t slots, slot_bytes;           /* number of slots; size of one slot in bytes */
     size_t array_at[DDP_LOADER_ARRAYS]; /* offset of each array in a slot, in bytes */
     uint64_t epoch;
     /* Numbers of batches in this epoch; see the picture at the top. */
@@ -263,7 +263,7 @@ struct ddp_loader {
     int busy;              /* number of threads that read at the moment */
     bool started, closing; /* started: ddp_loader_start was called; closing: the threads must end */
     atomic_bool stopping;  /* threads must stop reading after the current sample */
-    struct ddp_err failed; /* protected by the mutex; kept until the next start; code DDP_OK = no error */
+    struct ddp_err failed; /* protected by the mutex; kept until the next start; DDP_OK before an error */
 };
 
 /* --- reading ----------------------------------------------------------------------------------------------- */

@@ -30,7 +30,7 @@ static bool divides(uint64_t part, uint64_t whole)
     return whole % part == 0;
 }
 
-/* Return the number of this rank's samples. With DROP_LAST, if n is no multiple of world, torch computes ceil((n -
+/* Return the number of this rank's samples. With DROP_LAST, if n is not a multiple of world, torch computes ceil((n -
  * world) / world), which is n / world rounded down. With NO_PAD, the first n % world ranks have one sample more. */
 static uint64_t samples_of_rank(const ddp_sampler *s)
 {
@@ -95,8 +95,8 @@ static ddp_status check_sampler(uint64_t n, int world_size, int rank, unsigned f
     return DDP_OK;
 }
 
-/* Create a sampler. Struct and order are one block of memory. The order of epoch 0 is computed here, so that a
- * program that never sets an epoch gets epoch 0, as with torch. */
+/* Create a sampler. The struct and the order are in one block of memory. The order of epoch 0 is computed here, so that
+ * a program that never sets an epoch gets epoch 0, as with torch. */
 ddp_status ddp_sampler_create(uint64_t n, int world_size, int rank, uint64_t seed, unsigned flags,
                               ddp_sampler **out, struct ddp_err *err)
 {

@@ -1,7 +1,7 @@
-/* pictures.cu -- the shortcut (layers/activation.c), and columns and pooling (layers/conv.c). */
+/* pictures.cu -- kernels for the shortcut (layers/activation.c) and for convolution and pooling (layers/conv.c). */
 
-/* Return the pixel at (line, column) of a picture that is spread out: neighbouring pixels are `apart` lines or
- * columns from each other. Return 0 between pixels and outside the picture. */
+/* Return the pixel at (line, column) of a picture whose pixels are spread out: the distance between two neighbouring
+ * pixels is `apart` lines or columns. Return 0 between pixels and outside the picture. */
 __device__ inline value seen_at(const value *from, int line, int column, int side, int apart)
 {
     if (apart != 1) {
@@ -13,7 +13,7 @@ __device__ inline value seen_at(const value *from, int line, int column, int sid
     return (unsigned)line < (unsigned)side && (unsigned)column < (unsigned)side ? from[line * side + column] : put(0);
 }
 
-/* Compute a pack of one row with each thread. Row r belongs to plane r / taps, counted over all pictures, and to
+/* Compute PACK elements of one row with each thread. Row r belongs to plane r / taps, counted over all pictures, and to
  * tap r % taps. */
 KERNEL(columns, columns)
 {

@@ -83,7 +83,7 @@ typedef struct ddp_ckpts_options {
     uint64_t keep_every; /* checkpoints at multiples of this step are never removed; 0 means no such rule */
     size_t max_bytes;    /* largest copy in bytes; a larger save returns after the write; 0 means no limit */
     uint32_t timeout_ms; /* how long a call waits for the writing thread; 0 means 600 000 ms */
-    ddp_ckpt_warn *warn; /* warns about checkpoints that are skipped or cannot be removed; may be NULL */
+    ddp_ckpt_warn *warn; /* called for checkpoints that are skipped or cannot be removed; may be NULL */
     void *user;
 } ddp_ckpts_options;
 
@@ -120,10 +120,11 @@ DDP_API ddp_status ddp_ckpts_wait(ddp_ckpts *ckpts, struct ddp_err *err);
 DDP_API ddp_status ddp_ckpts_load(ddp_ckpts *ckpts, const ddp_ckpt_block *blocks, size_t n,
                                   ddp_ckpt_point *point, int *found, struct ddp_err *err);
 
-/* Load a checkpoint on rank 0 and send its blocks to all ranks; collective. Rank 0 passes `ckpts`, and the
- * other ranks pass NULL. Every rank passes blocks of the same sizes in the same order. All ranks get rank 0's blocks,
- * *point and *found, or rank 0's error. The other ranks wait for rank 0. So the step timeout (ddp_options) must be
- * longer than reading all blocks, and longer than sending one block. ddp_last_error() returns the text of an error. */
+/* Load a checkpoint on rank 0 and send its blocks to all ranks; collective. Rank 0 passes `ckpts`, and the other ranks
+ * pass NULL. Every rank passes blocks of the same sizes in the same order. All ranks get rank 0's blocks, *point and
+ * *found, or rank 0's error. The other ranks wait for rank 0. So the step timeout (ddp_options) must be longer than the
+ * time to read all blocks, and longer than the time to send one block. ddp_last_error() returns the text of an
+ * error. */
 DDP_API ddp_status ddp_ckpts_resume(ddp_ckpts *ckpts, ddp_group *group, const ddp_ckpt_block *blocks,
                                     size_t n, ddp_ckpt_point *point, int *found);
 

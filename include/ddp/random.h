@@ -16,7 +16,7 @@ enum { DDP_RANDOM_WORDS = 624 };
 
 typedef struct ddp_random {
     uint32_t word[DDP_RANDOM_WORDS];
-    unsigned at; /* index of the next word; at DDP_RANDOM_WORDS new words are computed */
+    unsigned at; /* index of the next word; if DDP_RANDOM_WORDS, new words are computed first */
 } ddp_random;
 
 /* Seed the generator. Only the low 32 bits of the seed are used, as in torch.manual_seed. */
@@ -33,7 +33,7 @@ DDP_API float ddp_random_uniform(ddp_random *random);
 typedef struct ddp_philox {
     uint32_t key[2], counter[4]; /* counter[0] is the number of the block of four words */
     uint32_t word[4];
-    unsigned at; /* index of the next word; at 4 a new block is computed */
+    unsigned at; /* index of the next word; if 4, a new block is computed first */
 } ddp_philox;
 
 /* Begin the sequence of a sample in an epoch. A sequence has 2^34 numbers. All bits of `seed` and `sample` are used,

@@ -35,8 +35,8 @@ typedef struct ddp_syncbn {
     /* `channels` elements each, owned by the caller. */
     const float *weight, *bias;        /* NULL means weight 1 and bias 0 */
     float *running_mean, *running_var; /* not updated if NULL; running_var uses the divisor n - 1 */
-    /* Passed from forward to backward. `saved`: 2 * channels elements, owned by the caller, first the means, then 1 /
-     * sqrt(variance + eps). `count`: the number of values of each channel over all ranks. */
+    /* Passed from forward to backward. `saved` has 2 * channels elements, owned by the caller: first the means, then
+     * the values of 1 / sqrt(variance + eps). `count` is the number of values of each channel over all ranks. */
     double *saved;
     double count;
 } ddp_syncbn;

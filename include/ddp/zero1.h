@@ -9,8 +9,8 @@
  *                 ddp_zero1_zero_grad(zero)
  *
  * Each rank has the state arrays and the float32 copy of only its share, 1/world of the model. A step sends as many
- * bytes as an all-reduce. A bucket has parameters of one type, about 25 MiB. It is padded with zeros, so that all ranks
- * have equal shares.
+ * bytes as an all-reduce. A bucket has parameters of one type, about 25 MiB in all. It is padded with zeros, so that
+ * all ranks have equal shares.
  *
  * The result has the same bits as ddp_reducer with ddp_optim_update on every rank, if the averages have the same
  * bits.
@@ -37,7 +37,7 @@ typedef struct ddp_zero1 ddp_zero1;
 typedef struct ddp_zero1_options {
     size_t size;                   /* sizeof(ddp_zero1_options), set by the INIT macro */
     ddp_optim optim;               /* copied */
-    size_t bucket_bytes;           /* 0 means 25 MiB */
+    size_t bucket_bytes;           /* size of a bucket; 0 means 25 MiB */
     const unsigned char *no_decay; /* copied; 1 for each parameter without decay; NULL if all have decay */
 } ddp_zero1_options;
 

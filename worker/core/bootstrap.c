@@ -176,8 +176,8 @@ ddp_status bootstrap_card(const struct bootstrap *bootstrap, int rank, struct bo
 }
 
 /* Wait at a named barrier until all ranks have joined. A barrier's name can be used only once, but one worker may join
- * several times (several programs or contexts). So the name has the number of earlier joins. Rank 0 counts the joins
- * in a key of the store. */
+ * several times (several programs or contexts). So the name contains the number of earlier joins. Rank 0 counts the
+ * joins in a key of the store. */
 static ddp_status meet_by_name(const struct bootstrap *b, struct ddp_err *err)
 {
     char counter[KEY], name[KEY + 24];

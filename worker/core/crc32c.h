@@ -9,8 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Append `len` bytes of `data` to earlier data, and return the CRC-32C of both together. `crc` is the CRC-32C of the
- * earlier data, or 0 if `data` is the first part. */
+/* Return the CRC-32C of earlier data followed by `len` bytes of `data`. `crc` is the CRC-32C of the earlier data. If
+ * `data` is the first part, `crc` is 0. */
 uint32_t crc32c(uint32_t crc, const void *data, size_t len);
 
 #endif

@@ -163,9 +163,9 @@ static void run_in_place(struct cpu_comm *cpu, const struct call *call)
  *     take                               step 0   step 1   step 2
  *
  * Each stage needs only two slots: slot a for even steps and slot b for odd steps. In turn 3 a rank gives step 2 into
- * slot a. The last read of slot a was the combine stage of step 0 in turn 2, before the last barrier. The take slots
- * follow the same pattern one turn later. Steps are numbered from call to call without a gap, so no barrier is needed
- * after the last turn of a call.
+ * slot a. The last read of slot a was the combine stage of step 0 in turn 2, before the barrier that ends turn 2. The
+ * take slots follow the same pattern one turn later. Steps are numbered from call to call without a gap, so no barrier
+ * is needed after the last turn of a call.
  *
  * Calls without a combine stage have two stages. A small call has one step and one barrier. A small call has no combine
  * stage, because each rank combines all values itself.
@@ -255,8 +255,8 @@ static void give_world(struct cpu_comm *cpu, const struct call *call, const stru
 
 /* --- combine -------------------------------------------------------------------------------------------- */
 
-/* Set each cpu->in[r] to the address of rank r's values: skip_bytes after the beginning of the slot that rank r filled
- * in stage "give" of this step. reduce_range reads these values. */
+/* Set each cpu->in[r] to the address of rank r's values: the beginning of the slot that rank r filled in the give stage
+ * of this step, plus skip_bytes. reduce_range reads these values. */
 static void collect_slots(struct cpu_comm *cpu, const struct step *step, size_t skip_bytes)
 {
     for (int r = 0; r < cpu->world; r++)

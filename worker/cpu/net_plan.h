@@ -109,7 +109,7 @@ struct net_way net_way_of(const struct net_layout *layout, const struct call *ca
 /* Return the number of steps; 0 if the call moves no elements. */
 size_t net_steps(const struct net_way *way);
 
-/* Return the size in bytes of the smallest area for pieces in which every call has a step that fits. */
+/* Return the size in bytes of the smallest area for pieces that has room for one step of any call. */
 size_t net_area_least(const struct net_layout *layout);
 
 /* Return the number of columns of a step. */

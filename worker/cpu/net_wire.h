@@ -42,9 +42,9 @@ enum net_answer {
 
 void net_encode_hello(uint8_t bytes[NET_HELLO], const struct net_hello *hello);
 
-/* Decode a hello and return the answer to send. `mine` has this rank's nonce, run and world, and this rank in `to`.
- * Fill *out up to the first wrong field. The caller must still check that a connection from the sender's rank
- * and lane is expected. */
+/* Decode a hello and return the answer to send. `mine` has this rank's nonce, run and world; mine->to is this rank.
+ * Fill *out up to the first wrong field. The caller must still check that a connection from the sender's rank and lane
+ * is expected. */
 enum net_answer net_decode_hello(const uint8_t bytes[NET_HELLO], const struct net_hello *mine,
                                  struct net_hello *out);
 

@@ -117,9 +117,9 @@ struct shm_control {
     struct shm_rank ranks[];
 };
 
-/* Return the size in bytes of the control page or of one slot, on a host with `world` ranks. A rank has SHM_SLOTS
- * slots: two for its own values (give) and two for results (take); see host.c. In each pair, one slot is written while
- * the other slot is read. */
+/* Return the size in bytes of the control page (shm_control_bytes) or of one slot (shm_slot_bytes), on a host with
+ * `world` ranks. A rank has SHM_SLOTS slots: two for its own values (give) and two for results (take); see host.c. In
+ * each pair, one slot is written while the other slot is read. */
 enum { SHM_SLOTS = 4 };
 size_t shm_control_bytes(int world);
 size_t shm_slot_bytes(int world);
@@ -213,7 +213,8 @@ struct meeting {
 ddp_status meeting_join(const struct bootstrap *bootstrap, struct meeting *out, struct ddp_err *err);
 void meeting_close(struct meeting *meeting);
 
-/* Remove the start's keys from the store, and close the page's descriptor. Call this after all ranks have joined. */
+/* Remove the keys of the start from the store, and close the page's descriptor. Call this after all ranks have
+ * joined. */
 ddp_status meeting_over(const struct bootstrap *bootstrap, struct meeting *meeting, struct ddp_err *err);
 
 /* Report a failed start to ranks that may not have mapped the page yet. The page's creator publishes the reason in the

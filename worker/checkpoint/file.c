@@ -1,8 +1,8 @@
 /* file.c -- files that are written whole or not at all, and checkpoints of one file; see ddp/ckpt.h.
  *
- * The bytes are written to PATH.tmp in the same directory and flushed to the disk (fsync). Then the file is renamed
- * and its directory is flushed. A crash between any two steps leaves the old file. Each path has only one writer, so
- * the next run may remove the PATH.tmp of a killed run.
+ * The bytes are written to PATH.tmp in the same directory and flushed to the disk (fsync). Then the file is renamed and
+ * its directory is flushed. A crash between any two steps leaves the old file or the whole new file. Each path has only
+ * one writer, so the next run may remove the PATH.tmp of a killed run.
  *
  * A rename onto /dev/null would replace the device by a plain file for all users of the machine. A rename onto a link
  * would leave the link's target unchanged. So links are followed first, and devices and pipes are written to

@@ -84,8 +84,8 @@ void session_free(struct hub *hub, struct session *s, const char *how)
     free(s);
 }
 
-/* Free the session, and then close its connection (sink.close). The shell may free the connection during sink.close,
- * so the session must not exist any more. Do not close a broken connection (session_is_cut), because the shell has
+/* Free the session, and then close its connection (sink.close). The server may free the connection during sink.close,
+ * so the session must not exist any more. Do not close a broken connection (session_is_cut), because the server has
  * already closed it. */
 static void drop(struct hub *hub, struct session *s, const char *why, bool is_news)
 {

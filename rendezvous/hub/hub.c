@@ -217,7 +217,7 @@ bool hub_note_refused(struct hub *hub, const char *peer, const char *why, uint64
                         now_ms);
 }
 
-/* Ignore the bytes of an unknown id: the hub has closed that connection, but the shell had already read these
+/* Ignore the bytes of an unknown id: the hub has closed that connection, but the server had already read these
  * bytes. */
 void hub_receive(struct hub *hub, conn_id conn, struct slice bytes, uint64_t now_ms)
 {

@@ -1,8 +1,8 @@
 /* hub.h -- all decisions of the store server, without a socket, a clock or a thread.
  *
  * The hub owns the keys (store.h), the named barriers (barrier.h), the members of each job (members.h), and one
- * session (session.h) for each connection. The shell (server/clients.c) passes received bytes and times to the hub.
- * The hub calls the shell to send bytes or to close a connection.
+ * session (session.h) for each connection. The server (server/clients.c) passes received bytes and times to the hub.
+ * The hub calls the server to send bytes or to close a connection.
  *
  *     bytes -> hub_receive -> requests_process -> wire -> store | barrier | control -> sink.send(conn, bytes)
  *
@@ -20,7 +20,7 @@
 struct hub;
 struct secret;
 
-typedef uint64_t conn_id; /* id of a connection: chosen by the shell, never 0, never used again */
+typedef uint64_t conn_id; /* id of a connection: chosen by the server, never 0, never used again */
 
 /* The reason why the host of this store cannot serve its job. Such a store serves no key, and rejects every node that
  * joins. All texts are borrowed. */
@@ -33,7 +33,7 @@ struct hub_refusal {
 struct hub_limits {
     uint64_t max_bytes;   /* limit of all keys, values, queues and unfinished requests together, in bytes */
     uint64_t max_unread;  /* maximum size of one reply, in bytes */
-    uint64_t max_replies; /* maximum size of all unread replies together, in bytes; used by the shell */
+    uint64_t max_replies; /* maximum size of all unread replies together, in bytes; used by the server */
     uint32_t first_command_ms;   /* time from the first byte to the end of the first request */
     uint32_t command_ms;         /* time from the first byte to the end of each later request */
     const char *instance;        /* unique text of this hub, random, at most 32 bytes; borrowed */
@@ -66,11 +66,11 @@ struct shared;
 struct hub_sink {
     void *user;
     /* Sends `bytes` to `conn`. If `holder` is NULL, the bytes are valid only during the call. Otherwise the bytes are
-     * valid as long as the shell has a reference to `holder` (base/buf.h). */
+     * valid as long as the server has a reference to `holder` (base/buf.h). */
     void (*send)(void *user, conn_id conn, struct slice bytes, struct shared *holder);
-    /* Closes `conn` after all its bytes are written. `why` is one sentence, valid during the call. The shell logs
+    /* Closes `conn` after all its bytes are written. `why` is one sentence, valid during the call. The server logs
      * `why` only if `is_news`; false means that a similar line was logged shortly before. The hub has already freed
-     * the session, so the shell must not call hub_disconnect for this connection. */
+     * the session, so the server must not call hub_disconnect for this connection. */
     void (*close)(void *user, conn_id conn, const char *why, bool is_news);
     /* Writes the local address of `conn`, "10.0.0.1:29500". If the callback is NULL, the address is unknown. */
     void (*here)(void *user, conn_id conn, char text[static ENDPOINT_TEXT_MAX]);
@@ -80,7 +80,7 @@ struct hub_sink {
     void (*event)(void *event_user, const char *json);
     void *event_user;
     /* Returns true if a reply of `bytes` may be sent to `conn` now. If `bytes` is 0, the hub asks only whether the
-     * client reads its replies. After false, the requests of `conn` wait until the shell calls hub_resume. If the
+     * client reads its replies. After false, the requests of `conn` wait until the server calls hub_resume. If the
      * callback is NULL, the hub may always reply. */
     bool (*may_reply)(void *user, conn_id conn, uint64_t bytes);
     /* Stops or starts reading from `conn`. The hub stops reading from a stranger (gate.c) that has sent too much, until
@@ -92,7 +92,7 @@ struct hub_sink {
 
 /* Return a new hub, or NULL if memory is short. `limits` and `sink` are copied. */
 struct hub *hub_new(const struct hub_limits *limits, const struct hub_sink *sink);
-/* Free the hub with all jobs and sessions. Do not close any connection, because the shell closes its connections
+/* Free the hub with all jobs and sessions. Do not close any connection, because the server closes its connections
  * itself. */
 void hub_free(struct hub *hub);
 
@@ -119,7 +119,7 @@ void hub_set_secret(struct hub *hub, conn_id conn, const struct secret *secret, 
 /* Append the answer to a client that asks for the credential before TLS (auth/auth.h). */
 bool hub_give_credential(struct hub *hub, conn_id conn, struct buf *out);
 
-/* Reject a connection whose bytes the shell cannot pass to hub_receive. `bytes` are the last received bytes.
+/* Reject a connection whose bytes the server cannot pass to hub_receive. `bytes` are the last received bytes.
  * `is_ddprun` is true if the client is a ddprun. The waiting nodes then get a report. */
 void hub_reject(struct hub *hub, conn_id conn, struct slice bytes, bool is_ddprun, const char *why,
                 uint64_t now_ms);
@@ -132,7 +132,7 @@ bool hub_drop_stranger(struct hub *hub, const char *address, uint64_t now_ms);
 /* Return true if the connection has sent at least one complete request. */
 bool hub_has_request(struct hub *hub, conn_id conn);
 
-/* Record a connection from `peer` that the shell closed without passing it to the hub. Return true if the shell
+/* Record a connection from `peer` that the server closed without passing it to the hub. Return true if the server
  * should log the connection. */
 bool hub_note_refused(struct hub *hub, const char *peer, const char *why, uint64_t now_ms);
 
@@ -153,14 +153,14 @@ void hub_cut(struct hub *hub, conn_id conn, const char *why, uint64_t now_ms);
 /* Return when hub_tick must be called next, on the clock of `now_ms`; UINT64_MAX = never. Every call above may
  * change this time. */
 uint64_t hub_deadline(const struct hub *hub);
-/* Do everything that is due. The shell must first pass in all bytes that have arrived, because a node whose bytes are
+/* Do everything that is due. The server must first pass in all bytes that have arrived, because a node whose bytes are
  * unread seems silent. */
 void hub_tick(struct hub *hub, uint64_t now_ms);
 
 /* Return the number of connected agents that have joined a job. */
 uint32_t hub_nodes(const struct hub *hub);
 
-/* Counters that the shell sets and `status` shows. */
+/* Counters that the server sets and `status` shows. */
 enum hub_counter {
     HUB_REFUSED_NO_FD, /* how often clients began to wait because the process had no free file descriptor */
     HUB_CUT_OFF_SLOW_READER, /* clients that were dropped because they did not read their replies */

@@ -701,10 +701,10 @@ static void describe_timeout(struct node *n)
 }
 
 /* Set the reason to FAILURE_HOST_LOST if a node has left because its relay has reported a lost host. Return false for
- * any other cause. */
+ * any other cause, such as the failure of a worker before a node has left. */
 static bool find_lost_host(struct failure *c)
 {
-    if (strcmp(c->why, "node_left") != 0 || c->signal != 0 || c->code[0] == '\0' ||
+    if (strcmp(c->why, "node_left") != 0 || c->rank >= 0 || c->signal != 0 || c->code[0] == '\0' ||
         strcmp(c->code, finding_code_name(FINDING_NODE_LEFT)) == 0)
         return false;
     text_copy(c->why, sizeof(c->why), FAILURE_HOST_LOST);

@@ -175,6 +175,40 @@ Test(ddprun_restart, ctrl_c_during_the_wait_ends_the_job)
     SAYS(r, "none: the user");
 }
 
+/* The verdict for the other node contains the failure of the worker, which is no lost host. */
+Test(ddprun_restart, a_node_that_leaves_during_the_wait_ends_the_job_of_both)
+{
+    const char *port = free_port_option("--master_port="), *ranks[] = { "--node_rank=0", "--node_rank=1" };
+    struct run_process *nodes[2];
+    signal(SIGINT, SIG_DFL); /* the test runner may be a background job of a shell, which ignores it */
+    for (int i = 0; i < 2; i++) {
+        const char *argv[] = { bin("ddprun"),
+                               "--nnodes=2",
+                               ranks[i],
+                               "--master_addr=127.0.0.1",
+                               port,
+                               "--insecure",
+                               "--max-restarts=3",
+                               "--restart-backoff=1h",
+                               "--restart-backoff-max=1h",
+                               bin("tests/prog/worker"),
+                               "only:1",
+                               "exit:7",
+                               "all",
+                               "forever",
+                               NULL };
+        nodes[i] = run_start(argv, &(struct run_options){ .timeout_ms = 2 * PATIENCE_MS });
+        cr_assert_not_null(nodes[i]);
+    }
+    for (int i = 0; i < 2; i++)
+        cr_assert(run_until_error(nodes[i], "starting attempt 1 (restart 1 of 3) in 3600 s", PATIENCE_MS));
+    run_signal(nodes[1], SIGINT);
+    for (int i = 0; i < 2; i++) {
+        struct run_result r = run_wait(nodes[i]);
+        EXPECT(r, 7);
+    }
+}
+
 Test(ddprun_restart, a_job_that_stands_still_is_ended)
 {
     struct run_result r = JOB("--nproc_per_node=2", "--max-restarts=9", "--restart-backoff=1ms",

@@ -13,7 +13,7 @@
 
 TestSuite(torch_programs, .timeout = 880);
 
-enum { NODES_MAX = 2, WORLD = 2, LONG_MS = 180000 };
+enum { NODES_MAX = 2, WORLD = 2, LONG_MS = 600000 };
 
 struct row {
     const char *program;

@@ -137,6 +137,8 @@ def start(python, ways, nodes, node, port, folder, network):
         argv[1:1] = [f"--log_dir={folder}/logs{node}", "--flight_recorder", "--env=TORCH_FR_BUFFER_SIZE=2000"]
     if ways == ["gpu"]:
         argv[1:1] = ["--share_gpu"]
+    if os.geteuid() == 0 and os.path.exists("/proc/self/autogroup"):
+        argv[1:1] = ["--env=IMPORT_NICE=19"]
     if network:
         argv[1:1] = [f"--secret_file={folder}/secret", "--env=GLOO_SOCKET_IFNAME=eth0"]
         argv = network.command(node) + argv

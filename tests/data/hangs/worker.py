@@ -20,6 +20,18 @@ import sys
 import threading
 import time
 
+
+def set_priority(nice):
+    """Set the priority of this session among all sessions. `make hangs` imports PyTorch at a low one, so that an import does not
+    delay the trials of other jobs."""
+    if "IMPORT_NICE" in os.environ:
+        with open("/proc/self/autogroup", "w") as f:
+            f.write(nice)
+
+
+if __name__ == "__main__":
+    set_priority(os.environ.get("IMPORT_NICE"))
+
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
@@ -436,6 +448,13 @@ def mark(way, rank):
         f.write(str(os.getpid()))
 
 
+def wait_for_marks(way):
+    """Wait until all other ranks have made their marks."""
+    others = set(range(int(os.environ["WORLD_SIZE"]))) - {CULPRIT}
+    while not all(os.path.exists(sys.argv[3] + f"/{way}.{rank}") for rank in others):
+        time.sleep(0.1)
+
+
 def join_as(index, world):
     """Join the group of the workers from a process that rank 1 started, because MASTER_PORT is inherited."""
     mark("spawn", CULPRIT)
@@ -461,11 +480,14 @@ def run_way(way, rank, x):
 
 
 def main():
-    if WAYS[0] == "spawn" and int(os.environ["RANK"]) == CULPRIT:
-        mp.spawn(join_as, args=(int(os.environ["WORLD_SIZE"]),), nprocs=2)  # line of spawn
     if WAYS[0] == "spawn":
+        set_priority("0")
+        if int(os.environ["RANK"]) == CULPRIT:
+            wait_for_marks("spawn")
+            mp.spawn(join_as, args=(int(os.environ["WORLD_SIZE"]),), nprocs=2)  # line of spawn
         mark("spawn", os.environ["RANK"])
     dist.init_process_group("gloo")
+    set_priority("0")
     rank = dist.get_rank()
     signal.signal(signal.SIGUSR1, release if rank == CULPRIT else lambda signum, frame: None)
     serve_records(rank)

@@ -22,8 +22,8 @@
 extern "C" {
 #endif
 
-/* Convert n elements of type F32, F16 or BF16 to float32, exactly, for example to make the float32 copy. If the type
- * is F32, `to` may be `from`. Return DDP_ERR_ARG for all other types. */
+/* Convert n elements of type F32, F16 or BF16 to float32, exactly, for example to make the float32 copy of the
+ * parameters. If the type is F32, `to` may be `from`. Return DDP_ERR_ARG for all other types. */
 DDP_API ddp_status ddp_widen_f32(const void *from, ddp_dtype dtype, float *to, size_t n, struct ddp_err *err);
 
 /* Round n float32 elements to `dtype`: to the nearest, ties to even. Values that are too large become infinite, and a
@@ -73,8 +73,8 @@ DDP_API ddp_status ddp_scaler_unscaled(ddp_scaler *scaler, int found_inf, struct
 /* Set *go to 1 if the parameters may be updated, or to 0 if found_inf is not 0. */
 DDP_API ddp_status ddp_scaler_step(ddp_scaler *scaler, int *go, struct ddp_err *err);
 
-/* Set the scale for the next step. If found_inf was passed for this step, multiply the scale by `backoff`. After
- * `interval` steps in a row without found_inf, multiply the scale by `growth`, unless the result is infinite. */
+/* Set the scale for the next step. If the found_inf of this step is not 0, multiply the scale by `backoff`. After
+ * `interval` steps in a row in which found_inf was 0, multiply the scale by `growth`, unless the result is infinite. */
 DDP_API ddp_status ddp_scaler_update(ddp_scaler *scaler, struct ddp_err *err);
 
 /* Number of values in the saved state: scale, growth, backoff, interval, tracker. */

@@ -80,8 +80,8 @@ typedef struct ddp_ckpts_options {
     size_t size;         /* sizeof(ddp_ckpts_options), set by the INIT macro */
     const char *dir;     /* copied by ddp_ckpts_open; the first save creates the directory, not its parents */
     unsigned keep_last;  /* number of newest checkpoints to keep; 0 means 3 */
-    uint64_t keep_every; /* checkpoints at multiples of this step are never removed; 0 means no such rule */
-    size_t max_bytes;    /* largest copy in bytes; a larger save returns after the write; 0 means no limit */
+    uint64_t keep_every; /* checkpoints whose step is a multiple of this are never removed; 0 means none */
+    size_t max_bytes;    /* a save of more bytes returns only after the write; 0 means no limit */
     uint32_t timeout_ms; /* how long a call waits for the writing thread; 0 means 600 000 ms */
     ddp_ckpt_warn *warn; /* called for checkpoints that are skipped or cannot be removed; may be NULL */
     void *user;

@@ -11,7 +11,8 @@
  *
  * Rules:
  *   - Every call that can fail returns a status. No call exits.
- *   - NULL for a handle or for a result pointer is DDP_ERR_ARG, unless the comment of the function allows NULL.
+ *   - A call with NULL for a handle or for a result pointer returns DDP_ERR_ARG, unless the comment of the function
+ *     allows NULL.
  *   - Option structs begin with their size.
  *   - Contexts share no state.
  *   - The library installs no signal handler, with one exception: a handler for SIGUSR1, if the environment requests a
@@ -50,9 +51,9 @@ typedef struct ddp_ctx ddp_ctx;
 
 typedef struct ddp_options {
     size_t size;              /* sizeof(ddp_options), set by DDP_OPTIONS_INIT */
-    const char *backend;      /* "cpu" or "nccl"; NULL means nccl with a device, and cpu without */
+    const char *backend;      /* "cpu" or "nccl"; NULL selects nccl if there is a device, otherwise cpu */
     uint32_t init_timeout_ms; /* time to connect; 0 means DDPRUN_INIT_TIMEOUT_MS, or 60 000 ms if unset */
-    uint32_t step_timeout_ms; /* for a collective; 0 means DDPRUN_STEP_TIMEOUT_MS, or 600 000 ms if unset */
+    uint32_t step_timeout_ms; /* for one collective; 0 means DDPRUN_STEP_TIMEOUT_MS, or 600 000 ms if unset */
     int device;               /* index of this rank's GPU in CUDA, or one of ddp_device_choice */
 } ddp_options;
 
@@ -61,9 +62,9 @@ typedef struct ddp_options {
  * NVIDIA software. With backend "cpu", values pass through host memory, which is slower. But the results have the
  * same bits as on CPUs, and several ranks may share one GPU. */
 typedef enum ddp_device_choice {
-    DDP_DEVICE_NONE = -1, /* default: no device; with backend "nccl" the same as DDP_DEVICE_LOCAL */
+    DDP_DEVICE_NONE = -1, /* default: no device, but with backend "nccl" the same as DDP_DEVICE_LOCAL */
     DDP_DEVICE_AUTO = -2, /* the device with the number LOCAL_RANK, or no device if there is no usable GPU */
-    DDP_DEVICE_LOCAL = -3 /* the same device, or DDP_ERR_UNSUPPORTED if there is no usable GPU */
+    DDP_DEVICE_LOCAL = -3 /* the device with number LOCAL_RANK, or DDP_ERR_UNSUPPORTED if no GPU is usable */
 } ddp_device_choice;
 
 /* The INIT macros list all members in order, because C++17 has no designated initializers. */

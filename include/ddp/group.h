@@ -2,7 +2,7 @@
  *
  * Every rank of a group calls the same collectives in the same order, with the same sizes, types and operations. A
  * difference is reported as DDP_ERR_MISMATCH with both calls. If a peer dies, on any host, all waiting ranks return
- * DDP_ERR_PEER_LOST with the name of the peer within a second.
+ * DDP_ERR_PEER_LOST within a second, and the error names the peer.
  *
  * Results have the same bits on every rank, in every run, and for any number of hosts. Values are combined in the
  * fixed binary tree ((x0+x1)+(x2+x3))+... Values of f16 and bf16 are combined in f32 and rounded once, at the end.
@@ -52,10 +52,10 @@ typedef enum ddp_dtype {
 
 /* The operations, as rows of name and text.
  *
- * AVG divides the sum by the world size. Floats are divided with one correct rounding (f16 and bf16 in f32), integers
- * are rounded towards zero. Integer sums and products wrap around, except the sum inside an AVG of u8. If one operand
- * of MIN or MAX is a NaN, the result is a NaN. SUM, AVG and PROD of f32, f64 and bf16 treat subnormals as zero
- * (context.h). */
+ * AVG divides the sum by the world size. Floats are divided with one correct rounding (f16 and bf16 in f32). The
+ * quotient of integers is rounded towards zero. Integer sums and products wrap around, except the sum inside an AVG of
+ * u8. If one operand of MIN or MAX is a NaN, the result is a NaN. SUM, AVG and PROD of f32, f64 and bf16 treat
+ * subnormals as zero (context.h). */
 #define DDP_OP_LIST(X) \
     X(SUM, "sum")      \
     X(AVG, "avg")      \
@@ -69,7 +69,7 @@ typedef enum ddp_op {
 #undef X
 } ddp_op;
 
-DDP_API size_t ddp_dtype_size(ddp_dtype dtype);      /* bytes; 0 for a value that is not in the list */
+DDP_API size_t ddp_dtype_size(ddp_dtype dtype);      /* size in bytes; 0 if `dtype` is unknown */
 DDP_API const char *ddp_dtype_name(ddp_dtype dtype); /* "f32" */
 DDP_API const char *ddp_op_name(ddp_op op);          /* "sum" */
 
@@ -113,12 +113,12 @@ DDP_API ddp_status ddp_reduce_scatter(ddp_group *group, const void *in, void *ou
  * names the ranks that did not arrive. */
 DDP_API ddp_status ddp_barrier(ddp_group *group, uint32_t timeout_ms);
 
-/* Make the stream of the call wait for the work. The host does not wait. */
+/* Make `stream`, which was passed to the collective, wait until the collective is done. The host does not wait. */
 DDP_API ddp_status ddp_work_wait(ddp_work *work);
-/* Wait on the host for at most timeout_ms; return DDP_IN_PROGRESS if the call is then still running. If timeout_ms is
- * 0, wait until the call is done or has failed. */
+/* Wait on the host for at most timeout_ms; return DDP_IN_PROGRESS if the collective still runs after this time. If
+ * timeout_ms is 0, wait until the collective is done or has failed. */
 DDP_API ddp_status ddp_work_sync(ddp_work *work, uint32_t timeout_ms);
-/* Return 1 if the call is done or has failed, else 0. */
+/* Return 1 if the collective is done or has failed, else 0. */
 DDP_API int ddp_work_done(const ddp_work *work);
 DDP_API void ddp_work_free(ddp_work *work);
 

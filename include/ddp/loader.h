@@ -66,8 +66,8 @@ typedef struct ddp_loader_options {
     uint64_t samples;       /* number of samples, as in ddp_sampler_create */
     int world_size, rank;   /* the samples are divided among world_size ranks; this is rank `rank` */
     uint64_t seed;          /* seed of the order and of the generators */
-    unsigned sampler_flags; /* DDP_SAMPLER_SHUFFLE and others; 0 means in order and padded */
-    int streams;            /* serves ranks `rank` to `rank` + streams - 1 in turn; 0 means one rank */
+    unsigned sampler_flags; /* DDP_SAMPLER_SHUFFLE and others; 0 means samples in order, with padding */
+    int streams;            /* number of ranks that get batches in turn, from `rank` on; 0 means 1 */
     size_t batch;           /* rows of a batch; the last batch may have fewer rows, or none */
     size_t arrays;          /* arrays of a batch; at most DDP_LOADER_ARRAYS */
     size_t row_bytes[DDP_LOADER_ARRAYS]; /* bytes of a row of each array */
@@ -89,9 +89,9 @@ typedef struct ddp_loader_options {
 
 /* A batch. It is valid until `held` more batches are returned, or until the loader is started or freed. */
 typedef struct ddp_batch {
-    uint64_t number; /* number in the epoch, from 0 */
+    uint64_t number; /* number of this batch in the epoch; the first batch is 0 */
     int stream;      /* `number` modulo `streams` of the options; the batch is for rank `rank` + `stream` */
-    size_t rows;     /* number of rows; 0 if the rank of this batch has no samples left, but others have */
+    size_t rows;     /* number of rows; 0 if only other ranks than the rank of this batch have samples left */
     void *array[DDP_LOADER_ARRAYS]; /* rows * row_bytes[a] bytes, 256-byte aligned */
     const uint64_t *index;          /* for each row, the number of its sample */
     const unsigned char *is_pad;    /* for each row, 1 if it is padding, else 0 */

@@ -16,7 +16,7 @@ enum { DDP_RANDOM_WORDS = 624 };
 
 typedef struct ddp_random {
     uint32_t word[DDP_RANDOM_WORDS];
-    unsigned at; /* index of the next word; if DDP_RANDOM_WORDS, new words are computed first */
+    unsigned at; /* index of the next word; DDP_RANDOM_WORDS means that new words must be computed first */
 } ddp_random;
 
 /* Seed the generator. Only the low 32 bits of the seed are used, as in torch.manual_seed. */
@@ -31,9 +31,9 @@ DDP_API float ddp_random_uniform(ddp_random *random);
 /* Philox4x32-10 (Salmon, Moraes, Dror & Shaw 2011) computes numbers from a key and a counter. So a new sequence costs
  * nothing, while mt19937 must first compute 624 words of state. */
 typedef struct ddp_philox {
-    uint32_t key[2], counter[4]; /* counter[0] is the number of the block of four words */
+    uint32_t key[2], counter[4]; /* counter[0] is the number of the current block, which has four words */
     uint32_t word[4];
-    unsigned at; /* index of the next word; if 4, a new block is computed first */
+    unsigned at; /* index of the next word; 4 means that a new block must be computed first */
 } ddp_philox;
 
 /* Begin the sequence of a sample in an epoch. A sequence has 2^34 numbers. All bits of `seed` and `sample` are used,

@@ -9,9 +9,9 @@
  * Buckets follow PyTorch's rule (compute_bucket_assignment_by_size). Parameters are assigned to buckets in order. The
  * first bucket is full at 1 MiB, each later bucket at 25 MiB. The list of buckets is then reversed, because the
  * gradients of the last layers are ready first. The second ddp_reducer_forward makes new buckets, in the order in
- * which gradients of rank 0 were ready in the first step. With keep_order or find_unused, the first buckets are kept.
- * Buckets are reduced strictly in order, so all ranks agree. Gradients are in shared memory of the reducer, so the
- * reduction copies nothing.
+ * which gradients of rank 0 were ready in the first step. With keep_order or find_unused, the buckets of the first step
+ * are kept. Buckets are reduced strictly in order, so all ranks agree. Gradients are in shared memory of the reducer,
+ * so the reduction copies nothing.
  *
  * If each rank has a spare core, a thread of the library reduces during the backward pass. So a rank must not
  * write a gradient between ddp_reducer_ready and ddp_reducer_finish. Other collectives wait for running buckets. A rank
@@ -44,7 +44,7 @@ typedef struct ddp_param {
     void *data;       /* `count` elements, owned by the caller */
     size_t count;
     ddp_dtype dtype;
-    const size_t *shape; /* `dims` sizes, read only by ddp_reducer_create; the product is `count` */
+    const size_t *shape; /* `dims` sizes, used only by ddp_reducer_create; their product is `count` */
     size_t dims;         /* at most DDP_MAX_DIMS; 0 means one dimension of size `count` */
 } ddp_param;
 
@@ -86,7 +86,7 @@ typedef struct ddp_reducer_options {
     const ddp_param *buffers;  /* arrays that are not trained, such as running means; the list is copied */
     size_t buffer_count;
     int keep_buffers;    /* 1 to broadcast buffers only in ddp_reducer_create */
-    int keep_order;      /* 1 to keep the first buckets and make no new buckets in the second step */
+    int keep_order;      /* 1 to keep the buckets of the first step in all later steps */
     int find_unused;     /* 1 if some steps do not use all parameters; see ddp_reducer_unused */
     ddp_overlap overlap; /* may differ between ranks, unlike most other options */
     ddp_uneven uneven;   /* how to handle ranks with different numbers of batches */
@@ -96,7 +96,7 @@ typedef struct ddp_reducer_options {
         predivide; /* divide by predivide before the sum and by divisor / predivide after it; 0 means only after it */
     ddp_comm_hook hook; /* NULL means ddp_all_reduce */
     void *hook_user;    /* argument of the hook */
-    void *stream;       /* with a device: cudaStream_t of the program that writes and reads gradients */
+    void *stream;       /* with a device: cudaStream_t on which the program writes and reads gradients */
 } ddp_reducer_options;
 
 #define DDP_REDUCER_OPTIONS_INIT                                                                             \
@@ -120,16 +120,16 @@ DDP_API void *ddp_reducer_grad(ddp_reducer *reducer, size_t i);
  * buffers and without `uneven`, a program may omit this call; then no new buckets are made. */
 DDP_API ddp_status ddp_reducer_forward(ddp_reducer *reducer);
 
-/* Mark the gradient of parameter i as complete in this step. A second call in one step is DDP_ERR_ARG. This call
- * or the library's thread reduces a bucket as soon as its gradients are marked and all earlier buckets are
+/* Mark the gradient of parameter i as complete in this step. A second call in one step returns DDP_ERR_ARG. This
+ * call or the library's thread reduces a bucket as soon as its gradients are marked and all earlier buckets are
  * reduced. In a step without sync, the call only records that the parameter was used, and may be repeated. */
 DDP_API ddp_status ddp_reducer_ready(ddp_reducer *reducer, size_t i);
 
 /* Mark parameter i as not used in this step (find_unused), so that its bucket can be reduced earlier.
  * ddp_reducer_finish treats all unmarked parameters as unused. For an unused parameter, this rank contributes the
- * gradient that it has accumulated in steps without sync, otherwise zero. If no rank has used a parameter, its gradient
- * does not change. The program must then call neither ddp_optim_begin nor ddp_optim_update for this parameter (see
- * ddp_reducer_used). */
+ * gradient that it has accumulated in steps without sync, or zero without such steps. If no rank has used a parameter,
+ * its gradient does not change. The program must then call neither ddp_optim_begin nor ddp_optim_update for this
+ * parameter (see ddp_reducer_used). */
 DDP_API ddp_status ddp_reducer_unused(ddp_reducer *reducer, size_t i);
 
 /* Wait until all buckets are reduced. DDP_ERR_ARG names the parameters that were not marked. */

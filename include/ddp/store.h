@@ -31,11 +31,12 @@ typedef struct ddp_store_options {
     size_t size;                 /* sizeof(ddp_store_options), set by DDP_STORE_OPTIONS_INIT */
     uint32_t connect_timeout_ms; /* time for connecting, with retries; 0 means 60 000 ms */
     uint32_t timeout_ms;         /* timeout of each call without a timeout argument; 0 means 300 000 ms */
-    /* The identity of the caller, which a ddprun store shows in its diagnosis (request IDENTIFY). Set `role` only for a
-     * ddprun store, because PyTorch's TCPStore would close the connection. If `role` is NULL, no identity is sent. */
+    /* The identity of the caller (request IDENTIFY). A ddprun store shows the identity in its diagnosis. Set `role`
+     * only for a ddprun store, because PyTorch's TCPStore would close the connection. If `role` is NULL, no identity
+     * is sent. */
     const char *role; /* "worker", "agent", "ctl" */
     const char *job;  /* job id; NULL means "none" */
-    int rank;         /* -1 without a rank */
+    int rank;         /* -1 if the caller has no rank */
     int world_size;   /* 0 if unknown */
     int attempt;      /* restart count */
 } ddp_store_options;
@@ -111,7 +112,7 @@ DDP_API ddp_status ddp_store_control(ddp_store *store, const char *request, uint
  * (like C, with the requests of ddprun). */
 DDP_API char ddp_store_dialect(const ddp_store *store);
 
-/* Copy the local address of the connection, as a number, to `address`, which has `room` bytes; 64 are enough. */
+/* Write the numeric address of this end of the connection to `address`, which has `room` bytes; 64 are enough. */
 DDP_API ddp_status ddp_store_local_address(const ddp_store *store, char *address, size_t room,
                                            struct ddp_err *err);
 

@@ -19,7 +19,7 @@
 
 /* The state of the current stop of the workers. */
 struct stop {
-    int by_user;         /* signal of the user's first stop request; 0 = no request */
+    int by_user;         /* signal of the user's first stop request; 0 if there was no request */
     int requests;        /* number of AGENT_STOP events */
     int signal;          /* signal that the current stop sends to workers; 0 before any stop */
     bool sweep_hard;     /* SIGKILL was sent to the leftovers (see agent.h) */
@@ -32,12 +32,12 @@ struct agent {
     int nproc;
     enum agent_state state;
     uint64_t now_ms;              /* time of the current event */
-    uint64_t deadline_ms;         /* when the shell sends AGENT_TICK; UINT64_MAX = never */
+    uint64_t deadline_ms;         /* when AGENT_TICK must be sent; UINT64_MAX if never */
     int attempt;                  /* number of the attempt; the first attempt is 0 */
     uint64_t wait_peers_until_ms; /* in AGENT_WAIT_PEERS: when to stop waiting for the other nodes */
     struct agent_verdict verdict; /* valid if `judged` */
     bool judged;                  /* the store has sent a verdict that ends the job */
-    int peer_code;                /* exit code of another node's failure; 0 = no failure was reported */
+    int peer_code;                /* exit code of another node's failure; 0 if no failure was reported */
     bool stopped_by_store;        /* the store has requested that this node stops */
     bool failure_received;        /* the store has received this node's failure */
     bool hosts;                   /* this process hosts the store */
@@ -46,14 +46,14 @@ struct agent {
     bool store_lost;
     bool not_ready;             /* this node cannot start the next round */
     enum no_restart no_restart; /* why no further attempt follows, for the report */
-    int spawning; /* local rank of the worker whose start was requested but not answered yet; -1 = none */
+    int spawning; /* local rank of the worker whose start was requested but not answered yet; -1 if none */
     int alive;    /* number of workers that run */
     struct stop stop;
     /* in AGENT_SETTLING: when to stop waiting for workers that the kernel is still cleaning up */
     uint64_t settle_until_ms;
     bool dying_reported; /* ddprun has reported that the kernel is still cleaning up a worker */
-    int first_failure;   /* local rank of the worker that is the cause of the attempt's end; -1 = none */
-    /* local rank of the first worker that ended because it lost a peer (see agent.h); -1 = none */
+    int first_failure;   /* local rank of the worker that is the cause of the attempt's end; -1 if none */
+    /* local rank of the first worker that ended because it lost a peer (see agent.h); -1 if none */
     int first_victim;
     struct agent_worker *workers;
     struct agent_effect *effects; /* allocated for the largest number of effects of one step */
@@ -240,8 +240,9 @@ static enum agent_state notified_waiting(struct agent *a, const struct agent_eve
     return AGENT_DRAINING;
 }
 
-/* Print whether this node still waits for the other nodes. After `wait_peers_until_ms`, end the agent with exit code 0.
- * If this node hosts the store, do not end the agent, because the other nodes still need the store. */
+/* Print that this node still waits for the other nodes, or that it leaves the job. After `wait_peers_until_ms`, end the
+ * agent with exit code 0. If this node hosts the store, do not end the agent, because the other nodes still need the
+ * store. */
 static enum agent_state wait_peers_on(struct agent *a, const struct agent_event *e)
 {
     const bool is_up = e->now_ms >= a->wait_peers_until_ms;
@@ -252,9 +253,9 @@ static enum agent_state wait_peers_on(struct agent *a, const struct agent_event 
     return a->state;
 }
 
-/* End without the verdict if in_hurry() returns true. Otherwise print that this node still waits, because the other
- * nodes may take their full grace period. This wait needs no limit, because this node detects a lost store by missing
- * heartbeats. */
+/* End without the verdict if in_hurry() returns true. Otherwise print that this node still waits, and continue to wait:
+ * the other nodes may take their full grace period. This wait needs no limit, because this node detects a lost store
+ * by missing heartbeats. */
 static enum agent_state await_on(struct agent *a, const struct agent_event *e)
 {
     if (in_hurry(a))
@@ -718,9 +719,9 @@ static void forget_victim_elsewhere(struct agent *a)
     a->peer_code = 0;
 }
 
-/* Record that the store is lost. A worker may detect the loss and end before this node detects it. So earlier ends do
- * not count as failures. Two kinds of failures still count. One is a program that could not be started. The other is a
- * worker that failed by itself, but only if the store has received this failure. */
+/* Record that the store is lost. A worker may detect the loss and end before this node detects it. So a worker that has
+ * already ended does not count as failed. Two kinds of failures still count. One is a program that could not be
+ * started. The other is a worker that failed by itself, but only if the store has received this failure. */
 static void agent_lose_store(struct agent *a)
 {
     const int first = a->first_failure;
@@ -798,7 +799,8 @@ static enum agent_state run_user_insists(struct agent *a, const struct agent_eve
 
 /* The functions of agent.h that only read the agent, and the computation of ddprun's exit code.
  *
- * The exit code of a worker that ddprun stopped never becomes ddprun's exit code, under any policy. */
+ * The exit code of a worker that ddprun stopped never becomes ddprun's exit code, for any value of
+ * --exit_code. */
 
 uint64_t agent_deadline(const struct agent *a)
 {

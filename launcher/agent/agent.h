@@ -16,7 +16,7 @@
  * AGENT_SPAWNED the agent starts the next worker. After a failed start the agent starts no more workers.
  *
  * A stop has these steps:
- *   - Send the workers a signal (SIGTERM, or the signal that the user sent). Then send SIGCONT, because a stopped
+ *   - Send the workers a signal (SIGTERM, or the signal that the user sent). Then send SIGCONT, because a suspended
  *     process handles no signal until it continues.
  *   - After the grace period, send SIGKILL.
  *   - When the workers are gone, repeat both steps for the leftovers. Their grace period is at most AGENT_SWEEP_MS.
@@ -82,7 +82,7 @@ struct agent_verdict {
 struct agent_event {
     enum agent_event_type type;
     uint64_t now_ms; /* time of the event, monotonic, in ms; the agent reads no other clock */
-    int local_rank;  /* worker; for AGENT_SPAWNED, _SPAWN_FAILED, _EXITED, and AGENT_TICK with `dying` */
+    int local_rank;  /* for AGENT_SPAWNED, _SPAWN_FAILED, _EXITED, and AGENT_TICK with `dying`: the worker */
     int pid;
     int exit_code; /* exit code of the worker; for AGENT_NOTIFIED: exit code of the job */
     int signal;    /* For AGENT_EXITED: signal that ended the worker, or 0. For AGENT_STOP: signal from the
@@ -90,7 +90,7 @@ struct agent_event {
     /* for AGENT_EXITED: the worker ended before the shell sent the signal of an EFFECT_SIGNAL */
     bool unasked;
     bool lost_peer; /* for AGENT_EXITED: the worker's output reports a lost peer */
-    /* for AGENT_EXITED: hash of the import error that ended the worker; 0 = the worker ended for another reason */
+    /* for AGENT_EXITED: hash of the import error that ended the worker; 0 if the worker ended for another reason */
     uint64_t import_error;
     int error;   /* for AGENT_SPAWN_FAILED: the errno of the failed start */
     bool dying;  /* for AGENT_TICK: the kernel is still cleaning up worker `local_rank` */
@@ -115,7 +115,8 @@ enum agent_effect_type {
     EFFECT_REPORT_CAUSE,   /* report to the store all facts about the first failure */
     EFFECT_REPORT_STOPPED, /* report to the store: no process of this attempt is left here */
     EFFECT_REPORT_DONE,    /* report to the store: every worker of this node ended with exit code 0 */
-    EFFECT_LEAVE, /* report to the store: this node leaves the job, because the user stopped it, or it is not ready */
+    /* report to the store: this node leaves the job, because the user has requested a stop or this node is not ready */
+    EFFECT_LEAVE,
     /* print: other workers have lost worker `local_rank`, and the kernel is still cleaning up this worker */
     EFFECT_PRINT_DYING,
     /* print: this node waits for the other nodes to end, or has stopped waiting for them */
@@ -150,7 +151,7 @@ struct agent_worker {
     int pid;                       /* pid outside a PID namespace, only for messages; 0 if never started */
     int exit_code, signal, error;  /* how the worker ended; `signal` or `error` is 0 if it does not apply */
     uint64_t started_ms, ended_ms; /* by the clock of agent_event.now_ms */
-    uint64_t import_error;         /* from AGENT_EXITED: hash of the import error, 0 = none */
+    uint64_t import_error;         /* from AGENT_EXITED: hash of the import error; 0 if none */
     /* AGENT_EXITED arrived after the agent had emitted EFFECT_SIGNAL for the worker */
     bool stop_requested;
 };
@@ -158,14 +159,14 @@ struct agent_worker {
 enum {
     /* longest grace period of the leftovers; if grace_ms is shorter, grace_ms applies */
     AGENT_SWEEP_MS = 5000,
-    /* how long to wait after SIGKILL; a process that still exists then hangs in the kernel */
+    /* how long to wait after SIGKILL; a process that exists even longer hangs in the kernel */
     AGENT_UNKILLABLE_MS = 1500,
     /* time until SIGKILL is sent to the leftovers again, because they may still fork */
     AGENT_RESCAN_MS = 20,
     AGENT_DOUBT_MS = 1000, /* how long to wait for the end of a lost peer */
     /* how much longer to wait while the kernel writes the core file of a lost peer or frees the peer's memory */
     AGENT_DYING_MS = 30000,
-    AGENT_CHECK_MS = 100, /* time between two checks whether the kernel has cleaned up the peer */
+    AGENT_CHECK_MS = 100, /* time between two checks whether the kernel has cleaned up a lost peer */
     /* a worker that ran longer than this did not end by a usage error or an import error */
     AGENT_USAGE_MS = 5000,
     AGENT_SAME_MS = 100,    /* shortest time to wait for the next worker with the same import error */
@@ -193,7 +194,7 @@ void agent_free(struct agent *agent);
 /* Process one event. Return its effects, and store their number in *n. The effects are borrowed until the next step. */
 const struct agent_effect *agent_step(struct agent *agent, const struct agent_event *event, size_t *n);
 
-/* Return the time at which to send AGENT_TICK, by the clock of agent_event.now_ms; UINT64_MAX = never. */
+/* Return the time at which to send AGENT_TICK, by the clock of agent_event.now_ms, or UINT64_MAX if never. */
 uint64_t agent_deadline(const struct agent *agent);
 
 enum agent_state agent_state(const struct agent *agent);

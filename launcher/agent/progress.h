@@ -41,7 +41,7 @@ struct progress_stream {
 
 struct progress_rank {
     struct progress_stream streams[2]; /* stdout and stderr */
-    char error[PROGRESS_ERROR_MAX]; /* error of the latest traceback, deleted by later progress; "" = none */
+    char error[PROGRESS_ERROR_MAX]; /* error of the latest traceback, deleted by later progress; "" if none */
     bool has_news;                  /* `error` has changed; the caller sends `error` and clears this flag */
 };
 
@@ -50,7 +50,7 @@ struct progress {
     const regex_t *regex;
     struct progress_rank *ranks; /* owned array, indexed by local rank */
     int n;                       /* number of ranks */
-    uint64_t moved_ms;           /* time of the latest progress; 0 = no progress yet */
+    uint64_t moved_ms;           /* time of the latest progress; 0 if no progress yet */
 };
 
 /* Initialize for `n` ranks. Return false if memory is short. The caller calls progress_free in any case. */

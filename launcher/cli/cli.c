@@ -400,7 +400,7 @@ static ddp_status append_hint(struct ddp_err *err, const char *name)
     return DDP_ERR_ARG;
 }
 
-/* Append the nearest option name to the error, if the names are similar. */
+/* Append the option name that is nearest to the mistyped `word` to the error, if both are similar. */
 static ddp_status suggest_option(const char *word, struct ddp_err *err)
 {
     char name[NAME_MAX_LEN + 1];

@@ -123,7 +123,7 @@ enum host_store { HOST_STORE_AUTO, HOST_STORE_YES, HOST_STORE_NO };
 
 enum { CLI_CONF_KEY_MAX = 64 };
 
-/* The value of --rdzv_conf. ddprun has a separate option for most of its keys. A time that is not given is 0. */
+/* The value of --rdzv_conf. For most keys of --rdzv_conf, ddprun also has an option. A time that is not given is 0. */
 struct cli_rdzv_conf {
     uint64_t join_ms, last_call_ms, keep_alive_ms;
     int keep_alive_attempts;
@@ -272,7 +272,8 @@ enum cli_section {
 };
 
 /* The column "whose" of options.h: the option exists in torchrun 1.13 and later (FIRST), only in later versions of
- * torchrun (THEIRS), or only in ddprun (OURS). If an abbreviation matches several options, the first kind wins. */
+ * torchrun (THEIRS), or only in ddprun (OURS). An abbreviation that matches several options selects
+ * FIRST before THEIRS, and THEIRS before OURS. */
 enum cli_whose { WHOSE_FIRST, WHOSE_THEIRS, WHOSE_OURS };
 
 /* Defined in values.c. */

@@ -18,7 +18,7 @@ enum { CGROUP_PATH_MAX = 4096 };
 /* The mount point of a hierarchy. */
 struct cgroup_mount {
     char root[CGROUP_PATH_MAX];  /* part of the hierarchy that the mount shows */
-    char where[CGROUP_PATH_MAX]; /* directory where this part is mounted */
+    char where[CGROUP_PATH_MAX]; /* directory of the mount point */
     bool writable;               /* false if mounted read-only */
 };
 

@@ -310,13 +310,13 @@ enum {
 
 struct contain {
     enum contain_kind kind; /* the chosen layer, never CONTAIN_AUTO */
-    bool may_fall_back;     /* the user requested no layer, so another layer may replace a layer that fails */
+    bool may_fall_back;     /* CONTAIN_AUTO was requested, so another layer may replace a layer that fails */
     bool recorded;          /* this process has tried to write the record; there is only one try */
     bool all_mounts;        /* `mounts` has all mounts, not only mounts at the usual places */
     char *job, *cookie;     /* owned; `cookie` is "" if there is no cookie */
     struct buf mounts, groups;   /* texts that contain_mounts() and contain_groups() return */
     char group[CGROUP_PATH_MAX]; /* directory of the job's group, below ddprun's group; "" without a group */
-    int group_fd;                /* descriptor of that directory during an attempt; -1 without a group */
+    int group_fd;                /* descriptor of `group` during an attempt; -1 without a group */
     int host_proc;               /* descriptor of the host's /proc, for the layer pidns */
     char words[WORDS_MAX];       /* the text of contain_words */
 };
@@ -534,7 +534,7 @@ static void leave_group(struct contain *c)
 }
 
 /* Create a group for each attempt, so that a kill of one attempt never hits the next attempt. If no group can be
- * created and the user has requested no layer, use the plain layer. */
+ * created, use the plain layer, unless the user has requested the layer cgroup. */
 ddp_status contain_attempt(struct contain *c, struct ddp_err *err)
 {
     char why[CGROUP_WHY_MAX];

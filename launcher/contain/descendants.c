@@ -98,7 +98,7 @@ static void children_by_scan(pid_t of, struct buf *pids)
     closedir(proc);
 }
 
-/* Append each child of this process with a pid up to `most`. Return the length of `pids` in bytes. */
+/* Append each child of this process whose pid is at most `most`. Return the length of `pids` in bytes. */
 static size_t children_up_to(pid_t most, struct buf *pids)
 {
     for (pid_t pid = 1; pid <= most; pid++) {

@@ -41,7 +41,7 @@ bool descendants_kill_all(uint64_t limit_ms);
  * because the child would inherit it. */
 struct killer_priority {
     bool raised;
-    int policy, slack_ns; /* policy and timer slack before the change */
+    int policy, slack_ns; /* scheduling policy and timer slack before the priority was raised */
 };
 
 /* Raise the priority, and keep the old one in *before. killer_priority_restore restores the old priority. */

@@ -32,8 +32,8 @@ static bool is_trusted(uid_t owner)
     return owner == geteuid() || owner == 0 || (stat("/", &root) == 0 && owner == root.st_uid);
 }
 
-/* Return true if other users may write. Write permission for the user's private group is allowed (user "bob", group
- * "bob"). */
+/* Return true if other users may write. Write permission for the user's private group does not count (user "bob",
+ * group "bob"). */
 static bool is_writable_for_others(const struct stat *st)
 {
     const bool own_group = st->st_uid == geteuid() && st->st_gid == getegid();
@@ -330,9 +330,9 @@ static bool record_parse(const char *text, struct record *out)
 
 enum {
     MARK_MAX = 32 + COOKIE_CHARS, /* characters of "DDPRUN_COOKIE=<cookie>" and the NUL that ends an entry */
-    CHASES = 40,                  /* reads of the newest pid in one call of chase() */
-    SCANS = 50,        /* checks of the pids above the newest pid, after each read of the newest pid */
-    AHEAD = 16,        /* pids above the newest pid that one check covers */
+    CHASES = 40,                  /* how often one call of chase() reads the newest pid */
+    SCANS = 50,        /* how often chase() checks the next pids after each read of the newest pid */
+    AHEAD = 16,        /* number of pids right above the newest pid that one check covers */
     BLOCK = 64 * 1024, /* bytes read at a time */
     ENVIRONMENT_MAX = 8 * 1024 * 1024 /* bytes; the kernel allows no larger environment */
 };
@@ -371,7 +371,7 @@ static bool environment_has(int fd, const char *cookie)
     return found;
 }
 
-/* Return true if the environment of `pid` (0 = this process) contains the cookie. */
+/* Return true if the environment of `pid` (0 for this process) contains the cookie. */
 static bool leftovers_is_marked(int pid, const char *cookie)
 {
     char path[64];

@@ -15,9 +15,9 @@ enum { BOOT_ID_CHARS = 36 };
 
 struct proc_stat {
     char state;     /* letter of the state, as in /proc/PID/stat: R, S, D, T, Z, X ... */
-    int parent;     /* pid of the parent; 0 = the parent is in another PID namespace */
+    int parent;     /* pid of the parent; 0 if the parent is in another PID namespace */
     int group;      /* id of the process group */
-    int foreground; /* foreground process group of the process's terminal; -1 = no terminal */
+    int foreground; /* foreground process group of the process's terminal; -1 without a terminal */
     unsigned flags; /* the kernel's PF_... flags of the first thread */
     /* threads that have not ended; the first thread counts until the process is reaped */
     int threads;

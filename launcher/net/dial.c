@@ -263,7 +263,8 @@ static bool send_all(struct runner *r, const struct buf *bytes)
 }
 
 /* Return the error for a failed TLS handshake. `bytes` are the last bytes that the peer sent. A TLS record of type 23
- * contains application data (RFC 8446). No error ends the dial, because any host on the path can forge an alert. */
+ * contains application data (RFC 8446). None of these errors ends the dial, because any host on the path can
+ * forge an alert. */
 static int rejected_kind(struct slice bytes)
 {
     const int kind = dial_answer_kind(bytes);

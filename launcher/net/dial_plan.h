@@ -125,8 +125,8 @@ struct dial_met {
 /* A row of the history: a finding of one or more rounds in succession. */
 struct dial_past {
     enum finding_code finding;
-    uint64_t from_ms, to_ms; /* times of the first and last of these rounds, since the start of the dial */
-    unsigned times;          /* number of these rounds */
+    uint64_t from_ms, to_ms; /* first and last round with `finding`, in ms since the start of the dial */
+    unsigned times;          /* number of successive rounds with `finding` */
 };
 
 enum dial_phase { DIAL_RESOLVING, DIAL_RACING, DIAL_PAUSING, DIAL_ARRIVED, DIAL_OVER };

@@ -102,7 +102,7 @@ cJSON *encode_started(int rank, int local_rank, int pid, const char *host)
         .rank = rank, .pid = pid, .host = host, .local_rank = local_rank, .round = MESSAGE_NONE });
 }
 
-/* Encode the end of a worker. The pid shows the store to which attempt the worker belongs. */
+/* Encode the end of a worker. By the pid, the store detects a report about a worker of another attempt. */
 cJSON *encode_exited(int rank, int pid, int exit_code, int signal, bool told)
 {
     return message_encode_worker_exited(
@@ -172,8 +172,8 @@ cJSON *encode_stopped(bool unkillable, int max_code, int rank0, cJSON *rows)
                                                              .round = MESSAGE_NONE });
 }
 
-/* Encode `leave`. `by` is a text that the other nodes print. If `code` is "", it describes the sender of the signal.
- * Otherwise it is the sentence of the finding with this code. */
+/* Encode `leave`. `by` is a text that the other nodes print. If `code` is "", `by` describes the sender of the
+ * signal. Otherwise `by` is the sentence of the finding with this code. */
 cJSON *encode_leave(int signal, const char *by, const char *code)
 {
     struct buf room = { 0 };
@@ -323,7 +323,7 @@ static bool is_unfinished(const char *state)
     return strcmp(state, "running") == 0 || strcmp(state, "stopping") == 0;
 }
 
-/* Decode the nodes of a status that have not finished. A node with an unknown state is left out. */
+/* List the unfinished nodes of a status. A node with an unknown state is left out. */
 void decode_unfinished(const cJSON *status, int node_rank, char out[HEARD_LIST_MAX])
 {
     struct message_status_lists m;

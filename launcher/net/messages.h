@@ -84,8 +84,8 @@ struct heard_round {
 
 /* The push "waiting": the round is not complete yet. */
 struct heard_waiting {
-    int joined, min, max;         /* number of nodes that have joined; the job's limits for this number */
-    int spare;                    /* nodes that cannot be in this round and wait for the next one */
+    int joined, min, max;         /* number of nodes that have joined, and its limits `min` and `max` */
+    int spare;                    /* number of nodes that must wait for the next round */
     int64_t left_ms;              /* time until the join timeout; -1 without a limit */
     int64_t last_call_ms;         /* time until the round begins without further nodes; -1 without a limit */
     char hosts[HEARD_LIST_MAX];   /* nodes that have joined: "n0, n1" */
@@ -96,7 +96,7 @@ struct heard_waiting {
 struct heard_verdict {
     struct agent_verdict what;
     int attempt;        /* number of the attempt that the next round begins */
-    int64_t step, best; /* highest training step of this attempt, and of all attempts; -1 if unknown */
+    int64_t step, best; /* highest training step: `step` in this attempt, `best` in all; -1 if unknown */
     struct failure cause;
     const cJSON *stacks; /* borrowed from the push: rows of all nodes (record/stacks.h), or NULL */
 };
@@ -129,8 +129,8 @@ void decode_unfinished(const cJSON *status, int node_rank, char out[HEARD_LIST_M
  * bytes. */
 enum { NEWS_FD = 3, NEWS_MAX = 3900 };
 
-/* The descriptor of the library that --ship sends with the program (remote/remote.h), and its path. A program that was
- * shipped needs this descriptor whenever it is executed. */
+/* The descriptor of the library that --ship sends with the program (remote/remote.h), and the path of this descriptor.
+ * A program that was shipped needs this descriptor whenever it is executed. */
 enum { SHIPPED_LIBRARY_FD = 4 };
 #define SHIPPED_LIBRARY "/dev/fd/4"
 

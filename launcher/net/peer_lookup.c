@@ -2,8 +2,9 @@
  *
  * One walk through /proc finds the sockets of all workers. When a hundred workers connect, one walk answers all
  * hundred questions of the store. A question about a newer socket waits for the next walk, at most WALK_EVERY_MS
- * later. Otherwise an unknown client that connects repeatedly would keep the agent busy. A walk visits all workers
- * and their descendants. No walk is needed for a socket of another user, because sock_diag reports the uid. */
+ * later. Without this wait, an unknown client that connects repeatedly would keep the agent busy with walks. A walk
+ * visits all workers and their descendants. No walk is needed for a socket of another user, because sock_diag reports
+ * the uid. */
 #include "net/peer_lookup.h"
 
 #include "base/endpoint.h"

@@ -257,7 +257,7 @@ static void make_node_has_no_secret(const struct store_host_options *o, const ch
                  endpoint_print(address, o->plan->meeting.port, store), NULL);
 }
 
-/* Fail, because other hosts could reach the store without a secret. A refusing store may listen at `at`
+/* Fail, because other hosts could reach the store without a secret. `at` is the address for a refusing store
  * (host_failure.at). */
 static void refuse_to_open(const struct store_host_options *o, const struct finding *finding, const char *at)
 {

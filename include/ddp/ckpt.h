@@ -97,8 +97,8 @@ typedef struct ddp_ckpts_options {
 DDP_API ddp_status ddp_ckpts_open(const ddp_ckpts_options *options, ddp_ckpts **out, struct ddp_err *err);
 
 /* Copy the blocks and return. A thread writes the copy as the checkpoint of point->step, and then removes old
- * checkpoints. A checkpoint of the same step is replaced. If the last checkpoint is still being written, wait until
- * it is written. If the last write has failed, return its error and do *not* save this checkpoint. The program must
+ * checkpoints. A checkpoint of the same step is replaced. If the previous checkpoint is still being written, wait until
+ * it is written. If the previous write has failed, return its error and do *not* save this checkpoint. The program must
  * then call the function again to save this checkpoint. */
 DDP_API ddp_status ddp_ckpts_save(ddp_ckpts *ckpts, const ddp_ckpt_point *point, const ddp_ckpt_block *blocks,
                                   size_t n, struct ddp_err *err);

@@ -52,8 +52,8 @@ typedef struct ddp_loader_row {
 
 /* Write the sample row->index to row->to[]. Several threads call `fill` at the same time for different rows, in any
  * order, with subnormals flushed (context.h). A result other than DDP_OK ends the epoch: ddp_loader_next returns the
- * result and the text of *err when the program reaches the batch. `fill` must return, because its thread cannot be
- * stopped. */
+ * result and the text of *err when the program reaches the batch of this sample. `fill` must return, because its
+ * thread cannot be stopped. */
 typedef ddp_status (*ddp_loader_fill)(void *user, ddp_loader_row *row, struct ddp_err *err);
 
 /* Allocate the memory of all batches, for example as pinned memory. Return `bytes` bytes at a multiple of 256, or

@@ -130,8 +130,8 @@ static bool in_hurry(const struct agent *a)
     return a->stop.by_user != 0 || a->stop.stuck;
 }
 
-/* Report the end of the attempt to the store, and wait for the verdict. The cause precedes `stopped`, because the
- * store may send the verdict as soon as all nodes have stopped. If in_hurry() returns true, wait only
+/* Report the end of the attempt to the store, and wait for the verdict. Report the cause before `stopped`, because the
+ * store may send the verdict as soon as all nodes have reported `stopped`. If in_hurry() returns true, wait only
  * AGENT_LEAVE_MS. */
 static enum agent_state wait_verdict(struct agent *a)
 {
@@ -983,7 +983,7 @@ static int code_known_here(const struct agent *a)
     return a->store_lost ? EXIT_CODE_STORE_LOST : EXIT_CODE_OK;
 }
 
-/* Return true if ddprun's exit code is 0 because of --exit_code=workers. The user has stopped the job before any
+/* Return true if ddprun's exit code is 0 because of --exit_code=workers: the user has stopped the job before any
  * failure, and every worker of this node ended with exit code 0. */
 static bool stop_succeeded(const struct agent *a)
 {

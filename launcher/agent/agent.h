@@ -87,7 +87,7 @@ struct agent_event {
     int exit_code; /* exit code of the worker; for AGENT_NOTIFIED: exit code of the job */
     int signal;    /* For AGENT_EXITED: signal that ended the worker, or 0. For AGENT_STOP: signal from the
                     * user. For AGENT_NOTIFIED: signal with which the user has stopped the whole job, or 0. */
-    /* for AGENT_EXITED: the worker ended before the shell sent the signal of an EFFECT_SIGNAL */
+    /* for AGENT_EXITED: the worker ended before any signal of an EFFECT_SIGNAL was sent to it */
     bool unasked;
     bool lost_peer; /* for AGENT_EXITED: the worker's output reports a lost peer */
     /* for AGENT_EXITED: hash of the import error that ended the worker; 0 if the worker ended for another reason */
@@ -100,7 +100,7 @@ struct agent_event {
 };
 
 enum agent_effect_type {
-    /* start worker `local_rank`; the shell sends AGENT_SPAWNED or AGENT_SPAWN_FAILED once */
+    /* start worker `local_rank`; the answer is AGENT_SPAWNED or AGENT_SPAWN_FAILED */
     EFFECT_SPAWN,
     EFFECT_SAMPLE, /* record the stacks of the workers, before a stop that follows a failure */
     EFFECT_SIGNAL, /* send `signal` to the process group of worker `local_rank` */

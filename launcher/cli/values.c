@@ -731,7 +731,7 @@ static ddp_status value_ROLE(const char *text, void *to, struct ddp_err *err)
 }
 
 /* Parse words that are separated by commas. A double comma is a comma within a word. One allocation contains the
- * pointers, and after them their texts. */
+ * pointers, followed by the texts. */
 static ddp_status value_FILTERS(const char *text, void *to, struct ddp_err *err)
 {
     struct cli_filters *filters = to;

@@ -37,9 +37,9 @@ struct contain_options {
     bool quiet;             /* do not report that processes of dead jobs were killed */
 };
 
-/* Choose the layer, and kill and report the processes that dead jobs of this user left. Create no group or namespace
- * yet. After DDP_OK the caller frees *out with contain_close. Return DDP_ERR_UNSUPPORTED, with reason and remedy in
- * `err`, if the requested layer is not available. Return DDP_ERR_NOMEM if memory is short. */
+/* Choose the layer, and kill and report the processes that dead jobs of this user left behind. Create no group or
+ * namespace yet. After DDP_OK the caller frees *out with contain_close. Return DDP_ERR_UNSUPPORTED, with reason and
+ * remedy in `err`, if the requested layer is not available. Return DDP_ERR_NOMEM if memory is short. */
 ddp_status contain_open(const struct contain_options *options, struct contain **out, struct ddp_err *err);
 
 /* Describe the layer, such as "cgroup, /sys/fs/cgroup/ddprun-j-1a2b3c4d (--contain=pidns is stronger, ...)", with the

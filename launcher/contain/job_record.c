@@ -488,7 +488,7 @@ static bool leftovers_kill(struct leftovers *l, uint64_t limit_ms)
  * of another PID namespace is kept until that namespace has ended. The pids only show whether the job runs. The
  * cookie and the control group select the processes to kill.
  *
- * Without dead jobs, a start only opens a few directories, most of which do not exist. */
+ * Without dead jobs, a start only tries to open a few directories, most of which do not exist. */
 
 enum {
     RECORDS_MAX = 256, /* largest number of records that one pass examines */

@@ -129,8 +129,8 @@ static void write_address(const struct sockaddr_storage *a, char text[ENDPOINT_T
         endpoint_print(host, ntohs(v6->sin6_port), text);
 }
 
-/* Format the peer of a socket, or the address of a listening socket. Read it from a copy of the other process's
- * descriptor (pidfd_getfd, Linux 5.6). */
+/* Format the peer of a socket, or the address of a listening socket. Read the address from a copy of the other
+ * process's descriptor (pidfd_getfd, Linux 5.6). */
 static void write_socket(pid_t pid, int fd, char *to, size_t size)
 {
     struct sockaddr_storage address = { 0 };
@@ -439,8 +439,9 @@ bool threads_may_trace(pid_t pid)
     return !is_denied;
 }
 
-/* Write the note. A ptrace_scope of 1 is the reason only for a child of a worker, because the worker itself allows
- * ddprun to trace it (PR_SET_PTRACER). A ptrace_scope of 3 cannot be changed before the next boot. */
+/* Write the note about the missing permission. A ptrace_scope of 1 is the reason only for a child of a worker, because
+ * the worker itself allows ddprun to trace it (PR_SET_PTRACER). A ptrace_scope of 3 cannot be changed before the next
+ * boot. */
 void threads_explain_ptrace(const char *file, bool by_py_spy, bool is_child, char note[STACK_NOTE_MAX])
 {
     const int scope = ptrace_scope(file);

@@ -86,9 +86,9 @@ ddp_status join_dial_start(const struct join_dial_options *options, struct join_
 void join_dial_close(struct join_dial *dial);
 
 /* Check whether the path to `address`, a numeric address of another node, loses large packets (path_next). If it does,
- * return PROBE_LOSES, and set *lost_bytes to the size of a lost IP packet. Otherwise set *lost_bytes to 0. Then return
- * PROBE_UNKNOWN if an error has occurred or small packets got no answer, and PROBE_CARRIES if not. Block for at most
- * about PATH_PROBE_MS, so do not call this from the loop. */
+ * return PROBE_LOSES, and set *lost_bytes to the size of a lost IP packet. In all other cases, set *lost_bytes to 0.
+ * Return PROBE_UNKNOWN if an error has occurred or small packets got no answer, otherwise PROBE_CARRIES. Block for
+ * at most about PATH_PROBE_MS, so do not call this from the loop. */
 enum { PATH_PROBE_MS = 1000 };
 enum path_step path_probe(const char *address, int *lost_bytes);
 

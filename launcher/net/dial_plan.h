@@ -57,8 +57,8 @@ enum dial_error {
  * A row matches the stage where an attempt ended, the error, and the duration of the stage. The first row that
  * matches is reported, so within a stage special errors precede general errors.
  *
- * Columns: code, stage, error (0 = any), minimum milliseconds, sure (true if waiting rarely helps, so the finding is
- * reported at once). */
+ * Columns: code, stage, error (0 for any error), minimum milliseconds, sure (true if waiting rarely helps, so the
+ * finding is reported at once). */
 
 /* clang-format off */
 #define DIAL_FINDINGS(X)                                              \

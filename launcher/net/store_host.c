@@ -266,7 +266,7 @@ static void refuse_to_open(const struct store_host_options *o, const struct find
     store_host_fail(o, finding_code_name(finding->code), words, at);
 }
 
-/* Return the address on which a refusing store may listen after the store could not listen, or NULL. A store that
+/* Return the address for a refusing store after a failure to listen, or NULL for no refusing store. A store that
  * listens on every address cannot start if the port is in use on one of the addresses. The port may still be free on
  * the address that other nodes dial. */
 static const char *free_place(const struct hosting *decided)

@@ -1,7 +1,7 @@
 /* store_host.h -- decides whether this node hosts the store of the job, and starts a hosted store.
  *
- * The store of a job of one node listens on 127.0.0.1 or --master_addr. The store of several nodes listens only on
- * the address of the endpoint, and hosting.h decides which node hosts it. If the endpoint is a name, the name is
+ * The store of a job with one node listens on 127.0.0.1 or --master_addr. With several nodes, the store listens only
+ * on the address of the endpoint, and hosting.h decides which node hosts it. If the endpoint is a name, the name is
  * looked up first. A failed lookup is repeated until the timeout. */
 #ifndef LAUNCHER_NET_STORE_HOST_H
 #define LAUNCHER_NET_STORE_HOST_H
@@ -32,7 +32,7 @@ int port_hold(int *port);
 
 enum { NOTE_MAX = HOSTING_WORDS_MAX };
 
-/* Where the store is. The owner dials this address (dial.h). */
+/* Where the store is. The caller of store_host_find dials `host` and `port` (dial.h). */
 struct store_place {
     struct store_server *server;  /* owned by the caller; NULL if another process hosts the store */
     char host[ENDPOINT_HOST_MAX]; /* address to dial; numeric if the store was started here */
@@ -40,19 +40,19 @@ struct store_place {
     bool here;                           /* the store is on this machine, or will be */
     char note[NOTE_MAX];                 /* a sentence for the user, or "" */
     char report_note[HOSTING_WORDS_MAX]; /* a line for the report of a failed dial, or "" */
-    const char *code; /* if not NULL, `note` is an error with this code unless a store answers at once */
+    const char *code; /* code if `note` is an error, else NULL; the error is dropped if a store answers */
 };
 
 /* Why this node cannot host the store. All texts are borrowed during the call. */
 struct host_failure {
     const char *code;  /* name of the finding, or NULL */
-    const char *words; /* the error, then lines with "  try      ADVICE" and the code, if any */
+    const char *words; /* the error; a finding also has a line "  try      ADVICE" and a line with its code */
     /* Address for a refusing store (see below). "" means every address, and NULL means no refusing store. */
     const char *at;
 };
 
-/* Split the text of a failure, or of a message during the search, into the sentence in its first line and the
- * advice. */
+/* Split a text into the sentence in its first line and the advice. The text describes a failure, or is a message during
+ * the search. */
 void failure_split(const char *words, char sentence[FINDING_TEXT_MAX], char advice[FINDING_TEXT_MAX]);
 
 struct store_host;

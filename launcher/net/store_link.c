@@ -1,11 +1,11 @@
 /* store_link.c -- see store_link.h.
  *
- * At the first failure that no new connection can repair, the link calls `lost`. Of the functions that the owner
- * calls, only store_link_resume calls `lost`; all other calls are made from the loop. The failures are: no process
+ * At the first failure that no new connection can repair, the link calls `lost`. The call is made from the loop or
+ * inside store_link_resume, but never inside another function that the owner calls. The failures are: no process
  * listens, or the store rejects this agent, disconnects, sends invalid data, does not read, or is silent.
  *
- * Requests are collected in `out` while `sending` is being written, because libuv needs the bytes of a write in
- * place. If the queue overflows or memory is short, the link is lost before the loop waits again. */
+ * While libuv writes the bytes in `sending`, new requests are collected in `out`, because `sending` must not change
+ * during a write. If the queue overflows or memory is short, the link is lost before the loop waits again. */
 #include "net/store_link.h"
 
 #include "base/clock.h"
@@ -170,8 +170,8 @@ static void on_patience_over(uv_timer_t *patience)
     flush(patience->data);
 }
 
-/* Send all messages that were queued in this turn of the loop. Messages that are not urgent wait up to PATIENCE_MS,
- * so that the ends of many workers need only one packet. uv_prepare runs this function before the loop waits. */
+/* Send all messages that were queued in this turn of the loop. Messages that are not urgent wait up to PATIENCE_MS, so
+ * that one packet can report the ends of many workers. uv_prepare runs this function before the loop waits. */
 static void on_before_poll(uv_prepare_t *prepare)
 {
     struct store_link *link = prepare->data;
@@ -263,7 +263,7 @@ static void send_resume(struct store_link *link)
     link->urgent = true;
 }
 
-/* Send IDENTIFY together with `join` or `resume`, for a single round trip. */
+/* Send IDENTIFY together with `join` or `resume`, so that both need only one round trip. */
 static void identify(struct store_link *link)
 {
     const struct plan *plan = link->options.plan;
@@ -293,9 +293,9 @@ static int greet(struct store_link *link)
     return 0;
 }
 
-/* Queue the first messages. If the job has a secret, the store must first prove that it has the same secret. Only
- * then does this node send data about the job. If MUNGE delivers the secret, this node first asks for the store's
- * credential, except on a later connection. Return 0, or an error of libuv. */
+/* Queue the first messages. If the job has a secret, the store must first prove that it has the same secret. Only then
+ * does this node send data about the job. If MUNGE delivers the secret, this node first asks for the store's
+ * credential. A later connection uses the secret from the first credential. Return 0, or an error of libuv. */
 static int introduce(struct store_link *link)
 {
     uint8_t ask[AUTH_ASK_BYTES];
@@ -358,9 +358,9 @@ static void on_unsealing(uv_timer_t *timer)
         link_lose(link, "the system provides no random numbers for AUTH");
 }
 
-/* Handle the answer to the request for the credential. A node stays with a store without a secret only if ddprun was
- * started as torchrun, without --encrypt (must_be_refused). But the store may be a refusing store (store_host.h), so
- * the node always sends `join` to get the reason. */
+/* Handle the answer to the request for the credential. If the store has no secret, the node still sends `join`, because
+ * a refusing store (store_host.h) answers with the reason. If the store accepts the node without a secret, the node
+ * stays only if ddprun was started as torchrun, without --encrypt (must_be_refused). */
 static void handle_credential(struct store_link *link, struct slice answer)
 {
     struct slice credential;
@@ -571,8 +571,8 @@ static void report_end_of_silence(struct store_link *link)
     link->options.calls.restored(link->options.user);
 }
 
-/* Decrypt received bytes. TLS may also have bytes to send. If TLS fails, bytes were changed on the way, so the
- * link may resume on a new connection. */
+/* Decrypt received bytes. TLS may also have bytes to send. TLS fails if bytes were changed on the way. A new connection
+ * may work, so the link then resumes if possible. */
 static void decrypt(struct store_link *link, struct slice bytes)
 {
     struct link_wire *wire = link->wire;
@@ -985,8 +985,8 @@ static void push_stop(struct store_link *link, const cJSON *push)
     link->options.calls.stop(link->options.user, &cause);
 }
 
-/* Report a verdict to the owner. A verdict about a later round is valid: this node has joined, but is not in that
- * round. */
+/* Report a verdict to the owner. A verdict about a later round is valid, because this node may have joined without
+ * being a member of that round. */
 static void push_verdict(struct store_link *link, const cJSON *push)
 {
     struct heard_verdict verdict;
@@ -1030,7 +1030,8 @@ static void push_event(struct store_link *link, const cJSON *push)
         link->options.calls.event(link->options.user, m.event);
 }
 
-/* Handle `dropped`, the store's last message to this node. It contains the reason. */
+/* Handle `dropped`, the store's last message to this node. The message contains the reason why the store drops this
+ * node. */
 static void push_dropped(struct store_link *link, const cJSON *push)
 {
     struct message_dropped m;
@@ -1045,8 +1046,8 @@ static void push_left_waiting(struct store_link *link, const cJSON *push)
     link->options.calls.left_waiting(link->options.user, push);
 }
 
-/* Call the receiver of a push. Unknown kinds are ignored, because a newer store may send them. No push is accepted
- * from a store that this node must not join, because a round would start workers. */
+/* Call the receiver of a push. Unknown kinds are ignored, because a newer store may send them. If this node must not
+ * join the store, lose the link, because the push of a round would start workers. */
 static void handle_push(struct store_link *link, const cJSON *json, const char *kind)
 {
     static void (*const receivers[MESSAGE_COUNT + 1])(struct store_link * link, const cJSON *push) = {

@@ -1,10 +1,10 @@
 /* store_link.h -- the agent's connection to the store: an ordinary TCP client, for a store on any host.
  *
- *     connect -> AUTH, if the job has a secret or uses MUNGE -> IDENTIFY as agent -> join -> `round` -> messages.h
+ *     connect -> AUTH, if the job has a secret or uses MUNGE -> IDENTIFY as agent -> join -> `round`
  *
- * After the join, the agent sends messages as events occur, and a heartbeat every options.beat_ms. The answers to
- * heartbeats show that the store runs. No function blocks. Requests that are made before the connection exists wait
- * for the connection.
+ * After the join, the agent sends the messages of messages.h as events occur, and a heartbeat every options.beat_ms.
+ * The answers to heartbeats show that the store runs. No function blocks. Requests that are made before the connection
+ * exists wait for the connection.
  *
  * If the connection breaks without a FIN from the store, it is replaced: the owner dials (dial.h) and passes the
  * new socket to store_link_resume. The token from the join proves that the new connection belongs to this node.
@@ -27,12 +27,12 @@
 /* A request is an opcode, a length and JSON. An answer is a length and JSON. Only the answer to IDENTIFY begins with
  * a status byte. The length is limited in both directions. */
 
-enum { LINK_QUEUE_MAX = 4 << 20 }; /* bytes: ten times what the starts and ends of 1,000 workers need */
+enum { LINK_QUEUE_MAX = 4 << 20 }; /* bytes; ten times the start and end messages of 1,000 workers */
 
 /* Requests that are not sent yet. */
 struct link_queue {
     struct buf bytes;
-    bool full, no_memory; /* LINK_QUEUE_MAX or memory was exceeded; no further request is accepted */
+    bool full, no_memory; /* `full`: LINK_QUEUE_MAX was exceeded; after either, all requests are refused */
 };
 
 struct cJSON;
@@ -51,20 +51,20 @@ struct store_link_calls {
     /* Called when the store has accepted the join. If `spare` is true, a round is running, and this node waits for
      * the next round. `store_ms` is the time of the store's clock. `instance` identifies this start of the job. */
     void (*joined)(void *user, bool spare, const char *instance, uint64_t store_ms);
-    /* Called with an event of the store for the event log, an object of base/events.h. */
+    /* Called with an event of the store, for the event log. `event` is an object of base/events.h. */
     void (*event)(void *user, const struct cJSON *event);
     /* Called when the store rejects this node. `code` is a row of diagnosis/findings.h. `advice` may be "". */
     void (*refused)(void *user, const char *code, const char *why, const char *advice);
     /* Called before each heartbeat. The owner adds changes of the workers' processes to `beat`. */
     void (*beat)(void *user, struct message_heartbeat *beat);
-    /* Called when the store asks which process owns the connection `conn` from `peer` to `store`, both
-     * "ADDRESS:PORT". The owner of the link answers with encode_vouch if the process is a worker. If `any` is
-     * true, the owner answers for every other process with encode_owner. */
+    /* Called when the store asks which process owns the connection `conn` from `peer` to `store`, both "ADDRESS:PORT".
+     * If the process is a worker, the owner of the link answers with encode_vouch. For any other process, it answers
+     * with encode_owner, but only if `any` is true. */
     void (*who)(void *user, int64_t conn, const char *peer, const char *store, bool any);
     /* Called with the answer to store_link_ask_status. */
     void (*status)(void *user, const struct cJSON *answer);
-    /* Called when the store asks for the stacks of these ranks; "" means all ranks. If `still_ms` is not negative, the
-     * store also asks for their flight records. The owner answers with encode_sampled. */
+    /* Called when the store asks for the stacks of `ranks`; "" means all ranks. If `still_ms` is not negative, the
+     * store also asks for the flight records of these ranks. The owner answers with encode_sampled. */
     void (*sample)(void *user, int64_t id, const char *ranks, bool is_native, int64_t still_ms);
     /* Called with the push "left_waiting", which contains one finding. The finding is about a worker that exited
      * with 0 while other ranks wait for it. Or it is about a rank that failed first because its wait timed out. */
@@ -74,7 +74,7 @@ struct store_link_calls {
     void (*broken)(void *user, const char *why);
     /* Called when the old connection works again, or the new connection works. The owner ends its dial. */
     void (*restored)(void *user);
-    /* Called at most once, when the connection is closed, invalid or silent, from the loop or from
+    /* Called at most once, after a failure that no new connection can repair. The call is made from the loop or from
      * store_link_resume. */
     void (*lost)(void *user, const char *why);
 };
@@ -86,7 +86,7 @@ struct link_fate {
     uint64_t stood_ms; /* how long this process was paused before the loss; 0 if not paused */
     bool is_silent;    /* the store was silent, or a timeout of TCP has ended the connection */
     bool is_unheard;   /* the connection ended before the store had answered IDENTIFY */
-    /* The last segments of a silent connection that the kernel has sent again without an acknowledgement. */
+    /* If the connection was silent: the segments that the kernel has sent again without an acknowledgement. */
     int stuck_bytes; /* largest size of a segment on this connection; 0 if every segment was acknowledged */
     int stuck_times; /* how often the kernel has sent the oldest segment */
 };
@@ -101,7 +101,7 @@ struct store_link_options {
     const struct plan *plan; /* borrowed, like `who`, until the link is closed */
     struct link_who who;
     uint64_t beat_ms; /* interval of heartbeats */
-    /* After this silence, the store counts as lost. 0 means no limit, because the store is in this process. */
+    /* The store counts as lost if it is silent for this time. 0 means no limit, for a store in this process. */
     uint64_t silent_ms;
     struct store_link_calls calls;
     void *user;
@@ -118,8 +118,8 @@ void store_link_resume(struct store_link *link, int fd, struct tls *tls, const c
 /* Join the next round. */
 void store_link_join(struct store_link *link);
 
-/* Send a request that messages.h has made. Add the number of the round, and take ownership of `json`. If `link` is
- * NULL, only free `json`. If the queue becomes too long, the link is lost. */
+/* Send a request that was made by a function of messages.h. Add the number of the round, and take ownership of `json`.
+ * If `link` is NULL, only free `json`. If the queue becomes too long, the link is lost. */
 void store_link_send(struct store_link *link, struct cJSON *json);
 
 /* Send a request within a few milliseconds, together with other such requests. Without this delay, the starts of 256

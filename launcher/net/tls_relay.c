@@ -7,9 +7,9 @@
  *
  * The end of one side is passed on after the last bytes: a worker's FIN becomes TLS's close_notify and a FIN, and the
  * store's close_notify becomes a FIN. Any other end becomes a reset, so that the other side can distinguish a cut
- * connection from a complete one. A connection is closed when both sides have ended, or when one side has ended and no
- * bytes have moved for ENDING_MS. Until then input is read and discarded, because the kernel sends a reset if close(2)
- * finds unread input.
+ * connection from a complete one. A connection is closed when both sides have ended, or when one side has ended, no
+ * bytes wait, and no bytes have moved for ENDING_MS. Before the close, the relay reads and discards input that has no
+ * receiver, because the kernel sends a reset if close(2) finds unread input.
  *
  * The relay uses only a share of the descriptors. While this share is in use, further workers wait in the kernel's
  * queue. */
@@ -42,8 +42,8 @@ enum {
     LAST_MS = 1000,   /* when the relay closes, the last bytes of ended workers must be sent in this time */
     TICK_MS = 500,
     KEEPALIVE_S = 60,
-    /* The relay uses one connection per 4 descriptors. A connection needs two descriptors, so the relay uses at most
-     * half of them. */
+    /* The relay uses one connection per 4 descriptors of this process. Each connection needs two descriptors, so the
+     * relay uses at most half of the descriptors. */
     SHARE = 4
 };
 

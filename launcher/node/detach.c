@@ -451,8 +451,8 @@ static bool visit_jobs(job_visitor visit, void *user)
 
 struct job_search {
     const char *rdzv_id;
-    int n;  /* number of jobs with this --rdzv_id */
-    int fd; /* connection to the supervisor of the first of these jobs; -1 if no such job was found */
+    int n;  /* number of jobs with the wanted --rdzv_id */
+    int fd; /* connection to the supervisor of the first job that `n` counts; -1 if `n` is 0 */
 };
 
 /* Count a job with the wanted --rdzv_id, and keep a connection to the first of these jobs. */

@@ -229,11 +229,11 @@ static bool reap_others(struct node *n)
     return taken < REAPED_PER_TURN;
 }
 
-/* Collect children that have ended, workers first. The limit for each turn is REAPED_PER_TURN, because processes may
- * fork and exit again and again. If workers were collected and others still run, leave the other children for the next
- * turn. Otherwise wait4(-1) might collect workers that have ended meanwhile, and not in the order of their ends. If no
- * worker is left, always collect the others, because the agent waits for AGENT_ALONE. The second call of reap_workers()
- * removes the pidfds of workers that reap_others() has collected. */
+/* Collect children that have ended, workers first. The number per turn is limited, because processes may fork and exit
+ * again and again. If workers were collected and other workers still run, leave the children that are no workers for
+ * the next turn. Otherwise wait4(-1) could collect workers that have ended meanwhile, in a wrong order. If no worker is
+ * left, always collect the remaining children, because the agent waits for AGENT_ALONE. The second call of
+ * reap_workers() removes the pidfds of workers that reap_others() has collected. */
 static void reap_children(struct node *n)
 {
     n->run.reap = true;
@@ -410,7 +410,7 @@ struct cause_probe {
     struct timed_call *call;
     struct path_question *path; /* owned by `call`; exactly one of `path` and `gpus` is not NULL */
     struct gpu_query *gpus;
-    struct failure failure; /* the cause that waits for the result */
+    struct failure failure; /* sent to the store when the result is known */
 };
 
 /* Argument of path_question_run: the address to probe, and the result. */
@@ -436,7 +436,7 @@ static void close_probe_timer(uv_handle_t *poll)
     uv_close((uv_handle_t *)&p->timer, free_probe);
 }
 
-/* Add the driver's answer to the failure, and keep it for the report. `query` is NULL if the driver has not
+/* Add the driver's answer to the failure, and keep the answer for the report. `query` is NULL if the driver has not
  * answered. */
 static void add_gpu_users(struct node *n, const struct gpu_query *query, struct failure *f)
 {
@@ -569,8 +569,8 @@ static const char *find_lost_peer(const struct node *n, const struct failure *f)
     return found;
 }
 
-/* Begin the probe that this failure needs. Return false if it needs none, or if the attempt ends for another
- * reason. */
+/* Begin the probe that this failure needs. Return false if no probe runs: the failure needs no probe, the attempt ends
+ * for a reason other than this failure, or the probe cannot start. */
 static bool probe_cause(struct node *n, const struct failure *f)
 {
     if (node_cause_is_elsewhere(n) || agent_stop_signal(n->agent) != 0 || agent_is_stuck(n->agent))
@@ -613,8 +613,8 @@ static void send_stopped(struct node *n)
                     encode_stopped(agent_is_stuck(n->agent), agent_max_code(n->agent), rank0, rows));
 }
 
-/* Report to the store that this node leaves the job. After a stop by the user, add the signal, and its sender if
- * known. After the loss of a host, add this finding. */
+/* Report to the store that this node leaves the job. After a stop by the user, add the signal, and its sender if known.
+ * After the loss of a host, add the finding about the lost host. */
 static void send_leave(struct node *n)
 {
     const int signal = agent_stop_signal(n->agent);

@@ -22,8 +22,8 @@ void node_finish(struct node *n, int exit_code);
 /* End without waiting for the reader of pending output, because the user has requested a stop. */
 void node_leave_output(struct node *n);
 
-/* Open the epoll set, or close the set and the pidfds in the set. Without a set, the order in which workers end is
- * unknown. Nothing else depends on the set. */
+/* Open or close the epoll set, which shows the order in which workers end. Closing the set also closes its pidfds.
+ * Without a set, only this order is unknown. */
 void exits_open(struct exits *x);
 void exits_close(struct exits *x);
 

@@ -74,7 +74,7 @@ static bool handle_request(const cJSON *o, struct timer_row *row)
 
 /* --- the table ---------------------------------------------------------------------------------------------- */
 
-/* Return the index of the timer with this process and scope, or t->n if no timer exists. */
+/* Return the index of the timer with this process and scope, or t->n if no such timer exists. */
 static size_t timer_find(const struct timer_table *t, const struct timer_row *like)
 {
     size_t i = 0;

@@ -1,6 +1,6 @@
-/* flight_pages.c -- see node.h and guardian.h: reads the last collective calls of each rank. A rank with libddp
- * writes its calls to shared memory, and PyTorch writes them to files. The size of the shared memory file is sealed,
- * because this process would get SIGBUS if a worker made the file smaller. */
+/* flight_pages.c -- see node.h and guardian.h: reads the last collective calls of each rank. A rank with libddp writes
+ * its calls to shared memory. PyTorch writes its calls to files. The size of the shared memory file is sealed, because
+ * this process would get SIGBUS if a worker made the file smaller. */
 #include "agent/agent.h"
 #include "base/clock.h"
 #include "base/endpoint.h"
@@ -340,9 +340,9 @@ static bool print_rank(const char *dir, int rank, int64_t since_ms)
     return ok;
 }
 
-/* Print, for each worker of `pids` (numbers separated by commas), the connections in `each` that the worker has open,
- * one line of JSON per connection. With `lost_bytes`, leave out connection i if lost_bytes[i] is 0. Set bit i of
- * *theirs if a worker has connection i open. */
+/* Print the connections in `each` that the workers have open, one line of JSON per worker and connection. `pids` are
+ * the pids of the workers, separated by commas. With `lost_bytes`, leave out connection i if lost_bytes[i] is 0. Set
+ * bit i of *theirs if a worker has connection i open. */
 static bool print_peers(const char *pids, const struct unanswered *each, size_t n, const int *lost_bytes,
                         uint64_t *theirs)
 {
@@ -418,7 +418,7 @@ int flight_helper_run(int argc, char **argv)
     uint64_t theirs = 0;
     const size_t n = *pids != '\0' ? sockets_unanswered((pid_t)atoi(pids), &found) : 0;
     const struct unanswered *each = (const struct unanswered *)(const void *)found.data;
-    signal(SIGPIPE, SIG_IGN); /* a rank may close its FIFO */
+    signal(SIGPIPE, SIG_IGN); /* a write to a FIFO that its rank has closed must not end this process */
     bool ok = print_peers(pids, each, n, NULL, &theirs);
     if (n_ranks > 0)
         ok = print_ranks(dir, atoi(argv[3]), n_ranks, server_ms(dir) - atoll(argv[5])) && ok;

@@ -84,8 +84,8 @@ static void guardian_forward(const struct guardian *g, const struct received_sig
 }
 
 /* Handle Ctrl-Z: stop the job, then this process, so that the shell prints its prompt after the job is stopped. The
- * first process of a container cannot be stopped. It continues here, while the job stays stopped until a SIGCONT
- * arrives. */
+ * first process of a container cannot be stopped. If the guardian is this first process, the guardian continues, while
+ * the job stays stopped until a SIGCONT arrives. */
 static void rest(const struct guardian *g, const struct received_signal *received)
 {
     guardian_forward(g, received);

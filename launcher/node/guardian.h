@@ -62,10 +62,11 @@ int flight_helper_run(int argc, char **argv);
 
 /* --- stack_dump.c: py-spy ------------------------------------------------------------------------------------ */
 
-/* For the stacks of process PID the agent starts `ddprun --py_spy PID WAY PLACE...`. This helper is a separate process,
- * because a place may be on a file system that hangs. The helper becomes `py-spy dump --json --pid PID WAY`, where WAY
- * is --native or --nonblocking. It uses the first py-spy that exists at one of the four places or in PATH. A py-spy
- * beside a program of the job must be safe (safe_program), because a job may run in a directory of another user. */
+/* For the stacks of process PID the agent starts `ddprun --py_spy PID WAY PLACE...` with four places. This helper is a
+ * separate process, because a place may be on a file system that hangs. The helper becomes `py-spy dump --json --pid
+ * PID WAY`, where WAY is --native or --nonblocking. The helper uses the first py-spy that exists at a place or in PATH.
+ * A py-spy beside a program of the job must be safe (safe_program), because a job may run in a directory of another
+ * user. */
 #define PY_SPY_HELPER_OPTION "--py_spy"
 enum { PY_SPY_HELPER_WORDS = 8 };
 

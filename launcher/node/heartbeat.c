@@ -1,5 +1,5 @@
 /* heartbeat.c -- see heartbeat.h. The heartbeats of a healthy job with many workers are almost empty, because only
- * changes are sent. Pure. */
+ * changes are sent. This module does no input or output. */
 #include "node/heartbeat.h"
 
 #include <cjson/cJSON.h>

@@ -78,8 +78,8 @@ static bool has_reason(const struct node *n)
            (n->run.cause.rank >= 0 && !n->run.cause.victim && !is_over);
 }
 
-/* Keep the finding as the cause of the job's end, unless an earlier cause is known. The relay then sends SIGTERM to
- * this process. */
+/* Keep the finding as the cause of the job's end, unless an earlier cause is known. After the relay has sent the
+ * finding, it sends SIGTERM to this process. */
 static void keep_reason(struct node *n, const struct news *news)
 {
     struct failure *c = &n->run.cause;

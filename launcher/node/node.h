@@ -59,18 +59,18 @@ struct node_meeting {
     bool has_small_segments;
     bool path_reported;  /* FINDING_PATH_LOSES_LARGE was sent to the store */
     uint64_t broken_ms;  /* when the connection to the store broke or became silent; 0 if it works */
-    bool break_reported; /* the user was warned about this break */
+    bool break_reported; /* the user was warned that the connection is broken */
     /* Number of new connections since `broken_ms`; none of them has proved to work yet. Before the first round, this is
      * the number of connections that were lost during the join. If the number is above 0, a dial begins with a
      * pause. */
     unsigned n_resumes;
 
     int held_port;                /* socket that holds a port for the store of rank 0, or -1 */
-    char port_note[NOTE_MAX];     /* note that a free port replaces a port in use; "" otherwise */
+    char port_note[NOTE_MAX];     /* message that a free port replaces a port in use; "" otherwise */
     uv_timer_t port_timer;        /* for the next check of `held_port` */
     struct heard_round *round;    /* owned; the current or last round; NULL before the first round */
     struct heard_waiting waiting; /* the store's last message "waiting": which nodes have joined */
-    uint64_t waiting_received_ms; /* when that message arrived */
+    uint64_t waiting_received_ms; /* when the message in `waiting` arrived */
     uv_timer_t waiting_timer;     /* for the next line about missing nodes */
     bool waiting_due;             /* `waiting_timer` will print a line */
     bool waiting_printed; /* a line was printed in this wait, so later lines are printed only for changes */
@@ -83,7 +83,7 @@ struct node_meeting {
     struct tls_context *tls;  /* owned; NULL if this node does not encrypt */
     struct tls_relay *relay;  /* carries the workers' store traffic; NULL if the workers connect directly */
     struct peer_lookup vouch; /* questions of the store about owners of connections */
-    uv_timer_t vouch_timer;   /* for the next search for these owners */
+    uv_timer_t vouch_timer;   /* for the next search for owners of connections */
     /* A time that limits searches of /proc (find_holder). Each search moves this time ahead by ten times the duration
      * of the search. No search starts while this time is too far in the future. */
     uint64_t whose_ms;
@@ -100,7 +100,7 @@ struct node_meeting {
     char store_lost[FINDING_TEXT_MAX]; /* why the store was lost; "" if it is not lost */
     /* why this node itself caused the loss of the store; FINDING_NONE if it did not cause the loss */
     struct finding store_finding;
-    char store_node[HEARD_NAME_MAX + 32]; /* " on node 0 (n0)", the host of the lost store; "" if unknown */
+    char store_node[HEARD_NAME_MAX + 32]; /* host of the lost store, as " on node 0 (n0)"; "" if unknown */
 };
 
 /* The order in which workers ended. If several workers fail at almost the same time, the worker that ended first is
@@ -113,7 +113,7 @@ struct exits {
 struct node_sample {
     bool is_python;            /* a worker, or a descendant of a worker, runs Python */
     bool has_py_spy;           /* the last search has found a py-spy */
-    const char *no_py_spy;     /* note that py-spy was not found; NULL if it was found, or before a result */
+    const char *no_py_spy;     /* why py-spy cannot be used; NULL if it can be used, or before a result */
     struct timed_call *search; /* a thread that looks for py-spy; NULL if no search runs */
     struct py_spy_search *question; /* borrowed from the thread of `search`; NULL if no search runs */
     unsigned beats;                 /* number of heartbeats in this attempt */
@@ -137,7 +137,7 @@ struct node_run {
     /* By local rank: true if the agent requested a signal while the worker still ran. If it is false, no signal of the
      * agent is the reason of the worker's end. */
     bool *asked;
-    struct heartbeat_known *known; /* by local rank: the last state of the process that the store received */
+    struct heartbeat_known *known; /* by local rank: the last process state that the store received */
     struct heartbeat_step *steps;  /* by local rank: the last step that the store received */
     struct rank_pages pages;       /* pages of the workers that use libddp */
     struct file_timer *file_timer; /* NULL if the file timer is not enabled */
@@ -161,13 +161,13 @@ struct node_run {
     bool resting; /* all processes of the job are stopped (SIGSTOP), because the user has suspended the job */
     bool prepared; /* the first attempt was prepared before its round began */
     uint64_t attempt_started_ms;
-    struct failure cause;    /* why the attempt ended, from the store; `why` is "" if unknown */
+    struct failure cause;    /* cause of the attempt's end; cause.why is "" if unknown */
     int64_t step, best_step; /* highest step of this attempt, and of all attempts; -1 if unknown */
     struct buf failed;       /* array of struct failed_attempt, for the report */
 
     /* The first finding of this attempt about a rank that left while other ranks waited. */
-    char left_subject[FINDING_SUBJECT_MAX]; /* "rank 0 (n1, pid 7)" */
-    char left_waiting[FINDING_TEXT_MAX];    /* sentence of the finding; "" if no such finding has arrived */
+    char left_subject[FINDING_SUBJECT_MAX]; /* the rank, such as "rank 0 (n1, pid 7)" */
+    char left_waiting[FINDING_TEXT_MAX];    /* sentence about the rank; "" if no rank has left early */
     enum finding_code left_code;
     struct finding hang;           /* finding about a hang that still lasts, or FINDING_NONE */
     struct stuck stuck[STUCK_MAX]; /* processes that cannot be killed, for the report */
@@ -215,7 +215,7 @@ struct node {
     /* The last signal that stops the job, and the last signal for the workers. A sender may signal guardian and agent;
      * the second copy is then recognized and ignored. */
     struct stop_memory stop_memory, pass_memory;
-    struct received_signal stop_received; /* first request to stop, if agent_stop_signal() is not 0 */
+    struct received_signal stop_received; /* first request to stop; valid if agent_stop_signal() is not 0 */
 
     struct buf effects;        /* array of struct agent_effect; the first `done` were carried out already */
     struct cause_probe *probe; /* owned: the probe for the cause, in effects.c; NULL if no probe runs */
@@ -312,8 +312,8 @@ void node_open_news(struct node *n);
 /* Read all messages of the relay, until the relay ends. */
 void node_read_news(struct node *n);
 
-/* After the loss of a node or of the store, wait shortly for the finding of --hosts about the lost host. Do not wait if
- * the cause of the job's end is known. */
+/* After the loss of a node or of the store, wait a short time for the finding of --hosts about the lost host. Do not
+ * wait if the cause of the job's end is known. */
 void node_await_news(struct node *n);
 
 /* Report to the other hosts that this node ends before the job has begun, with the reason in `words`. `code` is the

@@ -90,8 +90,8 @@ static long call_on_new_stack(struct clone_args *args, size_t size, int (*child)
 
 #endif
 
-/* Return true if clone3 is not available. E2BIG and EINVAL: this clone3 cannot create a process in a control group
- * (before Linux 5.7). EPERM: a seccomp filter forbids clone3. */
+/* Return true if clone3 is not available. E2BIG and EINVAL mean that this clone3 cannot create a process in a control
+ * group (before Linux 5.7). EPERM means that a seccomp filter forbids clone3. */
 static bool is_missing(long error)
 {
     return error == -ENOSYS || error == -E2BIG || error == -EINVAL || error == -EPERM;
@@ -129,8 +129,8 @@ static pid_t clone_on_stack(int (*child)(void *), void *arg, void *stack, size_t
  * cannot set the parent-death signal. clone(CLONE_VM | CLONE_VFORK) shares the memory of this process until execve,
  * as vfork does, but the child has a separate stack. So the child can store the errno of execve in the shared memory.
  *
- * In the child, until execve: no allocation, no lock, no stdio. Signals are blocked, so no handler of this process
- * runs there. */
+ * Until execve, the child must not allocate memory, lock a mutex or use stdio. Signals are blocked, so no handler of
+ * this process runs in the child. */
 
 enum {
     CHILD_STACK = 64 * 1024, /* bytes */
@@ -192,8 +192,8 @@ IN_CHILD static void close_one_by_one(int first)
 }
 
 /* Copy the three reserved descriptors to 0, 1 and 2, and close all others. Parent and child still share one table of
- * descriptors. close_range with CLOSE_RANGE_UNSHARE copies only the descriptors up to the reserved ones, which are
- * few. If close_range fails, the whole table is copied, and execve closes ddprun's descriptors. */
+ * descriptors. close_range with CLOSE_RANGE_UNSHARE copies only the few descriptors up to the highest reserved one. If
+ * close_range fails, the whole table is copied, and execve closes ddprun's descriptors. */
 IN_CHILD static bool place_fds(const struct proc_slots *slots, bool keeps_library)
 {
     const int first = keeps_library ? SHIPPED_LIBRARY_FD + 1 : STDERR_FILENO + 1;
@@ -393,8 +393,8 @@ static int proc_find(const char *program, const char *path, char *out, size_t si
 enum {
     FDS_OF_OURS = 64,   /* descriptors of ddprun that are not for workers */
     FDS_PER_WORKER = 9, /* three pipes with two ends each during the start, two log files, a pidfd */
-    /* with --encrypt, for 8 connections of each worker, because the relay permits one connection for each 4
-     * descriptors of this process */
+    /* With --encrypt: enough for 8 connections of each worker. The relay permits one connection per 4 descriptors of
+     * this process. */
     FDS_PER_RELAYED = 32,
 };
 

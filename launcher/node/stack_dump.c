@@ -240,9 +240,9 @@ int py_spy_helper_run(char **argv)
 
 /* The places and the result of a search. The thread owns the struct until it returns. */
 struct py_spy_search {
-    struct places at;         /* for the first Python process, or only for the workers and ddprun */
+    struct places at;         /* where to search; of_process and of_exe are "" without a Python process */
     char *list;               /* "PATH=..."; owned */
-    bool is_found, is_unsafe; /* a usable py-spy was found; an unsafe py-spy was found */
+    bool is_found, is_unsafe; /* what was found: a usable py-spy, an unsafe py-spy */
 };
 
 static void py_spy_search_free(void *user)
@@ -263,8 +263,8 @@ static void py_spy_search_run(void *user)
     q->is_found = find_py_spy(&q->at, &env, path, &q->is_unsafe);
 }
 
-/* Start a search, unless one still runs. `python` is a process of the job whose places are searched, too. It is 0 if no
- * such process is known. */
+/* Start a search, unless an earlier search still runs. `python` is the pid of a Python process of the job: its places
+ * are searched, too. `python` is 0 if no such process is known. */
 static void py_spy_search_begin(struct node *n, pid_t python)
 {
     struct node_sample *s = &n->run.sample;
@@ -297,7 +297,7 @@ static void py_spy_search_read(struct node *n)
     s->question = NULL;
 }
 
-/* Forget a search. A thread that still waits for a file server frees the question later. */
+/* Forget a search. A thread that still waits for a file server frees the struct py_spy_search later. */
 static void py_spy_search_end(struct node *n)
 {
     py_spy_search_read(n);
@@ -424,7 +424,7 @@ static struct stack_thread like(const struct stack_dump *d, const struct target 
                                   .host = d->node->plan->facts->host };
 }
 
-/* Remove invalid bytes from the name of the file or peer, because JSON must be UTF-8. */
+/* Remove invalid bytes from `object`, the name of a file or a peer, because JSON must be UTF-8. */
 static void clean_object(struct stack_thread *t)
 {
     struct buf text = { 0 };
@@ -474,7 +474,7 @@ static void explain_end(const struct helper *h, int status, const char *error, c
     else if (WIFEXITED(status) && WEXITSTATUS(status) == UNSAFE_PY_SPY_CODE)
         snprintf(note, STACK_NOTE_MAX, UNSAFE_PY_SPY);
     else if (WIFEXITED(status) && WEXITSTATUS(status) == EXIT_CODE_CANNOT_RUN)
-        snprintf(note, STACK_NOTE_MAX, NOT_STARTED); /* the error is that of execv */
+        snprintf(note, STACK_NOTE_MAX, NOT_STARTED); /* the helper could not execute py-spy */
     else if (denied)
         threads_explain_ptrace(PTRACE_SCOPE, true, h->about.is_child, note);
     else if (WIFSIGNALED(status))
@@ -716,9 +716,9 @@ static void start_reader(struct stack_dump *d)
     (void)helper_count(d, h);
 }
 
-/* Kill a helper with all processes that the helper has started, and add what /proc shows instead of its output. The
- * pid stays reserved until waitpid. A reader of records may have written some lines before the kill, and these lines
- * are kept. */
+/* Kill a helper and all processes that the helper has started. Instead of its output, add what /proc shows. The pid
+ * stays reserved until waitpid. A reader of records may have written some lines before the kill, and these lines are
+ * kept. */
 static void helper_kill(struct stack_dump *d, struct helper *h)
 {
     char note[STACK_NOTE_MAX];
@@ -781,7 +781,7 @@ static void dump_finish(struct stack_dump *d)
     d->request.done(d->node, &d->stacks, &d->request);
 }
 
-/* Kill helpers that are late, then continue. Free the dump only after the last helper has ended, because
+/* Kill helpers that are late, then continue the dump. Free the dump only after the last helper has ended, because
  * node_helper_ended() must find the helper. */
 static void on_timer(uv_timer_t *timer)
 {

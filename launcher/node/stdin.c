@@ -25,7 +25,7 @@ struct fan_reader {
     size_t done; /* bytes of the current chunk that this reader has received */
 };
 
-/* The distribution of the input to the workers that read it (readers). Pure. */
+/* The distribution of the input to the workers that read it (readers). The fan_ functions do no input or output. */
 struct fan {
     struct fan_reader *readers; /* owned, `n` elements, by local rank */
     int n;
@@ -80,8 +80,8 @@ static void fan_forget(struct fan *fan)
 }
 
 /* Return true if the next chunk can be read: every expected reader is open and has received the whole last chunk.
- * Without readers, return false, so that the input stays unread for the next process, unless the input must be
- * dropped. */
+ * Without readers, return true only if the input must be dropped. Otherwise the input stays unread for the next
+ * process. */
 static bool fan_wants(const struct fan *fan)
 {
     bool has_reader = false;
@@ -149,7 +149,7 @@ static enum input_way input_way(int n_readers, bool terminal, bool background)
  * foreground. */
 
 enum {
-    CHUNK = 64 * 1024, /* bytes, as many as a pipe holds */
+    CHUNK = 64 * 1024, /* bytes; a pipe holds as many */
     RECHECK_MS = 300   /* time between two checks whether the job is in the foreground again */
 };
 

@@ -4,10 +4,10 @@
  * them has a pipe, to which ddprun copies stdin. All other workers read /dev/null.
  *
  * ddprun copies the input to several readers one chunk at a time. It reads the next chunk when every reader has the
- * whole previous chunk. So one chunk of memory is enough, and the slowest reader decides the speed. A reader that has
- * closed its input or has exited delays no other reader. --hosts sends the same input to several nodes, so there a node
- * whose readers have all closed their input drops the rest. The struct fan in stdin.c records which reader still needs
- * which bytes. */
+ * whole previous chunk. So one chunk of memory is enough, and the slowest reader decides the speed. A reader that
+ * has closed its input or has exited delays no other reader. --hosts sends the same input to several nodes. If all
+ * readers of a node have closed their input, this node drops the rest, so that it does not delay other nodes. The
+ * struct fan in stdin.c records which reader still needs which bytes. */
 #ifndef LAUNCHER_NODE_STDIN_H
 #define LAUNCHER_NODE_STDIN_H
 

@@ -711,8 +711,8 @@ static bool find_lost_host(struct failure *c)
     return true;
 }
 
-/* Return true if a node of --hosts has left because of SIGINT. The starter sends a Ctrl-C to all nodes, so the user has
- * usually stopped this node, too, even if the signal has not arrived here yet. */
+/* Return true if a node of --hosts has left because of SIGINT. The ddprun that the user has started sends a Ctrl-C to
+ * all nodes. So the user has usually stopped this node, too, even if the signal has not arrived here yet. */
 static bool is_stop_of_job(const struct node *n, const struct failure *cause)
 {
     return n->meet.has_news_socket && strcmp(cause->why, "node_left") == 0 && cause->signal == SIGINT;

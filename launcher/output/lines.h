@@ -100,7 +100,8 @@ void tail_free(struct tail *t);
 
 /* Several streams in one log file: whole lines, each with the name of its worker.
  *
- * Pure. A merged file contains every byte of the streams, also each \r, and the prefixes. */
+ * This code does no input or output. A merged file contains every byte of the streams, also each \r, and the
+ * prefixes. */
 
 enum { MERGE_LINE_MAX = 1 << 20, MERGE_PREFIX_MAX = 32 };
 

@@ -4,9 +4,9 @@
  * A log file is created once and never overwrites another file. After its creation only the writer's thread uses
  * the file.
  *
- * A file that has reached its limit is renamed to a part with a number, and a new file gets its name: `out.log.1`
- * is the oldest part, `out.log` the newest. Concatenated in this order, the parts are the output, byte for byte. A
- * file that the user deletes is created again. */
+ * A file that has reached its limit is renamed to a part with a number, and a new file is created under the old
+ * name: `out.log.1` is the oldest part, `out.log` the newest. Concatenated in this order, the parts are the output,
+ * byte for byte. A file that the user deletes is created again. */
 #ifndef LAUNCHER_OUTPUT_LOG_FILES_H
 #define LAUNCHER_OUTPUT_LOG_FILES_H
 
@@ -41,7 +41,7 @@ int logdir_parents(const char *path);
 /* An additional log file for the lines of all workers that contain one of the words of --duplicate_stdout_filters
  * or --duplicate_stderr_filters. */
 
-/* The lines of one stream for this file. A zeroed struct writes no file. */
+/* The lines of one stream for the additional log file. A zeroed struct writes no file. */
 struct filtered {
     struct sinks *sinks;
     int sink; /* sink of the file; other streams write to it too */
@@ -90,7 +90,7 @@ struct sink_event {
     enum sink_news news;
     int sink;
     const char *name; /* "stdout", "stderr" or a path; owned by the sinks */
-    int error;        /* errno of the latest write; 0 if no write failed: the target was too slow */
+    int error;        /* reason of SINK_FAILED: errno of the latest write, or 0 if the sink is too slow */
     uint64_t dropped; /* bytes lost since the start */
 };
 

@@ -85,9 +85,9 @@ ddp_status store_host_start(struct plan *plan, struct store_server **out, char n
 
 /* --- the refusing store ------------------------------------------------------------------------------------- */
 
-/* A refusing store is started if this node cannot host the real store. It rejects every node with the failure of
- * this node, so that the other nodes do not wait until their timeout. If the job has a secret, only nodes with the
- * secret get the failure. */
+/* A refusing store is started if this node cannot host the real store. It sends the failure of this node to every node
+ * that connects, and rejects that node. So the other nodes do not wait until their timeout. If the job has a secret,
+ * only nodes with the secret get the failure. */
 struct refusing_store;
 
 /* Start a refusing store on the job's port. After DDP_OK the caller owns *out. Return DDP_ERR_IO if the port is in

@@ -406,10 +406,11 @@ bool store_link_ask_status(struct store_link *link)
 
 /* --- heartbeats ----------------------------------------------------------------------------------------- */
 
-/* Detect by a late heartbeat that this process was paused, for example by SIGSTOP or because the VM was moved. The
- * time of the pause must not count as a silence of the store, so the length of the pause is added to
- * `last_received_ms`. Only this length is added, because on a busy machine every heartbeat may be late. Both the
- * timer and the reader call this function, because either may run first after a pause. */
+/* Detect by a late heartbeat that this process was paused, for example by SIGSTOP or because the VM was moved. The time
+ * of the pause must not count as a silence of the store, so the length of the pause is added to `last_received_ms`. A
+ * late heartbeat must not restart the whole timeout: on a busy machine every heartbeat may be late, and a silent store
+ * would never be detected. Both the timer and the reader call this function, because either may run first after a
+ * pause. */
 static void detect_pause(struct store_link *link, uint64_t now_ms)
 {
     if (now_ms <= link->beat_at_ms + STOOD_STILL_MS)
@@ -907,10 +908,10 @@ static void handle_join(struct store_link *link, const cJSON *json)
                                (uint64_t)joined.ms);
 }
 
-/* Handle a rejection. A rejection loses the link, because store and agent disagree about the job. Four codes are
- * harmless. STALE_ROUND and NO_MEMBER reject a message about a round that is over or does not contain this node.
- * VOUCH_REFUSED rejects the owner that this node has reported for a connection, usually because the worker has
- * identified itself meanwhile. NOTICE_REFUSED rejects a finding that another node of this host has sent. */
+/* Handle a rejection. Lose the link, because store and agent disagree about the job, except for four harmless codes.
+ * STALE_ROUND and NO_MEMBER reject a message about a round that is over or does not contain this node. VOUCH_REFUSED
+ * rejects the owner that this node has reported for a connection, usually because the worker has identified itself
+ * meanwhile. NOTICE_REFUSED rejects a finding that another node of this host has sent. */
 static void handle_rejection(struct store_link *link, const char *code, const char *error)
 {
     char why[512];

@@ -216,8 +216,8 @@ static int reap_workers(struct node *n)
     return taken;
 }
 
-/* Collect all other children that have ended: adopted orphans, and workers that are not in the epoll set. Return
- * false if more children may have ended. Set `n->run.alone` if no child is left. */
+/* Collect the ended children that reap_workers() does not collect: adopted orphans, and workers that are not in the
+ * epoll set. Return false if more children may have ended. Set `n->run.alone` if no child is left. */
 static bool reap_others(struct node *n)
 {
     struct rusage usage;
@@ -367,7 +367,7 @@ static void add_lines(struct failure *f, const char *text, size_t n)
 }
 
 /* Send the failure without the worker's last lines, which are not read yet. If the store was lost while this effect
- * waited, no failure counts any more, so nothing is sent. */
+ * waited, send nothing, because the failure no longer matters. */
 static void send_failed(struct node *n)
 {
     struct failure room;

@@ -389,8 +389,9 @@ static void give_up_joining(struct node *n, const char *code, const char *words)
     node_finish(n, EXIT_CODE_DDPRUN);
 }
 
-/* Exit when every other node has received the failure of this node, or after the time limit. An elastic job may never
- * have its maximum number of nodes, so its minimum is enough after REFUSE_MS. */
+/* Exit when every other node has received the failure of this node, or after the time limit. An elastic job may
+ * never have its maximum number of nodes. So after REFUSE_MS it is enough that its minimum number of nodes has the
+ * failure. */
 static void on_refusing_timer(uv_timer_t *timer)
 {
     struct node *n = timer->data;

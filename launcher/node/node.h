@@ -45,8 +45,8 @@ struct node_meeting {
     struct join_dial *dial; /* owned; NULL while this node does not connect to the store */
     /* This node should host the store but cannot. Before it fails, it checks whether another node hosts a store. */
     bool should_host;
-    /* Owned. If this node cannot host the store, this small server rejects the other nodes with the reason. Without
-     * this server, the other nodes would wait until their timeout. NULL if not needed. */
+    /* Owned. If this node cannot host the store, this small server sends the reason to the other nodes and rejects
+     * them. Without this server, the other nodes would wait until their timeout. NULL if not needed. */
     struct refusing_store *refusing;
     uv_timer_t refusing_timer;  /* for the next check whether every other node was rejected */
     uint64_t refusing_since_ms; /* when `refusing` was started */

@@ -357,8 +357,8 @@ static void kill_rank0(struct node *n, const struct socket_owner *owner)
     kill(-n->run.pids[0], SIGKILL);
 }
 
-/* Check the port once, and set the timer for the next check. Only a running attempt is watched. If rank 0 has not
- * started yet, check again later. */
+/* Check the port once, and set the timer for the next check. The port is watched only while an attempt runs. If rank 0
+ * has not started yet, check again later. */
 static void on_port_timer(uv_timer_t *timer)
 {
     struct node *n = timer->data;

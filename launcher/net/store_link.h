@@ -32,7 +32,7 @@ enum { LINK_QUEUE_MAX = 4 << 20 }; /* bytes; ten times the start and end message
 /* Requests that are not sent yet. */
 struct link_queue {
     struct buf bytes;
-    bool full, no_memory; /* `full`: LINK_QUEUE_MAX was exceeded; after either, all requests are refused */
+    bool full, no_memory; /* over LINK_QUEUE_MAX; out of memory. If one is set, all requests are refused. */
 };
 
 struct cJSON;

@@ -51,7 +51,7 @@ enum {
 struct pipe {
     uv_write_t write;
     uv_shutdown_t shutdown;
-    struct buf waiting, sending; /* libuv uses `sending` while `is_writing` */
+    struct buf waiting, sending; /* libuv uses `sending` while `is_writing` is true */
     bool is_writing;
     bool ends;   /* no more bytes follow `waiting` */
     bool ended;  /* the end of the source was passed on to the sink, or the sink is gone */

@@ -182,7 +182,7 @@ struct node_output {
     struct progress progress; /* signs of progress in the workers' output */
     regex_t progress_regex;   /* compiled from --progress; progress.regex points to this member */
     uint64_t moved_ms;        /* time of the last sign of progress that the store received, or 0 */
-    uv_timer_t status_timer;  /* end of the wait for the store's answer to a status request */
+    uv_timer_t status_timer;  /* limits the wait for the store's answer to a status request */
     bool status_asked;        /* the user has requested the status, and the answer is not printed yet */
     bool kept_flights;        /* flight records of this attempt are in files */
     bool finishing;           /* only pending output and the report remain */

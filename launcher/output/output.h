@@ -33,7 +33,7 @@ bool wakeup_open(struct wakeup *bell, uv_loop_t *loop, void (*rung)(void *user),
 /* Wake the loop. Any thread may call this function until wakeup_close is called. */
 void wakeup_ring(const struct wakeup *bell);
 
-/* Close the wakeup. The loop calls `closed` later, with `poll` as argument; poll.data is the `user` of
+/* Close the wakeup. The loop later calls `closed` with the address of bell->poll. Its member `data` is the `user` of
  * wakeup_open. */
 void wakeup_close(struct wakeup *bell, uv_close_cb closed);
 
@@ -43,7 +43,7 @@ struct output_options {
     uv_loop_t *loop;
     struct plan *plan;    /* owned by the caller; output_round changes its paths */
     uint64_t started_ms;  /* start of ddprun; the times of events count from it */
-    void (*idle)(void *); /* called when output_drain is complete */
+    void (*idle)(void *); /* called when the drain is complete; see output_drain */
     /* Called with the bytes of each read. May be NULL. */
     void (*printed)(void *, int local_rank, int stream, struct slice bytes);
     void *user;
@@ -56,8 +56,8 @@ ddp_status output_new(const struct output_options *options, struct output **out,
  * drain the previous attempt with output_drain, because this function drops the unread output of that attempt. */
 ddp_status output_round(struct output *o, const struct plan_round *round, struct ddp_err *err);
 
-/* Get descriptors 1 and 2 for worker `local_rank`. After the start of the worker, also after a failed start, call
- * output_spawned. It closes ddprun's copies, because otherwise the pipes would never end. */
+/* Get descriptors 1 and 2 for worker `local_rank`. Call output_spawned after the worker was started or has failed to
+ * start. It closes ddprun's copies of the descriptors, because otherwise the pipes would never end. */
 ddp_status output_open(struct output *o, int local_rank, int fds[2], struct ddp_err *err);
 void output_spawned(int fds[2]);
 
@@ -87,13 +87,13 @@ void output_finish(struct output *o, bool well);
  * text. */
 bool output_is_midline(const struct output *o);
 
-/* Get the loss of the i-th sink that has lost bytes, or would lose bytes at output_close. Return false after the
- * last sink. */
+/* Get the loss of the i-th sink that has lost bytes. Queued bytes count as lost, because output_close drops them.
+ * Return false after the last such sink. */
 bool output_loss(struct output *o, size_t i, struct loss *loss);
 
 /* Return the tails (last bytes) of STD_OUT or STD_ERR of all workers, an array by local rank. Streams that are written
- * only to a file have tails too. Return NULL if the worker has inherited ddprun's stdout, because ddprun cannot read
- * it. The result is valid until the next attempt or output_close. */
+ * only to a file have tails too. Return NULL if the only worker has inherited ddprun's stdout, because ddprun then
+ * cannot read the output. The result is valid until the next attempt or output_close. */
 const struct tail *output_tails(struct output *o, int stream);
 
 /* Read the bytes that are in the stderr pipe of a worker that has exited. Return the last bytes of the stream,

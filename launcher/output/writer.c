@@ -6,7 +6,7 @@
  * A hole is a place in the stream where bytes were lost. Three counters record the holes: before `going`, before
  * `waiting` and after `waiting`. Three are enough: while a hole is after `waiting`, all new bytes are dropped, so no
  * fourth place arises. A line that reports the hole (its mark) is written when the target accepts bytes again. Marks
- * are not counted, so the written and the dropped bytes add up to the bytes of writer_append. */
+ * are not counted, so the written and the dropped bytes add up to the bytes that writer_append has received. */
 #include "output/writer.h"
 
 #include "base/buf.h"
@@ -22,8 +22,8 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Each write is at most PIPE_BUF bytes: when poll(2) reports a pipe as writable, the pipe may have no room for more
- * bytes. A larger write could block. */
+/* Each write is at most PIPE_BUF bytes. If poll(2) reports a pipe as writable, this many bytes fit, but a larger write
+ * could block. */
 
 /* Write some bytes and return their number, or 0 if the caller must try again. If the descriptor accepts no bytes until
  * `end_ms`, return -1 with the errno ETIMEDOUT. Return -1 after any other error, too. */
@@ -68,7 +68,7 @@ enum {
 /* A target and its bytes. The lock protects every member except `going`, which the thread owns. */
 struct slot {
     struct writer_target target;
-    int fd;       /* the descriptor of writer_add, to which target.user points; unused for other targets */
+    int fd;       /* the descriptor, if writer_add added the slot; target.user then points to this member */
     bool ended;   /* the target must be closed after the last byte */
     bool closed;  /* the target is closed */
     bool free;    /* the owner has released the slot, so it may be reused */

@@ -42,7 +42,7 @@ struct writer_state {
     uint64_t dropped; /* bytes lost since the start */
     int why;          /* errno of the latest loss; 0 if the target was too slow */
     uint64_t queued;  /* bytes that are not written yet */
-    bool closed;      /* the target is closed, after writer_end */
+    bool closed;      /* the target was closed, as writer_end requested */
 };
 
 /* Return a new writer, which the caller owns, or NULL when memory is short. */
@@ -59,8 +59,8 @@ int writer_add(struct writer *w, int fd, bool owned);
  * is short. */
 int writer_add_target(struct writer *w, struct writer_target target);
 
-/* Queue bytes for a slot. When memory is short, drop the bytes. If no thread can be created, write the bytes at
- * once. */
+/* Queue bytes for a slot. When memory is short, drop the bytes. If the writer's thread cannot be created, write the
+ * bytes in the calling thread. */
 void writer_append(struct writer *w, int slot, struct slice bytes);
 
 /* End a slot: its target is closed after its last byte. */

@@ -255,8 +255,8 @@ struct specs {
 
 /* The rest of an item after the host name, such as :2222:8. */
 struct tail {
-    const char *count; /* "" = not given */
-    int port;          /* 0 = not given */
+    const char *count; /* "" if not given */
+    int port;          /* 0 if not given */
 };
 
 static ddp_status check_host_count(const char *name, const char *count, struct ddp_err *err)
@@ -296,7 +296,7 @@ static int slots_of(const char *count)
     return count[0] == '\0' ? 1 : strspn(count, "0123456789") == strlen(count) ? atoi(count) : 0;
 }
 
-/* Add a host. If the list contains the host already, add the numbers of workers, as mpirun does. */
+/* Add a host. If the list already contains the host, increase the host's number of workers, as mpirun does. */
 static ddp_status add_spec(struct specs *s, const char *name, const struct tail *tail, struct ddp_err *err)
 {
     struct host_spec *known = find_spec(s, name, tail->port);
@@ -389,8 +389,8 @@ static ddp_status split_item(char *item, bool counted, struct tail *out, struct 
     return DDP_OK;
 }
 
-/* Add the hosts of an item, which may contain ranges in brackets. The line may also set a count or a port for all its
- * items. The line's count replaces an item's count. */
+/* Add the hosts of an item, which may contain ranges in brackets. `line` has the count and the port that a line of a
+ * hostfile sets for all its items. The line's count replaces an item's count. */
 static ddp_status add_item(struct specs *s, const char *text, size_t len, const struct tail *line,
                            struct ddp_err *err)
 {
@@ -479,11 +479,11 @@ static ddp_status add_user(struct specs *s, const char *user, const char *item, 
     return add_items(s, text, line, err);
 }
 
-/* The part of a host that a word of a line sets. LINE_NOTHING means that only Open MPI (max_slots) or MPICH (ifname,
- * binding) needs the word. ddprun itself finds the addresses and chooses the CPUs. */
+/* What a word such as "slots=4" in a line of a hostfile sets. ddprun ignores the words with LINE_NOTHING. Only Open MPI
+ * (max_slots) or MPICH (ifname, binding) needs them: ddprun itself finds the addresses and chooses the CPUs. */
 enum { LINE_SLOTS, LINE_USER, LINE_PORT, LINE_WORDS, LINE_NOTHING = LINE_WORDS };
 
-/* The words, and the other spellings that Open MPI accepts. Open MPI also accepts '-' for each '_'. */
+/* The words of a line, and the other spellings that Open MPI accepts. Open MPI also accepts '-' for each '_'. */
 static const struct {
     const char *name;
     int sets;
@@ -503,7 +503,7 @@ static bool word_has_name(const char *word, const char *name)
     return *name == '\0' && *word == '=';
 }
 
-/* Find the value of a word such as "slots=4", and store it in values[LINE_SLOTS]. */
+/* Store the value of a word in `values`. For example, "slots=4" sets values[LINE_SLOTS] to "4". */
 static ddp_status parse_word(const char *word, const char *values[LINE_WORDS], struct ddp_err *err)
 {
     for (size_t i = 0; i < sizeof(line_words) / sizeof(line_words[0]); i++) {
@@ -523,7 +523,7 @@ static ddp_status parse_word(const char *word, const char *values[LINE_WORDS], s
     return ddp_fail(err, DDP_ERR_ARG, "unknown word '%.64s'; expected slots=N, user=NAME or port=N", word);
 }
 
-/* Parse a line without its comment: an item, then "slots=N", "user=NAME" and "port=N". */
+/* Parse a line without its comment: items, then optionally "slots=N", "user=NAME" and "port=N". */
 static ddp_status add_line(struct specs *s, char *line, struct ddp_err *err)
 {
     join_settings(line);

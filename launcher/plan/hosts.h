@@ -42,9 +42,9 @@ enum { HOST_COUNT_SIZE = 12 };
 struct host_spec {
     /* HOST or USER@HOST. The name never begins with '-', because a remote shell would parse it as an option. */
     char name[HOST_NAME_SIZE];
-    char count[HOST_COUNT_SIZE]; /* number of workers, "gpu", "cpu" or "auto"; "" = not specified */
+    char count[HOST_COUNT_SIZE]; /* number of workers, "gpu", "cpu" or "auto"; "" if not specified */
     int slots;                   /* sum of the counts in all items of this host; 0 if `count` is a word */
-    int port;                    /* port of the ssh server; 0 = not specified */
+    int port;                    /* port of the ssh server; 0 if not specified */
 };
 
 /* An item may have only one number, as in "a:8" or "a:2222". If this number is at least HOST_PORT_MIN, it is the
@@ -56,10 +56,10 @@ enum { HOST_PORT_MIN = 1024 };
  * worker, as for mpirun. After DDP_OK the caller frees *out. After DDP_ERR_ARG, `err` names the item. */
 ddp_status host_specs_parse(const char *list, struct host_spec **out, int *n, struct ddp_err *err);
 
-/* Parse the text of a --hostfile. Each line contains items of --hosts, then optionally "slots=N" (Open MPI,
- * DeepSpeed), "user=NAME" (Hydra) and "port=N". Open MPI's other words, such as "count=N" and "username=NAME", are
- * accepted, too. On a line with "slots=N", the only number of an item is a port. '#'
- * begins a comment. The caller frees *out as for host_specs_parse. After DDP_ERR_ARG, `err` also names the line. */
+/* Parse the text of a --hostfile. Each line contains items of --hosts, then optionally "slots=N" (Open MPI, DeepSpeed),
+ * "user=NAME" (Hydra) and "port=N". Open MPI's other words, such as "count=N" and "username=NAME", are accepted, too.
+ * On a line with "slots=N", a single number in an item is a port. '#' begins a comment. The caller frees *out as for
+ * host_specs_parse. After DDP_ERR_ARG, `err` also names the line. */
 ddp_status host_specs_parse_file(struct slice text, struct host_spec **out, int *n, struct ddp_err *err);
 
 #endif

@@ -188,14 +188,14 @@ struct nvml_pci {
 /* nvmlProcessInfo_t of nvml.h, for nvmlDeviceGetComputeRunningProcesses_v2 and _v3. */
 struct nvml_process {
     unsigned pid;
-    unsigned long long bytes; /* GPU memory; ULLONG_MAX = not known */
+    unsigned long long bytes; /* GPU memory; ULLONG_MAX if unknown */
     unsigned gpu_instance, compute_instance;
 };
 
 /* A loaded NVML, and room for the text of one file of /sys. NVML's functions return 0 on success. */
 struct machine {
     char text[FILE_SIZE]; /* result of the last sysfs_read() */
-    void *nvml;           /* handle of NVML; NULL = not available */
+    void *nvml;           /* handle of NVML; NULL if NVML is not available */
     int (*by_index)(unsigned index, void **device);
     int (*by_uuid)(const char *uuid, void **device);
     int (*pci_info)(void *device, struct nvml_pci *info);
@@ -470,10 +470,9 @@ char *scheduler_read_file(const char *path, size_t *len)
 enum { TEXT_SIZE = 1024, SEGMENTS_MAX = 64, ENTRIES_MAX = 1024, CHAIN_MAX = 4096 };
 
 struct interpreter {
-    char own[PATH_MAX]; /* prefix of the virtual environment; "" = no virtual environment */
-    char prefix
-        [PATH_MAX];   /* prefix of Python's system packages; "" = the virtual environment does not use them */
-    char version[16]; /* "3.13" */
+    char own[PATH_MAX];    /* prefix of the virtual environment; "" without a virtual environment */
+    char prefix[PATH_MAX]; /* prefix of Python's system packages; "" if the environment does not use them */
+    char version[16];      /* "3.13" */
 };
 
 /* Open DIR/NAME without blocking, because the file may be a FIFO. Return -1 on failure. */

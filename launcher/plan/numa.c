@@ -281,7 +281,8 @@ static void keep_places(const struct groups *g, int (*place)(const struct groups
 
 /* --- shares ------------------------------------------------------------------------------------------------- */
 
-/* Count the GPUs of NUMA node `node`: all GPUs in *all, and the GPUs before `device` in *before. */
+/* Count the GPUs of NUMA node `node`. Store the number of all these GPUs in *all. Store in *before how many of them
+ * have a lower index than `device`. */
 static ddp_status neighbours(const struct question *q, int node, int device, int *all, int *before)
 {
     ddp_status status = DDP_OK;
@@ -295,8 +296,8 @@ static ddp_status neighbours(const struct question *q, int node, int device, int
     return status;
 }
 
-/* Keep in `cpus` the share of cores of one GPU. `all` GPUs share these cores; `before` of them have a lower index than
- * this GPU. */
+/* Keep in `cpus` only the cores that one GPU gets. `all` GPUs share the cores in `cpus` equally; `before` of these GPUs
+ * have a lower index than this GPU. */
 static ddp_status keep_share(const struct question *q, int all, int before, struct rank_set *cpus)
 {
     struct groups g = { 0 };

@@ -202,8 +202,8 @@ static bool plan_lacks_rank(const struct plan *plan, const char *option, int hig
     return true;
 }
 
-/* Add a note for each option that names a local rank that this node does not have. This is no error, because torchrun
- * accepts such ranks, and nodes with different numbers of workers may use the same command line. */
+/* Add a note for each option that names a local rank that this node does not have. Do not reject such an option,
+ * because torchrun accepts it, and nodes with different numbers of workers may use the same command line. */
 static void note_ranks(struct plan *plan)
 {
     const struct {
@@ -308,7 +308,7 @@ static void note_task_gpu(struct plan *plan)
                   plan->gpus->n, plan->gpus->n == 1 ? "" : "s", local);
 }
 
-/* Add a note for each option without effect. Such an option is no error, because a script may always pass the same
+/* Add a note for each option without effect. Do not reject such an option, because a script may always pass the same
  * options. */
 static void plan_note_idle(struct plan *plan)
 {

@@ -38,16 +38,16 @@ struct plan_facts {
     /* DDPRUN_COOKIE of the workers: random text that marks the processes of this start. NULL if no random numbers are
      * available. */
     const char *cookie;
-    const char *directory;  /* working directory, with a slash at the end; NULL = not known */
+    const char *directory;  /* working directory, with a slash at the end; NULL if unknown */
     const char *nonce;      /* random text, valid in a file name, for job ids and log directories */
     const char *start_time; /* start time of ddprun, valid in a file name */
-    const char *tmp_dir;    /* directory for log files if --log_dir is not set; NULL = no directory is safe */
+    const char *tmp_dir;    /* directory for log files if --log_dir is not set; NULL if none is safe */
     const char *tmp_note;   /* why TMPDIR is not used; NULL if it is used */
-    const struct scheduler *scheduler;  /* the scheduler that started this process; NULL = not read */
+    const struct scheduler *scheduler;  /* the scheduler that started this process; NULL if not read */
     const struct numa_source *numa;     /* reads /sys for --numa_binding; NULL if --numa_binding is not set */
-    const struct python_choice *python; /* Python for scripts and modules; NULL = python3 in PATH */
-    const struct torch_version *torch;  /* the PyTorch that the program will import; NULL = not found */
-    /* First part of the paths of error files, for a job without a log directory; NULL = no error files. */
+    const struct python_choice *python; /* Python for scripts and modules; NULL means python3 in PATH */
+    const struct torch_version *torch;  /* the PyTorch that the program will import; NULL if not found */
+    /* First part of the paths of error files, for a job without a log directory; NULL if there are no error files. */
     const char *error_stem;
 };
 
@@ -56,18 +56,18 @@ struct plan_facts {
 struct plan_stream {
     bool console; /* ddprun prints the lines */
     bool shared;  /* another stream uses the same file */
-    char *file;   /* owned by the plan; NULL = no file */
+    char *file;   /* owned by the plan; NULL if the stream has no file */
 };
 
 struct plan_worker {
     int rank, local_rank;
-    const char *gpu;      /* the GPU's name in CUDA_VISIBLE_DEVICES, owned by the plan; NULL = no GPU */
+    const char *gpu;      /* the GPU's name in CUDA_VISIBLE_DEVICES, owned by the plan; NULL without a GPU */
     struct rank_set cpus; /* CPUs that the worker may use; if empty, all CPUs that ddprun may use */
     char *visible;        /* owned; CUDA_VISIBLE_DEVICES of the worker; NULL leaves ddprun's value */
     char **argv;          /* owned, NULL-terminated */
-    char *log_dir;        /* owned; directory of the worker's files, created by the agent; NULL = none */
+    char *log_dir;        /* owned; directory of the worker's files, created by the agent; NULL if none */
     struct plan_stream out, err;
-    char *error_file; /* owned; the file in which the worker describes its failure; "" = none */
+    char *error_file; /* owned; the file in which the worker describes its failure; "" if none */
 };
 
 /* Address and timeouts of the rendezvous. */
@@ -75,7 +75,7 @@ struct plan_meeting {
     bool elastic;         /* the rendezvous assigns the node ranks; if false, the user does */
     bool elsewhere;       /* the store may be on another host */
     const char *host;     /* name or address from the options; borrowed */
-    int port;             /* 0 means any free port, if the job may start with one node */
+    int port;             /* 0 means any free port; only for jobs that may start with one node */
     bool port_may_change; /* if this default port is in use, ddprun may choose a free port */
     int nnodes_min, nnodes_max;
     int node_rank; /* -1 if the rendezvous assigns the node rank */
@@ -110,8 +110,8 @@ struct secret;
 struct plan {
     const struct cli *cli;          /* borrowed */
     const struct plan_facts *facts; /* borrowed */
-    struct secret *secret;          /* secret of the job, set and freed by the agent; NULL = none */
-    char *credential; /* owned; the secret sealed by MUNGE, if this node hosts the store; NULL = none */
+    struct secret *secret;          /* secret of the job, set and freed by the agent; NULL if none */
+    char *credential; /* owned; on the node that hosts the store: the secret sealed by MUNGE; NULL if none */
     char *job;        /* owned; the job id */
     struct plan_meeting meeting;
     /* Connections to the store are encrypted: --encrypt is set and the store may be on another host. */
@@ -125,26 +125,26 @@ struct plan {
     int master_port; /* 0 means any free port; the agent sets the real port before the first plan_env */
     /* Rank 0 hosts the workers' store. Each node offers a port for this store, because rank 0 may run on any node. */
     bool rank0_store;
-    int offered_port;                   /* the offered port, set before the node joins; 0 = none */
+    int offered_port;                   /* the offered port, set before the node joins; 0 if none */
     char rank0_addr[ENDPOINT_HOST_MAX]; /* host of the store that rank 0 hosts; "" means master_addr */
     int rank0_port; /* port of the store that rank 0 hosts; 0 if the workers use the launcher's store */
     int world_size, nnodes, node_rank;
     int role_rank, role_size;    /* see struct plan_round */
     int attempt, restarts;       /* see struct plan_round */
-    int first_nnodes;            /* number of nodes in the first round; 0 = no round yet */
+    int first_nnodes;            /* number of nodes in the first round; 0 before this round */
     struct gpu_list *gpus;       /* owned */
-    char *log_root;              /* owned; the job's directory below --log_dir; NULL = none */
+    char *log_root;              /* owned; the job's directory below --log_dir; NULL if none */
     bool prefix;                 /* lines on the console have a prefix */
     struct prefix line_prefix;   /* the prefix; borrows text of cli or the environment */
-    char *filtered[2];           /* owned; files of filtered stdout and stderr lines; NULL = none */
+    char *filtered[2];           /* owned; files of filtered stdout and stderr lines; NULL if none */
     struct plan_worker *workers; /* owned; `nproc` workers */
     /* The shared memory in which the workers keep their flight records. page.pid is 0 if there is no such memory. */
     struct flight_page page;
     bool can_fifo; /* FIFOs can be created in the attempt's log directory; set by logdir_attempt */
-    /* Owned; first part of the paths of the attempt's flight records; NULL = no log directory. */
+    /* Owned; first part of the paths of the attempt's flight records; NULL without a log directory. */
     char *flight;
     const char *script;  /* see program_script(); borrowed from cli */
-    char *timer_file;    /* owned; FIFO of torchrun's file timer, created by the agent; NULL = none */
+    char *timer_file;    /* owned; FIFO of torchrun's file timer, created by the agent; NULL if none */
     char *stop_signals;  /* owned; names of the signals that stop the job */
     struct env_base env; /* common part of all workers' environments */
     /* How ddprun keeps the workers' processes together, for --dry_run and --verbose; borrowed, set by the
@@ -212,9 +212,9 @@ struct gpu_users {
      * the GPU cannot be read. If this number is not 0, `count` may be too low, and `mode` may be unknown. */
     int unknown;
     int pid;        /* the process with the most memory on this GPU */
-    uint64_t bytes; /* memory of this process on this GPU; 0 = not known */
-    char user[32];  /* owner of this process; "" = not known, because /proc does not show the process */
-    int mode; /* compute mode of nvml.h: 0 allows any number of processes (or is unknown), 2 none, 3 one */
+    uint64_t bytes; /* memory of this process on this GPU; 0 if unknown */
+    char user[32];  /* owner of this process; "" if /proc does not show the process */
+    int mode; /* compute mode of nvml.h: 0 allows any number of processes, 2 allows none, 3 allows one; 0 if unknown */
 };
 
 enum gpu_owner { GPU_OWNER_OTHER, GPU_OWNER_JOB, GPU_OWNER_UNKNOWN };

@@ -34,7 +34,7 @@ static read_scheduler read_slurm, read_kubernetes, read_pytorchjob;
 static const struct row {
     const char *all[4], *one_of[2];                    /* names of variables */
     const char *launch;                                /* command that starts one ddprun on each node */
-    const char *size, *rank, *local_size, *local_rank; /* variables with the task numbers; NULL = none */
+    const char *size, *rank, *local_size, *local_rank; /* variables with the task numbers; NULL if none */
     const char *job, *job_index;                       /* variables with job id and index in a job array */
     struct list {
         const char *variable;
@@ -89,7 +89,7 @@ static const struct {
 
 /* --- variables and values ------------------------------------------------------------------------------------ */
 
-/* PORT_BASE and PORT_SPAN: see scheduler_set_job. NUMBER_MAX is above every size of a job. */
+/* PORT_BASE and PORT_SPAN: see scheduler_set_job. NUMBER_MAX is larger than the size of any job. */
 enum { PORT_BASE = 12000, PORT_SPAN = 16000, NUMBER_MAX = 100000000 };
 
 const enum cli_option scheduler_options[SCHEDULER_VALUE_COUNT] = {
@@ -426,7 +426,7 @@ static void read_tasks(struct scheduler *s, const struct scheduler_facts *f, con
  *
  * PBS and LSF run the job's script only on the first host. pbsdsh, blaunch and mpirun start processes on the other
  * hosts; for mpirun, read_tasks is used. In PBS, task 1 is always the script. In LSF, a process on the first host is
- * started by the script or by blaunch, and no variable shows by which. */
+ * started by the script or by blaunch, and no variable shows which of the two has started it. */
 
 /* Set the job id to "pbs-1234" or "lsf-1234.7". The text after the first dot of PBS_JOBID is the server's name. It is
  * left out, because nodes may have different names for the server. */
@@ -443,10 +443,10 @@ static void batch_job(struct scheduler *s, const struct scheduler_facts *f, cons
     scheduler_set_job(s, job, from);
 }
 
-/* Return whether ddprun was started on all hosts or only on the first. `place` is the index of this host in the list;
- * -1 = not in the list. If this host is not the first, pbsdsh or blaunch has started ddprun on all hosts. On the first
- * host, PBS_TASKNUM decides: 1 is the batch script, any other number is a task of pbsdsh. Without this number, as with
- * LSF, the answer is REACH_PERHAPS_ONE. */
+/* Return whether ddprun was started on all hosts or only on the first. `place` is the index of this host in the list,
+ * or -1 if the list does not contain this host. If this host is not the first, pbsdsh or blaunch has started ddprun on
+ * all hosts. On the first host, PBS_TASKNUM decides: 1 is the batch script, any other number is a task of pbsdsh.
+ * Without this number, as with LSF, the answer is REACH_PERHAPS_ONE. */
 static enum scheduler_reach batch_reach(const struct scheduler_facts *f, const struct row *r, int place)
 {
     const int task = r->rank != NULL ? scheduler_number(f, r->rank) : -1;
@@ -503,8 +503,8 @@ static int stem_of(const char *host)
     return (int)(at < len && at > 1 && host[at - 1] == '-' ? at - 1 : len);
 }
 
-/* Return the domain of `host`: the text after the first dot of its first long name in `hosts`, the text of /etc/hosts.
- * Return NULL if `host` is empty or has no long name there. */
+/* Return the domain of `host`: the text after the first dot of its first long name in /etc/hosts. `hosts` is the text
+ * of this file. Return NULL if `host` is empty or has no long name there. */
 static const char *domain_in(const char *hosts, const char *host, size_t *len)
 {
     const size_t short_len = strcspn(host, ".");
@@ -634,8 +634,9 @@ static ddp_status not_here(const char *wanted, struct ddp_err *err)
     return ddp_fail(err, DDP_ERR_ARG, "--scheduler=%.60s: expected 'auto', 'none'%s", wanted, list);
 }
 
-/* Return the row of the scheduler that started this process, or -1. Store the reason in s->rule. A worker of ddprun
- * inherits the scheduler's variables, so DDPRUN_JOB disables the automatic choice. */
+/* Return the row of the scheduler that started this process, or -1. Store the reason in s->rule. DDPRUN_JOB, which
+ * every worker of ddprun has, disables the automatic choice. A ddprun that a worker starts inherits the scheduler's
+ * variables, although it is not a task of the scheduler. */
 static int scheduler_choose(struct scheduler *s, const char *wanted, const struct scheduler_facts *f)
 {
     const bool any = strcmp(wanted, "auto") == 0;

@@ -101,8 +101,8 @@ ddp_status scheduler_read(struct scheduler *s, const char *wanted, const struct 
  * whose value from the user differs from the scheduler's value. Return DDP_ERR_ARG for an invalid value. */
 ddp_status scheduler_apply(struct scheduler *s, struct cli *cli, struct ddp_err *err);
 
-/* Append to `out` the values that --explain prints, as text or as a JSON object. Return false if memory is short. Both
- * functions are in dry_run.c. */
+/* Append to `out` the values that --explain prints: scheduler_print as text, scheduler_print_json as a JSON object.
+ * Return false if memory is short. Both functions are in dry_run.c. */
 struct python_choice;
 bool scheduler_print(const struct scheduler *s, const struct cli *cli, const struct python_choice *python,
                      struct buf *out);

@@ -423,7 +423,8 @@ static bool is_shown(const struct cli *cli, int local_rank)
 }
 
 /* Set *to_file to the streams of a worker that are written to files, and *off_console to the streams that the console
- * does not show. --log_dir or --log_file alone means --tee=3, unless ddprun was started as torchrun. */
+ * does not show. Without --tee and --redirects, --log_dir or --log_file means --tee=3, unless ddprun was started as
+ * torchrun. */
 static void streams(const struct cli *cli, int local_rank, int *to_file, int *off_console)
 {
     bool chosen = cli->torchrun || cli_gives(cli, OPT_TEE) || cli_gives(cli, OPT_REDIRECTS);

@@ -62,7 +62,7 @@ struct relay {
     int signals;                      /* a signalfd */
     int listener;                     /* socket that answers probes; -1 if not open */
     int news;                         /* socket to the host's ddprun for findings; -1 if not open */
-    struct buf findings;              /* answers FINDING that stdout has not accepted yet */
+    struct buf findings;              /* bytes of FINDING answers that stdout has not accepted yet */
     int child_in;                     /* write end of the child's stdin pipe; -1 if closed */
     char token[REMOTE_TOKEN_MAX];     /* the token that the relay sends to each probe */
     pid_t child;                      /* the host's ddprun, or the sender of log files; 0 without a child */
@@ -310,7 +310,8 @@ static void probe_continue(struct probe *p, const char *token)
     }
 }
 
-/* Return true if the first address that has not failed is good. The starter prefers the first addresses. */
+/* Return true if the best address is known: the first address that has not failed has sent the token. The starter
+ * prefers the first addresses. */
 static bool is_best_known(const struct probe *probes, int n)
 {
     int i = 0;
@@ -416,8 +417,8 @@ static bool set_environment(const cJSON *env)
     return true;
 }
 
-/* Return the strings of a JSON array, NULL-terminated; `array` owns them. Return NULL if an item is not a string
- * or memory is short. */
+/* Return the strings of a JSON array, NULL-terminated; `array` owns the strings, and the caller frees the list. Return
+ * NULL if the array is empty, an item is not a string, or memory is short. */
 static char **texts_of(const cJSON *array)
 {
     const int n = cJSON_GetArraySize(array);
@@ -464,9 +465,9 @@ static void spawn_job(struct relay *r, char **argv, const char *secret, bool inp
     r->input_ended = !input;
 }
 
-/* Write to a temporary file in the directory and close it, because NFS reports a full quota in close. The file has a
- * name only if the file system has no unnamed files. If the disk or the quota is full, store the error in `why`, for
- * example "No space left on device (0 bytes and 7 inodes free)". Otherwise store "". */
+/* Write to a temporary file in the directory and close it, because NFS reports a full quota in close. The file gets a
+ * name only if the file system does not support unnamed files. If the disk or the quota is full, store the error in
+ * `why`, for example "No space left on device (0 bytes and 7 inodes free)". Otherwise store "". */
 static void probe_disk(const char *directory, char why[WRITE_ERROR_MAX])
 {
     static const char bytes[4096];
@@ -735,10 +736,10 @@ static void send_reason(struct relay *r, const char *words)
     buf_free(&line);
 }
 
-/* Request the child's end: first with SIGTERM, then with a second SIGTERM, which makes ddprun kill its workers,
- * then with SIGKILL. SIGCONT follows, because a stopped process does not handle SIGTERM. `why` is the failure of the
- * connection to the starter. It is NULL after the message END or a signal to the relay: the child then reports SIGTERM
- * as the reason. */
+/* Request the child's end: first with SIGTERM, then with a second SIGTERM, which makes ddprun kill its workers, then
+ * with SIGKILL. SIGCONT follows each of these signals, because a stopped process does not handle SIGTERM. `why` is the
+ * failure of the connection to the starter. It is NULL after the message END or a signal to the relay: the child then
+ * reports SIGTERM as the reason. */
 static void end_child(struct relay *r, const char *why)
 {
     const uint64_t now = clock_ms();

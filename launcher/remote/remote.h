@@ -82,10 +82,11 @@ bool collection_progress(const struct collection *c, int sending, struct buf *ou
  * `signals` is a signalfd. `in` contains the bytes that were read after the message BRANCH. */
 int branch_run(int signals, uint64_t silent_ms, struct buf *in);
 
-/* Map the bytes that --ship sends: this program without symbols and debug information, then the cJSON library. The
- * library has *library bytes, or 0 if it is not sent. Debian has no static library of cJSON, so a program that is built
- * there loads a shared library. In the mapped program, the name of this library is replaced by SHIPPED_LIBRARY, because
- * the host may not have the library. Unmap the bytes with munmap. Return NULL, or the reason of a failure. */
+/* Map the bytes that --ship sends: this program without symbols and debug information, then the cJSON library. *library
+ * is the size of the library, or 0 if the library is not sent. Debian has no static library of cJSON, so a program that
+ * is built there loads a shared library. In the mapped program, the name of this library is replaced by
+ * SHIPPED_LIBRARY, because the host may not have the library. Unmap the bytes with munmap. Return NULL, or the reason
+ * of a failure. */
 const char *ship_map(struct slice *bytes, size_t *library);
 
 /* Return true if this program was shipped with a library. */

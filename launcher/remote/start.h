@@ -178,8 +178,8 @@ bool start_by_srun(const struct cli *cli);
 ddp_status start_command(const struct start_facts *facts, const struct host_spec *host, char ***argv,
                          struct ddp_err *err);
 void start_free(char **argv);
-/* Append the command of each host, and the ddprun that it starts there, in lines or as a JSON object. "n0: COMMAND" is
- * a command that n0 runs. Return false if memory is short. */
+/* Append the command for each host, and the command line of the ddprun that its relay starts there. Append lines, or
+ * one JSON object if `as_json` is true. "n0: COMMAND" is a command that n0 runs. Return false if memory is short. */
 bool start_print(const struct start_facts *facts, const struct host_spec *hosts, int n, bool as_json,
                  struct buf *out);
 
@@ -200,8 +200,8 @@ struct start_meeting {
     const char *token;   /* random text that each answer after JOB must contain; see enum remote_news */
 };
 
-/* Return the longest silence of the starter, after which a relay or a branch ends the job: the node timeout, but
- * at least three heartbeats. */
+/* Return the longest allowed silence of the starter: the node timeout, but at least three heartbeats. After a longer
+ * silence, a relay or a branch ends the job. */
 uint64_t start_silent_ms(const struct cli *cli);
 
 /* Set reads[i] to true if host i may have a rank that --stdin names. The ranks of a host are unknown if the options

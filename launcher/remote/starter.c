@@ -130,7 +130,8 @@ struct starter {
     char input_bytes[32768];
     int signals_fd, lifeline_fd, input_fd;
     int exit_code; /* the starter's exit code; -1 while no host has failed */
-    /* The host whose exit code counts: the first host, or the host whose ddprun has ended before the first round. */
+    /* The host whose exit code counts: host 0, unless ddprun has ended on a host before the first round. Then it is the
+     * first host on which ddprun has ended. */
     const struct peer *decides;
     bool has_passed_end; /* the other hosts were informed that ddprun has ended on a host */
     bool is_of_host;     /* `exit_code` is the exit code of a host */
@@ -188,8 +189,8 @@ static bool parse_finished(struct slice line, bool *is_own)
     return found;
 }
 
-/* Keep one event `finished` for the end: that of the first node whose own worker has ended the job, else of the first
- * node. */
+/* Keep one event `finished`, which is printed at the end. Prefer the events of nodes whose own worker has ended the
+ * job. Of several such events, keep that of the node with the lowest rank. */
 static void keep_finished(struct peer *p, struct slice line, bool is_own)
 {
     struct starter *s = p->starter;
@@ -494,10 +495,10 @@ static void read_input(struct starter *s)
     }
 }
 
-/* Watch stdin through an epoll descriptor. libuv makes each watched descriptor non-blocking, but other programs
- * may share stdin. A terminal is opened again as non-blocking: if another process reads the typed text first, a
- * blocking read would stop the loop. After su, the terminal belongs to another user and cannot be opened, so the
- * job has no input. */
+/* Watch stdin through an epoll descriptor. libuv makes each watched descriptor non-blocking, and a non-blocking stdin
+ * would break other programs that share it. A terminal is opened again as non-blocking: if another process reads the
+ * typed text first, a blocking read would stop the loop. After su, the terminal belongs to another user and cannot be
+ * opened, so the job has no input. */
 static bool open_polled_input(struct starter *s)
 {
     struct epoll_event readable = { .events = EPOLLIN };
@@ -700,8 +701,8 @@ static void process_answer(struct peer *p, const struct remote_answer *answer)
     advance(s);
 }
 
-/* Parse the stdout lines that arrive before the job runs. A login shell may also have printed lines. They are kept,
- * because nologin prints its error there. */
+/* Parse the stdout lines that arrive before the job runs. A login shell may also have printed lines. These lines are
+ * kept, because nologin prints its error on stdout. */
 static void parse_head(struct peer *p, struct slice bytes)
 {
     struct remote_answer answer;
@@ -778,7 +779,7 @@ static void handle_findings(struct peer *from, struct slice lines)
 }
 
 /* Report to the other hosts that ddprun has ended on this host. Before the first round, the other hosts then end,
- * because the job cannot begin. In a round, they ignore this report, because the store reports the loss. */
+ * because the job cannot begin. During a round, they ignore this report, because the store reports the loss. */
 static void pass_end(const struct peer *p, int exit_code)
 {
     struct buf line = { 0 };
@@ -903,7 +904,7 @@ static bool start_flat(struct peer *p)
     return true;
 }
 
-/* Report a host that was lost while the job ran, because its process `link` has ended. The other hosts get this reason
+/* Report that a host was lost while the job ran: its process `link` has ended. Send this reason to the other hosts
  * before the job ends there. */
 static void lose_host(struct peer *p, const struct link *link)
 {

@@ -86,10 +86,10 @@ struct carried {
     struct slice program; /* --ship: the part of `mapped` that is not written yet; written before `to` */
     struct slice mapped;  /* the mapped file of the program; empty without --ship */
     struct buf to;        /* bytes for stdin that are not written yet */
-    bool in_ends;         /* stdin is closed when `to` is written */
+    bool in_ends;         /* close stdin after the last byte of `to` */
     int status;           /* exit status of the process; EXIT_NOT_REACHED if a signal ended it */
     uint64_t exited_ms;   /* when the process exited, or when its last output arrived if that was later */
-    bool is_over;         /* the message EXIT is sent */
+    bool is_over;         /* the message EXIT was sent */
 };
 
 struct branch {
@@ -510,7 +510,7 @@ static nfds_t branch_watch(const struct branch *b, struct pollfd *fds)
 
 static void branch_turn(struct branch *b, struct pollfd *fds)
 {
-    const int n = b->n; /* a message may add a process, which has no descriptors in `fds` */
+    const int n = b->n; /* a message may add a process, but `fds` has no descriptors of this process yet */
     poll(fds, branch_watch(b, fds), TURN_MS);
     if (fds[TURN_SIGNALS].revents != 0)
         branch_read_signals(b);

@@ -290,14 +290,14 @@ size_t cause_last_lines(const struct report *r, size_t max, struct buf *out, boo
 /* The choice of a hint depends on the text and on these facts. In a zeroed struct no fact is known. */
 struct hint_facts {
     const char *host;    /* host of the failure, borrowed; NULL if the failure is on this node */
-    const char *python;  /* path of the Python that ran the worker; borrowed; NULL = not known */
+    const char *python;  /* path of the Python that ran the worker; borrowed; NULL if unknown */
     bool no_gpu;         /* this machine has no GPU */
     bool rank0_store;    /* --torch_store=rank0 applies */
     bool standalone;     /* --standalone is set */
     bool gloo_interface; /* GLOO_SOCKET_IFNAME is set */
     bool has_gpu_users;  /* the record of another node's failure lists the processes on the GPU */
-    const struct worker_evidence *evidence; /* limits of the worker; borrowed; NULL = not known */
-    const struct full_disk *full;           /* a file that could not be written; borrowed; NULL = not known */
+    const struct worker_evidence *evidence; /* limits of the worker; borrowed; NULL if unknown */
+    const struct full_disk *full;           /* a file that could not be written; borrowed; NULL if unknown */
 };
 
 /* clang-format off */
@@ -339,8 +339,8 @@ static bool has_gloo_interface(const struct hint_facts *f)
 /* `sentence` may contain {python} and the other placeholders of append_hint(). */
 static const struct hint {
     const char *piece, *sentence;
-    const char *with;                                /* another piece that the text must contain; NULL = none */
-    bool (*applies)(const struct hint_facts *facts); /* returns true if the row applies; NULL = it always applies */
+    const char *with;                                /* another piece that the text must contain; NULL if none */
+    bool (*applies)(const struct hint_facts *facts); /* returns true if the row applies; NULL if it always does */
     bool is_gpu_in_use;                              /* the hint says that another process may use the GPU */
 } hints[] = {
     { .piece = "unrecognized arguments: --local-rank",
@@ -604,8 +604,8 @@ static bool append_hint(const struct hint *found, const struct hint_facts *facts
     return ok;
 }
 
-/* Return true if the text says that another rank is gone. The program's own connections break with the same messages,
- * so the text must also contain a name of Gloo or NCCL. */
+/* Return true if the text says that another rank is gone. A broken connection of the program itself causes the same
+ * messages, so the text must also contain a name of Gloo or NCCL. */
 bool hint_is_of_lost_rank(struct slice text)
 {
     const struct hint *found = find_hint(text, &(struct hint_facts){ 0 });

@@ -28,7 +28,7 @@ struct loss;
 /* Free space of the file system of `path`. */
 struct disk_room {
     char path[PATH_MAX];    /* path in the error message, or a description such as "/dev/shm" */
-    uint64_t bytes, inodes; /* still free for users other than root; `inodes` is UINT64_MAX if not limited */
+    uint64_t bytes, inodes; /* free for users other than root; `inodes` is UINT64_MAX if there is no limit */
 };
 
 enum { ROOMS_MAX = 3 };
@@ -51,21 +51,21 @@ struct failed_attempt {
     uint64_t started_ms;          /* start of the attempt; all times are by this agent's clock */
     uint64_t worker_started_ms;   /* start of the failed worker, or started_ms for a worker of another node */
     uint64_t failed_ms, ended_ms; /* time of the failure, and time of the attempt's end */
-    int64_t step;                 /* last step that the workers reported; -1 = none */
+    int64_t step;                 /* last step that the workers reported; -1 if none */
 };
 
 /* How this node lost its connection to the store, if the loss ended the job on this node. */
 struct store_end {
     const char *how;    /* what happened, such as "the store closed the connection"; NULL if not lost */
-    const char *node;   /* where the store was, for example " on node 0 (n0)"; "" or NULL = not known */
-    const char *advice; /* remedy of the finding that explains the loss; "" or NULL = no finding */
-    const char *code;   /* code of the finding that explains the loss; "" or NULL = no finding */
+    const char *node;   /* where the store was, for example " on node 0 (n0)"; "" or NULL if unknown */
+    const char *advice; /* remedy of the finding that explains the loss; "" or NULL without a finding */
+    const char *code;   /* code of the finding that explains the loss; "" or NULL without a finding */
 };
 
 /* The store's report about a rank that left while others waited for it, or about a connection that broke. */
 struct left_early {
-    const char *subject;    /* "rank 0 (n1, pid 7)", the subject of the finding; "" or NULL = not known */
-    const char *sentence;   /* "rank 0 (n1, pid 7) ended with 0 while rank 1 waited ..."; "" or NULL = none */
+    const char *subject;    /* "rank 0 (n1, pid 7)", the subject of the finding; "" or NULL if unknown */
+    const char *sentence;   /* "rank 0 (n1, pid 7) ended with 0 while rank 1 waited..."; "" or NULL if none */
     enum finding_code code; /* RANK_EXITED_EARLY, INIT_ABANDONED or CONNECTION_BROKE */
 };
 
@@ -77,34 +77,34 @@ struct report {
         *stderr_tails;                  /* each is an array of nproc tails, by local rank, or NULL */
     uint64_t started_ms, ended_ms;      /* start and end of the job, by the agent's clock */
     uint64_t ended_unix_ms;             /* wall clock at ended_ms */
-    const struct received_signal *stop; /* the signal by which the user stopped the job; NULL = none */
+    const struct received_signal *stop; /* the signal by which the user stopped the job; NULL if none */
     int utc_offset_s;                   /* offset of the local time zone, for printed times */
     bool explain;                       /* the last line names the command `ddprun explain CODE` */
     bool colour;                        /* print colours; true if the text goes to a terminal */
-    const struct program_file *file;    /* the file that could not be started; NULL = none */
+    const struct program_file *file;    /* the file that could not be started; NULL if none */
     const char *path;                   /* PATH of the workers, printed if the program was not found */
     const char *python; /* path of the Python that ran the workers; NULL if unknown, or if no Python ran */
-    const struct worker_evidence *evidence; /* how the first failure's worker ended; NULL = not known */
+    const struct worker_evidence *evidence; /* how the first failure's worker ended; NULL if unknown */
     const struct full_disk *full;           /* the full disk and the file on it; NULL if none is known */
-    const struct error_text *error;         /* error file of the first failure; NULL = none */
+    const struct error_text *error;         /* error file of the first failure; NULL if none */
     const struct failure *elsewhere;        /* the first failure, if it is not on this node; NULL otherwise */
     const struct failed_attempt *failed;    /* array of n_failed attempts; the latest is last */
     size_t n_failed;
-    int64_t best_step; /* highest step of all attempts; -1 = none reported */
+    int64_t best_step; /* highest step of all attempts; -1 if none was reported */
     struct store_end store;
     struct left_early left;
-    const struct finding *hang; /* the store's finding that the last attempt hung; NULL = none */
+    const struct finding *hang; /* the store's finding that the last attempt hung; NULL if none */
     const struct finding *gpus; /* array of n_gpus findings about GPUs of this node or of the failed worker */
     int n_gpus;
     const struct gpu_answer
-        *gpu_answer;           /* the driver's answer about the failed worker's GPU; NULL = not asked */
+        *gpu_answer;           /* the driver's answer about the failed worker's GPU; NULL if not asked */
     const struct stuck *stuck; /* array of n_stuck processes that cannot be killed */
     size_t n_stuck;
-    const struct cJSON *stacks; /* stacks at the first failure, see record/stacks.h; NULL = none */
-    const char *flights;        /* pattern of the flight records for flight_path(); NULL = none */
+    const struct cJSON *stacks; /* stacks at the first failure, see record/stacks.h; NULL if none */
+    const char *flights;        /* pattern of the flight records for flight_path(); NULL if none */
     const struct loss *lost;    /* array of n_lost targets that lost output */
     size_t n_lost;
-    const char *error_trouble; /* why the error file could not be read; NULL = no problem */
+    const char *error_trouble; /* why the error file could not be read; NULL if there was no problem */
 };
 
 /* Return the local rank of the worker that failed first, or -1 if no worker of this node failed first. */

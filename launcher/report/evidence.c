@@ -157,7 +157,7 @@ static void coredump_find(pid_t pid, int status, time_t began, struct worker_evi
  * only the first few failures are examined. */
 
 enum {
-    WATCHES_MAX = 24,        /* limit of watched groups: groups of ddprun and of the job, all outer groups */
+    WATCHES_MAX = 24,        /* limit of watched groups: those of ddprun and the job, and all outer groups */
     EXAMINED_MAX = 8,        /* limit of failures that are examined in one attempt */
     GROUP_FILE_BYTES = 4096, /* size of the buffer for a file of a control group */
     FILE_BYTES = 64 * 1024,  /* size of the buffer for any other file */
@@ -182,7 +182,7 @@ struct evidence {
     const char *groups; /* text of /proc/self/cgroup; borrowed */
     struct watch watches[WATCHES_MAX];
     size_t n_watches;
-    unsigned long long system_kills; /* the machine's OOM kills when the attempt began */
+    unsigned long long system_kills; /* number of the machine's OOM kills when the attempt began */
     int log;                         /* descriptor of /dev/kmsg; -1 if it cannot be read */
     struct buf lines;                /* records read from the log, at most LOG_BYTES_MAX */
     time_t began;        /* start of the attempt by the wall clock; older core files are ignored */
@@ -196,7 +196,7 @@ struct evidence {
         port; /* `port`: a port that another user has taken, or 0; `port_rank`: local rank of its worker */
     unsigned port_uid;
     int timer_rank;                /* local rank of the worker whose timer has expired */
-    char timer_scope[TIMER_SHOWN]; /* scope of the expired timer; "" = no timer has expired */
+    char timer_scope[TIMER_SHOWN]; /* scope of the expired timer; "" if no timer has expired */
 };
 
 /* --- control groups ------------------------------------------------------------------------------------- */
@@ -347,7 +347,7 @@ static uint64_t lowest_pids_max(const struct evidence *e, int hierarchy)
 }
 
 /* Watch a group, named as in /proc/PID/cgroup. If a container hides this group, watch the visible groups that contain
- * it, but only in version 2: in version 1 these groups do not count the kill. */
+ * it, but only in version 2: in version 1 these groups do not count a kill in the hidden group. */
 static void watch_group(struct evidence *e, const char *group, bool v2, bool late)
 {
     const char *below = cgroup_below(group, e->mounts[v2].root);
@@ -486,7 +486,7 @@ static bool reader_is_gone(int fd)
     return poll(&p, 1, 0) == 1 && (p.revents & (POLLERR | POLLHUP)) != 0;
 }
 
-/* Return a soft limit of this process, which the workers inherit; UINT64_MAX = no limit. */
+/* Return a soft limit of this process, which the workers inherit, or UINT64_MAX if there is no limit. */
 static uint64_t soft_limit(int resource)
 {
     struct rlimit limit;

@@ -63,8 +63,8 @@ enum { ERROR_FILE_MAX = 256 * 1024 };
 
 struct error_text {
     char *message;    /* owned; valid UTF-8 without control characters, except \n and \t */
-    char *callstack;  /* owned; "" = none */
-    uint64_t unix_ms; /* when the error occurred, by the worker's clock; 0 = not known */
+    char *callstack;  /* owned; "" if none */
+    uint64_t unix_ms; /* when the error occurred, by the worker's clock; 0 if unknown */
 };
 
 void error_text_free(struct error_text *text);

@@ -197,7 +197,7 @@ bool coredump_fault(struct slice head, uint64_t *address)
 /* --- evidence text ---------------------------------------------------------------------------------------- */
 
 /* Parsers of the kernel's files and log. The version of the kernel determines which lines exist, and a container may
- * hide some of them. A missing line is no error: the fact stays unknown. */
+ * hide some of them. A missing line is not an error: the fact stays unknown. */
 
 /* Store the next line of `text` in `line`, without its newline, and remove it from `text`. Return false at the
  * end. */

@@ -43,19 +43,19 @@ struct worker_evidence {
     char cgroup[CGROUP_SHOWN];     /* name of the group that reached its limit; "" for the whole machine */
     bool cgroup_v2;                /* the group is of version 2, which has other file names */
     uint64_t peak_rss;             /* peak memory of the worker, or of a child that it has reaped, in bytes */
-    uint64_t limit, peak;          /* limit and peak of `cgroup` in bytes; 0 = not known */
+    uint64_t limit, peak;          /* limit and peak of `cgroup` in bytes; 0 if unknown */
     uint64_t shm_size, shm_free;   /* size and free bytes of /dev/shm; shm_size is 0 if /dev/shm is missing */
     bool stdout_gone, stderr_gone; /* the reader of ddprun's stdout, or of its stderr, is gone */
     bool fault_known;
     uint64_t fault;            /* address that the worker could not access */
-    char object[OBJECT_SHOWN]; /* program or library that contained the fault, with offset; "" = not known */
+    char object[OBJECT_SHOWN]; /* program or library that contained the fault, with offset; "" if unknown */
     enum coredump_kind coredump_kind;
     char core[PATH_MAX];
     uint64_t coredump_size;
-    char timer[TIMER_SHOWN]; /* scope of the expired timer; "" = none */
-    int port;                /* port of the worker's store that user `port_uid` has taken; 0 = none */
+    char timer[TIMER_SHOWN]; /* scope of the expired timer; "" if none */
+    int port;                /* port of the worker's store if user `port_uid` has taken it; otherwise 0 */
     unsigned port_uid;
-    uint64_t cpu_limit_s, file_limit; /* ulimit -t in seconds, ulimit -f in bytes; 0 = no limit */
+    uint64_t cpu_limit_s, file_limit; /* ulimit -t in seconds, ulimit -f in bytes; 0 if there is no limit */
     /* In the limits below, UINT64_MAX means no limit, and 0 means not known. */
     uint64_t open_files, processes; /* ulimit -n, ulimit -u */
     uint64_t locked, stack;         /* ulimit -l, ulimit -s; in bytes */
@@ -91,8 +91,8 @@ const char *shm_text(char out[2 * LIMIT_SHOWN], const struct worker_evidence *e)
 enum { COMMIT_SHOWN = 128 };
 const char *commit_text(char out[COMMIT_SHOWN], const struct worker_evidence *e);
 
-/* Return ddprun's exit code for this failure. Return 0 if `cause` is no failure but another reason to restart,
- * such as new nodes. */
+/* Return ddprun's exit code for this failure. Return 0 if `cause` is not a failure but another reason to restart, such
+ * as new nodes. */
 int failure_code(const struct failure *cause);
 
 enum { ENDING_MAX = 96 };
@@ -143,7 +143,7 @@ struct oom_watch {
     bool v2;
     bool late; /* found only after the worker's end, so `before` is not known */
     struct oom_count before, now;
-    uint64_t limit, peak; /* limit and peak of the group in bytes; 0 = none or not known */
+    uint64_t limit, peak; /* limit and peak of the group in bytes; 0 if there is no limit, or if unknown */
 };
 
 /* Set the oom members of `e`. `watches` are ordered from the innermost group outwards. `system_kills` is the

@@ -416,8 +416,8 @@ enum {
     FULL_BYTES = 1 << 20 /* a file system with less free space counts as full */
 };
 
-/* Write the whole text and a newline. After an error remove the file, because half a report is invalid JSON. Format
- * the error before the removal, because the error text shows the free space of the full disk. */
+/* Write the whole text and a newline. After an error remove the file, because half a report is invalid JSON. Format the
+ * error before the removal, because the error text shows the free space, which the removal increases. */
 static void write_file(int fd, const char *path, const char *text)
 {
     char why[WRITE_ERROR_MAX];
@@ -505,9 +505,9 @@ static bool other_node_prints(const struct report *r)
                      : agent_first_failure(r->agent) < 0 && r->plan->node_rank != 0;
 }
 
-/* Print the report, or with --json the last event. If `midline` is true, print a newline first, because a worker's
- * last line has none. After a success the report is printed only with --verbose. An error of the write is ignored,
- * because a message about it could not be written either. */
+/* Print the report, or with --json the last event. If `midline` is true, print a newline first, because the last line
+ * of a worker does not end with a newline. After a success the report is printed only with --verbose. An error of the
+ * write is ignored, because a message about it could not be written either. */
 static void print_it(const struct report *r, bool midline)
 {
     const struct cli *cli = r->plan->cli;

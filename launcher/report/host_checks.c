@@ -39,7 +39,7 @@ static const char *number(amount out, uint64_t n)
     return out;
 }
 
-/* Limits of this machine. In shm_size and shm_free, 0 = not known. */
+/* Limits of this machine. shm_size and shm_free are 0 if unknown. */
 struct host_facts {
     uint64_t nofile;  /* hard limit of open files, because the agent raises the soft limit */
     uint64_t nproc;   /* limit of processes of this user; HOST_NO_LIMIT for root */

@@ -354,7 +354,7 @@ static int free_slot(struct writer *w)
     return slots[w->n_slots] != NULL ? w->n_slots++ : -1;
 }
 
-/* Add a slot. The thread may run already. */
+/* Add a slot. Take the lock, because the writer's thread may already run. */
 int writer_add_target(struct writer *w, struct writer_target target)
 {
     pthread_mutex_lock(&w->lock);

@@ -25,9 +25,9 @@ struct gpu_list {
  * number of GPUs in the machine. */
 void gpus_list(struct gpu_list *list, const char *visible, int physical);
 
-/* Compute the number of workers from --nproc_per_node (`want`) and the number of usable CPUs. Return DDP_ERR_ARG
- * if `want` exceeds the number of visible GPUs. Without GPUs, with hidden GPUs (a job on CPUs) or with `share`,
- * any number is allowed. */
+/* Compute the number of workers from --nproc_per_node (`want`) and the number of usable CPUs. Return DDP_ERR_ARG if
+ * `want` exceeds the number of visible GPUs. Any number is allowed if there are no GPUs, if the GPUs are hidden (a job
+ * on CPUs), or if `share` is true. */
 ddp_status gpus_workers(const struct gpu_list *list, struct cli_nproc want, bool share, int cpus, int *nproc,
                         struct ddp_err *err);
 

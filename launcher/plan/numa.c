@@ -86,7 +86,8 @@ static int lowest(const struct rank_set *set)
 
 /* --- the node ----------------------------------------------------------------------------------------------- */
 
-/* Find the NUMA node of a GPU. On a machine with one node the file contains -1, which means node 0. */
+/* Find the NUMA node of a GPU. On a machine with one node, the file numa_node of the GPU contains -1, which means node
+ * 0. */
 static ddp_status node_of_gpu(const struct question *q, int device, int *node)
 {
     char pci[NUMA_PCI_SIZE], path[PATH_SIZE];

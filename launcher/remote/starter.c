@@ -40,8 +40,8 @@
 #include <unistd.h>
 #include <uv.h>
 
-/* STATUS_MS: interval of the messages about hosts that have not started. LAST_MS: longest time after which a remote
- * shell that must end is killed; before the job runs, last_ms() may shorten it. BRANCH_LAST_MS: the same for a branch
+/* STATUS_MS: interval of the messages about hosts that have not started. LAST_MS: a remote shell that must end is
+ * killed after this time; before the job runs, last_ms() may shorten the time. BRANCH_LAST_MS: the same for a branch
  * after all hosts have ended. BRANCH_SILENT_MS: until the job runs, a branch ends after this silence of the starter. */
 enum {
     AT_ONCE = 32,

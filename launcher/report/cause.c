@@ -168,8 +168,8 @@ bool cause_never_began(const struct report *r)
     return true;
 }
 
-/* Append the headline. The first case that applies is used: a failure on any node, a lost store, a signal that
- * stopped the job, a success. */
+/* Append the headline. The first case that applies is used: a failure on any node, a lost store, a signal that stopped
+ * the job, a job that ended without this node, a success. */
 bool cause_headline(const struct report *r, struct buf *out)
 {
     struct failure room;

@@ -40,7 +40,7 @@ struct full_disk {
     bool is_quota;
     int n_rooms;
     struct disk_room rooms[ROOMS_MAX]; /* disks on which the file is or may be; none after a quota error */
-    char quota[QUOTA_SHOWN];           /* " is on FILE SYSTEM" with the values of the quota, see quota_text */
+    char quota[QUOTA_SHOWN];           /* text about the quota, such as " is on ext4 of /dev/sdb1, ..." */
 };
 
 /* An attempt that has failed, on any node. */
@@ -56,7 +56,7 @@ struct failed_attempt {
 
 /* How this node lost its connection to the store, if the loss ended the job on this node. */
 struct store_end {
-    const char *how;    /* what happened, such as "the store closed the connection"; NULL if not lost */
+    const char *how;    /* what happened, such as "the store closed the connection"; NULL without a loss */
     const char *node;   /* where the store was, for example " on node 0 (n0)"; "" or NULL if unknown */
     const char *advice; /* remedy of the finding that explains the loss; "" or NULL without a finding */
     const char *code;   /* code of the finding that explains the loss; "" or NULL without a finding */

@@ -355,7 +355,7 @@ static void watch_group(struct evidence *e, const char *group, bool v2, bool lat
         watch_upwards(e, below != NULL ? below : "", v2, late);
 }
 
-/* Watch ddprun's own groups, in both hierarchies. */
+/* Watch ddprun's own groups, in version 1 and in version 2 of control groups. */
 static void watch_own(struct evidence *e)
 {
     char path[CGROUP_PATH_MAX];

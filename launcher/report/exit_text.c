@@ -310,8 +310,9 @@ static unsigned long long rise(unsigned long long before, unsigned long long now
     return now > before ? now - before : 0;
 }
 
-/* Return true if the group has reached its limit: the counter of hits has risen, and the peak is at least 98 % of
- * the limit. The peak is checked because in version 1 the counter also rises when the kernel frees cache. */
+/* Return true if the group has reached its limit: the counter of hits has risen, and the peak, if it is known, is at
+ * least 98 % of the limit. The peak is checked because in version 1 the counter also rises when the kernel frees
+ * cache. */
 static bool at_limit(const struct oom_watch *w)
 {
     bool reached = w->peak == 0 || w->peak >= w->limit - w->limit / 50;

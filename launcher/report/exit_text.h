@@ -141,7 +141,7 @@ struct oom_count {
 struct oom_watch {
     const char *name;
     bool v2;
-    bool late; /* found only after the worker's end, so `before` is not known */
+    bool late; /* the group was found only after the worker's end, so `before` is unknown */
     struct oom_count before, now;
     uint64_t limit, peak; /* limit and peak of the group in bytes; 0 if there is no limit, or if unknown */
 };

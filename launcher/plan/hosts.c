@@ -479,8 +479,9 @@ static ddp_status add_user(struct specs *s, const char *user, const char *item, 
     return add_items(s, text, line, err);
 }
 
-/* What a word such as "slots=4" in a line of a hostfile sets. ddprun ignores the words with LINE_NOTHING. Only Open MPI
- * (max_slots) or MPICH (ifname, binding) needs them: ddprun itself finds the addresses and chooses the CPUs. */
+/* The setting of a host that a word such as "slots=4" changes, in a line of a hostfile. ddprun ignores the words with
+ * LINE_NOTHING. Only Open MPI (max_slots) or MPICH (ifname, binding) needs them: ddprun itself finds the addresses and
+ * chooses the CPUs. */
 enum { LINE_SLOTS, LINE_USER, LINE_PORT, LINE_WORDS, LINE_NOTHING = LINE_WORDS };
 
 /* The words of a line, and the other spellings that Open MPI accepts. Open MPI also accepts '-' for each '_'. */

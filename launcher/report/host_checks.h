@@ -1,8 +1,8 @@
 /* host_checks.h -- findings about limits and GPUs of this machine, and the reason why a node lost the store. Only
  * store_loss_finding is pure.
  *
- * Without the warnings before the start, the user would only see a later error of a worker: "too many open files",
- * "cannot allocate memory" or "bus error". */
+ * ddprun warns about these limits before the start. Without a warning, the user would only see a later error of a
+ * worker: "too many open files", "cannot allocate memory" or "bus error". */
 #ifndef LAUNCHER_REPORT_HOST_CHECKS_H
 #define LAUNCHER_REPORT_HOST_CHECKS_H
 
@@ -32,8 +32,8 @@ enum {
     GPU_FAILURE_MS = 1000, /* the report of a failure waits at most this time for the driver */
 };
 
-/* Return a query for gpu_query_run, or NULL if no worker has a GPU or memory is short. If `runs` is true, the
- * workers run or have run: processes of this job are left out, and findings name the ranks. Free it with free(). */
+/* Return a query for gpu_query_run, or NULL if no worker has a GPU or memory is short. Set `runs` if the workers run or
+ * have run. The findings then leave out the processes of this job and name its ranks. Free the query with free(). */
 struct gpu_query *gpu_query_new(const struct plan *plan, bool runs);
 
 /* Ask the driver, and store the answer in `query`, a struct gpu_query. */
@@ -51,9 +51,9 @@ int gpu_query_findings(const struct gpu_query *query, const struct plan *plan,
 struct gpu_answer {
     int n;
     struct finding found[GPU_FINDINGS_MAX]; /* see gpu_query_findings */
-    char gpu[GPU_NAME_MAX];                 /* GPU of the failed worker; "" = no GPU */
+    char gpu[GPU_NAME_MAX];                 /* GPU of the failed worker if other processes use it, else "" */
     char users
-        [FINDING_SUBJECT_MAX]; /* other processes on this GPU: "pid 4242 (user ann), 31 GiB"; "" = none */
+        [FINDING_SUBJECT_MAX]; /* other processes on this GPU: "pid 4242 (user ann), 31 GiB"; "" if none */
 };
 
 /* Format the answer for the failure of a worker. */
@@ -72,7 +72,7 @@ struct store_loss {
     int node_rank;       /* -1 if not known yet */
     int pid;             /* pid of this ddprun's agent */
     const char *how;     /* what happened, for example "the store closed the connection" */
-    const char *dropped; /* reason in the store's last message, for example "silent for 3.0 s"; "" = none */
+    const char *dropped; /* reason in the store's last message, for example "silent for 3.0 s"; "" if none */
     uint64_t stood_ms;   /* how long this process was stopped or suspended before the loss; 0 if it was not */
     uint64_t node_timeout_ms; /* the store's limit for a silent node */
 };

@@ -1,7 +1,7 @@
 /* report.c -- see report.h.
  *
- * A report consists of many small appends. The first append that fails clears `ok`, and later appends then do
- * nothing. Only report_text checks `ok`, because half a report is useless. */
+ * A report consists of many small appends. The first append that fails clears `ok`, and later appends then do nothing.
+ * Only report_text checks `ok`. If `ok` is false, it discards the report, because half a report is useless. */
 #include "report/report.h"
 
 #include "agent/agent.h"
@@ -25,7 +25,7 @@
 
 enum {
     ROW_WIDTH = 100,
-    ROW_QUOTE_MAX = 300, /* bytes of one line of a worker */
+    ROW_QUOTE_MAX = 300, /* maximum number of bytes of a worker's line */
     LABEL_WIDTH = 8,
     TEXT_AT = 11,
     TEXT_WIDTH = ROW_WIDTH - TEXT_AT

@@ -87,7 +87,7 @@ static int machine_of(const struct reader *r)
     return (int)number(r, offsetof(Elf64_Ehdr, e_machine), 2);
 }
 
-/* Copy the loader's path from a segment, if the whole path is in these bytes and ends with a NUL. */
+/* Copy the loader's path from a segment, if the path ends with a NUL and the bytes that were read contain all of it. */
 static void copy_interpreter(const struct reader *r, uint64_t segment, char out[ELF_INTERPRETER_MAX])
 {
     uint64_t at = number(r, segment + (r->wide ? 8 : 4), r->wide ? 8 : 4);

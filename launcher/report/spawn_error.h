@@ -24,10 +24,10 @@ struct elf_facts {
     enum elf_kind kind;
     int machine, bits;         /* machine and word size of the file; 0 if its header is too short */
     int our_machine, our_bits; /* machine and word size of a program that runs on this machine */
-    char interpreter[ELF_INTERPRETER_MAX]; /* path of the loader; "" = none found */
+    char interpreter[ELF_INTERPRETER_MAX]; /* path of the loader; "" if none was found */
 };
 
-/* Kinds of files. The path is that of the program, its interpreter or its loader. */
+/* Which kind of file a path names. The path is that of the program, its interpreter or its loader. */
 enum path_kind {
     PATH_UNKNOWN, /* not examined, or cannot be examined */
     PATH_MISSING, /* no file has this path */
@@ -42,13 +42,13 @@ enum { INTERPRETER_MAX = 256 };
 /* Facts about a program that could not be started. The errno of execve has several meanings; these facts decide
  * which applies. */
 struct program_file {
-    char path[PATH_MAX]; /* the path that was examined; "" = none */
+    char path[PATH_MAX]; /* the path that was examined; "" if none */
     enum path_kind kind;
     bool is_python_file; /* `path` is the script for Python; if false, `path` is the program itself */
     char near[PATH_MAX]; /* a similar path in the same directory, if `path` does not exist; "" if none */
     bool empty;          /* the file has 0 bytes */
     bool noexec;         /* the file system is mounted noexec */
-    /* first directory of the path that this user has no permission to enter; "" = none */
+    /* first directory of the path that this user has no permission to enter; "" if none */
     char locked[PATH_MAX];
     char interpreter[INTERPRETER_MAX]; /* the name after "#!" without arguments; "" if not a script */
     bool carriage_return;              /* the first line ends with \r\n */
@@ -63,9 +63,9 @@ void program_check_bytes(struct program_file *file, struct slice head, struct sl
 struct start_failure {
     int error;           /* errno of execve, of the search in PATH, or of fork */
     const char *program; /* as the user wrote it */
-    const char *path;    /* PATH of the worker; NULL = not set */
+    const char *path;    /* PATH of the worker; NULL if not set */
     const struct program_file *file;
-    const struct worker_evidence *limits; /* only the limits in this struct are used; NULL = not known */
+    const struct worker_evidence *limits; /* only the limits in this struct are used; NULL if not known */
 };
 
 /* Append why the program could not be started: "./train: no such file". Return false when memory is short. */

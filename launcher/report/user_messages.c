@@ -27,8 +27,8 @@
  * Each function builds one such object. If memory is short, the object is freed and not printed, because half an
  * object would make the next lines unreadable. */
 
-/* Append the event that the workers are about to start. It contains what a program needs to join the job or to find
- * its files. */
+/* Append the event that the workers are about to start. It contains what a program needs to join the job or to find the
+ * log files. */
 static bool event_started(struct buf *out, uint64_t t_ms, const struct plan *plan)
 {
     cJSON *o = event_new(EVENT_STARTED, t_ms);

@@ -15,7 +15,7 @@
 struct announce {
     const struct plan *plan;
     struct output *output;
-    struct event_log *events; /* log of --events; NULL = not requested */
+    struct event_log *events; /* log of --events; NULL if not requested */
     uint64_t started_ms;      /* start of ddprun; the times of events count from it */
 };
 
@@ -25,8 +25,8 @@ void announce_launched(const struct announce *a);
 /* Report that this process ends. `why` is a sentence, or "". */
 void announce_end(const struct announce *a, int exit_code, const char *why);
 
-/* Report that the store listens and the workers are about to start. `note` is a sentence to print besides the
- * plan's notes; "" = none. */
+/* Report that the store listens and the workers are about to start. `note` is "" or a sentence that is printed after
+ * the plan's notes. */
 void announce_job(const struct announce *a, const char *note);
 void announce_worker_started(const struct announce *a, int local_rank, int pid);
 void announce_worker_ended(const struct announce *a, int local_rank, const struct agent_worker *how);
@@ -41,7 +41,7 @@ void announce_again(const struct announce *a, const struct failure *cause);
 /* Report which nodes have joined and which are missing. */
 void announce_gathering(const struct announce *a, const struct heard_waiting *waiting);
 
-/* Report the store's findings about a job that does not start or hangs. `screen` is the text to print; "" = this
+/* Report the store's findings about a job that does not start or hangs. `screen` is the text to print, or "" if this
  * node has printed the finding already. `push` is the store's message. */
 void announce_findings(struct announce *a, const char *screen, const struct cJSON *push);
 
@@ -49,7 +49,7 @@ void announce_findings(struct announce *a, const char *screen, const struct cJSO
 void announce_remote_stop(const struct announce *a, const struct failure *cause);
 
 /* Report that no worker runs on this node any more, and whether this node still waits for the workers of `nodes`.
- * `nodes` is a list of the other nodes; "" = not known. */
+ * `nodes` is a list of the other nodes, or "" if they are not known. */
 void announce_waiting_for_end(const struct announce *a, const char *nodes, const struct agent *agent);
 
 /* Report that the user has asked to stop the job. `first` is false for a second request. `runs` is true if workers
@@ -97,8 +97,8 @@ struct status_facts {
     const struct plan *plan;
     const struct agent *agent;
     uint64_t started_ms, now_ms; /* start of ddprun and current time, by the agent's clock */
-    const char *states; /* by local rank: the letter of the process's state, as in /proc; 0 = not known */
-    const struct cJSON *answer; /* the store's answer to "status"; NULL = none */
+    const char *states; /* states[local_rank] is the process's state (a letter of /proc), 0 if not known */
+    const struct cJSON *answer; /* the store's answer to "status"; NULL if none */
 };
 
 /* Append line `i` without newline. Line 0 is the headline; the workers follow. Return false after the last line,

@@ -2,9 +2,9 @@
  *
  * A second request to stop kills the workers, so a copy of the first request must not count as a second. `scancel`,
  * `systemctl stop` and `pkill ddprun` send a SIGTERM to every process of ddprun. So the agent receives two signals: its
- * own, and the copy that the guardian passes on. Both have the same sender and arrive within COPY_MS. If the user
- * really requests the stop again, both signals go to the same process, so the second signal does not count as a
- * copy. */
+ * own, and the copy that the guardian passes on. Both have the same sender and arrive within COPY_MS. A user who
+ * repeats a stop with `kill PID` signals the same process twice. So the second signal does not count as a copy, because
+ * it reaches the agent in the same way as the first. */
 #include "tables/signals.h"
 
 #include "base/text.h"

@@ -83,7 +83,7 @@ typedef uint64_t signal_set;
  * then lists the valid names. */
 ddp_status signals_parse(const char *text, signal_set *set, struct ddp_err *err);
 
-/* Append the names of all signals that stop the job, and a NUL: "SIGTERM,SIGINT,SIGHUP", and the names in `stop`.
+/* Append a list of all signals that stop the job: "SIGTERM,SIGINT,SIGHUP" and the names in `stop`. A NUL ends the list.
  * Return false when memory is short. */
 bool signals_print(signal_set stop, struct buf *out);
 
@@ -101,10 +101,10 @@ enum { SENDER_NAME_MAX = 16 };
 
 struct signal_sender {
     bool kernel; /* the kernel sent the signal (a key, a closed terminal); the other members are unset */
-    int pid;     /* 0 if the process is in another PID namespace */
+    int pid;     /* 0 if the process is in another PID namespace or on another node */
     unsigned uid;
-    /* Printable name of the program, or "" if the process has ended already. If `pid` is 0, this is the node that the
-     * signal has stopped, or "" if that node is not known. */
+    /* Printable name of the program, or "" if the process has ended already. If `pid` is 0, the name of the node that
+     * received the signal ("node 3"), or "" if this node received it. */
     char name[SENDER_NAME_MAX];
 };
 
@@ -128,8 +128,8 @@ bool signal_sender_text(const struct received_signal *received, struct buf *out)
 /* The last signal that requested a stop, and when it arrived. In a zeroed struct no signal has arrived. */
 struct stop_memory {
     struct received_signal last;
-    uint64_t at_ms; /* when `last` arrived, by the same clock as `now_ms` below */
-    bool copied;    /* a copy of `last` has arrived; after that, only a SIGHUP can be a copy */
+    uint64_t at_ms; /* when the last signal arrived, by the clock of `now_ms` below */
+    bool copied;    /* a copy of the last signal has arrived; after that, only a SIGHUP can be a copy */
 };
 
 /* Return true if `received` is a new request to stop, and false if it is a copy of the last request. A batch system,

@@ -105,24 +105,24 @@ struct env_facts {
     int master_port;
     bool rank0_store; /* rank 0 hosts the workers' store; if false, the launcher does */
     const char *job, *role;
-    const char *timer_file;        /* path in TORCHELASTIC_TIMER_FILE; NULL = do not set */
+    const char *timer_file;        /* path in TORCHELASTIC_TIMER_FILE; NULL to leave it unset */
     const char *signals;           /* names of the signals that stop the job, separated by commas */
-    const char *visible;           /* value of CUDA_VISIBLE_DEVICES; NULL = do not set */
+    const char *visible;           /* value of CUDA_VISIBLE_DEVICES; NULL to leave it unset */
     bool hip;                      /* set HIP_VISIBLE_DEVICES to `visible` too */
-    const char *cookie;            /* value of DDPRUN_COOKIE; NULL = do not set */
-    const char *directory;         /* working directory with a slash at the end; NULL = not known */
-    const char *error_file;        /* path in TORCHELASTIC_ERROR_FILE; "" = none */
+    const char *cookie;            /* value of DDPRUN_COOKIE; NULL to leave it unset */
+    const char *directory;         /* working directory with a slash at the end; NULL if not known */
+    const char *error_file;        /* path in TORCHELASTIC_ERROR_FILE; "" if none */
     const char *nccl_async;        /* value of TORCH_NCCL_ASYNC_ERROR_HANDLING */
     const char *nccl_async_old;    /* value of NCCL_ASYNC_ERROR_HANDLING */
     bool share_gpu;                /* --share_gpu */
     bool set_omp;                  /* set OMP_NUM_THREADS=1 */
     bool terminal;                 /* stderr is shown on a terminal */
-    char page[FLIGHT_PAGE_TEXT];   /* value of DDPRUN_PAGE; "" = do not set */
-    const char *flight;            /* directory in DDP_FLIGHT_RECORDER; NULL = do not set */
-    const char *torch_flight;      /* directory of PyTorch's flight records; NULL = do not set */
+    char page[FLIGHT_PAGE_TEXT];   /* value of DDPRUN_PAGE; "" to leave it unset */
+    const char *flight;            /* directory in DDP_FLIGHT_RECORDER; NULL to leave it unset */
+    const char *torch_flight;      /* directory of PyTorch's flight records; NULL if not requested */
     const char *torch_calls;       /* number of calls in PyTorch's flight records */
     bool torch_pipes;              /* FIFOs can be created in `torch_flight` */
-    unsigned long long timeout_ms; /* value of DDPRUN_INIT_TIMEOUT_MS; 0 = do not set */
+    unsigned long long timeout_ms; /* value of DDPRUN_INIT_TIMEOUT_MS; 0 to leave it unset */
 };
 
 /* The part of the environment that all workers of a node share: the overrides, and the inherited variables that no

@@ -7,11 +7,11 @@
  *     PROOF("client")                  ---->
  *     JSON tag                         <--->   JSON tag                                             (frames)
  *
- * `print` is the fingerprint of the secret, which selects the secret of a tenant. `job` is a hash of the job's name.
- * `instance` identifies the store. PROOF(side) is an HMAC whose key is the secret. It covers the name of the side, the
- * hello, and the answer without its proof. So an attacker cannot record a message and send it again, send it back,
- * change its role, or send it to another store. The hello, the answer and the client's proof have a fixed size. Each
- * frame ends with a tag: an HMAC of the frame and its number.
+ * `print` is the fingerprint of the secret. By this fingerprint the store finds the secret of the client's tenant.
+ * `job` is a hash of the job's name. `instance` identifies the store. PROOF(side) is an HMAC whose key is the secret.
+ * It covers the name of the side, the hello, and the answer without its proof. So an attacker cannot record a message
+ * and send it again, send it back, change its role, or send it to another store. The hello, the answer and the client's
+ * proof have a fixed size. Each frame ends with a tag: an HMAC of the frame and its number.
  *
  * The hello contains a hash of the job's name, not the name, because the store parses at most 128 bytes from a
  * stranger (hub/gate.c). 64 bits of the hash are enough, because only a client with the secret can send a valid hash.
@@ -52,7 +52,7 @@ enum {
     AUTH_PRINT_TEXT = 2 * AUTH_PRINT_BYTES + 1,
     AUTH_ASK_BYTES = 2, /* the client's request for the credential */
     AUTH_GIFT_BYTES = AUTH_ASK_BYTES + SECRET_CREDENTIAL_MAX - 1, /* the longest answer with a credential */
-    AUTH_ASK_TLS_BYTES = 5 + 1 + 8 + AUTH_ASK_BYTES, /* VALIDATE, then opcode, length and request */
+    AUTH_ASK_TLS_BYTES = 5 + 1 + 8 + AUTH_ASK_BYTES, /* sizes of VALIDATE, opcode, length and request */
 };
 
 /* The role that a client claims before its proof. An operator may read, but has no rights of an agent. ddpctl

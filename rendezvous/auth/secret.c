@@ -25,7 +25,7 @@ enum {
     STDIN_MS = 60000,             /* longest wait for the line on stdin */
     LINE_MAX_BYTES = SECRET_TEXT, /* the digits and the end of the line */
     TENANTS_MAX = 1024,           /* maximum number of secrets in the file of ddp-rendezvous */
-    TENANTS_BYTES = TENANTS_MAX * (LIMIT_TEXT + SECRET_TEXT), /* maximum size of this file, in bytes */
+    TENANTS_BYTES = TENANTS_MAX * (LIMIT_TEXT + SECRET_TEXT), /* maximum bytes of ddp-rendezvous's file */
     MUNGE_MS = 3000,                                          /* longest wait for an answer of munged */
 };
 
@@ -147,7 +147,7 @@ static ssize_t read_all(int fd, char *text, size_t room)
 }
 
 /* Read one line of at most `room` bytes. Read byte by byte, because the bytes after the line are input of the workers.
- * Return the number of bytes, or -1 with an errno; ETIMEDOUT = no line within STDIN_MS. */
+ * Return the number of bytes, or -1 with an errno. ETIMEDOUT means that no line has arrived within STDIN_MS. */
 static ssize_t read_line(int fd, char *text, size_t room)
 {
     const uint64_t until_ms = clock_ms() + STDIN_MS;

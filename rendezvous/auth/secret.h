@@ -23,8 +23,8 @@ enum {
  * secret itself. */
 struct secret {
     uint8_t key[SECRET_BYTES];
-    struct secret *next;   /* the secret of the next tenant, owned; NULL = no further tenant */
-    char jobs[LIMIT_TEXT]; /* prefix of the tenant's job names; "" = all jobs */
+    struct secret *next;   /* the secret of the next tenant, owned; NULL for the last tenant */
+    char jobs[LIMIT_TEXT]; /* prefix of the tenant's job names; "" for all jobs */
 };
 
 /* Read the secret from a file, or from one line of stdin ("-") without reading any byte after the line. The file must

@@ -101,7 +101,7 @@ enum {
 /* The functions of OpenSSL, which all contexts share. `lock` is held while they are loaded. */
 static struct {
     pthread_mutex_t lock;
-    void *handle; /* NULL = not loaded; never unloaded, because OpenSSL registers exit functions */
+    void *handle; /* NULL if not loaded; never unloaded, because OpenSSL registers exit functions */
 #define X(type, name, arguments) type(*name) arguments;
     TLS_FUNCTIONS(X)
 #undef X
@@ -123,9 +123,9 @@ struct tls {
     unsigned n_offers;      /* number of identities so far in the client message that OpenSSL is parsing */
     bool is_ddprun;         /* the peer has sent an identity of ddprun */
     bool has_key;           /* this side has given OpenSSL the key of this connection */
-    const struct secret *secret; /* server: secret that the client claims to have, borrowed; NULL = none */
+    const struct secret *secret; /* server: secret that the client claims to have, borrowed; NULL if none */
     char job[LIMIT_TEXT];        /* server: the job that the client has named */
-    char why[TLS_WHY_MAX];       /* reason of TLS_FAILED; "" = no failure */
+    char why[TLS_WHY_MAX];       /* reason of TLS_FAILED; "" without a failure */
     char identity[IDENTITY_MAX]; /* client: the identity that it sends */
 };
 

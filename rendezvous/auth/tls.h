@@ -3,7 +3,8 @@
  *
  * Both sides authenticate only by this key: no side has a certificate, and certificates are rejected. The client sends
  * an identity, which contains the job and the fingerprint of the secret. The key depends on the job and the secret.
- * OpenSSL is loaded with dlopen when the first context is opened, so a job that does not encrypt need not have it. */
+ * OpenSSL is loaded with dlopen when the first context is opened, so OpenSSL may be missing for a job that does not
+ * encrypt. */
 #ifndef RENDEZVOUS_AUTH_TLS_H
 #define RENDEZVOUS_AUTH_TLS_H
 
@@ -49,7 +50,8 @@ void tls_free(struct tls *t);
 enum tls_state tls_state(const struct tls *t);
 
 /* Process received bytes, and return the new state. Append the decrypted bytes to `plain`, and bytes for the peer to
- * `out`. Send `out` in any state. A client begins the handshake with a call without bytes. */
+ * `out`. In any state, the caller must send the bytes in `out`. A client begins the handshake with a call without
+ * bytes. */
 enum tls_state tls_receive(struct tls *t, struct slice bytes, struct buf *plain, struct buf *out);
 
 /* Append the encrypted form of `plain` to `out`, in the states TLS_OPEN and TLS_ENDED. Return false in other states, or

@@ -50,13 +50,13 @@ static inline uint64_t hash_bytes(uint64_t hash, const void *data, size_t len)
 /* Bytes that are appended at the end and consumed from the front. A zeroed struct is an empty buffer. Reserve memory
  * only for bytes that have arrived: a peer could otherwise fill the memory by announcing a long message. */
 struct buf {
-    uint8_t *data; /* owned; NULL = nothing is allocated */
+    uint8_t *data; /* owned; NULL if nothing is allocated */
     size_t len;    /* bytes in use */
     size_t cap;    /* bytes allocated */
 };
 
-/* Reserve `more` bytes after `len`, and return their address, which is valid until the next change. The caller adds the
- * bytes that it has written to `len`. Return NULL, with an unchanged buffer, if memory is short. */
+/* Reserve `more` bytes after `len`, and return their address, which is valid until the next change. The caller writes
+ * bytes there, and then increases `len` by their number. Return NULL, with an unchanged buffer, if memory is short. */
 void *buf_reserve(struct buf *b, size_t more);
 
 /* Append a copy of `len` bytes. Return false, with an unchanged buffer, if memory is short. */

@@ -18,7 +18,7 @@ uint64_t clock_unix_us(void);
 /* Return the monotonic time `us` microseconds from now, as a deadline for pthread_cond_timedwait. */
 struct timespec clock_after_us(uint64_t us);
 
-/* Return the earlier of two deadlines. UINT64_MAX = never. */
+/* Return the earlier of two deadlines. UINT64_MAX is a deadline that never passes. */
 static inline uint64_t earlier_of(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;

@@ -15,7 +15,8 @@ static bool is_shown(const struct option_row *o)
 
 enum value_kind { VALUE_NONE, VALUE_WORDS, VALUE_FILE, VALUE_DIR };
 
-/* Return how the value of an option is completed. VALUE_NONE = the option has no value, or any text is valid. */
+/* Return how the value of an option is completed. Return VALUE_NONE if the option has no value, or if any text is
+ * valid. */
 static enum value_kind kind_of(const struct option_row *o)
 {
     if (o->words != NULL && o->words->list != NULL)

@@ -18,7 +18,7 @@
 
 struct name_lookup {
     struct timed_call *call; /* owned */
-    struct name_found found; /* only the thread may use it until the call has returned */
+    struct name_found found; /* only the thread of `call` may use this member until `call` has returned */
     char host[];
 };
 
@@ -37,8 +37,8 @@ static bool names_host(const char *line, const char *host)
     return false;
 }
 
-/* Find the first line of /etc/hosts that names `host`, which is the line that the C library uses. If the name resolves
- * to a loopback address, an error message shows this line, because it usually contains the mistake. Replace control
+/* Find the first line of /etc/hosts that names `host`, because the C library uses this line. If the name resolves to a
+ * loopback address, an error message shows the line, because it usually contains the mistake. Replace control
  * characters by blanks, because the line is printed on a terminal. */
 static void find_hosts_line(const char *host, char line[HOSTS_LINE_MAX])
 {
@@ -57,9 +57,9 @@ static void find_hosts_line(const char *host, char line[HOSTS_LINE_MAX])
         fclose(file);
 }
 
-/* Find the IPv4 and IPv6 addresses of `host`. Do not set AI_ADDRCONFIG: on a laptop without a network it would remove
- * all addresses, because loopback addresses do not count. Keep the order of the C library (RFC 6724), because other
- * programs try the same address first. */
+/* Find the IPv4 and IPv6 addresses of `host`. Do not set AI_ADDRCONFIG: this flag would remove all addresses on a
+ * laptop without a network, which has only loopback addresses. Keep the order of the C library (RFC 6724), because
+ * other programs try the same address first. */
 static void resolve_host(const char *host, int flags, struct name_found *found)
 {
     const struct addrinfo hints = { .ai_socktype = SOCK_STREAM, .ai_flags = flags };
@@ -82,8 +82,8 @@ bool name_is_literal(const char *host, struct name_found *found)
     return found->error == 0;
 }
 
-/* Resolve the name on the thread of the call. If no name server answers, getaddrinfo returns only after half a
- * minute. */
+/* Resolve the name. A separate thread calls this function, because getaddrinfo takes half a minute if no name server
+ * answers. */
 static void lookup_run(void *user)
 {
     struct name_lookup *l = user;
@@ -152,9 +152,10 @@ int connector_begin(const char *address, int port, int max_segment)
     return error != 0 ? -error : fd;
 }
 
-/* Return true if a socket is connected to itself. If no process listens on an ephemeral port of this host, the kernel
- * chooses this same port for the client in one of 28,000 connects. TCP then treats the connect as a simultaneous open.
- * Such a socket echoes all bytes, and the store cannot listen on its port. */
+/* Return true if a socket is connected to itself. This may happen if the peer is an ephemeral port of this host on
+ * which no process listens. In one of 28,000 connects, the kernel chooses this same port for the client. TCP then
+ * treats the connect as a simultaneous open. Such a socket echoes all bytes, and the store cannot listen on its
+ * port. */
 static bool is_connected_to_itself(int fd)
 {
     struct sockaddr_storage here = { 0 }, there = { 0 };

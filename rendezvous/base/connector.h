@@ -17,7 +17,7 @@ struct name_found {
     int error; /* 0, or the error EAI_... of getaddrinfo */
     int n;     /* number of addresses; further addresses of the name are left out */
     char addresses[RACE_ADDRESSES_MAX][RACE_TEXT_MAX]; /* numeric, in the order of the C library */
-    char hosts_line[HOSTS_LINE_MAX]; /* first line of /etc/hosts that names the host; "" = none */
+    char hosts_line[HOSTS_LINE_MAX]; /* first line of /etc/hosts that names the host; "" if none */
 };
 
 struct name_lookup;

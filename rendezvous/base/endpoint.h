@@ -14,7 +14,7 @@ enum {
 };
 
 struct endpoint {
-    char host[ENDPOINT_HOST_MAX]; /* without brackets; "" = the text has only a port */
+    char host[ENDPOINT_HOST_MAX]; /* without brackets; "" if the text has only a port */
     int port;                     /* 0 to 65535 */
 };
 

@@ -22,8 +22,8 @@ void log_setup(const char *program, enum log_level level);
  * line. */
 void log_line(enum log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* Return true once per run, and only if `is_terminal`. The caller then prints "(ddprun explain CODE)" after its
- * message. */
+/* Return true at the first call whose `is_terminal` is true, and false at every other call. The caller then prints
+ * "(ddprun explain CODE)" after its message. */
 bool log_hint_is_due(bool is_terminal);
 
 /* Print "PROGRAM:   (ddprun explain CODE)" on stderr after a message with this code, if log_hint_is_due(). Print
@@ -83,7 +83,7 @@ struct line_file *line_file_open(const char *path, int *error);
 void line_file_append(struct line_file *f, struct slice line);
 
 struct line_file_state {
-    int error;                 /* errno of the first lost line; 0 = none; ENOBUFS = the disk was too slow */
+    int error;                 /* errno of the first lost line; 0 if none; ENOBUFS if the disk was too slow */
     uint64_t lost;             /* number of lost lines */
     char why[WRITE_ERROR_MAX]; /* result of write_error_text() for a disk error; "" for another error */
 };

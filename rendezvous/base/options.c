@@ -1,8 +1,8 @@
 /* options.c -- see options.h.
  *
- * getopt_long is not used. Its table has neither help texts nor offsets of fields, and it prints errors itself. A
- * default is a text that is parsed like a value from the user. So a default cannot exceed the limits of its option,
- * and the help always shows the default that is used. */
+ * getopt_long is not used, because its table has neither help texts nor offsets of fields, and the function itself
+ * prints errors. A default is a text that is parsed like a value from the user. So a default cannot exceed the limits
+ * of its option, and the help always shows the default that is used. */
 #include "base/options.h"
 
 #include "ddp/context.h"

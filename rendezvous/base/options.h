@@ -27,9 +27,9 @@ enum option_type {
 };
 
 struct option_words {
-    const char *expected;    /* list of words for errors: "'first' or 'max'"; NULL = use `list` */
-    const char *const *list; /* the words; NULL = no words */
-    size_t n;                /* number of words; 0 = the list ends with a NULL */
+    const char *expected;    /* list of words for errors: "'first' or 'max'"; if NULL, errors show `list` */
+    const char *const *list; /* the words; NULL if none */
+    size_t n;                /* number of words; 0 if the list ends with a NULL */
 };
 #define OPTION_WORDS(expected, ...)                                       \
     {                                                                     \
@@ -39,20 +39,21 @@ struct option_words {
 
 struct option_row {
     const char *name;  /* without dashes in front */
-    char letter;       /* letter of the short form; 0 = none */
-    const char *value; /* name of the value in the help; NULL = a switch; "[=X]" = the value is optional */
+    char letter;       /* letter of the short form; 0 if none */
+    const char *value; /* name of the value in the help; NULL for a switch; "[=X]" if the value is optional */
     enum option_type type;
-    /* Parse `text` ("1" for a switch) and store the value in the field `to`. NULL = parse by `type`. Set `err` to
-     * the valid values only, such as "a number", because options_store prepends "--limit=0: expected ". */
+    /* Parse `text` ("1" for a switch) and store the value in the field `to`. If `parse` is NULL, `type` determines how
+     * the text is parsed. Set `err` to the valid values only, such as "a number", because options_store prepends
+     * "--limit=0: expected ". */
     ddp_status (*parse)(const char *text, void *to, struct ddp_err *err);
     size_t at;          /* offset of the field in the struct of the program's options */
-    const char *preset; /* default, as a user would type it; NULL = none */
+    const char *preset; /* default, as a user would type it; NULL if none */
     uint64_t min, max;  /* limits of OPTION_INT and OPTION_COUNT; `min` is the value of OPTION_SET */
-    const struct option_words *words; /* for OPTION_WORD, OPTION_NAME and completions; NULL = no words */
+    const struct option_words *words; /* for OPTION_WORD, OPTION_NAME and completions; NULL if none */
     unsigned char group;              /* section of the help; only ddprun uses it (launcher/cli/help.c) */
     unsigned char rank;               /* if an abbreviation matches several names, the lowest rank wins */
     bool in_environment;              /* the environment variable PET_<NAME> is read */
-    const char *help;                 /* NULL = the option is hidden */
+    const char *help;                 /* NULL if the option is hidden */
 };
 
 /* How options are written. */
@@ -81,8 +82,8 @@ ddp_status options_parse(const struct option_table *table, int argc, char *const
 struct option_reader {
     const struct option_table *table; /* borrowed */
     char *const *at;                  /* the next word */
-    char *const *end;                 /* after the last word; NULL = the list ends with a NULL */
-    const char *letters; /* letters of an argument such as -qv that are not parsed yet; NULL = none */
+    char *const *end;                 /* after the last word; NULL if the list ends with a NULL */
+    const char *letters; /* letters of an argument such as -qv that are not parsed yet; NULL if none */
     char spelled[80];    /* the option that was read last, as error texts show it */
 };
 

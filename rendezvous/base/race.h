@@ -54,8 +54,8 @@ void race_line_up(struct race *r, const char *const *addresses, int n);
 /* Start a new round: all runners wait again. */
 void race_begin(struct race *r, uint64_t now_ms);
 
-/* Return the next action for the caller, and record a start as done. Call this function until it returns RACE_WAIT or
- * RACE_LOST. */
+/* Return the next action for the caller, and for RACE_START record that the runner connects. Call this function until
+ * it returns RACE_WAIT or RACE_LOST. */
 struct race_step race_next(struct race *r, uint64_t now_ms);
 
 /* Record that the runner is connected. Its peer must answer within RACE_HELLO_MS. */

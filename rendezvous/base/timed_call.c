@@ -84,7 +84,7 @@ bool timed_call_end(struct timed_call *call)
 {
     const pthread_t thread = call->thread;
     if (!atomic_exchange(&call->ended, true)) {
-        pthread_detach(thread); /* the thread may have freed the struct already */
+        pthread_detach(thread); /* not call->thread, because the thread may have freed the struct already */
         return false;
     }
     pthread_join(thread, NULL);

@@ -113,8 +113,8 @@ static ddp_status client_stream_send(struct client_stream *s, struct slice bytes
     return stream_write(s, buf_slice(&s->cipher), deadline_ms, err);
 }
 
-/* Receive bytes into the empty input buffer. Poll before recv, because the reply to a new request has not arrived
- * yet. */
+/* Receive bytes into the empty input buffer. Poll before recv, because the reply to a new request has usually not
+ * arrived yet, and recv would fail. */
 static ddp_status stream_receive(struct client_stream *s, uint64_t deadline_ms, struct ddp_err *err)
 {
     ssize_t n;
@@ -291,7 +291,7 @@ _Static_assert(DDP_STORE_MAX_KEY == WIRE_MAX_KEY && DDP_STORE_MAX_VALUE == WIRE_
                "store.h must have the limits of ops.h");
 
 enum {
-    CANCEL_MS = 5000, /* time for the store to confirm a cancelled wait; later the handle is unusable */
+    CANCEL_MS = 5000, /* limit for the confirmation of a cancelled wait; without it, the handle is unusable */
 };
 
 /* --- failures ------------------------------------------------------------------------------------------- */

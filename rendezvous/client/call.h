@@ -37,14 +37,14 @@ struct client_tls {
  * longer. Received bytes are buffered, so a short reply costs one recv. Error texts do not contain the address of the
  * store, because the caller adds it. */
 struct client_stream {
-    int fd;                       /* owned; -1 = not connected */
-    const struct client_tls *tls; /* borrowed; NULL = not encrypted */
+    int fd;                       /* owned; -1 if not connected */
+    const struct client_tls *tls; /* borrowed; NULL if not encrypted */
     struct buf plain, cipher; /* with TLS: decrypted bytes that were not read yet; encrypted bytes to send */
     size_t at, len;           /* in[at] to in[len - 1] were received but not read yet */
     uint8_t in[4096];
 };
 
-/* Return the time until `deadline_ms` (clock_ms) as a timeout of poll(2); 0 = the deadline has passed. */
+/* Return the time until `deadline_ms` (clock_ms) as a timeout of poll(2). Return 0 if the deadline has passed. */
 int client_remaining_ms(uint64_t deadline_ms);
 
 /* Use the connected socket `fd`, and own it. Discard bytes of an earlier socket, which the caller has closed. */
@@ -87,13 +87,13 @@ struct client_auth {
     bool (*put_frame)(void *user, uint8_t kind, struct slice frame, struct buf *out);
     /* Check the tag of a received frame, and remove it from *frame. Return false if the tag is wrong. */
     bool (*open)(void *user, uint8_t kind, struct slice *frame);
-    const struct client_tls *tls; /* borrowed; NULL = not encrypted */
+    const struct client_tls *tls; /* borrowed; NULL if not encrypted */
 };
 
 /* A handle. Only the thread that has the turn may use its members. Other threads may read the members that do not
  * change: `auth`, `rank`, `timeout_ms`, `host`, `port` and `where`. */
 struct ddp_store {
-    const struct client_auth *auth; /* borrowed; NULL = the caller has no secret */
+    const struct client_auth *auth; /* borrowed; NULL if the caller has no secret */
     struct client_turn turn;        /* acquired by client_begin, released by client_end */
     struct client_stream stream;
     struct buf out;       /* the request that is being built; empty between calls */
@@ -104,7 +104,7 @@ struct ddp_store {
     bool stale;
     bool broken;         /* a call has failed in the middle of a reply; all further calls fail */
     uint32_t timeout_ms; /* timeout of calls without a timeout argument */
-    int rank;            /* -1 = no rank */
+    int rank;            /* -1 if the caller has no rank */
     char host[ENDPOINT_HOST_MAX];
     int port;
     char where[ENDPOINT_TEXT_MAX]; /* "host:port" for error texts */
@@ -113,10 +113,10 @@ struct ddp_store {
 struct client_call {
     struct ddp_store *store;        /* borrowed */
     enum op_id op;                  /* the last request, for error texts */
-    const char *subject;            /* key or barrier for error texts; NULL = none; borrowed */
+    const char *subject;            /* borrowed: key or barrier for error texts; NULL if none */
     uint64_t start_ms, deadline_ms; /* clock_ms */
     struct ddp_err err;             /* the first failure */
-    bool has_turn; /* false = the deadline has passed before the turn was free; do not use the handle */
+    bool has_turn; /* false if the deadline has passed before the turn was free; do not use the handle then */
     bool answered; /* the failure is an answer from the store, so the connection is still usable */
 };
 

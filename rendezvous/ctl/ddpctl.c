@@ -281,12 +281,12 @@ enum {
  * (client/call.h). */
 static struct operator
 {
-    struct secret *secret; /* owned; NULL = not known */
+    struct secret *secret; /* owned; NULL if not known */
     bool asks;             /* the next connection requests the credential from the store */
-    const char *unproven;  /* why the store sends no credential; NULL = no answer yet */
+    const char *unproven;  /* why the store sends no credential; NULL before its answer */
     const char *job;
     struct auth auth;
-    struct tls_context *context; /* owned; NULL = no --encrypt, or the secret is not known */
+    struct tls_context *context; /* owned; NULL without --encrypt, or if the secret is not known */
     struct tls *tls;             /* owned; NULL before the handshake */
     struct buf answer;           /* bytes of the store's answer to the request for the credential */
 }
@@ -407,7 +407,8 @@ static int receive_credential(struct operator* o, struct slice bytes, struct buf
     return -1;
 }
 
-/* Decrypt the store's bytes. After a failed handshake, report both likely reasons, because the store reports none. */
+/* Decrypt the store's bytes. If the handshake fails without the alert TLS_ALERT_PLAIN, report the two likely reasons:
+ * another secret, or a store without --encrypt. */
 static int tls_read(void *user, struct slice bytes, struct buf *plain, struct buf *out, struct ddp_err *err)
 {
     struct operator* o = user;
@@ -720,8 +721,8 @@ static void match_port(void *to, const struct record_job *r)
         snprintf(addr->host, sizeof(addr->host), "%s", store.host);
 }
 
-/* Set the host of an address that has only a port, which is a port of this host. Use the host of a store on this port
- * if a job of this user has one, because this store may listen on one address only. Otherwise use the loopback
+/* Set the host of an address that has only a port. The port is a port of this host. If a job of this user has its store
+ * on this port, use the store's host, because the store may listen on one address only. Otherwise use the loopback
  * address. */
 static void complete_addr(struct endpoint *addr)
 {
@@ -731,7 +732,7 @@ static void complete_addr(struct endpoint *addr)
 }
 
 /* Return true if the address belongs to this host. For packets to such an address, the kernel chooses the same address
- * as their source. Connecting a UDP socket sends no packet. */
+ * as their source. Connect a UDP socket to find the source, because this sends no packet. */
 static bool is_own_sockaddr(const struct addrinfo *to)
 {
     struct sockaddr_storage from = { 0 };

@@ -44,8 +44,8 @@ static const struct ctl_command commands[] = {
     { 0 },
 };
 
-/* Parse an address. A port alone means this host, and leaves the host empty. There is no default port, because ddprun
- * and ddp-rendezvous use different ports, and a job may use any port. */
+/* Parse an address. A text that is only a port means a port of this host; the host of the address then stays empty.
+ * There is no default port, because ddprun and ddp-rendezvous use different ports, and a job may use any port. */
 static ddp_status parse_addr(const char *value, void *to, struct ddp_err *err)
 {
     struct endpoint *addr = to;

@@ -11,9 +11,9 @@
 /* A command. The parser, the request, the output, the help and the completion use the table of commands. */
 struct ctl_command {
     const char *name;     /* NULL ends the table */
-    const char *argument; /* name of the argument in the help; NULL = the command takes no argument */
+    const char *argument; /* name of the argument in the help; NULL if the command takes no argument */
     const char *help;     /* one line */
-    const char *op;       /* op of the CONTROL request; NULL = the command needs no store */
+    const char *op;       /* op of the CONTROL request; NULL if the command needs no store */
     bool draws;           /* the command writes a page to --output */
     bool (*format)(const cJSON *answer, struct buf *out);
 };
@@ -26,15 +26,15 @@ struct ctl_options {
     enum ctl_action action;
     enum completion_shell shell; /* of CTL_COMPLETION */
     const struct ctl_command *command;
-    const char *argument; /* borrowed from argv; NULL = none */
+    const char *argument; /* borrowed from argv; NULL if none */
     const char *prefix, *job, *ranks;
-    const char *output;      /* NULL = not set */
-    const char *secret_file; /* borrowed from argv; NULL = not set */
+    const char *output;      /* NULL if not set */
+    const char *secret_file; /* borrowed from argv; NULL if not set */
     const char *files[CTL_FILES_MAX];
     size_t n_files;
-    int limit; /* 0 = the store's default */
+    int limit; /* 0 for the store's default */
     struct endpoint
-        addr; /* port 0 = no address was set, so ctl_jobs_choose finds the store; no host = this host */
+        addr; /* if the port is 0, ctl_jobs_choose finds the store; if the host is "", it is this host */
     uint32_t timeout_ms;
     bool json, watch, native, encrypt;
 };

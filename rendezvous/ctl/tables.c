@@ -688,7 +688,8 @@ static bool append_user_frames(const cJSON *stack, struct buf *out)
     return n <= SHOWN ? ok : ok && buf_printf(out, "    and %d more\n", n - SHOWN);
 }
 
-/* Append the stack of each side below its call. A side without frames of the user's code is left out. */
+/* Append the stack of each side below its call. A side is a call and the ranks that made this call with the same stack.
+ * A side without frames of the user's code is left out. */
 static bool append_sides(const cJSON *answer, struct buf *out)
 {
     const cJSON *side;

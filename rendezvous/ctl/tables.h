@@ -36,12 +36,12 @@ bool ctl_format_flight(const cJSON *answer, struct buf *out);
 
 /* A running job, found through its record. */
 struct ctl_job {
-    char id[160], store[ENDPOINT_TEXT_MAX]; /* HOST:PORT in `store` */
+    char id[160], store[ENDPOINT_TEXT_MAX]; /* job id, and HOST:PORT of the store */
     int pid;                                /* pid of ddprun */
     uint64_t age_ms;
 };
 
-/* Choose the store of the only job in jobs[0..n), or of the only job with the name `id` (NULL = any name). Several
+/* Choose the store of the only job in jobs[0..n), or of the only job with the name `id` if `id` is not NULL. Several
  * nodes of one job may have the same store. Return DDP_OK and set *found, borrowed from `jobs`. Return DDP_ERR_ARG,
  * with the remedy in `err`, if no job or several jobs remain. For several jobs, `list` (initially empty) gets a table
  * of them, which the caller frees. */

@@ -36,12 +36,11 @@ struct timeline_event {
     enum event_kind kind;
     bool is_chosen; /* the event belongs to the run of the job that is drawn */
     bool by_store;  /* the store, not a node, has logged the event */
-    size_t
-        agent; /* index of the process that the event is about; SIZE_MAX = the event is about the whole job */
-    size_t order;  /* position in the order of reading */
-    double n;      /* number that the store gave this event; only with by_store */
-    int64_t at_ms; /* on the store's clock */
-    cJSON *o;      /* owned */
+    size_t agent;   /* index of the process that the event is about; SIZE_MAX if it is about the whole job */
+    size_t order;   /* position in the order of reading */
+    double n;       /* number that the store gave this event; only with by_store */
+    int64_t at_ms;  /* on the store's clock */
+    cJSON *o;       /* owned */
 };
 
 struct timeline_events {
@@ -49,11 +48,11 @@ struct timeline_events {
     size_t n, room;
     struct timeline_agent *agents; /* owned */
     size_t n_agents, agents_room;
-    char *job, *instance;    /* owned: name and instance of the job that is drawn; NULL = unknown */
-    size_t other_lives;      /* number of lines of other jobs, or of other runs of this job */
+    char *job, *instance;    /* owned: name and instance of the job that is drawn; NULL if unknown */
+    size_t other_lives;      /* number of lines from other jobs and from other runs of this job */
     bool no_memory, is_full; /* is_full: TIMELINE_EVENTS_MAX was reached, and later lines were skipped */
-    /* timeline_read calls this function for each skipped line, with its file, its number and the reason. NULL =
-     * none. */
+    /* If this pointer is not NULL, timeline_read calls the function for each skipped line, with its file, its number
+     * and the reason. */
     void (*complain)(void *user, const char *file, size_t line, const char *what);
     void *user;
 };
@@ -112,9 +111,9 @@ enum timeline_mark_kind {
 
 struct timeline_bar {
     enum timeline_bar_kind kind;
-    size_t row, waited_for; /* TIMELINE_JOB = no particular row */
+    size_t row, waited_for; /* waited_for is TIMELINE_JOB if the bar waits for no particular row */
     int64_t from_ms, to_ms;
-    uint32_t round; /* 0 = before the first round */
+    uint32_t round; /* 0 before the first round */
     char *text;     /* owned: a sentence */
 };
 
@@ -132,7 +131,7 @@ struct timeline_band {
 
 struct timeline_row {
     bool is_rank;
-    int64_t number; /* rank, or node rank; -1 = not known yet */
+    int64_t number; /* rank, or node rank; -1 if not known yet */
     size_t node;    /* for a rank: row of the node on which it ran last */
     size_t made_as; /* index before the rows were sorted */
     char *name;     /* owned */
@@ -148,7 +147,7 @@ struct timeline_row {
 struct timeline {
     const char *job; /* borrowed from the events, which must outlive the timeline */
     int64_t end_ms;
-    struct timeline_row *rows; /* nodes, then ranks, each by number */
+    struct timeline_row *rows; /* first the nodes, then the ranks, both sorted by number */
     size_t n_rows;
     struct timeline_bar *bars;
     size_t n_bars;

@@ -578,7 +578,7 @@ static void check_ways(struct diagnosis *d, const struct snapshot *s)
 }
 
 /* Report where most ranks wait. A wait shorter than WAITS_MS is usual, for example during a checkpoint. A wait in
- * PyTorch's start has no minimum here, because hub/schedule.c decides when to report it, and `why` shows it at
+ * PyTorch's start has no minimum here, because hub/schedule.c decides when to report it, and `ddpctl why` shows it at
  * once. */
 static void check_waits(struct diagnosis *d, const struct snapshot *s)
 {

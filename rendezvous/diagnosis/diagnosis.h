@@ -19,15 +19,15 @@ struct rank_wait {
     struct slice name; /* name of a key or a barrier, borrowed; name.data is NULL if the rank does not wait */
     bool in_barrier;
     uint32_t more;   /* number of other keys that the rank waits for */
-    uint32_t setter; /* 1 + the rank that should set the key; 0 = unknown */
+    uint32_t setter; /* 1 + the rank that should set the key; 0 if unknown */
     uint64_t for_ms;
 };
 
 /* The facts about one rank. Strings are borrowed. */
 struct rank_facts {
     uint32_t rank;
-    const char *host; /* NULL = unknown */
-    int pid;          /* 0 = unknown */
+    const char *host; /* NULL if unknown */
+    int pid;          /* 0 if unknown */
     bool started;     /* an agent has started the process of the rank */
     bool met;         /* the rank has had a connection in this attempt */
     bool connected;   /* the rank has an open connection */
@@ -35,17 +35,17 @@ struct rank_facts {
     int exit_code, signal;
     uint64_t silent_ms; /* time since the rank last sent data; valid if `met` */
     struct rank_wait waits;
-    bool node_lost;        /* the node of the rank is lost, so the present state is unknown */
-    char proc_state;       /* last state of the process, read by its agent ('T' = stopped); 0 = unknown */
-    int cpu_percent;       /* -1 = unknown */
-    const char *wchan;     /* kernel function in which the process sleeps; NULL = none */
-    uint64_t state_ms;     /* time since the process entered proc_state */
-    bool has_steps;        /* the rank reports its progress to its agent, as libddp's workers do */
-    int64_t step;          /* last finished step; -1 = none reported */
-    uint64_t call_seq;     /* number of the last collective */
-    const char *call;      /* name of the collective that the rank is in; "" = none */
-    uint64_t still_ms;     /* time since the last change of step or call */
-    const char *traceback; /* last line of a Python traceback; NULL = none since the last progress */
+    bool node_lost;    /* the node of the rank is lost, so the present state is unknown */
+    char proc_state;   /* last state of the process, such as 'T' (stopped), from its agent; 0 if unknown */
+    int cpu_percent;   /* -1 if unknown */
+    const char *wchan; /* kernel function in which the process sleeps; NULL if none */
+    uint64_t state_ms; /* time since the process entered proc_state */
+    bool has_steps;    /* the rank reports its progress to its agent, as libddp's workers do */
+    int64_t step;      /* last finished step; -1 if none was reported */
+    uint64_t call_seq; /* number of the last collective */
+    const char *call;  /* name of the collective that the rank is in; "" if none */
+    uint64_t still_ms; /* time since the last change of step or call */
+    const char *traceback; /* last line of a traceback since the last progress; NULL if none */
 };
 
 /* Return the facts about a rank, except `connected`, `silent_ms` and `waits`. The caller adds these from the rank's

@@ -170,8 +170,8 @@ static bool is_ours(const struct report *r, int sig)
     return sig == SIGTERM || sig == agent_stop_signal(r->agent);
 }
 
-/* Return how a worker ended. A victim counts as BY_ITSELF, because only the sentence of BY_ITSELF contains exit code
- * and time. A worker that did not exit in time after SIGTERM counts as KILLED. */
+/* Return how a worker ended. A victim, which ended because it lost a peer, counts as BY_ITSELF: only the sentence of
+ * BY_ITSELF contains exit code and time. A worker that did not exit in time after SIGTERM counts as KILLED. */
 static enum way way_of(const struct report *r, const struct agent_worker *w)
 {
     switch (w->verdict) {

@@ -30,7 +30,7 @@ enum {
 };
 
 /* Return a zeroed secret in a separate page, or NULL if memory is short. MADV_DONTFORK keeps the page from the workers
- * that ddprun forks, which must not have the secret. */
+ * that ddprun forks, because a worker must not have the secret. */
 static struct secret *secret_new(void)
 {
     void *page =

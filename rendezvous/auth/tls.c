@@ -193,7 +193,7 @@ static int on_use(SSL *connection, const void *md, const unsigned char **id, siz
 {
     struct tls *t = ssl.SSL_get_ex_data(connection, 0);
     char print[AUTH_PRINT_TEXT];
-    (void)md; /* `md` is not needed: both cipher suites use the hash SHA-256 */
+    (void)md; /* `md` is not needed, because both allowed cipher suites use SHA-256 */
     auth_fingerprint(t->context->secrets, print);
     *len = (size_t)snprintf(t->identity, sizeof(t->identity), "%s%s %s", magic, print, t->context->job);
     *id = (const unsigned char *)t->identity;

@@ -65,8 +65,8 @@ static inline const char *files_remedy(int error, char out[FILES_REMEDY_MAX])
  * read. `lowest` is the result of an earlier call, or 0 without such a call. `group` is changed to "". */
 uint64_t lowest_limit_above(const char *root, char *group, const char *name, uint64_t lowest);
 
-/* Shorten `path` until it names an existing file or directory. Return false if it is a device or a pipe, which is
- * on no disk, or if it cannot be examined. */
+/* Shorten `path` until it names an existing file or directory. Return false for a device or a pipe, because neither is
+ * on a disk. Also return false if `path` cannot be examined. */
 bool find_on_disk(char path[PATH_MAX]);
 
 /* Describe the file system of `fd`, and the quota of this user or of the user's group on it. Example: " is on ext4 of

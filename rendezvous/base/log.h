@@ -14,8 +14,8 @@
 
 enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG };
 
-/* Set the program's name and the level. `program` must remain valid until the process exits. Lines above `level` are
- * not printed. */
+/* Set the program's name and the level. `program` must remain valid until the process exits. A line is printed only if
+ * its level is not above `level`: with LOG_WARN, errors and warnings are printed. */
 void log_setup(const char *program, enum log_level level);
 
 /* Print "PROGRAM: LEVEL: TEXT" and a newline on stderr. If stderr is a full pipe, wait at most 1 s, then drop the

@@ -1,4 +1,4 @@
-/* tables.h -- formats answers from a store, which are JSON rows, as tables with aligned columns. */
+/* tables.h -- formats a store's answers, which are in JSON, as tables with aligned columns. */
 #ifndef RENDEZVOUS_CTL_TABLES_H
 #define RENDEZVOUS_CTL_TABLES_H
 

@@ -35,16 +35,16 @@ struct rank_facts {
     int exit_code, signal;
     uint64_t silent_ms; /* time since the rank last sent data; valid if `met` */
     struct rank_wait waits;
-    bool node_lost;    /* the node of the rank is lost, so the present state is unknown */
-    char proc_state;   /* last state of the process, such as 'T' (stopped), from its agent; 0 if unknown */
-    int cpu_percent;   /* -1 if unknown */
-    const char *wchan; /* kernel function in which the process sleeps; NULL if none */
-    uint64_t state_ms; /* time since the process entered proc_state */
-    bool has_steps;    /* the rank reports its progress to its agent, as libddp's workers do */
-    int64_t step;      /* last finished step; -1 if none was reported */
-    uint64_t call_seq; /* number of the last collective */
-    const char *call;  /* name of the collective that the rank is in; "" if none */
-    uint64_t still_ms; /* time since the last change of step or call */
+    bool node_lost;        /* the node of the rank is lost, so the present state is unknown */
+    char proc_state;       /* last state that the agent has read, such as 'T' (stopped); 0 if unknown */
+    int cpu_percent;       /* -1 if unknown */
+    const char *wchan;     /* kernel function in which the process sleeps; NULL if none */
+    uint64_t state_ms;     /* time since the process entered proc_state */
+    bool has_steps;        /* the rank reports its progress to its agent, as libddp's workers do */
+    int64_t step;          /* last finished step; -1 if none was reported */
+    uint64_t call_seq;     /* number of the last collective */
+    const char *call;      /* name of the collective that the rank is in; "" if none */
+    uint64_t still_ms;     /* time since the last change of step or call */
     const char *traceback; /* last line of a traceback since the last progress; NULL if none */
 };
 

@@ -107,7 +107,7 @@ static void rows_text(struct rows *r, const char *label, struct slice text, int 
     size_t left = text.len;
     for (int i = 0; i < max && left > 0 && begin_line(r, i == 0 ? label : ""); i++) {
         size_t n = line_length(p, left), shown = n;
-        while (shown > 0 && p[shown - 1] == ' ') /* a line may end between the two blanks before "[CODE]" */
+        while (shown > 0 && p[shown - 1] == ' ') /* print no blank at the end of a line before "[CODE]" */
             shown--;
         rows_append(r, slice_of(p, shown));
         n += n < left; /* skip the blank or newline */

@@ -82,7 +82,7 @@ enum auth_result {
 
 enum auth_state {
     AUTH_NEW,
-    AUTH_GREETED, /* client: hello sent; store: answer sent */
+    AUTH_GREETED, /* client: it has sent its hello; store: it has sent its answer */
     AUTH_PROVEN,  /* client: the store has proved that it has the secret; store: both sides have proved it */
     AUTH_FAILED,
 };

@@ -94,7 +94,7 @@ static const char magic[] = "ddprun1 ";
 
 enum {
     AT_PRINT = sizeof(magic) - 1,
-    AT_JOB = AT_PRINT + AUTH_PRINT_TEXT, /* a space replaces the NUL of the fingerprint */
+    AT_JOB = AT_PRINT + AUTH_PRINT_TEXT, /* AUTH_PRINT_TEXT counts a NUL; here a space is in its place */
     IDENTITY_MAX = AT_JOB + LIMIT_TEXT
 };
 

@@ -20,7 +20,7 @@ struct timed_call {
     void *user;
     pthread_t thread;
     int fd;            /* an eventfd, readable after `run` has returned */
-    atomic_bool ended; /* set by the side that ends first: the thread, or the caller by timed_call_end */
+    atomic_bool ended; /* set by the side that ends first: the thread, or the caller in timed_call_end */
 };
 
 static void call_free(struct timed_call *call)

@@ -61,8 +61,8 @@ static inline const char *files_remedy(int error, char out[FILES_REMEDY_MAX])
 }
 
 /* Read the file `name` in the directory ROOT/GROUP and in each directory above it, up to `root`. Return the lowest
- * number in these files, where "max" counts as UINT64_MAX. Return `lowest` instead if it is lower, or if no file was
- * read. `lowest` is the result of an earlier call, or 0 without such a call. `group` is changed to "". */
+ * number in these files, where "max" counts as UINT64_MAX. `lowest` is the result of an earlier call, or 0 without such
+ * a call. Return `lowest` instead if it is lower and not 0, or if no file was read. `group` is changed to "". */
 uint64_t lowest_limit_above(const char *root, char *group, const char *name, uint64_t lowest);
 
 /* Shorten `path` until it names an existing file or directory. Return false for a device or a pipe, because neither is

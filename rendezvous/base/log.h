@@ -22,8 +22,8 @@ void log_setup(const char *program, enum log_level level);
  * line. */
 void log_line(enum log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* Return true at the first call whose `is_terminal` is true, and false at every other call. The caller then prints
- * "(ddprun explain CODE)" after its message. */
+/* Return true at the first call whose `is_terminal` is true, and false at every other call. After true, the caller
+ * prints "(ddprun explain CODE)" after its message. */
 bool log_hint_is_due(bool is_terminal);
 
 /* Print "PROGRAM:   (ddprun explain CODE)" on stderr after a message with this code, if log_hint_is_due(). Print

@@ -526,7 +526,7 @@ bool ctl_format_top(const cJSON *answer, struct buf *out)
 
 /* --- cause ---------------------------------------------------------------------------------------------- */
 
-/* Print the text that the store has formatted. Every node shows the same text. */
+/* Print the text that the store has formatted, so that ddpctl and all nodes show the same text. */
 bool ctl_format_why(const cJSON *answer, struct buf *out)
 {
     const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(answer, "text"));

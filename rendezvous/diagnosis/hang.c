@@ -1,12 +1,13 @@
 /* hang.c -- finds the rank for which all others wait, from two samples of the stacks of all ranks.
  *
  * The place of a rank is the innermost frame of the user's program, and the collective that this frame has called, if
- * any. A rank in a collective waits. A rank that stays at any other place is the culprit. There is no result in two
- * cases: a rank has moved between the samples, so the job is only slow, or no rank waits. There is one exception: if
- * all ranks have failed and hang while they exit, a result needs no waiting rank.
+ * any. A rank in a collective waits. A rank that stays at any other place is the culprit. There is no result if a rank
+ * has moved between the samples, because the job is then only slow. There is also no result if no rank waits. The last
+ * rule has one exception: if all ranks have failed and hang while they exit, a result needs no waiting rank.
  *
- * A rank in an endless loop that calls different functions moves, too. So the store also keeps a history of the samples
- * since the last progress. After several suspicions (hub/hang_watch.h), the history shows such a loop.
+ * A rank in an endless loop that calls different functions also moves between the samples. So the store also keeps a
+ * history of the samples since the last progress. After several suspicions (hub/hang_watch.h), the history shows such a
+ * loop.
  *
  * If all stacks are equal, or some stacks cannot be read, the ranks' flight records decide. A flight record lists the
  * latest collectives of a rank. If the stacks name a culprit, the finding quotes the records as evidence.
@@ -29,7 +30,7 @@ enum {
     IDLE_PERCENT = 20, /* percent of one CPU that a waiting thread may use, because it may poll */
     BUSY_PERCENT = 50, /* percent of one CPU; a thread with at least this use is busy: it computes or spins */
     GROUPS_MAX = 16,   /* maximum number of places where ranks wait */
-    GROUPS_SHOWN = 2,  /* places in a sentence, which has room for WORDS_LEN bytes */
+    GROUPS_SHOWN = 2,  /* maximum number of places in a sentence of WORDS_LEN bytes */
 };
 
 #define TOO_MANY_PLACES "the ranks wait in more than 16 places" /* GROUPS_MAX */
@@ -71,7 +72,7 @@ struct rank_analysis {
     const cJSON *loop;    /* the function in which the rank repeats its calls (history_loop); NULL = none */
     enum way way;
     enum finding_code code;         /* only for WAY_CULPRIT */
-    const struct spot_child *child; /* child that the rank waits for, in the later sample; NULL = none */
+    const struct spot_child *child; /* the awaited child, as it is in the later sample; NULL = none */
     uint32_t group;                 /* index in hang.groups; only for WAY_WAITS */
 };
 
@@ -147,8 +148,8 @@ static bool has_moved(const struct rank_analysis *r)
 
 /* --- all samples ------------------------------------------------------------------------------------------ */
 
-/* The history has a trail (spot.h) for each rank outside of a collective. It is cleared if a rank may have made
- * progress, and begins again. A trail proves a loop only if no other rank can have made progress meanwhile. */
+/* The history has a trail (spot.h) for each rank outside of a collective. The whole history begins again if a rank may
+ * have made progress. A trail proves a loop only if no other rank can have made progress meanwhile. */
 enum { HISTORY_RANKS = 8 };
 
 struct hang_history {
@@ -162,8 +163,8 @@ struct hang_history {
 };
 
 /* Return the frame with the loop of a rank, or NULL if no loop is known. Also return NULL if another rank outside of a
- * collective may have made progress: the job may only be slow. Also return NULL if most ranks repeat their calls: they
- * may work, and the other ranks may have finished early. */
+ * collective may have made progress: the job may only be slow. Also return NULL if most ranks repeat their calls: these
+ * ranks may be working normally, while the waiting ranks have finished their part early. */
 static const cJSON *history_loop(const struct hang_history *history, uint32_t rank, uint32_t n_ranks)
 {
     const cJSON *found = NULL;
@@ -188,7 +189,8 @@ static bool is_stopped(const struct rank_facts *f, const struct spot *spot)
     return f->proc_state == 'T' || f->proc_state == 't' || strstr(spot->does, "stopped") != NULL;
 }
 
-/* Return the system call of the rank's main thread, or the kernel function in which the process sleeps. */
+/* Return the system call in which the rank's main thread sleeps. If the sample does not show what the thread does,
+ * return the kernel function that the last heartbeat has named. Return "" if both are unknown. */
 static const char *sleeps_in(const struct rank_facts *f, const struct spot *spot)
 {
     const char *in = strstr(spot->does, " in ");
@@ -198,7 +200,7 @@ static const char *sleeps_in(const struct rank_facts *f, const struct spot *spot
 }
 
 /* Return true if the rank computes. The state "running" in both samples is enough, because a loop gets little CPU time
- * on an overloaded machine. `in` is the system call in which the thread sleeps; "" = none. */
+ * on an overloaded machine. `in` is the system call in which the thread sleeps, or "". */
 static bool computes(const struct rank_analysis *r, const char *in)
 {
     const bool runs =
@@ -219,8 +221,8 @@ static enum finding_code sleep_code(const struct spot *spot, const char *in)
 
 /* Return true if the main thread may wait for a child process. A frame of a library that waits for children is
  * sufficient. Without such a frame, return false if the system call `in` shows another wait: for a lock of the program,
- * for a peer or a path with a name, or for the reader of a pipe. This reader still runs, because a write to a pipe
- * fails after its reader has ended. */
+ * for a peer or a path with a name, or for the reader of a pipe. The reader of a pipe cannot be a child that has ended,
+ * because a write then fails instead of waiting. */
 static bool may_be_of_child(const struct spot *spot, const char *in)
 {
     static const char *const unnamed[] = { "pipe:[", "socket:[", "anon_inode:" };
@@ -235,7 +237,7 @@ static bool may_be_of_child(const struct spot *spot, const char *in)
 /* Return true if the rank may wait for a child process that has ended. In both samples the child is a zombie, and the
  * wait of the rank may be for a child (may_be_of_child). Return false if the rank computes, waits for a disk, or is in
  * a timed sleep such as nanosleep. Return false if its system call names another child. Also return false if the rank
- * has printed a traceback and has no frame of the program left, because it then exits. */
+ * has printed a traceback and has no frame of the program left, because such a rank is about to exit. */
 static bool may_wait_for_child(const struct rank_facts *f, const struct rank_analysis *r, const char *in)
 {
     const struct spot *spot = r->spot[1];
@@ -260,8 +262,8 @@ static bool has_same_frames(const struct spot_child *a, const struct spot_child 
 }
 
 /* Return true if the rank may wait for this child, which must be in both samples. If the rank's system call names a
- * child, the rank waits only for this one. Return false for a shell that waits for its own child, because the shell's
- * child is in the sample, too. */
+ * child, the rank waits only for this one. Return false for a shell that waits for its own child: the shell's child is
+ * in the sample, too, and is reported instead. */
 static bool may_wait_for(const struct rank_analysis *r, const struct spot_child *child)
 {
     const struct spot *spot = r->spot[1];
@@ -274,7 +276,7 @@ static bool may_wait_for(const struct rank_analysis *r, const struct spot_child 
 }
 
 /* Return true if a child is in the same place in both samples and has used almost no CPU time between them. A child
- * that has moved or computed may only be slow. `earlier` may be NULL. */
+ * that has moved or computed may only be slow. Return false if `earlier` is NULL. */
 static bool child_rests(const struct spot_child *child, const struct spot_child *earlier, int64_t apart_ms)
 {
     if (earlier == NULL)
@@ -429,8 +431,8 @@ static bool examine_rank(struct hang *h, uint32_t rank)
 
 /* --- failed ranks ----------------------------------------------------------------------------------------- */
 
-/* Texts of Gloo, NCCL and PyTorch's store after the loss of another rank. The program's own pipes and sockets break
- * with the same texts, so the error must also have a name from `libraries`. */
+/* Error texts of Gloo, NCCL and PyTorch's store after the loss of another rank. The program's own pipes and sockets
+ * break with the same texts, so the error must also contain a name from `libraries`. */
 static const char *const lost_peer_texts[] = { "Connection closed by peer", "Connection reset by peer",
                                                "Broken pipe", "remote process exited", "ncclRemoteError" };
 static const char *const libraries[] = { "gloo", "nccl", "NCCL", "ProcessGroup", "TCPStore" };
@@ -927,7 +929,8 @@ static const char *loop_words(const struct rank_analysis *r, bool is_one)
 }
 
 /* Format "child process 81, which is in load (data.py:8), blocked in openat of /data/fifo", or "child process 81
- * (sleep), which is sleeping in clock_nanosleep". With several ranks, name the rank of the child. */
+ * (sleep), which is sleeping in clock_nanosleep". If the finding names several ranks, add the rank that the child
+ * belongs to. */
 static const char *child_words(words out, const struct rank_analysis *r, uint32_t rank, bool is_one)
 {
     const struct spot_child *child = r->child;
@@ -959,8 +962,8 @@ static const char *unreadable_why(const struct hang *h)
 }
 
 /* Add the finding about a rank that keeps others waiting, from the later sample. Pass all values; finding_make ignores
- * those without a placeholder. If the rank is stopped, diagnose_rank makes the finding. First set the state of the
- * stopped process, because the sample may show the stop before a heartbeat does. */
+ * those without a placeholder. If the rank is stopped, diagnose_rank makes the finding. It gets the state of the
+ * process from the sample, because the last heartbeat may be older than the stop. */
 static void add_culprit(struct diagnosis *d, const struct hang *h, uint32_t rank)
 {
     const struct rank_analysis *r = &h->ranks[rank];
@@ -984,7 +987,7 @@ static void add_culprit(struct diagnosis *d, const struct hang *h, uint32_t rank
         snprintf(object, sizeof(object), " of %.140s", spot->object);
     snprintf(call, sizeof(call), "%.60s", sleeps_in(f, spot));
     spot_place(place, r->loop != NULL ? &in_loop : spot);
-    if (r->code == FINDING_RANK_TRACEBACK && !is_one) /* name the rank: the others may be in other places */
+    if (r->code == FINDING_RANK_TRACEBACK && !is_one) /* other ranks of the finding may be elsewhere */
         snprintf(place + strlen(place), sizeof(place) - strlen(place), " of rank %u", rank);
     if (h->n_groups > 0)
         group_words(waiters, h, 0);
@@ -1023,7 +1026,7 @@ static void add_gone(struct diagnosis *d, const struct hang *h, uint32_t rank, u
 }
 
 /* Add the finding about a rank that waits for a key. The sentence also names the ranks that wait in a collective. If no
- * rank does, the sentence names a culprit instead. */
+ * rank waits in a collective, the sentence names a culprit instead. */
 static void add_needs_key(struct diagnosis *d, const struct hang *h, uint32_t rank)
 {
     struct buf key = { 0 };
@@ -1068,13 +1071,13 @@ static void add_differ(struct diagnosis *d, const struct hang *h)
 
 /* --- connections ------------------------------------------------------------------------------------------ */
 
-/* If all ranks wait in one collective, lost packets are a probable cause. The kernel repeats data that the peer has
- * not acknowledged, and counts these repetitions (TCP_INFO). The agents report such connections of their workers as
- * rows of the sample (STACKS_UNANSWERED). Below, such a connection is called a cut. */
+/* If all ranks wait in one collective, lost packets are a probable cause. The kernel repeats data that the peer has not
+ * acknowledged, and counts these repetitions (TCP_INFO). The agents report each connection of a worker with such
+ * repetitions as a row of the sample (STACKS_UNANSWERED). Below, such a connection is called a cut. */
 
 /* Two ends of a connection whose data is not acknowledged. Pointers are borrowed from the snapshot and its samples. */
 struct cut {
-    const struct snapshot_node *from, *to; /* `to` is NULL if no other node has the address */
+    const struct snapshot_node *from, *to; /* `to` is NULL if no other node has the address of `peer` */
     const char *peer;
     uint32_t rank; /* the rank at the end `from` */
 };
@@ -1161,7 +1164,7 @@ static const char *loss_words(words out, const struct hang *h, const struct cut 
 
 /* Format "the connection between n1 and n2 (rank 2 sends to 10.0.0.3:4711 without an answer)". Return the number of
  * pairs of nodes with such a connection; the text is about the first pair. If there is no such pair, format a
- * connection to another peer, which may have nothing to do with the hang. */
+ * connection to another peer. Such a connection may have nothing to do with the hang. */
 static uint32_t cut_words(words out, const struct hang *h)
 {
     enum { PAIRS_MAX = 16 };
@@ -1191,8 +1194,9 @@ static uint32_t cut_words(words out, const struct hang *h)
     return n;
 }
 
-/* Add the finding that all ranks wait in one collective. First name a cut between two nodes as the cause, because it
- * is the strongest evidence. Otherwise name the network or a GPU, but not the network if the job has only one node. */
+/* Add the finding that all ranks wait in one collective. If there is a cut between two nodes, name it as the cause,
+ * because it is the strongest evidence. Otherwise name the network or a GPU, but not the network if the job has only
+ * one node. */
 static void add_all_wait(struct diagnosis *d, const struct hang *h)
 {
     const struct snapshot *s = h->s;
@@ -1309,12 +1313,12 @@ static bool is_sure(const struct rank_analysis *r, bool is_known)
 }
 
 /* Mark the ranks of may_wait as waiting ranks if another rank is surely a culprit (is_sure). If no rank surely waits
- * (surely_waits), mark them only if all ranks but one then wait. If several ranks did not wait, each of them could
- * itself wait for a rank that waits for a lock.
+ * (surely_waits), mark them only if exactly one other rank remains. If several remained, each could itself wait,
+ * undetected, for a rank that waits for a lock.
  *
  * Return false if the stacks prove nothing:
  *
- *     no rank is surely a culprit, some ranks wait, and half of the ranks or more (at least two) may wait for a lock
+ *     no rank is surely a culprit, some ranks wait, and at least half of all ranks (two or more) may wait for a lock
  *     no rank surely waits, adopt_majority has marked ranks, and several other ranks would not wait
  *     there is no room for another group */
 static bool adopt_may_wait(struct hang *h)
@@ -1425,8 +1429,8 @@ struct states {
     uint32_t n;
 };
 
-/* Return true if the main thread of a rank without frames sleeps in the same state in both samples. The rank must be
- * connected to the store, because ranks of independent programs do not wait for each other. */
+/* Return true if the main thread of a rank without frames sleeps in the same state in both samples. Return false if the
+ * rank is not connected to the store: it may be an independent program, for which no other rank waits. */
 static bool is_idle_still(const struct hang *h, uint32_t rank)
 {
     const struct rank_facts *f = &h->s->ranks[rank];
@@ -1634,8 +1638,8 @@ static bool is_at_rest(const struct hang *h, uint32_t rank)
 }
 
 /* Return true if the rank may have completed a collective: it has entered or left one, or has run in one. A rank
- * outside of collectives needs no check, because it cannot complete a collective without the waiting ranks. So its
- * frames may be missing in a sample. */
+ * outside of collectives needs no check, even if a sample lacks its frames, because it cannot complete a collective
+ * without the waiting ranks. */
 static bool may_have_progressed(const struct hang *h, uint32_t rank)
 {
     const struct rank_analysis *r = &h->ranks[rank];

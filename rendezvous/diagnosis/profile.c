@@ -137,8 +137,9 @@ static bool is_slow(const struct profile *p, uint32_t rank)
            share_of_others(p, rank) - share(r->waits, r->seen) >= least_loss;
 }
 
-/* Multiply the evidence of a rank by the likelihood ratio of a sample in which `part` of the ranks wait (above 0,
- * below 1). A slow rank waits with probability slow_share * part, any other rank with equal_share * part. */
+/* Multiply the evidence of a rank by the likelihood ratio of a sample. `part` is the fraction of the ranks that wait in
+ * this sample, above 0 and below 1. A slow rank waits with probability slow_share * part, any other rank with
+ * equal_share * part. */
 static void weigh(struct profile_rank *r, bool waits, double part)
 {
     r->evidence *= waits ? slow_share / equal_share : (1 - slow_share * part) / (1 - equal_share * part);
@@ -220,8 +221,8 @@ static double part_in(const struct profile_rank *r, uint64_t hash)
 }
 
 /* Compare how often this rank is at each place with the average of the other ranks. Return the place where this rank's
- * share exceeds the average most; "" = none. A place where all ranks are equally often explains nothing, even if this
- * rank is there most of the time. */
+ * share exceeds the average most, or "" if there is no such place. A place where all ranks are equally often explains
+ * nothing, even if this rank is there most of the time. */
 static const char *place_instead(const struct profile *p, uint32_t rank)
 {
     const struct profile_rank *r = &p->ranks[rank];

@@ -8,10 +8,10 @@
  * probability of at least 0.85 p. For each rank, the profile multiplies the likelihood ratios of the samples. Of each
  * wait, only the first sample counts.
  *
- * Ville's inequality limits false reports: if a rank is not slow, its product exceeds 1 / a in a window with a
- * probability of at most a, for any a. This is true no matter how often the product is checked, so repeated checks need
- * no correction. The product is never below least_evidence. This lower limit increases the probability by less than 1 %
- * of its value. */
+ * Ville's inequality limits false reports. Let a be any number between 0 and 1. If a rank is not slow, the probability
+ * that its product exceeds 1 / a in a window is at most a. This is true no matter how often the product is checked, so
+ * repeated checks need no correction. The product is never below least_evidence. This lower limit increases the
+ * probability by less than 1 % of its value. */
 #ifndef RENDEZVOUS_DIAGNOSIS_PROFILE_H
 #define RENDEZVOUS_DIAGNOSIS_PROFILE_H
 
@@ -43,7 +43,7 @@ struct profile_rank {
     struct profile_place places[PROFILE_PLACES]; /* places outside of collectives */
 };
 
-/* The profile of a job. Zeroed = no profile. */
+/* The profile of a job. A zeroed struct contains no profile. */
 struct profile {
     struct profile_rank *ranks; /* owned */
     uint32_t n;

@@ -77,9 +77,9 @@ bool diagnose_is_stopped(const struct rank_facts *f, uint64_t least_ms)
 }
 
 /* Return the finding that explains why the rank does not arrive. Check the end of the process first, then the loss of
- * its node, then the state of the process, then its connections. Do not use the state of a process on a lost node,
- * because it may be outdated. Check the state of the process before its last request, because a stopped process
- * cannot react to a reply. */
+ * its node. Next, check whether the process is stopped or hangs in the kernel, then its wait in the store. Check its
+ * CPU use and its connections last. On a lost node, ignore the state of the process, because it may be outdated. A
+ * stopped process cannot react to a reply, so the wait is checked after the stop. */
 enum finding_code diagnose_rank_code(const struct rank_facts *f)
 {
     if (f->exited)
@@ -101,7 +101,7 @@ enum finding_code diagnose_rank_code(const struct rank_facts *f)
     return f->started ? FINDING_RANK_NOT_CONNECTED : FINDING_RANK_UNKNOWN;
 }
 
-/* Return the word for JSON that shows if the rank is connected or has ended. docs/protocol.md lists these words. */
+/* Return the word that shows in JSON whether the rank is connected or has ended. docs/protocol.md lists these words. */
 static const char *state_word(const struct rank_facts *f)
 {
     if (f->exited)
@@ -156,7 +156,7 @@ static const char *last_message_word(const struct rank_facts *f, rank_word word)
     return word;
 }
 
-/* Format ", for 12.3 s". */
+/* Format ", for 12.3 s": how long the process has been in its present state. */
 static const char *since_word(const struct rank_facts *f, rank_word word)
 {
     rank_word since;
@@ -539,8 +539,8 @@ void diagnose_left_barrier(const struct barrier *barrier, const struct rank_fact
 }
 
 /* Report a rank that was lost in a collective. `lost` is the lost peer of rank `waiter`, according to the last output
- * lines of `waiter` (hub/lost_rank.c). It is -1 if these lines name no rank. Each rank that has exited with 0 may then
- * be the peer. */
+ * lines of `waiter` (hub/lost_rank.c). If these lines name no rank, `lost` is -1, and each rank that has exited with 0
+ * may be the peer. */
 bool diagnose_left_call(const struct members *members, uint32_t waiter, int64_t lost, struct finding *finding)
 {
     struct buf who = { 0 };

@@ -104,9 +104,9 @@ struct snapshot_notice {
 /* The failure that ended the round, if any: a copy of the round's first failure (record/failure.h). Later failures of
  * the round are usually its consequences. */
 struct snapshot_cause {
-    bool known;               /* false = the round runs, or ended without a failure */
+    bool known;               /* false if the round runs, or if it ended without a failure */
     const char *host, *words; /* `words`: how the worker ended, such as "exited with code 1" */
-    int32_t node_rank, rank;  /* rank -1 = the cause is a node, not a worker */
+    int32_t node_rank, rank;  /* `rank` is -1 if the cause is a node, not a worker */
     int pid, error;           /* error: errno of a failed start; 0 = the worker was started */
     uint64_t after_ms;        /* from the start of the round to the failure */
 };
@@ -141,7 +141,7 @@ struct snapshot {
     const char *job; /* job id; "" = no job yet */
     enum snapshot_phase phase;
     bool elastic;               /* nodes have no fixed node ranks and may join and leave */
-    uint32_t min, max;          /* nodes; 0 = unknown */
+    uint32_t min, max;          /* limits of the number of nodes; 0 = unknown */
     uint32_t world_size, round; /* round: number of completed rendezvous; 0 = none yet */
     uint32_t returning;         /* number of nodes of the last round that may still join again */
     uint64_t waited_ms;         /* time since this phase began */

@@ -12,7 +12,7 @@
 #include <string.h>
 
 /* Frames of libraries in which a rank waits for others. Columns: end of the file's path, function ("" = any function),
- * and idle_only. Each file exists in some version of torch from 1.13 on.
+ * and idle_only. Each file exists in at least one version of torch since 1.13.
  *
  * A thread in backward() may wait for the all_reduce of DDP, and in synchronize() for kernels of NCCL. It may also
  * compute there. So in these functions only a sleeping thread counts as waiting (idle_only). */
@@ -37,7 +37,7 @@ static const struct {
 };
 
 /* Folders of torch whose C functions wait for other ranks, each with an example and its version of torch. A C function
- * has no frame, so the innermost frame is the caller of the C function. Such a function may also compute, so the rank
+ * has no frame, so the innermost frame is the caller of the C function. A C function may also compute, so the rank
  * waits only if its thread sleeps in futex. */
 #define WAITING_FOLDERS(X)                                                                             \
     X("torch/distributed/") /* torch 1.13: ZeroRedundancyOptimizer._sync_params calls Work.wait */     \
@@ -48,7 +48,7 @@ static const struct {
 #define LOCAL_FILES(X)                                               \
     X("threading.py")                                                \
     X("queue.py")                                                    \
-    X("multiprocessing/") /* also in torch/ */                       \
+    X("multiprocessing/") /* also matches torch/multiprocessing/ */  \
     X("concurrent/futures/")                                         \
     X("importlib/") /* a lock of a module that two threads import */ \
     X("<frozen importlib")                                           \
@@ -150,8 +150,8 @@ static int read_number(const char *text, const char *format, long most)
 
 /* --- children --------------------------------------------------------------------------------------------- */
 
-/* Return the kind of processes for which a frame of a library waits. The loop of a data loader's worker counts as
- * AWAITS_LOADER, too. */
+/* Return the kind of processes for which a frame of a library waits. A frame in the loop of a data loader's worker also
+ * gives AWAITS_LOADER. add_child recognises the worker by this frame. */
 static enum spot_awaits frame_awaits(const cJSON *frame)
 {
     const char *file = spot_text(frame, "file");
@@ -203,7 +203,7 @@ static void read_awaits(struct spot *spot)
         spot->awaited_pid = read_number(spot->object, STACKS_CHILD, INT_MAX);
 }
 
-/* Add a child process. Leave out a child that waits for a message or in a collective, or that may wait for other ranks
+/* Add a child process. Leave out a child that waits for a message, waits in a collective, or may wait for other ranks
  * in a C function. After a fork, the outer frames are those of the parent: the child's own frames end at _bootstrap. */
 static void add_child(struct spot *spot, const cJSON *row, const cJSON *thread, const char *does)
 {
@@ -361,8 +361,8 @@ static uint32_t count_fixed(const cJSON *a, const cJSON *b, uint32_t most)
     return n;
 }
 
-/* Return the digest of a frame's file, function and line. Return 0 without a frame: the innermost fixed frame has
- * called no function. */
+/* Return the digest of a frame's file, function and line. Return 0 if `frame` is NULL: the innermost fixed frame has
+ * then called no function. */
 static uint64_t place_digest(const cJSON *frame)
 {
     const char *file = spot_text(frame, "file"), *function = spot_text(frame, "function");

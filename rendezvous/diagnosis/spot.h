@@ -73,7 +73,7 @@ bool spot_is_same_line(const cJSON *a, const cJSON *b);
  * no proof, because a statement over several lines also returns to its first line. */
 enum { TRAIL_SAMPLES = 8, TRAIL_RETURNS = 2, TRAIL_PLACES = 16 };
 
-/* Zeroed = no sample. */
+/* A zeroed struct is a trail without samples. */
 struct trail {
     cJSON *frames;        /* owned: the frames of the last sample; NULL = no sample */
     uint32_t fixed;       /* number of outer frames that are at the same line in all samples */

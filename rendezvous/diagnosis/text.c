@@ -27,8 +27,8 @@ static uint32_t count_code(const struct diagnosis *d, enum finding_code code, ui
     return n;
 }
 
-/* Return true if a finding is printed after another: in the order of the table, but notes are last, because no note
- * names the culprit. */
+/* Return true if a finding with `code` is printed after a finding with `other`. Findings are in the order of the table.
+ * But notes are last, because no note names the culprit. */
 static bool is_behind(enum finding_code code, enum finding_code other)
 {
     const bool is_note = !finding_is_trouble(code), other_is_note = !finding_is_trouble(other);
@@ -52,7 +52,7 @@ struct finding *diagnosis_slot(struct diagnosis *d, enum finding_code code)
         d->left_out++;
     if (at == DIAGNOSIS_MAX)
         return NULL;
-    if (d->n == DIAGNOSIS_MAX) /* also count the findings in `more` of the dropped one */
+    if (d->n == DIAGNOSIS_MAX) /* the dropped finding also stands for `more` others: count these, too */
         d->left_out += d->list[DIAGNOSIS_MAX - 1].more;
     const uint32_t behind = (d->n < DIAGNOSIS_MAX ? d->n : DIAGNOSIS_MAX - 1) - at;
     memmove(&d->list[at + 1], &d->list[at], behind * sizeof(d->list[0]));
@@ -76,7 +76,7 @@ bool diagnosis_keep(struct diagnosis *d, enum finding_code code)
 
 enum {
     MOMENT_MS = 1000, /* a place counts as the main wait only after this time */
-    QUIET_MS = 10000, /* ms without progress until a report without findings shows when stacks are checked */
+    QUIET_MS = 10000, /* ms without progress; from then on, an empty report shows when stacks are checked */
     HOSTS_SHOWN = 6,  /* maximum number of hosts in a list; a longer list ends with "and 3 more" */
     RANGES_SHOWN = 8, /* maximum number of ranges in a list; a longer list ends with "and more" */
 };
@@ -94,7 +94,8 @@ bool diagnose_append_place(struct slice name, bool is_barrier, struct buf *out)
 }
 
 /* Return true if two waits are at the same place. First compare the names. If the names differ, call
- * torch_key_may_set_up before torch_key_read: it is fast, and rejects most keys that are not PyTorch's. */
+ * torch_key_may_set_up before torch_key_read: torch_key_may_set_up is fast, and rejects most keys that are not
+ * PyTorch's. */
 bool diagnose_is_place(struct slice a, bool a_is_barrier, struct slice b, bool b_is_barrier)
 {
     struct torch_key x, y;
@@ -245,8 +246,8 @@ const char *waiters_of(words out, const struct snapshot_wait *wait)
     return out;
 }
 
-/* Return true if rank `i` waits where most ranks wait. The result is computed for each report and not stored in the
- * snapshot, because reports are rare and the snapshot stays plain data. */
+/* Return true if rank `i` waits where most ranks wait. Reports are rare, so the result is computed for each report. It
+ * is not stored in the snapshot, so that the snapshot stays plain data. */
 static bool is_at_main_wait(const void *snapshot, uint32_t i)
 {
     const struct snapshot *s = snapshot;

@@ -69,7 +69,8 @@ enum {
 bool screen_add_findings(struct cJSON *o, const struct diagnosis *d);
 /* Add the findings, and the whole screen as "text". */
 bool screen_add(struct cJSON *o, const struct snapshot *s, const struct diagnosis *d);
-/* Add the sentence of a finding as "text", with code and advice for a warning or an error. */
+/* Add the sentence of a finding as "text". For a warning or an error, the text also contains the code and the
+ * advice. */
 bool screen_add_line(struct cJSON *o, const struct finding *f);
 /* Add the line of screen_add_line, and the finding as the only element of "findings". */
 bool screen_add_one(struct cJSON *o, const struct finding *f);

@@ -1,8 +1,8 @@
 /* torch_keys.c -- see torch_keys.h.
  *
- * A key is parsed from the left: the path names the group, and the rest (the tail) is compared with the rows. The
- * first match is used. A user's program may have similar keys. A wrong match only leads to a wrong word in a report
- * or a useless check.
+ * A key is parsed from the left: the path names the group, and the rest (the tail) is compared with the rows of
+ * torch_keys.h. The first row that matches is used. A user's program may have similar keys. A wrong match only leads to
+ * a wrong word in a report or a useless check.
  *
  * Keys are bytes from workers without a NUL at the end, so all texts are slices and every access is within the length.
  * The formats are from torch/csrc/distributed/c10d/ (TCPStore.cpp, ProcessGroupGloo.cpp, ProcessGroupNCCL.cpp),
@@ -213,8 +213,8 @@ static struct slice skip_group(struct slice path, struct torch_key *out)
     return behind(path, name.len + 1);
 }
 
-/* Find the group of a barrier, which follows the colon in the key. From torch 2.1 on, it is the name of the group. In
- * torch 1.13, it is 1 + this name: 1 means the default group, whose name is 0. */
+/* Find the group of a barrier from the text after the colon of its key. From torch 2.1 on, this text is the name of the
+ * group. In torch 1.13, it is the name plus 1: the text 1 means the default group, whose name is 0. */
 static void name_barrier(struct torch_key *out)
 {
     const bool on_top = out->group[0] == '\0';

@@ -22,7 +22,8 @@
  *
  *     job.sessions, member.sessions    its job; for a worker also its rank
  *     store or barrier                 while it waits for keys or in a named barrier (waiter, barrier_waiter)
- *     hub->midway or hub->peers        while a request is unfinished, or while its requests are held
+ *     hub->midway                      while a request is unfinished
+ *     hub->peers                       while its requests are held (peer_identity.c)
  *     hub->gate                        a connection from another host that is not admitted yet (gate.c)
  *     hub->agents, hub->cut            a node; in hub->cut while its connection is broken */
 
@@ -118,9 +119,9 @@ static void drop_unfinished(struct session *s)
     buf_free(&s->in);
 }
 
-/* Keep a node in its job if it has a token and its timeout has not passed. Do not keep a node that is FINISHED: its
- * process has ended. If the process has not read all pushes before, the kernel resets its connection, so the connection
- * seems broken. */
+/* Keep a node in its job if it has a token and its timeout has not passed. Do not keep a node that is FINISHED, because
+ * its process has ended. Its connection only seems broken: the kernel resets a connection if the process ends before it
+ * has read all pushes. */
 bool session_cut(struct session *s, const char *why)
 {
     struct rdzv_facts facts;
@@ -241,8 +242,8 @@ bool session_note_reject(struct hub *hub, const struct session *s, const char *w
     return is_news;
 }
 
-/* Reject a session. If it is a foreign client, add its protocol to the reason, such as "HTTP", because the protocol
- * helps the user to find the client. */
+/* Reject a session. If it is a foreign client, add its protocol ("HTTP", for example) to the reason, because the
+ * protocol helps the user to find the client. */
 void session_reject(struct hub *hub, struct session *s, const char *why)
 {
     char longer[512];
@@ -276,8 +277,9 @@ static void detach_sessions(struct job *job)
     }
 }
 
-/* End all waits without an answer, then detach the sessions from their ranks, then free the members. Also store a new
- * era in the job. Older connections have a lower session.era, so the store rejects their requests for keys. */
+/* End all waits, send no answer to the waiting clients, then detach the sessions from their ranks, then free the
+ * members. Also store a new era in the job. Older connections have a lower session.era, so the store rejects their
+ * requests for keys. */
 void attempt_end(struct job *job)
 {
     job->era = ++job->hub->era;

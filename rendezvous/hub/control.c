@@ -39,8 +39,7 @@ static bool is_node(struct hub *hub, const struct session *s)
 }
 
 /* Return true if `how`, the answer of the rendezvous to a call, is RDZV_OK. Otherwise fill `answer` with the rejection.
- * The agent ignores the codes STALE_ROUND and NO_MEMBER, because it soon receives the verdict on the round that it
- * knows. */
+ * The agent ignores the codes STALE_ROUND and NO_MEMBER, because it soon receives the verdict on its own round. */
 static bool answered(struct hub *hub, struct rdzv *r, uint32_t round, enum rdzv_answer how, cJSON *answer)
 {
     struct rdzv_facts facts;
@@ -317,8 +316,8 @@ static void apply_hang_rules(struct job *job, const struct message_join *m)
 }
 
 /* Make the session a node and answer its join. A node that writes the event log also gets the time of the store's
- * clock, because the log has times of the node's clock and of the store's clock. Only the answer to the first join
- * contains the token. This answer is the first frame that is kept until the node confirms it. */
+ * clock, because the log contains times of both clocks. Only the answer to the first join contains the token. This
+ * answer is the first frame that is kept until the node confirms it. */
 static bool welcome(struct session *s, struct job *job, bool resumes, cJSON *answer)
 {
     const bool is_first = !s->is_node;
@@ -425,7 +424,7 @@ static bool send_again(struct hub *hub, struct session *s)
 }
 
 /* Move a node to its new connection. Send the answer before the session becomes a node, because frames to a node are
- * kept and numbered. Then send the kept frames, before any new push. */
+ * kept and numbered, and this answer must not be. Then send the kept frames, before any new push. */
 static bool call_resume(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     struct session *old = find_old(hub, s, &m->resume);
@@ -474,7 +473,8 @@ static bool about_failure(struct hub *hub, struct session *s, const struct messa
                                   : answered(hub, r, (uint32_t)m->round, how, answer);
 }
 
-/* Handle `failed`. Report duplicate ranks first, because the failure ends the round. */
+/* Handle `failed`. Report duplicate ranks first: they may have caused the failure, and the end of the round deletes the
+ * notes about them. */
 static bool call_failed(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     monitor_report_repeated(s->job);
@@ -494,7 +494,8 @@ static bool call_done(struct hub *hub, struct session *s, const union message *m
 }
 
 /* Handle `stopped`. The message has no exit code of rank 0 if the node does not run rank 0, or if the launcher has
- * ended rank 0. Merge the stacks of the message first, because the last `stopped` of a round leads to the verdict. */
+ * ended rank 0. Merge the stacks of the message first, because the last `stopped` of a round leads to the verdict,
+ * which contains the stacks. */
 static bool call_stopped(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     struct rdzv *r = s->job->rdzv;
@@ -737,8 +738,8 @@ static const struct {
     [MESSAGE_BARRIERS] = { inspect_barriers, false },
 };
 
-/* Return true if the session may make calls of this class. Only a connection that has identified itself as an agent,
- * and has proved that it has the secret if the store has one, may send calls of agents. */
+/* Return true if the session may make calls of this class. A call of agents needs a connection that has identified
+ * itself as an agent. If the store has a secret, the connection must also have proved that it has the secret. */
 static bool may_call(struct hub *hub, const struct session *s, enum message_class class, const char *op)
 {
     if (class == MESSAGE_IS_AGENT_CALL && (s->role != ROLE_AGENT || !gate_is_agent(hub, s))) {

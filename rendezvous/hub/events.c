@@ -15,7 +15,7 @@
 
 enum {
     RECENT_BYTES = 64 << 10,           /* maximum size of the events kept for the next receiver, in bytes */
-    PER_SECOND = 5000,                 /* maximum number of barrier events per second, of all jobs */
+    PER_SECOND = 5000,                 /* maximum number of barrier events per second, of all jobs together */
     ARRIVALS = 1024,                   /* maximum number of arrivals in a barrier event */
     MEMBERS_BYTES = WIRE_MAX_JSON / 2, /* maximum size of the list of nodes in an event, in bytes */
     MISSING = 64,                      /* maximum number of missing ranks in a barrier event */
@@ -133,7 +133,7 @@ static void push_to_receiver(struct job *job, const char *text)
         remember(&job->events, text);
 }
 
-/* Send an event to the server's log and to one node or all nodes. */
+/* Send an event to the server's log, and with `send` to one node or to all nodes. */
 static void send_event_to(struct job *job, cJSON *o, void (*send)(struct job *job, const char *text))
 {
     struct hub *hub = job->hub;
@@ -264,8 +264,8 @@ static uint64_t came_ms(const struct barrier_waiter *waiter)
     return TABLE_ENTRY(waiter, struct session, barrier_waiter)->waits_since_ms;
 }
 
-/* Return an event of a barrier. If agents run the job, the number of the round is the attempt + 1. Without agents
- * there are no rounds. */
+/* Return an event of a barrier. If agents run the job, the number of the round is 1 + the number of the attempt.
+ * Without agents there are no rounds. */
 static cJSON *barrier_event(struct job *job, enum event_kind kind, const struct barrier *barrier)
 {
     struct buf name = { 0 };

@@ -39,8 +39,7 @@ enum {
     PER_RANK = 4,             /* each rank of a job raises the limits of ASKED and HANDSHAKE by this number */
     HELD_BYTES = 64 << 10,    /* held bytes of a stranger; in ASKED, the hub stops reading beyond this size */
     HELD_SHARE = 16,          /* held bytes of all strangers: at most hub_limits.max_bytes / HELD_SHARE */
-    ASKED_BYTES =
-        10 << 20 /* held bytes of a stranger that may be a worker; must exceed the largest value, 8 MiB */
+    ASKED_BYTES = 10 << 20 /* held bytes of a possible worker; more than the longest value of a key, 8 MiB */
 };
 
 /* Time in each state, in ms. An agent on the same host answers within milliseconds. */
@@ -255,8 +254,8 @@ static const uint8_t hello[] = { 0x82, 14,  0,   0,   0,   0,   0,   0,   0,   '
 static const uint8_t validate[] = { 0, WIRE_MAGIC & 0xff, (WIRE_MAGIC >> 8) & 0xff, (WIRE_MAGIC >> 16) & 0xff,
                                     WIRE_MAGIC >> 24 };
 
-/* Before its proof is checked, an agent under MUNGE sends more than all other clients: the search for a store, the
- * request for the credential, and both messages of AUTH. */
+/* Before the proof of a client is checked, an agent under MUNGE sends more than any other client: the search for a
+ * store, the request for the credential, and both messages of AUTH. */
 enum { PING_BYTES = 1 + 4, AUTH_HEAD_BYTES = 1 + 8 };
 _Static_assert((int)sizeof(validate) + PING_BYTES + (int)sizeof(hello) + 3 * AUTH_HEAD_BYTES +
                        AUTH_ASK_BYTES + AUTH_HELLO_BYTES + AUTH_PROOF_BYTES <=
@@ -273,7 +272,8 @@ static enum gate_verdict compare_fixed(struct slice bytes, const uint8_t *fixed,
     return bytes.len < n ? GATE_MORE : whole;
 }
 
-/* Return true if the bytes begin with the first AUTH of a session, and this AUTH has another version. */
+/* Return true if the bytes begin with the first AUTH of a session, and the version of this AUTH is not the store's
+ * version. */
 static bool is_other_version(const struct session *s, struct slice bytes)
 {
     const uint8_t *b = bytes.data;
@@ -345,8 +345,8 @@ bool gate_holds(struct hub *hub, struct session *s)
 
 /* --- AUTH ------------------------------------------------------------------------------------------------- */
 
-/* Set the reason of a refused AUTH. The text may contain both fingerprints, because a fingerprint does not reveal the
- * secret. Return false. */
+/* Set the reason of a refused AUTH. The text may contain the fingerprints of the store's secret and of the client's
+ * secret, because a fingerprint does not reveal a secret. Return false. */
 static bool refuse(struct hub *hub, enum auth_result result, struct slice message)
 {
     char ours[AUTH_PRINT_TEXT], theirs[AUTH_PRINT_TEXT];

@@ -20,14 +20,14 @@ enum {
     HANG_QUIET_APART_MS = 21000,
     /* ms from the third sample to the fourth; with this value the report follows within 15 s of the limit */
     HANG_CONFIRM_MS = 1000,
-    /* Longest pause between two suspicions. The pauses grow: the first has the length of the limit, and each further
-     * one is doubled. */
+    /* Longest pause between two suspicions. The first pause is as long as the limit, and each further pause is twice as
+     * long as the one before. */
     HANG_AGAIN_MAX_MS = 300000
 };
 
 /* The state of the watch. In a zeroed struct no round runs. */
 struct hang_watch {
-    uint64_t limit_ms;   /* ms without progress until a suspicion; 0 = adaptive */
+    uint64_t limit_ms;   /* ms without progress until a suspicion; 0 = computed from the pauses */
     bool is_off;         /* --hang_timeout=off: no suspicion ever begins */
     bool runs;           /* true while a round runs */
     uint64_t began_ms;   /* start of the round */

@@ -120,9 +120,9 @@ static void note_first(struct session *s, struct slice bytes)
     s->n_first = (uint8_t)(s->n_first + n);
 }
 
-/* Process the bytes from a session, and then send all its answers together. Until then no code may free this session.
- * If the rendezvous drops this session meanwhile, only hub->drop_reason is set, and this function frees the session at
- * its end. */
+/* Process the bytes from a session, and then send all its answers together. Until the answers are sent, no code may
+ * free this session. If the rendezvous drops this session meanwhile, only hub->drop_reason is set, and this function
+ * frees the session at its end. */
 static void process_bytes(struct hub *hub, struct session *s, struct slice bytes)
 {
     hub->processing = s;

@@ -120,13 +120,15 @@ void hub_set_secret(struct hub *hub, conn_id conn, const struct secret *secret, 
 bool hub_give_credential(struct hub *hub, conn_id conn, struct buf *out);
 
 /* Reject a connection whose bytes the server cannot pass to hub_receive. `bytes` are the last received bytes.
- * `is_ddprun` is true if the client is a ddprun. The waiting nodes then get a report. */
+ * `is_ddprun` is true if the client is a ddprun. The waiting nodes get a report if `is_ddprun` is true, or if `bytes`
+ * may be from a node. */
 void hub_reject(struct hub *hub, conn_id conn, struct slice bytes, bool is_ddprun, const char *why,
                 uint64_t now_ms);
 
-/* Reject one connection from another host that no agent has confirmed, because another client needs its descriptor.
- * Choose the connection that has been in its state for the longest time. `address` is the other host, such as
- * "10.0.0.2"; if it is NULL, choose from all hosts. Return false if no such connection exists. */
+/* Reject one connection from another host, because another client needs the descriptor. Only connections that no agent
+ * has confirmed can be rejected. Choose the connection that has been in its state for the longest time. `address` is
+ * the other host, such as "10.0.0.2"; if it is NULL, choose from all hosts. Return false if no such connection
+ * exists. */
 bool hub_drop_stranger(struct hub *hub, const char *address, uint64_t now_ms);
 
 /* Return true if the connection has sent at least one complete request. */

@@ -166,8 +166,8 @@ static void add_counters(struct hub *hub, cJSON *answer)
 }
 
 /* Add the profile of a rank if the current window (PROFILE_WINDOW) has a sample of the rank. "waits" is the percentage
- * of samples in which the rank waited in a collective. "place" is the most frequent place in the code in all other
- * samples. */
+ * of samples in which the rank waited in a collective. "place" is where in the code the rank was most often in the
+ * other samples. */
 static void add_profile(const struct profile *p, uint32_t rank, cJSON *row)
 {
     if (rank >= p->n || p->ranks[rank].seen == 0)

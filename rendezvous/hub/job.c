@@ -193,7 +193,7 @@ static struct barrier_env job_barrier_env(struct job *job)
  * connection. */
 
 /* A node may close its connection while the process of this store is suspended. The store assumes this if the
- * suspension lasted at least STOOD_LONG_MS, and the store reads the close within JUST_NOW_MS after it. */
+ * suspension lasted at least STOOD_LONG_MS, and ended at most JUST_NOW_MS before the store reads the close. */
 enum { STOOD_LONG_MS = 1000, JUST_NOW_MS = 1000 };
 
 bool job_node_room(struct session *s)

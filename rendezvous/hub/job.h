@@ -40,7 +40,7 @@ struct session;
  * again. A reader of several logs recognises duplicates by "instance" and "n". */
 struct job_events {
     bool asked;        /* an agent has requested events; cleared when find_receiver() finds no such agent */
-    uint64_t receiver; /* connection that receives the events; 0 = none, so the next event searches for one */
+    uint64_t receiver; /* receiver of the events; 0 = no receiver: the next event searches for one */
     struct buf recent; /* texts of the latest events; each text ends with a NUL */
     char *members; /* owned: the ranks of each node as JSON, for the event of a round's start; NULL = none */
 };
@@ -95,7 +95,7 @@ struct job_hang {
 struct job_profile {
     bool is_on;
     struct profile counts; /* samples of this attempt */
-    uint64_t due_ms;       /* time of the next sample; 0 = none, because no round runs */
+    uint64_t due_ms;       /* time of the next sample; 0 while no round runs */
     bool has_news;         /* a rank has become slow, and the monitor has not reported it yet */
 };
 
@@ -103,7 +103,7 @@ struct job {
     struct table_node node;     /* in hub->jobs, by name */
     struct hub *hub;            /* borrowed */
     char name[MEMBER_TEXT_MAX]; /* "" = not declared */
-    struct job_source *source;  /* borrowed; NULL = the job is not declared, or the hub serves only one job */
+    struct job_source *source;  /* borrowed; NULL if the job is not declared or the hub serves only one job */
     struct quota share;         /* if the hub serves many jobs: a part of source->share or of hub->quota */
     struct quota *quota; /* the quota that all memory of this job is charged to: `share` or hub->quota */
     struct store *store; /* owned */

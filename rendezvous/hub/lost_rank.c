@@ -1,11 +1,11 @@
 /* lost_rank.c -- detects a rank that ends, or gives up a wait, while other ranks need it.
  *
  * First case: a rank exits with 0 while other ranks wait for it. Its agent counts this exit as a success, so the store
- * reports it to all agents at once.
+ * itself reports it to all agents.
  *
  * Second case: a PyTorch rank times out while a process group forms, and so fails first. Its log names only a key
- * ("wait timeout after 20000ms, keys: /default_pg/0//cpu//0/1") or nothing. The store records the missing rank at
- * this moment, because soon all ranks have timed out or are stopped.
+ * ("wait timeout after 20000ms, keys: /default_pg/0//cpu//0/1") or nothing. The store records the missing rank at this
+ * moment, because soon all ranks have timed out or are stopped.
  *
  * Third case: a rank reports a lost connection, but no rank has ended. So the network between two nodes is the likely
  * cause. */
@@ -308,8 +308,9 @@ static void append_last_message(const struct rdzv_node_facts *node, uint64_t now
              node->host, duration(ago, now_ms - node->last_received_ms));
 }
 
-/* Format that the agents of both nodes still reach the store if each has sent a message within two heartbeats.
- * Otherwise one of the nodes may be lost. In this case format for each late agent when its last message arrived. */
+/* Format the state of the agents of both nodes. If both have sent a message within two heartbeats, format that they
+ * still reach the store. Otherwise one of the nodes may be lost, so format for each late agent when its last message
+ * arrived. */
 static void format_agents(const struct job *job, const struct broken *b, words out)
 {
     struct rdzv_facts facts;

@@ -498,7 +498,7 @@ static char *end_push(cJSON *o, bool whole)
 struct report_texts {
     const struct snapshot *s;
     const struct findings_now *now;
-    char *all, *news; /* owned; NULL = not formatted yet, or memory is short */
+    char *all, *news; /* owned; NULL if not formatted yet, or if memory is short */
 };
 
 /* Return the text with all findings, or NULL. */
@@ -705,7 +705,7 @@ static void report_still(struct job *job, const struct snapshot *s, struct findi
 }
 
 /* Return the index of the first finding that note() prints. note() prints all findings about translated addresses,
- * because each of them is about another node. Of any other code note() prints only the last finding. */
+ * because each of them is about a different node. Of every other code, note() prints only the last finding. */
 static uint32_t first_line(const struct diagnosis *d, enum finding_code code)
 {
     return code == FINDING_ADDRESS_TRANSLATED ? 0 : d->n - 1;

@@ -1,8 +1,9 @@
 /* peer_identity.c -- finds the process of a plain c10d connection.
  *
  * PyTorch's client cannot send IDENTIFY. At the client's first request for a key, the hub asks the agents at the
- * client's address once (`who`). The agent that started the process answers `vouch`. Every diagnosis then treats the
- * session as a connection of that rank, but the session gets no right that it did not have before.
+ * client's address once (`who`). The agent that started the process answers `vouch`, which names the rank of the
+ * process. Every diagnosis then treats the session as a connection of this rank, but the session gets no further
+ * rights.
  *
  *     plain client --SET--> hub --who--> agent (sock_diag: whose socket is that?) --vouch rank, pid--> hub
  *
@@ -265,8 +266,8 @@ static void reject_claimed_twice(struct hub *hub, const struct session *agent, s
 }
 
 /* Return true if no agent of another job may claim the session. This is certain for a session in a job, unless the
- * session is held. For a session without a job, there are two proofs: the kernel has reported the users, or only one
- * job has agents at the address. */
+ * session is held. For a session without a job, either of two facts is sufficient: the kernel has reported the users,
+ * or only one job has agents at the address. */
 static bool is_certain(const struct hub *hub, const struct session *agent, const struct session *s)
 {
     if (s->job != NULL)
@@ -336,7 +337,7 @@ bool peer_may_be_rank(const struct hub *hub, const struct session *s, const char
 
 /* Handle `vouch`. If the connection has been closed meanwhile, do not report an error. `pid` 0 confirms only the user.
  * A connection from an earlier attempt (session.era) gets no rank, because another process now has this rank. Detach
- * the session before it gets its rank, because an agent may correct an earlier `vouch`. */
+ * the session before it gets its rank: if an agent corrects an earlier `vouch`, the session still has the old rank. */
 bool control_vouch(struct hub *hub, struct session *agent, const union message *m, cJSON *answer)
 {
     const int64_t conn = m->vouch.conn, rank = m->vouch.rank, pid = m->vouch.pid;

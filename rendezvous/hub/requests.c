@@ -509,9 +509,9 @@ static inline bool is_settled(const struct hub *hub, const struct session *s)
            (s->role != ROLE_PLAIN || (s->job->is_observed && (s->was_asked_for || hub->agents.count == 0)));
 }
 
-/* Return true if the session has a job or the request needs none. A plain client cannot name its job, so it enters the
- * only job. On the client's first request for a key, also ask the agents which process it is, and begin to observe
- * PyTorch's keys. */
+/* Return true if the session has a job or the request needs none. A plain client cannot name its job, so it enters a
+ * job only if it may use exactly one (job_only). On the client's first request for a key, also ask the agents which
+ * process it is, and begin to observe PyTorch's keys. */
 static bool has_job(struct hub *hub, struct session *s, const struct op *op)
 {
     if (op->id >= OP_IDENTIFY || op->id == OP_VALIDATE || op->id == OP_PING)
@@ -621,7 +621,7 @@ struct ahead {
     const void *start[AHEAD_MAX]; /* first byte of each request */
     uint32_t n;                   /* number of requests */
     struct slice rest;            /* bytes after the `n` requests */
-    /* WIRE_OK if the array `req` is full, and `rest` may contain more requests. Otherwise the result of decoding
+    /* WIRE_OK if the array `req` is full; `rest` may then contain more requests. Otherwise the result of decoding
      * `rest`. */
     enum wire_status status;
     struct ddp_err err;

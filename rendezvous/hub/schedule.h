@@ -98,7 +98,7 @@ struct schedule_due schedule_due(struct job *job);
 void schedule_round(struct job *job);
 /* Schedule a report about a node that joined while a round runs. */
 void schedule_spare(struct job *job);
-/* Schedule a report at once, about a problem that a running rank has reported. */
+/* Schedule an immediate report about a problem that a running rank has reported. */
 void schedule_trouble(struct job *job);
 /* Schedule a check because a PyTorch rank waits for another rank, or, with `has_surplus`, because a group may have
  * too many members. */
@@ -111,19 +111,19 @@ void schedule_call(struct job *job);
 void schedule_barrier(struct job *job);
 /* Schedule a check because a signal or a debugger has stopped a rank. */
 void schedule_stopped(struct job *job);
-/* Record that a rank whose stop was reported continues. */
+/* Record that a rank continues after its stop was reported. */
 void schedule_continued(struct job *job);
 /* Record a sign of progress that happened `ago_ms` ago. */
 void schedule_moved(struct job *job, uint64_t ago_ms);
 /* Record that a process has joined a PyTorch group. If ranks have waited for it, check soon whether they go on. */
 void schedule_joined(struct job *job);
-/* Set the hang rules. `limit_ms` is the time without progress until a suspicion; 0 = adaptive, UINT64_MAX = no
- * suspicion. `action` is the value of --on_hang. */
+/* Set the hang rules. `limit_ms` is the time without progress until a suspicion; 0 = computed from the pauses of the
+ * job, UINT64_MAX = no suspicion. `action` is the value of --on_hang. */
 void schedule_hang_rules(struct job *job, uint64_t limit_ms, const char *action);
 /* Reset the schedule when an attempt begins or ends. */
 void schedule_attempt(struct job *job, bool begins);
-/* Record the result of a check. `waited_ms` is the length of the longest wait of a rank; 0 = no rank waits. `report` =
- * this wait is reported now. */
+/* Record the result of a check. `waited_ms` is the length of the longest wait of a rank; 0 = no rank waits. `report` is
+ * true if this wait is reported now. */
 void schedule_still_seen(struct job *job, uint64_t waited_ms, bool report);
 /* Return true if a wait of `waited_ms` is usual for this round: no report about it was due yet, and it is shorter than
  * the longest usual wait times usual_factor (row STANDS_STILL of SCHEDULE). */

@@ -60,8 +60,7 @@ void session_woken(void *user, struct store_waiter *waiter)
     hub->sink.send(hub->sink.user, s->id, slice_of("\0", 1), NULL);
 }
 
-/* End the wait of a session for keys or in a barrier, without an answer. Do nothing if the session does not
- * wait. */
+/* End a session's wait for keys or in a barrier, without an answer. Do nothing if the session does not wait. */
 void session_leave_wait(struct session *s)
 {
     if (s->waits_in == 0)

@@ -4,7 +4,7 @@
  *     hub.c               handles new and closed connections, and passes time to the jobs
  *     requests.c          decodes bytes into requests, and handles PyTorch's opcodes and ddprun's own
  *     control.c           handles the JSON calls of agents, ranks and ddpctl; inspect.c: calls that only read
- *     stacks.c            asks the agents where the threads of ranks are
+ *     stacks.c            asks the agents for the call stacks of ranks
  *     rounds.c            carries out the decisions of a job's rendezvous, and notifies its nodes
  *     monitor.c           checks a job while nodes or ranks wait, and reports to its nodes
  *     torch_observer.c    records what PyTorch's ranks do while their groups form
@@ -62,7 +62,7 @@ struct session_node {
     /* The fields below allow a node to connect again after a broken connection. The store counts and keeps frames,
      * starting with the answer to the node's first join. This answer contains the token. A client that has the token
      * can take over the node. */
-    char token[LIMIT_TOKEN + 1]; /* "" = the node may not connect again */
+    char token[LIMIT_TOKEN + 1]; /* "" = the node must not connect again */
     struct kept sent;            /* answers and pushes that the node has not confirmed */
     uint64_t received;           /* number of calls from the node, for the answer to `resume` */
     struct list cut;             /* in hub->cut while the connection is broken */
@@ -73,10 +73,10 @@ struct session_node {
 /* The state of a connection from another host until gate.c admits the connection. */
 enum stranger_state {
     STRANGER_NONE,      /* admitted, or from this host */
-    STRANGER_GREETING,  /* has sent at most VALIDATE, PING, `hello` and AUTH; no agent has its address */
-    STRANGER_HELD,      /* has sent another request, which is held; no agent has its address */
+    STRANGER_GREETING,  /* has sent at most VALIDATE, PING, `hello` and AUTH; no agent runs at its address */
+    STRANGER_HELD,      /* has sent another request, which is held; no agent runs at its address */
     STRANGER_ASKED,     /* the agents at its address were asked for its user */
-    STRANGER_HANDSHAKE, /* an agent has its address, but the TLS handshake is not complete */
+    STRANGER_HANDSHAKE, /* an agent runs at its address, but the TLS handshake is not complete */
     STRANGER_STATES
 };
 
@@ -94,16 +94,16 @@ struct session {
     struct store_waiter waiter; /* the session's wait for keys */
     uint64_t waits_since_ms;    /* start of the present wait; valid if facts_waits_by() is not NULL */
     uint64_t last_received_ms;  /* when the last byte arrived */
-    struct list midway;       /* in hub->midway if a request is unfinished, or in hub->peers if it is held */
+    struct list midway;       /* in hub->midway if a request is unfinished, or in a list of hub->peers */
     uint64_t midway_since_ms; /* when the session entered hub->midway or hub->peers */
-    struct list by_rank;      /* if the client is a worker: in member.sessions */
+    struct list by_rank;      /* in member.sessions if the client is a worker */
     struct barrier_waiter barrier_waiter; /* the session's place in a named barrier */
     struct session_node *as_node;         /* owned; NULL = the session has never joined a rendezvous */
     struct auth *auth;                    /* owned; NULL = the session has never sent AUTH */
     struct list stranger; /* in the list of its stranger_state (gate.c) since stranger_since_ms */
     uint64_t stranger_since_ms;
     const struct secret *tenant; /* borrowed: the tenant whose jobs the session may use; NULL = all jobs */
-    char *tls_job;   /* owned; the job that the client has named in TLS, "" = no job; NULL = no TLS */
+    char *tls_job;   /* owned: job that the client named in TLS, "" if it named no job; NULL = no TLS */
     conn_id voucher; /* the agent that has named the session's process; 0 = no agent */
     struct torch_client *torch; /* owned; NULL = the session has used no key of PyTorch */
     uint16_t stranger_bytes;    /* number of a stranger's bytes that were decoded so far */
@@ -149,7 +149,7 @@ struct hub {
     struct table sources;       /* sources of the jobs (job.h), by key; owned */
     uint64_t jobs_deadline_ms;  /* no later than the nearest deadline of any job */
     uint64_t stood_ms, woke_ms; /* length and end of this process's last suspension */
-    uint32_t era;               /* number of ended attempts of all jobs; each new session stores it */
+    uint32_t era;               /* number of ended attempts of all jobs; a new session copies it */
     struct table sessions;      /* all sessions, owned */
     /* Sessions with an unfinished request, the oldest first. [0]: it is their first request; [1]: it is a later one. */
     struct list midway[2];
@@ -163,7 +163,7 @@ struct hub {
     /* The session whose bytes are being processed; NULL = none. It must not be freed while it is set here. */
     struct session *processing;
     struct buf out;     /* answers to `processing` that are not sent yet */
-    bool must_repeat;   /* handle the current request again later, because its reply cannot be sent yet */
+    bool must_repeat;   /* the current request is handled again later, when its reply can be sent */
     bool is_backed_up;  /* the current session must read its replies before its next request is handled */
     bool answers_later; /* the handler of the current CONTROL request sends its answer itself */
     struct ddp_err err; /* error of the current request; no text = memory is short */
@@ -174,7 +174,7 @@ struct hub {
     char asked_job[MEMBER_TEXT_MAX];
     struct ddp_err drop_reason; /* why the rendezvous has dropped `processing`; no text = not dropped */
     struct event_limit events;
-    uint32_t n_instances; /* number of rendezvous that were created, for their instance ids */
+    uint32_t n_instances; /* number of created rendezvous; the instance id of a new one contains it */
     uint32_t n_nodes;     /* number of agents that are connected and have joined a job */
     struct list cut;      /* nodes with a broken connection (attempt.c) */
     uint64_t counter[HUB_COUNTERS];
@@ -186,8 +186,9 @@ struct hub {
  * memory is short). */
 bool requests_process(struct hub *hub, struct session *s, struct slice bytes);
 
-/* Begin an attempt of the job `name`, declared by an agent or by the first worker (attempt.c). The sessions of the
- * previous attempt leave the job. Return false, without any change, if memory is short. */
+/* Begin an attempt of a job (attempt.c). `by_agent` is true if an agent has declared the attempt, and false if the
+ * first worker has. The sessions of the previous attempt leave the job. Return false, without any change, if memory is
+ * short. */
 bool attempt_begin(struct job *job, const struct job_name *name, bool by_agent);
 /* Remove the keys, end all waits without an answer, and reset the ranks. */
 void attempt_end(struct job *job);
@@ -236,14 +237,14 @@ bool gate_is_job(const struct session *s, const char *job);
 bool gate_check_job(struct hub *hub, const struct session *s, const char *job);
 
 /* Ask the agents at the session's address which user and process own the connection (peer_identity.c). Return false
- * if no agent has that address. */
+ * if no agent runs at that address. */
 bool peer_ask_user(struct hub *hub, struct session *s);
 /* Return true if an agent at the session's address is connected, so that it can answer. */
 bool peer_is_answerable(const struct hub *hub, const struct session *s);
 /* Ask the agents at the session's address which process has the connection, but only once for each session. */
 void peer_ask(struct hub *hub, struct session *s);
-/* Ask the agents for the process even if it is not a worker. Their search is slow, so call this only for a PyTorch
- * group with too many members. Return false if no agent was asked. */
+/* Ask the agents which process owns the connection, even if this process is not a worker. Their search is slow, so call
+ * this only for a PyTorch group with too many members. Return false if no agent was asked. */
 bool peer_ask_owner(struct hub *hub, struct session *s);
 /* Hold the session's requests until its job is known. */
 bool peer_hold(struct hub *hub, struct session *s);
@@ -273,10 +274,11 @@ bool control_owner(struct hub *hub, struct session *s, const union message *m, s
 /* Handle an operator's request for stacks, and an agent's answer (stacks.c). */
 bool control_stacks(struct hub *hub, struct session *s, const union message *m, struct cJSON *answer);
 bool control_sampled(struct hub *hub, struct session *s, const union message *m, struct cJSON *answer);
-/* Merge the rows that a node has sent in `stopped`, for the last verdict of the job. */
+/* Merge the stacks (`rows`) that a node has sent in `stopped` into those of the other nodes. The last verdict of the
+ * job contains the result. */
 void stacks_add_survivors(struct session *s, uint32_t round, const struct cJSON *rows);
-/* Return the merged rows as a list for a verdict, valid until the next change of the job; NULL = none. The caller
- * owns the list (cJSON_Delete). */
+/* Return a list of the merged rows for a verdict, or NULL if no rows were merged. The caller frees the list
+ * (cJSON_Delete), but only borrows its rows, until the next change of the job. */
 struct cJSON *stacks_of_survivors(const struct job *job);
 /* Expect the stacks of a node on its new connection `to`, after its old connection `from` has broken. */
 void stacks_moved(struct job *job, conn_id from, conn_id to);
@@ -295,8 +297,8 @@ bool inspect_barriers(struct hub *hub, struct session *s, const union message *m
 bool inspect_rejects(struct hub *hub, struct session *s, const union message *m, struct cJSON *answer);
 bool inspect_why(struct hub *hub, struct session *s, const union message *m, struct cJSON *answer);
 
-/* Return the job that a call is about. This is the job `name`, or without a name the session's job. If the session has
- * no job, it is the only job that the session may use. Return NULL with hub->err if there is no such job. */
+/* Return the job that a call is about: the job `name`, or the session's job if `name` is NULL. If the session has no
+ * job either, return the only job that the session may use. Return NULL with hub->err if there is no such job. */
 struct job *inspect_job(struct hub *hub, const struct session *s, const char *name);
 
 /* Return the rendezvous of the job (rounds.c). Create a rendezvous if the job has none. In a hub of many jobs, also
@@ -308,14 +310,14 @@ void rounds_check_grow_keys(struct job *job);
 /* Observe PyTorch's keys in the store of the job (torch_observer.c). Call this when the first plain client uses a
  * key. */
 void torch_observe(struct job *job);
-/* Add the members of a group with too many members to the snapshot. The rows are in *claims, which the caller frees.
- * Return false if memory is short. */
+/* Search for a PyTorch group with too many members, and add these members to the snapshot. Their rows are in *claims,
+ * which the caller frees. Return false if memory is short. */
 bool torch_surplus(const struct job *job, struct snapshot *snapshot, struct snapshot_claim **claims);
 
 /* Report a rank whose end makes a barrier fail (lost_rank.c). Call this function while the other ranks still wait in
  * the barrier. */
 void lost_peer_in_barrier(struct job *job, const struct barrier *barrier, uint32_t rank);
-/* Report at the end of a round why the failed rank failed: it lost another rank, or gave up a wait. */
+/* Report at the end of a round whether the failed rank had lost another rank or had given up a wait. */
 void lost_peer_verdict(struct job *job);
 /* Record whether a PyTorch client has given up the setup of a group. Call this when a connection of the client ends. */
 void lost_peer_leaves(struct session *s);
@@ -401,8 +403,8 @@ void session_reject(struct hub *hub, struct session *s, const char *why);
 /* Record a rejection without dropping the session. Return true if the caller should log the rejection. */
 bool session_note_reject(struct hub *hub, const struct session *s, const char *why);
 
-/* Return true if the session has sent nothing, and an agent has confirmed it or has its address. Such a session does
- * not count as a foreign client, because torch 1.13 has a second connection that it seldom uses. */
+/* Return true if the session has sent nothing, and its job is known or an agent runs at its address. Such a session
+ * does not count as a foreign client, because torch 1.13 has a second connection that it seldom uses. */
 bool session_is_unused(const struct hub *hub, const struct session *s);
 
 /* Return a copy of hub->rejects, plus the connected foreign clients that have sent nothing. Return NULL if memory is
@@ -418,9 +420,9 @@ void hub_push_text(struct hub *hub, struct session *s, struct slice text);
 /* Reply to the current session with a blob: its length, then its bytes. `holder` owns the value's memory, or is NULL.
  * Return false if memory is short. */
 bool hub_reply_blob(struct hub *hub, struct slice value, struct shared *holder);
-/* Return true if the current session may get a reply of `bytes`. If false, the handler must return true without a
- * reply; the hub calls it again later with the same request. So a handler must call this function before it changes
- * anything. */
+/* Return true if the current session may get a reply of this size. If false, the handler must return true without a
+ * reply, and the hub calls the handler again later with the same request. So a handler must call this function before
+ * it changes anything. */
 bool hub_may_reply(struct hub *hub, uint64_t bytes);
 /* Send the bytes in hub->out to the current session. */
 void hub_flush(struct hub *hub);
@@ -430,10 +432,10 @@ void session_leave_line(struct hub *hub, struct session *s);
 void session_admit(struct hub *hub, struct session *s);
 /* Release a held session: hub.c processes its held bytes after the bytes of the current session. */
 void session_release(struct hub *hub, struct session *s);
-/* Remove a session from the list of its stranger_state, and free its memory of AUTH and TLS. */
+/* Remove a session from the list of its stranger_state, and free the session's data about AUTH and TLS. */
 void session_end_auth(struct hub *hub, struct session *s);
-/* Append a frame for the session to `out`, with a tag if the session has sent AUTH. `kind` is part of the tag: 0 = a
- * result or a push, 1 = an error. session_append_blob also keeps the frame until the node confirms it. */
+/* Append a frame for the session to `out`, with a tag if the session has sent AUTH. `kind` is part of the tag: 0 for
+ * a result or a push, 1 for an error. session_append_blob also keeps the frame until the node confirms it. */
 bool session_append_frame(struct session *s, struct buf *out, uint8_t kind, struct slice frame);
 bool session_append_blob(struct session *s, struct buf *out, uint8_t kind, struct slice frame);
 /* Log a line for operators; a line of more than 1,023 bytes is cut. */

@@ -285,8 +285,8 @@ void stacks_tick(struct job *job)
         stacks_free(&job->survivors.stacks);
 }
 
-/* Handle `stacks`. Register the operator before asking the nodes, because the operator may itself be an agent that is
- * asked. Any later request of the session ends its wait (answer_all). */
+/* Handle `stacks`. Ask the nodes last, so that no node takes a sample if the operator cannot be registered. Any later
+ * request of the operator ends its wait (answer_all). */
 bool control_stacks(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     (void)answer;
@@ -396,7 +396,7 @@ static size_t share_of_node(size_t left, uint32_t nodes, size_t least)
     return share > least ? share : left < least ? left : least;
 }
 
-/* Merge the rows of a node into the set, but no more than the node's share. */
+/* Merge the rows of a node into the rows of all nodes, but no more than the node's share. */
 static void merge_share(struct stacks *all, const cJSON *rows, const struct rdzv_node_facts *node,
                         uint32_t nodes)
 {
@@ -408,8 +408,8 @@ static void merge_share(struct stacks *all, const cJSON *rows, const struct rdzv
     all->room += rest;
 }
 
-/* Merge the rows of a node into the set, which the first node creates. The more nodes get the set, the smaller it is,
- * because the store keeps a copy for each node until the node confirms it. */
+/* Merge the rows of a node into the rows of all nodes. With more nodes in the round, all rows together may have fewer
+ * bytes, because the store keeps a copy of them for each node until the node confirms it. */
 void stacks_add_survivors(struct session *s, uint32_t round, const cJSON *rows)
 {
     struct job_survivors *all = &s->job->survivors;

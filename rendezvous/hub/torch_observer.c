@@ -93,8 +93,8 @@ static void on_count(void *user, struct slice key, int64_t delta, int64_t sum)
 
 /* --- addresses ------------------------------------------------------------------------------------------ */
 
-/* Return true if another process has published an address of the same rank, and its connection is still open. A process
- * may set up its group again. The second connection then has the same pid, or the first connection is closed. */
+/* Return true if another open connection has published an address of this client's rank. Ignore a connection with the
+ * pid of this client, because a process may set up its group again on a new connection. */
 static bool has_twin(const struct session *s)
 {
     LIST_EACH(node, &s->job->sessions)
@@ -186,7 +186,7 @@ static void on_found(void *user, struct store_waiter *waiter, struct slice keys)
 }
 
 /* Observe the keys. Before this call, the store compares no key with PyTorch's prefixes, so a job without PyTorch has
- * no extra cost. The store copies the struct. */
+ * no extra cost. store_observe() copies `observer`. */
 void torch_observe(struct job *job)
 {
     const struct store_observer observer = { .user = job->hub,
@@ -251,7 +251,7 @@ static bool is_stuck_in(const struct session *s, const struct torch_meet *meet)
            (facts_awaited(s, 0, &name) && torch_key_read(name, &key) && key.kind == TORCH_KEY_BARRIER_LAST);
 }
 
-/* Return true if a group of all ranks has more members than the job, and a session is still stuck in it. */
+/* Return true if a group of all ranks has more members than the job has ranks, and a session still waits in it. */
 static bool is_surplus(const struct job *job, const struct torch_meet *meet, struct torch_key *key)
 {
     if (meet->id == 0 || !job->members.known || meet->count <= job->members.world_size ||

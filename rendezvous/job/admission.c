@@ -146,7 +146,7 @@ static bool same_role(const struct check *c)
 }
 
 /* Reject a node of an elastic job whose number of workers differs from that of the other nodes. The number may
- * differ with --uneven, between roles, or if nodes determine it themselves (gpu, auto). In a static job it may
+ * differ with --uneven, between roles, or if nodes determine it themselves (gpu, cpu, auto). In a static job it may
  * always differ. */
 static bool same_nproc(const struct check *c)
 {
@@ -192,8 +192,8 @@ static const struct node *holder_of(const struct check *c)
     return j->elastic || j->node_rank < 0 ? NULL : c->r->place[j->node_rank];
 }
 
-/* Reject a second ddprun with the same node rank on one host, if a scheduler has started one ddprun for each worker
- * instead of for each node. */
+/* Reject a second ddprun with the same node rank on one host, if a scheduler has started both. It should start only one
+ * ddprun on each node, but has started one for each worker. */
 static bool one_task_a_node(const struct check *c)
 {
     const struct rdzv_join *j = c->join;
@@ -229,8 +229,9 @@ static bool rank_is_free(const struct check *c)
                         j->pid, j->node_rank, holder->host, holder->pid);
 }
 
-/* Reject a node if the job has enough nodes. An elastic job accepts more nodes than it needs, as spares. Also limit
- * the number of all nodes, because a finished node stays in memory until its connection closes. */
+/* Reject a node if a static job already has all its nodes. An elastic job keeps further nodes as spares, up to
+ * RDZV_NODES_MAX nodes. Also limit the number of live and finished nodes together, because a finished node stays in
+ * memory until its connection closes. */
 static bool has_room(const struct check *c)
 {
     const struct rdzv *r = c->r;
@@ -392,8 +393,8 @@ static void note_uneven(struct rdzv *r, const struct node *node)
                   r->rules.nproc_from.host, r->rules.nproc);
 }
 
-/* Check the node, store the rules if it is the first node, and add the node. If the node cannot be added, remove the
- * rules. */
+/* Check the node, store the rules if it is the first node, and add the node. If the first node cannot be added, remove
+ * its rules. */
 static enum rdzv_refused join_first_time(struct rdzv *r, uint64_t id, const struct check *c)
 {
     bool fresh = !r->rules.known;

@@ -100,8 +100,8 @@ struct node *rdzv_silent_node(const struct rdzv *r)
  *
  * Static job: nodes get the node ranks that the user gave. Nodes without a given rank get the free ranks.
  *
- * First round of an elastic job: nodes are sorted by host name, with numbers in names compared by value, then by pid.
- * Hosts of one rack usually have similar names, so they get neighbouring ranks.
+ * First round of an elastic job: nodes are sorted by host name, and nodes of the same host by pid. Numbers in host
+ * names are compared by value. Hosts of one rack usually have similar names, so they get neighbouring ranks.
  *
  * Later round of an elastic job: nodes of the last round keep their node ranks. If ranks are free, the nodes with the
  * highest ranks get them. Newcomers get the next ranks. So rank 0 has the progress of the job if any node of the last
@@ -146,7 +146,7 @@ static int rdzv_compare_names(const char *a, const char *b)
     }
     if (order == 0 && (*a != '\0' || *b != '\0'))
         order = *a != '\0' ? 1 : -1;
-    return order != 0 ? order : strcmp(from_a, from_b); /* "n01" and "n1" differ */
+    return order != 0 ? order : strcmp(from_a, from_b); /* "n01" and "n1" are different names */
 }
 
 /* Compare by host name, then by pid, then by id, for qsort. Ids are unique, so the result does not depend on the
@@ -207,7 +207,7 @@ static void close_gaps(struct rdzv *r, uint32_t n)
             r->run.member[rank] = r->run.order[--last];
 }
 
-/* Fill r->run.member: first the nodes of the last round, then newcomers up to `n` nodes. The newcomers that arrived
+/* Fill r->run.member with `n` nodes: first the nodes of the last round, then newcomers. The newcomers that arrived
  * first are accepted, and get their ranks in the order of their host names. */
 void rdzv_order_elastic(struct rdzv *r, uint32_t n)
 {
@@ -605,7 +605,7 @@ const char *rdzv_node_state_word(enum rdzv_node_state state)
 /* --- names ------------------------------------------------------------------------------------------------- */
 
 /* The name of a node in messages that name two nodes: "node 1 (n1, pid 77)", or "n1 (pid 77)" without a node rank. If
- * both nodes have the same host name ("localhost") but different addresses, the name has the address, too. */
+ * both nodes have the same host name ("localhost") but different addresses, each name contains the address, too. */
 
 struct who rdzv_who(const struct rdzv_join *j)
 {

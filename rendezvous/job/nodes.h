@@ -22,7 +22,7 @@
  * progress. */
 struct restarts {
     uint32_t max_restarts, max_no_progress; /* options; max_no_progress is 0 if there is no limit */
-    uint64_t backoff_ms, backoff_cap_ms;    /* first and longest pause before a restart */
+    uint64_t backoff_ms, backoff_cap_ms;    /* the first pause and the longest pause before a restart */
     uint32_t failed;   /* number of failed attempts; a round that ended without a failure does not count */
     int64_t step;      /* progress of the latest attempt; -1 = not reported */
     int64_t best_step; /* best progress of all attempts; -1 = not reported */
@@ -48,7 +48,7 @@ struct node {
     uint64_t joined_ms;            /* time of the first join */
     uint64_t last_received_ms;     /* time of the last message */
     uint64_t grace_ms;             /* as in struct rdzv_join */
-    uint64_t spared_ms; /* start of the silence for the timeout: the last message, or the last rdzv_pardon */
+    uint64_t spared_ms; /* start of the node's silence: time of the last message, or of a later rdzv_pardon */
     uint32_t pardons;   /* number of calls of rdzv_pardon since the last message, at most PARDONS */
     bool leaving;       /* the node sent `leave` in a round, and has not sent `stopped` yet */
     int leave_signal;   /* signal in the node's `leave`; 0 = the agent gave up */
@@ -66,7 +66,7 @@ struct who {
  * workers may also come from a later node, if earlier nodes did not set them. */
 struct rules {
     bool known, elastic;
-    bool nproc_fixed;                       /* `nproc` is a number from the command line, without --uneven */
+    bool nproc_fixed;                       /* `nproc` is a number that a node without --uneven requested */
     bool uneven;                            /* a node has --uneven */
     uint32_t min, max;                      /* least and greatest number of nodes; equal in a static job */
     uint32_t nproc;                         /* workers of a node; valid if nproc_fixed */

@@ -81,7 +81,7 @@ enum rdzv_record_kind { RDZV_RECORDS(X) RDZV_N_RECORDS };
 enum rdzv_refused { RDZV_WELCOME, RDZV_REFUSALS(X) RDZV_N_REFUSALS };
 #undef X
 
-/* Return the words of the protocol. */
+/* Return the word or code of a value in messages. rdzv_refused_advice returns the advice on a rejection. */
 const char *rdzv_state_word(enum rdzv_state state);
 const char *rdzv_why_word(enum rdzv_why why);
 const char *rdzv_refused_code(enum rdzv_refused refused); /* "VERSION_DIFFERS" */
@@ -116,7 +116,7 @@ struct rdzv_join {
     bool uneven;                     /* --uneven: nodes may have different programs and numbers of workers */
     /* Rules for the whole job. Only the values of the first node are used. */
     uint32_t max_restarts, max_no_progress;
-    uint64_t backoff_ms, backoff_cap_ms; /* first and longest pause before a restart */
+    uint64_t backoff_ms, backoff_cap_ms; /* the first pause and the longest pause before a restart */
     uint64_t last_call_ms;               /* time for further nodes after nnodes_min nodes have joined */
     uint64_t join_timeout_ms;            /* time for nnodes_min nodes to join */
     const char *join_knob; /* the option that has set join_timeout_ms, for messages; "" or NULL = --timeout */
@@ -166,14 +166,14 @@ struct rdzv_round {
  * complete. */
 struct rdzv_waiting {
     enum rdzv_state state;
-    uint32_t joined;                    /* number of waiting nodes; while a round runs, of its members */
+    uint32_t joined;                    /* number of waiting nodes, or of members while a round runs */
     uint32_t min, max;                  /* least and greatest number of nodes */
     uint32_t spare;                     /* number of nodes that wait while a round runs */
     uint32_t returning;                 /* members of the last round that have not joined again */
     uint64_t left_ms;                   /* time until the job ends for lack of nodes; UINT64_MAX = never */
     uint64_t last_call_ms;              /* time until the last call ends; UINT64_MAX = no last call */
     uint64_t backoff_ms;                /* time until the next round may begin; 0 = now */
-    uint32_t n_hosts, n_missing_listed; /* entries of `hosts` and `missing` */
+    uint32_t n_hosts, n_missing_listed; /* number of entries of `hosts`, and of `missing` */
     uint32_t n_missing;                 /* missing nodes of a static job, also those that are not listed */
     const char *hosts[RDZV_SHORT_LIST_MAX];
     uint32_t missing[RDZV_SHORT_LIST_MAX]; /* the missing node ranks of a static job */
@@ -200,7 +200,7 @@ struct rdzv_notice {
     /* STOP and VERDICT: the round that ends, or 0 if the job ended before its first round. */
     uint32_t round;
     enum rdzv_why why;
-    const struct rdzv_cause *cause; /* NULL = success, no round so far, or the receiver leaves */
+    const struct rdzv_cause *cause; /* NULL after success, before any round, or if the receiver leaves */
     /* VERDICT */
     bool restart;        /* true = join again; false = finish */
     uint32_t attempt;    /* number of the next attempt, if there is a next attempt */
@@ -267,7 +267,8 @@ enum rdzv_refused rdzv_join(struct rdzv *r, uint64_t node, const struct rdzv_joi
                             struct rdzv_refusal *refusal);
 /* Begin a round, or stop a round to add nodes, if the last messages allow it. */
 void rdzv_recheck(struct rdzv *r, uint64_t now_ms);
-/* Return true if the node is a spare: it waits while a round runs, or while more nodes wait than the job may use. */
+/* Return true if the node is a spare. A waiting node is a spare while a round runs, or while more nodes wait than the
+ * job may use. */
 bool rdzv_is_spare(const struct rdzv *r, uint64_t node);
 
 /* Report that a worker has failed by itself. At this time, its agent has already begun to stop the node's other

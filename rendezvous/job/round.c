@@ -505,7 +505,7 @@ static enum rdzv_state decide_round(struct rdzv *r)
     return restart(r, charged ? restarts_backoff(&r->restarts) : 0);
 }
 
-/* Decide on a restart if no member is open. Do nothing in a job without nodes, which rdzv_step ends. */
+/* Decide on a restart if no member is open. If the job has no nodes left, do nothing, because rdzv_step ends it. */
 enum rdzv_state rdzv_decide_if_stopped(struct rdzv *r)
 {
     return r->run.n_open > 0 || r->n_live == 0 ? RDZV_STOPPING : decide_round(r);

@@ -39,13 +39,13 @@ enum failure_shown { FAILURE_HIDDEN, FAILURE_BYTES };
     X(USED_UP, "used_up")             /* --max_restarts */                                                \
     X(CANNOT_START, "cannot_start")   /* the program cannot be executed */                                \
     X(USAGE, "usage")                 /* a worker soon exited with 2, 126 or 127: a wrong command line */ \
-    X(IMPORT, "import")               /* every worker of a node soon exited with the same error */        \
+    X(IMPORT, "import")               /* every worker of a node soon exited with the same import error */ \
     X(NO_PROGRESS, "no_progress")     /* --max_no_progress */                                             \
     X(HANGS, "hangs")                 /* --on_hang=stop */                                                \
     X(STOPPED, "stopped")             /* the user stopped the job */                                      \
     X(UNKILLABLE, "unkillable")       /* a process of the last attempt is still alive */                  \
     X(TOO_FEW_NODES, "too_few_nodes") /* too few nodes joined in time */                                  \
-    X(NOT_READY, "not_ready")         /* a node has no log file or memory, or was rejected */             \
+    X(NOT_READY, "not_ready")         /* a node or the store could not prepare the next attempt */        \
     X(STORE_LOST, "")                 /* the node has lost the store; never sent */
 
 #define X(name, word) NO_RESTART_##name,
@@ -79,10 +79,10 @@ static inline enum no_restart no_restart_find(const char *word)
 
 /* The failure of a worker. `rank` is -1 if a node was lost or was stopped by its user. */
 struct failure {
-    char code[40];        /* code of the finding, "WORKER_FAILED"; "" = none */
-    char why[24];         /* "failed", "node_lost", "node_left", "grow" ...; "" = none */
+    char code[40];        /* code of the finding, such as "WORKER_FAILED"; "" = none */
+    char why[24];         /* why the round ended: "failed", "node_lost", "node_left", "grow" ...; "" = none */
     int node_rank;        /* -1 = none */
-    int rank, local_rank; /* ranks of the worker, -1 = not about a worker */
+    int rank, local_rank; /* global and local rank of the worker; -1 if the failure is not of a worker */
     int pid, exit_code, signal;
     int error; /* errno if the worker could not be started, otherwise 0 */
     uint64_t

@@ -24,9 +24,9 @@ enum {
     FLIGHT_WHY_MAX = 256,
     FLIGHT_CALL_WORDS = 256,
     FLIGHT_OPEN_MAX = 16, /* maximum number of calls that flight_open_calls returns for one rank */
-    /* maximum number of different stacks of a record: the stacks of its latest calls */
+    /* maximum number of different stacks of a record; only the stacks of its latest calls are kept */
     FLIGHT_STACKS_MAX = 64,
-    FLIGHT_FRAMES_MAX = 64, /* maximum number of frames of a stack: the innermost frames */
+    FLIGHT_FRAMES_MAX = 64, /* maximum number of frames of a stack; only the innermost are kept */
     FLIGHT_SIDES_MAX = 16,  /* maximum number of sides in a comparison; a side is a call with one stack */
 };
 
@@ -49,7 +49,8 @@ struct flight_entry {
     uint64_t stack; /* hash of the call's frames, equal for equal stacks of all ranks; 0 = no frames */
 };
 
-/* A stack of calls. Most calls of a training loop have the same few stacks, so a record keeps each stack once. */
+/* The call stack from which a rank has made one or more calls. Most calls of a training loop have the same few stacks,
+ * so a record keeps each stack once. */
 struct flight_stack {
     uint64_t hash;
     cJSON *frames; /* owned: [{"function", "file", "line", "user"}, ...], the innermost first */
@@ -57,7 +58,7 @@ struct flight_stack {
 
 /* The record of one rank. */
 struct flight_dump {
-    int rank, world_size, pid, attempt; /* pid 0 = unknown, as in PyTorch's records */
+    int rank, world_size, pid, attempt; /* `pid` is 0 if unknown; PyTorch's records have no pid */
     int64_t step;                       /* training step; -1 = none */
     int64_t time_ns;                    /* when the record was written, in ns since 1970; 0 = unknown */
     char host[FLIGHT_HOST_MAX], job[FLIGHT_HOST_MAX]; /* "" = unknown */

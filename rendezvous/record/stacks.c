@@ -16,7 +16,7 @@
 enum {
     ITEM_BYTES = 64, /* bytes of a printed frame without its texts: JSON names and punctuation */
     THREAD_BYTES = 128,
-    RANKS_SHOWN = 60, /* bytes of a printed list of ranks */
+    RANKS_SHOWN = 60, /* maximum size of a printed list of ranks, in bytes */
     BRIEF_FRAMES = 2,
     LINE_MOST = 1 << 24, /* larger line numbers are ignored */
 };
@@ -602,7 +602,7 @@ static bool append_row(const struct shown *shown, bool brief, struct buf *out)
 
 /* Return true if a brief text leaves out this row. This is the case if no code of the user runs in the row, and the row
  * is of child processes or of threads that are not main threads. An idle data loader is an example. A child without
- * frames is shown. "<string>" is the program of a process that multiprocessing has spawned. */
+ * frames is shown. "<string>" is not code of the user: a process that multiprocessing has spawned begins with it. */
 static bool is_usual(const struct shown *shown)
 {
     const cJSON *frame, *frames = member(shown->row, "frames");
@@ -625,8 +625,8 @@ static int count_lines(const struct buf *out, size_t from)
     return n;
 }
 
-/* Append rows with at most `most` lines; -1 = all rows. Return the number of rows that are left out, or -1 if memory is
- * short. Replace control characters, because `rows` may be from an untrusted store. */
+/* Append rows, together at most `most` lines. If `most` is -1, append all rows. Return the number of rows that are left
+ * out, or -1 if memory is short. Replace control characters, because `rows` may be from an untrusted store. */
 static int append_rows(const cJSON *rows, int most, struct buf *out)
 {
     const size_t start = out->len;

@@ -26,7 +26,7 @@ enum {
     STACKS_ROWS_MAX = 512,
     STACKS_THREADS_MAX = 4096,      /* threads of a row */
     STACKS_PROCESS_MAX = 64,        /* threads of a process */
-    STACKS_FRAMES_MAX = 64,         /* frames that are kept of a stack: the innermost */
+    STACKS_FRAMES_MAX = 64,         /* frames of a stack; only the innermost are kept */
     STACKS_AGENT_BYTES = 256 << 10, /* maximum size of one agent's rows, in bytes */
     STACKS_JOB_BYTES = 900 << 10,   /* maximum size of a job's rows, in bytes; must fit in one reply */
     STACK_NAME_MAX = 128,

@@ -466,7 +466,7 @@ static void reply(void *user, conn_id id, struct slice bytes, struct shared *hol
     clients->has_replied = true;
 }
 
-/* Record that a reply of `bytes` waits for room. If `bytes` is 0, record that no reply waits. */
+/* Record that a reply of this size waits for room. If `bytes` is 0, record that no reply waits. */
 static void set_wants(struct client *c, uint64_t bytes)
 {
     struct clients *clients = c->clients;
@@ -476,7 +476,7 @@ static void set_wants(struct client *c, uint64_t bytes)
     watch_readers(clients);
 }
 
-/* Return true if the hub may handle a request whose reply has `bytes` (hub_sink.may_reply). Otherwise stop reading
+/* Return true if the hub may handle a request whose reply has this size (hub_sink.may_reply). Otherwise stop reading
  * from the client. on_drained or resume_waiting later calls resume(). */
 static bool may_reply(void *user, conn_id id, uint64_t bytes)
 {

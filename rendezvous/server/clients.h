@@ -122,9 +122,9 @@ struct clients {
     uint64_t stall_ms;             /* time of the next check_readers; UINT64_MAX = none */
     struct gate dropped;           /* limits how often dropped clients are logged */
     bool log_peers;                /* log each connect, disconnect and drop, without the limit of `dropped` */
-    const struct tls_context *tls; /* borrowed; NULL = no TLS; else clients on other hosts must use it */
+    const struct tls_context *tls; /* borrowed; if not NULL, clients on other hosts must use TLS */
     struct buf plain,
-        cipher; /* decrypted and encrypted bytes of one call; empty between calls; kept to save mallocs */
+        cipher; /* decrypted and encrypted bytes of one call; their memory is kept to save mallocs */
     void *user;
     void (*freed)(void *user); /* called after a client was freed */
 };

@@ -43,7 +43,7 @@ static ddp_status parse_keep(const char *value, void *to, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Reject --port and --host, which users know from other servers, and name --listen instead. */
+/* Reject --port and --host with an error that names --listen. Users know these options from other servers. */
 static ddp_status refuse_place(const char *value, void *to, struct ddp_err *err)
 {
     (void)value, (void)to;

@@ -17,7 +17,7 @@ enum daemon_action { DAEMON_SERVE, DAEMON_HELP, DAEMON_HELP_MAN, DAEMON_VERSION 
 struct daemon_options {
     enum daemon_action action;
     struct endpoint listen;
-    /* limit of keys, values and queues; 0 = the default of the hub (HUB_LIMITS_DEFAULT) */
+    /* limit of all keys, values and queues together; 0 = the default of the hub (HUB_LIMITS_DEFAULT) */
     uint64_t max_bytes;
     uint64_t keep_ms;         /* time that a job without connections is kept; 0 = the default of the hub */
     enum log_level log_level; /* LOG_INFO, or LOG_ERROR with --quiet */

@@ -96,7 +96,7 @@ static void wait_for_stop(const sigset_t *set)
 struct event_log {
     struct line_file *file; /* owned; NULL = no event log */
     const char *path;       /* borrowed; NULL = --events was not given */
-    bool warned;            /* the warning was logged, which happens only once */
+    bool warned;            /* the warning was logged; it is logged only once */
 };
 
 /* Warn that events are missing in the file, if the state has an error. */

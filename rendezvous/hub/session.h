@@ -94,9 +94,9 @@ struct session {
     struct store_waiter waiter; /* the session's wait for keys */
     uint64_t waits_since_ms;    /* start of the present wait; valid if facts_waits_by() is not NULL */
     uint64_t last_received_ms;  /* when the last byte arrived */
-    struct list midway;       /* in hub->midway if a request is unfinished, or in a list of hub->peers */
-    uint64_t midway_since_ms; /* when the session entered hub->midway or hub->peers */
-    struct list by_rank;      /* in member.sessions if the client is a worker */
+    struct list midway;         /* in hub->midway if a request is unfinished, or in a list of hub->peers */
+    uint64_t midway_since_ms;   /* when the session entered hub->midway or hub->peers */
+    struct list by_rank;        /* in member.sessions if the client is a worker */
     struct barrier_waiter barrier_waiter; /* the session's place in a named barrier */
     struct session_node *as_node;         /* owned; NULL = the session has never joined a rendezvous */
     struct auth *auth;                    /* owned; NULL = the session has never sent AUTH */

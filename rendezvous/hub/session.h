@@ -59,9 +59,9 @@ struct session_node {
     uint64_t joined_ms;           /* time of the first join */
     /* Value of schedule_state.wait at the last full report to the node. After a change the node gets another report. */
     uint32_t reported_wait;
-    /* The fields below allow a node to connect again after a broken connection. The store counts and keeps frames,
-     * starting with the answer to the node's first join. This answer contains the token. A client that has the token
-     * can take over the node. */
+    /* The fields below allow a node to connect again after a broken connection. The store counts and keeps the
+     * frames that it sends to the node, starting with the answer to the first join. This answer contains the token. A
+     * client that has the token can take over the node. */
     char token[LIMIT_TOKEN + 1]; /* "" = the node must not connect again */
     struct kept sent;            /* answers and pushes that the node has not confirmed */
     uint64_t received;           /* number of calls from the node, for the answer to `resume` */

@@ -235,8 +235,8 @@ static bool is_other(const struct job_sample *sample, const struct message_stack
 }
 
 /* Request a sample for the monitor or the profile, unless a request is open. An operator's sample is not used for them:
- * its stacks may be older than the suspicion, and it has no flight records. While a request is open, the monitor waits,
- * and the profile skips its sample. */
+ * its stacks may be older than the suspicion of a hang, and it has no flight records. While a request is open, the
+ * monitor waits, and the profile skips its sample. */
 void stacks_ask(struct job *job)
 {
     static const struct message_stacks all = { .ranks = "" };

@@ -719,7 +719,8 @@ static cJSON *add_group(cJSON *groups, const struct flight_entry *e)
     return ranks;
 }
 
-/* Add the different calls that ranks made with the group and number of `call`. Add the ranks of each call, too. */
+/* Find the calls of all ranks with the group and number of `call`. Add each different call, and the ranks that made
+ * it. */
 static void add_parting(cJSON *answer, const struct flight_dump *dumps, size_t n,
                         const struct flight_entry *call)
 {

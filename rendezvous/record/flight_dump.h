@@ -46,7 +46,7 @@ struct flight_entry {
         [FLIGHT_GROUP_MAX];
     char name[FLIGHT_NAME_MAX], dtype[FLIGHT_TYPE_MAX], op[FLIGHT_TYPE_MAX], state[FLIGHT_NAME_MAX];
     char place[FLIGHT_PLACE_MAX]; /* place in the user's code: "evaluate (train.py:11)"; "" = unknown */
-    uint64_t stack; /* hash of the call's frames, equal for equal stacks of all ranks; 0 = no frames */
+    uint64_t stack; /* hash of the frames; equal stacks have equal hashes on all ranks; 0 = no frames */
 };
 
 /* The call stack from which a rank has made one or more calls. Most calls of a training loop have the same few stacks,

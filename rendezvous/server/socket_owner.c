@@ -145,7 +145,7 @@ static bool source_is(const struct end *end)
     return same;
 }
 
-/* Find whether an address belongs to this host, with all methods. */
+/* Find whether an address belongs to this host. If the route does not show this, check with source_is, too. */
 static enum socket_place address_place(struct socket_owners *o, const struct sockaddr *address)
 {
     struct end end;
@@ -180,8 +180,8 @@ union answer {
     char room[16384];
 };
 
-/* Request the socket with these two ends, or with NLM_F_DUMP all sockets that match. `states` has one bit for each TCP
- * state that matches. */
+/* Request the socket with these two ends. With NLM_F_DUMP, request all sockets that have these ports and one of
+ * `states`. A port 0 means any port. `states` has one bit for each TCP state. */
 static bool diag_ask(struct socket_owners *o, const struct end *near, const struct end *far, uint16_t flags,
                      uint32_t states)
 {
@@ -291,7 +291,8 @@ static enum socket_state tables_find(const struct end *near, const struct end *f
     if (four == SOCKET_OPEN)
         return four;
     const enum socket_state six = table_find("/proc/net/tcp6", near, far, owner);
-    return near->family == AF_INET && six == SOCKET_UNKNOWN ? four : six; /* without IPv6, `six` is unknown */
+    /* Without IPv6 there is no file tcp6, and `six` is SOCKET_UNKNOWN. */
+    return near->family == AF_INET && six == SOCKET_UNKNOWN ? four : six;
 }
 
 /* --- the calls -------------------------------------------------------------------------------------------- */
@@ -306,8 +307,9 @@ enum socket_state socket_owner_find(struct socket_owners *o, const struct sockad
     return state != SOCKET_UNKNOWN ? state : tables_find(&from, &to, owner);
 }
 
-/* Find the listeners of one family. The caller has already searched the other family: `state` and `owner` are the
- * result. Keep `owner` if its user is not `uid`. Return SOCKET_UNKNOWN if the kernel does not answer. */
+/* Find the listeners of one family. `state` and `owner` are the result of an earlier search in the other family.
+ * Replace `owner` only if that search found no listener, or if the user of `owner` is `uid`. Return the new state, or
+ * SOCKET_UNKNOWN if the kernel does not answer. */
 static enum socket_state dump_listeners(struct socket_owners *o, int family, int port, uint32_t uid,
                                         enum socket_state state, struct socket_owner *owner)
 {

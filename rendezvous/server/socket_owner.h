@@ -4,7 +4,7 @@
  * namespace, in 3 to 15 us. If the kernel has no sock_diag (gVisor), /proc/net/tcp and tcp6 are read.
  *
  * The owner is a user, not a process. For a closed socket the kernel reports uid 0 and inode 0. The result is then
- * SOCKET_CLOSED, because uid 0 would be root. */
+ * SOCKET_CLOSED. Otherwise every closed socket would seem to belong to root. */
 #ifndef RENDEZVOUS_SERVER_SOCKET_OWNER_H
 #define RENDEZVOUS_SERVER_SOCKET_OWNER_H
 
@@ -21,7 +21,7 @@ struct netlink {
 /* Two netlink sockets, which are opened when they are first needed. Set all bytes to zero before the first use. Only
  * one thread may use the struct at a time. */
 struct socket_owners {
-    struct netlink diag, route; /* for sock_diag, and for requests of routes */
+    struct netlink diag, route; /* `diag` is for sock_diag; `route` finds routes to an address */
     bool is_answered; /* sock_diag has found a socket before, so ENOENT means that a socket does not exist */
 };
 

@@ -6,7 +6,7 @@
  * Integers are little-endian on every machine. A blob is a u64 length, followed by this number of bytes.
  *
  * The append_ functions append to a buffer and return false if memory is short. The buffer may then end with half a
- * message, so the caller must discard it. The get_ functions do not check a length: the caller must first check that
+ * message, which the caller must not send. The get_ functions do not check a length: the caller must first check that
  * enough bytes have arrived. */
 #ifndef RENDEZVOUS_ENCODE_H
 #define RENDEZVOUS_ENCODE_H

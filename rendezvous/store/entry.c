@@ -59,7 +59,7 @@ struct entry *entry_make(struct entries *entries, struct slice key, size_t value
 }
 
 /* Free an unused entry. Keep it while `woken` is not 0, because a woken connection has a pointer to it until
- * store_acted. */
+ * store_acted is called. */
 void entry_free_unused(struct entries *entries, struct entry *entry)
 {
     if (entry_is_there(entry) || entry->first != NULL || entry->woken > 0)
@@ -75,8 +75,8 @@ static uint8_t *room_of(struct entry *entry)
     return (uint8_t *)entry->key + entry->node.key_len;
 }
 
-/* Return the separate block of the value, or NULL. If `room` is 0, do not compare `value` with the address after
- * the key, because another block of memory may begin there. */
+/* Return the separate block of the value, or NULL. If `room` is 0, the value cannot be after the key. Then do not
+ * compare `value` with the address after the key, because the entry ends there and the separate block may follow. */
 struct shared *entry_holder(struct entry *entry)
 {
     const bool is_behind_key = entry->room > 0 && entry->value == room_of(entry);

@@ -33,7 +33,7 @@ struct queue_item {
 struct entry {
     struct table_node node;
     uint8_t *value;    /* NULL, or the address after the key, or `bytes` of an owned struct shared */
-    uint32_t len, cap; /* length of the value, and the longest value without a new allocation */
+    uint32_t len, cap; /* length of the value; length of the longest value that needs no new allocation */
     uint32_t
         woken; /* number of connections that were woken for the queue and not yet passed to store_acted (store.h) */
     uint16_t room;               /* bytes after the key, for a short value; at most ROOM_MAX (entry.c) */

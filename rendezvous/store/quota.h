@@ -63,7 +63,7 @@ static inline bool quota_use(struct quota *q, uint64_t bytes)
     return true;
 }
 
-/* Return `bytes` that quota_use or quota_charge has charged. */
+/* Subtract `bytes` that quota_use or quota_charge has charged before. */
 static inline void quota_release(struct quota *q, uint64_t bytes)
 {
     for (; q != NULL; q = q->whole) {

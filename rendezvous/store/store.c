@@ -94,8 +94,8 @@ static uint64_t wait_cost(uint32_t links)
     return sizeof(struct wait) + links * sizeof(struct wait_link);
 }
 
-/* Allocate a wait with room for `links`. All links are in one block, so that a wait for 100,000 keys needs only one
- * malloc. Return NULL if memory or quota is short. */
+/* Allocate a wait with room for `links` links. All links are in one block, so that a wait for 100,000 keys needs only
+ * one malloc. Return NULL if memory or quota is short. */
 static struct wait *wait_new(struct entries *entries, struct store_waiter *owner, uint32_t links)
 {
     if (!quota_use(entries->quota, wait_cost(links)))
@@ -205,9 +205,9 @@ static bool is_observed(const struct store *s, struct slice key)
     return false;
 }
 
-/* Return the next waiter to wake, or NULL. Remove the key of `entry` from the waits in its list, the oldest first,
- * until a wait has no other missing key. Free this wait, and return its connection, which the caller must wake. Keep
- * the entry. */
+/* Return the next connection to wake, or NULL. The key of `entry` exists now, so unlink the waits in the entry's list
+ * from it, the oldest first. Stop at a wait that has no other missing key. Free this wait and return its connection,
+ * which the caller must wake. Do not free the entry. */
 static struct store_waiter *next_woken(struct entries *entries, struct entry *entry)
 {
     while (entry->first != NULL) {
@@ -233,8 +233,8 @@ static void empty_entry(struct entries *entries, struct entry *entry)
         ;
 }
 
-/* Remove all keys. Fetch the next node before entry_free_unused frees the present one. An entry stays until store_acted
- * if a connection was woken for its queue. */
+/* Remove all keys. Fetch the next node before entry_free_unused frees the present one. If a connection was woken for
+ * the queue of an entry, the entry stays until store_acted is called. */
 void store_clear(struct store *s)
 {
     struct table_node *node = table_next(&s->entries.table, NULL);
@@ -273,8 +273,8 @@ static enum store_status written(struct store *s, struct entry *entry, bool done
     return done ? STORE_OK : STORE_FULL;
 }
 
-/* Set a key. Do not call written(), because SET is the most frequent request. If the value fits in the old memory, SET
- * costs one lookup and one copy, and no malloc. */
+/* Set a key. SET is the most frequent request, so this function saves the call of written() and does the same work
+ * itself. If the value fits in the old memory, SET costs one lookup and one copy, and no malloc. */
 enum store_status store_set(struct store *s, struct slice key, struct slice value)
 {
     struct entry *entry = entry_make(&s->entries, key, value.len);
@@ -337,8 +337,7 @@ static enum store_status add_to_entry(struct store *s, struct entry *entry, int6
     return entry_set(&s->entries, entry, decimal_print(*sum, text)) ? STORE_OK : STORE_FULL;
 }
 
-/* Add to a counter. If the value is not a number, do not call written(), because nothing has changed and the entry
- * must stay. */
+/* Add to a counter. If the value is not a number, do not call written(), because it would return STORE_FULL. */
 enum store_status store_add(struct store *s, struct slice key, int64_t delta, int64_t *sum)
 {
     struct entry *entry = entry_make(&s->entries, key, DECIMAL_MAX);

@@ -61,7 +61,9 @@ struct store_observer {
 enum store_status {
     STORE_OK,
     STORE_WAITS, /* `wake` is called later, unless store_leave or store_clear ends the wait */
-    STORE_FULL, /* nothing has changed: quota or memory is short, or the value would be longer than WIRE_MAX_VALUE */
+    /* Quota or memory is short, or the value would be longer than WIRE_MAX_VALUE. Nothing has changed,
+     * except that store_multi_set may have set some pairs. */
+    STORE_FULL,
     STORE_NOT_A_NUMBER, /* nothing has changed: the value is not a number */
 };
 
@@ -103,7 +105,8 @@ bool store_delete(struct store *s, struct slice key);
 /* Return the number of keys with a value. */
 uint64_t store_count(const struct store *s);
 
-/* Set all pairs of a list in wire format. If the quota may be too small for all pairs, set no pair. */
+/* Set all pairs of a list in wire format. If the quota may be too small for all pairs, set no pair. If malloc fails
+ * later, the earlier pairs stay set. */
 enum store_status store_multi_set(struct store *s, struct slice pairs);
 
 /* Return true if every key of the list has a value or a queued item. */
@@ -142,8 +145,8 @@ struct slice store_item_value(const struct queue_item *item);
 void store_item_free(struct store *s, struct queue_item *item);
 uint32_t store_queue_len(const struct store *s, struct slice queue);
 
-/* Set *key and *value to the next key that has a value. For the first key, *at is NULL. Return false after the last
- * key. The store must not change between the calls. */
+/* Set *key and *value to the next key that has a value. To get the first key, set *at to NULL before the call. Return
+ * false after the last key. The store must not change between the calls. */
 bool store_next(const struct store *s, const struct entry **at, struct slice *key, struct slice *value);
 
 #endif

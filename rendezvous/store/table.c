@@ -158,9 +158,9 @@ static void grow_chains(struct table *t)
     t->mask = mask;
 }
 
-/* Insert a node. First enlarge an array that is too full. A table with `is_busy` has at most 3 nodes for 4 chains,
- * because each further node in a chain costs a read from memory. Other tables have up to 1 node for each chain, to
- * save memory. */
+/* Insert a node. If the array of chains is too full, first enlarge it. A table with `is_busy` has at most 3 nodes for 4
+ * chains, because each further node in a chain costs a read from memory. Other tables have up to 1 node for each chain,
+ * to save memory. */
 void table_insert(struct table *t, struct table_node *node)
 {
     const uint32_t spare = t->is_busy ? t->mask / 4 : 0;
@@ -180,8 +180,8 @@ void table_remove(struct table *t, struct table_node *node)
     t->count--;
 }
 
-/* Return the next node of the chain of `after`, or of the next chain with a node. A node stores its hash,
- * so a walk needs no state except `after`. */
+/* Return the node after `after` in its chain. If `after` is the last node of its chain, return the first node of the
+ * next chain that is not empty. A node stores its hash, so a walk needs no state except `after`. */
 struct table_node *table_next(const struct table *t, const struct table_node *after)
 {
     uint32_t i = 0;

@@ -19,7 +19,7 @@ struct table_node {
 
 struct table {
     struct table_node **chain; /* owned: the first node of each chain; NULL = an empty chain */
-    uint32_t mask;             /* number of chains - 1; the number is a power of two */
+    uint32_t mask;             /* number of chains - 1; the number of chains is a power of two */
     uint32_t count;            /* number of nodes */
     bool is_busy; /* each request uses this table, so it has more chains than nodes (table_insert) */
 };

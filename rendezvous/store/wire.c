@@ -75,8 +75,8 @@ static void detect_dialect_b(struct wire *w, uint8_t code)
         w->past_watch = true;
 }
 
-/* Scan the opcode. On a new connection, first detect the dialect. If its first byte is not an opcode, the peer is
- * usually a port scanner, an HTTP client or a TLS client. */
+/* Scan the opcode. On a new connection, first detect the dialect. If the first byte of a connection is not an opcode,
+ * the peer is usually a port scanner, an HTTP client or a TLS client. */
 static enum wire_status scan_opcode(struct wire *w, struct slice in, struct ddp_err *err)
 {
     bool first = !w->greeted;

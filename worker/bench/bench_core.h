@@ -80,7 +80,7 @@ uint64_t bench_wrong(const struct bench_case *c, int rank, const void *out);
 
 /* --- bench options ---------------------------------------------------------------------------------------- */
 
-/* The command line of ddp-bench. Options that nccl-tests also has have the same letters and long names. Pure. */
+/* The command line of ddp-bench. An option of nccl-tests has the same letter and long name here. Pure. */
 
 struct bench_options {
     size_t least, most, step, factor; /* in bytes, except `factor`; if `step` is 0, `factor` is used */
@@ -91,7 +91,7 @@ struct bench_options {
     ddp_dtype dtype;
     ddp_op op;
     int root;
-    const char *backend; /* NULL means nccl with a GPU, and cpu without */
+    const char *backend; /* NULL means "nccl" if the rank has a GPU, else "cpu" */
     bool gpu;            /* buffers are in device memory */
     bool private_memory; /* buffers are not from ddp_shared_alloc */
 };

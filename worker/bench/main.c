@@ -71,8 +71,8 @@ static ddp_status bench_buffers_close(struct bench_buffers *b)
 
 /* --- calls --------------------------------------------------------------------------------------------------------- */
 
-/* The buffers of a call. For a call in place, `in` and `out` are the same address if they have the same size.
- * Otherwise the smaller buffer is this rank's part of the larger buffer. */
+/* The buffers of a call. In a call in place, the buffers overlap: if both have the same size, `in` equals `out`. If the
+ * sizes differ, the smaller buffer is this rank's part of the larger buffer. */
 struct places {
     void *in, *out;
 };

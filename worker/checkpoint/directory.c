@@ -371,7 +371,8 @@ static ddp_status open_step_file(struct reader *r, const struct ckpt_dir *dir, u
     int len = snprintf(r->name, sizeof(r->name), "%s/step-%08" PRIu64 "/%s", dir->path, step, name);
     if (len < 0 || len >= (int)sizeof(r->name))
         return ddp_fail(err, DDP_ERR_ARG, "%.200s...: the path is too long", dir->path);
-    r->fd = open(r->name, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* O_NONBLOCK: opening a pipe would wait */
+    /* O_NONBLOCK, because opening a pipe would wait for a writer */
+    r->fd = open(r->name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (r->fd < 0)
         return not_opened(r);
     if (fstat(r->fd, &st) != 0 || !S_ISREG(st.st_mode)) {

@@ -155,7 +155,8 @@ static int open_for_writing(struct atomic_file *file)
 {
     if (file->temporary == NULL)
         return open(file->path, O_WRONLY | O_CREAT | O_TRUNC | O_NOCTTY | O_CLOEXEC, 0666);
-    /* O_EXCL after unlink, so that a link placed by another user is never followed. */
+    /* Remove an old file first, because O_EXCL rejects any existing file. Without O_EXCL, open could follow a link of
+     * another user. */
     unlink(file->temporary);
     return open(file->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
 }

@@ -1,7 +1,8 @@
 /* bootstrap.c -- see bootstrap.h.
  *
- * A card is a text, "pid namespace boot-id host", so that `ddpctl keys` can show which ranks have joined. A published
- * value begins with '+'; a published error begins with '-' and the number of its status. */
+ * A card has four words: the pid, the number of the PID namespace, the boot id and the host. It is a text, so that
+ * `ddpctl keys` can show which ranks have joined. A published value begins with '+'; a published error begins with '-'
+ * and the number of its status. */
 #include "core/bootstrap.h"
 
 #include "base/clock.h"
@@ -194,8 +195,8 @@ static ddp_status meet_by_name(const struct bootstrap *b, struct ddp_err *err)
     return status == DDP_OK && b->rank == 0 ? ddp_store_add(b->store, counter, 1, NULL, err) : status;
 }
 
-/* Wait until all ranks have joined. With a ddprun store, wait at the named barrier first. For each missing rank, the
- * barrier reports the host from which the rank has connected, and how the rank has ended. */
+/* Wait until all ranks have joined. With a ddprun store, wait at the named barrier first. If a rank is missing, the
+ * barrier's report has the host from which the rank has connected, or describes how the rank has ended. */
 ddp_status bootstrap_meet(const struct bootstrap *bootstrap, struct bootstrap_card *cards,
                           struct ddp_err *err)
 {

@@ -1,5 +1,5 @@
-/* call.h -- one call of a collective, as used by the check of arguments, the comparison between ranks, messages and
- * backends. Pure. */
+/* call.h -- struct call, one call of a collective. Backends run it, messages describe it, and the ranks check and
+ * compare its arguments. Pure. */
 #ifndef WORKER_CORE_CALL_H
 #define WORKER_CORE_CALL_H
 
@@ -54,7 +54,8 @@ struct call {
     enum call_kind kind;
     const void *in;
     void *out;
-    /* elements for each rank; shared_alloc: bytes; shared_free of the cpu backend: block number */
+    /* number of elements for each rank; in shared_alloc, number of bytes; in shared_free of the cpu backend, the number
+     * that identifies the block */
     uint64_t n;
     ddp_dtype dtype;
     ddp_op op;
@@ -86,8 +87,8 @@ void call_decode_reason(const char *text, struct ddp_err *reason);
 
 /* --- division of elements between ranks --- */
 
-/* Size in bytes of a unit. Only one rank writes to a unit. A unit is two cache lines, because processors prefetch lines
- * in pairs. */
+/* Size in bytes of a unit, the smallest piece of a buffer that is assigned to a rank. A unit is two cache lines,
+ * because processors prefetch lines in pairs. */
 enum { PART_LINE = 128 };
 
 /* Compute the part of rank `which` when `total` elements are divided between `count` ranks: [*at, *at + *n). A part

@@ -148,9 +148,9 @@ static ddp_status read_verdict(const char *go, struct ddp_err *err)
     return err->code;
 }
 
-/* Publish `err` as the verdict, unless another rank has published a verdict before, because all ranks must follow the
- * first verdict. Return DDP_OK if the first verdict is "+" (allowed). Otherwise *err becomes the first verdict, or
- * stays this rank's error if the store does not answer. */
+/* Publish `err` as the verdict. If another rank has published a verdict before, that first verdict stays, because all
+ * ranks must follow one verdict. Return DDP_OK if the first verdict is "+" (allowed). Otherwise *err becomes the first
+ * verdict. If the store does not answer, *err stays this rank's error. */
 static ddp_status refuse_call(struct ddp_ctx *ctx, uint64_t seq, struct ddp_err *err)
 {
     char key[KEY], reason[CALL_REASON];

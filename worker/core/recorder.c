@@ -21,7 +21,7 @@
 
 /* --- SIGUSR1 -------------------------------------------------------------------------------------------- */
 
-/* PLACES: the number of recorders in a process that can write their files at SIGUSR1. Further recorders ignore
+/* PLACES: how many recorders of one process can write their files at SIGUSR1. Further recorders ignore
  * SIGUSR1. */
 enum { PLACES = 8, HANDLER_WAIT_MS = 2000 };
 

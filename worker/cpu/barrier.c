@@ -189,7 +189,7 @@ static ddp_status compare_marks(const struct shm_control *control, int world, st
 /* --- the barrier ----------------------------------------------------------------------------------------- */
 
 enum {
-    SPINS = 400,    /* spin iterations, together about as long as a wake-up by the kernel */
+    SPINS = 400,    /* iterations of the spin loop; they take about as long as a wake-up by the kernel */
     YIELDS = 16,    /* sched_yield calls before sleeping */
     SLICE_MS = 100, /* ms of sleep between two checks of the peers */
     WORDS_MS = 2000 /* ms to wait for the abort text of another rank */

@@ -40,8 +40,8 @@ struct shm_barrier {
     int spins;           /* iterations of the spin loop before yielding */
     uint64_t passed;     /* number of barriers that this rank has entered */
     uint32_t timeout_ms; /* time limit of the call in progress */
-    /* Extra time for the later waits of a call, added to timeout_ms. The first wait gets no extra time, so it times out
-     * before later waits and reports the late rank. */
+    /* Extra time for the later waits of a call, added to timeout_ms. The first wait gets no extra time. So a rank in
+     * its first wait times out before the ranks in later waits, and reports the late rank. */
     uint32_t slack_ms;
     /* Deadline of the call, a time of clock_ms(); 0 until the call waits for the first time. */
     uint64_t deadline_ms;

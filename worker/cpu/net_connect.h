@@ -44,7 +44,8 @@ struct net_dial {
     struct net_link *link;         /* borrowed */
     const struct net_hello *hello; /* borrowed; check_connection sets `to` and `lane` in a copy */
     const char *address;           /* borrowed: this rank's address, for error texts */
-    const char *source; /* borrowed: address to connect from; "" without DDP_IFACE: the kernel chooses */
+    /* borrowed: the address to connect from; "" lets the kernel choose, because DDP_IFACE is not set */
+    const char *source;
     struct net_card card;
     int fd;                    /* -1 while waiting for the next try, and at the end */
     int error;                 /* errno of a connect that failed at once, else 0 */

@@ -167,7 +167,7 @@ static void free_flights(struct nccl_comm *n)
  * time. */
 static void destroy_nccl(struct nccl_comm *n)
 {
-    enum { PATIENCE_MS = 5000 }; /* ms to wait; then abort the communicator */
+    enum { PATIENCE_MS = 5000 }; /* maximum wait for NCCL's finalize, in ms; then abort the communicator */
     uint64_t until = clock_ms() + PATIENCE_MS;
     nccl_result result = n->lib.finalize(n->nccl);
     while (result == NCCL_IN_PROGRESS && clock_ms() < until) {
@@ -182,8 +182,8 @@ static void destroy_nccl(struct nccl_comm *n)
     n->nccl = NULL;
 }
 
-/* End the communicator as the table of states defines. Destroy a communicator that works, and abort a communicator in
- * creation. If another thread is aborting the communicator, wait for that thread. */
+/* End the communicator as the table in nccl_plan.c defines. Destroy a communicator that works, and abort a communicator
+ * in creation. If another thread is aborting the communicator, wait for that thread. */
 static void end_nccl(struct nccl_comm *n)
 {
     struct ddp_err why = { 0 };
@@ -239,7 +239,7 @@ static ddp_status nccl_load(struct nccl_comm *n, const struct comm_setup *setup,
 }
 
 /* Open the cpu communicator and load NCCL. A rank that cannot load its libraries still opens the cpu communicator,
- * because it reports the failure to the other ranks through the cpu communicator. */
+ * because the rank reports the failure to the other ranks through it. */
 static ddp_status nccl_open_both(struct nccl_comm *n, const struct comm_setup *setup, struct ddp_err *err)
 {
     struct ddp_err loading = { 0 };

@@ -57,16 +57,17 @@ struct nccl_comm {
     pthread_mutex_t cpu_lock;
 
     pthread_mutex_t lock;
-    pthread_cond_t changed, wanted; /* changed: a new `state` or `done`; wanted: work for the watch thread */
-    pthread_t watch;                /* the watch thread */
-    bool watched, closing;          /* watched: the watch thread runs; closing: the watch thread must end */
+    /* `changed`: `state` or `done` has changed; `wanted`: the watch thread has work */
+    pthread_cond_t changed, wanted;
+    pthread_t watch;       /* the watch thread */
+    bool watched, closing; /* watched: the watch thread runs; closing: the watch thread must end */
     enum nccl_state state;
     struct ddp_err failed;      /* why the communicator failed; does not change after its code is set */
     struct ncclComm *nccl;      /* NULL before NCCL's communicator exists, and after its end */
     uint64_t creating_until_ms; /* deadline of the creation, a time of clock_ms() */
     struct ddp_err suspect;     /* NCCL's error, reported later, because a dead peer is a clearer reason */
     uint64_t suspect_since_ms;
-    uint64_t begun, done; /* numbers of the last begun and the last finished call, from 1 */
+    uint64_t begun, done; /* number of the last begun call, and of the last finished call; 0 at first */
     struct nccl_flight flights[NCCL_FLIGHTS]; /* call k is in flights[k % NCCL_FLIGHTS] */
 };
 

@@ -135,8 +135,8 @@ static ddp_status get_slots(struct staged *s, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Open the cpu communicator and the GPU. A rank without a GPU still opens the cpu communicator, because it reports
- * the failure to the other ranks through the cpu communicator. */
+/* Open the cpu communicator and the GPU. A rank without a GPU still opens the cpu communicator, because the rank
+ * reports the failure to the other ranks through it. */
 static ddp_status staged_open_both(struct staged *s, const struct comm_setup *setup, struct ddp_err *err)
 {
     struct ddp_err loading = { 0 };

@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* All fields are in bytes. */
+/* All numbers are in bytes. */
 struct quota {
     uint64_t used;       /* charged now; may exceed the limit after quota_charge */
     uint64_t max;        /* the limit, if `whole` is NULL */

@@ -18,7 +18,7 @@
 
 #include <stdint.h>
 
-/* Counters have the format of PyTorch's server: decimal text, which is parsed as std::stoll of C++ does. */
+/* Counters have the format of PyTorch's server: decimal text, parsed by the rules of std::stoll of C++. */
 
 enum { DECIMAL_MAX = 24 }; /* "-9223372036854775808" and 4 spare bytes */
 

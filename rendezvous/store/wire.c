@@ -25,7 +25,7 @@ static const uint8_t *byte_at(struct slice in, size_t at)
 }
 
 /* Interrupt the scan until the request has `need` bytes: store `need`, and return WIRE_MORE. `need` must exceed the
- * present length, because the caller would otherwise pass the same bytes again. */
+ * number of bytes that have arrived, because WIRE_MORE makes the caller wait for more bytes. */
 static enum wire_status wait_for(struct wire *w, size_t need)
 {
     w->need = need;
@@ -224,8 +224,8 @@ static enum wire_status scan_request(struct wire *w, struct slice in, uint64_t m
 }
 
 /* Decode a request. A complete request of dialect C without a list is decoded here, in half the time of the scan. All
- * other requests are left to the scan: the first of a connection, requests of an old dialect or with a list, and
- * requests that are incomplete, invalid or too long. The scan also finds the reason for a rejection. */
+ * other requests are left to the scan: the first request of a connection, requests of an old dialect or with a list,
+ * and requests that are incomplete, invalid or too long. The scan also finds the reason for a rejection. */
 enum wire_status wire_decode(struct wire *w, struct slice in, uint64_t max_bytes, struct request *req,
                              size_t *used, struct ddp_err *err)
 {

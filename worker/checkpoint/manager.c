@@ -175,7 +175,7 @@ static void init_lock(ddp_ckpts *c)
     pthread_condattr_destroy(&monotonic);
 }
 
-/* Open a directory. No thread is started yet, because a program that only resumes needs none. */
+/* Open a directory. No thread is started yet, because a program that only loads a checkpoint needs no thread. */
 ddp_status ddp_ckpts_open(const ddp_ckpts_options *given, ddp_ckpts **out, struct ddp_err *err)
 {
     NOT_NULL(out, err);

@@ -76,8 +76,8 @@ ddp_status call_check(const struct call *call, int rank, int world, struct ddp_e
 enum { CALL_TEXT = 96 };
 const char *call_text(char text[CALL_TEXT], const struct call *call, uint64_t seq);
 
-/* Encode an error as "-<status> text", the value of a key of the store. The format is text, so that `ddpctl keys` can
- * show it. Return the length of the text. */
+/* Encode an error as "-<status> text", and return the length of this text. The text becomes the value of a key in the
+ * store, and `ddpctl keys` can show it. */
 enum { CALL_REASON = 1100 };
 size_t call_encode_reason(char text[CALL_REASON], const struct ddp_err *reason);
 

@@ -46,8 +46,8 @@ static ddp_status no_such_interface(const struct ifaddrs *all, const char *iface
                     list);
 }
 
-/* Find the address of interface `iface`, or `iface` itself if it is an address of this host. If the interface has
- * several addresses, take the first one that getifaddrs lists, which is usually IPv4. */
+/* Set `address` to the address of the interface `iface`. If the interface has several addresses, take the first one
+ * that getifaddrs lists, which is usually IPv4. If `iface` is an address of this host, set `address` to `iface`. */
 static ddp_status find_interface(const char *iface, char address[NET_ADDRESS], struct ddp_err *err)
 {
     struct ifaddrs *all;

@@ -18,9 +18,9 @@
 #include <time.h>
 #include <unistd.h>
 
-/* The key of struct net_end keeps only the first reason. ddp_store_compare_set writes the reason of the first rank
- * and returns it to all later ranks. So all ranks report the original cause. net_end_set opens another connection to
- * the store, because a request on the rank's usual connection may never end. */
+/* The key of struct net_end keeps only one reason why the job has failed. ddp_store_compare_set writes the reason of
+ * the first rank that fails, and returns it to all later ranks. So all ranks report the original cause. net_end_set
+ * opens another connection to the store, because a request on the rank's usual connection may never end. */
 
 /* Timeout of one request to the store. Peers must report a failure within a second. */
 enum { STORE_MS = 500 };

@@ -134,7 +134,7 @@ static size_t all_of(const struct net_way *way, size_t n)
 }
 
 /* Return an upper limit of the number of elements that one host owns in a step of `n` elements. Shares may differ by
- * one line, which has at most PART_LINE elements. */
+ * one unit of PART_LINE bytes, which has at most PART_LINE elements. */
 static size_t own_of(const struct net_way *way, size_t n)
 {
     switch (way->columns) {
@@ -159,7 +159,7 @@ static size_t pieces_bytes(const struct net_way *way, size_t n)
 }
 
 /* Return the number of elements in a step, which must fit into a slot and into the area for pieces. Round down to whole
- * lines, so that all parts of a step have nearly the same size. */
+ * units of PART_LINE bytes, so that all parts of a step have nearly the same size. */
 static size_t fit(const struct net_way *way, size_t slot_bytes, size_t area_bytes)
 {
     size_t line = PART_LINE / way->element, n = slot_bytes / way->element;

@@ -25,7 +25,7 @@ struct net_hello {
     int32_t world;            /* number of ranks of the job */
 };
 
-/* Rows of the name of an answer, and the text that a rejected rank reports as the reason. */
+/* One row for each answer: its name, and the text that a rejected rank reports as the reason. */
 #define NET_ANSWER_LIST(X)                                                                          \
     X(WELCOME, "welcome")                                                                           \
     X(FOREIGN, "the connecting program is no rank of libddp, or has another version or byte order") \

@@ -151,7 +151,7 @@ static void segment_close(struct segment *segment)
  * more. */
 enum { SLOT_MOST = 256 << 10, SLOT_LEAST = 16 << 10, SLOTS_TOTAL = 64 << 20 };
 
-/* Return the page's bytes, rounded up so that the slots begin at a page boundary. */
+/* Return the size of the control page in bytes. Round it up to a multiple of SEGMENT_PAGE, where the slots begin. */
 size_t shm_control_bytes(int world)
 {
     size_t bytes = sizeof(struct shm_control) + (size_t)world * sizeof(struct shm_rank);

@@ -23,8 +23,8 @@ struct lib_symbol {
 };
 
 /* Load a library. `given` is the value of kind->variable. If `given` is "", try the places from number *place on, and
- * set *place to the place of the library. The caller closes *handle with dlclose. The text of DDP_ERR_UNSUPPORTED lists
- * the places and how to install the library. */
+ * set *place to the number of the place that has the library. The caller closes *handle with dlclose. The text of
+ * DDP_ERR_UNSUPPORTED lists the places and how to install the library. */
 ddp_status lib_open(const struct lib_kind *kind, const char *given, size_t *place, void **handle,
                     struct ddp_err *err);
 

@@ -6,8 +6,8 @@
  *      '-last waiting rank leaves
  *
  * If all waiting ranks leave (CANCEL_WAIT, disconnect), the barrier is freed, and its name can be used again. A passed
- * or failed barrier keeps its name until the next attempt, so this name cannot be used again before. A member that
- * arrives after the failure gets the same outcome and report as the other members.
+ * or failed barrier keeps its name until the next attempt, so this name cannot be used again in the attempt. A
+ * member that arrives after the failure gets the same outcome and report as the other members.
  *
  * The connection of a rank owns a waiter, `struct barrier_waiter`, for at most one barrier at a time. While the rank
  * waits, its waiter is in the list of the barrier. Every rank gets its answer through barrier_env.answer, possibly
@@ -46,7 +46,7 @@ struct barrier {
     enum barrier_state state;
     enum barrier_outcome outcome; /* valid in BARRIER_FAILED */
     uint32_t world_size;          /* number of bits in each bitmap */
-    uint32_t members, arrived;    /* `members`: number of 1 bits in is_member; `arrived`: in has_arrived */
+    uint32_t members, arrived;    /* number of members; number of members that have arrived */
     uint8_t *is_member;           /* owned; NULL = the barrier has passed */
     uint8_t *has_arrived;         /* in the same block of memory as is_member */
     uint64_t began_ms;            /* time of the first arrival, on the caller's clock (barrier_call.now_ms) */

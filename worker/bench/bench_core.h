@@ -80,7 +80,7 @@ uint64_t bench_wrong(const struct bench_case *c, int rank, const void *out);
 
 /* --- bench options ---------------------------------------------------------------------------------------- */
 
-/* The command line of ddp-bench. An option of nccl-tests has the same letter and long name here. Pure. */
+/* The command line of ddp-bench. An option that nccl-tests also has is spelled as in nccl-tests. Pure. */
 
 struct bench_options {
     size_t least, most, step, factor; /* in bytes, except `factor`; if `step` is 0, `factor` is used */

@@ -104,8 +104,8 @@ static ddp_status damaged(struct ddp_err *err, const char *name, const char *wha
     return ddp_fail(err, DDP_ERR_CORRUPT, "%s: %s", name, what);
 }
 
-/* Check the text's checksum. Compare the digits as text, so that a flipped bit that turns "a" into "A" is
- * detected, too. */
+/* Check the text's checksum. Compare the digits as text, so that a flipped bit that turns "a" into "A" is detected,
+ * too. */
 static ddp_status check_text(const char *name, const char *text, size_t len, struct ddp_err *err)
 {
     const size_t at = sizeof(prefix) - 1;

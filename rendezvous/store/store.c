@@ -205,9 +205,9 @@ static bool is_observed(const struct store *s, struct slice key)
     return false;
 }
 
-/* Return the next connection to wake, or NULL. The key of `entry` exists now, so remove the links from the entry's list,
- * the oldest first. Stop when the wait of a removed link has no other missing key. Free this wait and return its
- * connection, which the caller must wake. Do not free the entry. */
+/* Return the next connection to wake, or NULL. Remove the links from the list of `entry`, the oldest first. Stop when
+ * the wait of a removed link has no other missing key. Free this wait and return its connection, which the caller must
+ * wake. Do not free the entry. */
 static struct store_waiter *next_woken(struct entries *entries, struct entry *entry)
 {
     while (entry->first != NULL) {

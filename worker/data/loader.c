@@ -34,13 +34,13 @@
  * of batches that each thread makes before the program requests them. So one batch is ready while the thread reads
  * the next batch. */
 enum { ALIGN = 256, TIMEOUT_MS = 300000, AHEAD_PER_THREAD = 2 };
-/* The largest size of all slots together. Sums of a few such sizes cannot overflow. */
+/* The limit in bytes for all slots together. Sums of a few such sizes cannot overflow. */
 static const size_t MOST_BYTES = SIZE_MAX / 4;
 
 /* The options and the progress of an epoch. The loader's mutex protects this struct. */
 struct queue {
     ddp_loader_options options;         /* the caller's options, with defaults in place of zeros */
-    ddp_sampler **sampler;              /* owned, one per stream */
+    ddp_sampler **sampler;              /* owned: one sampler for each stream */
     size_t slots, slot_bytes;           /* number of slots; size of one slot in bytes */
     size_t array_at[DDP_LOADER_ARRAYS]; /* offset of each array in a slot, in bytes */
     uint64_t epoch;
@@ -168,8 +168,8 @@ static ddp_status queue_open(struct queue *queue, const ddp_loader_options *opti
 
 /* --- the queue: an epoch ----------------------------------------------------------------------------------- */
 
-/* Begin an epoch at sample `done`. Streams take turns, so all streams get as many batches as the first stream, which is
- * always the longest. With NO_PAD, the last batch of a later stream may be empty. */
+/* Begin an epoch at sample `done`. Streams take turns, so all streams get the same number of batches. The first stream
+ * is always the longest and determines this number. With NO_PAD, the last batch of a later stream may be empty. */
 static void queue_start(struct queue *queue, uint64_t epoch, uint64_t done)
 {
     const ddp_loader_options *o = &queue->options;
@@ -189,7 +189,7 @@ static void queue_stop(struct queue *queue)
 }
 
 /* Set *number to the batch that the program requests next; return false at the end of the epoch. The request releases
- * the oldest held batch. The number changes only when the caller increases `given`. */
+ * the oldest held batch. Another call returns the same number until the caller increases `given`. */
 static bool queue_ask(struct queue *queue, uint64_t *number)
 {
     if (queue->given + 1 > queue->options.held)
@@ -245,7 +245,7 @@ struct slot {
     bool ready;
     ddp_status status; /* result of the reading; `err` has the text */
     struct ddp_err err;
-    _Atomic uint64_t reading; /* the sample that is being read, for the text of a timeout */
+    _Atomic uint64_t reading; /* index of the sample that is being read; a timeout error names it */
 };
 
 struct ddp_loader {
@@ -263,7 +263,7 @@ struct ddp_loader {
     int busy;              /* number of threads that read at the moment */
     bool started, closing; /* started: ddp_loader_start was called; closing: the threads must end */
     atomic_bool stopping;  /* threads must stop reading after the current sample */
-    struct ddp_err failed; /* protected by the mutex; kept until the next start; DDP_OK before an error */
+    struct ddp_err failed; /* protected by the mutex; an error stays until the next ddp_loader_start */
 };
 
 /* --- reading ----------------------------------------------------------------------------------------------- */
@@ -378,7 +378,7 @@ static bool is_batch_ready(const ddp_loader *loader, const struct slot *slot)
 static ddp_status wait_ready(ddp_loader *loader, const struct slot *slot, struct ddp_err *err)
 {
     const struct timespec deadline = deadline_of(loader);
-    pthread_cond_broadcast(&loader->work); /* the request has freed a slot */
+    pthread_cond_broadcast(&loader->work); /* the request may have freed a slot */
     while (!is_batch_ready(loader, slot)) {
         if (pthread_cond_timedwait(&loader->done, &loader->mutex, &deadline) == ETIMEDOUT &&
             !is_batch_ready(loader, slot))

@@ -12,7 +12,7 @@ void ddp_random_seed(ddp_random *random, uint64_t seed)
     random->at = DDP_RANDOM_WORDS;
 }
 
-/* Return one word of the next block: the top bit of `high` and the low 31 bits of `low`, times the twist matrix. */
+/* Combine the top bit of `high` with the low 31 bits of `low`, and return the result times the twist matrix. */
 static uint32_t twist(uint32_t high, uint32_t low)
 {
     uint32_t mixed = (high & 0x80000000u) | (low & 0x7fffffffu);

@@ -1,8 +1,8 @@
 /* sampler.c -- see ddp/sampler.h.
  *
- * ddp_sampler_resume computes the whole order of an epoch, which takes 4 bytes per sample. torch's shuffle is
- * sequential, so the k-th index depends on all earlier draws. Padding is not stored: position p of the padded list is
- * position p modulo n of the order. */
+ * ddp_sampler_resume computes the whole order of an epoch at once, because torch's shuffle is sequential: the k-th
+ * index depends on all earlier draws. The order takes 4 bytes per sample. Padding is not stored: position p of the
+ * padded list is position p modulo n of the order. */
 #include "ddp/sampler.h"
 
 #include "base/not_null.h"

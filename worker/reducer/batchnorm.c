@@ -196,7 +196,8 @@ void batch_sums(const ddp_syncbn *bn, const float *x, const float *dy, size_t n,
     }
 }
 
-/* Compute dx. In y = (x - mean) / sqrt(var + eps) * weight + bias, mean and var also depend on x. */
+/* Compute dx. In y = (x - mean) / sqrt(var + eps) * weight + bias, mean and var also depend on x. So dx has a term for
+ * each of the two (mean_dy and slope). */
 void batch_gradient(const ddp_syncbn *bn, const double *sums, const float *x, const float *dy, size_t n,
                     float *dx)
 {

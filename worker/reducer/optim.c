@@ -222,7 +222,7 @@ void norm_push(struct norm_tree *tree, double leaf)
     tree->leaves++;
 }
 
-/* Return the sum of all parts, from the smallest part to the largest. */
+/* Return the sum of all parts of the tree. Begin with the part that has the fewest leaves. */
 double norm_root(const struct norm_tree *tree)
 {
     double sum = 0;

@@ -129,8 +129,8 @@ struct type_row {
     size_t partial; /* bytes of an element in the accumulator */
     join_fn sum, min, max, prod;
     void (*divide)(void *values, size_t n, size_t world);
-    /* widen converts to the accumulator's type, and narrow converts back. Both are NULL if the accumulator has the same
-     * type. */
+    /* widen converts elements to the accumulator's type, and narrow converts back. Both are NULL if elements already
+     * have the accumulator's type. */
     void (*widen)(void *to, const void *from, size_t n);
     void (*narrow)(void *to, const void *from, size_t n);
 };
@@ -234,7 +234,7 @@ struct fused {
     const void *const *in;
     void *const *out;
     size_t world, outs;
-    float with; /* 1 / world for an average, 1 for a sum */
+    float with; /* factor of the sum: 1 / world for an average, otherwise 1 */
 };
 
 #define INLINE static inline __attribute__((always_inline))
@@ -281,7 +281,7 @@ static void fused_plain(const struct fused *f, size_t at, size_t n)
     fused_strips(f, at, n);
 }
 
-/* The version for AVX2, whose registers hold twice as many floats as those of SSE. Both versions give the same bits. */
+/* fused_strips for AVX2, whose registers hold twice as many floats as those of SSE. fused_plain gives the same bits. */
 #ifdef __x86_64__
 __attribute__((target("avx2"))) static void fused_avx2(const struct fused *f, size_t at, size_t n)
 {
@@ -379,7 +379,7 @@ struct joining {
     size_t next; /* index of the next piece in the walk */
 };
 
-/* Return the address of unfinished element `at` of the next piece, and advance to the piece after it. */
+/* Return the address of element `at` of the next piece. Then increase `next`. */
 static const void *next_partial(struct joining *j, size_t at)
 {
     return (const char *)j->partials[j->next++] + at * j->row->partial;

@@ -128,7 +128,7 @@ struct averaging {
     ddp_op op;
 };
 
-/* Return the divisor of an average. Any thread may read `ranks`, because exchange_answers() returns before the
+/* Return the divisor of an average. Any thread may read `ranks`, because exchange_answers() sets `ranks` before the
  * step's first bucket is launched. */
 static size_t divisor_of(const ddp_reducer *reducer)
 {
@@ -195,7 +195,7 @@ static ddp_status call_hook(ddp_reducer *reducer, size_t index, const struct buc
                               .divisor = divisor_of(reducer),
                               .stream = reducer->options.stream };
     struct ddp_err err = { 0 };
-    last_error_keep(&err); /* clear the last error, because the hook may fail without a text */
+    last_error_keep(&err); /* clear the last error: an older text would seem to be the hook's */
     ddp_status status = reducer->options.hook(reducer->options.hook_user, reducer->group, &view);
     if (status == DDP_OK || ddp_last_error()[0] != '\0')
         return status;
@@ -283,8 +283,8 @@ static ddp_status bucket_wait(ddp_reducer *reducer)
     return buckets_failed(reducer);
 }
 
-/* Launch all buckets that are ready. Each step reuses the same jobs, because a step ends only after all jobs are
- * done. */
+/* Launch all buckets that are ready. Each step reuses the same jobs. This is safe, because a step ends only after all
+ * jobs are done. */
 static ddp_status bucket_launch(ddp_reducer *reducer)
 {
     size_t b;
@@ -470,9 +470,9 @@ static void sync_blank(ddp_reducer *reducer, size_t i)
     reducer->blank[i] = true;
 }
 
-/* Count the ranks that used each parameter; collective. Restore the gradients that no rank used. Sum the flags of all
- * ranks, as PyTorch does, although here only a sum of 0 matters. This collective follows the last bucket, so it delays
- * no bucket. */
+/* Count the ranks that used each parameter; collective. If no rank used a parameter, restore its gradient. Sum the
+ * flags of all ranks, as PyTorch does, although here only a sum of 0 matters. This collective follows the last bucket,
+ * so it delays no bucket. */
 static ddp_status share_used(ddp_reducer *reducer)
 {
     for (size_t i = 0; i < reducer->n; i++)

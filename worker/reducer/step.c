@@ -129,7 +129,7 @@ void step_close(struct reducer_step *step)
     free(step->order);
 }
 
-/* Begin a step in which no parameter is ready and no bucket is launched. Copy next_sync here, because sync must not
+/* Begin a step. At first no parameter is ready, and no bucket is launched. Copy next_sync here, because sync must not
  * change within a step. */
 static void begin_step(struct reducer_step *step, enum step_phase phase)
 {

@@ -7,13 +7,13 @@
  *     phase       forward      ready, unused    finish
  *     IDLE        FORWARD      BACKWARD         refused
  *     FORWARD     FORWARD      BACKWARD         IDLE with find_unused or without sync, otherwise refused
- *     BACKWARD    refused      BACKWARD         IDLE if all are marked, or with find_unused, or without sync
+ *     BACKWARD    refused      BACKWARD         IDLE if all parameters are marked, or with find_unused, or without sync
  *
  * With uneven inputs, three more calls are refused: forward in phase FORWARD, and ready and unused in phase IDLE.
  *
- * A step begins with forward. Without uneven inputs a program may leave out forward. Then the step begins with the
- * first ready. A step without sync only records which parameters were used, because the next step with sync must
- * reduce their gradients. */
+ * A step begins with forward. Without uneven inputs a program may leave out forward. Then the step begins when the
+ * first parameter is marked. A step without sync only records which parameters were used, because the next step with
+ * sync must reduce their gradients. */
 #ifndef WORKER_REDUCER_STEP_H
 #define WORKER_REDUCER_STEP_H
 
@@ -29,10 +29,10 @@ struct reducer_step {
 
     enum step_phase phase;
     bool sync, next_sync;  /* sync of this step; sync of the next step */
-    bool buffers_due;      /* true if the next forward must broadcast the buffers, after a step with sync */
-    bool buffers_were_due; /* buffers_due before the last forward, for step_cancel */
-    bool *ready;           /* for each parameter: marked in this step */
-    bool *used;            /* for each parameter: used since the last step with sync */
+    bool buffers_due;      /* true after a step with sync: the next forward must broadcast the buffers */
+    bool buffers_were_due; /* value of buffers_due before the last forward; step_cancel restores it */
+    bool *ready;           /* for each parameter: true if it was marked in this step */
+    bool *used;            /* for each parameter: true if it was used since the last step with sync */
     size_t *pending;       /* for each bucket: number of parameters that are not ready */
     size_t launched;       /* number of buckets launched in this step */
     size_t *order;         /* parameters in the order of readiness in the first step with sync */
@@ -53,8 +53,8 @@ struct step_effects {
     bool send_buffers; /* broadcast the buffers of the first rank with a batch */
 };
 
-/* Begin a step. On error, step_forward, step_ready, step_unused and step_finish return DDP_ERR_ARG and change
- * nothing. The text names the parameters and buckets in the wrong state. */
+/* Begin a step. If a call of step_forward, step_ready, step_unused or step_finish is not allowed, the function returns
+ * DDP_ERR_ARG and changes nothing. The text names the parameters and buckets in the wrong state. */
 ddp_status step_forward(struct reducer_step *step, struct step_effects *effects, struct ddp_err *err);
 
 /* Mark a parameter as ready or as unused. In a step with sync, call one of the two functions once for each

@@ -9,8 +9,8 @@
  *     all_gather  first difference        each rank's card; the lowest rank with a difference is reported
  *     broadcast   rank 0's card           of the same entry, so that all ranks report the same text
  *
- * All ranks have the same summaries, so all ranks make the same calls. A collective that only some ranks call would
- * hang. */
+ * All ranks have received the same counts and hashes, so all ranks make the same calls. A collective that only some
+ * ranks call would hang. */
 #include "reducer/verify.h"
 
 #include "base/buf.h"
@@ -44,8 +44,9 @@ enum {
         COMPARED_OPTIONS
 };
 
-/* PyTorch's default bucket sizes. A small first bucket is ready early, so its reduction begins early. With 25 MiB
- * the fixed cost of a call is negligible. */
+/* PyTorch's default bucket sizes. If the order of readiness is known, the small bucket is reduced first, so reduction
+ * begins early. Otherwise the small bucket is reduced last, so the final wait is short. With 25 MiB the fixed cost of
+ * a call is negligible. */
 enum { FIRST_BUCKET = 1 << 20, BUCKET_CAP = 25 << 20 };
 
 static const char *const option_names[] = {
@@ -188,7 +189,7 @@ struct card {
     int64_t count; /* number of elements, or value of an option; NONE if there is no such entry */
     int64_t shape[DDP_MAX_DIMS];
     int32_t dims, dtype;
-    int32_t list; /* 0 = parameters, 1 = buffers, OPTIONS = options */
+    int32_t list; /* 0 for a parameter, 1 for a buffer, OPTIONS for an option */
 };
 
 enum { NONE = -1, OPTIONS = MODEL_LISTS };
@@ -255,7 +256,8 @@ static bool same_card(const struct card *a, const struct card *b)
     return memcmp(a, b, sizeof(*a)) == 0;
 }
 
-/* Write "f32 10x30" or "f32 x 300". The card may come from a peer, so limit dims. */
+/* Write the type with the shape ("f32 10x30"), or with the number of elements if the card has no shape ("f32 x 300").
+ * The card may come from a peer, so limit dims. */
 static void shape_text(char *text, size_t room, const struct card *card)
 {
     int dims = card->dims < 0 || card->dims > DDP_MAX_DIMS ? 0 : card->dims;
@@ -268,7 +270,7 @@ static void shape_text(char *text, size_t room, const struct card *card)
 
 enum { TEXT = 400 };
 
-/* Write "\"fc1.weight\" (f32 x 100)" into `text` and return `text`. */
+/* Describe the card in `text`, for example as "\"fc1.weight\" (f32 x 100)", and return `text`. */
 static const char *card_text(char text[TEXT], const struct card *card)
 {
     char shape[180];
@@ -284,7 +286,8 @@ static const char *card_text(char text[TEXT], const struct card *card)
 }
 
 /* Compare this rank's first n cards of a list with rank 0's cards; collective. If *mine has no difference yet (index
- * NONE), set *mine to the first card that differs. If this rank's list is longer, its card n differs. */
+ * NONE), set *mine to the first card that differs. If this rank's list has more than n cards, card n counts as a
+ * difference. */
 static ddp_status compare_cards(ddp_group *group, const struct model *model, int list, size_t n,
                                 struct card *mine)
 {

@@ -6,8 +6,8 @@
  *       update, as on one flat array
  *     gradients' memory        rounded master -> share of each bucket; all-gather in place; copy to parameters
  *
- * After the reduction the gradients are no longer needed, so the new parameters are gathered in their memory. Padding
- * is zero in all arrays and stays zero in an update. */
+ * After the reduction the gradients are no longer needed, so the new parameters are gathered in the gradients'
+ * memory. Padding is zero in all arrays and stays zero in an update. */
 #include "ddp/zero1.h"
 
 #include "core/context.h"
@@ -76,8 +76,8 @@ static ddp_status check_params(const ddp_param *params, size_t n, struct ddp_err
     return DDP_OK;
 }
 
-/* Assign each parameter to a bucket. Buckets are numbered in the order of opening. Here `elements` only counts the
- * parameters; lay_out_shares adds the padding. */
+/* Assign each parameter to a bucket. Buckets are numbered in the order of opening. Here `elements` includes the padding
+ * after each parameter; lay_out_shares adds the padding at the end of the bucket. */
 static void assign_buckets(struct zero1_plan *plan, const ddp_param *params, size_t n, size_t limit)
 {
     long open[TYPES];
@@ -98,7 +98,7 @@ static void assign_buckets(struct zero1_plan *plan, const ddp_param *params, siz
     }
 }
 
-/* Compute shares and offsets. The padding of a bucket follows its last parameter. */
+/* Compute shares and offsets. Add padding at the end of each bucket, so that all ranks get shares of equal size. */
 static void lay_out_shares(struct zero1_plan *plan, size_t world)
 {
     for (size_t b = 0; b < plan->count; b++) {
@@ -156,8 +156,8 @@ static size_t zero1_leaf(const struct zero1_plan *plan, size_t b, size_t k)
  * ALIGN: the size of the shared block if no parameter has elements, because a block of 0 bytes is not allowed. */
 enum { BUCKET_BYTES = 25 << 20, SLOTS = 3, ALIGN = 256 };
 
-/* The contents of the gradients' memory: gradients of this rank, averages of this rank's share, or the new
- * parameters. */
+/* The contents of the gradients' memory. ADDING: gradients of this rank. REDUCED: averages in this rank's shares.
+ * STEPPED: the new parameters. */
 enum stage { ADDING, REDUCED, STEPPED };
 
 struct ddp_zero1 {

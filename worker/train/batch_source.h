@@ -42,7 +42,7 @@ enum { SPLIT_SHARDS = 4, SPLIT_WORLD_SHARDS = 8 };
 struct split_request {
     uint64_t samples;             /* number of samples in the training set */
     uint64_t batch, global_batch; /* --batch and --global_batch; one of the two is 0 */
-    uint64_t accumulate;          /* minimum number of parts per worker in a step; 0 works like 1 */
+    uint64_t accumulate;          /* minimum number of shards per worker in a step; 0 works like 1 */
     bool any_world;               /* --determinism world: equal bits for 1, 2, 4 and 8 workers */
     bool together;                /* true for one shard per worker: with --sync_bn, and on a GPU */
 };

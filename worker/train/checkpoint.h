@@ -46,7 +46,7 @@ struct checkpoint {
  * count too, because a new run must not overwrite them. */
 int checkpoint_exists(const char *dir, char newest[64]);
 
-/* Open the directory --checkpoint on rank 0. The caller owns *out. */
+/* Open the directory of the option --checkpoint, on rank 0. The caller owns *out. */
 ddp_status checkpoint_open(const struct train_options *options, ddp_ckpts **out, struct ddp_err *err);
 
 /* Copy the data and return; a thread writes the copy. If the thread fails, the next call returns the thread's error.

@@ -19,7 +19,7 @@ struct batch_norm {
     double eps, momentum;
     const void *weight, *bias;         /* arrays of values */
     float *running_mean, *running_var; /* both NULL if they must not be updated */
-    double *saved;                     /* from forward to backward: means, 1 / deviations, count */
+    double *saved;                     /* set by forward for backward: means, 1 / deviations, count */
 };
 
 /* Results since the last report. */
@@ -38,14 +38,14 @@ struct compute {
 
 enum {
     COMPUTE_APART = 128, /* gradients begin at a multiple of 128 elements, and so do parameters on a device */
-    COMPUTE_LEAF = 16384, /* number of elements in a leaf of the norm; a leaf is the sum of their squares */
+    COMPUTE_LEAF = 16384, /* number of elements whose squares are added in one leaf of the norm */
     COMPUTE_ROWS = 8,     /* maximum number of rows of sum_rows */
 };
 
 /* A range of parameters with their gradients and state. */
 struct compute_update {
     float *p; /* float masters */
-    void *w;  /* copies that layers read; NULL if layers read the masters */
+    void *w;  /* copy of p that layers read; NULL if layers read p itself */
     const float *g;
     float *m, *v; /* state of the optimizer */
     size_t n;
@@ -123,8 +123,8 @@ struct compute_ops {
      * models with many classes; d and z must then be the same array. */
     double (*cross_entropy)(struct compute *c, void *d, void *z, const struct model_batch *batch,
                             size_t classes, bool wide);
-    /* Used when a model is tested. Returns the sum of the losses. On a device, waits for the sum and sets *correct to
-     * the number of correct predictions. */
+    /* Used when a model is tested. Returns the sum of the losses. On a device, waits for the sum, and also sets
+     * *correct to the number of correct predictions. The CPU version does not set *correct. */
     double (*examine)(struct compute *c, void *z, const struct model_batch *batch, size_t classes,
                       size_t *correct);
 

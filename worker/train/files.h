@@ -1,4 +1,4 @@
-/* files.h -- functions for files that train and make-data share. */
+/* files.h -- functions that check, read and find files, for train and make-data. */
 #ifndef WORKER_TRAIN_FILES_H
 #define WORKER_TRAIN_FILES_H
 

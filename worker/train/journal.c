@@ -215,7 +215,7 @@ static void add_test(cJSON *json, int64_t correct, int64_t tested, double loss)
     cJSON_AddNumberToObject(json, "test_loss", loss);
 }
 
-/* Print a line and write a JSON line. Only the JSON line of an epoch has "epoch_loss". */
+/* Print a line and write a JSON line. The JSON lines of steps do not have the member "epoch_loss". */
 ddp_status journal_epoch(struct journal *r, const struct journal_epoch *e, struct ddp_err *err)
 {
     char test[64] = "";

@@ -40,7 +40,7 @@ struct journal_epoch {
     uint64_t epoch, epochs; /* from 1 */
     uint64_t step;
     double loss;             /* mean over all samples of all ranks */
-    int64_t correct, tested; /* correct and all predictions of the test; 0 without a test */
+    int64_t correct, tested; /* correct predictions and all predictions; both 0 without a test */
     double test_loss;
     double samples_per_s;
 };

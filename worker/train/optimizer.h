@@ -37,7 +37,7 @@ struct optimizer {
     struct compute *device;       /* the model's device; NULL on the CPU */
     unsigned char *no_decay;      /* for each parameter: 1 if its weight does not decay */
     float *memory;                /* owned: memory of `slot` */
-    float *slot[OPTIMIZER_SLOTS]; /* whole arrays; with --zero1 only during a checkpoint */
+    float *slot[OPTIMIZER_SLOTS]; /* whole arrays; with --zero1 or on a device only for checkpoints */
     int slots;                    /* number of arrays in `slot` */
     uint16_t *rounded;            /* owned: room for one parameter in 16 bits; not used with fp32 */
     double norm;                  /* norm of the last step's gradients before clipping; NAN if not computed */
@@ -71,14 +71,15 @@ ddp_status optimizer_ready(struct optimizer *o, size_t i, struct ddp_err *err);
 /* Wait until all gradients (with --zero1: those of this rank's share) are averages; collective. */
 ddp_status optimizer_average(struct optimizer *o, struct ddp_err *err);
 
-/* Clip the gradients and update the parameters; collective with --zero1. If wants_norm is true, set o->norm. All
- * ranks must pass the same wants_norm. */
+/* Clip the gradients and update the parameters; collective if each rank has only its share of the state. On the CPU,
+ * set o->norm if wants_norm is true. All ranks must pass the same wants_norm. */
 ddp_status optimizer_update(struct optimizer *o, double lr, bool wants_norm, struct ddp_err *err);
 
 /* Return the optimizer's rule with its numbers and its step count, for checkpoints. `o` owns the rule. */
 ddp_optim *optimizer_rule(struct optimizer *o);
 
-/* Fill in o->slot on rank 0 with whole arrays, for a checkpoint; collective with --zero1. */
+/* Fill in o->slot on rank 0 with arrays of the whole model, for a checkpoint; collective if each rank has only its
+ * share of the state. */
 ddp_status optimizer_gather(struct optimizer *o, struct ddp_err *err);
 
 /* Allocate o->slot, into which the caller reads a checkpoint. */

@@ -114,8 +114,8 @@ static struct shares_piece shares_piece(const struct shares_plan *p, size_t i, s
     return (struct shares_piece){ begin - p->at[i], begin, end - begin };
 }
 
-/* Elements of a bucket: 25 MiB of floats as in PyTorch, or less if each rank receives the gradients of all ranks.
- * ROWS: number of buckets whose gradients of all ranks are in memory at the same time. */
+/* BUCKET: elements of a bucket, 25 MiB of floats as in PyTorch. BUCKET_OF_ROWS: elements of a bucket if each rank
+ * receives the gradients of all ranks. ROWS: number of such buckets that are in memory at the same time. */
 enum { BUCKET = 25 << 18, BUCKET_OF_ROWS = 1 << 20, ROWS = 2 };
 
 /* A bucket whose collective is in progress. */

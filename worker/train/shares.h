@@ -1,7 +1,8 @@
 /* shares.h -- the optimizer's state on a device. With --zero1 and with --determinism world, gradients and parameters
- * are divided into a share for each rank, and each rank updates only its share. Then this module replaces the
- * reducer, whose sums have an order that depends on the number of ranks. Otherwise the whole state is one share,
- * which every rank has, and the reducer averages the gradients.
+ * are divided into a share for each rank, and each rank updates only its share. With these two options this module
+ * also reduces the gradients. With --determinism world the reducer is not usable, because the order of its sums depends
+ * on the number of ranks. Without these options the whole state is one share, which every rank has, and the reducer
+ * averages the gradients.
  *
  *     shares_open -> each step: shares_start, gradients into shares_grad, shares_ready for each gradient (while the
  *     backward pass still runs), shares_average, shares_norm, shares_update for each parameter, shares_send
@@ -58,7 +59,7 @@ float *shares_grad(const struct shares *s, size_t i);
 
 /* Begin a step. */
 void shares_start(struct shares *s);
-/* Record that the gradient of parameter i is complete when the work that is now on the stream is done; collective. */
+/* Record that the work that is now on the stream completes the gradient of parameter i; collective. */
 ddp_status shares_ready(struct shares *s, size_t i, struct ddp_err *err);
 /* Complete the sums or averages of all buckets: the stream waits for their collectives. Collective. */
 ddp_status shares_average(struct shares *s, struct ddp_err *err);

@@ -285,7 +285,7 @@ static ddp_status trainer_step(struct trainer *t, uint64_t step, struct ddp_err 
     return status == DDP_OK ? profile_step(&t->profile, &t->phases, t->steps_done, err) : status;
 }
 
-/* Add the losses of all ranks since the last call to t->epoch_loss; collective. */
+/* Increase t->epoch_loss by the losses of all ranks since the last call of this function; collective. */
 static ddp_status trainer_sum_loss(struct trainer *t, struct ddp_err *err)
 {
     ddp_status status = t->device != NULL ? report_late(t, true, err) : DDP_OK;
@@ -720,8 +720,8 @@ static bool is_due(const struct trainer *t, uint64_t every)
     return every != 0 && t->steps_done % every == 0;
 }
 
-/* Compare the parameters and save a checkpoint, if due after this step. Compare first, so that wrong parameters are
- * never saved. */
+/* Compare the parameters, and save a checkpoint, each only if it is due after this step. Compare first, so that wrong
+ * parameters are never saved. */
 static ddp_status after_step(struct trainer *t, struct ddp_err *err)
 {
     uint64_t hash;

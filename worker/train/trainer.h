@@ -62,7 +62,7 @@ struct trainer {
     uint64_t samples_here,
         train_us; /* samples of all ranks in this run; duration of this run without tests, in us */
     double loss;  /* mean loss of the last epoch */
-    double epoch_loss, loss_here; /* losses: of all ranks in this epoch; of this rank since the last sum */
+    double epoch_loss, loss_here; /* sums: of all ranks in this epoch; of this rank since trainer_sum_loss */
     struct accuracy accuracy;
 };
 

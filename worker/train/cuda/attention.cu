@@ -1,7 +1,7 @@
 /* attention.cu -- layers/attention.c for any type. A warp processes one query of a head. The warp reads the keys 32
- * at a time, computes one score per lane, and keeps the largest score and the sum so far. So the scores, whose number
- * is the square of the length, are never stored. For the gradients of keys and values, a warp processes one key and
- * reads the queries. attention_tiles.cu does the same with tensor cores. */
+ * at a time and computes one score per lane. Then it updates the largest score, the sum of exp and the result. So the
+ * scores, whose number is the square of the length, are never stored. For the gradients of keys and values, a warp
+ * processes one key and reads the queries. attention_tiles.cu does the same with tensor cores. */
 
 enum { HEAD_PARTS = KERNEL_HEAD / WARP };
 

@@ -71,8 +71,8 @@ static int32_t *counts(struct cuda *c, size_t n)
     return memset(c->sorted.memory, 0, n * sizeof(int32_t));
 }
 
-/* Sort the positions by token. Positions of the same token keep their order. Set `first` to the index in `order` at
- * which each distinct token begins, followed by the end of `order`. */
+/* Sort the positions by token into `order`. Positions of the same token keep their order. Set first[k] to the index in
+ * `order` at which the k-th distinct token begins. The last entry of `first` is n. */
 static void sort(struct cuda *c, const int32_t *token, size_t n, int32_t *order, int32_t *first)
 {
     const size_t tokens = (size_t)largest(token, n) + 1;

@@ -71,7 +71,7 @@ KERNEL(norm_measure, norm)
         record[2 * (size_t)a.channels] = count;
 }
 
-/* Return the new running value. As in torch, momentum is the weight of the new value. */
+/* Return the new running value. As in torch, `momentum` is the weight of the value `now`. */
 __device__ inline float moved(float running, double now, double momentum)
 {
     return (float)((1 - momentum) * (double)running + momentum * now);

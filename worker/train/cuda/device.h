@@ -26,7 +26,7 @@ struct gemm {
     uint64_t m, n, k;
     int64_t lda, ldb, ldd;
     uint64_t batch;                    /* number of products in a batch; 0 means one product */
-    int64_t apart_a, apart_b, apart_d; /* elements between matrices of a batch; 0 if all use the same one */
+    int64_t apart_a, apart_b, apart_d; /* elements between matrices of a batch; 0 if all share one matrix */
     bool transpose_a, transpose_b;
     bool to_float; /* true if the result is float, false if it has the type of values */
     bool bias;
@@ -46,7 +46,7 @@ struct room {
 
 enum { PLANS = 64, SLOTS = 2, TOTALS = 4 /* TOTALS: loss and correct predictions, in training and test */ };
 
-/* Results since the last report, which the device writes to the host's memory. */
+/* Results since the last report. The device writes them to the host's memory. */
 struct results {
     double total[TOTALS];
     float norm[2]; /* result of the kernel join_squares: the norm and the clip factor */
@@ -72,18 +72,17 @@ struct cuda {
     struct room batch, pictures, columns, part, losses, squares; /* device memory */
 
     struct room slot[SLOTS];        /* pinned host memory for the batches that are being sent */
-    struct CUevent_st *sent[SLOTS]; /* for each slot, the event that the device has read its batch */
+    struct CUevent_st *sent[SLOTS]; /* each event completes when the device has read the slot */
     unsigned batches;               /* number of batches so far */
     struct room sorted;             /* host memory to count tokens while sorting */
     const int *order, *first;
     size_t distinct; /* number of distinct tokens in the batch */
 
-    double *total;           /* on the device: TOTALS numbers, then norm[2] */
-    struct results *results; /* in memory of the host: SLOTS entries */
-    struct CUevent_st
-        *written[SLOTS]; /* for each entry of `results`, the event that the device has written the entry */
-    unsigned reports;    /* number of reports so far */
-    bool unread[SLOTS];  /* for each entry of `results`, true until `report` returns the entry */
+    double *total;                     /* on the device: TOTALS numbers, then norm[2] */
+    struct results *results;           /* in memory of the host: SLOTS entries */
+    struct CUevent_st *written[SLOTS]; /* each event completes when the device has written its entry */
+    unsigned reports;                  /* number of reports so far */
+    bool unread[SLOTS]; /* for each entry of `results`, true until `report` returns the entry */
 };
 
 /* Set `failed`, unless `failed` already has an error. */

@@ -141,7 +141,7 @@ static void glyph_draw(ddp_random *luck, int label, float *paper)
     scratch(luck, paper);
 }
 
-/* Draw one sample of class `label` (0..9) into PICTURE_PIXELS bytes: 0 = paper, 255 = ink. */
+/* Draw one sample of class `label` (0..9) into PICTURE_PIXELS bytes: 0 is paper, 255 is ink. */
 static void draw_digit(ddp_random *luck, int label, uint8_t *pixels)
 {
     float paper[PICTURE_PIXELS];
@@ -152,7 +152,7 @@ static void draw_digit(ddp_random *luck, int label, uint8_t *pixels)
     }
 }
 
-/* Fill in the labels in random order. The classes have equal numbers of samples, or differ by one. */
+/* Fill in the labels in random order. The numbers of samples of two classes differ by at most one. */
 static void glyph_labels(ddp_random *luck, size_t n, uint8_t *labels)
 {
     for (size_t i = 0; i < n; i++)
@@ -178,7 +178,7 @@ static void glyph_fill(ddp_random *luck, size_t n, uint8_t *pixels, uint8_t *lab
 
 enum { MOST_SYLLABLES = 4 };
 
-/* Make a word of one to four syllables of two letters. */
+/* Make a word of one to four syllables; each syllable has two letters. */
 static void invent_word(ddp_random *luck, char *word)
 {
     static const char consonants[] = "bdfgklmnprstvz", vowels[] = "aeiou";

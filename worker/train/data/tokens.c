@@ -138,8 +138,8 @@ void tokens_free(struct tokens *t)
 
 /* --- all shards -------------------------------------------------------------------------------------------- */
 
-/* Return true if the name of the file is that of a training file (`training` is true) or of a test file. Use only
- * the last component of the path, because a directory may have any name. */
+/* Return true if the file is a training file or, with `training` false, a test file. Use only the last component of
+ * the path, because a directory may have any name. */
 static bool belongs(const char *path, bool training)
 {
     const char *slash = strrchr(path, '/'), *name = slash != NULL ? slash + 1 : path;

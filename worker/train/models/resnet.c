@@ -31,8 +31,8 @@
  *
  * On the CPU, libddp computes the normalization (ddp/syncbn.h). On a device, one kernel computes a record of this
  * rank's values, and another kernel normalizes the values (compute.h). Between these kernels the ranks exchange
- * their records on the device's stream, without waiting on the host. The algorithm and the errors are the same as on
- * the CPU. */
+ * their records on the device's stream, so the host does not wait. The algorithm and the errors are the same as on the
+ * CPU. */
 
 struct normalise {
     struct compute *on; /* borrowed, like `ctx` */
@@ -179,7 +179,7 @@ const struct resnet_config resnet20 = { 3 };
 struct unit {
     struct conv conv;
     size_t param;
-    double *saved; /* from forward to backward: mean and 1 / deviation of each channel, then the count */
+    double *saved; /* set by forward for backward: mean and 1 / deviation of each channel, then the count */
     void *out;     /* output of the convolution */
 };
 

@@ -46,7 +46,7 @@ struct machine_facts {
     char start_time[START_TIME_MAX]; /* see write_start_time(); "" without --log_file */
     char error_stem[PATH_MAX];       /* start of the paths of the error files; "" without such files */
     char tmp_dir[PATH_MAX];          /* log directory if --log_dir is not set; "" if no directory is safe */
-    char tmp_note[TMP_NOTE_MAX];     /* note that the first choice of directory is unsafe, or "" */
+    char tmp_note[TMP_NOTE_MAX];     /* why the preferred log directory is not safe; "" if it is safe */
     struct python_paths python;
     bool has_torch; /* `torch` is filled in */
     struct torch_version torch;
@@ -528,8 +528,8 @@ static ddp_status choose_srun(struct cli *cli, const char *host, struct ddp_err 
     return DDP_OK;
 }
 
-/* Read the scheduler's values, then check the combination of options, and start. The scheduler is first, because its
- * values count as options. --explain prints the values even if the combination is wrong. */
+/* Read the scheduler's values, then check the combination of options, and start. The scheduler's values are read first,
+ * because they count as options. --explain prints the values even if the combination is wrong. */
 static int begin(struct cli *cli, char *const *argv)
 {
     char host[HOST_MAX] = "localhost";
@@ -575,8 +575,8 @@ static ddp_status shim_fail(struct ddp_err *err, const char *what, const char *d
                     write_error_text(errno, dir, why), remedy);
 }
 
-/* Return what DIR/torchrun is, and the target of a link in `target`. readlink fails with EINVAL if DIR/torchrun is
- * not a link. */
+/* Return what DIR/torchrun is. If it is a link, copy the target of the link to `target`. readlink fails with EINVAL if
+ * DIR/torchrun is not a link. */
 static enum holder shim_find_holder(int dir, char target[PATH_MAX])
 {
     const ssize_t n = readlinkat(dir, SHIM, target, PATH_MAX - 1);

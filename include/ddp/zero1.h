@@ -67,8 +67,8 @@ DDP_API ddp_status ddp_zero1_reduce(ddp_zero1 *zero);
  * DDP_SCALER_READY; then nothing was divided. */
 DDP_API ddp_status ddp_zero1_unscale(ddp_zero1 *zero, ddp_scaler *scaler);
 
-/* Clip the averaged gradients of the whole model, with the same bits as ddp_clip_grad_norm. *norm becomes the norm
- * before clipping; `norm` may be NULL. */
+/* Clip the averaged gradients of the whole model. The result is bitwise equal to the result of ddp_clip_grad_norm.
+ * *norm becomes the norm before clipping; `norm` may be NULL. */
 DDP_API ddp_status ddp_zero1_clip(ddp_zero1 *zero, double max_norm, double *norm);
 
 /* Update the parameters with the averaged gradients. The gradients are undefined until ddp_zero1_zero_grad. Do not

@@ -26,7 +26,7 @@ struct heartbeat_sample {
     char where[BEAT_WHERE_MAX]; /* the kernel function in which the process sleeps; "" if none is known */
 };
 
-/* The last state of a worker that was sent to the store. A zeroed struct means that no state was sent. */
+/* The state of a worker in the last report to the store. A zeroed struct means that no state was reported. */
 struct heartbeat_known {
     int pid; /* pid of the worker; another pid resets the record */
     char state;
@@ -35,7 +35,7 @@ struct heartbeat_known {
     uint64_t at_us, cpu_ticks; /* values of the last sample, for the CPU share */
 };
 
-/* Compare a sample of worker `local_rank`, process `pid`, with the last state that was sent. If the state has
+/* Compare a sample of worker `local_rank`, process `pid`, with the last reported state `known`. If the state has
  * changed, append a row to the array `workers`: [local_rank, "S", CPU share in percent, "futex_wait_queue"]. Ignore a
  * change of the CPU share that is smaller than BEAT_CPU_STEP and does not cross BEAT_CPU_SHARE. */
 void heartbeat_compare(struct heartbeat_known *known, int local_rank, int pid,
@@ -52,14 +52,14 @@ struct heartbeat_step_sample {
 /* Read a worker's position from its page. `page` is NULL if the worker has no page. */
 struct heartbeat_step_sample beat_read_step(const struct flight *page);
 
-/* The last position of a worker that was sent to the store. A zeroed struct means that no position was sent. */
+/* The position of a worker in the last report to the store. A zeroed struct means that no position was reported. */
 struct heartbeat_step {
     int pid;
     uint64_t step, call;
 };
 
 /* Append a row to the array `steps`: [local_rank, step or -1, number of the call, "all_reduce" or ""]. Append nothing
- * if the position is the last one that was sent for this worker. If `steps` is NULL, nothing is sent or recorded. */
+ * if the position equals `known`, the last reported position. If `steps` is NULL, nothing is appended or recorded. */
 void heartbeat_compare_step(struct heartbeat_step *known, int local_rank, int pid,
                             const struct heartbeat_step_sample *sample, struct cJSON *steps);
 

@@ -54,7 +54,7 @@ struct node_meeting {
 
     struct store_link *link;      /* owned; NULL before the connection and after the last verdict */
     uint64_t join_until_ms;       /* end of --timeout; 0 if this node has not dialled the store */
-    int stuck_bytes, stuck_times; /* from the struct link_fate of the last silent connection */
+    int stuck_bytes, stuck_times; /* copied from struct link_fate when a connection became silent */
     /* The next connection uses only small TCP segments, because large segments are lost on the path to the store. */
     bool has_small_segments;
     bool path_reported;  /* FINDING_PATH_LOSES_LARGE was sent to the store */
@@ -68,10 +68,10 @@ struct node_meeting {
     int held_port;                /* socket that holds a port for the store of rank 0, or -1 */
     char port_note[NOTE_MAX];     /* message that a free port replaces a port in use; "" otherwise */
     uv_timer_t port_timer;        /* for the next check of `held_port` */
-    struct heard_round *round;    /* owned; the current or last round; NULL before the first round */
-    struct heard_waiting waiting; /* the store's last message "waiting": which nodes have joined */
+    struct heard_round *round;    /* owned; the latest round that has begun; NULL before the first */
+    struct heard_waiting waiting; /* the store's latest message "waiting": which nodes have joined */
     uint64_t waiting_received_ms; /* when the message in `waiting` arrived */
-    uv_timer_t waiting_timer;     /* for the next line about missing nodes */
+    uv_timer_t waiting_timer;     /* fires when the next line about missing nodes is due */
     bool waiting_due;             /* `waiting_timer` will print a line */
     bool waiting_printed; /* a line was printed in this wait, so later lines are printed only for changes */
     bool waiting_asked;   /* the store was asked which nodes have not ended */
@@ -83,7 +83,7 @@ struct node_meeting {
     struct tls_context *tls;  /* owned; NULL if this node does not encrypt */
     struct tls_relay *relay;  /* carries the workers' store traffic; NULL if the workers connect directly */
     struct peer_lookup vouch; /* questions of the store about owners of connections */
-    uv_timer_t vouch_timer;   /* for the next search for owners of connections */
+    uv_timer_t vouch_timer;   /* fires when the next search for owners of connections is due */
     /* A time that limits searches of /proc (find_holder). Each search moves this time ahead by ten times the duration
      * of the search. No search starts while this time is too far in the future. */
     uint64_t whose_ms;
@@ -93,10 +93,10 @@ struct node_meeting {
     bool has_news_socket; /* this process was started by --hosts, and the relay of --hosts carries findings */
     bool has_sent_news;   /* this node has sent a finding to the other hosts, and has not withdrawn it */
     uv_poll_t news_poll;
-    struct news news; /* last finding of another host about itself; `host` is "" if no finding has arrived */
+    struct news news; /* latest finding of another host about itself; `host` is "" before the first */
 
     int next_attempt;                  /* number of the next attempt, from the verdict */
-    uint64_t store_deadline_ms;        /* deadline of the store's next answer, or UINT64_MAX */
+    uint64_t store_deadline_ms;        /* deadline of the store's answer; UINT64_MAX if no answer is due */
     char store_lost[FINDING_TEXT_MAX]; /* why the store was lost; "" if it is not lost */
     /* why this node itself caused the loss of the store; FINDING_NONE if it did not cause the loss */
     struct finding store_finding;
@@ -212,8 +212,8 @@ struct node {
     uv_poll_t lifeline, signals; /* poll the descriptors `lifeline_fd` and `signal_fd` */
     int lifeline_fd, signal_fd;
     pid_t guardian;
-    /* The last signal that stops the job, and the last signal for the workers. A sender may signal guardian and agent;
-     * the second copy is then recognized and ignored. */
+    /* The latest signal that stops the job, and the latest signal that is passed to the workers. A sender may signal
+     * both the guardian and the agent. The agent then gets the signal twice and ignores the second one. */
     struct stop_memory stop_memory, pass_memory;
     struct received_signal stop_received; /* first request to stop; valid if agent_stop_signal() is not 0 */
 
@@ -277,7 +277,7 @@ struct stack_request {
     int64_t still_ms;    /* with `with_calls`: largest age of the flight records, in ms */
     int64_t id;          /* for the caller; the dump does not use it */
     struct cJSON *calls; /* owned by the dump: an array of the ranks' calls, or NULL */
-    /* Called once, perhaps before node_dump_stacks returns. The callee may keep stacks->rows. It then sets
+    /* Called exactly once, perhaps before node_dump_stacks returns. The callee may keep stacks->rows. It then sets
      * stacks->rows to NULL. */
     void (*done)(struct node *n, struct stacks *stacks, const struct stack_request *request);
 };
@@ -301,7 +301,7 @@ void node_close_dumps(struct node *n);
 void node_begin_samples(struct node *n);
 void node_find_python(struct node *n);
 
-/* Add the stacks of the ranks on other nodes to those of this node. `rows` are from the store; NULL is allowed. */
+/* Add the stacks of the other nodes' ranks to the stacks of this node. The store has sent `rows`, which may be NULL. */
 void node_add_survivors(struct node *n, const struct cJSON *rows);
 
 /* --- host_news.c --- */
@@ -325,8 +325,8 @@ void node_send_end(struct node *n, const char *code, const char *words);
 void node_send_wait(struct node *n, const char *words);
 void node_send_no_wait(struct node *n);
 
-/* Write the last finding that `host` has sent to `out`. If `host` is NULL, any host is meant. Without such a finding,
- * write "" and return false. */
+/* Write the text of the latest finding from `host` into `out`. If `host` is NULL, a finding of any host counts. Without
+ * such a finding, write "" and return false. */
 bool node_explain_absence(const struct node *n, const char *host, char *out, size_t size);
 
 /* --- store_events.c --- */
@@ -337,7 +337,7 @@ extern const struct store_link_calls node_store_calls;
 /* Forget the question to the driver of the GPUs, if any. The thread that asks the driver may still run. */
 void node_drop_gpu_call(struct node *n);
 
-/* Prepare an attempt: ranks, containment and log files. Clear the output of the last attempt. */
+/* Prepare an attempt: ranks, containment and log files. Clear the output of the previous attempt. */
 ddp_status node_begin_attempt(struct node *n, const struct plan_round *round, struct ddp_err *err);
 
 /* Begin the prepared attempt if its round is known. */
@@ -349,8 +349,8 @@ void node_on_lost(void *user, const char *why);
 
 /* --- signals.c --- */
 
-/* Begin to receive signals and the end of the guardian's lifeline, until node_finish(). If no descriptor is left,
- * return false with errno set; no handle is then open. */
+/* Watch for signals and for the end of the guardian's lifeline, until node_finish(). If no descriptor is left, return
+ * false with errno set; no handle is then open. */
 bool node_watch_signals(struct node *n, int lifeline, uv_poll_cb on_lifeline);
 
 /* Carry out the action of a signal, which this process or the guardian has received. */

@@ -79,8 +79,8 @@ static void forget_update(struct lines *l)
     l->update_shown = false;
 }
 
-/* End a segment with \r: it becomes the update, which later text may overwrite. An empty segment changes nothing.
- * A segment that only erases the row removes the update. */
+/* End the unfinished segment at a \r. The segment becomes the new `update`. An empty segment changes nothing. A segment
+ * that only erases the terminal row clears `update`. */
 static void end_update(struct lines *l)
 {
     if (slice_equal(buf_slice(&l->text), slice_str(ERASE_ROW))) {
@@ -562,7 +562,8 @@ static bool may_fold(enum line_kind kind)
     return kind == LINE_WHOLE || kind == LINE_LAST;
 }
 
-/* Return the oldest waiting line with this text that came after the rank's last line, or NULL. */
+/* Return the oldest waiting line that has this text and is newer than the rank's previous line. Return NULL if there is
+ * no such line. */
 static struct waiting *fold_find(const struct fold *f, const struct fold_line *line, uint64_t hash)
 {
     struct waiting *found = NULL, *w = f->newest[hash % BUCKETS];

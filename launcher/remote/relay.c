@@ -82,7 +82,7 @@ struct relay {
     bool has_signal;           /* a signal has requested the end of the relay */
     const char *failed;        /* why messages are no longer read from stdin; NULL while they are read */
     int exit_code;             /* the relay's exit code; -1 until it is known */
-    uint64_t branch_ms; /* in a branch: longest silence of the starter; 0 until the message BRANCH arrives */
+    uint64_t branch_ms; /* a branch ends if the starter is silent for longer; 0 before the message BRANCH */
 };
 
 /* Make a finding about this host. */
@@ -212,7 +212,7 @@ static void read_findings(struct relay *r)
     }
 }
 
-/* Send the queued findings. If `waits` is true, wait until stdout accepts them. While the sender writes log files
+/* Send the queued findings. If `waits` is true, wait until stdout accepts them. While the child process sends log files
  * to the same stdout, send no findings. */
 static void send_findings(struct relay *r, bool waits)
 {
@@ -311,8 +311,8 @@ static void probe_continue(struct probe *p, const char *token)
     }
 }
 
-/* Return true if the best address is known: the first address that has not failed has sent the token. The starter
- * prefers the first addresses. */
+/* Return true if the best address is known. Addresses are sorted, the best first, so skip those that have failed. The
+ * first remaining address is the best one, and it is known to work if it has sent the token. */
 static bool is_best_known(const struct probe *probes, int n)
 {
     int i = 0;

@@ -342,7 +342,7 @@ static uint64_t lowest_pids_max(const struct evidence *e, int hierarchy)
     const char *below = cgroup_below(group, e->mounts[hierarchy].root);
     if (!join_path(name, below != NULL ? below : "", ""))
         return 0;
-    const uint64_t none = below != NULL ? UINT64_MAX : 0; /* 0 (not known) if the group is hidden */
+    const uint64_t none = below != NULL ? UINT64_MAX : 0; /* 0 (limits unknown) if the group is hidden */
     return lowest_limit_above(e->mounts[hierarchy].where, name, "pids.max", none);
 }
 
@@ -706,7 +706,7 @@ static char *copy_text(const cJSON *item)
     return NULL;
 }
 
-/* Convert a time in seconds, a JSON number or a text, to ms since 1970. Return 0 for an implausible time. */
+/* Convert a time in seconds to ms since 1970. `item` is a JSON number or a text. Return 0 for an implausible time. */
 static uint64_t moment(const cJSON *item)
 {
     const double latest = 4102444800.0; /* the year 2100; a larger number is wrong, or in milliseconds */

@@ -1,6 +1,6 @@
 /* report.h -- the report at the end of a job, in at most 40 lines, with the first failure first.
  *
- * report.c is pure: its caller collects the facts, files and last lines. */
+ * report.c is pure: its caller collects the facts, the files and the workers' last output lines. */
 #ifndef LAUNCHER_REPORT_REPORT_H
 #define LAUNCHER_REPORT_REPORT_H
 

@@ -94,7 +94,7 @@ bool print_stdout(bool made, struct buf *text)
 enum { QUEUE_BYTES = 4 << 20 }; /* room for about 20,000 lines */
 
 struct line_file {
-    int fd; /* owned; once the writing thread runs, only that thread uses it */
+    int fd; /* owned; after the writing thread has started, only that thread uses it */
     pthread_t thread;
     pthread_mutex_t mutex;     /* protects all following members */
     pthread_cond_t more, done; /* `more`: the queue has lines, or `ends` is set; `done`: `has_ended` is set */

@@ -448,7 +448,7 @@
 
 /* Rejected nodes. job/admission.c decides in the store whether a node may join. If two nodes have different values,
  * ${words} names both hosts and their values, because the user must compare two command lines. The rejected ddprun
- * prints the row and exits. The other nodes print it too, because they wait for the rejected node. */
+ * prints the finding and exits. The other nodes print it too, because they wait for the rejected node. */
 #define FINDING_WAS_REJECTED "a node was rejected ${time} ago: ${words}"
 #define FINDINGS_OF_REFUSALS(X)                                                                             \
     X(WRONG_TASK_LAYOUT, ERROR,                                                                             \
@@ -935,8 +935,8 @@
 
 /* Reasons why a rank does not arrive. ranks.c chooses the row. If the process has ended, the row reports the end.
  * Otherwise the row depends on the state of the process, which its agent reads from /proc, and on the rank's requests.
- * Parts of a sentence in parentheses are left out if they are unknown. RANK_EXITED_EARLY is also made at the end of a
- * round (hub/lost_rank.c), when the store knows that the first failure is only a consequence. */
+ * In a sentence, a part in parentheses is left out if its value is unknown. RANK_EXITED_EARLY is also made at the end
+ * of a round (hub/lost_rank.c), when the store knows that the first failure is only a consequence. */
 #define FINDINGS_OF_RANKS(X)                                                                                \
     X(RANK_EXITED_EARLY, WARNING,                                                                           \
       "${subject} exited with code 0 while ${waiters} waited for ${it} ${where}",                           \

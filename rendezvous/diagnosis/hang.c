@@ -41,7 +41,7 @@ enum {
 #define SLEEPS(X)                                               \
     X("futex", RANK_IN_LOCK)                                    \
     X("nanosleep", RANK_SLEEPS)                                 \
-    X("select", RANK_SLEEPS) /* time.sleep up to Python 3.10 */ \
+    X("select", RANK_SLEEPS) /* time.sleep of Python <= 3.10 */ \
     X("poll", RANK_SLEEPS)                                      \
     X("pause", RANK_SLEEPS)                                     \
     X("sigtimedwait", RANK_SLEEPS)
@@ -221,8 +221,8 @@ static enum finding_code sleep_code(const struct spot *spot, const char *in)
 
 /* Return true if the main thread may wait for a child process. A frame of a library that waits for children is
  * sufficient. Without such a frame, return false if the system call `in` shows another wait: for a lock of the program,
- * for a peer or a path with a name, or for the reader of a pipe. The reader of a pipe cannot be a child that has ended,
- * because a write then fails instead of waiting. */
+ * for a known peer, for a file with a path, or for the reader of a pipe. A child that has ended cannot be this reader,
+ * because a write to a pipe without a reader fails and does not wait. */
 static bool may_be_of_child(const struct spot *spot, const char *in)
 {
     static const char *const unnamed[] = { "pipe:[", "socket:[", "anon_inode:" };
@@ -493,7 +493,8 @@ static bool all_have_failed(const struct hang *h)
 /* Texts are cut to the size of their arrays. Hosts, files and functions are from other processes and may be long. So
  * each format limits them ("%.100s"), to leave room for the other parts. */
 
-/* Return "waits in" or "wait in" for a collective. Return "is in" or "are in" for a line that waits for a GPU. */
+/* Return "waits in" or "wait in" for ranks in a collective. Return "is in" or "are in" for ranks that wait for a GPU
+ * outside of a collective. */
 static const char *group_verb(const struct group *group)
 {
     if (group->spot->call == NULL)
@@ -1147,8 +1148,8 @@ static bool is_same_host(const char *a, const char *b)
            strncmp(a, b, (size_t)(a_port - a)) == 0;
 }
 
-/* Format what the agent's probe found on the path of the cut, or "" if there is no result. If both samples have a
- * result, use the later one. A sample may have none, because not every probe gets answers. */
+/* Format the result of the agent's UDP probe between the two ends of the cut. Use the later sample that has a result.
+ * A sample has no result if the probe got no answers. If neither sample has one, return "". */
 static const char *loss_words(words out, const struct hang *h, const struct cut *cut)
 {
     out[0] = '\0';

@@ -45,7 +45,7 @@ const char *absent_ranks(words out, const struct snapshot *s);
 const char *waiters_of(words out, const struct snapshot_wait *wait);
 
 const struct snapshot_node *node_with_rank(const struct snapshot *s, int32_t node_rank);
-/* Return the last rejected ddprun that requested this node rank, or NULL. */
+/* Return the latest rejected ddprun that requested this node rank, or NULL. */
 const struct snapshot_refused *refused_as(const struct snapshot *s, int32_t node_rank);
 /* Return true if the rejected node has joined since its rejection. */
 bool came_in_later(const struct snapshot *s, const struct snapshot_refused *r);
@@ -67,7 +67,7 @@ enum {
 /* Add "findings": [{"code":..,"grade":..,"subject":..,"sentence":..,"advice":..,"more":2}] to an object. Return false
  * if memory is short. */
 bool screen_add_findings(struct cJSON *o, const struct diagnosis *d);
-/* Add the findings, and the whole screen as "text". */
+/* Add the findings as "findings", and the whole screen as the text member "text". */
 bool screen_add(struct cJSON *o, const struct snapshot *s, const struct diagnosis *d);
 /* Add the sentence of a finding as "text". For a warning or an error, the text also contains the code and the
  * advice. */

@@ -52,7 +52,7 @@ enum { SCHEDULE_REPORTED_MAX = 3 * DIAGNOSIS_MAX };
 struct schedule_usual {
     bool waits;                    /* the present wait is long enough for a report */
     uint64_t since_ms;             /* start of the present wait */
-    uint64_t longest_ms;           /* longest earlier wait; 0 = no earlier wait */
+    uint64_t longest_ms;           /* longest wait before the present one, or 0 */
     uint32_t n_known;              /* number of digests that were ever added to `known` */
     uint64_t known[DIAGNOSIS_MAX]; /* a ring: digests of findings about usual waits */
 };
@@ -117,8 +117,8 @@ void schedule_continued(struct job *job);
 void schedule_moved(struct job *job, uint64_t ago_ms);
 /* Record that a process has joined a PyTorch group. If ranks have waited for it, check soon whether they go on. */
 void schedule_joined(struct job *job);
-/* Set the hang rules. `limit_ms` is the time without progress until a suspicion; 0 = computed from the pauses of the
- * job, UINT64_MAX = no suspicion. `action` is the value of --on_hang. */
+/* Set the hang rules. `limit_ms` is the time without progress until a suspicion. If it is 0, it is computed from the
+ * pauses of the job. If it is UINT64_MAX, a hang is never suspected. `action` is the value of --on_hang. */
 void schedule_hang_rules(struct job *job, uint64_t limit_ms, const char *action);
 /* Reset the schedule when an attempt begins or ends. */
 void schedule_attempt(struct job *job, bool begins);
@@ -132,8 +132,8 @@ bool schedule_is_usual(const struct schedule_state *w, uint64_t waited_ms);
  * are usual for the job. */
 bool schedule_knows(const struct schedule_state *w, uint64_t digest);
 void schedule_learn(struct schedule_state *w, uint64_t digest);
-/* Return the shortest wait of PyTorch's ranks that is reported. schedule_torch_seen() records the result of a check,
- * like schedule_still_seen(). */
+/* Return how long PyTorch's ranks must wait before their wait is reported. schedule_torch_seen() records the result of
+ * a check, like schedule_still_seen(). */
 uint64_t schedule_torch_limit(const struct schedule_state *w);
 void schedule_torch_seen(struct job *job, uint64_t waited_ms, bool report);
 /* Schedule a check soon, so that the waiting nodes get a report about what has just happened, such as a rejected

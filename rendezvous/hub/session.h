@@ -72,7 +72,7 @@ struct session_node {
 
 /* The state of a connection from another host until gate.c admits the connection. */
 enum stranger_state {
-    STRANGER_NONE,      /* admitted, or from this host */
+    STRANGER_NONE,      /* the connection was admitted, or its client runs on this host */
     STRANGER_GREETING,  /* has sent at most VALIDATE, PING, `hello` and AUTH; no agent runs at its address */
     STRANGER_HELD,      /* has sent another request, which is held; no agent runs at its address */
     STRANGER_ASKED,     /* the agents at its address were asked for its user */
@@ -103,7 +103,7 @@ struct session {
     struct list stranger; /* in the list of its stranger_state (gate.c) since stranger_since_ms */
     uint64_t stranger_since_ms;
     const struct secret *tenant; /* borrowed: the tenant whose jobs the session may use; NULL = all jobs */
-    char *tls_job;   /* owned: job that the client named in TLS, "" if it named no job; NULL = no TLS */
+    char *tls_job;   /* owned: job that the client named in TLS; "" if it named no job; NULL without TLS */
     conn_id voucher; /* the agent that has named the session's process; 0 = no agent */
     struct torch_client *torch; /* owned; NULL = the session has used no key of PyTorch */
     uint16_t stranger_bytes;    /* number of a stranger's bytes that were decoded so far */
@@ -148,10 +148,11 @@ struct hub {
     struct table jobs;          /* all jobs, owned; there is always at least one */
     struct table sources;       /* sources of the jobs (job.h), by key; owned */
     uint64_t jobs_deadline_ms;  /* no later than the nearest deadline of any job */
-    uint64_t stood_ms, woke_ms; /* length and end of this process's last suspension */
+    uint64_t stood_ms, woke_ms; /* length of this process's latest suspension, and when it ended */
     uint32_t era;               /* number of ended attempts of all jobs; a new session copies it */
     struct table sessions;      /* all sessions, owned */
-    /* Sessions with an unfinished request, the oldest first. [0]: it is their first request; [1]: it is a later one. */
+    /* Sessions with an unfinished request, the oldest first. [0] contains the sessions whose first request is
+     * unfinished, and [1] all others. */
     struct list midway[2];
     struct table agents; /* sessions of the nodes of all jobs, by address */
     struct peer_lines peers;
@@ -166,13 +167,13 @@ struct hub {
     bool must_repeat;   /* the current request is handled again later, when its reply can be sent */
     bool is_backed_up;  /* the current session must read its replies before its next request is handled */
     bool answers_later; /* the handler of the current CONTROL request sends its answer itself */
-    struct ddp_err err; /* error of the current request; no text = memory is short */
+    struct ddp_err err; /* error of the current request; it has no text if memory is short */
     struct rejects rejects;
     struct refusals refusals;
-    /* The job that the current session has requested but not entered; "" = none. A record of a rejection contains this
-     * name. */
+    /* The job that the current session has requested but not entered; "" if there is no such job. A record of a
+     * rejection contains this name. */
     char asked_job[MEMBER_TEXT_MAX];
-    struct ddp_err drop_reason; /* why the rendezvous has dropped `processing`; no text = not dropped */
+    struct ddp_err drop_reason; /* why the rendezvous has dropped `processing`; no text if not dropped */
     struct event_limit events;
     uint32_t n_instances; /* number of created rendezvous; the instance id of a new one contains it */
     uint32_t n_nodes;     /* number of agents that are connected and have joined a job */
@@ -182,8 +183,8 @@ struct hub {
     uint64_t closed_by_us; /* number of connections that the hub has closed since its start */
 };
 
-/* Process `bytes` (requests.c). Return false if the connection must be closed; hub->err has the reason (no text =
- * memory is short). */
+/* Process `bytes` (requests.c). Return false if the connection must be closed; hub->err has the reason, or no
+ * text if memory is short. */
 bool requests_process(struct hub *hub, struct session *s, struct slice bytes);
 
 /* Begin an attempt of a job (attempt.c). `by_agent` is true if an agent has declared the attempt, and false if the
@@ -211,9 +212,9 @@ bool gate_hello(struct hub *hub, struct session *s, struct slice *bytes);
 /* Answer an AUTH of another version before the whole request has arrived, because the request may exceed the limit for
  * strangers. Return false. */
 bool gate_refuse_version(struct hub *hub, struct session *s, struct slice bytes);
-/* Count the decoded bytes of a stranger. Return false if the limit is exceeded and the connection must be closed. */
+/* Count the decoded bytes of a stranger. If they exceed the limit, return false: the connection must then be closed. */
 bool gate_count(struct hub *hub, struct session *s, size_t bytes);
-/* Hold the bytes of a stranger from now on. Return false if they exceed their limit, and the connection must be
+/* Hold the bytes of a stranger from now on. If they exceed the limit, return false: the connection must then be
  * closed. */
 bool gate_hold(struct hub *hub, struct session *s);
 /* Return true if the held bytes of a stranger are within their limit. If the stranger may be a worker, stop reading
@@ -274,8 +275,8 @@ bool control_owner(struct hub *hub, struct session *s, const union message *m, s
 /* Handle an operator's request for stacks, and an agent's answer (stacks.c). */
 bool control_stacks(struct hub *hub, struct session *s, const union message *m, struct cJSON *answer);
 bool control_sampled(struct hub *hub, struct session *s, const union message *m, struct cJSON *answer);
-/* Merge the stacks (`rows`) that a node has sent in `stopped` into those of the other nodes. The last verdict of the
- * job contains the result. */
+/* Merge `rows`, the stacks that a node has sent in the message `stopped`, with the stacks of the other nodes. The last
+ * verdict of the job contains the result. */
 void stacks_add_survivors(struct session *s, uint32_t round, const struct cJSON *rows);
 /* Return a list of the merged rows for a verdict, or NULL if no rows were merged. The caller frees the list
  * (cJSON_Delete), but only borrows its rows, until the next change of the job. */

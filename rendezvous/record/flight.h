@@ -51,21 +51,21 @@ enum flight_state {
 struct flight_op {
     _Atomic uint64_t call, record, n, bytes;
     _Atomic uint64_t values;     /* type | operation << 8 | root << 32 */
-    _Atomic uint64_t place;      /* bucket + 1 (0 = none) | timeout in ms << 32 */
+    _Atomic uint64_t place;      /* bucket + 1, or 0 without a bucket | timeout in ms << 32 */
     _Atomic uint64_t created_ns; /* when the bucket was posted; without a bucket, when the call began */
     _Atomic uint64_t started_ns, ended_ns;
-    _Atomic uint64_t ticket; /* ticket of an asynchronous backend, 0 = none */
+    _Atomic uint64_t ticket; /* ticket of an asynchronous backend; 0 if the call has no ticket */
     _Atomic uint64_t step;   /* `step` of struct flight when the call began */
 };
 
 struct flight {
-    _Atomic uint32_t magic; /* FLIGHT_MAGIC once the rest of the head is written */
+    _Atomic uint32_t magic; /* set to FLIGHT_MAGIC after the rest of the head was written */
     int32_t rank, world_size, pid, attempt;
     int64_t wall_ns; /* monotonic time + wall_ns = nanoseconds since 1970 */
     char job[FLIGHT_NAME], host[FLIGHT_NAME], backend[FLIGHT_WORD];
     char kinds[FLIGHT_KINDS][FLIGHT_WORD];
     char dtypes[FLIGHT_NAMES][FLIGHT_WORD], ops[FLIGHT_NAMES][FLIGHT_WORD];
-    _Alignas(64) _Atomic uint64_t step;       /* the latest reported step + 1; 0 = none */
+    _Alignas(64) _Atomic uint64_t step;       /* the latest reported step + 1; 0 if no step was reported */
     _Atomic uint64_t call;                    /* `call` of the latest operation */
     _Atomic uint64_t records;                 /* number of all operations that have begun */
     _Atomic uint64_t kept_records, kept_call; /* `records` and `call` when the worker last wrote its file */
@@ -109,7 +109,7 @@ struct flight_begin {
     uint64_t seq, n, bytes, created_ns, now_ns;
     unsigned kind, dtype, op;
     uint32_t root, timeout_ms;
-    int bucket; /* -1 = none */
+    int bucket; /* number of the bucket; -1 if the call has no bucket */
     enum flight_state state;
 };
 
@@ -153,7 +153,7 @@ enum { FLIGHT_PAGE_TEXT = 128 };
 
 void flight_page_print(char out[FLIGHT_PAGE_TEXT], const struct flight_page *page);
 
-/* Parse the value. Return false, with an undefined *page, if `text` is malformed. */
+/* Parse `text`, the value of DDPRUN_PAGE. Return false, with an undefined *page, if `text` is malformed. */
 bool flight_page_parse(const char *text, struct flight_page *page);
 
 #endif

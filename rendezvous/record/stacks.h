@@ -37,7 +37,7 @@ enum {
 /* Timeouts for stacks in ms. Each timeout is shorter than the timeout of the process that waits for the result. */
 enum {
     STACKS_PROCESS_MS = 2000, /* longest wait of an agent for py-spy */
-    STACKS_AGENT_MS = 3000,   /* longest wait of an agent for all its processes */
+    STACKS_AGENT_MS = 3000,   /* longest wait of an agent for the stacks of all its processes */
     STACKS_STORE_MS = 4000,   /* longest wait of the store for the agents; ddpctl waits 5 s */
     STACKS_FAILURE_MS =
         1000, /* after a failure: longest wait of an agent for the stacks of running workers */
@@ -66,7 +66,7 @@ struct stack_thread {
     bool is_main;                /* the first thread of its process */
     bool is_child;               /* a thread of a process that the worker has started */
     const char *host;            /* borrowed */
-    char name[16];               /* "" = none */
+    char name[16];               /* "" if the thread has no name */
     char does[STACK_NAME_MAX];   /* "sleeping in read"; "" = unknown */
     char object[STACK_FILE_MAX]; /* "/data/x.bin": file, pipe or peer of the system call; "" = none */
     int64_t cpu_ms;              /* CPU time since the thread started */
@@ -77,7 +77,7 @@ struct stack_thread {
 bool stacks_init(struct stacks *s, size_t room);
 void stacks_free(struct stacks *s);
 
-/* Return the CPU time in ms of a thread in a row of stacks; 0 = not known. */
+/* Return the CPU time in ms of a thread in a row of stacks, or 0 if it is unknown. */
 int64_t stacks_cpu_ms(const struct cJSON *thread);
 
 /* Add the threads of one process from the output of `py-spy dump --json`. `threads` are the threads of the process in

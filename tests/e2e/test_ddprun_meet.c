@@ -370,7 +370,7 @@ enum { NODES = 2, ARGS_MAX = 24 };
 static struct run_process *loopback_node[NODES];
 static struct run_result end[NODES];
 static char port_option[40];
-static const char *other_ddprun; /* ddprun of node 1; NULL = the same ddprun */
+static const char *other_ddprun; /* the ddprun that node 1 runs; NULL if both nodes run the same ddprun */
 
 static void choose_port(void)
 {
@@ -454,7 +454,7 @@ Test(loopback_nodes, ranks_follow_the_node_ranks_whatever_each_brings)
     prints(1, "[4] 4/5 2/3 1/2");
 }
 
-/* The text from the failed node is in the report of the other. */
+/* Node 1 fails first, and its stderr is also in the report of node 0. */
 Test(loopback_nodes, the_first_failure_is_named_on_every_node)
 {
     START("--nproc_per_node=2", SH,
@@ -483,7 +483,7 @@ static void expect_gpu_busy(const char *dir, const char *file, const char *words
     cr_expect_eq(r.exit_code, 0, "GPU_BUSY and '%s' are not in %s", words, file);
 }
 
-/* The process on GPU 1 is this test. The GPUs of both nodes are those of a stand-in for the driver. */
+/* A fake driver provides the GPUs of both nodes, and reports this test as the process on GPU 1. */
 Test(loopback_nodes, a_process_on_a_full_gpu_is_named_on_every_node)
 {
     static const char script[] = ALL_HERE "; [ $RANK = 3 ] || exec sleep 1000; echo process 1 $FOREIGN 31744 "
@@ -517,7 +517,7 @@ Test(loopback_nodes, a_process_on_a_full_gpu_is_named_on_every_node)
     job_dir_remove(dir);
 }
 
-/* Expect the same form of the report in the last event on the failed node and on the other. */
+/* Expect that the last event of node `i` contains a report that matches report.schema.json. */
 static void expect_schema(int i, const char *code, const char *said)
 {
     char why[512] = "";
@@ -796,7 +796,7 @@ Test(loopback_nodes, nodes_that_do_not_agree_are_told_both_values)
         says(i, "has --nnodes=3");
     }
     says(0, "NODE_REJECTED");
-    says(0, "; first cause: "); /* in the report, at the timeout */
+    says(0, "; first cause: "); /* node 0 prints it in the report, after its timeout */
 }
 
 /* Copy a program, and replace its version by `version`, a text of the same length. */

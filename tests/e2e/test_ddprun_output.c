@@ -162,7 +162,7 @@ Test(ddprun_output, no_line_is_torn)
     cr_expect_eq(seen.whole, 32000, "only %d lines", seen.whole);
 }
 
-/* A slow reader delays the workers but loses nothing, and the launcher stays small. */
+/* A slow reader delays the workers but loses no lines. */
 Test(ddprun_output, a_slow_reader_gets_everything)
 {
     struct run_process *p = JOB_START("--nproc_per_node=2", WORKER, "spam:400000", "say:end");
@@ -185,7 +185,7 @@ Test(ddprun_output, a_line_of_4_mib_is_one_line)
     cr_expect_eq(job_count(r.out, "[1] after"), 1);
 }
 
-/* `ddprun yes | head`: the workers get SIGPIPE as if they had written there themselves. */
+/* In `ddprun yes | head`, the workers get SIGPIPE when head exits, as if they had written to head's pipe directly. */
 Test(ddprun_output, when_nobody_reads_any_more_the_workers_are_told)
 {
     char command[1024];
@@ -328,7 +328,7 @@ Test(ddprun_output, pieces_of_a_daemon_that_lives_on_outside_do_not_hold_up_the_
     cr_expect_eq(job_count(r.out, "[1] done"), 1, "%s", r.out);
 }
 
-/* A single worker's bytes pass unchanged, but the awaited text is a whole line. */
+/* ddprun prints a newline before its own message if a worker's line is unfinished, but not if it prints no message. */
 Test(ddprun_output, what_ddprun_says_does_not_begin_within_a_workers_line)
 {
     struct run_result r =
@@ -344,7 +344,7 @@ Test(ddprun_output, what_ddprun_says_does_not_begin_within_a_workers_line)
 /* The output on a terminal (a pseudo-terminal here): prefixes and colours, whole lines, nothing harmful, and folded
  * lines. */
 
-/* Print only the end of the output, which has the reason, because Criterion hangs on messages of megabytes. */
+/* Print only the last 4,000 bytes of the output, because Criterion hangs on messages of megabytes. */
 #define EXPECT_CODE(r, code)                                                                        \
     cr_expect_eq((r).exit_code, code, "exit %d, signal %d, output:\n%s", (r).exit_code, (r).signal, \
                  (r).out + (strlen((r).out) > 4000 ? strlen((r).out) - 4000 : 0))
@@ -689,7 +689,7 @@ Test(stdin_e2e, who_does_not_want_more_does_not_stop_the_others)
                   "8000000\n8000000\n");
 }
 
-/* The slowest reader sets the pace, and input for it waits in the pipe, not in our memory. */
+/* The slowest reader sets the pace. Input that it has not read waits in the pipe and not in ddprun's memory. */
 Test(stdin_e2e, a_reader_that_does_not_read_costs_no_memory)
 {
     char command[1024];

@@ -1,5 +1,5 @@
-/* Reports while a process group of a genuine PyTorch does not form: on every node, long before PyTorch's own timeout,
- * and by `ddpctl`. */
+/* Tests with the real PyTorch: if a process group does not form, every node and `ddpctl` report the reason, long before
+ * PyTorch's own timeout. */
 #include "run.h"
 #include "job.h"
 
@@ -65,12 +65,12 @@ static void expect_ctl(const struct nodes *n, const char *command, const char *w
 static const struct scene {
     const char *what;
     const char *wait, *reason; /* texts that all nodes print */
-    bool also_alone;           /* also on one node */
+    bool also_alone;           /* the scene also runs on one node */
 } scenes[] = {
     { "never", "init_process_group: 1 of 2 ranks", "rank 1: started (", true },
     { "imports", "init_process_group: 1 of 2 ranks", "[RANK_NOT_CONNECTED]", false },
     { "computes", "init_process_group: 1 of 2 ranks",
-      "rank 1: " /* rank 1 computes, and this line is printed if there is time */, false },
+      "rank 1: " /* no exact line, because a sample may show rank 1 in any state */, false },
     { "exits", "init_process_group: 1 of 2 ranks", "rank 1: exited", false },
     { "nccl_id", "NCCL id (key '", "rank 0: ", true },
 };
@@ -131,7 +131,7 @@ Test(torch_diagnosis, who_gave_up_is_reported_with_whom_it_has_waited_for)
     }
 }
 
-/* Start a second ddprun with two workers, whose program has the port of the first job. */
+/* Start a second ddprun with two workers. The workers use `port`, the port of the first job. */
 static struct run_process *start_second(int port, const char *how)
 {
     char text[16];
@@ -169,8 +169,8 @@ static void share(const char *how, const char *words)
     torch_skip_sanitized();
     const int port = free_port();
     struct nodes both = { .process = { start_first(port, how) }, .count = 2 };
-    cr_expect(run_until_error(both.process[0], "has begun",
-                              LONG_MS)); /* the first job has the port, and its round */
+    /* After this line, the store of the first job has the port. */
+    cr_expect(run_until_error(both.process[0], "has begun", LONG_MS));
     both.process[1] = start_second(port, how);
     cr_expect(run_until_error(both.process[0], words, LONG_MS), "it never says '%s'", words);
     cr_expect(run_until_error(both.process[0], "two launches", LONG_MS));
@@ -179,8 +179,8 @@ static void share(const char *how, const char *words)
     stop(&both);
 }
 
-/* In later versions of torch, all ranks pass once the count has been right. There, the published addresses show the
- * error instead. */
+/* In torch 2.x, all ranks leave the barrier as soon as the count was right for a moment. So this test needs torch 1.x.
+ * In torch 2.x, the addresses that the ranks publish show the error instead. */
 Test(torch_diagnosis, more_in_a_barrier_than_there_are_ranks)
 {
     torch_skip_without();

@@ -18,7 +18,7 @@ DRIVER_FUNCTION_LIST(X)
 
 enum { NO_MODULE = 200, NO_FUNCTION = 500, NO_MEMORY = 2, BAD_LAUNCH = 1 };
 
-/* The modules. A module has no other bytes: its address is the table's. */
+/* The modules. A loaded module needs no memory: its handle is the address of its table of kernels. */
 static const struct {
     const char *image;
     const struct shim_kernel *kernels;

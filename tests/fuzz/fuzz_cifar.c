@@ -1,4 +1,5 @@
-/* Any bytes as a file of CIFAR-10, plain or gzip: rejected with an error text, or every record of it can be read. */
+/* The input is a file of CIFAR-10, plain or gzip. It must be rejected with an error text, or all its records must be
+ * readable. */
 #include "train/data/pictures.c"
 
 #include "memory_file.h"

@@ -60,7 +60,7 @@ struct run_process *job_start(const char *const args[], const struct run_options
     make_argv(argv, args);
     make_env(env, o.env);
     o.env = env;
-    /* The test runner may be a background job of a shell, which ignores these signals. */
+    /* A shell may start the test runner as a background job, in which these signals are ignored. */
     signal(SIGINT, SIG_DFL);
     signal(SIGQUIT, SIG_DFL);
     return run_start(argv, &o);

@@ -106,7 +106,7 @@ SCENE(reach, a_name_that_means_the_node_itself, .elastic = true,
       .node = { { .options = "--node_rank=0", .exit = 125, .says = MISSING },
                 { .options = "--node_rank=1", .exit = 125, .says = "127.0.1.1|NAME_IS_LOOPBACK" } })
 
-/* Remove the name. Like the name of a pod, it appears after a while, and then the job runs. */
+/* Remove the name of the master. learn_name() adds it later, as a cluster publishes the name of a pod only later. */
 static void forget_name(struct play *play)
 {
     host_names(&play->net->host[1], "127.0.0.1 localhost\n");
@@ -123,7 +123,7 @@ static void know_master(struct play *play)
     forget_name(play);
 }
 
-/* Map the own name to 127.0.1.1, as Debian's installer does. */
+/* Map node 0's name to 127.0.1.1 on node 0 itself, as Debian's installer does. */
 static void own_name_is_loopback(struct play *play)
 {
     host_names(&play->net->host[0], "127.0.0.1 localhost\n127.0.1.1 node0\n");
@@ -170,7 +170,7 @@ SCENE(reach, a_name_that_comes_late, .cases = "F17", .elastic = true,
           { .options = "--node_rank=0", .says = "node rank 1 is missing", .prints = "[1] up" },
           { .options = "--node_rank=1", .says = "node1 cannot resolve 'master-0'", .prints = "[3] up" } })
 
-/* Start a server in one line of Python, whose answer does not contain ddprun. */
+/* Start a server on the store's port. `python` is its program. Its answers do not contain the word "ddprun". */
 static void listen_with(struct play *play, const char *python)
 {
     const char *argv[] = { "/usr/bin/python3", "-c", python, NULL };
@@ -243,7 +243,7 @@ SCENE(reach, a_loopback_endpoint, .elastic = true,
       .node = { { .says = "on node0 can join|10.9.0.1 (eth0)" },
                 { .says = "on node1 can join|10.9.0.2 (eth0)" } })
 
-/* Add docker0's address, which every machine has, as the master address. */
+/* Give both hosts the bridge docker0 with the same address, which is the job's master address. */
 static void add_bridges(struct play *play)
 {
     for (int i = 0; i < 2; i++)

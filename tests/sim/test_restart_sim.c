@@ -1,4 +1,4 @@
-/* From round to round, as stories: the agent's reaction to a verdict, and the first failure when several gave up.
+/* Simulated jobs test how the agent reacts to a verdict, and which failure it reports first if several workers fail.
  * test_rendezvous.c tests the rules by which the store grants another attempt. */
 #include "sim_agent.h"
 
@@ -149,7 +149,7 @@ Test(restart_sim, a_shortage_at_the_start_may_pass)
     cr_expect_eq(after_worker(0, 0, ENOMEM), NO_RESTART_NONE);
 }
 
-/* After an hour of training, the same code has another meaning. */
+/* Exit code 2 means a usage error only if the worker ends within 5 s. Later it may have any meaning. */
 Test(restart_sim, a_usage_error_shows_within_five_seconds)
 {
     cr_expect_eq(after_worker(4999, 2, 0), NO_RESTART_USAGE);
@@ -311,8 +311,8 @@ Test(restart_sim, who_dies_too_long_is_not_waited_for, .fini = done)
     cr_assert_lt(sim.now_ms, 1000 + AGENT_DOUBT_MS + AGENT_DYING_MS + 1000 + AGENT_UNKILLABLE_MS + 200);
 }
 
-/* One worker left with 0 too early, and the other workers notice this one after the other. When all workers have
- * gone, the agent waits for nothing more. */
+/* Worker 0 exits too early with code 0, and the other workers fail at different times as its victims. The agent ends
+ * the attempt as soon as all workers have exited. */
 Test(restart_sim, when_all_are_victims_the_first_of_them_is_named, .fini = done)
 {
     asim_init(&sim, 3, 30000);

@@ -244,8 +244,8 @@ static char *make_manifest(const ddp_ckpt_point *point, const ddp_ckpt_block *bl
     return text;
 }
 
-/* Write both files into the directory that is open as `at`. The manifest comes last. The directory is flushed too,
- * because otherwise a power cut could remove its entries. */
+/* Write the file of the blocks, and after it the manifest, into the directory that is open as `at`. The directory is
+ * flushed too, because otherwise a power cut could remove its entries. */
 static ddp_status write_files(const struct ckpt_dir *dir, int at, const ddp_ckpt_point *point,
                               const ddp_ckpt_block *blocks, size_t n, struct ddp_err *err)
 {

@@ -414,7 +414,7 @@ ddp_status ddp_progress(ddp_ctx *ctx, uint64_t step)
 enum { NODES_MAX = 1 << 20 }; /* a key with a larger number counts as 0 nodes */
 
 /* Set *store to the connection for ddp_grow_waiting and ddp_grow_agree. Fail without ddprun, because only ddprun has
- * waiting nodes. A world of one connects here. */
+ * waiting nodes. In a world of one rank, this function opens the connection. */
 static ddp_status find_grow_store(struct ddp_ctx *ctx, struct ddp_store **store, struct ddp_err *err)
 {
     if (!ctx->env.ddprun_store)

@@ -26,7 +26,7 @@ struct cpu_comm {
     void **out;      /* `world` output pointers for reduce_range */
 };
 
-/* Begin the next call: increase its number, write the mark of this rank (see shm.h) and set the timeout. */
+/* Begin the next call: increase the number of calls, write the mark of this rank (see shm.h) and set the timeout. */
 void cpu_begin(struct cpu_comm *cpu, const struct call *call);
 
 /* Return the size in bytes of the input that `rank` passes. */

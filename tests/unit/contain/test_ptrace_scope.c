@@ -10,7 +10,7 @@
 static char note[STACK_NOTE_MAX];
 static bool by_py_spy = true;
 
-/* Explain the permission under this scope; NULL = the kernel has no Yama. */
+/* Return why a process may not be read with this value of ptrace_scope. `scope` is NULL if the kernel has no Yama. */
 static const char *explained(const char *scope, bool is_child)
 {
     char path[] = "/tmp/ddprun-test-XXXXXX";
@@ -56,7 +56,7 @@ Test(ptrace_scope, names_the_capability_if_no_scope_forbids_reading)
     expect("0\n", true, "CAP_SYS_PTRACE", "container");
 }
 
-/* A program without Python has no py-spy. */
+/* py-spy reads only Python programs. So the note about another program must not name py-spy. */
 Test(ptrace_scope, of_a_program_without_python_does_not_name_py_spy)
 {
     by_py_spy = false;

@@ -1,4 +1,4 @@
-/* Event logs to bars: two nodes' logs from tests/data, and errors that a log may contain. */
+/* Tests how a timeline draws event logs as bars. Two nodes' logs are in tests/data, and other logs contain errors. */
 #include "ctl/timeline.h"
 
 #include <criterion/criterion.h>
@@ -57,13 +57,13 @@ static void lines(const char *text)
     timeline_read(&events, "log", slice_str(text));
 }
 
-/* Return the first bar of this kind in this row. */
 static const char *const bar_words[] = {
 #define X(name, word, words) word,
     TIMELINE_BARS(X)
 #undef X
 };
 
+/* Return the first bar of this kind in this row. */
 static const struct timeline_bar *bar_of(size_t row, enum timeline_bar_kind kind)
 {
     for (size_t i = 0; i < t.n_bars; i++)
@@ -171,7 +171,7 @@ Test(timeline, a_node_that_never_joined_is_drawn_too)
     expect_bar(0, TIMELINE_CONNECTING, 0, 3000, TIMELINE_JOB);
 }
 
-/* Without a valid wall clock and a store, an event has only the time of its process. */
+/* No store corrects the times here. An event with an invalid wall-clock time is placed by its monotonic time. */
 Test(timeline, impossible_times_are_ignored)
 {
     static const struct {

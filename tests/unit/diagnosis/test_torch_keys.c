@@ -152,7 +152,7 @@ Test(torch_keys, are_told_in_utf_8)
 
 /* --- torch notes ---------------------------------------------------------------------------------------------- */
 
-/* Notes about PyTorch's ranks: the barriers of a job, and the record of a client. */
+/* The records about PyTorch's ranks: one for each barrier of a job, and one for each client. */
 
 static struct torch_meets meets;
 

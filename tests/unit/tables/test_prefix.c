@@ -1,4 +1,4 @@
-/* Templates: the prefix of each line. */
+/* Tests the templates from which the prefix of each line is made. */
 #include "tables/prefix.h"
 
 #include <criterion/criterion.h>

@@ -130,7 +130,7 @@ static inline size_t cuda_blocks(size_t n, size_t each)
     return (n + each - 1) / each;
 }
 
-/* Threads per block, for kernels with a pack or an element per thread, or a row per warp. */
+/* Threads per block. In a kernel, each thread handles one pack or one element, or each warp handles one row. */
 enum { CUDA_THREADS = 256 };
 
 static inline size_t cuda_by_packs(const struct cuda *c, size_t n)

@@ -1,8 +1,8 @@
-/* heartbeat.h -- the part of a heartbeat that describes the workers' processes. Only changes since the last heartbeat
- * are sent.
+/* heartbeat.h -- the part of a heartbeat that describes the workers' processes. It contains only what has changed since
+ * the previous heartbeat.
  *
- * The store thus knows which ranks only wait for other ranks, and which rank is stopped, hangs in the kernel or
- * computes. */
+ * From this part the store knows which ranks only wait for other ranks, and which rank is stopped, hangs in the kernel
+ * or computes. */
 #ifndef LAUNCHER_NODE_HEARTBEAT_H
 #define LAUNCHER_NODE_HEARTBEAT_H
 

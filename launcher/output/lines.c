@@ -439,7 +439,7 @@ struct waiting {
     struct fold_line line;         /* its text and prefix are in `text` below */
     struct waiting *next;          /* next line in the order */
     struct waiting *older, *newer; /* neighbours in the same hash bucket */
-    uint64_t number;               /* place in the order, from 1 */
+    uint64_t number;               /* position in the order, from 1 */
     uint64_t hash;                 /* hash of the text */
     uint64_t joined_us;            /* when the latest rank joined, in us since the start of ddprun */
     struct rank_set ranks; /* ranks that have printed the line; empty while only one rank has printed it */

@@ -271,7 +271,7 @@ static void answer_probe(const struct relay *r)
 struct probe {
     const char *address;
     int fd;           /* -1 if the probe has ended */
-    bool asked, good; /* has sent probe_text; has received the token */
+    bool asked, good; /* the probe has sent probe_text; it has received the token */
     char got[REMOTE_TOKEN_MAX];
     size_t n;
 };

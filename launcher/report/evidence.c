@@ -161,7 +161,7 @@ enum {
     EXAMINED_MAX = 8,        /* limit of failures that are examined in one attempt */
     GROUP_FILE_BYTES = 4096, /* size of the buffer for a file of a control group */
     FILE_BYTES = 64 * 1024,  /* size of the buffer for any other file */
-    LOG_RECORDS_MAX = 65536, /* limit of records per call: each takes 1 us, and the kernel's log has fewer */
+    LOG_RECORDS_MAX = 65536, /* limit of records per call: reading one takes 1 us; the log has fewer */
     LOG_BYTES_MAX = 256 * 1024,
 };
 

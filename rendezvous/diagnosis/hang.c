@@ -988,7 +988,7 @@ static void add_culprit(struct diagnosis *d, const struct hang *h, uint32_t rank
         snprintf(object, sizeof(object), " of %.140s", spot->object);
     snprintf(call, sizeof(call), "%.60s", sleeps_in(f, spot));
     spot_place(place, r->loop != NULL ? &in_loop : spot);
-    if (r->code == FINDING_RANK_TRACEBACK && !is_one) /* other ranks of the finding may be elsewhere */
+    if (r->code == FINDING_RANK_TRACEBACK && !is_one) /* other ranks may be at other places */
         snprintf(place + strlen(place), sizeof(place) - strlen(place), " of rank %u", rank);
     if (h->n_groups > 0)
         group_words(waiters, h, 0);
@@ -1080,7 +1080,7 @@ static void add_differ(struct diagnosis *d, const struct hang *h)
 struct cut {
     const struct snapshot_node *from, *to; /* `to` is NULL if no other node has the address of `peer` */
     const char *peer;
-    uint32_t rank; /* the rank at the end `from` */
+    uint32_t rank; /* the rank on node `from` that has the connection */
 };
 
 /* Return true if `peer`, such as "10.0.0.2:4711" or "[fd00::2]:4711", has this address. */
@@ -1400,7 +1400,7 @@ static int64_t add_verdict(struct diagnosis *d, struct hang *h)
     if (h->n[WAY_UNKNOWN] > 0 || gone < n || (culprit < n && needs_key == n))
         return report_records(d, h);
     if (needs_key < n && only_loops(h))
-        return -1; /* the rank that computes may still set the key */
+        return -1; /* the culprits only compute, so one of them may still set the key */
     if (needs_key < n) {
         add_needs_key(d, h, needs_key);
         return needs_key;

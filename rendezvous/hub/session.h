@@ -64,7 +64,7 @@ struct session_node {
      * client that has the token can take over the node. */
     char token[LIMIT_TOKEN + 1]; /* "" = the node must not connect again */
     struct kept sent;            /* answers and pushes that the node has not confirmed */
-    uint64_t received;           /* number of calls from the node, for the answer to `resume` */
+    uint64_t received;           /* number of calls from the node; the answer to `resume` contains it */
     struct list cut;             /* in hub->cut while the connection is broken */
     uint64_t cut_until_ms;       /* when the store frees the node if it has not connected again */
     char cut_why[96];            /* how the connection broke */
@@ -147,7 +147,7 @@ struct hub {
     struct quota strangers;     /* in a hub of many jobs: the part of `quota` for connections without a job */
     struct table jobs;          /* all jobs, owned; there is always at least one */
     struct table sources;       /* sources of the jobs (job.h), by key; owned */
-    uint64_t jobs_deadline_ms;  /* no later than the nearest deadline of any job */
+    uint64_t jobs_deadline_ms;  /* the earliest deadline of all jobs, or an earlier time */
     uint64_t stood_ms, woke_ms; /* length of this process's latest suspension, and when it ended */
     uint32_t era;               /* number of ended attempts of all jobs; a new session copies it */
     struct table sessions;      /* all sessions, owned */

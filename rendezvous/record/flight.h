@@ -134,8 +134,8 @@ bool flight_json(const struct flight *f, const char *why, uint64_t now_ns, fligh
 bool flight_path(char *out, size_t size, const char *pattern, int rank);
 
 /* Write the record to a new file with mode 0600 (flight_file.c). The rank calls this function. If the rank cannot,
- * its launcher does. An existing file is unlinked first, and no link is followed. After false, the file is incomplete
- * or missing. Safe in signal handlers. */
+ * its launcher does. An existing file is unlinked first, and no link is followed. If the result is false, the file is
+ * incomplete or missing. Signal handlers may call this function. */
 bool flight_file_write(const struct flight *flight, const char *path, const char *why);
 
 /* The value of DDPRUN_PAGE, with which a worker finds its page:

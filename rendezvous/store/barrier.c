@@ -191,7 +191,7 @@ struct event {
     const struct barrier_call *call; /* ARRIVES */
     uint32_t rank;                   /* MEMBER_ENDS */
     const char *who;                 /* CANCEL */
-    uint64_t now_ms;                 /* every event except LEAVES */
+    uint64_t now_ms;                 /* time of the event; all events except LEAVES */
 };
 
 /* --- by name -------------------------------------------------------------------------------------------- */

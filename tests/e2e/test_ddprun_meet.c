@@ -1,4 +1,5 @@
-/* Several nodes on one machine, on loopback: how they join, and their messages when they cannot. */
+/* Tests with several nodes on the loopback interface of one machine: how the nodes join, and what they print if they
+ * cannot join. */
 #include "auth/secret.h"
 #include "ddp/context.h"
 #include "documents.h"
@@ -362,8 +363,8 @@ Test(ddprun_meet, a_node_0_without_a_store_sends_its_error_to_the_node_that_wait
     unlink(strchr(other, '/'));
 }
 
-/* Several ddprun on one machine as the nodes of one job; tests/sim/test_job_sim.c tests the decisions of the
- * rendezvous. */
+/* These tests run several ddprun processes on one machine as the nodes of one job. tests/sim/test_job_sim.c tests the
+ * decisions of the rendezvous. */
 
 enum { NODES = 2, ARGS_MAX = 24 };
 

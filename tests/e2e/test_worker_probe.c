@@ -1,4 +1,4 @@
-/* A libddp worker under ddprun, alone, and with ranks that a user starts by hand. */
+/* Tests a libddp worker under ddprun, without a launcher, and with ranks that a user starts by hand. */
 #include "run.h"
 
 #include <criterion/criterion.h>

@@ -33,7 +33,7 @@ void launcher_argv(enum launcher by, const struct trial *t, int workers, const c
 {
     static char filter[4096];
     int n = 0;
-    if (t->without != NULL) { /* the program is in the directory of the worker */
+    if (t->without != NULL) { /* the program `without` is in the directory of the worker */
         snprintf(filter, sizeof(filter), "%.*s/without", (int)(strrchr(t->worker, '/') - t->worker),
                  t->worker);
         argv[n++] = filter;

@@ -349,7 +349,7 @@ ddp_status optimizer_close(struct optimizer *o, struct ddp_err *err)
 
 /* --- one step ----------------------------------------------------------------------------------------- */
 
-/* Send rank 0's buffers, which are one array on the CPU and on a device. */
+/* Send rank 0's buffers to all ranks. The buffers are in one array, so one broadcast sends them all. */
 ddp_status optimizer_share_buffers(const struct model *model, ddp_ctx *ctx)
 {
     const struct model_tensors *buffers = &model->buffers;

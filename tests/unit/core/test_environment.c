@@ -1,4 +1,4 @@
-/* Reading RANK, WORLD_SIZE ... from an environment that is a list of texts. */
+/* Tests how libddp reads RANK, WORLD_SIZE and other variables. The environment is a list of texts. */
 #include "core/environment.h"
 
 #include <criterion/criterion.h>

@@ -55,7 +55,7 @@ Test(phases, what_is_inside_counts_only_there)
     phases_begin(&p, PHASE_EXPOSED, 1300);
     phases_end(&p, 1500);
     phases_begin(&p, PHASE_EXPOSED, 1600);
-    phases_end(&p, 1601); /* too short to be shown, but counted */
+    phases_end(&p, 1601); /* this part is too short for a piece, but its time is counted */
     phases_end(&p, 2000);
     phases_begin(&p, PHASE_OPTIMIZER, 2000);
     phases_end(&p, 2005);

@@ -72,7 +72,7 @@ struct cuda {
     struct room batch, pictures, columns, part, losses, squares; /* device memory */
 
     struct room slot[SLOTS];        /* pinned host memory for the batches that are being sent */
-    struct CUevent_st *sent[SLOTS]; /* each event completes when the device has read the slot */
+    struct CUevent_st *sent[SLOTS]; /* event i completes when the device has read slot[i] */
     unsigned batches;               /* number of batches so far */
     struct room sorted;             /* host memory to count tokens while sorting */
     const int *order, *first;
@@ -80,9 +80,9 @@ struct cuda {
 
     double *total;                     /* on the device: TOTALS numbers, then norm[2] */
     struct results *results;           /* in memory of the host: SLOTS entries */
-    struct CUevent_st *written[SLOTS]; /* each event completes when the device has written its entry */
+    struct CUevent_st *written[SLOTS]; /* event i completes when the device has written results[i] */
     unsigned reports;                  /* number of reports so far */
-    bool unread[SLOTS]; /* for each entry of `results`, true until `report` returns the entry */
+    bool unread[SLOTS];                /* unread[i] is true until `report` returns results[i] */
 };
 
 /* Set `failed`, unless `failed` already has an error. */

@@ -38,7 +38,7 @@ extern char **environ;
 /* Sizes of texts in bytes. All sizes except NONCE_CHARS include the NUL. */
 enum { NONCE_CHARS = 8, HOST_MAX = 256, START_TIME_MAX = 32, TMP_NOTE_MAX = SAFE_DIR_WHY_MAX + 64 };
 
-/* Facts about this machine, which are read once. `struct plan_facts` points to these facts. */
+/* Facts about this machine. Each fact is read only once. `struct plan_facts` points to these facts. */
 struct machine_facts {
     char nonce[NONCE_CHARS + 1];     /* random letters for file names and for the id of the job */
     char cookie[COOKIE_CHARS + 1];   /* see make_cookie(); "" if no random numbers are available */

@@ -83,7 +83,7 @@ static const char *such_as(const struct hosting_facts *f)
     return address != NULL ? address : "ADDRESS";
 }
 
-/* Return true for an interface of containers or virtual machines, whose address often exists on many machines.
+/* Return true for a network interface of containers or virtual machines. Its address often exists on many machines.
  * Such an interface is recognized by the start of its name. */
 static bool is_bridge(const char *interface)
 {

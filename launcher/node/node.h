@@ -155,7 +155,7 @@ struct node_run {
     struct gpu_answer gpu_answer; /* the driver's answer about the failed worker's GPU */
     bool has_gpu_answer;
     bool holds; /* effects wait for the sample of the stacks, or for node.probe */
-    /* SIGCHLD has arrived, or more children may have ended. reap_children() runs in the next turn. */
+    /* SIGCHLD has arrived, or more children may have ended. reap_children() runs in the next pass of the loop. */
     bool reap;
     bool alone;   /* this process has no child left */
     bool resting; /* all processes of the job are stopped (SIGSTOP), because the user has suspended the job */
@@ -246,7 +246,7 @@ static inline bool node_has_lost_host(const struct node *n)
 void rank_pages_open(struct rank_pages *pages, int n);
 void rank_pages_close(struct rank_pages *pages);
 
-/* Return the place of worker 0's page, for the variable DDPRUN_PAGE (flight.h). If no pages exist, the result's pid
+/* Return where worker 0's page is, for the variable DDPRUN_PAGE (flight.h). If no pages exist, the result's pid
  * is 0. */
 struct flight_page rank_pages_first(const struct rank_pages *pages);
 

@@ -96,7 +96,7 @@ void node_on_status(void *user, const struct cJSON *answer)
         status_print(n, answer);
 }
 
-/* Print the stacks of the workers, which are read after the status was printed. */
+/* Print the stacks of the workers. They arrive after the status was printed. */
 static void on_stacks(struct node *n, struct stacks *stacks, const struct stack_request *request)
 {
     (void)request;
@@ -232,7 +232,7 @@ void node_signal(struct node *n, const struct received_signal *from)
         go_on(n);
         break;
     case SIGNAL_CHILD:
-        n->run.reap = true; /* on_more() collects the children in the next turn of the loop */
+        n->run.reap = true; /* on_more() collects the children in the next pass of the loop */
         report_stopped(n);
         break;
     case SIGNAL_NONE:

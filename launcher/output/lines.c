@@ -72,7 +72,7 @@ static void lines_add(struct lines *l, const char *p, size_t len)
     }
 }
 
-/* Drop the update, because the line has ended or the row was erased. */
+/* Clear `update`, because the line has ended or the terminal row was erased. */
 static void forget_update(struct lines *l)
 {
     empty(&l->update);

@@ -71,7 +71,7 @@ void output_note(struct output *o, const char *fmt, ...) __attribute__((format(p
 /* Print "  (ddprun explain CODE)" after a message with this code, if log_hint_is_due(). For NULL or "", do nothing. */
 void output_explain(struct output *o, const char *code);
 
-/* Print whole lines on stdout, which are events from user_messages.h. The bytes are copied. */
+/* Print events of user_messages.h, as whole lines, on stdout. The bytes are copied. */
 void output_write(struct output *o, const struct buf *lines);
 
 /* Start to drain, after the last worker of an attempt has exited: read the pipes to their end and write all bytes,

@@ -393,7 +393,7 @@ static void show(const struct scheduler *s, const struct cli *cli, enum schedule
     print_origin(s, cli, id, shown);
 }
 
-/* Print the numbers of this task, which count from 0 like ranks. */
+/* Print the numbers of this task. They count from 0, as ranks do. */
 static bool print_tasks(const struct scheduler *s, const struct cli *cli, struct buf *out)
 {
     const struct scheduler_tasks *t = &s->tasks;

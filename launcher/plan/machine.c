@@ -26,7 +26,7 @@
 
 enum { CPUS_MAX = 16384 };
 
-/* Return true if the machine may have a driver. This check saves the search for NVML on a machine without GPUs.
+/* Return true if the machine may have a driver. This check avoids the search for NVML on a machine without GPUs.
  * Without a loaded driver, three signs count: nvidia-modprobe, which loads a driver on request; /dev/dxg, the device
  * of WSL; and LD_LIBRARY_PATH, which may contain a private NVML. */
 static bool may_have_driver(void)

@@ -587,7 +587,7 @@ static void raise_limits(const cJSON *o)
 #undef X
 }
 
-/* Set the directory, the variables, the limits and the umask of this process, which the host's ddprun inherits. */
+/* Set the directory, the variables, the limits and the umask of this process. The host's ddprun inherits them. */
 static bool prepare_host(struct relay *r, const cJSON *o)
 {
     const cJSON *umask_item = cJSON_GetObjectItem(o, "umask");

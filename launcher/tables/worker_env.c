@@ -85,7 +85,7 @@ void env_facts_inherit(struct env_facts *facts, char *const *inherited, const ch
         facts->local_world_size > 1 && env_find(inherited, omp) == NULL && !names_one(omp, overrides, n);
 }
 
-/* Set names[i] to the name of row i if the row applies, or to NULL. */
+/* Set names[i] to the name of the variable in row i of the table if the row applies, or to NULL. */
 static void names_set(const struct env_facts *f, const char *names[WORKER_ENV_VARS])
 {
 #define X(name, format, value, when, text) names[ENV_##name] = (when) ? #name : NULL;
@@ -145,7 +145,8 @@ static void list_entry(struct env_base *base, struct listed *listed, const char 
         base->entries[base->n++] = entry;
 }
 
-/* Add the overrides to `base` first, and then the inherited variables that no row or override replaces. */
+/* Add the overrides to `base` first, and then the inherited variables. Leave out a variable that an override or a row of
+ * the table replaces. */
 bool env_base_init(struct env_base *base, const struct env_facts *facts, char *const *inherited,
                    const char *const *overrides, size_t n)
 {

@@ -149,7 +149,7 @@
       "/dev/shm on n1 has 64 MiB free; 8 workers need about 512 MiB there",                                 \
       "The free space of /dev/shm is below the estimate, so data loaders or NCCL would be killed by "       \
       "SIGBUS. Typical cause: Docker's default of 64 MiB.")                                                 \
-    /* The two rows about GPUs need an answer of NVML (NVIDIA Management Library). ddprun waits for it      \
+    /* The two findings about GPUs need an answer of NVML (NVIDIA Management Library). ddprun waits for it  \
      * for 200 ms before the start, for 1 s after a failure, and in a suspected hang until the next sample. */ \
     X(GPU_BUSY, WARNING,                                                                                    \
       "${subject}${ranks} is used by ${process}",                                                           \
@@ -544,8 +544,8 @@
       "earlier", \
       "Registering the node would exceed the store's memory limit. Typical causes: many jobs or large values "      \
       "in one ddp-rendezvous.")                                                                                     \
-    /* A correct ddprun never sends a join message that causes these two rows. The store rejects such       \
-     * messages to protect itself from other programs. */                                                   \
+    /* A correct ddprun never sends a join message that causes the next two findings. The store rejects     \
+     * such messages to protect itself from other programs. */                                              \
     X(BAD_JOIN, ERROR,                                                                                      \
       FINDING_WAS_REJECTED,                                                                                 \
       "this is a defect of ddprun: please report it",                                                       \
@@ -812,7 +812,7 @@
       "node 1 (n1) cannot start the program: ./train: no such file or directory",                           \
       "execve failed on that node, with ENOENT or EACCES for example. Typical causes: a program or virtual "        \
       "environment on a local disk of the other nodes.")                                                            \
-    /* Usually a connection between ranks breaks because one of the ranks has ended. So this row needs      \
+    /* Usually a connection between ranks breaks because one of the ranks has ended. So this finding needs  \
      * proof that no rank had ended. ${agents} shows whether both nodes still reached the store. */         \
     X(CONNECTION_BROKE, ERROR,                                                                              \
       "${subject} broke: ${rank} reported '${line}', but no rank had ended${agents}${path}",                \
@@ -851,8 +851,8 @@
       "node 1 (n1, pid 80) has been lost for 12 s: its connection was closed",                              \
       "The agent's connection closed, although the agent had not announced that it leaves. Typical "        \
       "causes: kill -9, the out-of-memory killer, or a firewall that reset the connection.")                \
-    /* The agent's timers show whether ddprun itself was frozen. Without this row, a user would look for    \
-     * the fault in the network. */                                                                         \
+    /* The agent's timers show whether ddprun itself was frozen. Without this finding, a user would look    \
+     * for the fault in the network. */                                                                     \
     X(NODE_FROZEN, ERROR,                                                                                   \
       "${subject} was frozen for at least ${time}, and the job continues without it: ${words}",             \
       "find out what stopped the process: kill -STOP, Ctrl-Z, a debugger, a frozen container, or a "        \
@@ -933,10 +933,10 @@
       "An elastic job accepts new nodes only between rounds. Typical cause: a node that was started after the "     \
       "others.")
 
-/* Reasons why a rank does not arrive. ranks.c chooses the row. If the process has ended, the row reports the end.
- * Otherwise the row depends on the state of the process, which its agent reads from /proc, and on the rank's requests.
- * In a sentence, a part in parentheses is left out if its value is unknown. RANK_EXITED_EARLY is also made at the end
- * of a round (hub/lost_rank.c), when the store knows that the first failure is only a consequence. */
+/* Reasons why a rank does not arrive. ranks.c chooses one of these findings. If the process has ended, the finding
+ * reports the end. Otherwise the choice depends on the rank's requests and on the state of the process, which the agent
+ * reads from /proc. In a sentence, a part in parentheses is left out if its value is unknown. RANK_EXITED_EARLY is also
+ * made at the end of a round (hub/lost_rank.c), when the store knows that the first failure is only a consequence. */
 #define FINDINGS_OF_RANKS(X)                                                                                \
     X(RANK_EXITED_EARLY, WARNING,                                                                           \
       "${subject} exited with code 0 while ${waiters} waited for ${it} ${where}",                           \
@@ -1327,8 +1327,8 @@ enum finding_code finding_by_name(const char *name);
 const char *finding_sentence(enum finding_code code);
 const char *finding_advice(enum finding_code code);
 
-/* Make the finding of a row. The arguments after `subject` are pairs: the name of a placeholder and its text. NULL
- * ends the pairs. A text that is too long is cut and ends with "...". */
+/* Make the finding with this code. The arguments after `subject` are pairs: the name of a placeholder and its text.
+ * NULL ends the pairs. A text that is too long is cut and ends with "...". */
 void finding_make(struct finding *f, enum finding_code code, const char *subject, ...)
     __attribute__((sentinel));
 

@@ -559,7 +559,7 @@ static bool is_like(const void *of, uint32_t i)
     return a->way == WAY_GONE || is_same_stack(a->spot[1], b->spot[1]);
 }
 
-/* Return the number of ranks that who_words names, which decides between "is" and "are" in a sentence. */
+/* Return the number of ranks that who_words names. The sentence has "is" for one rank and "are" for several. */
 static uint32_t count_like(const struct hang *h, uint32_t rank)
 {
     const struct selected selected = { h, rank };
@@ -734,7 +734,7 @@ static const cJSON *compared(const struct hang *h, const char *name)
     return cJSON_GetObjectItemCaseSensitive(h->records.compared, name);
 }
 
-/* Return the row of flight_compare about a rank, which describes the rank's last call. */
+/* Return the row of flight_compare that describes the latest call of `rank`, or NULL. */
 static const cJSON *compared_rank(const struct hang *h, int64_t rank)
 {
     const cJSON *row;

@@ -616,7 +616,7 @@ Test(loopback_nodes, the_users_stop_of_one_node_stops_the_job)
 
 Test(loopback_nodes, a_launcher_that_is_killed_ends_the_job)
 {
-    bin_seek_no_leaks(); /* LeakSanitizer's helper dies with the launcher, and the agent would wait for it forever */
+    bin_seek_no_leaks(); /* LeakSanitizer would wait forever for its helper, which dies with the launcher */
     START(SH, "echo ready; exec sleep 1000");
     until_both_run();
     run_signal(loopback_node[1], SIGKILL);
@@ -629,7 +629,7 @@ Test(loopback_nodes, a_launcher_that_is_killed_ends_the_job)
 /* The store ends with the host's launcher. */
 Test(loopback_nodes, the_death_of_the_host_ends_the_job_on_the_others)
 {
-    bin_seek_no_leaks(); /* LeakSanitizer's helper dies with the launcher, and the agent would wait for it forever */
+    bin_seek_no_leaks(); /* LeakSanitizer would wait forever for its helper, which dies with the launcher */
     START(SH, "echo ready; exec sleep 1000");
     until_both_run();
     run_signal(loopback_node[0], SIGKILL);
@@ -690,7 +690,7 @@ Test(loopback_nodes, a_store_that_was_frozen_does_not_blame_the_others, .fini = 
 /* The workers detect the end of the store themselves, and are not the cause of the job's end. */
 Test(loopback_nodes, workers_that_die_of_the_hosts_death_are_not_blamed_for_it)
 {
-    bin_seek_no_leaks(); /* LeakSanitizer's helper dies with the launcher, and the agent would wait for it forever */
+    bin_seek_no_leaks(); /* LeakSanitizer would wait forever for its helper, which dies with the launcher */
     START("--no_python", "--", "/bin/bash", "-c",
           "echo ready; exec 3<>/dev/tcp/$MASTER_ADDR/$MASTER_PORT; read -r x <&3; exit 7");
     until_both_run();
@@ -722,7 +722,8 @@ static void is_plain(int i)
                   (unsigned char)*p, i, end[i].err);
 }
 
-/* A name from another node or a stranger is in a log that a user may print with cat, so it must not contain escapes. */
+/* Names from other nodes and strangers are in a log. A user may print the log with cat, so these names must not contain
+ * escape sequences. */
 Test(loopback_nodes, names_of_others_are_no_commands_to_a_terminal, .fini = tear_down)
 {
     choose_port();

@@ -74,7 +74,8 @@ static bool worker_has_own_stdout(int nnodes)
     return same;
 }
 
-/* The lines of a node's only worker show progress, which the search for hangs needs in a job of several nodes. */
+/* In a job of several nodes, ddprun reads the lines even of a node's only worker, because they are signs of progress
+ * for the search for hangs. */
 Test(ddprun_output, stdout_of_a_single_worker_passes_through_ddprun_in_a_job_of_several_nodes)
 {
     cr_expect(worker_has_own_stdout(1));
@@ -215,7 +216,7 @@ static struct run_process *start_with_no_reader(const char *dir)
     return p;
 }
 
-/* Return the writing end of rank 0's stdout, which then stays open outside the job. */
+/* Open the write end of rank 0's stdout in this process too, so that the pipe stays open when rank 0 has exited. */
 static int hold_stdout(const char *dir)
 {
     char path[64];
@@ -292,7 +293,7 @@ Test(ddprun_output, ranks_that_are_filtered_out_are_in_the_report)
     SAYS(r, "hidden cause");
 }
 
-/* Return how many workers have the line, which may be repeated when the machine is slow. */
+/* Return how many workers have printed the line. Several folded lines may have this text if the machine is slow. */
 static int ranks_of(const char *out, const char *text)
 {
     int n = 0;

@@ -386,7 +386,7 @@ static void random_worker(struct asim_worker *w)
                                .stubborn_daemon = roll(2) == 0 };
 }
 
-/* For any job, there are as many attempts as allowed, and never two at a time (the simulation checks the latter). */
+/* A job never has more attempts than allowed. The simulation itself checks that two attempts never overlap. */
 Test(restart_sim, any_job_with_restarts_comes_to_an_end)
 {
     for (int round = 0; round < 2000; round++) {

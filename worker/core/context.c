@@ -100,8 +100,8 @@ static ddp_status read_ddp_options(const ddp_options *given, ddp_options *out, s
     return DDP_OK;
 }
 
-/* Open the backend, which waits for all ranks. Record this call in the flight recorder, because it hangs if a rank is
- * missing. */
+/* Open the backend, which waits for all ranks. Record this call in the flight recorder, because the call hangs if a
+ * rank is missing. */
 static ddp_status open_backend(struct ddp_ctx *ctx, const struct backend *backend, struct comm_setup *setup,
                                struct ddp_err *err)
 {

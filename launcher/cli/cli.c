@@ -400,7 +400,8 @@ static ddp_status append_hint(struct ddp_err *err, const char *name)
     return DDP_ERR_ARG;
 }
 
-/* Append the option name that is nearest to the mistyped `word` to the error, if both are similar. */
+/* Append to the error the option name that is most similar to the mistyped `word`. Append nothing if no name is
+ * similar. */
 static ddp_status suggest_option(const char *word, struct ddp_err *err)
 {
     char name[NAME_MAX_LEN + 1];

@@ -137,14 +137,14 @@ struct node_run {
     /* By local rank: true if the agent requested a signal while the worker still ran. If it is false, no signal of the
      * agent is the reason of the worker's end. */
     bool *asked;
-    struct heartbeat_known *known; /* by local rank: the last process state that the store received */
-    struct heartbeat_step *steps;  /* by local rank: the last step that the store received */
+    struct heartbeat_known *known; /* by local rank: the latest process state that the store received */
+    struct heartbeat_step *steps;  /* by local rank: the latest position that the store received */
     struct rank_pages pages;       /* pages of the workers that use libddp */
     struct file_timer *file_timer; /* NULL if the file timer is not enabled */
     struct evidence *evidence; /* facts about the ends of workers, for the report; NULL if memory was short */
     struct list dumps;         /* stack dumps in progress; see stack_dump.c */
     struct node_sample sample;
-    /* Findings about GPUs: found before the start, or at the last sample of a suspected hang. */
+    /* Findings about this node's GPUs, from the check before the start or the latest sample of a suspected hang. */
     struct finding busy_gpus[GPU_FINDINGS_MAX];
     int n_busy_gpus;
     /* The running query to the GPU driver (check_gpus), which owns `gpu_query` until the query ends. NULL if no query
@@ -334,7 +334,7 @@ bool node_explain_absence(const struct node *n, const char *host, char *out, siz
 /* Callbacks of the link to the store. */
 extern const struct store_link_calls node_store_calls;
 
-/* Forget the question to the driver of the GPUs, if any. The thread that asks the driver may still run. */
+/* Drop the running query to the GPU driver, if any. The thread of the query may still run. */
 void node_drop_gpu_call(struct node *n);
 
 /* Prepare an attempt: ranks, containment and log files. Clear the output of the previous attempt. */

@@ -681,8 +681,8 @@ static void handle_END(struct relay *r, struct slice body)
     r->must_end = true;
 }
 
-/* Report how much input the job has read, so that the starter sends more. Do not write while the sender writes log
- * files to the same stdout. */
+/* Report how much input the job has read, so that the starter sends more. Do not write while the child process sends
+ * log files to the same stdout. */
 static void send_room(struct relay *r)
 {
     struct remote_answer a = { .news = REMOTE_ROOM, .version = DDP_VERSION };

@@ -210,10 +210,10 @@
       "A worker reached the store, but not the port on which another worker listens. Typical causes: a "    \
       "firewall, or a security group of the cloud.")
 
-/* Failed connections from a node to the store. The node itself chooses the row (launcher/net/dial_plan.h), from
- * the error of each attempt and the first bytes of each reply. ${host} is the name as the user typed it. ${at}
- * is the address and port of the attempt, and ${address} is the address alone. ${this_host} is the host of the
- * node, and ${took} is the duration. ${bytes} shows the first bytes of a reply. ${hosts} is the line of
+/* Failed connections from a node to the store. The node itself chooses the finding (launcher/net/dial_plan.h),
+ * from the error of each attempt and the first bytes of each reply. ${host} is the name as the user typed it.
+ * ${at} is the address and port of the attempt, and ${address} is the address alone. ${this_host} is the host of
+ * the node, and ${took} is the duration. ${bytes} shows the first bytes of a reply. ${hosts} is the line of
  * /etc/hosts with the name. */
 #define FINDINGS_OF_CONNECTIONS(X)                                                                          \
     /* Stage "resolve": the results of getaddrinfo (RFC 3493). */                                           \
@@ -560,9 +560,9 @@
       "join messages to the store.")
 
 /* A host of --hosts. ${remote_shell} is the remote shell, ${words} its output. If a remote shell fails,
- * launcher/remote/start.c chooses the row from its exit status and its output. The exit status alone is not sufficient,
- * because ssh uses 255 for all its errors. remote/relay.c, which runs on the host, and remote/starter.c make the other
- * rows. */
+ * launcher/remote/start.c chooses the finding from its exit status and its output. The exit status alone is not
+ * sufficient, because ssh uses 255 for all its errors. remote/relay.c, which runs on the host, and remote/starter.c
+ * make the other findings. */
 #define FINDINGS_OF_REMOTE_HOSTS(X)                                                                         \
     X(HOST_NOT_REACHED, ERROR,                                                                              \
       "${subject} was not reached: ${words}",                                                               \
@@ -1005,7 +1005,8 @@
       "rank 3: uses 98 % CPU (n1, pid 812), but has not arrived; last message 32 s ago",               \
       "The process uses CPU time, and has not reached the point where the others wait. Typical causes: "            \
       "preparation of data, an import, or a compiler run on one rank.")                                             \
-    /* The requests and connections of the rank, if the state of its process explains nothing. */           \
+    /* Findings from the requests and connections of the rank. They are used if the state of its process    \
+     * explains nothing. */                                                                                 \
     X(RANK_WAITS_ELSEWHERE, ERROR,                                                                          \
       "${subject}: connected${where}, but waits for ${waits}; last message ${silent} ago",                  \
       "compare the code before this point: this rank makes other calls than the other ranks",               \
@@ -1323,7 +1324,7 @@ bool finding_names_hang(enum finding_code code, enum finding_code kept);
 /* Return the code with this name, or FINDING_NONE. */
 enum finding_code finding_by_name(const char *name);
 
-/* Return the sentence or the advice of a row, with placeholders. */
+/* Return the sentence or the advice of this code. The text contains the placeholders. */
 const char *finding_sentence(enum finding_code code);
 const char *finding_advice(enum finding_code code);
 

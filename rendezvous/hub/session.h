@@ -52,7 +52,7 @@ enum role {
         ROLE_COUNT
 };
 
-/* The state of a session that only nodes need. Allocated separately to save memory. */
+/* The part of a session's state that only sessions of nodes need. It is allocated separately to save memory. */
 struct session_node {
     struct session *session;      /* owner of this struct; another session after session_moves_node() */
     struct table_node by_address; /* in hub->agents */
@@ -74,7 +74,7 @@ struct session_node {
 enum stranger_state {
     STRANGER_NONE,      /* the connection was admitted, or its client runs on this host */
     STRANGER_GREETING,  /* has sent at most VALIDATE, PING, `hello` and AUTH; no agent runs at its address */
-    STRANGER_HELD,      /* has sent another request, which is held; no agent runs at its address */
+    STRANGER_HELD,      /* has sent any other request, which is held; no agent runs at its address */
     STRANGER_ASKED,     /* the agents at its address were asked for its user */
     STRANGER_HANDSHAKE, /* an agent runs at its address, but the TLS handshake is not complete */
     STRANGER_STATES
@@ -404,8 +404,9 @@ void session_reject(struct hub *hub, struct session *s, const char *why);
 /* Record a rejection without dropping the session. Return true if the caller should log the rejection. */
 bool session_note_reject(struct hub *hub, const struct session *s, const char *why);
 
-/* Return true if the session has sent nothing, and its job is known or an agent runs at its address. Such a session
- * does not count as a foreign client, because torch 1.13 has a second connection that it seldom uses. */
+/* Return true if the session has sent nothing but seems to belong to a job: its job is known, or an agent runs at its
+ * address. Such a session does not count as a foreign client, because torch 1.13 has a second connection that it seldom
+ * uses. */
 bool session_is_unused(const struct hub *hub, const struct session *s);
 
 /* Return a copy of hub->rejects, plus the connected foreign clients that have sent nothing. Return NULL if memory is

@@ -1,4 +1,4 @@
-/* bench_torn.c -- tests whether a launcher keeps lines whole that its workers write in pieces.
+/* bench_torn.c -- tests whether a launcher prints whole lines if its workers write each line in pieces.
  *
  *     bench_torn DDPRUN TORN_WRITER [ROUNDS]
  *

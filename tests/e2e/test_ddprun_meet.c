@@ -1,5 +1,5 @@
-/* Tests with several nodes on the loopback interface of one machine: how the nodes join, and what they print if they
- * cannot join. */
+/* Tests with several nodes on the loopback interface of one machine: how the nodes join, and which messages they
+ * print if they cannot join. */
 #include "auth/secret.h"
 #include "ddp/context.h"
 #include "documents.h"
@@ -396,7 +396,7 @@ static void start(int node_rank, const char *const args[])
     cr_assert_not_null(loopback_node[node_rank]);
 }
 
-/* Start both nodes with the same arguments, as a user types them. */
+/* Start both nodes with the same command-line arguments. */
 #define START(...) start_both((const char *const[]){ __VA_ARGS__, NULL })
 static void start_both(const char *const args[])
 {
@@ -547,7 +547,7 @@ Test(loopback_nodes, the_json_reports_fit_their_schema_on_every_node)
         cr_expect_null(strstr(end[i].out, "\"peak_rss\":null"), "node %d: %s", i, end[i].out);
 }
 
-/* A rank that exits with 0 while others wait for it: at a barrier and in a collective. */
+/* Rank 3 exits with code 0 while the other ranks wait for it at a barrier. */
 Test(loopback_nodes, a_rank_that_leaves_early_is_named_on_every_node)
 {
     START("--nproc_per_node=2", bin("tests/prog/member"), "only:3", "exit:0", "all", "barrier:epoch-3");
@@ -677,7 +677,7 @@ Test(loopback_nodes, a_node_that_was_frozen_says_so_when_it_goes_on, .fini = tea
     says(1, "kill -STOP");
 }
 
-/* While node 0 is frozen, node 1 gives up the store. */
+/* While node 0 and its store are frozen, node 1 declares the store lost and exits. */
 Test(loopback_nodes, a_store_that_was_frozen_does_not_blame_the_others, .fini = tear_down)
 {
     START("--node_timeout=fast", "--contain=plain", SH, READY);

@@ -342,8 +342,8 @@ Test(ddprun_output, what_ddprun_says_does_not_begin_within_a_workers_line)
     cr_expect_str_eq(r.err, "half");
 }
 
-/* The output on a terminal (a pseudo-terminal here): prefixes and colours, whole lines, nothing harmful, and folded
- * lines. */
+/* These tests check the output on a pseudo-terminal: prefixes and colours, whole lines, escaped control bytes, and
+ * folded lines. */
 
 /* Print only the last 4,000 bytes of the output, because Criterion hangs on messages of megabytes. */
 #define EXPECT_CODE(r, code)                                                                        \
@@ -469,7 +469,7 @@ Test(ddprun_terminal, what_nobody_else_prints_is_not_lost_by_folding)
     PRINTS(r, "\033[33m[2]\033[0m 100%\n\033[33m[2]\033[0m \\x1b[2J\n");
 }
 
-/* Log files: the tree, --tee, --redirects, --json. */
+/* Tests of log files: the tree of directories, --tee, --redirects and --json. */
 
 TestSuite(ddprun_logs, .timeout = 120);
 
@@ -679,7 +679,7 @@ Test(stdin_e2e, what_is_no_rank_is_refused)
     SAYS(r, "'all', 'none', or ranks");
 }
 
-/* Rank 1 closes its stdin, rank 2 reads a little and ends, leaving a child that holds the pipe. */
+/* Rank 1 closes its stdin. Rank 2 reads a little and exits, but its child still holds the pipe. */
 Test(stdin_e2e, who_does_not_want_more_does_not_stop_the_others)
 {
     expect_output("head -c 8000000 /dev/zero | $D --nproc_per_node=4 --stdin=all --grace=0.2 sh -c '"

@@ -1,4 +1,5 @@
-/* job.c -- see job.h. This file builds a job's command line and clean environment, and replaces WORKER. */
+/* job.c -- see job.h. This file builds a job's clean environment and its command line. In the command line, the path of
+ * the worker program replaces WORKER. */
 #include "job.h"
 
 #include "base/buf.h"

@@ -4,7 +4,7 @@
 
 TestSuite(reach, .timeout = 120);
 
-/* This timeout is long enough for a finding that lasts: such a finding is printed in full after 8 s. */
+/* A timeout of more than 8 s, because a finding that persists is printed in full only after 8 s. */
 #define SHORT "--timeout=13 "
 
 #define MISSING "node 1 has not joined|NODE_MISSING"

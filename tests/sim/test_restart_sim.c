@@ -13,8 +13,8 @@ static struct asim sim;
 
 static const struct agent_options options = { .nproc = 2, .grace_ms = 30000, .max_restarts = 3 };
 
-/* Start two workers. Worker 1 fails after a second in every attempt. The store grants three more attempts, each after
- * a second. */
+/* Start two workers. In every attempt, worker 1 fails after 1 s. The store grants three more attempts, each after a
+ * delay of 1 s. */
 static void two_workers(void)
 {
     asim_init_with(&sim, &options);

@@ -52,8 +52,8 @@ static ddp_status ctx_connect(const struct ddp_ctx *ctx, struct ddp_store **out,
     return ddp_store_connect(ctx->env.master_addr, ctx->env.master_port, &options, out, err);
 }
 
-/* Open another connection, on any thread. The connection needs no role, because it is only used to read and write
- * keys. */
+/* Open another connection. Any thread may call this function. The connection needs no role, because it is only used to
+ * read and write keys. */
 static ddp_status ctx_reconnect(void *user, uint32_t timeout_ms, struct ddp_store **out, struct ddp_err *err)
 {
     const struct ddp_ctx *ctx = user;
@@ -63,9 +63,8 @@ static ddp_status ctx_reconnect(void *user, uint32_t timeout_ms, struct ddp_stor
     return ddp_store_connect(ctx->env.master_addr, ctx->env.master_port, &options, out, err);
 }
 
-/* Set *out to the connection of this context. A world of one connects here when it first needs a key. If that
- * connection fails, later calls set *out to NULL and return DDP_OK, because a new try in each step would make the
- * steps slow. */
+/* Set *out to the connection of this context. In a world of one rank, the first call opens this connection. If that
+ * fails, later calls set *out to NULL and return DDP_OK, because a new try in each step would make the steps slow. */
 static ddp_status ctx_any_store(struct ddp_ctx *ctx, struct ddp_store **out, struct ddp_err *err)
 {
     ddp_status status = DDP_OK;

@@ -11,7 +11,7 @@
  *     "a\r\r\n"                "a"      a text file from Windows with two \r
  *
  * Lines do not depend on how reads cut the bytes. Only the updates that lines_show_update delivers depend on the reads,
- * because a timer calls it between any two reads. */
+ * because a timer calls this function between any two reads. */
 #include "output/lines.h"
 
 #include "tables/text.h"

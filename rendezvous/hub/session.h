@@ -1,8 +1,8 @@
 /* session.h -- the state of one connection, and of the hub. Private to hub/: the server includes only hub.h. Each file
  * uses only files below it in this list:
  *
- *     hub.c               handles new and closed connections, and passes time to the jobs
- *     requests.c          decodes bytes into requests, and handles PyTorch's opcodes and ddprun's own
+ *     hub.c               handles new and closed connections, and checks all deadlines
+ *     requests.c          decodes bytes into requests, and handles the opcodes of PyTorch and of ddprun
  *     control.c           handles the JSON calls of agents, ranks and ddpctl; inspect.c: calls that only read
  *     stacks.c            asks the agents for the call stacks of ranks
  *     rounds.c            carries out the decisions of a job's rendezvous, and notifies its nodes

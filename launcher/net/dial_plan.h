@@ -200,7 +200,8 @@ void dial_failed(struct dial *d, int runner, bool on_the_spot, int error, struct
 /* Record that a store has answered. The caller cancels the other runners. */
 void dial_arrived(struct dial *d, int runner, uint64_t now_ms);
 
-/* Restart the time limit of a runner, because this node, not the peer, causes the delay: MUNGE unseals the secret. */
+/* Restart the time limit of a runner while MUNGE unseals the secret, because this node and not the peer causes this
+ * delay. */
 void dial_continued(struct dial *d, int runner, uint64_t now_ms);
 
 /* Return the error (enum dial_error) for a service that has sent these first bytes instead of a store's answer. */

@@ -94,9 +94,10 @@ static void keep_reason(struct node *n, const struct news *news)
     agent_lose_host(n->agent);
 }
 
-/* Handle a finding of another host. If the finding ends the job, keep it. If the other host has ended, end this node
- * while it waits for the first round. If the other host still runs, keep and print the finding, which explains why the
- * node of the other host is missing. A finding with an empty code withdraws the last finding of the other host. */
+/* Handle a finding of another host. If the finding ends the job, keep it. If the ddprun of the other host has ended and
+ * this node waits for the first round, end this node. If the other host still runs, keep and print the finding, which
+ * explains why the node of the other host is missing. A finding with an empty code withdraws the last finding of the
+ * other host. */
 static void receive_news(struct node *n, const struct news *news)
 {
     const bool waits = n->meet.round == NULL && agent_state(n->agent) == AGENT_GATHERING;

@@ -592,8 +592,8 @@ static ddp_status join_job(struct node *n, struct ddp_err *err)
 
 enum {
     LOG_DIR_MS = 8000, /* limit for creating the log directory, because its file server may hang */
-    /* After the end of the job, how long the store serves nodes that have not read the verdict; shorter after a stop
-     * by the user, or after this node was rejected. */
+    /* How long the store serves nodes that have not read the verdict, after the end of the job. The time is shorter
+     * after a stop by the user, or after this node was rejected. */
     LINGER_MS = 5000,
     LINGER_STOPPED_MS = 2000,
     LINGER_REFUSED_MS = 3000
@@ -683,7 +683,7 @@ static struct agent_options agent_options_of(const struct plan *plan)
                                    .alone = !plan->meeting.elsewhere && cli->events == NULL };
 }
 
-/* Run the loop twice: the first turn connects, the second turn sends the greeting. The store's thread then answers
+/* Run the loop twice: the first pass connects, the second pass sends the greeting. The store's thread then answers
  * while this thread prepares the attempt. */
 static void send_greeting(struct node *n)
 {

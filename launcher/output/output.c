@@ -681,8 +681,8 @@ ddp_status output_open(struct output *o, int local_rank, int fds[2], struct ddp_
     return err->code;
 }
 
-/* Close ddprun's copies of the worker's descriptors. Otherwise the end of the pipe would never arrive. Descriptors
- * 0 to 2 are ddprun's own and stay open. */
+/* Close ddprun's copies of the worker's descriptors. Otherwise the reader of the pipe would never get its end of file.
+ * Descriptors 0 to 2 are ddprun's own and stay open. */
 void output_spawned(int fds[2])
 {
     for (int i = 0; i < 2; i++)

@@ -42,7 +42,8 @@
 
 /* STATUS_MS: interval of the messages about hosts that have not started. LAST_MS: a remote shell that must end is
  * killed after this time; before the job runs, last_ms() may shorten the time. BRANCH_LAST_MS: the same for a branch
- * after all hosts have ended. BRANCH_SILENT_MS: until the job runs, a branch ends after this silence of the starter. */
+ * after all hosts have ended. BRANCH_SILENT_MS: before the job runs, a branch ends if the starter has sent nothing for
+ * this time. */
 enum {
     AT_ONCE = 32,
     STATUS_MS = 5000,
@@ -82,10 +83,10 @@ struct peer {
     /* bytes of stdout that may be a part of an answer, and so are not printed yet */
     struct buf held;
     struct buf head;             /* the remote shell's stderr before the job runs */
-    struct buf greeting;         /* the remote shell's stdout before the job runs, without answers */
+    struct buf greeting;         /* the shell's stdout before the job runs, without the relay's answers */
     struct remote_answer answer; /* the last answer HERE */
     bool is_shipping;     /* the remote shell reads the program of --ship, so it must not get messages */
-    char *reached;        /* addresses of the first host that this host reached; NULL until reported */
+    char *reached;        /* the first host's addresses that this host has reached; NULL until reported */
     uint64_t deadline_ms; /* when the state STARTING or PROBING must have ended */
     uint64_t active_ms;   /* when the remote shell last wrote output, or when it exited if that was later */
     bool has_failed;      /* the relay could not start the job and has printed why */
@@ -123,7 +124,7 @@ struct starter {
     struct sinks *sinks;
     bool paused;           /* no output is read, because the console is slow */
     bool has_probed_again; /* the hosts probe all addresses of the first host; see probe_again */
-    bool reported_flat;    /* unless --quiet, the starter has reported that it starts hosts directly */
+    bool reported_flat;    /* the starter starts hosts directly; it has reported this unless --quiet is set */
     /* type of the user's stdin; UV_UNKNOWN_HANDLE if stdin has ended or is not read */
     uv_handle_type input_type;
     uv_fs_t file; /* read request for a stdin that is a file */
@@ -148,7 +149,7 @@ struct starter {
     char token[REMOTE_TOKEN_MAX]; /* the random token in JOB; see enum remote_news */
     uint64_t input_sent; /* how many bytes of the user's stdin were sent to each host that reads it */
     bool input_waits;    /* no more input is sent until the job has read earlier input */
-    bool input_rests;    /* another job is in the foreground of the terminal */
+    bool input_rests;    /* another job of the user's shell is in the terminal's foreground */
     int source;          /* descriptor of the user's stdin */
 };
 
@@ -440,8 +441,8 @@ static void send_input(struct starter *s, const char *bytes, size_t len)
         read_input(s);
 }
 
-/* Read a pipe or a terminal. If another job is in the foreground of the terminal, read nothing, because the typed
- * text belongs to that job. on_beat tries again. */
+/* Read a pipe or a terminal. If another job of the user's shell is in the foreground of the terminal, read nothing,
+ * because the user types for that job. on_beat tries again. */
 static void on_input_ready(uv_poll_t *poll, int status, int events)
 {
     struct starter *s = poll->data;
@@ -645,7 +646,7 @@ static bool check_version(struct peer *p, const struct remote_answer *answer)
 
 static void end_start(struct peer *p, struct finding *f);
 
-/* Make the relay of a host with children a branch, and start a second relay for the host itself. */
+/* Turn the relay of a host that has children into a branch. Then start a second relay for the host itself. */
 static void start_branch(struct peer *p)
 {
     struct starter *s = p->starter;
@@ -749,9 +750,10 @@ static void remove_last_answer(struct peer *p, struct buf *lines)
         buf_append(lines, "\n", 1); /* end the job's line, because a line of another host may follow */
 }
 
-/* Send a finding of a host to other hosts. The first finding that ddprun has ended on a host is sent to all other
- * hosts, because it ends their ddprun, too. Later findings of this kind are dropped, unless they end the job. Any other
- * finding is sent only to the first host, which prints it: with 1,000 hosts, a blocked port causes 1,000 findings. */
+/* Send a finding of a host to other hosts. A finding may report that ddprun has ended on its host. The first such
+ * finding is sent to all other hosts, because it ends their ddprun, too. Later ones are dropped, unless they end the
+ * job. Any other finding is sent only to the first host, which prints it: with 1,000 hosts, a blocked port causes 1,000
+ * findings. */
 static void pass_finding(const struct peer *from, struct slice line)
 {
     struct starter *s = from->starter;
@@ -904,7 +906,7 @@ static bool start_flat(struct peer *p)
     return true;
 }
 
-/* Report that a host was lost while the job ran: its process `link` has ended. Send this reason to the other hosts
+/* Report that a host was lost while the job ran: the process of `link` has ended. Send this reason to the other hosts
  * before the job ends there. */
 static void lose_host(struct peer *p, const struct link *link)
 {
@@ -1034,7 +1036,8 @@ static void report_no_shell(const struct peer *p, const char *program, int error
                        : files_remedy(error, remedy));
 }
 
-/* Start the relay of a host with a remote shell, which runs on the starting host or on the host above. */
+/* Start the relay of a host with a remote shell. The remote shell runs on the starting host, or on the host above in
+ * the tree. */
 static void spawn_shell(struct peer *p)
 {
     struct starter *s = p->starter;

@@ -20,7 +20,7 @@ enum coredump_kind {
     CORE_UNKNOWN,    /* not examined, or the signal writes no core file */
     CORE_FILE,       /* the core file was found; `core` is its path */
     CORE_PIPED,      /* the kernel passed the core file to the program in `core` */
-    CORE_LOST,       /* written but not found; `core` is the kernel's pattern */
+    CORE_LOST,       /* written but not found; `core` then has the kernel's pattern */
     CORE_NO_LIMIT,   /* not written: the size limit is 0 */
     CORE_NO_PATTERN, /* not written: the kernel's pattern is empty */
     CORE_NOT_DUMPED, /* not written, although limit and pattern allow it */
@@ -52,7 +52,7 @@ struct worker_evidence {
     enum coredump_kind coredump_kind;
     char core[PATH_MAX];
     uint64_t coredump_size;
-    char timer[TIMER_SHOWN]; /* scope of the expired timer; "" if none */
+    char timer[TIMER_SHOWN]; /* name of the timer that has expired; "" if none */
     int port;                /* port of the worker's store if user `port_uid` has taken it; otherwise 0 */
     unsigned port_uid;
     uint64_t cpu_limit_s, file_limit; /* ulimit -t in seconds, ulimit -f in bytes; 0 if there is no limit */
@@ -143,7 +143,7 @@ struct oom_watch {
     bool v2;
     bool late; /* the group was found only after the worker's end, so `before` is unknown */
     struct oom_count before, now;
-    uint64_t limit, peak; /* limit and peak of the group in bytes; 0 if there is no limit, or if unknown */
+    uint64_t limit, peak; /* memory limit (0 if none) and peak of the group in bytes; each is 0 if unknown */
 };
 
 /* Set the oom members of `e`. `watches` are ordered from the innermost group outwards. `system_kills` is the

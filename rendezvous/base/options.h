@@ -59,7 +59,7 @@ struct option_row {
 /* How options are written. */
 enum option_style {
     OPTIONS_PLAIN,    /* names must be complete; the help writes "--name VALUE" */
-    OPTIONS_ARGPARSE, /* names may be abbreviated, letters combined; the help writes "--name=VALUE" */
+    OPTIONS_ARGPARSE, /* names may be abbreviated, and letters may be combined; the help writes "--name=VALUE" */
 };
 
 struct option_table {
@@ -82,7 +82,7 @@ ddp_status options_parse(const struct option_table *table, int argc, char *const
 struct option_reader {
     const struct option_table *table; /* borrowed */
     char *const *at;                  /* the next word */
-    char *const *end;                 /* after the last word; NULL if the list ends with a NULL */
+    char *const *end;                 /* address after the last word; NULL if the list ends with a NULL */
     const char *letters; /* letters of an argument such as -qv that are not parsed yet; NULL if none */
     char spelled[80];    /* the option that was read last, as error texts show it */
 };

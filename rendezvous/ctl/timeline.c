@@ -30,7 +30,7 @@ struct making {
     uint32_t round;
     size_t last_joined; /* row of the node that joined last */
     size_t rows_room, bars_room, marks_room, bands_room;
-    size_t *row_of_agent, *row_of_rank; /* owned: indices of rows; TIMELINE_JOB if no row exists yet */
+    size_t *row_of_agent, *row_of_rank; /* owned: the row of each; TIMELINE_JOB if it has none yet */
     struct open_barrier *open;          /* owned */
     size_t n_open, open_room;
     bool no_memory;
@@ -200,7 +200,7 @@ static void close_open_barriers(struct making *m)
     m->n_open = 0;
 }
 
-/* End the round and every barrier whose end was not reported. */
+/* End the latest round, and end every barrier whose end was not reported. */
 static void end_band(struct making *m)
 {
     close_open_barriers(m);

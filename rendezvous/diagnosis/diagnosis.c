@@ -16,7 +16,7 @@
 
 enum {
     SETTLED_MS = 3000, /* a node that has never joined is reported after this time */
-    WAITS_MS = 10000,  /* shorter waits are reported only by the last check */
+    WAITS_MS = 10000,  /* shorter waits are reported only by the last check before the job fails */
     STOP_MS = 15000,   /* a node that has not stopped is reported after this time */
     STOPPED_MS = 2000, /* a shorter stop is not reported, because a debugger stops a process briefly */
 };
@@ -292,8 +292,8 @@ static void check_missing_nodes(struct diagnosis *d, const struct snapshot *s)
         check_never_came(d, s);
 }
 
-/* Report spare nodes while a round runs, because they are idle without an error. Report a node that does not stop only
- * after STOP_MS, because the grace period of its workers may be long. */
+/* Report spare nodes while a round runs, because they are idle without an error. If a node does not stop, wait for
+ * STOP_MS before reporting it, because the grace period of its workers may be long. */
 static void check_members(struct diagnosis *d, const struct snapshot *s)
 {
     words who, members, time;

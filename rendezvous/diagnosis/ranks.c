@@ -36,8 +36,8 @@ static bool hangs_in_kernel(const struct rank_facts *f)
     return f->proc_state == 'D' && f->state_ms >= STUCK_MS;
 }
 
-/* Return true if the process computes. A runnable process ('R') needs only a little CPU time, because its host may be
- * overloaded. A sleeping process needs much CPU time, because a thread that only polls also uses some. */
+/* Return true if the process computes. For a runnable process ('R') a little CPU time is enough, because its host may
+ * be overloaded. A sleeping process must use more, because a thread that only polls also uses some CPU time. */
 static bool computes(const struct rank_facts *f)
 {
     return f->proc_state != 0 && f->cpu_percent >= (f->proc_state == 'R' ? SHARE_PERCENT : BUSY_PERCENT);
@@ -443,7 +443,8 @@ static uint32_t count_at(const struct snapshot *s, const struct rank_facts *most
     return n;
 }
 
-/* Make the finding RANK_STALLED about rank `f`. The ranks in the call of `most` wait for it. */
+/* Make the finding RANK_STALLED about rank `f`. The ranks that are in the same call as rank `most` wait for rank
+ * `f`. */
 static void add_waited_for(struct finding *slot, const struct snapshot *s, const struct rank_facts *f,
                            const struct rank_facts *most)
 {

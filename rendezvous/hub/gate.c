@@ -37,9 +37,9 @@ enum {
     PENDING_MAX = 128,        /* maximum number of strangers without an agent at their address */
     PENDING_PER_ADDRESS = 16, /* limit for one address, so that one host cannot use up PENDING_MAX */
     PER_RANK = 4,             /* each rank of a job raises the limits of ASKED and HANDSHAKE by this number */
-    HELD_BYTES = 64 << 10,    /* held bytes of a stranger; in ASKED, the hub stops reading beyond this size */
+    HELD_BYTES = 64 << 10,    /* a stranger with more held bytes is rejected; in ASKED, reading stops */
     HELD_SHARE = 16,          /* held bytes of all strangers: at most hub_limits.max_bytes / HELD_SHARE */
-    ASKED_BYTES = 10 << 20 /* held bytes of a possible worker; more than the longest value of a key, 8 MiB */
+    ASKED_BYTES = 10 << 20 /* in ASKED, a stranger with more held bytes is rejected; a value has up to 8 MiB */
 };
 
 /* Time in each state, in ms. An agent on the same host answers within milliseconds. */

@@ -14,7 +14,7 @@
 enum {
     HANG_LEAST_MS = 30000, /* shortest limit without --hang_timeout */
     HANG_QUIET_FACTOR = 3, /* multiplies HANG_LEAST_MS until the round shows its first sign of progress */
-    HANG_FACTOR = 5,       /* multiplies the longest pause so far */
+    HANG_FACTOR = 5,       /* the limit is this many times the longest pause so far */
     HANG_APART_MS = 6000,  /* ms from one sample to the next */
     /* ms between samples until the first sign of progress; long enough that a checkpoint of 40 s is not reported */
     HANG_QUIET_APART_MS = 21000,
@@ -27,20 +27,20 @@ enum {
 
 /* The state of the watch. In a zeroed struct no round runs. */
 struct hang_watch {
-    uint64_t limit_ms;   /* ms without progress until a suspicion; 0 = computed from the pauses */
+    uint64_t limit_ms;   /* ms without progress until a suspicion; 0 if it is computed from the pauses */
     bool is_off;         /* --hang_timeout=off: no suspicion ever begins */
     bool runs;           /* true while a round runs */
     uint64_t began_ms;   /* start of the round */
     uint64_t moved_ms;   /* last sign of progress, or start of the round */
     uint64_t longest_ms; /* the longest pause between two signs of progress */
     bool has_signals;    /* this round has shown a sign of progress */
-    uint64_t due_ms;     /* time of the next sample; 0 = none */
+    uint64_t due_ms;     /* time of the next sample; 0 if none is due */
     uint32_t samples;    /* samples of this suspicion */
     uint32_t in_vain;    /* number of suspicions without a verdict since the last sign of progress */
     uint32_t compared;   /* like `in_vain`, but counts only suspicions that have compared samples */
-    uint64_t verdict;    /* digest of the verdict on the last two samples; 0 = no verdict */
-    bool is_reported;    /* the verdict was reported, and there was no progress since */
-    uint64_t hint;       /* digest of the hint that was reported since the last sign of progress; 0 = none */
+    uint64_t verdict;    /* digest of the verdict on the last two samples; 0 if there was no verdict */
+    bool is_reported;    /* the verdict was reported, and no progress has followed */
+    uint64_t hint;       /* digest of the hint reported since the last sign of progress; 0 if none was */
 };
 
 /* Start the watch of a new round, and keep the limit. */

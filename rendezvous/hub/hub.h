@@ -40,13 +40,13 @@ struct hub_limits {
     const char *host, *endpoint; /* name of the store in messages: "n0", "n0:29500"; borrowed */
     bool many_jobs;              /* true: any number of jobs by name (ddp-rendezvous); false: one job */
     uint64_t keep_ms;            /* with many_jobs: drop a job that has had no connection for this long */
-    const struct secret *secret; /* borrowed: a secret for each tenant; NULL = agents need no secret */
-    const char *credential;      /* borrowed: the secret, encrypted by MUNGE; NULL = no MUNGE */
+    const struct secret *secret; /* borrowed: a secret for each tenant; NULL if agents need no secret */
+    const char *credential;      /* borrowed: the secret, encrypted by MUNGE; NULL without MUNGE */
     bool guarded; /* hold requests from other hosts until an agent confirms the client (gate.c) */
     /* Maximum number of unconfirmed connections from addresses of agents. The same number limits the connections from
      * these addresses that have not completed the TLS handshake. Each rank raises both limits (gate.c). */
     uint32_t max_unconfirmed;
-    const struct hub_refusal *refusal; /* borrowed; NULL = nodes may join */
+    const struct hub_refusal *refusal; /* borrowed; NULL if nodes may join */
     /* How to decode the requests of a client that does not begin with VALIDATE. true: as requests of torch 2.1, where
      * opcode 8 is APPEND. false: as requests of an older torch, until an opcode shows that the client is torch 2.1
      * (store/wire.c). */
@@ -74,9 +74,10 @@ struct hub_sink {
     void (*close)(void *user, conn_id conn, const char *why, bool is_news);
     /* Writes the local address of `conn`, "10.0.0.1:29500". If the callback is NULL, the address is unknown. */
     void (*here)(void *user, conn_id conn, char text[static ENDPOINT_TEXT_MAX]);
-    /* Logs a line for operators, such as "rank 3 (host, pid 12) connected". NULL = no log. */
+    /* Logs a line for operators, such as "rank 3 (host, pid 12) connected". NULL if there is no log. */
     void (*log)(void *user, const char *line);
-    /* Writes one line of an event log, a JSON object without the wall time (base/events.h). NULL = no event log. */
+    /* Writes one line of an event log, a JSON object without the wall time (base/events.h). NULL if there is no event
+     * log. */
     void (*event)(void *event_user, const char *json);
     void *event_user;
     /* Returns true if a reply of `bytes` may be sent to `conn` now. If `bytes` is 0, the hub asks only whether the
@@ -152,7 +153,7 @@ void hub_disconnect(struct hub *hub, conn_id conn, const char *why, uint64_t now
  * in its job until its timeout, and may connect again. */
 void hub_cut(struct hub *hub, conn_id conn, const char *why, uint64_t now_ms);
 
-/* Return when hub_tick must be called next, on the clock of `now_ms`; UINT64_MAX = never. Every call above may
+/* Return when hub_tick must be called next, on the clock of `now_ms`; UINT64_MAX means never. Every call above may
  * change this time. */
 uint64_t hub_deadline(const struct hub *hub);
 /* Do everything that is due. The server must first pass in all bytes that have arrived, because a node whose bytes are
@@ -168,10 +169,10 @@ enum hub_counter {
     HUB_CUT_OFF_SLOW_READER, /* clients that were dropped because they did not read their replies */
     HUB_ACCEPT_OVERFLOWS,    /* connections dropped because the queue of new connections was full */
     HUB_SOMAXCONN,           /* limit of the queue of new connections */
-    HUB_OPEN_FILES,          /* limit of open files, read when no file descriptor was left */
+    HUB_OPEN_FILES,          /* limit of open files, stored when the process had no free descriptor */
     HUB_COUNTERS
 };
-/* Add 1 to a counter, or set it. */
+/* Add 1 to a counter (hub_count), or set the counter to `value` (hub_set_counter). */
 void hub_count(struct hub *hub, enum hub_counter counter);
 void hub_set_counter(struct hub *hub, enum hub_counter counter, uint64_t value);
 

@@ -433,7 +433,7 @@ uint64_t job_forget_at(const struct job *job)
     return stays ? UINT64_MAX : job->left_ms + keep_ms;
 }
 
-/* Return when tick() in hub.c has something to do for the job; UINT64_MAX = never. */
+/* Return when tick() in hub.c has something to do for the job; UINT64_MAX means never. */
 static uint64_t job_deadline(const struct job *job)
 {
     const uint64_t sample_ms = job->sample.until_ms != 0 ? job->sample.until_ms : UINT64_MAX;

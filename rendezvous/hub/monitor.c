@@ -394,7 +394,7 @@ static void check_store(const struct hub *hub, struct snapshot *s)
 }
 
 /* Take a snapshot. In a job without agents, only the ranks are known. If memory is short, return false and an empty
- * snapshot, because a diagnosis would report missing rows as missing nodes. */
+ * snapshot, because a diagnosis of an incomplete snapshot would report missing rows as missing nodes. */
 bool snapshot_job(struct job *job, struct job_snapshot *l)
 {
     *l = (struct job_snapshot){ .snapshot = { .job = job->name,
@@ -420,7 +420,7 @@ bool snapshot_job(struct job *job, struct job_snapshot *l)
  * heap, because the struct has 36 KB. */
 struct findings_now {
     struct diagnosis all, news;
-    uint64_t digest[DIAGNOSIS_MAX]; /* digest of each finding in `all`; 0 = the finding causes no report */
+    uint64_t digest[DIAGNOSIS_MAX]; /* digest of each finding in `all`; 0 if the finding causes no report */
     bool trouble;                   /* `all` contains a warning or an error */
 };
 
@@ -535,8 +535,8 @@ static bool has_waited(const struct session *s, const struct snapshot *now, uint
            now_ms - s->as_node->joined_ms >= schedule[SITUATION_NODES_MISSING].first_ms;
 }
 
-/* Return true if this node gets all findings. It gets them in the last report, and in its first report of the present
- * wait. */
+/* Return true if this node gets all findings. It gets them in the last report before the job fails, and in its first
+ * report of the present wait. */
 static bool gets_all(const struct job *job, const struct session *s, const struct report_texts *t)
 {
     const bool got_all = s->as_node->reported_wait == job->watch.wait;
@@ -937,8 +937,8 @@ static void evaluate_sample(struct job *job)
     }
     l.snapshot.hang = hang_of(job, true);
     hang_history_add(&hang->history, &l.snapshot);
-    /* A loop that calls several functions looks like a slow test of the model, so it counts as a hang only with
-     * --hang_timeout. */
+    /* The history shows loops that call several functions. A slow test of the model looks the same, so the history is
+     * used only with --hang_timeout. */
     l.snapshot.hang.history = hang->watch.limit_ms > 0 ? hang->history : NULL;
     if (hang->watch.samples == 0)
         (void)hang_watch_sampled(&hang->watch, 0, true, job->hub->now_ms);

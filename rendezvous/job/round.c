@@ -42,8 +42,8 @@ void restarts_init(struct restarts *a, const struct rdzv_join *rules)
                             .best_step = -1 };
 }
 
-/* Record a failed attempt. Return the reason against a restart; NO_RESTART_NONE = another attempt is allowed. If the
- * failure is permanent and no restart is left, return the permanent failure, because the user must correct it.
+/* Record a failed attempt. Return the reason against a restart, or NO_RESTART_NONE if another attempt is allowed. If
+ * the failure is permanent and no restart is left, return the permanent failure, because the user must correct it.
  * `failed` stops at max_restarts + 1, so that it cannot overflow. */
 static enum no_restart restarts_failed(struct restarts *a, const struct rdzv_cause *cause)
 {
@@ -344,7 +344,8 @@ static void log_stop(struct rdzv *r)
 }
 
 /* Send `stop` to all members, with one deadline for all: the longest grace period plus RDZV_STOP_EXTRA_MS. The extra
- * time is for killing and reaping the workers. If no member is open, decide on a restart at once. */
+ * time is for killing and reaping the workers. If every member has already stopped or is gone, decide on a restart at
+ * once. */
 enum rdzv_state rdzv_stop_round(struct rdzv *r)
 {
     struct rdzv_notice notice = {
@@ -358,7 +359,7 @@ enum rdzv_state rdzv_stop_round(struct rdzv *r)
             continue;
         grace_ms = node->grace_ms > grace_ms ? node->grace_ms : grace_ms;
         if (node->state != RDZV_NODE_RUNNING &&
-            node->state != RDZV_NODE_DONE) /* the node is already stopping */
+            node->state != RDZV_NODE_DONE) /* all other members are already stopping */
             continue;
         rdzv_member_becomes(r, node, RDZV_NODE_STOPPING);
         r->env.notify(r->env.user, node->id, &notice);
@@ -387,8 +388,8 @@ static struct rdzv_notice verdict(const struct rdzv *r, enum rdzv_why why)
                                            .rank0 = r->end.has_rank0 ? r->end.rank0_code : first } };
 }
 
-/* Send the last verdict to a node. The struct remains until the node's connection closes, but the node's heartbeats
- * are no longer checked. */
+/* Send the final verdict to a node. The struct of the node remains until its connection closes, but its heartbeats are
+ * no longer checked. */
 static void finish_node(struct rdzv *r, struct node *node, const struct rdzv_notice *notice)
 {
     rdzv_node_is_finished(r, node);
@@ -433,7 +434,7 @@ static bool is_charged(const struct rdzv *r)
            (r->end.cause.why == RDZV_WHY_NODE_LOST && !r->rules.elastic);
 }
 
-/* Send the last verdict to a node that leaves. If the round has already failed, the verdict contains this failure.
+/* Send the final verdict to a node that leaves. If the round has already failed, the verdict contains this failure.
  * Otherwise the exit code is 128 + `signal`. Without a signal, the exit code is 0 for a DONE node, and
  * RDZV_CODE_NO_NODE for any other node. */
 void rdzv_dismiss(struct rdzv *r, struct node *node, int signal)
@@ -485,9 +486,9 @@ static enum rdzv_state restart(struct rdzv *r, uint64_t backoff_ms)
 }
 
 /* Decide between a restart and the end of the job. `no` is the reason against a restart; a later check may replace an
- * earlier reason. The progress is checked only if the end of the round counts (is_charged) and no other reason exists.
- * If the end counts and --max_restarts is 0, the job ends. The user then expects no restart, so only a stop by the user
- * is given as a reason. */
+ * earlier reason. The progress is checked only if the end of the round counts for --max_restarts (is_charged) and no
+ * other reason exists. If it counts and --max_restarts is 0, the job ends. The user then expects no restart, so only a
+ * stop by the user is given as a reason. */
 static enum rdzv_state decide_round(struct rdzv *r)
 {
     enum no_restart no = NO_RESTART_NONE;
@@ -505,7 +506,8 @@ static enum rdzv_state decide_round(struct rdzv *r)
     return restart(r, charged ? restarts_backoff(&r->restarts) : 0);
 }
 
-/* Decide on a restart if no member is open. If the job has no nodes left, do nothing, because rdzv_step ends it. */
+/* Decide on a restart if every member has stopped or is gone. If the job has no nodes left, do nothing, because
+ * rdzv_step ends it. */
 enum rdzv_state rdzv_decide_if_stopped(struct rdzv *r)
 {
     return r->run.n_open > 0 || r->n_live == 0 ? RDZV_STOPPING : decide_round(r);

@@ -3,8 +3,8 @@
  * A request without NLM_F_DUMP asks for one connection by its two addresses. The kernel finds it in a hash table, so
  * a request is fast even on a host with many connections.
  *
- * sock_diag answers ENOENT if it has no such socket, but also if the module tcp_diag is missing. So ENOENT counts
- * only after sock_diag has found some socket. Until then, /proc/net/tcp is read, too. */
+ * sock_diag answers ENOENT if it has no such socket, but also if the module tcp_diag is missing. So ENOENT is trusted
+ * only after an earlier request has found a socket. Before that, /proc/net/tcp is read, too. */
 #include "server/socket_owner.h"
 
 #include <errno.h>

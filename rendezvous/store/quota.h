@@ -18,7 +18,7 @@ struct quota {
     uint64_t used;       /* charged now; may exceed the limit after quota_charge */
     uint64_t max;        /* the limit, if `whole` is NULL */
     uint64_t floor;      /* bytes of `whole` that are reserved for this share, used or not */
-    struct quota *whole; /* borrowed; NULL = this quota is not a share of another quota */
+    struct quota *whole; /* borrowed; NULL if this quota is not a share of another quota */
 };
 
 /* Return how many bytes this quota charges to its `whole`: the used bytes, but at least the reserved bytes. */

@@ -74,7 +74,7 @@ struct slice decimal_print(int64_t value, char *text)
  * links are freed together: when the last missing key is created, or when the connection leaves. */
 
 struct wait_link {
-    struct entry *entry; /* borrowed: the entry whose list has this link; NULL = the key exists now */
+    struct entry *entry; /* borrowed: the entry whose list has this link; NULL if the key exists now */
     struct wait *wait;   /* the wait that contains this link */
     struct wait_link *prev,
         *next; /* `prev` of the first link is the last link; `next` of the last link is NULL */
@@ -337,7 +337,8 @@ static enum store_status add_to_entry(struct store *s, struct entry *entry, int6
     return entry_set(&s->entries, entry, decimal_print(*sum, text)) ? STORE_OK : STORE_FULL;
 }
 
-/* Add to a counter. If the value is not a number, do not call written(), because it would return STORE_FULL. */
+/* Add to a counter. If the value is not a number, return STORE_NOT_A_NUMBER without a call of written(), which would
+ * return STORE_FULL. */
 enum store_status store_add(struct store *s, struct slice key, int64_t delta, int64_t *sum)
 {
     struct entry *entry = entry_make(&s->entries, key, DECIMAL_MAX);

@@ -27,7 +27,7 @@ typedef enum cudaMemcpyKind cuda_copy_kind;
 typedef struct cudaPointerAttributes cuda_pointer;
 #include "cuda/cudart_abi.h"
 
-/* The enums are four bytes without a sign, like ours. */
+/* The enums are unsigned and have four bytes, like our declarations. */
 #define SAME_SIZE(type) _Static_assert(sizeof(type) == sizeof(unsigned) && (type)-1 > 0, #type)
 SAME_SIZE(ncclResult_t);
 SAME_SIZE(ncclDataType_t);

@@ -2,12 +2,12 @@
  *
  *     bench_output DDPRUN FLOOD [MILLISECONDS]
  *
- * There are 64 workers (tests/prog/flood.c): 63 write without pause, and one quiet worker writes a line with the time
- * now and then. stdout is a file, which is read while it grows. The delay of a quiet line ends when this program
- * reads the line. The first 300 ms do not count, because workers are still being started. Memory is the largest
- * resident set (VmHWM) of any process of the launcher. Then 8 workers sleep, which shows the cost of the launcher
- * itself: the sum of the resident sets, and PSS, in which shared pages count once. The output is Markdown tables, and
- * JSON lines on descriptor 3 if it is open. */
+ * There are 64 workers (tests/prog/flood.c): 63 write without pause, and one quiet worker writes a line from time to
+ * time. This line contains the time at which it was written. stdout is a file, which is read while it grows. The delay
+ * of a quiet line ends when this program reads the line. The first 300 ms do not count, because workers are still being
+ * started. Memory is the largest resident set (VmHWM) of any process of the launcher. Then 8 workers sleep, which shows
+ * the cost of the launcher itself: the sum of the resident sets, and PSS, in which shared pages count once. The output
+ * is Markdown tables, and JSON lines on descriptor 3 if it is open. */
 #include "timed.h"
 
 #include <dirent.h>
@@ -39,7 +39,7 @@ enum {
 struct flood {
     double mb_per_s, p50_ms, p99_ms, max_ms;
     long peak_kb;       /* memory of the largest process */
-    size_t lines, late; /* lines of the quiet worker */
+    size_t lines, late; /* lines of the quiet worker: how many count, and how many were read too late */
     bool ok;
 };
 
@@ -116,8 +116,8 @@ struct reader {
     double *samples;
     size_t n;
     long long bytes;
-    double from; /* lines printed earlier do not count */
-    double here; /* time of the last check */
+    double from; /* lines that were printed before this time do not count */
+    double here; /* when the file was last read */
     size_t late; /* lines that this program itself read too late */
 };
 
@@ -127,8 +127,9 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Read the file in its present size, and stop after some reads if it grows faster. If this program did not get a CPU
- * for a while, or is behind, it cannot know how long a line existed, so such lines do not count. */
+/* Read to the present end of the file, but stop after READS_MAX reads, because the file may grow faster than it is
+ * read. A line does not count if it is read late. It is late if this program got no CPU for a while, or is far behind
+ * the end of the file. */
 static void read_on(struct reader *r)
 {
     ssize_t n;
@@ -172,7 +173,7 @@ static void fill_in(struct flood *f, const struct reader *r, double ms)
     }
 }
 
-/* Find the processes once, because a search in /proc takes longer than the measured time. */
+/* Find the processes only once in a run, because a search in /proc takes longer than the measured time. */
 static void check_memory(struct flood *f, pid_t pid, const char *worker)
 {
     static pid_t of, pids[OTHERS_MAX];

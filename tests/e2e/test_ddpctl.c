@@ -197,12 +197,12 @@ Test(ddpctl, help_and_version_stand_on_stdout)
     expect_answer("--version", NULL, "ddpctl ");
 }
 
-/* ddpctl without --addr finds the jobs of its user. The test uses a separate user id, because that has no other jobs
- * on this machine. */
+/* ddpctl without --addr finds the jobs of its user. The test uses a separate user id, because this user has no other
+ * jobs on this machine. */
 
 static char uid_option[32], runtime_dir[64], *dir;
 
-/* Copy the programs, because the tree may be in a home that other users cannot enter. */
+/* Copy the programs, because the built programs may be in a home directory that other users cannot enter. */
 static void set_up(void)
 {
     char command[1024];
@@ -355,7 +355,8 @@ Test(ddpctl_jobs, a_job_that_waits_is_found)
     r = run_wait(p);
 }
 
-/* A copy of the record under another cookie, which the user cannot have written: two stores would be ambiguous. */
+/* Copy the record of the job under another cookie. ddpctl ignores the copy while another user owns it. After the chown,
+ * ddpctl finds two stores and must not choose one. */
 Test(ddpctl_jobs, a_record_of_another_user_is_ignored)
 {
     char command[1024];
@@ -373,7 +374,7 @@ Test(ddpctl_jobs, a_record_of_another_user_is_ignored)
     end_job(p);
 }
 
-/* ddprun and the schedulers' variables: messages, rejections, and the one file that it reads.
+/* ddprun and the schedulers' variables: messages, rejections, and the only file that ddprun reads for them.
  * tests/unit/plan/test_scheduler.c tests each scheduler. */
 
 TestSuite(why, .timeout = 120);

@@ -1,4 +1,5 @@
-/* train's checkpoints as a user sees them: resumed, rejected, skipped, tested alone; a full disk, a restart. */
+/* train's checkpoints as a user sees them: resumed, rejected, skipped, or only tested; also a full disk and a
+ * restart. */
 #include "job.h"
 #include "procstat.h"
 #include "run.h"
@@ -163,8 +164,8 @@ Test(train_resume, a_restarted_job_ends_with_the_same_parameters)
     cr_expect_str_eq(summary().hash, undisturbed.hash);
 }
 
-/* A worker is killed at every phase of a step and of a checkpoint: the others end with an error that names it,
- * nothing is left over, and a restart from the checkpoints gives the same final result. */
+/* A worker is killed at every phase of a step and of a checkpoint. The other workers end with an error that names the
+ * killed worker, and nothing is left over. A restart from the checkpoints gives the same final result. */
 
 /* Each epoch has four steps. Checkpoints are saved after steps 3, 4, 6, 8 ... */
 #define RUN "--data @/data --global_batch 60 --epochs 3 --checkpoint_every 3 "

@@ -1,6 +1,6 @@
 /* Four connections of other hosts to a store that has a secret. After all steps (hub_steps.h) no key is stored, and no
- * stranger is a node. A stranger gets only the answers to PING, to the request with which a launcher checks for a store,
- * and to AUTH (with the credential), and the rejection of IDENTIFY. */
+ * stranger is a node. A stranger gets only answers to PING, to AUTH (with the credential), and to the request with
+ * which a launcher checks for a store. IDENTIFY of a stranger is rejected. */
 #include "auth/auth.h"
 #include "hub_steps.h"
 
@@ -29,7 +29,8 @@ static bool zeroes(void *user, void *bytes, size_t n)
     return true;
 }
 
-/* Open a connection. Odd connections greet in dialect C, so that the input need not find the magic number by itself. */
+/* Open a connection. A connection with an odd number sends the greeting of dialect C at once, because random input
+ * rarely contains the magic number. */
 static void open_stranger(conn_id conn)
 {
     static const uint8_t greeting[] = { 0x00, 0xce, 0xf7, 0x85, 0x3c };

@@ -183,8 +183,8 @@ static bool host_begin(struct host *h)
 
 /* --- programs on a host ---------------------------------------------------------------------------------- */
 
-/* Open the root directory that process 1 sees. If this test runs in a separate root directory, entering a mount
- * namespace would leave that root directory. */
+/* Open the root directory that process 1 sees. If this test runs in a chroot, entering a mount namespace leaves the
+ * chroot, so the child must enter this directory again. */
 static int open_root(const struct host *h)
 {
     char path[64];
@@ -408,7 +408,8 @@ static void hosts_net_address(enum hosts_kind kind, struct host *h)
         snprintf(h->addr, sizeof(h->addr), "10.9.0.%d", h->index + 1);
 }
 
-/* Write the command for the bridge's end of host i's cable: a port of the bridge, or of the router. */
+/* Write the commands for p<i>, the end of host i's cable on the bridge's side. It becomes a port of the bridge, or has
+ * an address of the router. */
 static int put_port(const struct hosts *net, int i, char *text, size_t size)
 {
     if (is_inside(net->kind, i))
@@ -855,7 +856,8 @@ static int count_texts(const char *text, const char *piece)
     return n;
 }
 
-/* Accept closed silent connections, because on a busy host an agent may close one and dial again. */
+/* Expect that the store has rejected no client, except silent connections: on a busy host an agent may close a
+ * connection before it sends anything, and dial again. */
 void after_no_rejects(struct play *play)
 {
     static const char *const never[] = { "too many", "agent", "sent nothing" };

@@ -18,16 +18,16 @@ enum { CLUSTER_NODES = 8, CLUSTER_EVENTS = 512, CLUSTER_ATTEMPTS = 8 };
 
 /* The behaviour of a node's worker in an attempt. A worker with a zeroed struct ends with 0 after a second. */
 struct cluster_worker {
-    uint64_t lives_ms; /* 0 = a second, UINT64_MAX = never ends */
+    uint64_t lives_ms; /* 0 means a second; with UINT64_MAX the worker never ends */
     int exit_code;
-    uint64_t slow_ms; /* ms from a polite signal to its end */
+    uint64_t slow_ms; /* ms from a signal to the end of the worker; SIGKILL ends it at once */
 };
 
 struct cluster_node {
     struct agent *agent;
     uint64_t id; /* number of the node's connection */
     struct cluster_worker worker[CLUSTER_ATTEMPTS];
-    uint32_t round; /* number of the round that the node received; 0 = none */
+    uint32_t round; /* number of the round that the node received; 0 if none */
     int node_rank;
     bool joined, running, cut, dead, done; /* cut: no message from or to the node arrives */
     uint32_t worker_round;
@@ -43,7 +43,7 @@ struct cluster_event {
     int node, life;
     struct agent_event event;
     uint32_t round;
-    int word; /* number of the message to the store */
+    int word; /* message to the store: its number; round from the store: the node rank; stop: the reason */
 };
 
 struct cluster {

@@ -156,8 +156,8 @@ static inline bool page_of_messages(struct buf *out)
     return ok && buf_printf(out, "\n");
 }
 
-/* Write calls with each of their members as a dictionary of libFuzzer. A name in several messages is written several
- * times, which does no harm. */
+/* Write a dictionary for libFuzzer: the name of each call, and the names of its members. A name that several calls have
+ * is written several times, which does no harm. */
 static inline bool page_of_dictionary(struct buf *out)
 {
     bool ok = true;

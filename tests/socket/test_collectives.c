@@ -139,8 +139,7 @@ Test(collectives, a_work_handle_is_waited_for_and_freed, .timeout = 180)
     ranks_all_well(3, work_handles, RANKS_PLAIN_STORE, NULL);
 }
 
-/* Join three times. With a ddprun store and with a foreign store, keys of an earlier meeting do not disturb
- * the next. */
+/* Join three times. With a ddprun store and with a foreign store, the keys of one join do not disturb the next join. */
 static void three_contexts(struct rank *me)
 {
     for (int round = 0; round < 3; round++) {
@@ -158,7 +157,7 @@ Test(collectives, a_process_may_meet_the_others_again, .timeout = 180)
     ranks_all_well(3, three_contexts, RANKS_DDPRUN_STORE, NULL);
 }
 
-/* Longer than the extra time of the other ranks, in which rank 0 could still send them a reason. */
+/* Longer than SLACK_MS of core/bootstrap.c, the extra time for which other ranks wait for an error report of rank 0. */
 enum { LATER_THAN_SLACK_US = 700000 };
 
 static void wait_as_long_as_can_be_said(struct rank *me)
@@ -246,7 +245,7 @@ Test(collective_check, both_calls_are_named_to_all)
     ranks_free(&run);
 }
 
-/* Differ in check.what, which the reducer sets for each bucket. */
+/* Set check.what to a different text on each rank. The reducer sets it for each bucket. */
 static void differ_in_purpose(struct rank *me)
 {
     ddp_ctx *ctx = rank_init(me, NULL);
@@ -429,7 +428,7 @@ static void note(void *user, size_t what)
 {
     (void)user;
     if (what % 100 == 0)
-        usleep(100); /* so that the poster is sometimes ahead and sometimes not */
+        usleep(100); /* let the thread that posts jobs get ahead from time to time */
     jobs_done[count++] = what;
     comm_thread_drain(thread); /* called from a job: must not wait for the job itself */
 }

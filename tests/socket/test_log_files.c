@@ -1,4 +1,5 @@
-/* Log files on disk: never overwritten; the parts of a rotated one together are the output. */
+/* Log files on disk: a file is never overwritten. If a log is rotated, all its parts together contain the whole
+ * output. */
 #include "base/log.h"
 #include "cli/cli.h"
 #include "job.h"
@@ -254,8 +255,8 @@ Test(logdir, a_link_to_another_directory_is_refused)
     cr_expect_eq(rmdir(other), 0, "something was made in it");
 }
 
-/* All directories below the root are ours. In the second attempt of a pattern, the directory of a rank already
- * exists. */
+/* ddprun has created all directories below the root. So it accepts an existing directory of a rank, for example in a
+ * second attempt. */
 Test(logdir, that_of_a_rank_may_be_there)
 {
     char rank[400], attempt[400];
@@ -317,7 +318,8 @@ Test(logdir, without_a_descriptor_the_limit_is_named)
     cr_expect_not_null(strstr(err.msg, value), "%s", err.msg);
 }
 
-/* Lines into a file by a separate thread: whole, in order, and with a file that accepts none. */
+/* A separate thread writes lines into a file: whole lines, in order, and without delay for the caller if the file
+ * accepts none. */
 
 TestSuite(line_file, .timeout = 120);
 
@@ -381,11 +383,11 @@ Test(line_file, does_not_wait_for_the_reader_of_a_pipe)
 }
 
 /* A file whose thread hangs belongs to that thread, and ends with the process. This variable keeps the file reachable,
- * because reachable memory is no leak. */
+ * because the leak checker ignores reachable memory. */
 struct line_file *left_to_its_thread;
 
-/* A reader that reads nothing costs lines, not time: everything that fits is queued, the rest is counted, and the end
- * does not hang. */
+/* If a reader never reads, lines are lost, but no call waits for the reader. The queue holds what fits, the lost bytes
+ * are counted, and line_file_close() returns. */
 Test(line_file, a_reader_that_reads_nothing_holds_nobody_up)
 {
     static char line[65536];

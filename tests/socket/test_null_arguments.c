@@ -11,13 +11,13 @@ static void expect_words(ddp_status status, const char *text, const char *words)
     cr_expect(strstr(text, words) != NULL, "'%s' is not in: %s", words, text);
 }
 
-/* Expect a text that is kept for the thread. */
+/* Expect this text as the last error of the thread. */
 static void kept(ddp_status status, const char *words)
 {
     expect_words(status, ddp_last_error(), words);
 }
 
-/* Expect a text in `err`, and the same kept for the thread. */
+/* Expect this text in `err`, and also as the last error of the thread. */
 static struct ddp_err err;
 
 static void told(ddp_status status, const char *words)

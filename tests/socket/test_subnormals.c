@@ -16,7 +16,7 @@ TestSuite(subnormals, .init = need_mode, .timeout = 120);
 
 enum { N = 5000, LARGE = 200000 };
 
-/* Compute with the mode that this rank has in `round`: none flushes, all do, or every other one. */
+/* The rounds: no rank flushes subnormal numbers, all ranks flush them, or only ranks with odd numbers. */
 enum { NO_RANK, ALL_RANKS, ODD_RANKS, ROUNDS };
 
 static uint64_t mode_of(const struct rank *me, int round)

@@ -1,6 +1,7 @@
 /* bystander.h -- the second job of the same user, which the first must not affect.
  *
- * A pidfd watches each of its processes, and each prints a line at every signal that can be caught. */
+ * A pidfd watches each process of the second job. Each of these processes prints a line at every signal that can be
+ * caught. */
 #ifndef TESTS_SURVIVORS_BYSTANDER_H
 #define TESTS_SURVIVORS_BYSTANDER_H
 
@@ -18,7 +19,7 @@ struct bystander {
     size_t count;
 };
 
-/* Start the second job with the launcher of `t`. False: the job did not start, and `why` has its output. */
+/* Start the second job with the launcher of `t`. Return false if the job did not start; `why` then has its output. */
 bool bystander_open(struct bystander *b, const struct trial *t, char *why, size_t size);
 
 /* Return NULL while all processes of the job live and have got no signal; otherwise return the fault as a static

@@ -10,8 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Many more processes than 64 chains need, and fewer than a machine allows. The memory is enough for a launcher under
- * AddressSanitizer. */
+/* The limit of processes is far above the number that 64 chains of processes need, and below the number that a machine
+ * allows. The limit of memory is enough for a launcher under AddressSanitizer. */
 #define PROCESSES "1500"
 #define MEMORY    "201326592"
 
@@ -58,7 +58,8 @@ bool cage_has_processes(void)
     return geteuid() != 0 || hierarchy("pids", &v1)[0] != '\0';
 }
 
-/* Make a group below `controller`'s root with `value` in the file of its version; "" in `dir` on failure. */
+/* Make a control group of `controller` and write `value` to its limit file, `v1_file` or `v2_file`. Set `dir` to the
+ * path of the group, or to "" on failure. */
 static void make_group(char dir[160], const char *controller, const char *v1_file, const char *v2_file,
                        const char *value, bool *v1)
 {
@@ -81,7 +82,7 @@ void cage_open(struct cage *c, bool with_memory)
     if (!with_memory)
         return;
     make_group(c->memory, "memory", "memory.limit_in_bytes", "memory.max", MEMORY, &c->memory_v1);
-    /* without swap, if the machine has swap */
+    /* if the machine has swap, the processes must not use it */
     put(c->memory, c->memory_v1 ? "memory.memsw.limit_in_bytes" : "memory.swap.max",
         c->memory_v1 ? MEMORY : "0");
 }

@@ -3,12 +3,12 @@
  *     survivors [--rounds=N] [--jobs=N] [--seed=N] [--after=MS] [--launchers=A,B] [--kinds=A,B] [--faults=A,B] [--peers]
  *               [--without=CALL,CALL] DDPRUN WORKER
  *
- * Prints a table for each launcher: trials, survivors, the worst time; then each failure on a line, with the
- * arguments that repeat it. Exit status 0: no process survived, and no other process was affected. 1: one did. 77:
- * nothing could be tested here.
+ * Prints a table for each launcher: trials, survivors, the worst time; then each failure on a line, with the arguments
+ * that repeat it. Exit status 0: no process survived, and no other process was affected. 1: a process survived or was
+ * affected. 77: nothing could be tested here.
  *
- * Trials run in parallel, each below its own process (tree.h); the second job (bystander.h) runs beside them. The
- * results are in memory shared with the trials. */
+ * Trials run in parallel, each below its own process (tree.h). Another job of the same user (bystander.h) runs all the
+ * time, and no trial may affect it. The results are in memory shared with the trials. */
 #include "bystander.h"
 #include "cage.h"
 #include "table.h"
@@ -53,7 +53,7 @@ struct series {
     pid_t running[JOBS_MAX];
     size_t index[JOBS_MAX]; /* number of each running trial */
     struct bystander bystander;
-    const char *touched; /* state of the second job; NULL = unharmed */
+    const char *touched; /* how the second job was harmed; NULL if unharmed */
 };
 
 /* --- the command line --------------------------------------------------------------------------------------- */
@@ -139,8 +139,8 @@ static bool parse(struct options *o, int argc, char **argv)
 
 /* --- the trials --------------------------------------------------------------------------------------------- */
 
-/* Return true if the launcher supports the fault. The other launchers have one process to kill, not two. A limit of
- * memory needs privileges. */
+/* Return true if the launcher supports the fault. Only ddprun has a guardian and an agent, so the other launchers have
+ * no FAULT_AGENT and no FAULT_BOTH. FAULT_OOM needs a limit of memory, which only a privileged user can set. */
 static bool applies(enum launcher by, enum fault fault)
 {
     if (by >= BY_PEERS && (fault == FAULT_AGENT || fault == FAULT_BOTH))
@@ -166,8 +166,9 @@ static void add_trials(struct series *s, enum launcher by, const char *record_di
                                                             .record_dir = record_dir };
 }
 
-/* Make the list of trials. Rounds are the outer loop, so that an interrupted series has tried all cells equally
- * often. Chains come last, one trial at a time: they use the whole machine, and the measurement is for one job. */
+/* Make the list of trials. Rounds are the outer loop, so that an interrupted series has tried each kind with each fault
+ * equally often. Chains come last, one trial at a time: they use the whole machine, and the measurement is for one
+ * job. */
 static bool make_trials(struct series *s, enum launcher by, const char *record_dir)
 {
     const struct options *o = s->o;
@@ -220,7 +221,7 @@ static void show_progress(const struct series *s, uint64_t *next_ms)
             s->count, survivors);
 }
 
-/* Run until `until`, `jobs` of them in parallel. */
+/* Run the trials up to number `until`, and at most `jobs` of them at the same time. */
 static void run_trials(struct series *s, size_t until, int jobs)
 {
     uint64_t next_ms = clock_ms() + PROGRESS_MS;
@@ -235,8 +236,8 @@ static void run_trials(struct series *s, size_t until, int jobs)
 
 /* --- one launcher ------------------------------------------------------------------------------------------- */
 
-/* Lock the program file. A test runner may start several of these programs at once, and chains need the machine for
- * themselves. */
+/* Change the lock on the program file: `how` is an operation of flock. A test runner may run several copies of this
+ * program at the same time, but trials of chains need the whole machine. */
 static void take_turn(int how)
 {
     static int self = -1;
@@ -273,7 +274,7 @@ static int run_launcher(const struct options *o, enum launcher by, const char *r
     return bad;
 }
 
-/* Start one more job after the last job that was killed. This start finds the leftovers of that job, even if there is
+/* Start one more job after all trials. Its ddprun finds and removes what the last killed job has left, even if this is
  * only a record. */
 static void start_once_more(const struct options *o, const char *record_dir)
 {

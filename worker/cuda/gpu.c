@@ -137,8 +137,8 @@ static ddp_status try_place(struct gpu *gpu, const char *path, size_t *place, in
     return *error == CUDA_SUCCESS_ && *count > 0 ? DDP_OK : no_device(gpu, *error, err);
 }
 
-/* Load the runtime and count the devices. If the driver is too old for a runtime, try the next place. If no runtime
- * works, report the error of the first place. */
+/* Load the runtime and count the devices. If the driver is too old for a runtime, try the next file of `places`. If no
+ * runtime works, report the error of the first file. */
 ddp_status gpu_open(struct gpu *gpu, const char *path, int *count, struct ddp_err *err)
 {
     struct ddp_err first = { 0 };

@@ -142,7 +142,7 @@ static ddp_status run_on_device(struct nccl_comm *n, const struct call *call, st
 {
     pthread_mutex_lock(&n->lock);
     ddp_status status = watch_alive(n, err);
-    if (status == DDP_OK) /* each thread has its own current device */
+    if (status == DDP_OK) /* select the GPU in each call, because each thread has its own current device */
         status = gpu_check(&n->base.gpu, n->base.gpu.call.set_device(n->base.gpu.device),
                            "cannot select the GPU", err);
     if (status == DDP_OK)

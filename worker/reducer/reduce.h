@@ -31,7 +31,8 @@ struct reduce_piece {
 /* Return the size in bytes of an unfinished element: 4 for f16, bf16 and u8, otherwise the size of the type. */
 size_t reduce_partial_size(ddp_dtype dtype);
 
-/* Combine elements [0, n) of the `count` ranks of one piece into `partial`, which must not overlap an input. */
+/* Combine the first n elements of the arrays in[0 .. count) into `partial`, which must not overlap them. Each array is
+ * the input of one rank of the piece. */
 void reduce_piece(ddp_dtype dtype, ddp_op op, const void *const in[], size_t count, size_t n, void *partial);
 
 /* Join the pieces of all `world` ranks. partials[p] has the n unfinished elements (see struct reduce_piece) of

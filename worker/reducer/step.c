@@ -162,7 +162,7 @@ ddp_status step_forward(struct reducer_step *step, struct step_effects *effects,
 }
 
 /* Record the order of readiness in the first step with sync. Later orders are ignored, because each new order would
- * move the gradients. */
+ * move the gradients in memory again. */
 static void record_order(struct reducer_step *step, size_t i)
 {
     if (!step->recorded)

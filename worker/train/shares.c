@@ -33,15 +33,15 @@ struct shares_plan {
     const size_t *elements; /* borrowed: the number of elements of each parameter */
     size_t *at;             /* owned: the offset of each parameter in the flat array */
     size_t count;           /* elements of the flat array, with the zeros at the end */
-    size_t bucket, buckets; /* elements of a bucket (the last may be smaller); number of buckets */
+    size_t bucket, buckets; /* elements of a bucket (the last bucket may have fewer); number of buckets */
     size_t world, rank;
 };
 
 /* The part of a parameter that is in a given range of the flat array. */
 struct shares_piece {
     size_t first; /* index of the piece's first element in the parameter */
-    size_t at;    /* index of the same element in the flat array */
-    size_t n;     /* number of elements; 0 if the range has none of them */
+    size_t at;    /* index of the piece's first element in the flat array */
+    size_t n;     /* number of elements; 0 if no part of the parameter is in the range */
 };
 
 /* Make a plan with buckets of about `most` elements. For a small model, make about eight smaller buckets. Return

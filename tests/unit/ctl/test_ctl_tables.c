@@ -134,7 +134,7 @@ Test(ctl_format, barriers_list_ranks_as_runs)
                 "epoch-1  1.5 s     58.5 s  0-2,5    3-4,7\n");
 }
 
-/* The store lists rows in no order, but two answers about the same job must look the same. */
+/* The store lists rows in any order, but two tables of the same job must look the same. */
 Test(ctl_format, rows_are_sorted_by_their_first_column)
 {
     expect_text(

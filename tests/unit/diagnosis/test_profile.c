@@ -79,7 +79,7 @@ static bool sample(struct job *j, struct profile *p, double at_ms)
     return news;
 }
 
-/* Return the number of the sample that has found a slow rank; 0 = none of `n` has. */
+/* Return the number of the sample that has found a slow rank. Return 0 if none of the `n` samples has. */
 static uint32_t run(struct job job, struct profile *p, uint32_t n)
 {
     uint32_t found = 0;

@@ -19,7 +19,7 @@ static struct sim sim;
 
 /* --- reports --------------------------------------------------------------------------------------- */
 
-/* Return everything that has been pushed to the agent since the last call; "" = nothing. */
+/* Return everything that has been pushed to the agent since the last call. Return "" if nothing was pushed. */
 static const char *told(void)
 {
     static char text[65536];
@@ -115,7 +115,7 @@ static void set(conn_id conn, const char *key)
     request(conn, 1, false, key, value, sizeof(value));
 }
 
-/* Connect a PyTorch client, whose agent reports this rank. -1 = no agent reports the client. */
+/* Connect a PyTorch client, whose agent reports this rank. If `rank` is -1, no agent reports the client. */
 static void client(conn_id conn, int rank, int pid)
 {
     char json[96];
@@ -655,7 +655,7 @@ Test(torch_left, who_gave_up_a_barrier_of_too_many_is_told_how_many)
     expect_barrier("4 ranks");
 }
 
-/* The end of the node is the verdict. Bytes for a closed connection fail the test, see sim_hub.c. */
+/* The job ends when the node disconnects. sim_hub.c fails the test if the store sends bytes to a closed connection. */
 Test(torch_left, a_node_that_has_gone_is_told_nothing)
 {
     rank_0_waits(12000);
@@ -711,7 +711,8 @@ Test(torch_left, who_finds_the_others_at_once_when_it_waits_again_has_not_given_
     expect_given_up("\"exit_code\":1", false);
 }
 
-/* The answer about the second connection may arrive after this connection has found all keys. */
+/* Rank 0 tries again on a second connection (OTHER0). The agent's answer about OTHER0 may arrive after OTHER0 has found
+ * all keys. */
 Test(torch_left, who_tries_again_on_another_connection_has_not_given_up)
 {
     rank_0_waits(12000);
@@ -760,7 +761,7 @@ Test(torch_left, who_went_on_for_long_without_the_others_has_not_given_up)
 
 /* --- subscribers ---------------------------------------------------------------------------------------------- */
 
-/* Workers that have sent IDENTIFY, and nodes, cost no check of keys. */
+/* The store observes no keys for nodes, and none for workers that have sent IDENTIFY. */
 Test(torch_watch, only_a_plain_client_makes_the_store_look_into_keys)
 {
     const struct job *job = job_only(sim.hub, &(struct session){ .id = 0 });

@@ -93,7 +93,7 @@ static void step(struct agent *a, enum agent_event_type type, int r, int code)
     agent_step(a, &e, &n);
 }
 
-/* Let one worker fail, and make every report about it. Return true if every step had its memory. */
+/* Let one worker fail, and make every report about it. Return true if no step ran out of memory. */
 static bool tell_everything(const struct plan *plan, struct agent *a, struct buf *out)
 {
     struct tail tails[3] = { 0 };

@@ -55,7 +55,7 @@ Test(report, says_when_the_code_is_not_that_of_the_first_failure, .fini = tear_d
                        (char *)text.data);
 }
 
-/* The broken connection was reported before the rank that broke it had ended. */
+/* Rank 1 has broken the connection. The victim, rank 0, ended before rank 1. */
 Test(report, tells_how_long_before_the_first_failure_a_victim_ended, .fini = tear_down)
 {
     start(3, NULL);
@@ -78,7 +78,8 @@ static void expect_calls(const char *flights, const char *row)
     cr_assert_not_null(strstr((char *)text.data, row), "%s", (char *)text.data);
 }
 
-/* A row about the records of all ranks, whatever file names the user has chosen. */
+/* The report has a row with the command that compares the records of all ranks, whatever file names the user has
+ * chosen. */
 Test(report, says_how_to_compare_the_records_of_all_ranks, .fini = tear_down)
 {
     start(2, NULL);
@@ -452,7 +453,7 @@ static void elsewhere_step(enum agent_event_type type, uint64_t now_ms, int r, i
     agent_step(elsewhere_agent, &e, &n);
 }
 
-/* Start a job with `nproc` workers on this node, which all run since 1000 ms. */
+/* Start a job with `nproc` workers on this node. All workers start at 1000 ms. */
 static void elsewhere_start(int nproc)
 {
     elsewhere_plan.nproc = nproc;
@@ -479,7 +480,7 @@ static void elsewhere_expect(const char *golden)
     cr_assert_str_eq((char *)elsewhere_text.data, golden, "the report is:\n%s", (char *)elsewhere_text.data);
 }
 
-/* The other node's report has arrived. The workers of this node follow it. */
+/* The report of the other node arrives first. Then the workers of this node end. */
 Test(report_elsewhere, names_a_failure_on_another_node, .fini = elsewhere_tear_down)
 {
     const struct failure cause = { .why = "failed",

@@ -1,5 +1,5 @@
-/* The parser: every request of the table in every dialect, cut everywhere; every limit at and over; dialects
- * distinguished. */
+/* The parser reads every request of the table, in every dialect and cut at every byte. Limits are tested at and above
+ * their values, and the dialects are distinguished. */
 #include "store/encode.h"
 #include "store/ops.h"
 #include "store/wire.h"
@@ -36,7 +36,8 @@ static void put_request(struct buf *out, const struct op *op, enum dialect diale
         put_field(out, &field_table[op->field[i]]);
 }
 
-/* Return a scan after the greeting of this dialect (and after one more request, so that 7 means DELETE in B). */
+/* Return a scan that has read the first request of a connection: VALIDATE in dialect C, GETNUMKEYS in A and B. After
+ * GETNUMKEYS, opcode 7 can only be DELETE_KEY of dialect B. */
 static struct wire greeted(enum dialect dialect)
 {
     struct wire w;
@@ -79,8 +80,8 @@ static void check_fields(const struct op *op, const struct request *req)
     }
 }
 
-/* Check every cut. Every prefix gives MORE and changes nothing that the next try needs. The whole request is OK, also
- * with another byte after it. */
+/* Cut the request at every byte. Each shorter prefix gives MORE. After that, the whole request gives OK, also with
+ * another byte after its end. */
 static void check_every_cut(const struct op *op, enum dialect dialect)
 {
     struct buf bytes = { 0 };

@@ -1,4 +1,5 @@
-/* llm.c's files of tokens: complete ones are read, all others are rejected by name, offset and value. */
+/* llm.c's files of tokens: complete files are read. All other files are rejected with an error that has the name of the
+ * file, the offset and the value. */
 #include "run.h"
 #include "train/dataset.h"
 
@@ -60,7 +61,8 @@ static void expect_sample(const struct dataset *set, size_t index, int first)
                   target[i]);
 }
 
-/* 20 tokens are two samples of 8 and the next token; 3 tokens are left over. 17 tokens fit exactly. */
+/* Two samples of 8 tokens need 17 tokens, because each sample also needs the token after it. Of 20 tokens, 3 are left
+ * over. */
 Test(tokens, samples_follow_each_other_and_do_not_reach_into_the_next_file)
 {
     struct dataset set;

@@ -1210,7 +1210,7 @@ static void check_deadlines(struct starter *s)
             start_explain_late(s->facts, p->host, p->trunk == NULL ? name_above(p) : NULL,
                                p->state == PEER_PROBING, &f);
             fail(s, &f);
-            if (p->state == PEER_PROBING) /* a host that is STARTING has got SIGTERM from end_all */
+            if (p->state == PEER_PROBING) /* end_all has already sent SIGTERM to hosts that are STARTING */
                 link_kill(p->link, SIGTERM);
         }
         if (outlives_job(p, now)) {

@@ -167,8 +167,8 @@ extern const char build_commit[];
  * false if memory is short. */
 bool version_print(struct buf *out, const char *program, const char *commit, bool json);
 
-/* Return true if nodes, or a node and a store, of these versions work together, because major and minor numbers are
- * equal. */
+/* Return true if programs of these two versions work together, as two nodes or as a node and a store. Such versions
+ * have equal major and minor numbers. */
 bool version_matches(const char *a, const char *b);
 
 #endif

@@ -39,7 +39,7 @@ enum {
     PER_RANK = 4,             /* each rank of a job raises the limits of ASKED and HANDSHAKE by this number */
     HELD_BYTES = 64 << 10,    /* a stranger with more held bytes is rejected; in ASKED, reading stops */
     HELD_SHARE = 16,          /* held bytes of all strangers: at most hub_limits.max_bytes / HELD_SHARE */
-    ASKED_BYTES = 10 << 20 /* in ASKED, a stranger with more held bytes is rejected; a value has up to 8 MiB */
+    ASKED_BYTES = 10 << 20 /* maximum held bytes of a stranger in ASKED; more than the longest value, 8 MiB */
 };
 
 /* Time in each state, in ms. An agent on the same host answers within milliseconds. */
@@ -169,8 +169,8 @@ static void enter_asked(struct hub *hub, struct session *s)
 {
     const enum stranger_state state = s->awaits_tls ? STRANGER_HANDSHAKE : STRANGER_ASKED;
     enter_line(hub, s, state);
-    /* If no agent at this address can answer, the agent's connection may be broken. The stranger may then be this agent
-     * on a new connection. So do not stop reading, because the hub must receive the stranger's AUTH. */
+    /* If no agent at this address can answer, the connection of an agent may be broken. The stranger may then be this
+     * agent on a new connection. So do not stop reading, because the hub must receive the stranger's AUTH. */
     if (state == STRANGER_ASKED && is_full(hub) && (s->is_held || peer_is_answerable(hub, s)))
         stop(hub, s);
     if (hub->gate[state].count > hub->limits.max_unconfirmed && hub->gate[state].count > max_unconfirmed(hub))

@@ -188,8 +188,8 @@ static struct barrier_env job_barrier_env(struct job *job)
 
 /* --- nodes ------------------------------------------------------------------------------------------------ */
 
-/* A session is a node from its accepted join until it leaves the job or is freed. The table hub->agents contains the
- * sessions of all nodes. peer_identity.c searches this table to find the agents that may know the process of a
+/* A session counts as a node from its accepted join until it leaves the job or is freed. The table hub->agents contains
+ * the sessions of all nodes. peer_identity.c searches this table to find the agents that may know the process of a
  * connection. */
 
 /* A node may close its connection while the process of this store is suspended. The store assumes this if the

@@ -162,7 +162,7 @@ static void assign_ranks(struct rdzv *r, uint32_t n)
     r->run.n_done = 0;
 }
 
-/* Reset the facts about the end of the last round. Restarts and progress are kept, because they count for the whole
+/* Reset the facts about the end of the previous round. Restarts and progress are kept, because they count for the whole
  * job. */
 static void forget_last_end(struct rdzv *r)
 {

@@ -230,7 +230,8 @@ TestSuite(ddpctl_jobs, .init = set_up, .fini = tear_down, .timeout = 120);
 static const char *const bare[] = { "DDPRUN_STORE_ADDR", "MASTER_ADDR", "MASTER_PORT", "XDG_RUNTIME_DIR",
                                     NULL };
 
-/* Run `program` of the copies as the user, with words up to the first NULL. */
+/* Make the command that runs the copy of `program` as the user of this test. `words` are its arguments, up to the first
+ * NULL. */
 static const char *const *as_user(const char *program, const char *const words[])
 {
     static const char *argv[16];

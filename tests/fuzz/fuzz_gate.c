@@ -43,7 +43,7 @@ static void open_stranger(conn_id conn)
         hub_receive(hub, conn, slice_of(greeting, sizeof(greeting)), now_ms);
 }
 
-/* Expect no key, by GETNUMKEYS from this host's user. */
+/* Expect that the store has no key: a user of the store's host sends GETNUMKEYS. */
 static void expect_no_key(void)
 {
     static const uint8_t ask[] = { 0x00, 0xce, 0xf7, 0x85, 0x3c, 0x07 };

@@ -23,8 +23,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Process 1 of a host is a child of the test, which one clone() makes with all namespaces. Process 1 mounts its own
- * file systems, reports through a pipe that it is ready, and sleeps. The kernel reaps the orphans of a host.
+/* Process 1 of a host is a child of the test. One clone() creates this child and all its namespaces. Process 1 mounts
+ * its own file systems, reports through a pipe that it is ready, and sleeps. The kernel reaps the orphans of a host.
  * hosts_net_join makes the network between the hosts. */
 
 #define GROUP_PREFIX "ddprun-hosts-"
@@ -55,7 +55,7 @@ static const char *group_root(void)
     return "";
 }
 
-/* Remove a group and all groups below it. The groups have no processes. */
+/* Remove a control group and all groups below it. The groups have no processes. */
 static void remove_groups(const char *path)
 {
     DIR *dir = opendir(path);
@@ -73,7 +73,7 @@ static void remove_groups(const char *path)
         poll(NULL, 0, 5);
 }
 
-/* Remove groups of tests that were killed. */
+/* Remove the control groups of earlier tests that were killed. */
 static void bury_groups(const char *root)
 {
     DIR *dir = opendir(root);

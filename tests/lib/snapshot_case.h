@@ -6,7 +6,8 @@
 
 #include <criterion/criterion.h>
 
-/* The macros below make a usual case with some changes, because a later initializer replaces an earlier one. */
+/* The macros below make a usual case. An argument can change a part of it, because a later initializer replaces an
+ * earlier one. */
 #if defined(__clang__)
 #pragma clang diagnostic ignored "-Winitializer-overrides"
 #else

@@ -1,5 +1,5 @@
 /* table_pages.h -- the tables of ops.h and messages.h as Markdown, for `make protocol` and for the tests that compare
- * the pages. All return false when memory is short. */
+ * the pages. All functions return false when memory is short. */
 #ifndef TABLE_PAGES_H
 #define TABLE_PAGES_H
 

@@ -245,8 +245,8 @@ static void do_eat(const char *mib)
     }
 }
 
-/* Fill shared memory as loaders and NCCL do: the file has its full length at once, and pages are allocated when they
- * are touched. */
+/* Fill shared memory in the same way as data loaders and NCCL: the file has its full length at once, and pages are
+ * allocated when they are touched. */
 static void do_shm(const char *mib)
 {
     size_t size = (size_t)atol(mib) << 20;

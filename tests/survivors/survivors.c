@@ -247,7 +247,7 @@ static void take_turn(int how)
         flock(self, how);
 }
 
-/* Return the number of faults found, or -1 if this launcher is missing. */
+/* Return the number of failed trials, or -1 if this launcher is missing. */
 static int run_launcher(const struct options *o, enum launcher by, const char *record_dir)
 {
     char why[1024];

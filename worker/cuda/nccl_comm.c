@@ -342,7 +342,7 @@ static ddp_status nccl_follow(struct comm *comm, uint64_t ticket, void *stream, 
                : gpu_check(&n->base.gpu, error, "cannot make the stream wait for a collective", err);
 }
 
-/* Wait for a call. First poll without pauses, because most waits are short. */
+/* Wait for a call. At first, poll without pauses, because most waits are short. */
 static ddp_status nccl_await(struct comm *comm, uint64_t ticket, uint32_t timeout_ms, struct ddp_err *err)
 {
     enum { BUSY_LOOKS = 20000 };

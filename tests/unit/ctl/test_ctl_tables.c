@@ -192,7 +192,7 @@ Test(ctl_format, a_long_list_of_ranks_is_cut)
 
 /* --- ctl jobs ------------------------------------------------------------------------------------------------- */
 
-/* The store that ddpctl asks when no address is given. */
+/* ddpctl without --addr chooses the store of one of the user's jobs. */
 
 static const struct ctl_job jobs[] = { { "alpha", "127.0.0.1:29500", 812, 3723000 },
                                        { "beta", "10.0.0.1:29400", 913, 59999 },

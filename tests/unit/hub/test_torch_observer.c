@@ -576,7 +576,8 @@ Test(torch_watch, after_an_end_it_is_looked_again_soon)
 
 TestSuite(torch_left, .init = set_up, .fini = tear_down);
 
-/* Let rank 0 fail as ddprun reports it. The last message of the node brings the verdict. */
+/* Send the messages of a node whose rank 0 has failed. The last message, "stopped", makes the store send its
+ * verdict. */
 static void rank_0_fails(const char *how)
 {
     char json[128];

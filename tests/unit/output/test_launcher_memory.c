@@ -161,7 +161,7 @@ static bool with_plan(const struct plan *plan)
     return ok;
 }
 
-/* Run the whole way from the command line to the report. */
+/* Run all steps from the command line to the report. */
 static bool scenario(void)
 {
     struct cli cli;

@@ -1,4 +1,4 @@
-/* Sets of ranks are parsed as users type them and printed the same way. */
+/* Sets of ranks are parsed from the text that users type, and are printed in the same form. */
 #include "record/rank_set.h"
 
 #include <criterion/criterion.h>

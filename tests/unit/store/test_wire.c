@@ -313,7 +313,8 @@ Test(wire, what_is_scanned_is_not_scanned_again)
 
 /* --- ops ------------------------------------------------------------------------------------------------------ */
 
-/* The table of requests: PyTorch's numbers, every row, and the page that is printed from it. */
+/* The table of requests: PyTorch's opcodes, every row, and the table in docs/protocol.md, which is made from the
+ * rows. */
 
 Test(ops, every_code_leads_back_to_its_row)
 {

@@ -105,7 +105,7 @@ struct dial_options {
     const char *who;        /* name of the store in messages, such as "the store" or "node 0's store" */
     const char *here;       /* name of this node */
     const char *knob;       /* the option that sets `budget_ms`, for messages */
-    const char *note;       /* a line for all full messages; "" or NULL for no line */
+    const char *note;       /* a line that each full message contains; "" or NULL for no line */
     const char *local_only; /* a warning that follows each message about waiting; "" or NULL for no warning */
     uint64_t budget_ms;     /* the dial gives up after this time */
     uint64_t open_files;    /* this process's limit of open files, for messages */

@@ -1,4 +1,4 @@
-/* store_host.h -- decides whether this node hosts the store of the job, and starts a hosted store.
+/* store_host.h -- decides whether this node hosts the store of the job, and if so, starts the store.
  *
  * The store of a job with one node listens on 127.0.0.1 or --master_addr. With several nodes, the store listens only
  * on the address of the endpoint, and hosting.h decides which node hosts it. If the endpoint is a name, the name is
@@ -51,8 +51,8 @@ struct host_failure {
     const char *at;
 };
 
-/* Split a text into the sentence in its first line and the advice. The text describes a failure, or is a message during
- * the search. */
+/* Split a text into its sentence, which is the first line, and its advice. The text describes a failure, or is a
+ * message during the search. */
 void failure_split(const char *words, char sentence[FINDING_TEXT_MAX], char advice[FINDING_TEXT_MAX]);
 
 struct store_host;

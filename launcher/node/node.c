@@ -163,8 +163,8 @@ static void on_not_found_again(void *user, const char *code, const char *words)
  * although small packets pass; a later connection then limits its segments to this size. */
 enum { SMALL_SEGMENT = 536 };
 
-/* Record the size of the segments that the silent connection has lost. A short failure of the network may also have
- * lost these segments. So later connections use small segments only if `is_sure` is true, or after a second silent
+/* Record the size of the segments that the silent connection could not deliver. A short failure of the network may also
+ * be the reason. So later connections use small segments only if `is_sure` is true, or after a second silent
  * connection. */
 static void note_silence(struct node *n, bool is_sure)
 {
@@ -176,7 +176,8 @@ static void note_silence(struct node *n, bool is_sure)
     n->meet.stuck_times = fate->stuck_times;
 }
 
-/* Report once to all nodes that the path loses large packets, because the packets of the workers are large, too. */
+/* Report to all nodes, only once, that the path loses large packets. The packets of the workers are large, too, so they
+ * would be lost. */
 static void report_path(struct node *n)
 {
     char path[FINDING_SUBJECT_MAX], large[16], times[16], small[16];
@@ -591,7 +592,7 @@ static ddp_status join_job(struct node *n, struct ddp_err *err)
  * exit code. */
 
 enum {
-    LOG_DIR_MS = 8000, /* limit for creating the log directory, because its file server may hang */
+    LOG_DIR_MS = 8000, /* time limit for creating the log directory, because its file server may hang */
     /* How long the store serves nodes that have not read the verdict, after the end of the job. The time is shorter
      * after a stop by the user, or after this node was rejected. */
     LINGER_MS = 5000,
@@ -724,7 +725,7 @@ static void log_dir_free(void *user)
     free(work);
 }
 
-/* Create the log directory on a thread, because this access may block if the file system does not answer. */
+/* Create the log directory on a thread, because mkdir may block if the file system does not answer. */
 static ddp_status make_log_dir(struct plan *plan, struct ddp_err *err)
 {
     if (plan->log_root == NULL)

@@ -37,7 +37,7 @@ enum line_kind {
     LINE_WHOLE,  /* a newline has ended the line */
     LINE_LAST,   /* the stream has ended without a newline after this text */
     LINE_UPDATE, /* \r has ended the text: the next text overwrites it */
-    LINE_CUT     /* a piece of a line over the limit: the next call continues the line */
+    LINE_CUT     /* a piece of a line that exceeds the limit; the next call continues the line */
 };
 
 /* When the bytes of a line were read. */

@@ -499,8 +499,8 @@ static bool is_idle(const struct output *o)
     return o->draining && !o->checking && o->group.open == 0 && (o->given_up || sinks_empty(o->sinks));
 }
 
-/* Call `idle` once, when the drain is complete. Before that check the sinks once more, because their last write
- * may have failed. The messages about such a failure must be written too. */
+/* Call `idle` once, when the drain is complete. Before that, check the sinks again, because their last write may have
+ * failed. The messages about such a failure must be written too. */
 static void check_idle(struct output *o)
 {
     if (is_idle(o))

@@ -48,7 +48,7 @@ struct writer_state {
 /* Return a new writer, which the caller owns, or NULL when memory is short. */
 struct writer *writer_new(writer_progress progress, void *user);
 
-/* Set the policy, at any time. `limit` is the number of bytes that WRITER_DROP queues per slot. */
+/* Set the policy. This may be done at any time. `limit` is the number of bytes that WRITER_DROP queues per slot. */
 void writer_set_policy(struct writer *w, enum writer_policy policy, uint64_t limit);
 
 /* Add a slot for `fd`. If `owned`, the writer closes `fd` after writer_end. Return the slot's number, or -1 when

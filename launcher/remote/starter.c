@@ -364,8 +364,8 @@ static void print_files_progress(struct starter *s)
     buf_free(&out);
 }
 
-/* Begin to receive log files, which follow the answer FILES with `exit_code`. If the job's last output has no
- * newline, append one, so that a line of another host does not join it. */
+/* Begin to receive log files, which follow the answer FILES with `exit_code`. If the job's last output has no newline,
+ * append one, so that the next line of another host begins on a new line. */
 static void begin_files(struct peer *p, int exit_code, struct buf *lines)
 {
     struct starter *s = p->starter;
@@ -631,7 +631,7 @@ static void advance(struct starter *s)
         run_job(s);
 }
 
-/* Fail if the relay has another version than the starter, because that version may reject some of the options. */
+/* Fail if the relay has another version than the starter, because the relay may then reject some of the options. */
 static bool check_version(struct peer *p, const struct remote_answer *answer)
 {
     char words[128];

@@ -604,8 +604,8 @@ static bool append_hint(const struct hint *found, const struct hint_facts *facts
     return ok;
 }
 
-/* Return true if the text says that another rank is gone. A broken connection of the program itself causes the same
- * messages, so the text must also contain a name of Gloo or NCCL. */
+/* Return true if the text says that another rank is gone. The program's own connections cause the same messages if they
+ * break, so the text must also contain a name of Gloo or NCCL. */
 bool hint_is_of_lost_rank(struct slice text)
 {
     const struct hint *found = find_hint(text, &(struct hint_facts){ 0 });

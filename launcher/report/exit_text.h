@@ -43,7 +43,7 @@ struct worker_evidence {
     char cgroup[CGROUP_SHOWN];     /* name of the group that reached its limit; "" for the whole machine */
     bool cgroup_v2;                /* the group is of version 2, which has other file names */
     uint64_t peak_rss;             /* peak memory of the worker, or of a child that it has reaped, in bytes */
-    uint64_t limit, peak;          /* limit and peak of `cgroup` in bytes; 0 if unknown */
+    uint64_t limit, peak;          /* memory limit and peak memory of `cgroup` in bytes; 0 if unknown */
     uint64_t shm_size, shm_free;   /* size and free bytes of /dev/shm; shm_size is 0 if /dev/shm is missing */
     bool stdout_gone, stderr_gone; /* the reader of ddprun's stdout, or of its stderr, is gone */
     bool fault_known;

@@ -562,8 +562,8 @@ static void check_stopped(struct diagnosis *d, const struct snapshot *s)
     }
 }
 
-/* Report that ranks wait in two different barriers, because their programs then made different calls. Do not compare a
- * barrier with a key: a rank that waits for a key may enter the barrier later. */
+/* Report that ranks wait in two different barriers. In this case their programs have made different calls. Do not
+ * compare a barrier with a key: a rank that waits for a key may enter the barrier later. */
 static void check_ways(struct diagnosis *d, const struct snapshot *s)
 {
     const struct snapshot_wait *most = main_wait(s), *other = NULL;

@@ -267,8 +267,8 @@ static void add_steps(cJSON *o, const struct rank_facts *f)
     cJSON_AddNumberToObject(o, "beat_ms", (double)f->still_ms);
 }
 
-/* Return the facts as JSON, without unknown fields. cJSON accepts a NULL object, so memory is checked only at the
- * end. */
+/* Return the facts as JSON. Leave out facts that are not known. cJSON accepts a NULL object, so memory is checked only
+ * at the end. */
 cJSON *diagnose_json(const struct rank_facts *f)
 {
     cJSON *o = cJSON_CreateObject();

@@ -102,8 +102,9 @@ static void enter_line(struct hub *hub, struct session *s, enum stranger_state s
         count_held(hub, s);
 }
 
-/* Reject a stranger that no agent has confirmed in time. If its held request is IDENTIFY, first answer it with an
- * error text that names a remedy. No answer of PyTorch's protocol can contain an error text. */
+/* Reject a stranger that no agent has confirmed in time. If its held request is IDENTIFY, first answer it with an error
+ * text that names a remedy. For other requests this is impossible, because no answer of PyTorch's protocol contains an
+ * error text. */
 static void give_up(struct hub *hub, struct session *s)
 {
     static const char needs[] =

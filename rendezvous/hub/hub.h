@@ -34,8 +34,8 @@ struct hub_limits {
     uint64_t max_bytes;   /* limit of all keys, values, queues and unfinished requests together, in bytes */
     uint64_t max_unread;  /* maximum size of one reply, in bytes */
     uint64_t max_replies; /* maximum size of all unread replies together, in bytes; used by the server */
-    uint32_t first_command_ms;   /* time from the first byte to the end of the first request */
-    uint32_t command_ms;         /* time from the first byte to the end of each later request */
+    uint32_t first_command_ms;   /* longest time in ms from the first byte to the end of the first request */
+    uint32_t command_ms;         /* the same for each later request */
     const char *instance;        /* unique text of this hub, random, at most 32 bytes; borrowed */
     const char *host, *endpoint; /* name of the store in messages: "n0", "n0:29500"; borrowed */
     bool many_jobs;              /* true: any number of jobs by name (ddp-rendezvous); false: one job */
@@ -112,8 +112,8 @@ void hub_set_foreign(struct hub *hub, conn_id conn);
 void hub_expect_tls(struct hub *hub, conn_id conn);
 
 /* Record that the client has named `job` in TLS, and has proved that it has `secret`. `job` is "" if the client has
- * named no job. The session may then use only the jobs of this tenant, and only an agent of this job may confirm the
- * session. */
+ * named no job. The session may then use only the jobs of the secret's tenant, and only an agent of this job may
+ * confirm the session. */
 void hub_set_secret(struct hub *hub, conn_id conn, const struct secret *secret, const char *job,
                     uint64_t now_ms);
 

@@ -255,8 +255,8 @@ void store_free(struct store *s)
     free(s);
 }
 
-/* Remove the key of the entry, which exists now, from the missing keys of all waits. Wake each connection whose wait
- * has no other missing key. */
+/* Remove the key of `entry` from the missing keys of all waits, because the key exists now. Wake each connection whose
+ * wait has no other missing key. */
 static void wake_waiters(struct store *s, struct entry *entry)
 {
     for (struct store_waiter *done; (done = next_woken(&s->entries, entry)) != NULL;)
@@ -511,7 +511,7 @@ static void offer(struct store *s, struct entry *entry)
     }
 }
 
-/* Call offer(), because the connection may not have removed the item for which it was woken. The item then needs
+/* Release the item for which the connection was woken. If the connection has not removed the item, offer() wakes
  * another connection. */
 void store_acted(struct store *s, struct store_waiter *w)
 {

@@ -76,7 +76,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     }
     struct answer answer = { ends[1], data + 1, size - 1 };
-    fcntl(ends[1], F_SETFL, 0); /* writes of the thread may block */
+    fcntl(ends[1], F_SETFL, 0); /* let the thread's writes block */
     client_turn_init(&s->turn);
     client_stream_attach(&s->stream, ends[0]);
     s->dialect = DIALECT_C;

@@ -472,7 +472,7 @@ static void tell_names(const struct hosts *net)
         host_names(&net->host[i], text);
 }
 
-/* Connect all hosts to the bridge, whose network namespace exists. Set addresses, routes and names. */
+/* Connect all hosts to the bridge, whose network namespace already exists. Set addresses, routes and names. */
 static bool hosts_net_join(const struct hosts *net)
 {
     bool ok = lay_cables(net) && translate(net);

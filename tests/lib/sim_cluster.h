@@ -66,8 +66,8 @@ struct cluster {
 void cluster_init(struct cluster *c, int n, uint32_t max_restarts);
 void cluster_free(struct cluster *c);
 
-/* Plan an event at `at_ms`: the user stops a node, a node's launcher is killed, a node is cut off the network, or the
- * store is lost. */
+/* Plan an event at `at_ms`: the user stops a node, a node's launcher is killed, a node loses its network, or the store
+ * is lost. */
 void cluster_user_stops(struct cluster *c, int node, uint64_t at_ms);
 void cluster_kill(struct cluster *c, int node, uint64_t at_ms);
 void cluster_cut(struct cluster *c, int node, uint64_t at_ms);

@@ -83,7 +83,7 @@ Test(barrier_start, a_time_out_says_who_is_missing_and_what_is_known_of_each)
         "[ 31000]      rank 3: started (n1, pid 103), but never connected to the store\n");
 }
 
-/* The deadline of the barrier is the timeout of the first rank, from its arrival. */
+/* The first rank sets the deadline of the barrier: the time of its arrival plus its timeout. */
 Test(barrier, the_deadline_starts_with_the_first_arrival)
 {
     sim_at(&sim, 5000);
@@ -157,7 +157,7 @@ Test(barrier, a_rank_that_has_come_and_dies_counts_as_missing)
         "[     0]      rank 2: connected (n1, pid 102), but has not arrived; last message 0 ms ago\n");
 }
 
-/* The process of rank 1 ended before the first arrival, so rank 0, which arrives, need not wait for the deadline. */
+/* The process of rank 1 ended before the first arrival, so rank 0 need not wait for the deadline when it arrives. */
 Test(barrier, a_process_that_died_before_fails_the_first_arrival)
 {
     sim_exited(&sim, 1, 3, 0);
@@ -180,7 +180,8 @@ Test(barrier, the_death_of_others_does_not_matter)
                            "[     0] rank 1 passes\n");
 }
 
-/* A worker that closes its store is not dead: it may return, or its agent will report its end. */
+/* A worker that closes its connection to the store is not dead: it may connect again, or its agent will report its
+ * end. */
 Test(barrier, a_closed_connection_alone_fails_nothing)
 {
     sim_barrier(&sim, 0, "a", 30000, "0 1");

@@ -1,4 +1,5 @@
-/* NULL for a handle or for the place of a result: an error text, not a crash. In a world of one, without a store. */
+/* If a handle or the address of a result is NULL, a call returns an error with a text and does not crash. The tests run
+ * in a world of one, without a store. */
 #include "ddp/ddp.h"
 
 #include <criterion/criterion.h>

@@ -167,7 +167,7 @@ static void free_flights(struct nccl_comm *n)
  * time. */
 static void destroy_nccl(struct nccl_comm *n)
 {
-    enum { PATIENCE_MS = 5000 }; /* maximum wait for NCCL's finalize, in ms; then abort the communicator */
+    enum { PATIENCE_MS = 5000 }; /* how long to wait for NCCL's finalize before the abort */
     uint64_t until = clock_ms() + PATIENCE_MS;
     nccl_result result = n->lib.finalize(n->nccl);
     while (result == NCCL_IN_PROGRESS && clock_ms() < until) {

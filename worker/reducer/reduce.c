@@ -239,7 +239,7 @@ struct fused {
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* Compute to = a + b in two loops, so that each loop reads one input. See STRIP. */
+/* Store the sums of `a` and `b` in `to`. Use two loops, so that each loop reads one input. See STRIP. */
 INLINE void add_pair(float *to, const float *a, const float *b, size_t n)
 {
     for (size_t i = 0; i < n; i++)

@@ -209,9 +209,9 @@ ddp_status step_unused(struct reducer_step *step, size_t i, bool *blank, struct 
     return status;
 }
 
-/* Mark all parameters ready in the order of the list, so that all buckets can be launched. Clear `used`, because this
- * rank has no gradients. No rank uses the order that is recorded here, because all ranks use the order of the first
- * rank with a batch. */
+/* Mark all parameters ready in the order of their indices, so that all buckets can be launched. Clear `used`, because
+ * this rank has no gradients. No rank uses the order that is recorded here, because all ranks use the order of the
+ * first rank with a batch. */
 void step_shadow(struct reducer_step *step, bool sync)
 {
     step->sync = step->buffers_due = sync;

@@ -90,8 +90,8 @@ static uint32_t run(struct job job, struct profile *p, uint32_t n)
     return found;
 }
 
-/* Work.wait() is a C function without a frame. A wait for a lock in Python's own modules has a frame of such a
- * module. */
+/* Work.wait() of PyTorch is a C function, so it has no frame. A wait for a lock in one of Python's own modules has a
+ * frame of this module. */
 Test(profile, a_rank_that_sleeps_in_a_c_function_of_the_program_waits)
 {
     static const char *const rows[] = {

@@ -365,7 +365,7 @@ static void print_files_progress(struct starter *s)
 }
 
 /* Begin to receive log files, which follow the answer FILES with `exit_code`. If the job's last output has no newline,
- * append one, so that the next line of another host begins on a new line. */
+ * append one, so that the output of another host begins on a new line. */
 static void begin_files(struct peer *p, int exit_code, struct buf *lines)
 {
     struct starter *s = p->starter;

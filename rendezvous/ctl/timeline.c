@@ -30,7 +30,7 @@ struct making {
     uint32_t round;
     size_t last_joined; /* row of the node that joined last */
     size_t rows_room, bars_room, marks_room, bands_room;
-    size_t *row_of_agent, *row_of_rank; /* owned: the row of each; TIMELINE_JOB if it has none yet */
+    size_t *row_of_agent, *row_of_rank; /* owned: row of each agent or rank, or TIMELINE_JOB if none yet */
     struct open_barrier *open;          /* owned */
     size_t n_open, open_room;
     bool no_memory;

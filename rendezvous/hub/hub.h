@@ -35,7 +35,7 @@ struct hub_limits {
     uint64_t max_unread;  /* maximum size of one reply, in bytes */
     uint64_t max_replies; /* maximum size of all unread replies together, in bytes; used by the server */
     uint32_t first_command_ms;   /* longest time in ms from the first byte to the end of the first request */
-    uint32_t command_ms;         /* the same for each later request */
+    uint32_t command_ms;         /* longest time in ms from the first byte to the end of each later request */
     const char *instance;        /* unique text of this hub, random, at most 32 bytes; borrowed */
     const char *host, *endpoint; /* name of the store in messages: "n0", "n0:29500"; borrowed */
     bool many_jobs;              /* true: any number of jobs by name (ddp-rendezvous); false: one job */

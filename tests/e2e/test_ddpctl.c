@@ -91,7 +91,7 @@ Test(ddpctl, prints_json_that_a_program_can_read)
     cJSON_Delete(json);
 }
 
-/* Users of this program usually look for a worker that hangs in a get. */
+/* Users of this program usually look for a worker that hangs in a GET request. */
 Test(ddpctl, shows_who_waits_for_what)
 {
     const char *argv[] = { bin("ddpctl"), "--addr", addr, "waiters", NULL };

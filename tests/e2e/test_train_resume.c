@@ -171,7 +171,7 @@ Test(train_resume, a_restarted_job_ends_with_the_same_parameters)
 #define RUN "--data @/data --global_batch 60 --epochs 3 --checkpoint_every 3 "
 enum { WORKERS = 3 };
 
-/* Where a worker dies: WHERE, RANK and N of tests/prog/train_dies.c, and the rank as a number. */
+/* `die` is WHERE:RANK:N, which tests/prog/train_dies.c describes; `rank` is the same RANK. */
 static const struct {
     const char *die;
     int rank;

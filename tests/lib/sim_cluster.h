@@ -43,7 +43,7 @@ struct cluster_event {
     int node, life;
     struct agent_event event;
     uint32_t round;
-    int word; /* message to the store: its number; round from the store: the node rank; stop: the reason */
+    int word; /* for a message to the store its number, for a round the node rank, for a stop the reason */
 };
 
 struct cluster {

@@ -126,7 +126,7 @@ static void do_catch(const char *sig)
     signal(atoi(sig), on_caught);
 }
 
-/* Continue when a signal has been caught, now or earlier. */
+/* Wait until a signal is caught. If a signal was caught earlier, continue at once. */
 static void do_pause(const char *unused)
 {
     (void)unused;

@@ -209,7 +209,7 @@ Test(reducer_step, steps_without_sync_launch_nothing)
            "forward\n");
 }
 
-/* The flag is read at the beginning of a step. */
+/* A step reads the sync flag only at its beginning. */
 Test(reducer_step, asking_for_no_sync_in_the_middle_of_a_step_is_for_the_next_one)
 {
     forward();

@@ -23,7 +23,7 @@ static void put_bytes(const char *name, size_t len)
     fclose(f);
 }
 
-/* Write the tokens first, first + 1 ... */
+/* Write a file of `n` tokens: `first`, `first` + 1 ... */
 static void put(const char *name, int first, int n)
 {
     tokens_make_header(file, (uint32_t)n);
@@ -158,7 +158,7 @@ Test(tokens, numbers_of_the_header_that_are_wrong_are_named)
     expect_refused("offset 8: 8 tokens are too few for a sample, which needs 8 + 1 tokens");
 }
 
-/* The error is detected when the token is read, in any file. */
+/* The error is detected when the token is read, whichever file contains it. */
 Test(tokens, a_token_outside_the_vocabulary_is_refused_at_its_offset)
 {
     struct dataset set;

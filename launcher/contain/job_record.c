@@ -332,7 +332,7 @@ enum {
     MARK_MAX = 32 + COOKIE_CHARS, /* characters of "DDPRUN_COOKIE=<cookie>" and the NUL that ends an entry */
     CHASES = 40,                  /* how often one call of chase() reads the newest pid */
     SCANS = 50,        /* how often chase() checks the next pids after each read of the newest pid */
-    AHEAD = 16,        /* number of pids right above the newest pid that one check covers */
+    AHEAD = 16,        /* one check covers this number of pids right above the newest pid */
     BLOCK = 64 * 1024, /* bytes read at a time */
     ENVIRONMENT_MAX = 8 * 1024 * 1024 /* bytes; the kernel allows no larger environment */
 };
@@ -385,7 +385,7 @@ static bool leftovers_is_marked(int pid, const char *cookie)
 
 struct leftovers {
     const char *cookie;   /* value of DDPRUN_COOKIE */
-    uint64_t start_ticks; /* older processes cannot belong to the job */
+    uint64_t start_ticks; /* earliest start time that a process of the job can have */
     int killed;           /* result: number of killed processes */
 };
 

@@ -31,9 +31,9 @@ int guardian_is_gone(struct contain *contain);
 
 /* --- signals.c: how guardian and agent wait for signals ------------------------------------------------------- */
 
-/* Block the signals of the table that ddprun reads, so that each signal stays pending until then. Store the set of
- * these signals in *watched. Signals that were ignored at the start (nohup, a background job of sh) are not in the set
- * and stay ignored. Call this function before threads exist. */
+/* Block those signals of tables/signals.h that ddprun reads. Each signal then stays pending until ddprun reads it.
+ * Store the set of these signals in *watched. Signals that were ignored at the start (nohup, a background job of sh)
+ * are not in the set and stay ignored. Call this function before threads exist. */
 void signal_watch_block(sigset_t *watched);
 
 /* --- node.c: the agent, from its start to its exit code ------------------------------------------------------ */

@@ -164,8 +164,8 @@ struct places {
     char of_exe[PATH_MAX]; /* beside the program that runs; used after PATH */
 };
 
-/* Write the places for a process. Do not read the command line if this could block. Check the owner after reading the
- * paths, because a process may change its program and its owner. */
+/* Write all paths at which ddprun searches for the py-spy of a process. Do not read the command line if this could
+ * block. Check the owner after reading the paths, because a process may change its program and its owner. */
 static void find_places(const struct node *n, pid_t pid, struct places *p)
 {
     char command[PATH_MAX] = "", link[64];
@@ -238,7 +238,7 @@ int py_spy_helper_run(char **argv)
 
 /* --- whether there is a py-spy ---------------------------------------------------------------------------- */
 
-/* The places and the result of a search. The thread owns the struct until it returns. */
+/* A search for py-spy: its paths and its result. The thread that searches owns the struct until the thread returns. */
 struct py_spy_search {
     struct places at;         /* where to search; of_process and of_exe are "" without a Python process */
     char *list;               /* "PATH=..."; owned */
@@ -263,8 +263,8 @@ static void py_spy_search_run(void *user)
     q->is_found = find_py_spy(&q->at, &env, path, &q->is_unsafe);
 }
 
-/* Start a search, unless an earlier search still runs. `python` is the pid of a Python process of the job: its places
- * are searched, too. `python` is 0 if no such process is known. */
+/* Start a search, unless an earlier search still runs. `python` is the pid of a Python process of the job: its paths
+ * (struct places) are searched, too. `python` is 0 if no such process is known. */
 static void py_spy_search_begin(struct node *n, pid_t python)
 {
     struct node_sample *s = &n->run.sample;
@@ -283,7 +283,7 @@ static void py_spy_search_begin(struct node *n, pid_t python)
         py_spy_search_free(q);
 }
 
-/* Read the answer, if the thread has one. */
+/* Read the result of the search, if its thread has finished. */
 static void py_spy_search_read(struct node *n)
 {
     struct node_sample *s = &n->run.sample;
@@ -332,8 +332,8 @@ static bool plan_is_python(const struct plan *plan)
     return program_python(plan->cli, plan->facts->python) != NULL;
 }
 
-/* Delete the sample of the last attempt. If the command line names a Python program, node_find_python need not examine
- * the processes. */
+/* Delete the sample of the previous attempt. If the command line names a Python program, node_find_python need not
+ * examine the processes. */
 void node_begin_samples(struct node *n)
 {
     cJSON_Delete(n->run.sample.stacks);

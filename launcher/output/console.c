@@ -402,9 +402,9 @@ void hosts_console_finish(struct hosts_console *c)
     folds_finish(&c->folds);
 }
 
-/* Append a line, or a piece of a line, that is not folded. Remove the mark, and keep the prefix, which the host's
- * ddprun has sent. Escape control characters for a terminal, because the host's ddprun prints to a pipe and does not
- * escape them. */
+/* Append a line, or a piece of a line, that is not folded. If the host's ddprun has sent a mark and a prefix before
+ * the text, remove the mark and keep the prefix. Escape control characters for a terminal, because the host's ddprun
+ * prints to a pipe and does not escape them. */
 static void print_unfolded(struct hosts_console *c, int which, struct slice line)
 {
     struct marked_line m;

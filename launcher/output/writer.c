@@ -197,7 +197,7 @@ static void close_slot(struct writer *w, struct slot *s)
     s->closed = true;
 }
 
-/* Swap the buffers and move the counters of lost bytes. The swap copies and allocates nothing. */
+/* Swap the buffers and move the counters of lost bytes. The swap neither copies nor allocates memory. */
 static void swap_waiting(struct slot *s)
 {
     struct buf empty_one = s->going;

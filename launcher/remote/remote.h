@@ -122,7 +122,7 @@ struct link *link_start(struct links *all, int slot, void *peer, char **argv, st
  * the branch has ended. */
 struct link *link_start_on(struct link *branch, int slot, void *peer, char *const *argv, size_t ship);
 
-/* Make the relay of a link a branch. The branch ends if the starter is silent for `silent_ms`. */
+/* Turn the relay that `link` has started into a branch. The branch ends if the starter is silent for `silent_ms`. */
 void link_carry(struct link *link, uint64_t silent_ms);
 
 void link_send(struct link *link, struct slice bytes); /* write to the stdin of the process */

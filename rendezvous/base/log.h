@@ -48,11 +48,11 @@ enum { GATE_MS = 1000 }; /* shortest time between two lines of one kind */
  * fill the operator's disk with such lines. A zeroed struct is the initial state. */
 struct gate {
     uint64_t next_ms;  /* when the next line may be written */
-    unsigned left_out; /* lines that were left out since the last line */
+    unsigned left_out; /* lines that were left out since the last written line */
 };
 
-/* Return true if a line may be written now, and set *left_out to the number of lines that were left out since the last
- * one. If the function returns false, this line counts as left out. */
+/* Return true if a line may be written now, and set *left_out to the number of lines that were left out since the
+ * previous written line. If the function returns false, this line counts as left out. */
 static inline bool gate_pass(struct gate *gate, uint64_t now_ms, unsigned *left_out)
 {
     if (now_ms < gate->next_ms) {
@@ -83,7 +83,7 @@ struct line_file *line_file_open(const char *path, int *error);
 void line_file_append(struct line_file *f, struct slice line);
 
 struct line_file_state {
-    int error;                 /* errno of the first lost line; 0 if none; ENOBUFS if the disk was too slow */
+    int error;                 /* errno of the first lost line; 0 if no line was lost; ENOBUFS if the disk was too slow */
     uint64_t lost;             /* number of lost lines */
     char why[WRITE_ERROR_MAX]; /* result of write_error_text() for a disk error; "" for another error */
 };

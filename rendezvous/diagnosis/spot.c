@@ -385,7 +385,7 @@ static bool has_been_at(struct trail *t, uint64_t place)
     return false;
 }
 
-/* Begin the trail with the `fixed` outer frames of the last sample. */
+/* Begin the trail with the `fixed` outer frames of the previous sample. */
 static void trail_begin(struct trail *t, uint32_t fixed)
 {
     t->fixed = fixed;
@@ -395,7 +395,7 @@ static void trail_begin(struct trail *t, uint32_t fixed)
     (void)has_been_at(t, place_digest(frame_from_outside(t->frames, fixed)));
 }
 
-/* Count a step of the moving frame (struct trail): `from` is the frame in the last sample, and `to` is the frame
+/* Count a step of the moving frame (struct trail): `from` is the frame in the previous sample, and `to` is the frame
  * now. */
 static void trail_step(struct trail *t, const cJSON *from, const cJSON *to)
 {

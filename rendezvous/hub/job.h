@@ -40,7 +40,7 @@ struct session;
  * again. A reader of several logs recognises duplicates by "instance" and "n". */
 struct job_events {
     bool asked;        /* an agent has requested events; cleared when find_receiver() finds no such agent */
-    uint64_t receiver; /* receiver of the events; 0 = no receiver: the next event searches for one */
+    uint64_t receiver; /* id of the receiver; 0 if the next event must search for a receiver */
     struct buf recent; /* texts of the latest events; each text ends with a NUL */
     char *members; /* owned: the ranks of each node as JSON, for the event of a round's start; NULL = none */
 };
@@ -51,13 +51,13 @@ struct event_limit {
     uint64_t number;    /* number of the latest event */
     uint64_t second;    /* the present second, on the clock of hub->now_ms */
     uint32_t in_second; /* barrier events in the present second */
-    uint32_t lost;      /* barrier events in the present second beyond the limit */
+    uint32_t lost;      /* barrier events of the present second that were dropped because of the limit */
 };
 
 /* An open request for stacks (stacks.c). */
 struct job_sample {
     int64_t id;             /* id of the latest request */
-    uint64_t until_ms;      /* when to answer without the missing nodes; 0 = no request is open */
+    uint64_t until_ms;      /* when to answer without the missing nodes; 0 if no request is open */
     struct stacks stacks;   /* stacks of the nodes that have answered */
     struct buf askers;      /* conn_id of the operators that wait for the answer */
     struct buf nodes;       /* array of struct sampled_node: the nodes that have not answered */
@@ -85,7 +85,7 @@ struct job_hang {
     struct cJSON *calls[2]; /* owned: collective calls of the last two samples; NULL = none */
     uint64_t rows_ms[2];    /* when the last two samples arrived */
     struct hang_history *history; /* owned; NULL = no sample since the last sign of progress */
-    const char *why_not;          /* reason why the last comparison gave no verdict; NULL = none */
+    const char *why_not;          /* reason why the last comparison gave no verdict, or NULL */
     bool is_reported;             /* the nodes have received a finding about a hang that is not over */
     uint64_t resumed_ms; /* when the first sign of progress after this report arrived; 0 = no progress yet */
     bool is_over;        /* the hang is over, but report_over() has not notified the nodes yet */
@@ -102,7 +102,7 @@ struct job_profile {
 struct job {
     struct table_node node;     /* in hub->jobs, by name */
     struct hub *hub;            /* borrowed */
-    char name[MEMBER_TEXT_MAX]; /* "" = not declared */
+    char name[MEMBER_TEXT_MAX]; /* "" if the job is not declared */
     struct job_source *source;  /* borrowed; NULL if the job is not declared or the hub serves only one job */
     struct quota share;         /* if the hub serves many jobs: a part of source->share or of hub->quota */
     struct quota *quota; /* the quota that all memory of this job is charged to: `share` or hub->quota */
@@ -126,8 +126,8 @@ struct job {
     struct job_sample sample;
     struct job_survivors survivors;
     struct list sessions; /* the connections of the job (session.in_job) */
-    /* hub->era at the end of this job's last attempt; 0 = no attempt has ended. A session with a lower session.era may
-     * not use the keys. */
+    /* hub->era at the end of this job's latest attempt, or 0 if no attempt has ended. A session with a lower
+     * session.era may not use the keys. */
     uint32_t era;
     uint64_t left_ms; /* when the last connection of the job closed */
 };

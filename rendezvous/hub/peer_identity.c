@@ -70,8 +70,9 @@ static struct session *next_agent(const struct hub *hub, const struct session *s
 
 /* --- who ------------------------------------------------------------------------------------------------ */
 
-/* Ask all agents at the address which process owns a connection, because several containers and jobs may share the
- * address. The question contains both addresses of the connection, because only both together identify a socket. */
+/* Ask all agents at the session's address which process owns the session's connection, because several containers and
+ * jobs may share the address. The question contains both addresses of the connection, because only both together
+ * identify a socket. */
 static void ask(struct hub *hub, struct session *s, bool for_owner)
 {
     char here[ADDRESS_MAX] = "";
@@ -91,8 +92,9 @@ void peer_ask(struct hub *hub, struct session *s)
         ask(hub, s, false);
 }
 
-/* Ask the agents at the address. Before the end of the TLS handshake the job is unknown, so only return whether there
- * is such an agent. */
+/* Ask the agents at the session's address which process uses the connection. Return false if no agent can know it.
+ * Before the end of the TLS handshake the job is unknown. Then do not ask, and return whether any agent is at the
+ * address. */
 bool peer_ask_user(struct hub *hub, struct session *s)
 {
     const struct slice address = session_address(s);
@@ -125,8 +127,8 @@ bool peer_ask_owner(struct hub *hub, struct session *s)
 
 /* --- held sessions ---------------------------------------------------------------------------------------- */
 
-/* Hold the requests from a session. Move it to the list of held sessions. If it stayed in the list of sessions with an
- * unfinished request, the timeout of that list would close it. */
+/* Hold the requests from a session. Move the session to the list of held sessions. If the session stayed in the list
+ * of sessions with an unfinished request, the timeout of that list would close it. */
 bool peer_hold(struct hub *hub, struct session *s)
 {
     s->is_held = true;
@@ -147,7 +149,7 @@ bool peer_holds(struct hub *hub, const struct session *s)
     return false;
 }
 
-/* Return when the first held session has waited for HOLD_MS; UINT64_MAX = no session is held. */
+/* Return the earliest time at which a held session has waited for HOLD_MS, or UINT64_MAX if no session is held. */
 static uint64_t held_deadline(const struct hub *hub)
 {
     if (list_is_empty(&hub->peers.held))
@@ -155,7 +157,7 @@ static uint64_t held_deadline(const struct hub *hub)
     return LIST_ENTRY(hub->peers.held.next, struct session, midway)->midway_since_ms + HOLD_MS;
 }
 
-/* Return when the first claim becomes valid; UINT64_MAX = there is no claim. */
+/* Return the earliest time at which a claim becomes valid, or UINT64_MAX if the hub has no claims. */
 static uint64_t claimed_deadline(const struct hub *hub)
 {
     if (list_is_empty(&hub->peers.claimed))
@@ -163,8 +165,8 @@ static uint64_t claimed_deadline(const struct hub *hub)
     return LIST_ENTRY(hub->peers.claimed.next, struct session, midway)->midway_since_ms + CLAIM_MS;
 }
 
-/* Return when the first wait for `vouch` or the first claim ends. Return 0 (at once) if the held bytes of a released
- * session are not processed yet. */
+/* Return the earliest time at which a wait for `vouch` or a claim ends. Return 0 (at once) if the held bytes of a
+ * released session are not processed yet. */
 uint64_t peer_deadline(const struct hub *hub)
 {
     const uint64_t held = held_deadline(hub), claimed = claimed_deadline(hub);

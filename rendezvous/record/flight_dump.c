@@ -352,7 +352,7 @@ static void read_stacks(struct flight_dump *d, const cJSON *const *rows)
     }
 }
 
-/* Read the entries. `groups` contains the ranks of each process group; NULL = unknown. */
+/* Read the entries. `groups` contains the ranks of each process group; NULL if unknown. */
 static ddp_status read_calls(struct flight_dump *d, const cJSON *entries, const cJSON *groups,
                              struct ddp_err *err)
 {
@@ -601,7 +601,7 @@ static int by_age(const void *a, const void *b)
     return ((*x)->order < (*y)->order) - ((*x)->order > (*y)->order);
 }
 
-/* Return the first call of the group of `last` that is not completed, or `last` if all earlier calls are completed. */
+/* In the group of `last`, return the first call that is not completed, or `last` if all earlier calls are completed. */
 static const struct flight_entry *first_open(const struct flight_dump *d, const struct flight_entry *last)
 {
     const struct flight_entry *open = last;

@@ -606,9 +606,9 @@ static void on_conn_closed(struct conn *conn)
     clients->freed(clients->user);
 }
 
-/* Report the end of a connection to the hub. If the network may have broken the connection, call hub_cut, so that a
- * node may connect again. A TLS connection without its last message counts as broken, because an attacker can send a
- * FIN. */
+/* Report to the hub that a connection has ended. If the network may have broken the connection, call hub_cut, so that
+ * a node may connect again. A TLS connection without its last message counts as broken, because an attacker can send
+ * a FIN. */
 static void leave_hub(struct client *c, const char *why)
 {
     if (c->conn.is_cut || (c->tls != NULL && tls_state(c->tls) == TLS_OPEN))

@@ -25,7 +25,7 @@ enum farm_kind {
 struct farm_member {
     int fd;
     bool connected, identified;
-    uint8_t have; /* received bytes of `head` */
+    uint8_t have; /* number of received bytes of `head` */
     uint8_t head[16];
     uint64_t left; /* bytes of the message that have not arrived yet */
     uint16_t n_text;
@@ -47,11 +47,11 @@ struct farm {
 bool farm_open(struct farm *f, int port, uint32_t first, uint32_t n, bool of_workers);
 void farm_close(struct farm *f);
 
-/* Connect all of them, at most `at_once` at a time; each sends `hello(i)` as soon as it is connected. */
+/* Connect all members, at most `at_once` at a time. Each member sends `hello(i)` as soon as it is connected. */
 typedef void (*farm_words)(void *user, uint32_t i, struct buf *out);
 bool farm_connect(struct farm *f, uint32_t at_once, farm_words hello, void *user);
 
-/* Send these bytes from member `i`. Return false, with `trouble`, if the socket does not accept them. */
+/* Send these bytes from member `i`. If the socket does not accept them, set f->trouble and return false. */
 bool farm_say(struct farm *f, uint32_t i, struct slice bytes);
 
 /* Read until `count` messages of the kind have arrived; return false after `limit_ms`, or on an error. */

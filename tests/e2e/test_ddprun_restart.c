@@ -175,7 +175,7 @@ Test(ddprun_restart, ctrl_c_during_the_wait_ends_the_job)
     SAYS(r, "none: the user");
 }
 
-/* The verdict for the other node contains the failure of the worker, which is no lost host. */
+/* The node that leaves does not count as a lost host. So both nodes exit with the code of the failed worker. */
 Test(ddprun_restart, a_node_that_leaves_during_the_wait_ends_the_job_of_both)
 {
     const char *port = free_port_option("--master_port="), *ranks[] = { "--node_rank=0", "--node_rank=1" };

@@ -151,7 +151,7 @@ Test(rank0_store, is_not_for_a_torch_that_has_libuv)
     SILENT(r, "libuv");
 }
 
-/* Before 2.4 PyTorch used libuv only on request. */
+/* Before version 2.4, PyTorch used libuv only on request. */
 Test(rank0_store, is_not_for_an_older_torch)
 {
     install_library_of("2.3.1", (void *)cJSON_Parse);

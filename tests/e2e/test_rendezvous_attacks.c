@@ -171,7 +171,7 @@ Test(rendezvous_attacks, waiters_for_many_keys_die)
         int fd = peer_connect_c(server.port);
         cr_assert(peer_send(fd, buf_slice(&b)));
         shutdown(fd, SHUT_WR);
-        peer_expect_end(fd); /* so the server has read all bytes */
+        peer_expect_end(fd); /* the server closes after it has read all bytes */
         if (round == WARM)
             warm_kib = procstat_peak_kib(run_pid(server.process)) - base_kib;
     }
@@ -327,8 +327,8 @@ static void expect_big(int fd, char byte)
     cr_assert(value[0] == byte && memcmp(value, value + 1, BIG - 1) == 0);
 }
 
-/* The replies to twenty clients that do not read share one value. They get it whole, even if the key changes; clients
- * that die meanwhile do no harm. */
+/* Twenty clients do not read their replies. All these replies share one copy of the value. The clients later get the
+ * whole value, even if the key changes. Clients that die meanwhile do no harm. */
 Test(rendezvous_attacks, a_large_value_is_kept_once_for_all_who_ask_for_it)
 {
     enum { CLIENTS = 20, VALUE_KIB = BIG >> 10 };

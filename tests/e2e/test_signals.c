@@ -1,4 +1,4 @@
-/* test_signals.c -- each row of launcher/tables/signals.h, sent to the guardian, to the agent and to a worker. */
+/* test_signals.c -- sends each signal of launcher/tables/signals.h to the guardian, to the agent and to a worker. */
 #include "job.h"
 #include "run.h"
 #include "procstat.h"
@@ -53,7 +53,7 @@ static void send_to(struct run_process *p, enum target target, int sig)
     kill(target == GUARDIAN ? run_pid(p) : the_agent(p), sig);
 }
 
-/* End a job that has shown that it continues. */
+/* End a job after the test has shown that the job continues. */
 static void end(struct run_process *p)
 {
     run_signal(p, SIGTERM);

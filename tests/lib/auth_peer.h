@@ -1,4 +1,5 @@
-/* auth_peer.h -- a client that has the secret of a store, and attacks on AUTH with its messages, from any host.
+/* auth_peer.h -- a client that has the secret of a store, and functions that attack AUTH with the client's messages.
+ * The test chooses the host, because it provides connect().
  *
  * The job is "demo". Every expectation has a deadline of PEER_DEADLINE_MS. */
 #ifndef TESTS_LIB_AUTH_PEER_H
@@ -52,14 +53,14 @@ void peer_expect_nodes(int n);
 /* Send the store's answer and its proof back to the store, as the messages of a client. */
 void attack_with_stores_messages(void);
 
-/* Send a frame of the store back. Its tag is that of the other direction. */
+/* Send a frame of the store back to the store. The tag of this frame is for the other direction. */
 void attack_with_stores_frames(void);
 
 /* Authenticate as an operator, and try to become an agent. */
 void attack_as_operator(void);
 
-/* Authenticate as an agent that is no member of the job. Report ranks of its nodes, and join as the node `taken`, which is
- * running. */
+/* Authenticate as an agent that is not a member of the job. Send reports about the job's ranks, and join as the node
+ * `taken`, which is running. */
 void attack_with_reports(int taken);
 
 /* Join again and again, each time with one wrong bit in one message. */

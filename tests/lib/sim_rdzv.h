@@ -24,11 +24,11 @@ struct sim_rdzv {
     uint32_t told[RDZV_NOTICE_VERDICT + 1];
     bool beats[SIM_NODES]; /* these nodes send a heartbeat every second */
     struct buf trace;
-    struct rdzv_refusal refusal; /* refusal of the last rsim_join */
+    struct rdzv_refusal refusal; /* refusal of the latest rsim_join */
 };
 
 /* Initialize a job of two static nodes with two workers each and no restarts. node_timeout is 0, so no heartbeats are
- * needed. Free an existing rendezvous in `sim`, which must be zeroed otherwise. */
+ * needed. If `sim` has a rendezvous, free it. Otherwise `sim` must be zeroed. */
 void rsim_init(struct sim_rdzv *sim);
 /* Initialize the same job as an elastic job. */
 void rsim_init_elastic(struct sim_rdzv *sim, uint32_t min, uint32_t max);

@@ -265,7 +265,7 @@ static void use_relay(const struct host *host, const char *as, const char *bytes
     expect_sh(host, text, command);
 }
 
-/* Use the relay as a process of the job's user, which may only be a rank of this node. */
+/* Claim `rank` through the relay, as a process of the job's user. Such a process may only claim a rank of this node. */
 static void claim(const struct host *host, int rank, const char *text)
 {
     char json[128], hex[320];

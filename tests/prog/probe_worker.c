@@ -84,7 +84,7 @@ static void do_signal(const struct action *a)
     raise(a->value);
 }
 
-/* Follow rank 1. A pidfd is readable as soon as the parent gets its SIGCHLD. */
+/* Wait until rank 1 has ended. A pidfd becomes readable at the moment when the parent gets SIGCHLD. */
 static void do_follow(const struct action *a)
 {
     wait_for_all();

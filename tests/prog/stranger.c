@@ -160,7 +160,7 @@ static size_t make_fill(int i, unsigned n, uint8_t *bytes)
     return CHUNK;
 }
 
-/* Make one byte of AUTH or of a SET. Every third connection stops after four bytes. */
+/* Write byte `n` of an AUTH or of a SET. Every third connection sends only four bytes. */
 static size_t make_stall(int i, unsigned n, uint8_t *bytes)
 {
     static const uint8_t set[] = { 1, 0, 0, 1 }, auth[] = { 0x83, 34, 0, 0, 0, 0, 0, 0, 0, 2 };

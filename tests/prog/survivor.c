@@ -135,8 +135,8 @@ static void be_loader(void)
     _exit(0);
 }
 
-/* Run a chain in which no process lives long. If fork fails, the process waits, because a limit must not end the
- * chain. */
+/* Run a chain of processes: each process forks the next one and exits. If fork fails, the process waits, because a
+ * limit must not end the chain. */
 _Noreturn static void run_chain(void)
 {
     for (;;) {
@@ -154,7 +154,7 @@ static void be_chains(void)
     for (int i = 0; i < CHAINS && launched_rank() < 2; i++)
         if (fork() == 0)
             run_chain();
-    signal(SIGCHLD, SIG_IGN); /* discard the exit of the first process of each chain */
+    signal(SIGCHLD, SIG_IGN); /* let the kernel free the first process of each chain at its exit */
     be_plain();
 }
 
@@ -183,8 +183,7 @@ static void on_any_signal(int sig)
         _exit(FAILED);
 }
 
-/* Act as another job on the machine, which no launcher may signal. Print a line at every signal that can be
- * caught. */
+/* Act as a process of another job, which no launcher may signal. Print a line at every signal that can be caught. */
 static void be_bystander(void)
 {
     for (int sig = 1; sig < NSIG; sig++)

@@ -1,5 +1,5 @@
-/* test_join_dial.c -- the way to the store with real sockets: a store, servers that are not a store, and networks
- * that lead nowhere. Each failure is checked by its code and its sentence. */
+/* test_join_dial.c -- connects to the store with real sockets. The tests have a store, servers that are not a store,
+ * and unreachable networks. Each failure is checked by its code and its sentence. */
 #include "net/dial.h"
 
 #include "run.h"
@@ -47,7 +47,7 @@ static void on_print(void *user, const char *text)
     snprintf(words, sizeof(words), "%s", text);
 }
 
-/* Run from start to end; nothing may be left on the loop. */
+/* Run a dial from its start to its end. Then nothing may be left on the loop. */
 static void dial_on_loop(const char *host, int port, bool master, uint64_t budget_ms)
 {
     struct ddp_err err;
@@ -286,13 +286,13 @@ Test(join_dial, may_be_closed_at_any_time)
 
 /* --- the key of --encrypt from MUNGE ------------------------------------------------------------------------------
  *
- * tests/fake/fake_munge.c is libmunge. A store on loopback needs no MUNGE, so the address is 0.0.0.0, with which Linux
- * connects to this host. */
+ * tests/fake/fake_munge.c replaces libmunge. A store on loopback needs no MUNGE, so the tests dial 0.0.0.0, which
+ * Linux connects to this host, too. */
 
 static struct secret *key;
 static const struct hub_refusal *refuses;
 
-/* Serve with TLS, as `options` says, and with a credential for the secret. */
+/* Start a store server. The parameters choose TLS, a secret, and a credential for the secret. */
 static void begin_munge(bool encrypts, bool has_secret, bool has_credential)
 {
     static char credential[SECRET_CREDENTIAL_MAX];
@@ -364,7 +364,7 @@ Test(join_dial_munge, a_local_munged_that_hangs_is_named, .fini = end_munge, .ti
     expect("SECRET_UNKNOWN", "within 3 s");
 }
 
-/* Close the dial, as its owner may at any time, even while munged hangs. */
+/* Close the dial while munged hangs, because the owner of a dial may close it at any time. */
 static void on_early(uv_timer_t *timer)
 {
     join_dial_close(dial);
@@ -435,7 +435,7 @@ Test(join_dial_munge, a_plain_store_is_named, .fini = end_munge, .timeout = 120)
     expect_no_key("STORE_NOT_ENCRYPTED", "--encrypt");
 }
 
-/* The encrypting store answers the request once, and only TLS may follow. */
+/* The encrypting store answers one request for the credential. After that, only TLS may follow. */
 Test(join_dial_munge, the_store_answers_one_request, .fini = end_munge, .timeout = 120)
 {
     static const char ask[] = "00 cef7853c 83 0200000000000000 0204";

@@ -147,7 +147,7 @@ Test(lost_peers, ending_after_finalize_is_not_dying, .timeout = 120)
     ranks_all_well(4, finalize_at_once, RANKS_PLAIN_STORE, NULL);
 }
 
-/* Stop a rank. Rank 0 continues it after its own answer, and the stopped rank then gets the same answer. */
+/* Stop a rank. When rank 0 has got its answer, rank 0 continues the stopped rank, which then gets the same answer. */
 static void stop_for_a_while(struct rank *me)
 {
     ddp_options options = DDP_OPTIONS_INIT;
@@ -462,7 +462,7 @@ Test(vouch_node, a_grandchild_s_connection_is_its_worker_s)
     struct peer_process found, worker = worker_of(7, true, &e);
     bool ok = false;
     for (struct patience p = { 0 };
-         !ok && patience_left(&p);) { /* until the worker has closed its own copy */
+         !ok && patience_left(&p);) { /* until the worker has closed its copy of the socket */
         struct peer_lookup v = { 0 };
         ok = find(&v, &worker, 1, &e, &found) && found.pid != worker.pid;
         peer_lookup_free(&v);

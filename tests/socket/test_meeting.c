@@ -173,8 +173,8 @@ Test(meeting_join, memory_of_another_user_is_refused)
     close(ends[1]);
 }
 
-/* Open the communicator of a rank. After a failure it closes its meeting, although meeting_join has already closed the
- * meeting. */
+/* Open the communicator of a rank. After a failure, the communicator closes its meeting, although meeting_join has
+ * already closed the meeting. */
 static ddp_status open_communicator(int rank)
 {
     struct comm *comm;
@@ -188,8 +188,8 @@ static ddp_status open_communicator(int rank)
     return cpu_comm_ops.open(&setup, &comm, &err);
 }
 
-/* The table is known, but the memory is missing: a limit on the size of files applies to the memory, like a full
- * /dev/shm. */
+/* Rank 0 knows all cards, but cannot create the shared memory. A limit on the size of files also applies to this
+ * memory, so it has the effect of a full /dev/shm. */
 Test(meeting_join, rank_0_without_memory_for_the_page_frees_once)
 {
     struct rlimit limit = { 100, RLIM_INFINITY };

@@ -217,7 +217,7 @@ Test(recorder, what_a_handler_still_uses_is_not_given_back)
     cr_expect(sigusr1_leave(&disk.sigusr1));
 }
 
-/* Expect the default handler. Without the variable the library changes no handler. */
+/* Without DDP_FLIGHT_RECORDER the library sets no signal handler, so expect the default handler. */
 static void expect_default(struct rank *me)
 {
     struct sigaction now;

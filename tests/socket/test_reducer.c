@@ -356,8 +356,8 @@ static void expect_used(struct rank *me, ddp_reducer *reducer, int step, size_t 
     }
 }
 
-/* Leave parameters unused, marked as unused in half of the steps. An unused parameter keeps its gradient, which
- * differs between ranks. */
+/* Leave parameters unused. In half of the steps, also mark them as unused. An unused parameter keeps its gradient,
+ * which differs between ranks. */
 static void unused(struct rank *me)
 {
     ddp_ctx *ctx = toy_join(me);
@@ -507,8 +507,8 @@ Test(reducer_join, a_new_epoch_follows_an_early_end, .timeout = 30)
     model_run_on("aa", stop_between_syncs);
 }
 
-/* The reducer's gradients compared with those of PyTorch DistributedDataParallel, recorded by
- * tests/interop/torch_reducer.py. PyTorch divides before it sums, so the last digit may differ. */
+/* The reducer's gradients are compared with those of PyTorch DistributedDataParallel, which
+ * tests/interop/torch_reducer.py has recorded. PyTorch divides before it sums, so the last digit may differ. */
 
 enum { WORLD = 3, TORCH_PARAMS = 3, VALUES = 7 };
 

@@ -94,7 +94,7 @@ static enum socket_state find(struct socket_owners *o, const struct pair *p, str
     return socket_owner_find(o, (const struct sockaddr *)&p->near, (const struct sockaddr *)&p->far, owner);
 }
 
-/* The two ways: sock_diag, and /proc/net/tcp for a netlink socket that cannot be used. */
+/* Both methods: sock_diag, and /proc/net/tcp, which is used if the netlink socket fails (fd -1). */
 static const struct socket_owners ways[] = { { .is_answered = false },
                                              { .diag = { .is_open = true, .fd = -1 } } };
 
@@ -300,7 +300,8 @@ Test(socket_owner, without_netlink_the_place_is_unknown)
     cr_expect_eq(place_with(&o, "127.0.0.1", "192.0.2.1"), THIS_HOST);
 }
 
-/* Wait until the address belongs to this host. The kernel adds the route of a new IPv6 address a moment later. */
+/* Wait until the address belongs to this host. The kernel adds the route of a new IPv6 address a moment after the
+ * address. */
 static bool is_soon_of_this_host(const char *address)
 {
     for (int i = 0; i < 500 && place_of(address) != THIS_HOST; i++)

@@ -65,7 +65,8 @@ bool live_until_nobody(struct live *l, uint64_t until_us)
     return true;
 }
 
-/* Return the launcher's end of its output. The test's end is in l->out. */
+/* Create the launcher's output: a pipe or a terminal. Return the side to which the launcher writes. The test reads
+ * from l->out. */
 static int open_output(struct live *l)
 {
     int ends[2];

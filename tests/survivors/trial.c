@@ -23,7 +23,7 @@
 #include <unistd.h>
 
 enum {
-    WORKERS = 3, /* the last one is the hog of an out-of-memory fault */
+    WORKERS = 3, /* the last worker fills the memory for an out-of-memory fault */
     HOG_RANK = WORKERS - 1,
     HOG_DELAY_MS = 200,
     READY_MS = 20000,        /* limit for the start, on a busy machine */
@@ -99,8 +99,9 @@ static bool start_workers(struct run *x)
         (const char *const[]){ x->live.t->worker, kinds[x->live.t->kind], hog_rank, delay, NULL });
 }
 
-/* Open a pidfd of the agent, the guardian's child with a separate session. Earlier children may test the kernel's
- * features. The agent is not a child of this process, so verify it again before a signal. */
+/* Open a pidfd of the agent. Of the guardian's children, only the agent leads a session; earlier children test the
+ * kernel's features. The agent is not a child of this process, so its pid may be reused: check it again after the
+ * open. */
 static int open_agent(struct run *x)
 {
     const uint64_t until = clock_us() + READY_MS * 1000;
@@ -152,7 +153,7 @@ static bool until_oom(struct run *x)
     const uint64_t until = clock_ms() + READY_MS;
     bool somebody = true;
     int kills;
-    /* Read the count last, because the job may be over by then. */
+    /* After the last live_step, read the count once more, because the kill may have ended the job. */
     while ((kills = cage_oom_kills(&x->live.cage)) == 0 && somebody && clock_ms() < until)
         somebody = live_step(&x->live, clock_us() + LOOK_US);
     return kills > 0 ||
@@ -195,8 +196,8 @@ static bool until_moment(struct run *x)
     return true;
 }
 
-/* Count the processes that are left. A list of /proc may miss a chain whose processes are short-lived, but wait() has
- * returned that there is at least one. */
+/* Count the processes that are left, but return at least 1: wait() has reported a child, although a list of /proc may
+ * miss processes that live only briefly. */
 static int count_left(struct run *x)
 {
     const size_t seen = tree_count(x->r->words, sizeof(x->r->words));

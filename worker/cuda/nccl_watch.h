@@ -1,7 +1,7 @@
 /* nccl_watch.h -- private to the files of the NCCL backend:
  *
  *     nccl_comm.c     opening, closing, calls and memory
- *     nccl_join.c     connects the ranks: the library, cards, unique ids, the network interface
+ *     nccl_join.c     loads NCCL, checks the ranks' cards, chooses the network interface, joins the ranks
  *     nccl_watch.c    calls in progress, the watch thread, failure of a communicator
  *
  * The pure part is nccl_plan.c: the NCCL function of each call, the states of a communicator, the environment and
@@ -79,7 +79,7 @@ bool flight_has_room(const struct nccl_comm *n);
 /* Begin a call, which gets the next number. */
 struct nccl_flight *flight_begin(struct nccl_comm *n, const struct call *call);
 
-/* Record the event `after`, once NCCL has put the call on the stream. */
+/* Record the event `after` when NCCL has put the call on the stream. */
 ddp_status flight_queued(struct nccl_comm *n, struct nccl_flight *flight, struct ddp_err *err);
 
 /* Remove the call that flight_begin has added last, because NCCL has rejected it. */

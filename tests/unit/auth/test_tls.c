@@ -47,7 +47,7 @@ static enum tls_state give(struct side *to, struct slice bytes)
     return tls_receive(to->tls, bytes, &to->got, &to->sent);
 }
 
-/* Move all bytes of `from` to `to`, `step` at once. */
+/* Move all bytes of `from` to `to`, at most `step` bytes at a time. */
 static void move(struct side *from, struct side *to, size_t step)
 {
     for (size_t at = 0; at < from->sent.len; at += step) {
@@ -240,7 +240,7 @@ Test(tls, garbage_fails_and_opens_nothing)
     }
 }
 
-/* An endless first message: the length of a record of 16 KiB, which never ends. */
+/* A first message without an end: its record has a length of 16 KiB, and the rest of the record never arrives. */
 Test(tls, a_long_first_message_is_not_kept)
 {
     static uint8_t bytes[TLS_HANDSHAKE_MAX] = { 0x16, 3, 1, 0x3f, 0xff, 1, 0, 0x3f, 0xfb };
@@ -399,7 +399,8 @@ static bool is_record_version(const struct buf *flight, size_t offset)
     return false;
 }
 
-/* Change one bit of each byte of one flight, in a new handshake each. */
+/* The handshake has three flights. Change one bit of each byte of each flight, and make a new handshake for each
+ * change. */
 Test(tls, no_changed_byte_of_the_handshake_opens_a_connection)
 {
     struct side *const from[] = { &client, &server, &client }, *const to[] = { &server, &client, &server };

@@ -1,4 +1,4 @@
-/* Lines of an event log; the schema has every kind of them. */
+/* Lines of an event log. The schema describes every kind of line. */
 #include "base/events.h"
 
 #include "documents.h"

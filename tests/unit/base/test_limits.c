@@ -74,7 +74,7 @@ Test(limits, an_error_of_shared_memory_has_the_limits_of_memory)
     cr_expect_str_eq(memory_error_text(EPERM, text), strerror(EPERM));
 }
 
-/* Name the group of process `pid` at the mount of version 1 or 2. Return true for version 1. */
+/* Write the path of the control group of process `pid` in version 1 or 2. Return true for version 1. */
 static bool name_group(char path[256], const char *controller, pid_t pid)
 {
     char v1[64];
@@ -93,7 +93,8 @@ static bool write_in(const char *path, const char *name, const char *text)
     return f != NULL && fclose(f) == 0 && ok;
 }
 
-/* Return true if the error has a limit of this process's groups that is lower than the one of the test. */
+/* Return true if this process already has a lower limit than the test's. The error `text` names the lowest limit of
+ * the process's groups. */
 static bool has_lower_limit(const char *text, bool is_memory)
 {
     double value;

@@ -1,4 +1,5 @@
-/* One case each: the facts about a job, and the expected findings, causes first. No clock, no socket. */
+/* Each case has the facts about a job and the expected findings, with the causes first. No case uses a clock or a
+ * socket. */
 #include "base/text.h"
 #include "diagnosis/diagnosis.h"
 #include "diagnosis/findings.h"
@@ -97,7 +98,7 @@ Test(diagnose_job, too_few_nodes_of_an_elastic_job)
     EXPECT(s, "TOO_FEW_NODES", "2 of at least 3 nodes", "n0, n1");
 }
 
-/* The minimum is enough before the first round, and after the round while one of the nodes returns. */
+/* The minimum number of nodes is enough, before the first round and after it. A node that returns counts, too. */
 Test(diagnose_job, exactly_the_minimum_of_an_elastic_job_is_enough)
 {
     struct snapshot s =

@@ -116,7 +116,7 @@ Test(hub_rejects, who_goes_in_the_middle_of_its_first_words_is_shown)
     expect_row("\"kind\":\"c10d_1\",\"first\":\"0305000000000000\",\"why\":\"peer closed it\",\"times\":1");
 }
 
-/* No agent has the address of this client. The list shows the connections as long as they send nothing. */
+/* No agent has the address of these clients. The list shows a connection until the connection sends a byte. */
 Test(hub_rejects, a_silent_connection_is_shown_and_left_open)
 {
     sim_connect(&sim, 10);

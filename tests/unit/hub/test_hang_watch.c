@@ -105,7 +105,7 @@ Test(hang_watch, a_verdict_that_changes_is_none_and_is_tried_again_later)
     cr_expect_eq(hang_watch_deadline(&w), at + HANG_LEAST_MS);
 }
 
-/* A hint is reported once. Later samples may still find a certain verdict. */
+/* A hint is reported once. Later samples may still find a verdict that is certain. */
 Test(hang_watch, a_hint_is_reported_once_and_does_not_end_the_search)
 {
     move(T, T + 60 * S, S);

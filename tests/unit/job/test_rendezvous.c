@@ -133,7 +133,8 @@ Test(rendezvous, a_program_that_cannot_run_ends_with_126)
     rsim_expect_part(&sim, "n1 < finish: failed, exit 126/126/126\n");
 }
 
-/* Each policy has a number: the code of the first cause, the highest code, and the code of rank 0. */
+/* The verdict has an exit code for each policy: the code of the first cause, the highest code, and the code of rank
+ * 0. */
 Test(rendezvous, the_codes_of_all_policies_come_with_the_verdict)
 {
     rsim_fail(&sim, 1, 1, 2, -3);
@@ -299,7 +300,8 @@ Test(rendezvous, too_few_are_left_and_nobody_comes, .init = three_elastic)
     rsim_expect_part(&sim, "[630000]   n1 < finish: timeout, exit 125/125/125, too_few_nodes\n");
 }
 
-/* The node should join again, but does not. Its place is kept during a last call, then the other nodes continue. */
+/* The node should join again, but does not. Its place is kept only until the last call (RDZV_LAST_CALL) ends. Then
+ * the other nodes continue. */
 Test(rendezvous, a_survivor_that_does_not_come_back_is_not_waited_for_long, .init = three_elastic)
 {
     rsim_leave(&sim, 0, 15);
@@ -319,13 +321,13 @@ Test(rendezvous, workers_are_asked_before_the_job_grows, .init = three_elastic)
 {
     rsim_join(&sim, 3);
     rsim_join(&sim, 4);
-    rsim_expect_part(&sim, "key waiting_nodes = 1\n"); /* of two waiting nodes, because there is one place */
+    rsim_expect_part(&sim, "key waiting_nodes = 1\n"); /* 1 of 2 waiting nodes, because only one more node fits */
     cr_assert_eq(rsim_state(&sim), RDZV_RUNNING);
     rsim_lost(&sim, 3);
     rsim_lost(&sim, 4);
     rsim_expect_part(&sim, "key waiting_nodes = 0\n");
     rdzv_grow_agreed(sim.r,
-                     sim.now_ms); /* to no round, because the node for which the ranks agreed has left */
+                     sim.now_ms); /* no new round, because the node for which the ranks agreed has left */
     cr_assert_eq(rsim_state(&sim), RDZV_RUNNING);
     rsim_join(&sim, 5);
     cr_assert_eq(rsim_state(&sim), RDZV_STOPPING);
@@ -453,8 +455,7 @@ Test(rendezvous, every_word_of_the_protocol_is_there)
 
 /* --- the table ------------------------------------------------------------------------------------------- */
 
-/* Bring an elastic job of two to three nodes into each state. n0 has joined in all states, and n1 in all but the
- * first. */
+/* Bring an elastic job of two to three nodes into `state`. n0 has joined in all states, and n1 in all but the first. */
 static void enter_state(enum rdzv_state state)
 {
     rsim_init_elastic(&sim, 2, 3);
@@ -476,7 +477,7 @@ static void enter_state(enum rdzv_state state)
         stop_all(1, 0, 1);
 }
 
-/* Call the cell itself, because messages that are not allowed now are answered before the table. */
+/* Use rdzv_step() directly, because the public functions answer a message that is not allowed now without the table. */
 static void step(enum rdzv_event_type type)
 {
     const struct failure failure = { .rank = 0, .signal = 6, .words = "was killed" };
@@ -497,7 +498,8 @@ static void step(enum rdzv_event_type type)
     rdzv_step(sim.r, has_node ? rdzv_find(sim.r, 1) : NULL, &event);
 }
 
-/* Append the first line of the log since the last rsim_forget, without the time, or "" without a line. */
+/* Append the first line that was logged since the latest rsim_forget, without its time. Append nothing if no line was
+ * logged. */
 static void print_log(struct buf *out)
 {
     enum { TIME = 9 };
@@ -589,7 +591,7 @@ Test(rendezvous, every_cell_of_the_table)
 
 /* --- rdzv join ------------------------------------------------------------------------------------------------ */
 
-/* Nodes that may join, and the error for those that may not: both values, both hosts. */
+/* Nodes that may join, and the errors for nodes that may not. Each error names both values and both hosts. */
 
 static void nobody_yet(void)
 {
@@ -930,7 +932,7 @@ Test(rdzv_order, the_pid_orders_nodes_of_one_name, .fini = end)
     expect_ranks((const int[]){ 3, 5 }, 2);
 }
 
-/* Stop the round for the remaining nodes of `n`, and let all join again. */
+/* Stop the round for those of the first `n` nodes that remain, and let all of them join again. */
 static void next_round(uint32_t round, int n)
 {
     for (int i = 0; i < n; i++)

@@ -76,8 +76,8 @@ Test(reduce, in_place_gives_the_same_bits_as_out_of_place, .init = fill_with_noi
     }
 }
 
-/* Reduce x[0 .. world) in place, elements [at, at + n), and compare with the tree element by element. The elements
- * around them must stay. */
+/* Reduce the elements [at, at + n) of x[0 .. world) in place, and compare each result with tree_sum. All other
+ * elements must keep their values. */
 static void check_in_place(float *const x[], size_t world, ddp_op op, size_t at, size_t n, size_t length)
 {
     const void *in[RANKS];
@@ -109,7 +109,7 @@ Test(reduce, in_place_sums_of_every_length_and_start, .init = fill_with_noise)
     for (size_t world = 2; world <= 4; world++) {
         for (size_t n = 0; n <= LONGEST; n++) {
             for (size_t at = 0; at < STARTS; at++) {
-                /* The array of every rank begins at another place within a vector. */
+                /* The arrays of the ranks begin at different offsets within a vector. */
                 float *x[] = { copy[0], copy[1] + 1, copy[2] + 2, copy[3] + 3 };
                 check_in_place(x, world, DDP_SUM, at, n, LONGEST + STARTS);
                 check_in_place(x, world, DDP_AVG, at, n, LONGEST + STARTS);
@@ -201,7 +201,8 @@ Test(reduce, minimum_and_maximum_keep_a_nan)
     cr_assert(low[2] == 2 && low[3] == -0.5f && high[2] == 3 && high[3] == 0.5f);
 }
 
-/* 2048 + 1 is not an f16. If every addition were rounded, both ones would be lost. Rounding once keeps both. */
+/* 2048 + 1 is not an f16. If every addition were rounded, both additions of 1 would be lost. Rounding once keeps
+ * both. */
 Test(reduce, f16_and_bf16_are_rounded_once)
 {
     uint16_t h[3][1] = { { f32_to_f16(2048) }, { f32_to_f16(1) }, { f32_to_f16(1) } }, out;

@@ -141,7 +141,8 @@ Test(host_findings, an_answer_with_an_unknown_gpu_is_not_complete)
     cr_expect_not(gpu_query_is_complete(&query));
 }
 
-/* Become a process of rank `rank` of the job `job`, after the pid is written to `fd`, which exec closes. */
+/* Write the pid of this process to `fd`. Then become a process of rank `rank` of the job `job` by exec, which closes
+ * `fd`. */
 static void become_rank(int fd, const char *job, const char *rank)
 {
     const pid_t pid = getpid();
@@ -172,8 +173,8 @@ static pid_t start_rank(const char *job, const char *rank, bool has_agent)
     return pid;
 }
 
-/* Start a process of this rank. Then ask another process, which acts as the agent of ranks 0 and 1 of job "j" with 4
- * ranks, for the owner of the process. */
+/* Start a process of this rank, and fork an agent of ranks 0 and 1 of job "j", which has 4 ranks. Return what the
+ * agent reports about the owner of the process. */
 static int owner_of_rank(const char *job, const char *rank, bool has_agent)
 {
     const struct gpu_query query = { .job = "j", .world_size = 4, .first_rank = 0, .nproc = 2 };

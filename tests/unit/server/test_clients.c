@@ -117,7 +117,7 @@ Test(replies, take_so_many_bytes_and_no_more)
 
 /* --- gate ----------------------------------------------------------------------------------------------------- */
 
-/* In each second, one line is logged, and the number of the other lines. */
+/* In each second, one line and the number of the omitted lines are logged. */
 
 Test(gate, one_line_in_a_second_and_a_count_of_the_rest)
 {

@@ -1,4 +1,4 @@
-/* The holder of a port: the kernel's table as text, and the message about it. */
+/* The process that holds a port: the kernel's table of sockets as text, and the message that names the process. */
 #include "server/listen.c"
 
 #include <criterion/criterion.h>

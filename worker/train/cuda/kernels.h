@@ -79,7 +79,7 @@ struct add_args {
     const float *right;
     size_t n;
 };
-/* Converts floats to the module's type of values. */
+/* Converts floats to the type of the module's values. */
 struct narrow_args {
     void *to;
     const float *from;

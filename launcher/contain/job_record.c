@@ -793,8 +793,8 @@ static int check_directory(int dir, const struct record *here, bool quiet)
     return buried;
 }
 
-/* Repeat for each directory until no dead job is found. A worker of a dead job may be a ddprun with a second job. The
- * second job becomes a dead job only when the processes of the first job are killed. */
+/* Clean up each directory, again and again, until the directory has no dead job. A worker of a dead job may be a
+ * ddprun with a second job. The second job becomes a dead job only when the processes of the first job are killed. */
 void record_sweep(bool quiet)
 {
     struct record here = { 0 };

@@ -670,7 +670,7 @@ void clients_end_turn(struct clients *clients)
     clients->has_replied = false;
 }
 
-/* Return when the first client of a list times out. */
+/* Return the time at which the first client of a list times out. */
 static uint64_t ending_deadline(const struct client_list *list)
 {
     const struct client *oldest = TAILQ_FIRST(list);

@@ -187,8 +187,8 @@ static bool turn(struct farm *f, int limit_ms, farm_words hello, void *user)
 }
 
 /* Wait for messages. Real agents have separate processors. Here each message would wake this process at the store's
- * cost. So this process reads a little later, many messages at once, and the measured time is at most that much
- * longer. */
+ * cost. So this process sleeps NAP_US before each read, and then reads many messages at once. This adds at most
+ * NAP_US to the measured time. */
 bool farm_wait(struct farm *f, enum farm_kind kind, uint32_t wanted, double limit_ms)
 {
     const double until = timed_now() + limit_ms;
@@ -207,7 +207,8 @@ void farm_forget(struct farm *f)
     memset(f->count, 0, sizeof(f->count));
 }
 
-/* Begin to connect. The kernel chooses the port when both ends are given, so each address has all ports. */
+/* Begin to connect. The kernel chooses the port in connect(2), when both addresses are known. So each local address
+ * can use all ports. */
 static bool start_connecting(struct farm *f, uint32_t i, uint32_t number)
 {
     struct farm_member *m = &f->member[i];

@@ -14,7 +14,7 @@ struct peer {
     const char *start[PEER_WORDS]; /* "%n" = number of workers, "%t" = place of `tagged` */
     const char *
         tagged; /* option that makes the launcher print the rank before each line; NULL if it always does */
-    const char *prefix; /* form of that prefix; '#' = digits */
+    const char *prefix; /* form of the prefix with the rank; '#' = digits */
     int start_ms;       /* time for a start on a busy machine */
     bool has_agent;     /* a separate process is between the launcher and the workers */
     /* filled by peers_open */

@@ -1,6 +1,6 @@
 /* timed.c -- see timed.h.
  *
- * Spawn, wait on a pidfd with a limit, kill the group when it is over. */
+ * Spawn a process in a new group, wait on its pidfd with a limit, and kill the group at the limit. */
 #include "timed.h"
 
 #include <fcntl.h>

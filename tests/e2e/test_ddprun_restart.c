@@ -261,7 +261,8 @@ Test(ddprun_restart, a_victim_that_ends_first_is_not_the_cause)
     PRINTS(r, "full disk");
 }
 
-/* PyTorch's workers have no exit code for a lost peer. No other worker fails, so the victim is the cause. */
+/* PyTorch's workers have no exit code for a lost peer. No other worker fails, so the job reports the victim as the
+ * first failure. */
 Test(ddprun_restart, who_says_that_its_peer_is_gone_is_a_victim)
 {
     struct run_result r = JOB("--nproc_per_node=2", "--grace=0", "sh", "-c",
@@ -400,7 +401,7 @@ Test(grow, agreed_takes_a_late_node_in_behind_a_checkpoint)
 {
     struct pace pace;
     char summary[256];
-    if (getenv("DDP_BUILD") != NULL && bin_is_sanitized()) /* as `make tsan` does */
+    if (getenv("DDP_BUILD") != NULL && bin_is_sanitized()) /* true under `make tsan` */
         cr_skip_test("skipped, because so many steps take minutes under ThreadSanitizer");
     make_job_data();
     snprintf(summary, sizeof(summary), "%s/summary.json", dir);

@@ -138,7 +138,7 @@ Test(store_users, another_user_leaves_no_key_by_another_address)
     daemon_stop(&d);
 }
 
-/* The near end of a connection that the test makes twice with the same addresses. */
+/* The local address of a connection that the test makes twice with the same addresses. */
 static struct sockaddr_in near_end;
 
 static int connect_from_near_end(struct in_addr host, int port)

@@ -1,5 +1,5 @@
-/* When a rank dies, hangs, gives up or makes another call, the others get an error with rank, host and call, soon,
- * and the same text at each later call. */
+/* When a rank dies, hangs, gives up or makes another call, the other ranks soon get an error that names rank, host
+ * and call. Each later call returns the same text. */
 #include "base/endpoint.h"
 #include "job.h"
 #include "net/peer_lookup.c"

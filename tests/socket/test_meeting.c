@@ -16,7 +16,7 @@
 
 enum { NOBODY = 65534, WORLD = 2, BYTES = 4096 };
 
-/* The value of rank 0 as in the store, after a '+': this struct, then the table. */
+/* The value that rank 0 writes to the store after a '+'. The last member is the table of hosts. */
 struct hello {
     struct segment_offer offer;
     uint8_t nonce[SHM_NONCE];

@@ -149,7 +149,7 @@ Test(socket_owner, of_a_connection_that_is_half_closed)
     }
 }
 
-/* For such a socket the kernel shows uid 0, which would be wrong. */
+/* For a closed socket the kernel shows uid 0, which would be wrong. */
 Test(socket_owner, closed_sockets_have_none)
 {
     for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {

@@ -16,8 +16,8 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-/* Read output. A "ready" that is split over two reads is found in the text, whose older half is dropped when the text
- * is full. */
+/* Read output into the text, so that a "ready" in two parts is found, too. If the text is more than half full, first
+ * drop all but its last 16 bytes. */
 static void take_output(struct live *l)
 {
     if (l->len > sizeof(l->text) / 2) {

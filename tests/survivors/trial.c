@@ -27,7 +27,7 @@ enum {
     HOG_RANK = WORKERS - 1,
     HOG_DELAY_MS = 200,
     READY_MS = 20000,        /* limit for the start, on a busy machine */
-    START_SPREAD_US = 30000, /* spread of the faults; a start of this size takes less time */
+    START_SPREAD_US = 30000, /* a fault of the start comes within this time; a start takes less time */
     LATER_SPREAD_US = 10000,
     SETTLE_US = 50000,    /* both processes were killed: pause before the next start */
     NEXT_START_MS = 3000, /* limit for the next start, which first finds the survivors; added to after_ms */
@@ -41,7 +41,7 @@ struct run {
     uint64_t random;
 };
 
-/* Return the next number of the seed, below `below`. */
+/* Return the next random number of the trial, which is less than `below`. */
 static uint64_t pick(struct run *x, uint64_t below)
 {
     x->random ^= x->random << 13;
@@ -117,7 +117,7 @@ static int open_agent(struct run *x)
     return -1;
 }
 
-/* Kill both processes: half of the time with two kills in a row, half of the time after stopping both, so that
+/* Kill both processes. Half of the trials send two kills in a row. The other half stop both processes first, so that
  * neither can detect the other's death. */
 static void kill_both(struct run *x, int agent)
 {

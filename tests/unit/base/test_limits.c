@@ -105,8 +105,8 @@ static bool has_lower_limit(const char *text, bool is_memory)
     return is_memory ? unit == 'b' || unit == 'K' || (unit == 'M' && value < 768) : value < 777;
 }
 
-/* Move this process into a new group with a limit. Exit with 77 if this user cannot do this or has a lower limit, with 0
- * if the error has the limit, else with 1. */
+/* Move this process into a new group with a limit. Exit with 77 if this user cannot do this or already has a lower
+ * limit. Exit with 0 if the error names the limit, else with 1. */
 static void exit_in_group(const char *controller, const char *v1, const char *v2, const char *limit,
                           const char *words)
 {

@@ -668,7 +668,7 @@ Test(findings, long_words_are_cut)
     cr_assert_str_eq(f.sentence + FINDING_TEXT_MAX - 4, "...");
 }
 
-/* Return true if each piece of a sentence between its placeholders is in its example, in the same order. */
+/* Return true if `example` contains all pieces of `sentence` between the placeholders, in the same order. */
 static bool is_example(const char *sentence, const char *example)
 {
     const char *at = example;

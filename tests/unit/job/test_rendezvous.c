@@ -1,4 +1,4 @@
-/* The rules of a round's life, one by one. Whole stories are in tests/sim/test_rdzv_sim.c. */
+/* The rules of a round's life, one by one. Whole jobs are in tests/sim/test_rdzv_sim.c. */
 #include "job/round.c"
 #include "job/rendezvous.c"
 #include "job/nodes.c"
@@ -179,7 +179,7 @@ Test(rendezvous, a_node_that_is_done_is_stopped_with_the_others)
 {
     rsim_done(&sim, 1, 1);
     rsim_fail(&sim, 0, 1, 0, 9);
-    rsim_done(&sim, 1, 1); /* this message crossed the stop */
+    rsim_done(&sim, 1, 1); /* sent before the stop arrived */
     cr_assert_eq(rsim_state(&sim), RDZV_STOPPING);
     stop_all(1, 0, 1);
     rsim_expect_part(&sim, "n1 < stop round 1: failed\n");
@@ -709,7 +709,7 @@ Test(rdzv_join, another_number_of_workers_is_refused_in_an_elastic_job, .init = 
     cr_assert_eq(rsim_join_as(&sim, 8, &sim.join), RDZV_WELCOME);
 }
 
-/* Numbers of workers that nodes detect, and users do not set, may differ between nodes. */
+/* If the nodes count their workers, and no user sets the number, the numbers may differ between nodes. */
 Test(rdzv_join, counted_workers_may_differ, .init = two_to_four)
 {
     struct rdzv_join join = sim.join;

@@ -116,7 +116,7 @@ Test(gpus, more_workers_than_gpus_share_them_when_told_to)
 
 /* --- users of the GPUs -------------------------------------------------------------------------------------- */
 
-/* A driver whose GPU 0 has `n_users` users (-1 = the GPU has failed), and that has no other GPU. */
+/* A driver with a single GPU, which has `n_users` users. If `n_users` is -1, the GPU has failed. */
 static int n_users;
 
 static int find_by_index(unsigned index, void **device)

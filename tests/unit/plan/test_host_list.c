@@ -113,7 +113,7 @@ Test(host_list, tasks_of_each_node)
 
 /* --- lists of users ------------------------------------------------------------------------------------------ */
 
-/* Return "name=count name" of all hosts, or the error. */
+/* Return all hosts as "name=count name", or return the error. */
 static const char *specs(const char *list, bool file)
 {
     static char all[1024];

@@ -1,6 +1,6 @@
-/* resnet20 on pictures of 8 x 8: the samples that count in a batch, the test, and the running numbers. The
- * numbers themselves are compared with torch's in test_torch_models.c, each layer with differences in
- * test_resnet_layers.c. */
+/* resnet20 on pictures of 8 x 8: the samples of a batch that count, the test mode, and the running means and
+ * variances. test_torch_models.c compares the values with torch's. test_resnet_layers.c compares the gradients of
+ * each layer with central differences. */
 #include "train/models/models.h"
 
 #include <criterion/criterion.h>
@@ -71,7 +71,7 @@ static double train(const struct model_batch *b, int into)
     return loss;
 }
 
-/* The rows must also be left out of the means, as if they did not exist. */
+/* Rows of weight 0 must also be left out of the means, as if they did not exist. */
 Test(resnet, rows_of_weight_0_at_the_end_do_not_count)
 {
     weight[4] = weight[5] = 0;

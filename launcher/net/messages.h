@@ -96,7 +96,7 @@ struct heard_waiting {
 struct heard_verdict {
     struct agent_verdict what;
     int attempt;        /* number of the attempt that the next round begins */
-    int64_t step, best; /* highest training step: `step` in this attempt, `best` in all attempts; -1 if unknown */
+    int64_t step, best; /* highest step: `step` in this attempt, `best` in all attempts; -1 if unknown */
     struct failure cause;
     const cJSON *stacks; /* borrowed from the push: rows of all nodes (record/stacks.h), or NULL */
 };

@@ -244,7 +244,7 @@ bool counter_in(struct slice text, const char *key, unsigned long long *value)
 uint64_t limit_in(struct slice text)
 {
     const unsigned long long none_in_v1 =
-        UINT64_C(1) << 62; /* version 1 shows "no limit" as the highest multiple of the page size below 2^63 */
+        UINT64_C(1) << 62; /* version 1 shows "no limit" as 2^63 - 1, rounded down to a page boundary */
     unsigned long long value;
     return number_at(text.data, text.len, 10, &value) && value < none_in_v1 ? value : 0;
 }

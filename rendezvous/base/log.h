@@ -83,7 +83,7 @@ struct line_file *line_file_open(const char *path, int *error);
 void line_file_append(struct line_file *f, struct slice line);
 
 struct line_file_state {
-    int error;                 /* errno of the first lost line; 0 if no line is lost; ENOBUFS if the disk is too slow */
+    int error;                 /* errno of the first lost line, or 0; ENOBUFS if the disk was too slow */
     uint64_t lost;             /* number of lost lines */
     char why[WRITE_ERROR_MAX]; /* result of write_error_text() for a disk error; "" for another error */
 };

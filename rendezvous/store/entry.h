@@ -36,7 +36,7 @@ struct entry {
     uint32_t len, cap; /* length of the value; length of the longest value that needs no new allocation */
     uint32_t
         woken; /* number of connections that were woken for the queue and not yet passed to store_acted (store.h) */
-    uint16_t room;               /* bytes of free space after the key for a short value; at most ROOM_MAX (entry.c) */
+    uint16_t room;               /* bytes free after the key for a short value; at most ROOM_MAX (entry.c) */
     bool exists;                 /* the key has a value, which may be empty */
     struct wait_link *first;     /* borrowed: the link of the first waiter (store.c); NULL = no waiter */
     struct queue_item *push_end; /* owned: the youngest item; NULL if the queue is empty */

@@ -13,7 +13,7 @@ struct peer {
     const char *version_command;   /* for a shell; prints nothing if this launcher is missing */
     const char *start[PEER_WORDS]; /* "%n" = number of workers, "%t" = place of `tagged` */
     const char *
-        tagged; /* option that makes the launcher print the rank before each line; NULL if it always does */
+        tagged; /* option that lets the launcher print the rank before each line; NULL if the launcher always does */
     const char *prefix; /* form of the prefix with the rank; '#' = digits */
     int start_ms;       /* time for a start on a busy machine */
     bool has_agent;     /* a separate process is between the launcher and the workers */

@@ -295,7 +295,7 @@ Test(remote, hosts_that_do_not_reach_each_other_are_named, .timeout = 180)
 /* The shell command `breaks` runs on node1 before the job, and `heals` runs there after the job. $ROOT is the folder of
  * the programs, $AREA the folder of the job's directory, and $NODES the folder of this test. */
 struct bad_start {
-    const char *hosts, *key, *known; /* option --hosts; files in the test's directory: the user's key, known_hosts */
+    const char *hosts, *key, *known; /* option --hosts; files in the test's directory: key, known_hosts */
     const char *breaks, *heals;
     const char *finding, *words;
     const char *needs; /* command that must succeed; NULL = none */

@@ -27,7 +27,7 @@ enum {
     HOG_RANK = WORKERS - 1,
     HOG_DELAY_MS = 200,
     READY_MS = 20000,        /* limit for the start, on a busy machine */
-    START_SPREAD_US = 30000, /* a fault of the start comes within this time; a start takes less time */
+    START_SPREAD_US = 30000, /* time in which a fault during the start comes; a start takes less time */
     LATER_SPREAD_US = 10000,
     SETTLE_US = 50000,    /* both processes were killed: pause before the next start */
     NEXT_START_MS = 3000, /* limit for the next start, which first finds the survivors; added to after_ms */

@@ -321,7 +321,7 @@ Test(rendezvous, workers_are_asked_before_the_job_grows, .init = three_elastic)
 {
     rsim_join(&sim, 3);
     rsim_join(&sim, 4);
-    rsim_expect_part(&sim, "key waiting_nodes = 1\n"); /* 1 of 2 waiting nodes, because only one more node fits */
+    rsim_expect_part(&sim, "key waiting_nodes = 1\n"); /* 1 of 2, because only one more node fits */
     cr_assert_eq(rsim_state(&sim), RDZV_RUNNING);
     rsim_lost(&sim, 3);
     rsim_lost(&sim, 4);
@@ -477,7 +477,8 @@ static void enter_state(enum rdzv_state state)
         stop_all(1, 0, 1);
 }
 
-/* Use rdzv_step() directly, because the public functions answer a message that is not allowed now without the table. */
+/* Use rdzv_step() directly, because the public functions reject a message that is not allowed now before they use the
+ * table. */
 static void step(enum rdzv_event_type type)
 {
     const struct failure failure = { .rank = 0, .signal = 6, .words = "was killed" };

@@ -69,7 +69,7 @@ Test(gpt2, begins_as_gpt2_does)
     cr_assert_eq(make((struct model_spec){ .rows = 1, .seed = 42 }), DDP_OK, "%s", err.msg);
     cr_expect_float_eq(deviation(tensor("wte.weight")), 0.02, 0.001);
     cr_expect_float_eq(deviation(tensor("h.0.attn.c_attn.weight")), 0.02, 0.001);
-    cr_expect_float_eq(deviation(tensor("h.1.mlp.c_proj.weight")), 0.01, 0.0005); /* 0.02 / sqrt(2 x 2 blocks) */
+    cr_expect_float_eq(deviation(tensor("h.1.mlp.c_proj.weight")), 0.01, 0.0005); /* 0.02 / sqrt(2 x 2) */
     cr_expect_eq(deviation(tensor("h.1.ln_2.weight")), 1);
     cr_expect_eq(deviation(tensor("ln_f.weight")), 1);
     cr_expect_eq(deviation(tensor("h.1.mlp.c_fc.bias")), 0);

@@ -506,8 +506,8 @@ static void add_unanswered(struct stack_dump *d, const cJSON *row)
     }
 }
 
-/* Read the output of the helper: the calls of a rank, or a connection, in each line. The last line may be incomplete,
- * because a killed helper may have read only some records. */
+/* Read the output of the helper: each line has either the calls of one rank or one connection. The last line may be
+ * incomplete, because a killed helper may have read only some records. */
 static void add_records(struct stack_dump *d, const struct helper *h)
 {
     struct buf text = { 0 };

@@ -441,8 +441,8 @@ static void print_host_line(struct hosts_console *c, int which, struct slice lin
 }
 
 /* Return true if bytes are printed as they arrive, neither folded nor escaped. JSON, files and pipes need no escapes.
- * On a single host without prefixes, the ddprun of this host may pass on its worker's bytes as they arrive. So these
- * bytes are not escaped here either. */
+ * With a single host and no prefixes, the host's ddprun may pass on its worker's bytes unchanged. So this ddprun does
+ * not escape them either. */
 static bool is_unchanged(const struct hosts_console *c, int which)
 {
     const struct cli *cli = c->cli;

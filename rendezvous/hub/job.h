@@ -87,7 +87,7 @@ struct job_hang {
     struct hang_history *history; /* owned; NULL = no sample since the last sign of progress */
     const char *why_not;          /* reason why the last comparison gave no verdict, or NULL */
     bool is_reported;             /* the nodes have received a finding about a hang that is not over */
-    uint64_t resumed_ms; /* when the first sign of progress after this report arrived; 0 = no progress yet */
+    uint64_t resumed_ms; /* time of the first sign of progress after the reported hang; 0 if none arrived */
     bool is_over;        /* the hang is over, but report_over() has not notified the nodes yet */
 };
 
@@ -152,7 +152,7 @@ void job_rename(struct job *job, const char *name);
 /* Return true if `name` names this job, its present attempt and its world size. */
 bool job_is_at(const struct job *job, const struct job_name *name);
 
-/* Log a line of a barrier or the rendezvous. */
+/* Log a line for the barriers or the rendezvous. */
 void job_log(void *job, const char *line);
 
 /* Return the time in ms at which to drop the job if no client connects; UINT64_MAX = never. */

@@ -601,7 +601,8 @@ static int by_age(const void *a, const void *b)
     return ((*x)->order < (*y)->order) - ((*x)->order > (*y)->order);
 }
 
-/* In the group of `last`, return the first call that is not completed, or `last` if all earlier calls are completed. */
+/* Return the first call in the group of `last` that is not completed. Return `last` if all earlier calls are
+ * completed. */
 static const struct flight_entry *first_open(const struct flight_dump *d, const struct flight_entry *last)
 {
     const struct flight_entry *open = last;
@@ -894,8 +895,8 @@ static void add_to_side(cJSON *rows, struct sides *sides, const struct flight_du
     json_append(sides->ranks[i], cJSON_CreateNumber(d->rank));
 }
 
-/* Add the stack of each side. If `differ` is not NULL, use from each rank the call with the group and number of
- * `differ`. Otherwise use the last call of each rank, and begin with the ranks that are behind. */
+/* Add the stack of each side. If `differ` is not NULL, each rank contributes its call with the group and number of
+ * `differ`. Otherwise each rank contributes its last call, and the ranks that are behind come first. */
 static void add_sides(cJSON *answer, const struct flight_dump *dumps, size_t n,
                       const struct flight_entry *differ)
 {

@@ -1,4 +1,4 @@
-/* farm.h -- thousands of agents, or of workers, of one process against a real store. For bench_agents only.
+/* farm.h -- one process that acts as thousands of agents or workers of a real store. For bench_agents only.
  *
  * Each agent or worker is a socket with a separate address in 127.0.0.0/8. All sockets share one epoll, and send what
  * launchers and libddp send. Messages of the store are counted by kind, from their first bytes. The rest of a message

@@ -23,7 +23,7 @@ struct peer {
 
 extern struct peer peers[PEERS];
 
-/* Find out which launchers are installed. `ddprun` is the path of the program under test, and stays the caller's. */
+/* Find out which launchers are installed. `ddprun` is the path of the program under test, and is borrowed. */
 void peers_open(const char *ddprun);
 
 /* Write the arguments for `workers` workers with `args` (program first) to `argv`, which ends with NULL. The text of the

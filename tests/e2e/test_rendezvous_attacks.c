@@ -291,8 +291,9 @@ static void set_big(void)
     free(value);
 }
 
-/* Twenty clients request 56 MiB each, ten more repeat requests for 8 MiB, and none of them reads. Small requests
- * continue; a client that reads gets its large reply after others were closed for not reading. */
+/* Twenty clients request 56 MiB each. Ten other clients request 8 MiB again and again. None of these clients reads.
+ * Small requests are still answered. A client that reads gets its large reply after the store has closed clients that
+ * do not read. */
 Test(rendezvous_attacks, unread_replies_stay_within_their_limit)
 {
     enum { GREEDY = 30, ASKED = 200, LIMIT_KIB = 256 << 10, VALUE_KIB = 3 * (BIG >> 10) };
@@ -440,7 +441,7 @@ Test(rendezvous_attacks, running_out_of_descriptors_hurts_nobody, .init = no_sie
     daemon_stop(&d);
 }
 
-/* Silent connections use all places of the store. A connection that has sent a request stays. */
+/* Silent connections use up the store's limit of connections. A connection that has sent a request stays. */
 Test(rendezvous_attacks, silent_connections_do_not_shut_honest_clients_out, .init = no_siege,
      .fini = no_siege)
 {

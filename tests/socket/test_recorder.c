@@ -138,7 +138,7 @@ static void ask_myself(struct rank *me)
     raise(SIGUSR1);
     rank_expect_ok(me, all_reduce(ctx, 8));
     rank_expect_ok(me, ddp_finalize(ctx));
-    raise(SIGUSR1); /* the signal comes too late, but must not end the program */
+    raise(SIGUSR1); /* too late for a record, but the signal must not end the program */
 }
 
 Test(recorder, a_signal_asks_and_the_program_goes_on)
@@ -157,7 +157,7 @@ static void hear(int sig)
     heard++;
 }
 
-/* Set a handler before the start on rank 0, and later on rank 1. */
+/* Set a signal handler: on rank 0 before rank_init, on rank 1 after it. */
 static void have_own(struct rank *me)
 {
     const struct sigaction own = { .sa_handler = hear };
@@ -217,7 +217,7 @@ Test(recorder, what_a_handler_still_uses_is_not_given_back)
     cr_expect(sigusr1_leave(&disk.sigusr1));
 }
 
-/* Without DDP_FLIGHT_RECORDER the library sets no signal handler, so expect the default handler. */
+/* Expect the default handler, because the library sets no handler without DDP_FLIGHT_RECORDER. */
 static void expect_default(struct rank *me)
 {
     struct sigaction now;

@@ -1,5 +1,5 @@
-/* live.c -- see live.h. One poll waits for output and for ends of processes; the adopting process learns all ends
- * from wait(). */
+/* live.c -- see live.h. One poll waits for output and for ends of processes. This process adopts orphans, so wait()
+ * reports the ends of all processes. */
 #include "live.h"
 
 #include "tree.h"

@@ -204,7 +204,7 @@ static int count_left(struct run *x)
     return seen > 0 ? (int)seen : 1;
 }
 
-/* Count the survivors and let ddprun start again; the time begins anew. */
+/* Count the survivors, let ddprun start again, and restart the time of the trial. */
 static uint64_t start_again(struct run *x, uint64_t *from_us)
 {
     x->r->left_for_next = count_left(x);

@@ -1,5 +1,6 @@
-/* TLS between two engines: what opens a connection, and what an attacker can send: garbage, cut and replayed messages,
- * every byte of the handshake changed, and a server with a certificate in place of the secret. */
+/* TLS between two engines: which secret opens a connection, and that no attack opens one. The attacks are garbage,
+ * cut and replayed messages, one changed byte anywhere in the handshake, and a server with a certificate in place of
+ * the secret. */
 #include "auth/auth.h"
 #include "auth/tls.h"
 #include "run.h"
@@ -300,7 +301,8 @@ static void expect_failure(size_t identities, const char *why)
     buf_free(&hello);
 }
 
-/* The store hashes one identity, and OpenSSL parses no message longer than its limit. */
+/* The store accepts only one identity, because each identity costs a hash. It rejects a message above its limit
+ * before OpenSSL parses the message. */
 Test(tls, a_message_with_many_identities_is_rejected)
 {
     begin_as(&other, "a-job");

@@ -119,7 +119,7 @@ static void exit_in_group(const char *controller, const char *v1, const char *v2
     _exit(strstr(is_memory ? memory_error_text(ENOMEM, text) : fork_error_text(EAGAIN, text), words) == NULL);
 }
 
-/* A group stays until its last process has ended, so a child enters it. */
+/* A control group stays until its last process has ended, so a child process enters the group. */
 Test(limits, those_of_the_control_group_are_read)
 {
     int skipped = 0;

@@ -392,7 +392,8 @@ Test(diagnose_job, workers_that_cannot_reach_each_other)
     expect_at(&d, 1, "WORKER_FAILED", "rank 3 (n1, pid 73)", "");
 }
 
-/* Expect a finding about the missing rank 3 in each state. The barrier follows as the consequence. */
+/* Expect the finding `code` about the missing rank 3. The finding about the barrier follows, because it is the
+ * consequence. */
 static void expect_missing(struct rank_facts rank, const char *code, const char *sentence)
 {
     const struct rank_facts ranks[] = { THREE, rank };
@@ -491,7 +492,7 @@ Test(diagnose_job, what_is_too_much_for_a_screen_is_counted)
 
 /* --- diagnose ------------------------------------------------------------------------------------------------- */
 
-/* From facts to sentences, and the small helpers that print foreign bytes. */
+/* From facts to sentences. The small helpers that print untrusted bytes are tested, too. */
 
 static void expect(struct rank_facts facts, const char *sentence, const char *json)
 {

@@ -248,7 +248,7 @@ Test(rendezvous, all_nodes_of_an_elastic_job_leave, .init = three_elastic)
                       "[ 30000] the job is over: no node is left\n");
 }
 
-/* No user has stopped the agent. For example, it has no space for its log files. */
+/* The agent stops without a request of a user, for example because it has no space for its log files. */
 Test(rendezvous, an_agent_that_gives_up_is_not_a_success)
 {
     rdzv_leave(sim.r, 2, 0, "no log directory", "", sim.now_ms);

@@ -214,7 +214,7 @@ Test(remote_command, another_remote_shell_gets_no_options_and_this_host_none_at_
     cli_free(&cli);
 }
 
-/* For each of `n` hosts n0, n1, ..., print the number of the host that starts it, or -1. This host is n5. */
+/* Print, for each of `n` hosts n0, n1, ..., the number of the host that starts it, or -1. This host is n5. */
 static const char *tree_of(struct cli *cli, int n)
 {
     static char text[1024];

@@ -92,9 +92,8 @@ void peer_ask(struct hub *hub, struct session *s)
         ask(hub, s, false);
 }
 
-/* Ask the agents at the session's address which process uses the connection. Return false if no agent can know it.
- * Before the end of the TLS handshake the job is unknown. Then do not ask, and return whether any agent is at the
- * address. */
+/* Ask the agents, but not before the end of the TLS handshake, because the job is then unknown. In this case, return
+ * whether any agent is at the session's address. */
 bool peer_ask_user(struct hub *hub, struct session *s)
 {
     const struct slice address = session_address(s);

@@ -282,7 +282,7 @@ static void allow_descriptors(int n)
     setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-/* Allow rank 1 a descriptor for its connection and one for shared memory, but none to watch its third peer, rank 3. */
+/* Allow rank 1 so few descriptors that it cannot watch its third peer, rank 3. */
 static void too_few_descriptors(struct rank *me)
 {
     if (me->rank == 1)

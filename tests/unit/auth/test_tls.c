@@ -301,7 +301,7 @@ static void expect_failure(size_t identities, const char *why)
     buf_free(&hello);
 }
 
-/* The store accepts only one identity, because each identity costs a hash. It rejects a message above its limit
+/* The store accepts only one identity, because each identity costs several hashes. It rejects a message above its limit
  * before OpenSSL parses the message. */
 Test(tls, a_message_with_many_identities_is_rejected)
 {

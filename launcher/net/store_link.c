@@ -253,7 +253,7 @@ void store_link_join(struct store_link *link)
     link->urgent = true;
 }
 
-/* Send `resume`. It is not counted like other requests, because it is not repeated on a later connection. */
+/* Send `resume`. Do not count it as a request, because it is not repeated on a later connection. */
 static void send_resume(struct store_link *link)
 {
     const struct message_resume m = { .job = link->options.plan->job,

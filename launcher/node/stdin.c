@@ -79,7 +79,7 @@ static void fan_forget(struct fan *fan)
         fan->readers[i].done = 0;
 }
 
-/* Return true if the next chunk can be read: every expected reader is open and has received the whole last chunk.
+/* Return true if the next chunk can be read: every expected reader is open and has received the whole current chunk.
  * Without readers, return true only if the input must be dropped. Otherwise the input stays unread for the next
  * process. */
 static bool fan_wants(const struct fan *fan)
@@ -149,7 +149,7 @@ static enum input_way input_way(int n_readers, bool terminal, bool background)
  * foreground. */
 
 enum {
-    CHUNK = 64 * 1024, /* bytes; a pipe holds as many */
+    CHUNK = 64 * 1024, /* bytes of one read; a pipe holds this many bytes */
     RECHECK_MS = 300   /* time between two checks whether the job is in the foreground again */
 };
 

@@ -55,7 +55,7 @@ struct console_stream {
     bool raw;              /* bytes are passed on unchanged: for a single worker without prefix */
     struct line_row *row;  /* where the lines are printed */
     struct lines lines;
-    size_t held;         /* bytes of the unfinished line, part of console.held */
+    size_t held;         /* bytes of the unfinished line; console.held includes them */
     pid_t pid;           /* pid of the worker; 0 before its start */
     struct line_time at; /* time of the latest read */
     struct buf prefix;
@@ -66,8 +66,8 @@ struct console_stream {
 void console_init(struct console *c, const struct plan *plan, struct sinks *sinks, uint64_t started_ms);
 void console_free(struct console *c);
 
-/* Fold lines from now on. A call of `waits` requests a call of console_fold_time after `us` microseconds. Return false
- * when memory is short. */
+/* Fold lines from now on. The console calls `waits` if the caller must call console_fold_time after `us` microseconds.
+ * Return false when memory is short. */
 bool console_fold(struct console *c, void (*waits)(void *user, uint64_t us), void *user);
 
 /* Print the waiting lines that are due now. */
@@ -113,8 +113,8 @@ struct hosts_console {
     struct folds folds;
 };
 
-/* Initialize the console. A call of `waits` requests a call of hosts_console_time after `us` microseconds. Return
- * DDP_ERR_ARG if the template of the prefix is wrong. */
+/* Initialize the console. The console calls `waits` if the caller must call hosts_console_time after `us` microseconds.
+ * Return DDP_ERR_ARG if the template of the prefix is wrong. */
 ddp_status hosts_console_init(struct hosts_console *c, const struct cli *cli, int hosts,
                               void (*waits)(void *user, uint64_t us), void *user, struct ddp_err *err);
 void hosts_console_free(struct hosts_console *c);

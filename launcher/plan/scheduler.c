@@ -32,7 +32,7 @@ static read_scheduler read_slurm, read_kubernetes, read_pytorchjob;
 /* The schedulers. A scheduler is recognized if all variables of `all` are set. If `one_of` has names, one of these
  * variables must be set, too. */
 static const struct row {
-    const char *all[4], *one_of[2];                    /* names of variables */
+    const char *all[4], *one_of[2];                    /* variables that identify the scheduler */
     const char *launch;                                /* command that starts one ddprun on each node */
     const char *size, *rank, *local_size, *local_rank; /* variables with the task numbers; NULL if none */
     const char *job, *job_index;                       /* variables with job id and index in a job array */

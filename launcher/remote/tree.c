@@ -510,7 +510,7 @@ static nfds_t branch_watch(const struct branch *b, struct pollfd *fds)
 
 static void branch_turn(struct branch *b, struct pollfd *fds)
 {
-    const int n = b->n; /* a message may add a process, but `fds` has no descriptors of this process yet */
+    const int n = b->n; /* a message may add a process, which has no entries in `fds` until the next turn */
     poll(fds, branch_watch(b, fds), TURN_MS);
     if (fds[TURN_SIGNALS].revents != 0)
         branch_read_signals(b);

@@ -84,7 +84,7 @@ static ddp_status client_resolve(const char *host, uint64_t deadline_ms, struct 
 struct client_race {
     struct race race;
     struct pollfd runners[RACE_ADDRESSES_MAX]; /* owned sockets; fd is -1 if no attempt is in progress */
-    int error; /* errno of the last failure; but ECONNREFUSED, which explains most, if an attempt had it */
+    int error; /* ECONNREFUSED, which explains most, if an attempt failed with it, else errno of the latest failure */
 };
 
 /* End an attempt that has failed with `error`. */

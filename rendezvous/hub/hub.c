@@ -247,9 +247,9 @@ void hub_resume(struct hub *hub, conn_id conn, uint64_t now_ms)
 
 /* --- time ----------------------------------------------------------------------------------------------- */
 
-/* Return when the next session with an unfinished request times out. `spoken` is the index in hub->midway: 0 = the
- * first request of a session, 1 = a later request. All sessions of a list have the same limit, so the first session of
- * the list times out first. */
+/* Return when the next session with an unfinished request times out. `spoken` is the index in hub->midway: 0 for the
+ * first request of a session, 1 for a later request. All sessions of a list have the same limit, so the first session
+ * of the list times out first. */
 static uint64_t midway_deadline(const struct hub *hub, int spoken)
 {
     const struct list *line = &hub->midway[spoken];

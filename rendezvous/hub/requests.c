@@ -27,8 +27,8 @@
 struct introduction {
     enum role role;
     struct job_name job; /* world_size is only valid for a worker */
-    int64_t rank, pid;   /* `rank` is only valid for a worker; `pid` 0 = unknown */
-    const char *host;    /* NULL = unknown */
+    int64_t rank, pid;   /* `rank` is only valid for a worker; `pid` is 0 if unknown */
+    const char *host;    /* NULL if unknown */
 };
 
 static const char *const role_names[ROLE_COUNT] = {
@@ -552,8 +552,8 @@ static bool is_of_agents(enum op_id id)
 
 /* Check and handle a request. First end an open wait of the session, because a client of torch 1.13 whose wait times
  * out simply sends its next request. A late answer to the WAIT would look like the answer to this request. Refuse a
- * request from an earlier attempt. After AUTH, and in a store that serves no job, refuse requests for keys or named
- * barriers. */
+ * request from an earlier attempt. Refuse requests for keys or named barriers on a connection that has sent AUTH. A
+ * store that serves no job refuses them on every connection. */
 static bool apply(struct hub *hub, struct session *s, const struct request *req)
 {
     const request_handler handler = request_handlers[req->op->id];

@@ -33,7 +33,7 @@ static bool is_gathering(const struct rdzv_facts *facts)
     return facts->state == RDZV_GATHERING && facts->nodes > 0;
 }
 
-/* Return the earlier of two times (0 = never), or UINT64_MAX if both are 0. */
+/* Return the earlier of two times, where 0 means "never". Return UINT64_MAX if both are 0. */
 static uint64_t earlier_set(uint64_t a, uint64_t b)
 {
     const uint64_t x = a != 0 ? a : UINT64_MAX, y = b != 0 ? b : UINT64_MAX;
@@ -248,8 +248,8 @@ uint64_t schedule_torch_limit(const struct schedule_state *w)
     return (w->torch_ended ? first_ms(SITUATION_TORCH_ENDED) : first_ms(SITUATION_TORCH_WAITS)) - EARLY_MS;
 }
 
-/* Record the result of a check. A wait gets one full report; later reports have only changes, until no rank waits. If
- * the wait is too short for a report, check again when it is long enough. */
+/* Record the result of a check. The first report of a wait is complete. Later reports contain only changes, until no
+ * rank waits. If the wait is too short for a report, check again when it is long enough. */
 void schedule_torch_seen(struct job *job, uint64_t waited_ms, bool report)
 {
     struct schedule_state *w = &job->watch;
@@ -347,8 +347,8 @@ static void measure(struct schedule_usual *usual, uint64_t waited_ms, uint64_t n
     usual->waits = waits || usual->waits;
 }
 
-/* Record the result of a check. A wait gets one full report; later reports have only changes, until no rank waits long
- * enough for a report. */
+/* Record the result of a check. The first report of a wait is complete. Later reports contain only changes, until no
+ * rank waits long enough for a report. */
 void schedule_still_seen(struct job *job, uint64_t waited_ms, bool report)
 {
     struct schedule_state *w = &job->watch;

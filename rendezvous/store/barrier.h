@@ -47,7 +47,7 @@ struct barrier {
     enum barrier_outcome outcome; /* valid in BARRIER_FAILED */
     uint32_t world_size;          /* number of bits in each bitmap */
     uint32_t members, arrived;    /* number of members; number of members that have arrived */
-    uint8_t *is_member;           /* owned; NULL = the barrier has passed */
+    uint8_t *is_member;           /* owned; NULL after the barrier has passed */
     uint8_t *has_arrived;         /* in the same block of memory as is_member */
     uint64_t began_ms;            /* time of the first arrival, on the caller's clock (barrier_call.now_ms) */
     uint64_t deadline_ms;         /* time at which the barrier fails, on the caller's clock */
@@ -59,7 +59,7 @@ struct barrier {
  * nothing. Set all bytes to zero before the first use. */
 struct barrier_waiter {
     struct list node;        /* link in barrier.waiters, if `barrier` is not NULL */
-    struct barrier *barrier; /* borrowed; NULL = the rank waits at no barrier */
+    struct barrier *barrier; /* borrowed; NULL if the rank waits at no barrier */
     uint32_t rank;           /* the rank that waits, if `barrier` is not NULL */
 };
 
@@ -95,7 +95,7 @@ struct barrier_env {
 struct barrier_call {
     struct slice name;
     int64_t timeout_ms;   /* the value from the client, so it may be negative */
-    struct slice members; /* ranks, each a little-endian u32; empty = all ranks */
+    struct slice members; /* ranks, each a little-endian u32; empty means all ranks */
     uint32_t rank;        /* the calling rank, which must be a member */
     uint32_t world_size;
     uint64_t now_ms; /* time on a clock that never goes back; all calls must use the same clock */

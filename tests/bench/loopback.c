@@ -88,7 +88,7 @@ struct echo_client {
     bool sized;
 };
 
-/* Take `n` bytes in; false ends the connection. */
+/* Process `n` received bytes. If the result is false, the caller closes the connection. */
 static bool echo_take(struct echo_client *c, const char *bytes, size_t n)
 {
     if (!c->sized) {
@@ -298,7 +298,7 @@ long bench_requests(int fd)
 
 /* --- processors ----------------------------------------------------------------------------------------- */
 
-/* Return a set with one processor: the first of `all` from `number` on, in steps of `step`. */
+/* Return a set with one processor: the first of `number`, `number` + `step`, ... that `all` contains. */
 static cpu_set_t only(const cpu_set_t *all, int number, int step)
 {
     cpu_set_t one;

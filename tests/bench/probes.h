@@ -10,11 +10,11 @@ struct probe {
     const char *words; /* what happens */
     const char *right; /* the expected result */
     void (*ask)(const struct probe *, const struct peer *, char cell[PROBE_CELL]);
-    /* The program, "%w" = probe_worker, "%s" = survivor, "%x" = a file that cannot be executed, and its
-     * arguments. */
+    /* The program and its arguments. "%w" stands for probe_worker, "%s" for survivor, and "%x" for a file that
+     * cannot be executed. */
     const char *args[PROBE_ARGS];
     int trials;
-    int signal; /* what the probe sends; 0 = nothing */
+    int signal; /* the signal that the probe sends, or 0 */
 };
 
 /* Each of these functions needs the launcher's start time and a few seconds for each trial. A job that does not end
@@ -30,7 +30,7 @@ void probe_first(const struct probe *q, const struct peer *p, char cell[PROBE_CE
 void probe_start_signal(const struct probe *q, const struct peer *p, char cell[PROBE_CELL]);
 /* Show the exit codes and the survivors if `signal` goes to the process between the launcher and its workers. */
 void probe_agent(const struct probe *q, const struct peer *p, char cell[PROBE_CELL]);
-/* Show how many processes are left after `signal` to the launcher. */
+/* Show how many processes are left after the probe has sent `signal` to the launcher. */
 void probe_survivors(const struct probe *q, const struct peer *p, char cell[PROBE_CELL]);
 /* Show how many lines of 16 workers were torn. */
 void probe_torn(const struct probe *q, const struct peer *p, char cell[PROBE_CELL]);

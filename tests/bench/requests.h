@@ -6,7 +6,7 @@
 #include "base/buf.h"
 #include "store/ops.h"
 
-enum { REQUEST_VALUE_BYTES = 128 }; /* as long as an NCCL id, the most common value */
+enum { REQUEST_VALUE_BYTES = 128 }; /* the size of an NCCL id, which is the most common value */
 
 /* Append one request to `out`. */
 typedef void request_maker(struct buf *out, enum dialect dialect, const char *key);

@@ -30,7 +30,7 @@ static char *runtime_dir, *runtime_env;
 
 static void set_up(void)
 {
-    bin_seek_no_leaks(); /* the tests kill processes during a leak check */
+    bin_seek_no_leaks(); /* LeakSanitizer fails if a process is killed during a leak check */
     runtime_dir = job_dir();
     cr_assert_gt(asprintf(&runtime_env, "XDG_RUNTIME_DIR=%s", runtime_dir), 0);
 }
@@ -176,8 +176,8 @@ static void find_own_group(char own[CGROUP_PATH_MAX])
     buf_free(&mounts);
 }
 
-/* The group is empty between the end of its workers and the end of its owner, or before its first worker. Starts of
- * other tests may remove it, too, once it has no owner. */
+/* The group is empty before its first worker starts and after its last worker has ended. A start of ddprun removes it
+ * only if its owner has ended. The ddprun of another test may also remove it. */
 Test(ddprun_contain, an_empty_group_goes_with_its_owner_and_not_before, .init = set_up, .fini = tear_down)
 {
     char own[CGROUP_PATH_MAX], group[CGROUP_PATH_MAX + 64], other[CGROUP_PATH_MAX + 64];
@@ -197,7 +197,7 @@ Test(ddprun_contain, an_empty_group_goes_with_its_owner_and_not_before, .init = 
     rmdir(other);
 }
 
-/* Some kernels kill every process that is created in a group by a parent whose own group was killed once. */
+/* Some kernels kill a new process in any group if the group of its parent was killed earlier. */
 Test(ddprun_contain, workers_live_where_a_group_was_killed_before, .init = set_up, .fini = tear_down)
 {
     char own[CGROUP_PATH_MAX], group[CGROUP_PATH_MAX + 64], script[3 * CGROUP_PATH_MAX];

@@ -1,7 +1,7 @@
-/* shim.h -- CUDA's words in C, so that the kernels of worker/train/cuda/ run on a CPU: a block at a time, its threads
- * fibers of one thread of the system (shim.c). A barrier waits until every other fiber has reached it; if only some
- * of a block's threads reach it, it never ends, as on a GPU, which is an error of the kernel. Each stream has
- * separate memory for blocks.
+/* shim.h -- defines CUDA's keywords in C, so that the kernels of worker/train/cuda/ run on a CPU. One block runs at a
+ * time. The threads of a block are fibers of one system thread (shim.c). A barrier waits until every fiber has reached
+ * it. If a kernel lets only some threads of a block reach a barrier, the barrier never ends, as on a GPU. Each stream
+ * has separate memory for blocks.
  *
  *     #define VALUE_BF16
  *     #include "shim.h"

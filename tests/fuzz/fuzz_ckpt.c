@@ -1,4 +1,4 @@
-/* Any bytes as a checkpoint: loaded, or rejected with an error text and without a change. */
+/* Load arbitrary bytes as a checkpoint. If the load fails, it must return an error text and change no block. */
 #include "ddp/ckpt.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* Environments that any user may set: the input is a file, then variables, each ending with a NUL. ddprun
- * must read, apply and print every one, or reject it. */
+/* Environments that any user may set. ddprun must either reject an environment, or read, apply and print it. The input
+ * contains the text of a file and then the variables. Each of these texts ends with a NUL. */
 #include "cli/cli.h"
 #include "plan/hosts.c"
 #include "plan/scheduler.h"
@@ -15,7 +15,7 @@ static void print(const struct scheduler *s, const struct cli *cli)
 {
     struct buf out = { 0 };
     if (!scheduler_print(s, cli, NULL, &out) || !scheduler_print_json(s, cli, NULL, &out))
-        abort(); /* the fuzz program has enough memory */
+        abort(); /* the functions fail only without memory, of which the fuzz program has enough */
     buf_free(&out);
 }
 
@@ -39,7 +39,7 @@ static void ask(char *const *block, const char *file, bool per_task)
     cli_free(&cli);
 }
 
-/* Parse `text` as every kind of host list. In a list of Slurm, the host after the last one must not exist. */
+/* Parse `text` as every kind of host list. A Slurm list of n hosts must not return a host with the index n. */
 static void count(const char *text)
 {
     char name[HOST_NAME_SIZE];

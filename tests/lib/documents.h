@@ -10,7 +10,7 @@
 
 struct cJSON;
 
-/* Return the schema of event logs, which the caller frees with cJSON_Delete. Skips the test if the sources are
+/* Return the schema of event logs, which the caller frees with cJSON_Delete. Skip the test if the sources are
  * missing. */
 struct cJSON *schema_of_events(void);
 
@@ -30,7 +30,7 @@ struct environment {
     char text[ENVIRONMENT_MAX]; /* memory that the other members point into */
     char *block[ENVIRONMENT_VARIABLES_MAX + 1];
     const char *host;
-    char file[ENVIRONMENT_MAX]; /* "" = none */
+    char file[ENVIRONMENT_MAX]; /* the file that the variables name; "" if none */
 };
 
 /* Read the environment `name`. Fail the test if the file is missing. */

@@ -30,8 +30,8 @@ size_t numbers_floats(const cJSON *array, float *to, size_t room);
 /* Models, pictures and tokens from formulas, with the same values as in tests/data/torch_models.py. */
 
 enum {
-    KNOWN_ROWS = 20,    /* images of 28x28 in a batch, out of 64 different images */
-    KNOWN_COLOURED = 4, /* images of 3x32x32, for resnet */
+    KNOWN_ROWS = 20,    /* number of 28x28 images in a batch, from a set of 64 */
+    KNOWN_COLOURED = 4, /* number of 3x32x32 images in a batch, for resnet */
     KNOWN_SEQUENCES = 3,
     KNOWN_LENGTH = 64,
 };
@@ -68,8 +68,8 @@ struct grad_check {
     size_t n;               /* number of elements of `out` and of `mix` */
     void (*forward)(void);  /* computes `out` from the arrays `in` */
     void (*backward)(void); /* computes the gradients of the arrays `in` from `mix` */
-    double tolerance,       /* both relative and absolute; 0 = 1e-7 */
-        step;               /* of the central differences; 0 = 1e-5 */
+    double tolerance,       /* both relative and absolute; 0 means 1e-7 */
+        step;               /* of the central differences; 0 means 1e-5 */
 };
 
 /* Fill `value` with numbers in [-1, 1), which are the same in every run. */
@@ -108,7 +108,7 @@ struct devices {
 struct devices devices_open(int precision);
 void devices_close(struct devices *d); /* also frees all numbers */
 
-/* Make n numbers of a roughly normal distribution with width `scale`; 0 = zeros. */
+/* Make n numbers of a roughly normal distribution with width `scale`. If `scale` is 0, all numbers are 0. */
 struct both devices_values(struct devices *d, size_t n, double scale);
 struct both devices_floats(struct devices *d, size_t n, double scale);
 
@@ -151,7 +151,8 @@ void devices_check(struct devices *d, int precision, void (*check)(void));
 
 /* --- subnormal numbers --- */
 
-/* Numbers around the smallest normal number, and the mode of this thread (worker/core/flush_subnormals.h). */
+/* The functions below make numbers near the smallest normal number, and read this thread's mode for subnormals
+ * (worker/core/flush_subnormals.h). */
 
 enum { KEEP = 0, FLUSH = FLUSH_SUBNORMALS_BITS };
 
@@ -160,8 +161,8 @@ static inline uint64_t subnormals_mode(void)
     return flush_subnormals_read() & FLUSH_SUBNORMALS_BITS;
 }
 
-/* Return true if arithmetic of this thread flushes now. The function computes with a subnormal instead of reading the
- * control word. */
+/* Return true if this thread now flushes subnormal results to zero. The function computes a subnormal result instead of
+ * reading the control word. */
 static inline bool subnormals_vanish(void)
 {
     volatile float smallest = 0x1p-126f;

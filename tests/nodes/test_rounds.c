@@ -1,4 +1,5 @@
-/* Rounds: jobs that continue with fewer nodes, accept more, and restart; the store on a separate host. */
+/* Tests of rounds: jobs continue with fewer nodes, accept more nodes, and restart. Some jobs have their store on a
+ * separate host. */
 #include "scene.h"
 
 #include <poll.h>
@@ -181,7 +182,7 @@ SCENE(rounds, a_node_that_waits_too_long_names_the_knob, .options = "--exit_barr
       .program = "worker only:3 sleep:6000 all", .within_ms = CONNECTIONS, .never = "lost",
       .node = { { .exit = ANY, .says = "--exit_barrier_timeout" }, { .exit = 0 } })
 
-/* Rank 0 leaves; the ranks that wait for it report that, and not a broken pipe. */
+/* Rank 0 leaves. The ranks that wait for it report its exit, and not a broken pipe. */
 SCENE(rounds, rank_0_leaves_first, .cases = "F19", .program = "member only:0 exit:0 all barrier:epoch-3",
       .within_ms = CONNECTIONS, .after = after_stop_all,
       .says = "rank 0 (node0, pid |barrier 'epoch-3'  [RANK_EXITED_EARLY]", .never = "roken pipe",

@@ -76,7 +76,7 @@ SCENE(strangers, a_third_host_gets_no_answer, .hosts = 3, .options = "--nnodes=2
 
 /* --- an operator on another host ---------------------------------------------------------------------------- */
 
-/* Run a command of ddpctl on a host, with this value of PET_SECRET_FILE. */
+/* Run a command of ddpctl on a host. `variable` is the value of PET_SECRET_FILE. */
 static void ask_on(const struct host *host, const char *variable, const char *command, int exit_code,
                    const char *words)
 {
@@ -137,8 +137,8 @@ SCENE(strangers, an_operator_needs_the_secret, .hosts = 3, .options = "--nnodes=
       .until = "up", .after = ask_from_third_host,
       .node = { { .exit = 143 }, { .exit = 143 }, { .by_hand = true } })
 
-/* Use ddpctl on node 1, whose agent confirms its user. Without the secret, ddpctl cannot cancel the barrier, which rank 3
- * does not enter. The other ranks exit with 75 after the last cancel. */
+/* Use ddpctl on node 1, where the agent confirms the user of ddpctl. Rank 3 does not enter the barrier. Without the
+ * secret, ddpctl cannot cancel the barrier. With the secret it can, and then the waiting ranks exit with 75. */
 static void ask_from_node(struct play *play)
 {
     const struct host *node = &play->net->host[1];
@@ -258,8 +258,8 @@ SCENE(strangers, two_hundred_ranks_of_a_node_pass_at_once, .options = "--rdzv_id
       .never = ": rejected: ", .after = expect_no_rejects,
       .node = { { .exit = 143 }, { .options = "--nproc_per_node=200", .exit = 143 } })
 
-/* The ranks of both attempts connect through the gate. A worker of node 0 may be stopped before the store has accepted its
- * connection, which the store then rejects. */
+/* The ranks of both attempts connect through the gate. A worker of node 0 may be stopped before the store has accepted
+ * the worker's connection. The store then rejects this connection. */
 SCENE(strangers, an_elastic_job_restarts, .elastic = true,
       .options = "--nnodes=2:2 --rdzv_backend=c10d --rdzv_id=el --rdzv_endpoint=10.9.0.1 --max_restarts=2 "
                  "--restart_backoff=200ms",
@@ -345,8 +345,8 @@ SCENE(strangers, another_user_of_the_stores_host_fills_and_stalls_nothing, .prog
       .before = make_waiting_job, .until = "up", .fault = besiege_as_another_user,
       .node = { { .prints = "served|served" }, { .prints = "served|served" } })
 
-/* Attack from node 1, whose agent is asked about each connection. The gate has no limit on their number: each of 200
- * strangers holds 64 KiB and the bytes of one more read. */
+/* Attack from node 1, whose agent is asked about each connection. The gate does not limit the number of connections
+ * from a node. Each of 200 strangers holds 64 KiB and the bytes of one more read. */
 static void besiege_from_node(struct play *play)
 {
     besiege(play, 1, "setpriv --reuid=65534 --regid=65534 --clear-groups", "10.9.0.2", 200 * 192);
@@ -407,7 +407,7 @@ static void use_secret(struct play *play, struct secret **secret)
 
 enum { CALLS = 4 };
 
-/* Encode the calls of an agent with which an attacker becomes a node, claims a connection, or ends the job. */
+/* Encode those calls of an agent that let an attacker become a node, claim a connection, or end the job. */
 static void encode_calls(char *calls[CALLS])
 {
     cJSON *const messages[CALLS] = {
@@ -451,7 +451,8 @@ static void encode_calls(char *calls[CALLS])
 enum { AT_ONCE, AFTER_IDENTIFY, WITH_OTHER_SECRET, WITH_WRONG_PROOF, STARTS };
 
 /* Begin a connection, and make the call. The attacker has another secret than the job. With WITH_WRONG_PROOF it sends
- * the fingerprint of the job's secret, which everyone on the network can read, so that the store asks for the proof. */
+ * the fingerprint of the job's secret, so that the store asks for the proof. Everyone on the network can read this
+ * fingerprint. */
 static void begin_attack(struct client *c, int start, const struct secret *real, const char *text)
 {
     peer_greet(c, AUTH_AGENT);
@@ -472,7 +473,8 @@ static void begin_attack(struct client *c, int start, const struct secret *real,
     peer_send_frame(c, OP_CONTROL, slice_str(text), false);
 }
 
-/* Make every call in every way as the attacker, and expect no answer. The store rejects an IDENTIFY with a reason. */
+/* Make every call as the attacker, after each beginning of a connection, and expect no answer. The store rejects an
+ * IDENTIFY with a reason. */
 static void claim_membership(const struct secret *real)
 {
     static const struct secret other = { .key = { 1, 2, 3 } };
@@ -508,7 +510,7 @@ static void await_first_node(struct play *play)
         play->secret, bin("ddpctl")));
 }
 
-/* Attack while the place of node 1 is free, and while the job runs. */
+/* Attack before node 1 has joined, and again while the job runs. */
 static void take_places(struct play *play)
 {
     struct secret *real;
@@ -544,7 +546,8 @@ SCENE(strangers, a_third_host_takes_no_place_and_ends_no_rank, .hosts = 3,
 
 /* --- recorded and changed messages -------------------------------------------------------------------------- */
 
-/* Print what this host has sent to the store on the connection with the agent's `join`, in hexadecimal digits. */
+/* Print, in hexadecimal digits, the bytes that this host has sent to the store on the agent's connection. This is the
+ * connection that contains a `join`. */
 static const char recorder[] = "import signal,socket,sys\n"
                                "s=socket.socket(socket.AF_PACKET,socket.SOCK_RAW,socket.ntohs(3))\n"
                                "s.setsockopt(socket.SOL_SOCKET,33,1<<24)\n" /* SO_RCVBUFFORCE */

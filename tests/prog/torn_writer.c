@@ -2,7 +2,8 @@
  *
  *     torn_writer LINES
  *
- * Line i of rank r is "<r:iiiiii:" + 150 x + 150 y + ">\n", each part in a separate write(). */
+ * The three pieces of line i of rank r are "<r:iiiiii:", then 150 x, then 150 y and ">\n". Each piece has a separate
+ * write(). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

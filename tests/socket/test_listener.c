@@ -104,7 +104,7 @@ Test(listener, who_comes_later_is_told_who_has_it)
     close(first.fd);
 }
 
-/* The kernel refuses port 1 to a process without privileges, unless the lowest such port is set to 0 or 1. */
+/* The kernel refuses port 1 to a process without privileges, unless ip_unprivileged_port_start is 0 or 1. */
 Test(listener, who_may_not_have_the_port_is_told_the_lowest)
 {
     struct listener listener;
@@ -123,7 +123,7 @@ Test(listener, who_may_not_have_the_port_is_told_the_lowest)
         cr_skip_test("skipped, because this namespace has no other user");
     const ddp_status status = listener_open("127.0.0.1", 1, "--listen", &listener, &err);
     cr_assert_eq(seteuid(uid), 0);
-    prctl(PR_SET_DUMPABLE, 1); /* which seteuid has set to 0; LeakSanitizer needs it */
+    prctl(PR_SET_DUMPABLE, 1); /* LeakSanitizer needs this flag, which seteuid has cleared */
     cr_assert_eq(status, DDP_ERR_IO);
     snprintf(text, sizeof(text), " %d (net.ipv4.", lowest);
     cr_expect_not_null(strstr(err.msg, text), "%s", err.msg);

@@ -460,7 +460,7 @@ Test(store_dialects, a_silent_peer_is_reported_as_silent)
 {
     PLAY("");
     ddp_store *store;
-    fake_store_stop(fake); /* the first text is about an empty script; here only the client's view counts */
+    fake_store_stop(fake); /* ignore the complaint about the empty script */
     PLAY(GREETING);
     cr_assert_eq(try_connect(&store, 300, NULL), DDP_ERR_TIMEOUT);
     expect_words("no connection");
@@ -536,7 +536,7 @@ Test(store_dialects, bytes_that_nobody_asked_for_end_the_handle)
     PLAY(WELCOME "< 07 > 0100000000000000 00");
     ddp_store *store = connected();
     cr_assert_eq(ddp_store_num_keys(store, &(int64_t){ 0 }, &err), DDP_OK, "%s", err.msg);
-    while (ddp_store_set(store, "a", "", 0, &err) == DDP_OK) /* the stray byte may need a moment */
+    while (ddp_store_set(store, "a", "", 0, &err) == DDP_OK) /* the unexpected byte may arrive late */
         usleep(1000);
     cr_assert_eq(err.code, DDP_ERR_CORRUPT);
     expect_words("unexpected bytes");
@@ -605,7 +605,8 @@ Test(store_dialects, a_barrier_whose_store_says_nothing_is_left)
     expect_words("without an");
 }
 
-/* The store sends its answer while the client leaves. 14 bytes of JSON: {"message":""} */
+/* The store sends its answer while the client cancels its wait. The answer contains 14 bytes of JSON:
+ * {"message":""} */
 Test(store_dialects, a_verdict_that_comes_while_leaving_counts)
 {
     PLAY(IDENTIFIED JOINS LEAVES "> 02 0e00000000000000 '{\"message\":\"\"} 01 @ < 07 > 0000000000000000");

@@ -1,4 +1,4 @@
-/* The writer's thread and the sinks on it: all bytes arrive, in order, in whole pieces. */
+/* Tests of the writer's thread and of the sinks that use it. All bytes arrive, in order and in whole pieces. */
 #include "output/disk_watch.h"
 #include "base/timed_call.h"
 #include "output/output.h"
@@ -365,7 +365,8 @@ Test(writer, who_is_too_slow_loses_what_is_over_the_limit_in_one_hole, .init = o
     close(pipe_fds[0]);
 }
 
-/* The thread has taken all waiting bytes and writes slowly. The hole is before bytes that were put later. */
+/* The thread writes all earlier bytes slowly. Then a line is dropped. The hole is before the bytes that follow this
+ * line. */
 Test(writer, a_hole_behind_the_bytes_that_are_being_written_is_one_hole_and_not_the_end)
 {
     int slot;
@@ -456,7 +457,7 @@ Test(patient_write, also_through_a_descriptor_that_does_not_block)
     expect_all_read();
 }
 
-/* The pipe is nearly full, as after its reader has stopped: there is room, but not for all bytes. */
+/* The pipe is nearly full, as if its reader had stopped. It has room, but not for all bytes. */
 Test(patient_write, nobody_who_does_not_read_is_waited_for)
 {
     cr_expect_eq(patient_write(ends[1], slice_of(text, MANY), 1), ETIMEDOUT);
@@ -471,7 +472,7 @@ Test(patient_write, a_reader_who_is_gone_is_an_error)
     ends[0] = open("/dev/null", O_RDONLY);
 }
 
-/* Work that hangs is left behind, and frees its data when it ends after all. */
+/* The caller does not wait for work that hangs. If this work ends later, it frees its data. */
 
 enum { HANGS_MS = 60000 };
 
@@ -532,7 +533,7 @@ Test(timed_call, what_hangs_is_left_behind_with_what_it_has)
     cr_expect(hanging.ended);
 }
 
-/* A loop that another thread wakes, also while the loop's thread has a real-time priority. */
+/* Tests of a loop that another thread wakes. In one test the thread of the loop has a real-time priority. */
 
 TestSuite(wakeup, .timeout = 120);
 

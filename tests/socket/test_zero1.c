@@ -130,7 +130,7 @@ static ddp_zero1 *make_half(struct rank *me, ddp_ctx *ctx, double momentum)
     return zero;
 }
 
-/* Make one step in which every gradient is `value` times the scale. Return the scaler's answer. */
+/* Make one step in which every gradient is `value` times the scale. Return 0 if the scaler skips the step, else 1. */
 static int half_step(struct rank *me, ddp_zero1 *zero, ddp_scaler *scaler, float value, int bad_rank)
 {
     struct ddp_err err;
@@ -150,8 +150,8 @@ static int half_step(struct rank *me, ddp_zero1 *zero, ddp_scaler *scaler, float
     return go;
 }
 
-/* Add up updates of 2^-12, which are too small for an f16 of 4, in the master copy. An infinity on one rank stops the
- * step on all ranks. */
+/* Change a parameter of about 4 by updates of 2^-12. The f32 master copy adds them up, although an f16 would lose each
+ * of them. An infinity on one rank stops the step on all ranks. */
 static void half_rank(struct rank *me)
 {
     ddp_ctx *ctx = rank_init(me, NULL);
@@ -174,8 +174,8 @@ Test(zero1, f16_has_a_master_copy_and_an_infinity_on_one_rank_stops_all)
     ranks_all_well(3, half_rank, RANKS_PLAIN_STORE, NULL);
 }
 
-/* Export the same arrays for a world of any size, compared by a hash. After an import the run continues with the same
- * bits. */
+/* Export arrays and compute their hash, which must be the same for every world size. After an import the run continues
+ * with the same bits. */
 static void export_rank(struct rank *me)
 {
     static float master[HALVES], momentum[HALVES];
@@ -404,9 +404,9 @@ Test(zero1, unusable_parameters_are_named)
     ranks_all_well(1, wrong_parameters, RANKS_PLAIN_STORE, NULL);
 }
 
-/* worker/train/shares.h with real ranks on the fake GPU: sums, norms, updates and checkpoints have the same
- * bits for any number of ranks, through NCCL and through the host. One rank or eight add the
- * eight parts of a gradient as a tree. */
+/* Tests of worker/train/shares.h with real ranks on the fake GPU. Sums, norms, updates and checkpoints have the same
+ * bits for any number of ranks, through NCCL and through the host. The eight parts of a gradient are added as a tree,
+ * by one rank or by eight ranks. */
 
 enum { PARTS = 8, SHARES_PARAMS = 6, SHARES_STEPS = 2, ALL = 303049 };
 
@@ -427,7 +427,7 @@ struct job {
     struct model_tensor each[SHARES_PARAMS];
     struct model_tensors params;
     struct shares *shares;
-    float *room[PARTS / 2 + 1]; /* on the host, ALL elements each */
+    float *room[PARTS / 2 + 1]; /* arrays of ALL elements in host memory */
     float *flat;
 };
 

@@ -1,12 +1,13 @@
-/* cage.h -- limits around one trial, so that the machine survives it: a number of processes, and for an out-of-memory
- * fault an amount of memory. Version 1 or 2 of control groups, as root; else RLIMIT_NPROC, and no memory limit. */
+/* cage.h -- limits the number of processes of one trial, so that the machine survives the trial. For an out-of-memory
+ * fault, also limits the memory. Root uses control groups of version 1 or 2. Other users use RLIMIT_NPROC and cannot
+ * limit the memory. */
 #ifndef TESTS_SURVIVORS_CAGE_H
 #define TESTS_SURVIVORS_CAGE_H
 
 #include <stdbool.h>
 
 struct cage {
-    char processes[160], memory[160]; /* directories of control groups, "" = none */
+    char processes[160], memory[160]; /* directories of the control groups; "" if not created */
     bool memory_v1;
 };
 

@@ -47,7 +47,7 @@ struct net_dial {
     /* borrowed: the address to connect from; "" lets the kernel choose, because DDP_IFACE is not set */
     const char *source;
     struct net_card card;
-    int fd;                    /* -1 while waiting for the next try, and at the end */
+    int fd;                    /* -1 while waiting for the next try, and after the dial */
     int error;                 /* errno of a connect that failed at once, else 0 */
     bool hello_sent;           /* true if the hello was sent */
     uint64_t began_ms, try_ms; /* start of the first try; start of the current or the next try */
@@ -81,7 +81,7 @@ ddp_status net_dial_serve(struct net_dial *dial, struct ddp_err *err);
 enum { NET_GUESTS = 32 };
 
 struct net_guest {
-    int fd;            /* -1 if the place is free */
+    int fd;            /* -1 if the entry is unused */
     uint64_t since_ms; /* when the guest connected */
     size_t got;        /* bytes of the hello that have arrived */
     uint8_t bytes[NET_HELLO];

@@ -287,13 +287,13 @@ void regions_close(struct regions *regions)
 /* --- meeting ---------------------------------------------------------------------------------------------- */
 
 /* Rank 0 collects the cards of all ranks, numbers the hosts and creates the control page of its host. Then rank 0
- * publishes the hosts of all ranks and the place of its page in the store. On every other host the lowest rank
- * creates the page and publishes its place. A rank that fails publishes the reason instead, so all ranks fail at
- * once with the same text. */
+ * uses the store to publish which host each rank is on, and where its page is. On every other host the lowest rank
+ * creates the page and publishes where the page is. A rank that fails publishes the reason instead, so all ranks fail
+ * at once with the same text. */
 
 /* The message of rank 0 to all ranks. */
 struct hello {
-    struct segment_offer offer; /* place of the page of host 0 */
+    struct segment_offer offer; /* where the page of host 0 is */
     uint8_t nonce[SHM_NONCE];
     uint32_t hosts;
     uint16_t host_of[]; /* host of each rank */
@@ -469,7 +469,7 @@ static ddp_status lead_all(const struct bootstrap *b, struct hello *hello, struc
     return status;
 }
 
-/* Do the part of meeting_join on all ranks except rank 0. */
+/* Do meeting_join's work on a rank other than 0. */
 static ddp_status follow_host(const struct bootstrap *b, struct hello *hello, struct meeting *m,
                               struct ddp_err *err)
 {

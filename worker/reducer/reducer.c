@@ -52,7 +52,7 @@ struct ddp_reducer {
     char *kept;
     struct sync_spare spare;
     bool *blank;              /* find_unused, for each parameter: true if `kept` has its gradient */
-    struct batch_ranks ranks; /* result of the last ddp_reducer_forward with uneven inputs */
+    struct batch_ranks ranks; /* uneven inputs: result of the latest ddp_reducer_forward */
     int32_t *answers;         /* uneven inputs: for each rank, whether it has a batch (enum batch_answer) */
     int order_root;           /* rank whose order of readiness all ranks use */
 };
@@ -710,7 +710,7 @@ ddp_status ddp_reducer_free(ddp_reducer *reducer)
  * and then runs the step's collectives with zeros as gradients. ddp_reducer_join repeats this until no rank has a
  * batch.
  *
- * The answers determine whether the step has sync, and the divisor. The answers also determine which rank broadcasts
+ * The answers determine the divisor, and whether the step has sync. The answers also determine which rank broadcasts
  * buffers (the first rank with a batch), and whose order of readiness all ranks use. */
 
 /* Exchange the answers of all ranks; collective. Send only one number for each rank, because the exchange delays

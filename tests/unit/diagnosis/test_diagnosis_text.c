@@ -1,4 +1,4 @@
-/* A job as text: present and missing nodes, and findings; and the findings as JSON. */
+/* Tests of the text about a job, which lists nodes and findings, and of the findings as JSON. */
 #include "diagnosis/text.c"
 #include "snapshot_case.h"
 
@@ -80,7 +80,7 @@ Test(screen, says_why_stacks_gave_no_verdict)
         "ranks again ('ddpctl stacks' prints the stacks now)");
 }
 
-/* No wait has begun, so there is no time to print. A rank that has left had arrived. */
+/* No wait has begun, so the text contains no duration. A node that has left is reported as a node that had joined. */
 Test(screen, a_store_without_anybody)
 {
     struct snapshot s = { .job = "", .knob = "--timeout", .left_ms = UINT64_MAX };
@@ -158,8 +158,8 @@ Test(screen, findings_as_json)
     cJSON_Delete(o);
 }
 
-/* If the list is full, the last finding is dropped. `left_out` counts this finding and the further findings of its
- * code. */
+/* If the list is full, the last finding in the list is dropped. `left_out` counts this finding and the further findings
+ * with the same code. */
 Test(slots, a_dropped_finding_is_counted_with_its_further_ones)
 {
     static struct diagnosis d;

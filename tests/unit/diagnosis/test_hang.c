@@ -290,7 +290,7 @@ static const char *why_not(struct hang_case *c)
     return hang_why_not(&s);
 }
 
-/* Rank 0 waits for a lock that no thread releases, and the others sleep until it has written a file. */
+/* Rank 0 waits for a lock that no thread releases. The other ranks sleep until rank 0 has written a file. */
 Test(hang, a_sleeper_is_not_named_if_it_may_wait_for_a_rank_in_a_lock)
 {
     struct hang_case c = load("async", "async");
@@ -328,7 +328,7 @@ Test(hang, a_rank_that_computes_beside_a_known_collective)
 Test(hang, a_file_of_a_library_tells_a_lock_from_a_wait_for_ranks)
 {
     static const struct {
-        const char *file, *others; /* `others` NULL = rank 0 waits for a lock of this library */
+        const char *file, *others; /* `others` is NULL if rank 0 waits for a lock of the library `file` */
     } cases[] = { { "logging/__init__.py", NULL },
                   { "tqdm/std.py", NULL },
                   { "/usr/lib/python3.11/queue.py", NULL },
@@ -608,7 +608,7 @@ Test(hang, a_child_is_named_only_if_the_rank_waits_for_it)
     case_free(&c);
 }
 
-/* The rank's system call names a living child, so the rank does not wait for the one that has ended. */
+/* The rank's system call names a living child, so the rank does not wait for its other child, which has ended. */
 Test(hang, of_two_children_the_one_in_the_system_call_is_named)
 {
     struct hang_case c = load("program", "program");
@@ -808,7 +808,7 @@ Test(hang, a_connection_without_an_answer_names_the_pair_of_nodes)
     case_free(&c);
 }
 
-/* Add the result of a probe of the path to `peer` to the sample `i`. */
+/* Add the result of a probe to sample `i`. The probe has tested the path to `peer`. */
 static void lose(struct hang_case *c, int i, int rank, const char *peer, int bytes)
 {
     struct stack_thread t = { .rank = rank, .pid = 70 + rank, .host = "n0" };
@@ -1039,7 +1039,7 @@ Test(hang, records_of_some_ranks_are_only_quoted)
                       "all 3 ranks", "or a GPU; the flight records of rank 1");
 }
 
-/* Rank 1 has no call in the world among its latest groups. */
+/* The flight record of rank 1 has calls of another group, but no call of the group of all ranks. */
 Test(hang, a_rank_without_a_call_in_the_group_is_not_behind)
 {
     expect_by_records("all_wait", true,
@@ -1054,7 +1054,7 @@ Test(hang, no_rank_waits_in_a_completed_call)
                       "all 3 ranks", "or a GPU");
 }
 
-/* The members have wrong types, or are too many. */
+/* Some records have members of wrong types, and there are too many records. */
 Test(hang, records_that_make_no_sense_have_no_effect)
 {
     struct buf calls = { 0 };
@@ -1427,7 +1427,7 @@ Test(hang, tracebacks_without_any_frames_are_a_hint)
     case_free(&c);
 }
 
-/* The heartbeat comes after the samples, in which both processes still sleep. */
+/* In the samples both processes still sleep. A later heartbeat reports that they are stopped. */
 Test(hang, stopped_processes_without_frames)
 {
     struct hang_case c = load("sleep", "sleep");
@@ -1618,7 +1618,7 @@ Test(hang_loops, a_stack_that_is_cut_has_no_loop)
     cr_expect_str_eq(loop_of(SAMPLES(deep, "main:2"), 20), "");
 }
 
-/* Diagnose `n` samples of four ranks, each compared with the previous one. The rows repeat. */
+/* Diagnose `n` samples of four ranks, each compared with the previous one. The entries of `rows` are used in a cycle. */
 static struct diagnosis diagnose_all(const char *const *rows, int n)
 {
     static struct diagnosis d;
@@ -1672,7 +1672,7 @@ Test(hang_loops, ranks_that_repeat_their_calls_are_named_with_the_function_of_th
 
 #define SPINS_AT(cpu) AT("step", "train.py", 90, MAIN_OF(3, "running", cpu))
 
-/* Rank 3 uses CPU time at one line. It may wait for a GPU there, in another step in each sample. */
+/* Rank 3 uses CPU time at one line. It may wait for a GPU there, in a different step in each sample. */
 Test(hang_loops, a_rank_that_computes_elsewhere_may_be_slow_too)
 {
     struct diagnosis d = diagnose_all(SAMPLES("[" WAITERS "," CALLS(1, "f", 5) "," SPINS_AT(100) "]",

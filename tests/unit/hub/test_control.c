@@ -358,7 +358,7 @@ static void expect_heard_at(conn_id conn, const char *words, int line)
 }
 #define expect_heard(conn, words) expect_heard_at(conn, words, __LINE__)
 
-/* Send; the answer is the first object that is not a push. Pushes stay in the queue. */
+/* Send `json` and return the answer: the first received object that is not a push. Pushes stay in the queue. */
 static const char *call(conn_id conn, const char *json)
 {
     const struct buf *out = &sim.conn[conn].out;
@@ -452,7 +452,7 @@ Test(control_rdzv, the_hang_rules_of_the_first_node_count)
     cr_expect_str_eq(job->hang.action, "stop");
 }
 
-/* The answer and the round come at once, so there is one round trip before the first worker starts. */
+/* The answer and the round arrive together, so there is only one round trip before the first worker starts. */
 Test(control_rdzv, one_node_starts_after_one_round_trip)
 {
     const char *answer = join(N0, 0, 1, ",\"addr\":\"10.0.0.1\"");
@@ -719,8 +719,8 @@ static void expect_refused_role(conn_id conn, const char *json, const char *word
     sim_expect(&sim, conn, "closed: IDENTIFY refused");
 }
 
-/* The start of an attempt closes the workers of the previous attempt, and would free a node that the
- * rendezvous uses. */
+/* The start of an attempt closes the connections of earlier workers. If a node became a worker, this would free a node
+ * that the rendezvous still uses. */
 Test(control_rdzv, a_node_cannot_change_its_role)
 {
     two_nodes();
@@ -839,7 +839,7 @@ Test(control_rdzv, a_node_that_does_not_answer_is_named)
     cr_assert_str_eq(hear(OPERATOR), "(nothing)");
 }
 
-/* The store answers the same question once for all operators. Another question must wait. */
+/* Operators with the same question share one sample and get its answer. A different question is rejected meanwhile. */
 Test(control_rdzv, operators_share_a_question)
 {
     two_nodes();
@@ -882,7 +882,8 @@ static void fail_for_good(void)
 #define ROW(does, threads)   "{\"does\":\"" does "\",\"threads\":[" threads "]}"
 #define STOPPED(round, rows) "{\"op\":\"stopped\",\"round\":" #round ",\"stacks\":" rows "}"
 
-/* A node sends only stacks of the ranks that it runs, once, and for the current round. */
+/* The store accepts only the first message with stacks that a node sends in the current round. It drops stacks of ranks
+ * that the node does not run. */
 Test(control_rdzv, the_last_verdict_has_the_stacks_of_all_survivors)
 {
     fail_for_good();
@@ -910,7 +911,7 @@ Test(control_rdzv, without_stacks_the_verdict_has_none)
     cr_expect_null(strstr(hear(N0), "stacks"));
 }
 
-/* Send more rows from the first node than fit: both nodes get an equal part. */
+/* Send more rows from the first node than fit. The verdict has the same space for the rows of each node. */
 static void expect_fair(int bytes)
 {
     struct buf many = { 0 };

@@ -44,8 +44,8 @@ Test(hub, each_kind_of_write_wakes_a_waiter)
         "04" KEY_K N(00),            /* ADD */
         "09" KEY_K N(00),            /* APPEND */
         "0b" N(01) KEY_K N(01) "31", /* MULTI_SET */
-        "02" KEY_K N(00) N(01) "31", /* COMPARE_SET that creates */
-        "12" KEY_K N(01),            /* BARRIER of one */
+        "02" KEY_K N(00) N(01) "31", /* COMPARE_SET that creates the key */
+        "12" KEY_K N(01),            /* BARRIER of one client */
         "0e" KEY_K N(01) "31",       /* QUEUE_PUSH */
     };
     for (size_t i = 0; i < sizeof(writes) / sizeof(writes[0]); i++) {
@@ -430,7 +430,7 @@ static void play(const struct vector *v, int n, size_t step)
     }
 }
 
-/* Play all conversations in one stream, cut once, after `first` bytes. Then compare the answers in one stream. */
+/* Send the requests of all conversations in two pieces, the first with `first` bytes. Then compare all answers. */
 static void play_joined(const struct vector *v, int n, size_t first)
 {
     struct buf bytes = { 0 }, answers = { 0 };
@@ -773,10 +773,11 @@ static void start_with_16_mib(void)
     sim_client(&sim, OPERATOR);
 }
 
-/* Two sources. A connection has its own port and, in an IPv6 network, perhaps its own address. */
+/* Each case has two sources of connections: `evil` and `victim`. Connections of one source have different ports and,
+ * with IPv6, perhaps different addresses. */
 static const struct source_case {
     const char *evil[2], *victim;
-    uint32_t evil_uid, victim_uid; /* 0 = not known */
+    uint32_t evil_uid, victim_uid; /* 0 if not known */
 } source_cases[] = {
     { { "127.0.0.1", "127.0.0.2" }, "127.0.0.1", 1001, 1002 },
     { { "10.0.0.1", "10.0.0.1" }, "10.0.0.2", 0, 0 },
@@ -867,7 +868,8 @@ Test(jobs, a_job_has_its_reserve_though_its_own_source_is_full)
     cr_expect_leq(used_bytes(), full + 64, "the value was not stored in the reserve");
 }
 
-/* The reserves of a source's jobs are a part of its share, so their number is limited. */
+/* A source can declare only a limited number of jobs, because the reserve of each job is a part of the source's
+ * share. */
 Test(jobs, one_source_declares_jobs_until_its_share_is_used)
 {
     start_with_16_mib();

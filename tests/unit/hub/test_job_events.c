@@ -149,7 +149,8 @@ Test(job_events, the_process_on_a_full_gpu_is_an_event_of_the_end)
     cr_expect_eq(job->troubles.count, 0);
 }
 
-/* The next receiver has the finding, so it does not get it again with the earlier events. */
+/* If the receiver of the events leaves, the next receiver gets the earlier events. A finding that it already has is not
+ * repeated. */
 Test(job_events, a_finding_is_told_once_to_all_who_asked)
 {
     const struct finding f = { .code = FINDING_RANK_SLEEPS, .subject = "rank 1", .sentence = "it sleeps" };
@@ -186,7 +187,7 @@ Test(job_events, the_next_one_takes_over_and_is_told_again)
     cr_expect_eq(strstr(strstr(heard, "\"n\":1,") + 1, "\"n\":1,"), NULL, "told twice:\n%s", heard);
 }
 
-/* An event that is too long for the store to keep must not remove the events that it keeps. */
+/* If an event is too long for the store, the store must still keep the earlier events. */
 Test(job_events, a_long_event_leaves_the_others_for_the_next_one)
 {
     static char words[70 << 10];

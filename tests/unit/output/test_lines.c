@@ -1,4 +1,5 @@
-/* Streams cut into lines, tails, merged streams, and equal lines of several ranks. */
+/* Tests that cut streams into lines, keep the tail of a stream, merge streams, and fold equal lines of several
+ * ranks. */
 #include "output/lines.h"
 
 #include <criterion/criterion.h>
@@ -7,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The output, as "W:text|": W whole, L last, U update, C cut. */
+/* The output, for example "W:text|". The letter is the kind of the line: W is whole, L last, U update, C cut. */
 static struct buf seen;
 
 static void note(void *user, struct slice text, enum line_kind kind)
@@ -208,7 +209,7 @@ Test(tail, is_the_same_in_any_pieces, .fini = tear_down)
     }
 }
 
-/* --- merge: several streams in one file: whole lines, every byte kept */
+/* --- merge: several streams write to one file; lines stay whole, and no byte is lost */
 
 static struct merge merged;
 static struct buf merge_out;
@@ -290,7 +291,7 @@ Test(merge, a_huge_line_comes_in_pieces_with_one_prefix)
 
 /* --- fold ----------------------------------------------------------------------------------------------------- */
 
-/* Identical lines of many ranks are shown once, and no rank's lines ever change places. */
+/* Identical lines of many ranks are printed as one line. The lines of each rank keep their order. */
 
 enum { RANKS = 8, MS = 1000 };
 
@@ -303,7 +304,7 @@ static int member_at(const void *set, int i)
     return rank_set_has(set, i) ? i : -1;
 }
 
-/* Note each line that is printed as "ranks:text|". */
+/* Append each printed line to the buffer `user` as "ranks:text|". */
 static void fold_note(void *user, const struct fold_line *line)
 {
     struct buf *fold_out = user;

@@ -32,7 +32,7 @@ static ddp_status in(const char *name, char *const *argv)
 #define WORDS(...)    ((char *[]){ "ddprun", __VA_ARGS__, NULL })
 #define IN(name, ...) cr_assert_eq(in(name, WORDS(__VA_ARGS__)), DDP_OK, "%s: %s", name, err.msg)
 
-/* Return "nnodes node_rank address:port nproc job" with the final values. "-" = no rank was given. */
+/* Return "nnodes node_rank address:port nproc job" with the final values. A value that is not set is "-". */
 static const char *plan_text(void)
 {
     static char text[600];
@@ -87,7 +87,8 @@ Test(scheduler, recorded_environments_become_plans)
     }
 }
 
-/* Without the node's rank or without other nodes, a later check would report the error, but the finding comes first. */
+/* A later check would only report that the node rank or other nodes are missing. The finding names the cause, so it
+ * comes first. */
 Test(scheduler, a_script_runs_on_the_first_node_only)
 {
     static const char *const alone[] = { "slurm-batch-script", "slurm-salloc-shell", "pbs-script" };
@@ -106,7 +107,7 @@ Test(scheduler, a_script_runs_on_the_first_node_only)
     }
 }
 
-/* /etc/hosts, which is read in a pod, is not a list of mpirun's hosts. */
+/* In a pod, ddprun reads /etc/hosts. This file does not list the hosts of mpirun. */
 Test(scheduler, mpirun_in_a_pod_takes_no_address_from_etc_hosts)
 {
     char *block[] = { "OMPI_COMM_WORLD_RANK=1",
@@ -157,7 +158,7 @@ Test(scheduler, a_pod_with_a_long_domain)
     cr_expect(strstr(scheduler.notes[0], "too long; set --master_addr") != NULL, "%s", scheduler.notes[0]);
 }
 
-/* Return the number of nodes that mpirun's four numbers give. "" = the numbers contradict each other. */
+/* Return the number of nodes that mpirun's four numbers give, or "" if the numbers contradict each other. */
 static const char *nodes_of_tasks(int task, int tasks, int local, int here)
 {
     static const char *const names[] = { "RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE" };
@@ -230,7 +231,7 @@ static void expect_variable(const struct plan *plan, const char *name, const cha
 Test(scheduler, a_task_is_a_node_to_the_rendezvous_and_tells_its_worker_the_truth)
 {
     struct plan plan;
-    char **words = WORDS("--per_task", "p"); /* the plan reads them once more */
+    char **words = WORDS("--per_task", "p"); /* a variable, because plan_make reads the words again */
     cr_assert_eq(in("slurm-four-tasks-per-node", words), DDP_OK, "%s", err.msg);
     cr_expect_str_eq(plan_text(), "8 6 n0:12062 1 slurm-2.0");
     cr_expect_str_eq(finding(), "-");

@@ -1,4 +1,4 @@
-/* Flight records side by side: one case each, and the expected difference. */
+/* Tests that compare the flight records of several ranks. Each test has one case and the expected difference. */
 #include "record/flight_dump.h"
 
 #include "ctl/tables.h"
@@ -235,7 +235,7 @@ static void give_nccl(int rank, const char *entries)
     cr_assert_eq(flight_dump_read(&dumps[n++], file, slice_str(json), &err), DDP_OK, "%s", err.msg);
 }
 
-/* Without a difference, the sides are the last calls; the ranks that are behind come first. */
+/* If no call differs, the comparison shows the last call of each rank. The ranks that are behind come first. */
 Test(flight_compare, a_rank_behind_shows_its_stack_first)
 {
     give_nccl(0, WORLD(1, "all_reduce", "4", 10) "," WORLD(2, "all_reduce", "4", 20));
@@ -245,7 +245,7 @@ Test(flight_compare, a_rank_behind_shows_its_stack_first)
            "\nranks 0,2 in all_reduce #2 (BFloat16 x 4)\n  > fit  fit.py:2\n\nRANK");
 }
 
-/* Append an entry of group 0 whose innermost frame has this line, with `frames` frames and a long path. */
+/* Append an entry of group 0 with `frames` frames and a long path. The line of the innermost frame is `seq`. */
 static void append_deep(struct buf *json, int seq, int frames)
 {
     char path[400];
@@ -259,7 +259,8 @@ static void append_deep(struct buf *json, int seq, int frames)
     buf_printf(json, "]}");
 }
 
-/* A record keeps few frames, few stacks and the ends of long paths; the latest calls have their stacks. */
+/* A record keeps only few frames and few stacks. A long path loses its beginning. The stacks of the latest calls are
+ * kept. */
 Test(flight_compare, stacks_are_limited)
 {
     struct buf json = { 0 };
@@ -321,7 +322,8 @@ Test(flight_compare, sizes_count_where_they_must_be_equal)
     "\",\"input_sizes\":[[4]],\"input_dtypes\":[\"Float\"],\"output_sizes\":[" out                      \
     "],\"time_created_ns\":10,\"state\":\"started\"}"
 
-/* Only the root of a gather has outputs. The shapes of equal outputs may differ, and a record may have no outputs. */
+/* Outputs of all_gather must have equal sizes on all ranks, but their shapes may differ. A record may have no
+ * outputs. */
 Test(flight_compare, outputs_of_an_all_gather_are_of_equal_size)
 {
     give(0, GATHER("all_gather", "[2,4]"));

@@ -1,4 +1,5 @@
-/* Pickles of Python's own writer, cut at every byte, and what a stranger may put into one. */
+/* Some tests read pickles that Python has written, whole or cut at any byte. Other tests read pickles that an attacker
+ * may write. */
 #include "record/pickle.h"
 
 #include <criterion/criterion.h>
@@ -45,7 +46,8 @@ Test(pickle, plain_data_becomes_json)
                 "\"t\":[1,2,3,\"a\"]}");
 }
 
-/* pickle.dumps(["ab", ["ab"], {"k": 1}], 4): frames, short strings, a memo without numbers; append and setitem. */
+/* The result of pickle.dumps(["ab", ["ab"], {"k": 1}], 4). It contains a frame, short strings, memo entries without
+ * numbers, and the opcodes APPEND and SETITEM. */
 Test(pickle, newer_protocols)
 {
     expect_json(BYTES("\x80\x04\x95\x18\x00\x00\x00\x00\x00\x00\x00]\x94(\x8c\x02"

@@ -110,7 +110,7 @@ Test(stacks, the_rare_stack_comes_first)
     cr_assert_not_null(strstr(brief(4, 1), " time\n  > load  pkg/data.py:41\n"), "%s", (char *)out.data);
 }
 
-/* The feeder thread of the data loader and the child run the same code on every rank. */
+/* The child process and the data loader's feeder thread run the same code on every rank. */
 Test(stacks, other_threads_and_children_come_behind_main_threads)
 {
     add_recorded("loads", 1, 28732, false);
@@ -128,7 +128,7 @@ Test(stacks, other_threads_and_children_come_behind_main_threads)
                        (char *)out.data);
 }
 
-/* The agent makes the rows, and the store merges them. */
+/* The agent makes the rows of struct stacks, and the store merges the rows of all agents. */
 Test(stacks, a_child_in_the_state_of_its_worker_is_still_shown)
 {
     struct stack_thread t = {
@@ -274,7 +274,7 @@ Test(stacks, the_size_of_a_row_is_that_of_its_texts)
     free(json);
 }
 
-/* The path is cut at its beginning, since its end names the file. */
+/* The path is cut at its beginning, because its end names the file. */
 Test(stacks, long_texts_are_cut)
 {
     char text[2000], path[1000];

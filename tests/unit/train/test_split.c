@@ -1,4 +1,4 @@
-/* How a batch is divided, and that the result does not depend on the number of workers. */
+/* Tests of how a batch is divided. The result must not depend on the number of workers. */
 #include "run.h"
 #include "train/gradient.h"
 #include "train/models/models.h"
@@ -175,7 +175,7 @@ Test(source, weights_make_a_mean_over_distinct_samples, .init = make_set, .fini 
     }
 }
 
-enum { PARAMS = 199210, TENSORS = 6 }; /* of the mlp */
+enum { PARAMS = 199210, TENSORS = 6 }; /* numbers of parameters and tensors in the mlp */
 
 static ddp_status told_whole(void *user, size_t parameter, struct ddp_err *e)
 {

@@ -38,8 +38,8 @@ struct gpt2 {
     size_t max_length; /* number of rows in the embedding of positions */
     void *memory;      /* owned: memory of all pointers below */
     void *embedded, *norm,
-        *logits;         /* `embedded` enters the first block; `norm` and `logits` follow the last */
-    float *mean, *scale; /* results of the last layer norm */
+        *logits;         /* `embedded` enters the first block; `norm` and `logits` follow the final one */
+    float *mean, *scale; /* results of the layer norm after the final block */
     void *d, *d1, *d4;   /* gradients: `d` and `d1` have width values per token, `d4` has 4 * width */
     float *scratch;      /* scratch memory of attention */
     struct kept *kept;   /* one for each block */

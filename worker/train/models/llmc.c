@@ -123,7 +123,7 @@ static ddp_status llmc_check(struct llmc *f, const struct model_kind *kind, cons
 struct transfer {
     const struct model_tensors *params;
     float *values; /* values of all parameters, tensor after tensor */
-    uint8_t *at;   /* place in the file */
+    uint8_t *at;   /* the next byte of the file's contents */
     size_t element, padding;
     bool writes;
 };

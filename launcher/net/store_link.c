@@ -470,8 +470,8 @@ static void lose_silent(struct store_link *link)
     link_lose(link, why);
 }
 
-/* Call `broken` once if a request has no answer for a quarter of the timeout, so that the owner dials. A router
- * may have forgotten the connection, and the kernel would notice this too late. Heartbeats call this function
+/* Call `broken`, but only one time, if a request has no answer for a quarter of the timeout, so that the owner dials.
+ * A router may have forgotten the connection, and the kernel would notice this too late. Heartbeats call this function
  * every third of the timeout, so at least the last third is left for the dial. */
 static void suspect_silence(struct store_link *link)
 {
@@ -715,8 +715,8 @@ static bool is_end(const struct store_link *link, int status)
     return (status == UV_EOF || status == UV_EPIPE) && (tls == NULL || tls_state(tls) != TLS_OPEN);
 }
 
-/* Handle an error of the socket. Unless the store has ended, keep the link and call `broken`, so that the owner dials,
- * because the network may have failed. */
+/* Handle an error of the socket. If perhaps only the network has failed, keep the link and call `broken`, so that the
+ * owner dials. */
 static void wire_fails(struct store_link *link, int status)
 {
     link->fate.is_silent = status == UV_ETIMEDOUT;
@@ -945,8 +945,8 @@ static void handle_reply(struct store_link *link, const cJSON *json)
 
 /* --- pushes --------------------------------------------------------------------------------------------- */
 
-/* Decode a pushed round. Return true if the round is valid: this node has joined since the last round, and the new
- * number is higher than the last number. In a static job the node rank must also be that of --node_rank. */
+/* Decode a pushed round. Return true if the round is valid: this node has joined after the previous round, and the new
+ * number is higher than the previous number. In a static job the node rank must also be that of --node_rank. */
 static bool is_sane_round(const struct store_link *link, const cJSON *push, struct heard_round *round)
 {
     const struct plan *plan = link->options.plan;
@@ -1087,8 +1087,8 @@ static void link_handle_answer(struct store_link *link, struct slice text)
 
 /* --- the end ---------------------------------------------------------------------------------------------- */
 
-/* A link ends in three steps: it may be lost, the owner closes it, and the close callback of its last handle frees
- * it. The owner may close the link within any callback. */
+/* A link may be lost before it ends. Then the owner closes it, and the close callback of its last handle frees it. The
+ * owner may close the link within any callback. */
 
 /* Return true if a pause of this process may have caused the loss: the pause was long and ended recently. */
 static bool stood_still(const struct store_link *link, uint64_t now_ms)

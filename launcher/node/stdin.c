@@ -56,8 +56,8 @@ static void fan_expect(struct fan *fan, int reader)
     fan->readers[reader] = (struct fan_reader){ .state = FAN_EXPECTED };
 }
 
-/* Open a reader. The new reader gets the current chunk from the beginning of the chunk, even if the chunk was read
- * for workers that have ended since. */
+/* Open a reader. The new reader gets the current chunk from its beginning, even if the chunk was read for earlier
+ * workers, which have ended. */
 static void fan_open(struct fan *fan, int reader)
 {
     fan->readers[reader] = (struct fan_reader){ .state = FAN_OPEN };

@@ -212,7 +212,7 @@ static void scheduler_set_gpus(struct scheduler *s, const struct scheduler_facts
         scheduler_set_number(s, SCHEDULER_WORKERS, given, "%s", name);
 }
 
-/* Make each task a node of the rendezvous with one worker. If all tasks are on one machine, they use the loopback
+/* Make each task a node with one worker in the rendezvous. If all tasks are on one machine, they use the loopback
  * address. */
 static void scheduler_per_task(struct scheduler *s)
 {

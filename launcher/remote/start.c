@@ -216,8 +216,8 @@ uint64_t start_limit_ms(const struct start_facts *f, const struct host_spec *hos
 
 /* Append the script that reads the program of --ship from stdin and executes it. The script creates a directory with
  * mode 0700 where programs can be executed and all bytes fit: below XDG_RUNTIME_DIR, /run/user/UID or /tmp. It opens
- * files there as descriptor 3 for the program and SHIPPED_LIBRARY_FD for the library, removes files and directory, and
- * only then reads their bytes. So no file is left if ssh, the shell or the host fails. A file that is open for writing
+ * files there as descriptor 3 for the program and SHIPPED_LIBRARY_FD for the library. It removes files and directory
+ * before it fills the files. So no file is left if ssh, the shell or the host fails. A file that is open for writing
  * cannot be executed, so the script opens the descriptors again. */
 static bool append_ship_script(const struct start_facts *f, struct buf *out)
 {

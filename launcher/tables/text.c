@@ -172,7 +172,7 @@ bool shell_word(struct buf *out, const char *word)
 
 enum { ESC = 0x1b, DEL = 0x7f, PARAMETERS_MAX = 32 };
 
-/* Return true if one of the eight bytes at `p` is not plain text: a control character, DEL, or not ASCII. */
+/* Return true if any of the eight bytes at `p` is a control character, DEL, or not ASCII. */
 static bool is_special(const uint8_t *p)
 {
     const uint64_t ones = UINT64_C(0x0101010101010101);
@@ -264,7 +264,7 @@ static bool append_character(struct buf *out, const uint8_t *p, size_t len, size
 }
 
 /* Append the special sequence or character at `p`: copy a colour, drop an erase sequence, print other bytes as
- * \xNN. Set *used to its length, and *coloured if a colour stays on. */
+ * \xNN. Set *used to the number of bytes at `p` that were used, and *coloured if a colour stays on. */
 static bool append_special(struct buf *out, const uint8_t *p, size_t len, size_t *used, bool *coloured)
 {
     if ((*used = control_sequence(p, len, 'm')) > 0) {

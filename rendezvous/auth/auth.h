@@ -145,8 +145,8 @@ void auth_refuse_tls(const struct secret *first, uint8_t out[static AUTH_ASK_BYT
 enum auth_result auth_read_answer(struct slice answer, struct slice *credential);
 
 /* Parse the bytes that the store has sent after a request from auth_ask_tls: a length, then the answer. For a complete
- * answer return 1 and set *result and *credential. Return 0 if more bytes must arrive, and -1 if the bytes are no
- * answer. */
+ * answer return 1 and set *result and *credential. Return 0 if more bytes must arrive, and -1 if the bytes are
+ * not an answer. */
 int auth_read_answer_tls(struct slice bytes, enum auth_result *result, struct slice *credential);
 
 /* Build the client's first message. `job` may be "" for an operator. */

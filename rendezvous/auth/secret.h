@@ -19,8 +19,8 @@ enum {
     SECRET_CREDENTIAL_MAX = 480,        /* maximum size of a credential of MUNGE, in bytes with the NUL */
 };
 
-/* A secret in a separate page. The page is neither in core dumps nor in forked children, so each process must read the
- * secret itself. */
+/* A secret in a separate memory page. The page is neither in core dumps nor in forked children, so each process must
+ * read the secret itself. */
 struct secret {
     uint8_t key[SECRET_BYTES];
     struct secret *next;   /* the secret of the next tenant, owned; NULL for the last tenant */

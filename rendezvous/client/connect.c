@@ -8,7 +8,7 @@
  *     GETNUMKEYS in the old numbering   up to torch 2.0
  *
  * If the peer closes the connection, or does not answer for 2 s, the client tries the next greeting. A wrong answer
- * ends the search, because the peer is no store. After the last greeting the client pauses and begins again with the
+ * ends the search, because the peer is not a store. After the last greeting the client pauses and begins again with the
  * first, because the store may start later than the workers. The pauses grow, until the deadline ends the search. The
  * error describes the last round.
  *
@@ -37,7 +37,7 @@ enum {
 
 /* --- connections ---------------------------------------------------------------------------------------- */
 
-/* Return the reason why no connection was possible, with the likely cause where the text of errno does not show it. */
+/* Return the reason why no connection was possible. Add the likely cause if the text of errno does not show it. */
 static const char *dial_error_text(int error)
 {
     switch (error) {
@@ -84,7 +84,7 @@ static ddp_status client_resolve(const char *host, uint64_t deadline_ms, struct 
 struct client_race {
     struct race race;
     struct pollfd runners[RACE_ADDRESSES_MAX]; /* owned sockets; fd is -1 if no attempt is in progress */
-    int error; /* ECONNREFUSED, which explains most, if an attempt failed with it, else errno of the latest failure */
+    int error; /* errno of the latest failure; ECONNREFUSED is not replaced, because it explains most */
 };
 
 /* End an attempt that has failed with `error`. */

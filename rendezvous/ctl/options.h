@@ -14,7 +14,7 @@ struct ctl_command {
     const char *argument; /* name of the argument in the help; NULL if the command takes no argument */
     const char *help;     /* one line */
     const char *op;       /* op of the CONTROL request; NULL if the command needs no store */
-    bool draws;           /* the command writes a page to --output */
+    bool draws;           /* the command writes an HTML page or a trace to --output */
     bool (*format)(const cJSON *answer, struct buf *out);
 };
 

@@ -36,7 +36,7 @@ enum socket_state {
     SOCKET_UNKNOWN /* the kernel does not answer */
 };
 
-/* Find the owner of the socket with the local address `near` and the remote address `far`. An IPv6-mapped IPv4 address
+/* Find the owner of the socket with the local address `near` and the remote address `far`. An IPv4-mapped IPv6 address
  * counts as the IPv4 address. `owner` is set only for SOCKET_OPEN. */
 enum socket_state socket_owner_find(struct socket_owners *o, const struct sockaddr *near,
                                     const struct sockaddr *far, struct socket_owner *owner);

@@ -82,7 +82,7 @@ struct barrier_env {
     bool (*has_ended)(void *user, uint32_t rank);
     /* Log the line, which has no newline at its end. */
     void (*log)(void *user, const char *line);
-    /* Called before a barrier fails because the member `rank` has ended. The other ranks are still waiters. */
+    /* The member `rank` has ended, so the barrier will fail. Called while the other ranks are still waiters. */
     void (*lost)(void *user, const struct barrier *barrier, uint32_t rank);
     /* Called after the first member has arrived. */
     void (*opened)(void *user, const struct barrier *barrier);
@@ -134,12 +134,12 @@ struct barriers {
 /* Initialize `b` without barriers. `env` is copied. Return false if memory is short. */
 bool barriers_init(struct barriers *b, struct quota *quota, const struct barrier_env *env);
 void barriers_free(struct barriers *b);
-/* Free all barriers and remove all waiters without an answer, because a new attempt begins. */
+/* Free all barriers because a new attempt begins. Remove all waiters and send them no answer. */
 void barriers_clear(struct barriers *b);
 
 /* Process the arrival of a rank. Return false, without an answer, if memory or quota is short. */
 bool barriers_arrive(struct barriers *b, struct barrier_waiter *waiter, const struct barrier_call *call);
-/* End the wait of a connection without an answer, because its client cancels the wait or disconnects. Do nothing if the
+/* End a connection's wait and send no answer, because the client cancels the wait or disconnects. Do nothing if the
  * connection waits at no barrier. */
 void barriers_leave(struct barriers *b, struct barrier_waiter *waiter);
 /* Fail every open barrier that has the member `rank`, because the process of this rank has ended. */

@@ -22,7 +22,7 @@ struct probe {
 
 /* Show the exit codes, and how often each of them occurred. */
 void probe_code(const struct probe *q, const struct peer *p, char cell[PROBE_CELL]);
-/* Show the exit codes, and whether the workers reached their own end. */
+/* Show the exit codes, and how many workers were ended early. */
 void probe_all_done(const struct probe *q, const struct peer *p, char cell[PROBE_CELL]);
 /* Show the exit codes, and whether the output names rank 1's exit code as the cause. */
 void probe_first(const struct probe *q, const struct peer *p, char cell[PROBE_CELL]);

@@ -305,7 +305,7 @@ Test(ddprun_contain, the_next_start_removes_an_empty_group_without_a_record, .in
         continue;
     snprintf(files, sizeof(files), "%s/ddprun", runtime_dir);
     job_dir_remove(strdup(files));
-    RUN("--contain=cgroup", "true"); /* the start of another test may also remove the group */
+    RUN("--contain=cgroup", "true"); /* this start or another test removes the group */
     cr_expect_neq(access(group, F_OK), 0, "%s is left", group);
     cgroup_remove(group, PATIENCE_MS);
 }
@@ -407,7 +407,7 @@ static void skip_unless_all_is_seen(void)
         cr_skip_test("skipped, because only root in the first PID namespace sees and makes the others");
 }
 
-/* Write a job's record in the new PID namespace: here, the pids of its guardian and agent belong to other processes. */
+/* Write a job's record in the new PID namespace. There the pids of its guardian and agent belong to other processes. */
 static void write_elsewhere(void)
 {
     struct ddp_err err;
@@ -454,7 +454,7 @@ Test(ddprun_contain, a_record_of_a_pid_namespace_stays_as_long_as_that, .init = 
     close(ends[1]);
     cr_assert_eq(waitpid(outside, &status, 0), outside);
     cr_assert_eq(status, 0);
-    /* the kernel may reuse the number of the dead namespace for another test; then the next start finds the record */
+    /* another test may get the number of the dead namespace; then only a later start finds the record */
     for (struct patience p = { 0 }; records() > 0 && patience_left(&p);) {
         r = RUN("--contain=plain", "true");
         cr_expect_null(strstr(r.err, "ended before"), "no process was left to be killed: %s", r.err);

@@ -13,7 +13,8 @@ enum { ARGS_MAX = 40 };
 
 TestSuite(fallbacks, .timeout = 120);
 
-/* Run `before` followed by ddprun with two workers that leave daemons; no process remains at the end. */
+/* Run ddprun with two workers that leave daemons. The words of `before` precede ddprun in the command. Expect that no
+ * process is left at the end. */
 static struct run_result run_behind(const char *const before[], const char *contain)
 {
     struct job_witness w;

@@ -15,7 +15,7 @@ static void print(const struct scheduler *s, const struct cli *cli)
 {
     struct buf out = { 0 };
     if (!scheduler_print(s, cli, NULL, &out) || !scheduler_print_json(s, cli, NULL, &out))
-        abort(); /* the functions fail only without memory, of which the fuzz program has enough */
+        abort(); /* they fail only when memory is short, and the fuzz program has enough */
     buf_free(&out);
 }
 

@@ -36,7 +36,7 @@ enum {
     KNOWN_LENGTH = 64,
 };
 
-/* Return the row of models.h, or NULL. */
+/* Return the row of models.h that is called `name`, or NULL. */
 const struct model_kind *known_kind(const char *name);
 
 /* Return the model `name` for batches of the sizes above, with known parameters, or end the test. */
@@ -50,7 +50,7 @@ struct model_batch known_batch(const struct model_kind *kind, int step);
 
 /* --- grad check ------------------------------------------------------------------------------------------- */
 
-/* The gradients of a layer against central differences, in double.
+/* Compare the gradients of a layer with central differences, in double.
  *
  * A test compiles the layer's source with LAYERS_IN_DOUBLE (real.h) and fills a struct grad_check: the arrays whose
  * gradients the layer computes, and functions that run the layer forward and backward. The loss is sum(out x mix),
@@ -123,7 +123,7 @@ size_t devices_random(size_t below);
 /* Open `d`, run `check`, and expect that the device supports all calls. */
 void devices_check(struct devices *d, int precision, void (*check)(void));
 
-/* EACH_PRECISION (suite, name) { ... } is a test for each precision, with the file's own `static struct devices d`. */
+/* EACH_PRECISION (suite, name) { ... } defines a test for each precision. The file must define `struct devices d`. */
 #define EACH_PRECISION(suite, name)              \
     static void name(void);                      \
     Test(suite, name##_in_fp32, .timeout = 120)  \
@@ -140,7 +140,7 @@ void devices_check(struct devices *d, int precision, void (*check)(void));
     }                                            \
     static void name(void)
 
-/* Make the same call on both. `on` is the device, and `to` is the member of struct both. */
+/* Make the same call on the CPU and on the GPU. `on` is the device, and `to` is the member of struct both. */
 #define BOTH(CALL)                         \
     do {                                   \
         struct compute *on = &compute_cpu; \
@@ -181,7 +181,7 @@ static inline uint32_t subnormals_f32(uint32_t i)
     return (mixed & 1) << 31 | exponents[i % 6] << 23 | (i % 7 == 3 ? 0 : mixed >> 9);
 }
 
-/* Fill n elements of any floating-point type with such numbers. */
+/* Fill n elements of any floating-point type with numbers of this sequence. */
 static inline void subnormals_fill(void *to, ddp_dtype dtype, size_t n, uint32_t seed)
 {
     for (size_t i = 0; i < n; i++) {

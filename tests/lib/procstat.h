@@ -31,7 +31,7 @@ bool procstat_is_sanitized(pid_t pid);
 /* The limits of this process and of processes that it starts. This file is not named limits.h, because tests/lib is
  * searched before the C library's headers. */
 
-/* Raise the limit of descriptors, to `most` as root, else up to the hard limit. Return the new limit. */
+/* Raise the limit of descriptors: root raises it to `most`, other users to the hard limit. Return the new limit. */
 uint32_t limits_raise_descriptors(uint32_t most);
 
 /* Limit the size of files, memory files included, because code handles EFBIG in the same way as ENOSPC. RLIM_INFINITY

@@ -209,7 +209,7 @@ static void expect_foreign_rank(struct play *play)
 SCENE(strangers, a_process_is_no_rank_of_another_node, .options = "--rdzv_id=demo", .until = "up",
       .fault = claim_ranks, .after = expect_foreign_rank, .node = { { .exit = 143 }, { .exit = 143 } })
 
-/* Open more connections than the limit for strangers of an unknown address. */
+/* Open more connections than strangers with an unknown address may open. */
 static void connect_many(struct play *play)
 {
     const char *argv[] = { bin("tests/prog/stranger"), "10.9.0.1", "29500", "many", "200", NULL };
@@ -612,12 +612,14 @@ static size_t count_answer(struct slice bytes)
     return n;
 }
 
-/* Send all bytes of node 1's agent again. The store may answer only the first message of AUTH, which is correct. */
+/* Send all bytes of node 1's agent again. The store may answer only PING, `hello` and the first message of AUTH. This
+ * message of AUTH is still valid when it is repeated. */
 static void replay(struct play *play)
 {
     struct buf bytes = recorded_bytes(play);
     const size_t n = count_answer(buf_slice(&bytes));
-    cr_expect_eq(n, 4 + (8 + 11) + (8 + AUTH_ANSWER_BYTES), "%zu bytes", n); /* PING, `hello`, AUTH */
+    /* the answers to PING, `hello` and AUTH */
+    cr_expect_eq(n, 4 + (8 + 11) + (8 + AUTH_ANSWER_BYTES), "%zu bytes", n);
     buf_free(&bytes);
 }
 

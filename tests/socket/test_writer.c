@@ -403,7 +403,7 @@ Test(writer, a_slot_that_has_ended_is_closed_behind_its_last_byte)
     writer_free(w);
 }
 
-/* The last bytes reach a slow reader, but do not wait for a reader that reads nothing. */
+/* The last bytes reach a slow reader. If a reader reads nothing, these bytes are dropped after a time limit. */
 
 enum { MANY = 1 << 20, FOR_EVER_MS = 60000 };
 

@@ -297,7 +297,7 @@ Test(zero1, a_momentum_that_comes_later_has_no_array)
     ranks_all_well(2, late_momentum, RANKS_PLAIN_STORE, NULL);
 }
 
-/* Use another rate. The momentum may differ, because AdamW does not use it. */
+/* Use another learning rate. The momentum may differ, because AdamW does not use it. */
 static void other_rate(struct rank *me)
 {
     static float x[3];
@@ -323,7 +323,7 @@ Test(zero1, another_rate_on_one_rank_is_named_on_all)
     ranks_free(&ranks);
 }
 
-/* Use another decay. A parameter that decays on all ranks causes no error. */
+/* Use other decay flags on one rank. Flags that are all 0 mean the same as NULL, so they cause no error. */
 static void other_decay(struct rank *me)
 {
     static float x[2][3];

@@ -212,7 +212,7 @@ double norm_leaf(const float *x, size_t n)
     return ((lane[0] + lane[1]) + (lane[2] + lane[3])) + ((lane[4] + lane[5]) + (lane[6] + lane[7]));
 }
 
-/* Add a leaf to the tree. As in binary counting, two sums of equally many leaves become one sum. */
+/* Add a leaf to the tree. Two sums of equally many leaves become one sum, like a carry in binary counting. */
 void norm_push(struct norm_tree *tree, double leaf)
 {
     int k = 0;

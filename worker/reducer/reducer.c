@@ -40,13 +40,13 @@ struct ddp_reducer {
     size_t wire_elements;  /* elements that fit into `wire` */
     struct comm_job *jobs; /* one for each bucket */
     bool threaded;         /* true if the communication thread reduces buckets */
-    ddp_work *last;        /* owned; the last call, which may still run on the stream; NULL if calls block */
+    ddp_work *last;        /* owned; latest call, which may still run on the stream; NULL if calls block */
     /* The first error of a bucket or of a rebuild. No step is possible after it. The code is DDP_OK if there was no
      * error. The thread that reduces buckets writes this member. The program's thread reads it after
      * comm_thread_drain. */
     struct ddp_err failed;
 
-    int32_t *used; /* find_unused: number of ranks that used each parameter in the last step with sync */
+    int32_t *used; /* find_unused: number of ranks that used each parameter in the latest step with sync */
     /* find_unused: copies of the gradients that were set to zero in this step, at the same offsets as in the
      * arena. */
     char *kept;
@@ -251,7 +251,7 @@ static void run_bucket_job(void *user, size_t index)
     FLUSH_SUBNORMALS(true);
     ddp_status status = reduce_bucket(reducer, index);
     recorder->bucket = -1;
-    recorder->posted_ns = 0; /* still set if the hook called no collective */
+    recorder->posted_ns = 0; /* posted_ns is still set if the hook called no collective */
     if (status != DDP_OK)
         ddp_fail(&reducer->failed, status, "%s (in bucket %zu of %zu)", ddp_last_error(), index,
                  reducer->plan.count);

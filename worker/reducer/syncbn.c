@@ -123,8 +123,8 @@ static void local_gradients(const ddp_syncbn *bn, const double *sums, float *dwe
     }
 }
 
-/* Run the backward pass. Compute the gradients of weight and bias from this rank's sums, before the all-reduce,
- * because the reducer averages these gradients later. */
+/* Run the backward pass. Compute the gradients of weight and bias before the all-reduce, from only this rank's sums.
+ * The reducer averages these gradients later. */
 ddp_status ddp_syncbn_backward(ddp_group *group, const ddp_syncbn *bn, const float *x, const float *dy,
                                size_t n, float *dx, float *dweight, float *dbias)
 {

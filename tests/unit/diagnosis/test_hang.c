@@ -351,7 +351,7 @@ Test(hang, a_file_of_a_library_tells_a_lock_from_a_wait_for_ranks)
     }
 }
 
-/* Add ranks 3 to n - 1, each in its own line in a C function. */
+/* Add ranks 3 to n - 1. Each is at a different line, in a C function. */
 static void add_places(struct hang_case *c, int n)
 {
     for (int i = 0; i < 2; i++)
@@ -384,7 +384,7 @@ Test(hang, one_of_two_sleepers_beside_a_majority_is_not_named)
 Test(hang, too_many_places_give_no_verdict)
 {
     struct hang_case c = load("async", "async");
-    add_places(&c, 18); /* ranks 0 and 2 are in one place, and rank 1 sleeps */
+    add_places(&c, 18); /* ranks 0 and 2 are at the same line, and rank 1 sleeps */
     expect_verdict(&c, "RANK_SLEEPS", "rank 1 (n1, pid 71)", "is in wait_for_work (worker.py:");
     case_free(&c);
     c = load("async", "async");
@@ -1203,7 +1203,7 @@ Test(hang, a_state_without_a_stack_may_be_uninterruptible)
         "is uninterruptible in read (nfs_wait), while 3 ranks are sleeping in futex; no progress for 43.0 s");
 }
 
-/* A rank that waits in a collective of Gloo sleeps in futex, so the majority may be the culprits. */
+/* A rank that waits in a collective of Gloo sleeps in futex. The other ranks do not, so they may be the culprits. */
 Test(hang, most_states_without_stacks_differ_from_a_wait)
 {
     const char *rows = "[" STATE(0, GLOO, 9) "," STATE(1, "sleeping in read", 9) "," STATE(
@@ -1252,7 +1252,7 @@ Test(hang, a_state_without_a_stack_differs_from_waiting_ranks)
         stacks_add_thread(&c.samples[i], &main);
         stacks_add_note(&c.samples[i], &main, "no Python stacks: ptrace is forbidden");
     }
-    c.ranks[1].connected = false; /* an independent program */
+    c.ranks[1].connected = false; /* rank 1 may be an independent program */
     expect_none(&c);
     c.ranks[1].connected = true;
     const struct diagnosis d = verdict(&c);
@@ -1296,7 +1296,7 @@ static void replace_stack(struct hang_case *c, int rank, int from, const char *d
     }
 }
 
-/* Let all ranks hang while they exit: they wait for a thread that is no daemon. */
+/* Let all ranks hang while they exit: they wait for a thread that is not a daemon. */
 static struct hang_case load_failed(const char *error)
 {
     struct hang_case c = load("traceback", "traceback");
@@ -1530,7 +1530,7 @@ Test(hang, ranks_that_all_compute_in_one_line_are_at_work)
 
 /* --- loops ------------------------------------------------------------------------------------------------- */
 
-/* Parse "main:50 train:12 f:3", the outermost frame first. A capital letter begins a function of a library. */
+/* Parse "main:50 train:12 f:3", the outermost frame first. A name with a capital letter is a function of a library. */
 static cJSON *frames_of(const char *text)
 {
     cJSON *frames = cJSON_CreateArray();
@@ -1618,7 +1618,7 @@ Test(hang_loops, a_stack_that_is_cut_has_no_loop)
     cr_expect_str_eq(loop_of(SAMPLES(deep, "main:2"), 20), "");
 }
 
-/* Diagnose `n` samples of four ranks, each compared with the previous one. The entries of `rows` are used in a cycle. */
+/* Diagnose `n` samples of four ranks, each compared with the previous one. Use the entries of `rows` in a cycle. */
 static struct diagnosis diagnose_all(const char *const *rows, int n)
 {
     static struct diagnosis d;

@@ -80,7 +80,7 @@ Test(control, without_an_agent_the_first_worker_declares_the_job)
     sim_worker(&sim, 2, 0, 4);
 }
 
-/* A store without agents serves one job after the other. The same job keeps its keys. */
+/* A store without agents serves one job after the other. If the same job returns, its keys are still in the store. */
 Test(control, when_all_its_workers_have_gone_the_next_job_may_come)
 {
     sim_worker(&sim, 1, 0, 4);
@@ -584,7 +584,8 @@ Test(control_rdzv, a_failure_is_told_to_all_and_comes_back_as_the_cause)
     cr_expect_null(strstr(verdict, "stacks"), "no node prints a report before a restart: %s", verdict);
 }
 
-/* The failure names the process on the GPU, with control characters and a text of a newer agent. */
+/* The failure names the process on the GPU. Its text contains a control character. The message has a member that only
+ * newer agents send. */
 Test(control_rdzv, the_process_on_a_full_gpu_is_in_the_verdict_and_in_why)
 {
 #define FULL_GPU                                                                                             \

@@ -320,8 +320,8 @@ Test(hub, an_attempt_begins_with_an_empty_key_space)
     sim_expect(&sim, 10, N(00));
 }
 
-/* Identified workers are closed at once, and plain connections at their next request. Silent connections and the
- * agent stay. */
+/* The store closes the connections of identified workers at once, and plain connections at their next request. Silent
+ * connections and the agent's connection stay open. */
 Test(hub, what_is_left_of_an_old_attempt_is_let_go)
 {
     sim_job(&sim, 0, 21);
@@ -411,7 +411,7 @@ Test(hub, a_long_pipeline_is_answered_in_order)
 
 /* --- hub vectors ---------------------------------------------------------------------------------------------- */
 
-/* Captured conversations, fed to the whole hub in every way a network can cut them. */
+/* Captured conversations. The tests send their bytes to the whole hub, cut into pieces of different sizes. */
 
 static void set_up_vectors(void)
 {

@@ -110,7 +110,7 @@ Test(job_events, a_list_of_nodes_that_is_too_long_is_left_out)
     free(rows);
 }
 
-/* The event log gets the finding that agents get. */
+/* The event log gets the same finding as the agents. */
 Test(job_events, a_rank_that_left_others_waiting_is_an_event)
 {
     join(N0, 0, 2, true);

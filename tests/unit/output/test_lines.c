@@ -8,7 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The output, for example "W:text|". The letter is the kind of the line: W is whole, L last, U update, C cut. */
+/* The output, for example "W:text|". The letter is the kind of the line: W for whole, L for last, U for update, and C
+ * for cut. */
 static struct buf seen;
 
 static void note(void *user, struct slice text, enum line_kind kind)
@@ -18,7 +19,7 @@ static void note(void *user, struct slice text, enum line_kind kind)
               buf_append(&seen, "|", 1));
 }
 
-/* Feed in pieces of `step` bytes, and end the stream. */
+/* Feed `bytes` in pieces of `step` bytes, and end the stream. */
 static const char *cut(const char *bytes, size_t len, size_t step, size_t limit)
 {
     struct lines l;
@@ -350,7 +351,7 @@ static uint64_t pass(uint64_t ms)
     return fold_flush(fold, now_us);
 }
 
-/* Return the output since the last call. */
+/* Return the output that was printed after the previous call. */
 static const char *fold_out(void)
 {
     static char text[512];
@@ -548,7 +549,7 @@ Test(fold, any_lines_in_any_order_keep_each_ranks_order)
 
 static struct buf show_out;
 
-/* Return the text that was appended since the last call. */
+/* Return the text that was appended after the previous call. */
 static const char *shown(void)
 {
     static char text[512];

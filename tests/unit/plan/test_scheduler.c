@@ -214,7 +214,7 @@ Test(scheduler, a_wrong_layout_names_numbers_and_both_ways_out)
                "Slurm has started 8 copies of ddprun on 2 nodes for job slurm-2.0, 4 of them on this node"));
     cr_expect(strstr(scheduler.finding.found.advice, "srun --ntasks-per-node=1 ddprun"));
     cr_expect(strstr(scheduler.finding.found.advice, "--per_task"));
-    cr_expect_not(scheduler.finding.mine); /* local task 2: task 0 of the node reports it */
+    cr_expect_not(scheduler.finding.mine); /* this is local task 2; task 0 of the node reports the finding */
     cli_free(&cli);
 }
 

@@ -282,7 +282,7 @@ Test(flight_compare, stacks_are_limited)
     expect("  > f4  a.py:7\n    and 59 more\n\nRANK");
 }
 
-/* Frames of any kind must do no harm, and equal stacks are kept once. */
+/* Frames of any kind must do no harm. Of equal stacks, only one is kept. */
 Test(flight_compare, strange_frames_are_harmless)
 {
     give(0, "{\"collective_seq_id\":1,\"frames\":7},{\"collective_seq_id\":2,\"frames\":[5,null,[],"
@@ -459,7 +459,8 @@ Test(flight_compare, a_rank_of_nccl_without_a_record_is_missing)
     expect("missing   no record of rank 1");
 }
 
-/* Rank 0 sends what rank 1 receives, so both wait for the network. A receive from any rank matches each send. */
+/* Rank 0 sends what rank 1 receives, so both wait for the network. A receive that accepts any rank matches every
+ * send. */
 Test(flight_compare, sends_and_receives_that_match_are_no_wait_for_a_peer)
 {
 #define P2P(name, state)                                                                                  \
@@ -532,7 +533,7 @@ Test(flight_compare, records_of_all_versions_are_read)
     }
 }
 
-/* PyTorch's JSON of a rank that has made no call has no member "entries". */
+/* If a rank has made no call, PyTorch's JSON lacks the member "entries". */
 Test(flight_compare, json_of_pytorch_without_calls)
 {
     static const char json[] = "{\"version\":\"2.10\",\"pg_config\":{},\"pg_status\":{}}";

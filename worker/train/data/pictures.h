@@ -59,7 +59,7 @@ struct augment {
     int mirrored;    /* 0 or 1 */
 };
 
-/* Draw like torchvision's RandomCrop(32, padding=4), followed by RandomHorizontalFlip(). */
+/* Choose a random shift and flip, as torchvision's RandomCrop(32, padding=4) and RandomHorizontalFlip() do. */
 struct augment augment_draw(ddp_philox *luck);
 
 /* Move and mirror `channels` planes of side x side bytes. Pixels from outside the picture are 0. `to` and `from`

@@ -57,7 +57,7 @@ static size_t end_tensor(const struct gpt2 *g, int which)
 
 /* --- forward ----------------------------------------------------------------------------------------- */
 
-/* The weights of one block, as arrays that layers read. */
+/* The weights of one block, indexed by enum gpt2_block_tensor. */
 struct block_of {
     const void *each[GPT2_BLOCK];
 };

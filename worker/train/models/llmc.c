@@ -188,7 +188,7 @@ static void write_header(const struct model_kind *kind, uint8_t *head)
     files_encode_u32(head + AT_PADDED, (uint32_t)padded_for_writing(kind));
 }
 
-/* Write a whole file to `to`, which has llmc_bytes() zeros. */
+/* Write a whole file to the buffer `to`, which contains llmc_bytes() zero bytes. */
 static void llmc_write(const struct model_kind *kind, const struct model_tensors *params, float *values,
                        uint8_t *to)
 {

@@ -335,6 +335,7 @@ Test(flight_compare, outputs_of_an_all_gather_are_of_equal_size)
            "(Float x 4); rank 3 called all_gather #1 (Float x 4, output x 9)\n");
 }
 
+/* In a gather, only the root has outputs. */
 Test(flight_compare, outputs_of_other_calls_may_differ)
 {
     static const char *const names[] = { GATHER("gather", "[4],[4]"), GATHER("gather", "[4]"),

@@ -7,7 +7,7 @@ enum { HEAD_PARTS = KERNEL_HEAD / WARP };
 
 /* One head of one sequence. */
 struct head {
-    size_t row, head, stride, width; /* stride: distance of two tokens in qkv, in values; width: of one head */
+    size_t row, head, stride, width; /* stride: values of one token in qkv; width: values of one head */
     const value *q, *k, *v;
     float scale;
 };

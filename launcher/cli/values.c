@@ -435,8 +435,8 @@ static ddp_status value_PATTERN(const char *text, void *to, struct ddp_err *err)
     return log_pattern_check(text, err);
 }
 
-/* Parse "4096" or "64M" at *text, move *text past it, and return the number of bytes. Return 0 if the size is not
- * valid or at least 1 PiB. */
+/* Parse "4096" or "64M" at *text, move *text past it, and return the number of bytes. Return 0 if the size is invalid,
+ * or if it is 1 PiB or more. */
 static uint64_t size(const char **text)
 {
     static const char units[] = "KMGT";

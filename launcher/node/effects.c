@@ -139,7 +139,7 @@ void exits_close(struct exits *x)
 /* --- ends ------------------------------------------------------------------------------------------------- */
 
 enum {
-    REAPED_PER_TURN = 256, /* ended children that one turn of the loop collects */
+    REAPED_PER_TURN = 256, /* limit of children that one call of reap_workers() or reap_others() collects */
     LAST_LINES = 50 /* lines at the end of a worker's output that are searched for the reason of its end */
 };
 
@@ -781,8 +781,8 @@ static void signal_rest(struct node *n, int sig)
     node_handle_event(n, (struct agent_event){ .type = AGENT_ALONE });
 }
 
-/* Keep the rows of the stack dump for the report. Carry out the effects that wait for the dump in the next turn of
- * the loop. */
+/* Keep the rows of the stack dump for the report. Some effects wait for the dump. The next iteration of the event loop
+ * carries them out. */
 static void on_sampled(struct node *n, struct stacks *stacks, const struct stack_request *request)
 {
     (void)request;

@@ -233,8 +233,8 @@ void event_log_close(struct event_log *log)
 
 /* --- lines ---------------------------------------------------------------------------------------------- */
 
-/* Append the wall clock, with which a reader compares the log with other logs. Durations are computed from "ms",
- * because the wall clock may be set. */
+/* Append the time of the wall clock, so that a reader can compare the log with other logs. Durations are computed from
+ * "ms", because the wall clock may be set. */
 static bool add_time(struct buf *more)
 {
     char time[EVENT_TIME_MAX];

@@ -38,8 +38,8 @@ int logdir_parents(const char *path);
 
 /* --- files of filtered lines ------------------------------------------------------------------------------ */
 
-/* An additional log file for the lines of all workers that contain one of the words of --duplicate_stdout_filters
- * or --duplicate_stderr_filters. */
+/* An additional log file for all workers together. It gets the lines that contain one of the words of
+ * --duplicate_stdout_filters or --duplicate_stderr_filters. */
 
 /* The lines of one stream for the additional log file. A zeroed struct writes no file. */
 struct filtered {

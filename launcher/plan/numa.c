@@ -319,7 +319,8 @@ static ddp_status keep_share(const struct question *q, int all, int before, stru
     return status;
 }
 
-/* Keep in `cpus` the core complex of one GPU. `before` GPUs of the same NUMA node have a lower index than this GPU. */
+/* Keep in `cpus` only the CPUs of one core complex, which is chosen for one GPU. `before` GPUs of the same NUMA node
+ * have a lower index than this GPU. */
 static ddp_status keep_complex(const struct question *q, int before, struct rank_set *cpus)
 {
     struct groups g = { 0 };

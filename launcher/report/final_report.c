@@ -234,7 +234,7 @@ static double seconds(uint64_t from_ms, uint64_t to_ms)
     return (double)(to_ms - from_ms) / 1000.0;
 }
 
-/* Add a failed attempt. Members that also exist in the object of a worker have the same names here. */
+/* Add a failed attempt. If the object of a worker has the same fact, the fact has the same name in both objects. */
 static bool add_attempt(cJSON *array, const struct report *r, const struct failed_attempt *a)
 {
     const struct failure *f = &a->failure;
@@ -411,8 +411,8 @@ static bool event_finished(struct buf *out, const struct report *report)
 
 enum {
     UNREAD_MS = 2000,    /* give up if a descriptor accepts no byte for this time */
-    LOSSES_MAX = 64,     /* limit of targets in the list lost_output of report.json */
-    LOSSES_PRINTED = 4,  /* limit of targets that warnings name; the other targets are only counted */
+    LOSSES_MAX = 64,     /* maximum number of targets in the list lost_output of report.json */
+    LOSSES_PRINTED = 4,  /* maximum number of targets that warnings name; the others are only counted */
     FULL_BYTES = 1 << 20 /* a file system with less free space counts as full */
 };
 

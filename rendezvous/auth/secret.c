@@ -25,7 +25,7 @@ enum {
     STDIN_MS = 60000,             /* longest wait for the line on stdin */
     LINE_MAX_BYTES = SECRET_TEXT, /* the digits and the end of the line */
     TENANTS_MAX = 1024,           /* maximum number of secrets in the file of ddp-rendezvous */
-    TENANTS_BYTES = TENANTS_MAX * (LIMIT_TEXT + SECRET_TEXT), /* maximum bytes of ddp-rendezvous's file */
+    TENANTS_BYTES = TENANTS_MAX * (LIMIT_TEXT + SECRET_TEXT), /* maximum size of this file in bytes */
     MUNGE_MS = 3000,                                          /* longest wait for an answer of munged */
 };
 
@@ -376,8 +376,8 @@ enum { MUNGE_OPTION_CIPHER = 0, MUNGE_OPTION_USER = 9, MUNGE_AES128 = 4 };
 
 enum { MUNGE_OK = 0, MUNGE_EXPIRED = 15, MUNGE_REWOUND = 16, MUNGE_REPLAYED = 17, MUNGE_UNAUTHORIZED = 18 };
 
-/* The payload of a credential is this label with its NUL, then the secret. By the label, an agent can reject a
- * credential that another program of the same user has made. */
+/* The payload of a credential is this label with its NUL, then the secret. An agent rejects a credential without the
+ * label, because another program of the same user has made it. */
 static const char label[] = "ddprun secret 1";
 
 enum { PAYLOAD_BYTES = sizeof(label) + SECRET_BYTES };

@@ -291,7 +291,7 @@ _Static_assert(DDP_STORE_MAX_KEY == WIRE_MAX_KEY && DDP_STORE_MAX_VALUE == WIRE_
                "store.h must have the limits of ops.h");
 
 enum {
-    CANCEL_MS = 5000, /* limit for the confirmation of a cancelled wait; without it, the handle is unusable */
+    CANCEL_MS = 5000, /* limit for the confirmation of a cancelled wait; after it the handle is unusable */
 };
 
 /* --- failures ------------------------------------------------------------------------------------------- */

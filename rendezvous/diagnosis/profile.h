@@ -40,7 +40,7 @@ struct profile_rank {
     double evidence;                             /* product of the likelihood ratios of this window */
     bool is_slow;                                /* found slow in this window */
     bool was_slow;                               /* found slow in the previous window */
-    struct profile_place places[PROFILE_PLACES]; /* places outside of collectives */
+    struct profile_place places[PROFILE_PLACES]; /* the most frequent places outside of collectives */
 };
 
 /* The profile of a job. A zeroed struct contains no profile. */

@@ -46,7 +46,7 @@ enum {
 struct reject {
     enum reject_kind kind;
     char source[REJECT_SOURCE_MAX];           /* address of the client, without the port */
-    char job[REJECT_JOB_MAX];                 /* the requested job, "" = none */
+    char job[REJECT_JOB_MAX];                 /* the requested job, or "" if the client named none */
     char why[REJECT_WHY_MAX];                 /* reason of the last rejection */
     uint8_t first[REJECT_FIRST_MAX], n_first; /* first bytes of the last rejected connection */
     uint32_t times;

@@ -18,7 +18,7 @@ enum spot_awaits { AWAITS_NONE, AWAITS_CHILD, AWAITS_MULTIPROCESSING, AWAITS_LOA
 
 /* A living process that the rank has started. Children that wait for a message or for other ranks are left out. */
 struct spot_child {
-    const cJSON *frames, *thread; /* `frames` is NULL if it was not read */
+    const cJSON *frames, *thread; /* `frames` is NULL if the frames were not read */
     const cJSON *user;            /* innermost frame of the user's program in this process; NULL = none */
     const char *does;
     enum spot_awaits kind; /* the narrowest value that includes this process */
@@ -41,7 +41,7 @@ struct spot {
     uint32_t n_unanswered;
     struct {
         const char *peer;
-        int bytes;           /* packets of this size are lost, 1 to UINT16_MAX */
+        int bytes;           /* size of the packets that are lost, 1 to UINT16_MAX */
     } lossy[SPOT_PEERS_MAX]; /* peers of unacknowledged connections whose paths lose large packets */
     uint32_t n_lossy;
     int ended_child; /* pid of a zombie that the rank has started; 0 = none */

@@ -424,7 +424,7 @@ static bool send_again(struct hub *hub, struct session *s)
 }
 
 /* Move a node to its new connection. Send the answer before the session becomes a node, because frames to a node are
- * kept and numbered, and this answer must not be. Then send the kept frames, before any new push. */
+ * numbered and kept, but the answer must not be kept. Then send the kept frames, before any new push. */
 static bool call_resume(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     struct session *old = find_old(hub, s, &m->resume);

@@ -111,7 +111,7 @@ static void record_given_up(struct session *s, const struct torch_key *key, uint
     buf_free(&why);
 }
 
-/* Return when a rank last began or continued the setup of a PyTorch group, on any of its connections. */
+/* Return the time at which a rank last began or continued the setup of a PyTorch group, on any of its connections. */
 static uint64_t last_try(const struct member *member)
 {
     uint64_t last_ms = member->tried_ms;
@@ -299,7 +299,7 @@ static void format_path(const struct job *job, const struct failure *failure, co
         snprintf(out, sizeof(words), "; a path between the nodes loses large packets (PATH_LOSES_LARGE)");
 }
 
-/* Append when the store received the last message from the agent of a node. */
+/* Append how long ago the last message from the agent of a node arrived. */
 static void append_last_message(const struct rdzv_node_facts *node, uint64_t now_ms, words out)
 {
     words ago;

@@ -82,8 +82,8 @@ void flight_dump_free(struct flight_dump *dump);
  * last. Return the number of calls; `calls` points into the record. */
 size_t flight_open_calls(const struct flight_dump *dump, const struct flight_entry *calls[FLIGHT_OPEN_MAX]);
 
-/* Find a call in the group of all ranks that the GPUs of some ranks have started, but not the GPUs of all ranks.
- * Return NULL if there is no such call. */
+/* Search the group of all ranks for a call that some ranks' GPUs have started and other ranks' GPUs have not. Return
+ * NULL if there is no such call. */
 const struct flight_entry *flight_half_started(const struct flight_dump *dumps, size_t n);
 /* Return true if the record contains this call in the state "scheduled". */
 bool flight_is_scheduled(const struct flight_dump *dump, const struct flight_entry *call);

@@ -28,7 +28,7 @@ SAME_SIZE(cublasLtMatrixLayoutAttribute_t);
 SAME_SIZE(cublasLtMatmulPreferenceAttributes_t);
 SAME_SIZE(CUresult);
 
-/* Our declaration, as in compute_abi.h without the header. */
+/* A copy of our lt_choice. compute_abi.h does not compile it here, because NVIDIA's types replace ours. */
 typedef struct {
     lt_algorithm algo;
     size_t workspaceSize;

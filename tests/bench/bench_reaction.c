@@ -45,7 +45,8 @@ static int limit_ms(const struct peer *p)
     return is_slow(p) ? 12000 : 3000;
 }
 
-/* Get the times from the failure in ms. Return false while a worker has no signal yet. */
+/* Get the ms from the failure to the first and to the last SIGTERM of a worker. Return false while a worker has not
+ * received SIGTERM. */
 static bool told(double *first, double *last)
 {
     const struct notes *notes = peer_jobs_notes();
@@ -86,7 +87,8 @@ static void try_once(struct series *s, const struct peer *p, const char *worker)
     peer_job_end(&j);
 }
 
-/* Return the number of trials. All launchers except ddprun need a second or more per trial, and vary by less. */
+/* Return the number of trials. All launchers except ddprun get fewer trials, because they need a second or more per
+ * trial, and their times vary less. */
 static int trials_for(enum peer_id id, int trials)
 {
     const struct peer *p = &peers[id];

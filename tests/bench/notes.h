@@ -10,7 +10,7 @@
 #include <stdint.h>
 #include <time.h>
 
-#define NOTES_ENV "PROBE_NOTES" /* the path of that file */
+#define NOTES_ENV "PROBE_NOTES" /* environment variable with the path of the file of notes */
 enum { NOTES_MAX = 256 };
 
 /* Times in ns; 0 = the event has not happened. */
@@ -20,7 +20,7 @@ struct note {
 };
 
 struct notes {
-    int workers; /* set before the start */
+    int workers; /* number of workers; set before the first worker starts */
     struct note of[NOTES_MAX];
 };
 

@@ -22,7 +22,7 @@ double timed_now(void);
 /* Return the median of `n` values, which are sorted in place, or NAN without values. */
 double timed_median(double *values, size_t n);
 
-/* Return the smallest value that is not below `share` (0 to 1) of all `n`, which are sorted in place; NAN for none. */
+/* Return the quantile `share` (0 to 1) of `n` values, which are sorted in place, or NAN without values. */
 double timed_quantile(double *values, size_t n, double share);
 
 /* Return true if PATH has an executable of this name. */

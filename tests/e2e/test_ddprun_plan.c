@@ -111,7 +111,8 @@ static struct run_result run_with_port(const char *option)
     return run_command(argv, &(struct run_options){ .env = (const char *const[]){ "MASTER_PORT", NULL } });
 }
 
-/* Another program of this machine may also hold the default port, and may release it too early. */
+/* If another program of this machine holds the default port, that program may release it during the test. The test then
+ * tries again. */
 Test(ddprun_plan, a_default_port_that_is_taken_is_replaced_and_said_so)
 {
     bool replaced = false;
@@ -224,7 +225,7 @@ Test(ddprun_plan, a_process_on_the_gpu_of_a_worker_is_named_before_the_start)
     SILENT(r, "GPU_BUSY");
 }
 
-/* The driver's function returns only after rank 0 has removed the row. */
+/* The driver's function hangs until rank 0 has removed the row "hang" from the driver's file. */
 Test(ddprun_plan, the_workers_start_while_the_driver_hangs)
 {
     static const char script[] = "[ $RANK = 1 ] && exit; until [ -e $FAKE_NVML.asked ]; do sleep 0.1; done; "
@@ -235,7 +236,8 @@ Test(ddprun_plan, the_workers_start_while_the_driver_hangs)
     SILENT(r, "GPU_BUSY");
 }
 
-/* Run a job whose rank 1 fails with the line `error`. Before, the rank lists itself on GPU 1, and adds `row`. */
+/* Run a job whose rank 1 fails with the line `error`. Before it fails, rank 1 writes itself and `row` into the driver's
+ * list of processes on GPU 1. */
 static struct run_result fail_on_gpus(const char *row, const char *error)
 {
     char script[600];
@@ -296,7 +298,8 @@ Test(ddprun_plan, the_agent_grows_its_descriptor_table_before_the_first_worker)
     cr_expect_geq(first, 24 * 9, "%d descriptors for 24 workers", first);
 }
 
-/* Command lines of torchrun's users, on the built ddprun: its options, its name, its file timer. */
+/* Run ddprun with command lines for torchrun: torchrun's options, the program name torchrun, and torchrun's file
+ * timer. */
 
 TestSuite(ddprun_torchrun, .timeout = 60);
 
@@ -568,7 +571,7 @@ Test(ddprun_python, is_that_of_the_active_environment)
            0, "v/bin/python\npython v/bin/python VIRTUAL_ENV is set\n", NULL);
 }
 
-/* A python beside ddprun proves nothing, because both may be in /usr/bin. */
+/* A python in ddprun's directory need not be from ddprun's environment, because both may be in /usr/bin. */
 Test(ddprun_python, is_that_of_the_environment_that_ddprun_is_installed_in)
 {
     expect(PYTHONS

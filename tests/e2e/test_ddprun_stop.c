@@ -49,7 +49,8 @@ ParameterizedTest(int *sig, ddprun_stop, one_signal_stops_gracefully)
     SAYS(r, "stopping");
 }
 
-/* While the guardian waits, it gives back its memory, even the pages of its code. At the end it must still work. */
+/* While the guardian waits, it gives back its memory, even the pages of its code. It must still handle a later
+ * signal. */
 Test(ddprun_stop, a_guardian_that_has_waited_gives_memory_back_and_still_hears)
 {
     enum { LOOK_MS = 50, LOOKS = 400 };
@@ -130,8 +131,8 @@ Test(ddprun_stop, a_stopped_agent_is_woken_to_hear_it)
     EXPECT(r, 143);
 }
 
-/* Stop a worker and end the job, as two users may do. A stop takes a moment, and neither order may leave the worker
- * stopped. */
+/* Stop the agent (SIGSTOP) and end the job, as two users may do. A SIGSTOP takes a moment, and neither order may leave
+ * the agent stopped. */
 static void stop_and_end(int first)
 {
     struct run_process *p = JOB_START("--nproc_per_node=2", WORKER, "say:ready", "forever");
@@ -156,8 +157,8 @@ Test(ddprun_stop, an_agent_that_is_stopped_while_it_ends_the_job_goes_on)
     stop_and_end(SIGTERM);
 }
 
-/* The guardian has already read the agent's message. Because this message ends the job, the guardian wakes the
- * agent. */
+/* The agent has already read the guardian's message. The guardian still wakes the agent, because this message ends the
+ * job. */
 Test(ddprun_stop, nor_is_it_left_standing_when_the_user_has_chosen_the_signal)
 {
     struct run_process *p = JOB_START("--nproc_per_node=2", "--signals_to_handle=SIGUSR1", "--grace=300ms",
@@ -266,7 +267,8 @@ Test(ddprun_stop, nothing_is_left_after_kill_9_of_the_agent)
     SAYS(r, "SIGKILL");
 }
 
-/* Return true if a process has these words in its command line. The agent has the workers' words, too. */
+/* Return true if a process has these words in its command line. The words of a worker are in the agent's command line,
+ * too. */
 static bool is_anybody_called(const char *words)
 {
     struct run_result r = run_command((const char *const[]){ "pgrep", "-f", words, NULL }, NULL);
@@ -284,7 +286,7 @@ Test(ddprun_stop, nothing_is_left_when_the_guardian_is_killed_during_the_start)
         usleep((useconds_t)(1000 * i));
         kill(run_pid(p), SIGKILL);
         run_wait(p);
-        /* Do not use the witness: a worker that starts after the check has not opened anything yet. */
+        /* Do not use job_witness_alone: at the time of its check, a late worker may not have opened the file yet. */
         for (struct patience left = { 0 }; is_anybody_called(w.path);)
             cr_assert(patience_left(&left), "round %d: a process is left", i);
         job_witness_close(&w);
@@ -308,8 +310,8 @@ Test(ddprun_stop, output_that_nobody_reads_does_not_hold_us_for_ever)
 
 /* A worker that not even SIGKILL ends.
  *
- * A frozen cgroup of version 1 is the only way to state D that a test can undo: the worker hangs in the kernel with
- * SIGKILL pending until it is thawed. It needs root and the freezer hierarchy. */
+ * Only a frozen cgroup of version 1 brings a worker into a state D that the test can end. The worker hangs in the
+ * kernel with SIGKILL pending until the cgroup is thawed. The test needs root and the freezer hierarchy. */
 
 TestSuite(ddprun_stuck, .timeout = 120);
 
@@ -372,8 +374,8 @@ Test(ddprun_stuck, what_cannot_be_killed_is_named_and_left, .fini = remove_freez
     cr_expect(strstr(r.err, "rank 0") != NULL, "the cause is named as well:\n%s", r.err);
 }
 
-/* A rank that stops outside any call, while the others wait for it in one: it is named before any timeout, and files
- * have the last call of every rank. */
+/* A rank stops outside of calls, and the others wait for it in a call. Before any timeout ddprun names this rank, and
+ * files contain the last call of every rank. */
 
 static char *dir;
 

@@ -343,7 +343,8 @@ static void until_rank_0_is_there(int port)
     ddp_store_close(ctl);
 }
 
-/* The second rank arrives in time, but the daemon is stopped at that moment and when the barrier's time ends. */
+/* The second rank arrives in time, but the daemon is suspended from before that moment until after the barrier's
+ * timeout. */
 Test(rendezvous_daemon, that_stood_still_blames_nobody)
 {
     struct daemon d = daemon_start("127.0.0.1:0", NULL);

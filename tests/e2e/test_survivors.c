@@ -1,4 +1,4 @@
-/* test_survivors.c -- a sample of `make survivors` (each kind of worker with each fault once, in each layer), of
+/* test_survivors.c -- a sample of `make survivors` (each kind of worker once with each fault and each --contain), of
  * `make launches`, and of the program that reuses process ids.
  *
  * The programs are in tests/survivors/, and trust no output of ddprun: a trial runs below a process that adopts orphans,
@@ -21,7 +21,7 @@ struct sample {
 
 TestSuite(survivors, .timeout = 300);
 
-/* Return the end of `text`, on a separate line. */
+/* Return the end of `text`, from the beginning of a line. */
 static const char *end_of(const char *text)
 {
     const size_t len = strlen(text);
@@ -43,9 +43,9 @@ static void expect_clean(const char *const argv[])
                  failed != NULL ? failed : end_of(r.out));
 }
 
-/* Chains use the whole machine, so they are a separate sample, with a fault for each process that ends them. Under a
- * sanitizer only daemons run: a sanitizer is too slow to win a race against chains, and one kind is enough to find wrong
- * accesses. */
+/* Chains use the whole machine, so they are a separate sample. Its faults cover each process that may have to end the
+ * chains. Under a sanitizer only daemons run: ddprun is then too slow to win a race against chains, and one kind of
+ * descendant is enough to find wrong accesses. */
 #define ALL    "term,guardian,agent,both,hangup,oom"
 #define CHAINS "chains", "term,guardian,agent,both"
 ParameterizedTestParameters(survivors, nothing_outlives_its_job_and_no_other_job_is_touched)
@@ -79,7 +79,8 @@ ParameterizedTest(struct sample *s, survivors, nothing_outlives_its_job_and_no_o
                                         bin("ddprun"), bin("tests/prog/survivor"), NULL });
 }
 
-/* Use the weakest layer on the oldest kernel, with all kinds of workers. A sanitizer tests fewer kinds. */
+/* Simulate the oldest kernel and use --contain=plain, the weakest form, with all kinds of workers. With a sanitizer,
+ * test fewer kinds. */
 Test(survivors, nothing_outlives_its_job_on_an_old_kernel)
 {
     const char *kinds = bin_is_sanitized() ? "--kinds=daemon" : AFTER;

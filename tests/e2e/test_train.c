@@ -111,8 +111,8 @@ static int loss_curve(double *loss, int room)
 }
 
 /* The losses that PyTorch 1.13 computes from the same seed and data: tests/e2e/torch_losses.py prints them. Shuffle,
- * first parameters, gradients and Adam must all agree. From the fourth step on Adam has made differences out of
- * rounding; the eleventh batch is a short one. */
+ * first parameters, gradients and Adam must all agree. From the fourth step on the tolerance is larger, because Adam
+ * turns rounding errors into differences. The eleventh batch is shorter than the others. */
 Test(train, the_first_losses_are_pytorchs)
 {
     enum { STEPS = 11 };
@@ -439,11 +439,11 @@ Test(train_gpt2, what_fits_not_is_refused_before_it_is_trained)
     train_fails(1, RECIPE "--length 65", 2, "of 65 tokens: ");
 }
 
-/* --determinism world: after every step the same parameters, bit by bit, for every number of workers and
- * hosts, and after a resume with another number. */
+/* With --determinism world the parameters are equal bit by bit after every step. This holds for every number of workers
+ * and hosts, and after a resume with another number. */
 
-/* An epoch has three steps. The last step has eight samples in eight shards. So there are six steps, and an uneven
- * end. */
+/* An epoch has three steps. The last step has eight samples in eight shards. So the two epochs have six steps, and the
+ * last step of each epoch is smaller. */
 #define RUN                                                                                          \
     "--data @/data --global_batch 96 --epochs 2 --determinism world --quiet --hash_steps --metrics " \
     "@/metrics "
@@ -536,7 +536,7 @@ Test(world, equal_for_every_kind_of_model)
     free(one);
 }
 
-/* The rounding and the parts of a worker's share are the same for any number of workers. */
+/* The rounding to 16 bits and the parts of a batch (--accumulate) are the same for any number of workers. */
 Test(world, equal_with_16_bits_shares_of_the_state_and_parts_of_a_batch)
 {
     training_skip_same_threads();
@@ -559,8 +559,8 @@ Test(world, what_cannot_be_equal_is_refused)
     train_fails(1, "--data @/data --global_batch 100 --determinism world", 2, "8 equal parts");
 }
 
-/* `train` with resnet20 on images of noise: the same for any number of workers. Few and small batches, because an
- * image takes milliseconds. */
+/* `train` with resnet20 on images of noise gives the same results for any number of workers. The batches are few and
+ * small, because an image takes milliseconds. */
 
 enum { RESNET_STEPS = 2, ROOM = 8 };
 
@@ -649,9 +649,9 @@ static double number(const cJSON *json, const char *key)
     return cJSON_GetNumberValue(cJSON_GetObjectItem(json, key));
 }
 
-/* The values are normalised over a shard, so they are equal bit by bit. The running numbers are those of the first
- * shard, so the test set gives the same result. The augmentation depends on the sample, not on the worker. The second
- * batch is short. */
+/* The values are normalised over a shard, so they are equal bit by bit. The running means and variances are those of
+ * the first shard, so the test set gives the same result. The augmentation depends on the sample, not on the worker.
+ * The second batch is short. */
 Test(train_resnet, parameters_and_accuracy_are_the_same_for_1_and_2_workers_with_threads_and_without)
 {
     training_skip_same_threads();
@@ -686,8 +686,8 @@ Test(train_resnet, with_sync_bn_ranks_have_the_losses_of_one_large_batch)
     cr_expect_gt(fabs(alone[0] - one[0]), 1e-3, "it makes no difference: %g and %g", alone[0], one[0]);
 }
 
-/* The checkpoint contains the running numbers and the momentum. After the resume, a sample is moved and mirrored as
- * without the resume. */
+/* The checkpoint contains the running means and variances, and the momentum. After the resume, --augment changes each
+ * sample in the same way as without the resume. */
 Test(train_resnet, stopped_in_the_middle_of_an_epoch_it_goes_on_to_the_same_end)
 {
     double loss[ROOM];
@@ -708,7 +708,7 @@ Test(train_resnet, stopped_in_the_middle_of_an_epoch_it_goes_on_to_the_same_end)
 
 TestSuite(train_subnormals, .init = test_dir_open, .fini = test_dir_close, .timeout = 240);
 
-/* Return false if the kernel refuses. The thread continues. */
+/* Read the control word of a thread, which then continues. Return false if the kernel refuses to trace the thread. */
 static bool control_word(pid_t thread, uint64_t *word)
 {
     int status;
@@ -739,8 +739,8 @@ static bool control_word(pid_t thread, uint64_t *word)
     return true;
 }
 
-/* Return how many threads the process has; `keeping` = those of them that keep subnormals, -1 if no thread can be
- * traced. */
+/* Return how many threads the process has. Set *keeping to the number of threads that keep subnormals, or to -1 if a
+ * thread cannot be traced. */
 static int check_threads(pid_t pid, int *keeping)
 {
     char path[64];

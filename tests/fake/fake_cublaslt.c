@@ -1,5 +1,5 @@
-/* fake_cublaslt.c -- the cuBLASLt of fake_gpu.h: products of column-major matrices, sums in float in the order of the
- * rows. */
+/* fake_cublaslt.c -- the cuBLASLt of fake_gpu.h: it multiplies column-major matrices, and adds the products in float,
+ * in the order of the summed index. */
 #include "fake_gpu.h"
 
 #include "cuda/compute_abi.h"
@@ -159,8 +159,8 @@ static void write_at(void *to, lt_type type, size_t i, float x)
         ((uint16_t *)to)[i] = type == LT_R_16F ? f32_to_f16(x) : f32_to_bf16(x);
 }
 
-/* Return the matrix `from` as floats, in which row k has the elements with the summed index k. With `by_k`, k is the
- * column in `from`. */
+/* Return a copy of the matrix `from`, as floats and row by row. Row k of the copy is row k of `from`, or column k if
+ * `by_k` is true. */
 static float *by_rows(const void *from, const struct lt_layout_ *l, bool by_k)
 {
     float *to = malloc(l->rows * l->columns * sizeof(float) + 1);
@@ -171,7 +171,7 @@ static float *by_rows(const void *from, const struct lt_layout_ *l, bool by_k)
     return to;
 }
 
-/* Compute one column of the result after the other. */
+/* Compute column `n` of the result. */
 static void column(const struct product *p, const float *a, const float *b, float *sum, size_t n)
 {
     const struct lt_layout_ *c = &p->layout[2], *d = &p->layout[3];

@@ -1,5 +1,5 @@
-/* Any bytes as the header of a model of llm.c, before a file of any length. The header is rejected with an error text, or
- * everything that it describes can be read inside the file. */
+/* Check any bytes as the header of a model of llm.c, for a file of any length. Either the header is rejected with an
+ * error text, or the file contains everything that the header describes. */
 #include "train/models/llmc.c"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* Any bytes, decoded in one piece and in pieces of the size in the first byte: both must give the same requests,
- * every view must be inside the input, and a list must end where its field ends. */
+/* Decode any bytes in one piece, and in pieces. The first byte determines the size of the pieces. Both must give the
+ * same requests, every view must be inside the input, and a list must end where its field ends. */
 #include "store/wire.h"
 
 #include <assert.h>
@@ -33,7 +33,8 @@ static uint64_t digest(struct slice in, const struct request *req)
     return sum;
 }
 
-/* Decode the whole stream, `step` bytes more at a time; return a hash of all requests and of how it ended. */
+/* Decode the whole stream in steps of `step` bytes. Return a hash of all requests, of the last status, and of the
+ * number of decoded bytes. */
 static uint64_t decode_all(const uint8_t *data, size_t size, size_t step, bool dialect_b)
 {
     struct wire w;

@@ -1,4 +1,4 @@
-/* ranks.h -- run a function as N worker processes around a store of the test's own.
+/* ranks.h -- run a function as N worker processes, with a store that the test serves.
  *
  *     static void sum(struct rank *me)
  *     {
@@ -31,8 +31,8 @@ struct rank {
     int port; /* port of the store; 0 = not there yet */
     ddp_status status;
     char words[1024];
-    char failure[1024]; /* first failed expectation, "" = none */
-    uint64_t value;     /* for any use of a test, for example a hash of results */
+    char failure[1024]; /* first failed expectation, or "" if none has failed */
+    uint64_t value;     /* each test may use this as it likes, for example for a hash of results */
     int exit_status;    /* from waitpid; filled in by ranks_run */
 };
 
@@ -42,7 +42,7 @@ struct ranks {
 };
 
 enum {
-    RANKS_PLAIN_STORE = 0,  /* like torchrun's: only c10d's own opcodes */
+    RANKS_PLAIN_STORE = 0,  /* a store as under torchrun, which accepts only c10d's opcodes */
     RANKS_DDPRUN_STORE = 1, /* DDPRUN_STORE=1 */
     RANKS_SKIP_LAST = 2,    /* the last rank is never started */
 };

@@ -10,11 +10,11 @@
  * options. Spaces separate the words of options and of `program`. The first word of `program` is the name of a
  * program of the tests, or a path.
  *
- * Expected texts are separated by '|'. Each text must follow the previous text on stderr. Every node must print
- * `says` within `within_ms` of the fault (without a fault: of the start), unless the node is KILLED or `silent_on`.
- * Node i must also print `node[i].says`, within the node's own `within_ms` if that is set, and `node[i].ends` at any
- * time. The test does not check the exit code of a node with exit code ANY. At the end no process may remain on any
- * host. */
+ * Expected texts are separated by '|'. Each text must follow the previous text on stderr. Every node must print `says`
+ * within `within_ms` of the fault, or of the start if the scene has no fault. This does not apply to a node that is
+ * KILLED or `silent_on`. Node i must also print `node[i].says`, within the node's own `within_ms` if that is set, and
+ * `node[i].ends` at any time. The test does not check the exit code of a node with exit code ANY. At the end no process
+ * may remain on any host. */
 #ifndef TESTS_LIB_SCENE_H
 #define TESTS_LIB_SCENE_H
 
@@ -49,7 +49,7 @@ enum { HOSTS_MAX = 64 };
 
 enum hosts_kind {
     HOSTS_V4, /* 10.9.0.1 and up */
-    HOSTS_V6, /* fd00::1 and up, and no IPv4 address except lo's */
+    HOSTS_V6, /* fd00::1 and up on eth0; only lo has an IPv4 address */
     /* node0 is as in HOSTS_V4. The other nodes (10.8.1.2, 10.8.2.2 ...) are connected to a router, which translates
      * their addresses to 10.9.0.254. No connection reaches these nodes, not even from each other. */
     HOSTS_NAT,
@@ -61,13 +61,13 @@ struct host {
     char name[16];  /* "node0" */
     char addr[40];  /* "10.9.0.1" */
     bool off;       /* see host_off */
-    char group[96]; /* control group of the host; "" = none */
+    char group[96]; /* control group of the host, or "" if it has none */
 };
 
 struct hosts {
     enum hosts_kind kind;
     int count;
-    pid_t bridge; /* holds the network of the bridge */
+    pid_t bridge; /* pid of the process in whose network namespace the bridge is */
     struct host host[HOSTS_MAX];
 };
 
@@ -125,8 +125,8 @@ struct play {
     struct hosts *net;
     struct run_process *node[SCENE_NODES]; /* NULL = not started, or already waited for */
     struct run_process *other;             /* a program that is not a node of the job, killed at the end */
-    uint64_t fault_ms;                     /* time of the fault, or of the start */
-    char secret[64];                       /* the file with the secret of the job */
+    uint64_t fault_ms;                     /* time of the fault, or of the start if there was no fault yet */
+    char secret[64];                       /* path of the file with the job's secret */
 };
 
 struct scene_node {
@@ -134,11 +134,11 @@ struct scene_node {
     const char *program; /* program of this node; NULL = the scene's program */
     const char *ddprun;  /* path of the ddprun for this node; NULL = the usual program */
     const char *says;
-    const char *ends;   /* on stderr, at any time */
-    const char *prints; /* on stdout */
+    const char *ends;   /* texts that the node prints on stderr at any time */
+    const char *prints; /* texts that the node prints on stdout */
     bool by_hand;       /* scene_play does not start the node; see scene_start */
     int late_ms;        /* start this node so many ms after the first nodes */
-    int exit;           /* ENDED: any code but 0 */
+    int exit;           /* expected exit code, or KILLED, ANY or ENDED */
     bool silent_on;     /* the node need not print the scene's `says` */
     int within_ms;      /* limit for this node's texts; 0 = the scene's limit */
 };
@@ -146,11 +146,11 @@ struct scene_node {
 struct scene {
     const char *name;
     const char *cases; /* rows of tests/nodes/cases that the scene covers */
-    int hosts;         /* 0 = 2 */
+    int hosts;         /* number of hosts; 0 means 2 */
     enum hosts_kind net;
     bool elastic;        /* the job is elastic: --nnodes, --node_rank and --master_addr are not passed */
     const char *options; /* options of every node */
-    const char *program; /* NULL = "worker say:up forever" */
+    const char *program; /* NULL means "worker say:up forever" */
     void (*before)(struct play *play);
     const char *until; /* every running node has printed this before the fault */
     int start_ms;      /* limit for `until`; 0 = START_MS */
@@ -159,7 +159,7 @@ struct scene {
     const char *says;
     int within_ms;
     const char *never;                /* texts that no node may print */
-    void (*after)(struct play *play); /* checked after all expected texts */
+    void (*after)(struct play *play); /* called after all expected texts were printed */
     struct scene_node node[SCENE_NODES];
 };
 
@@ -171,7 +171,7 @@ void scene_play(const struct scene *scene);
         scene_play(&(const struct scene){ .name = #test, __VA_ARGS__ }); \
     }
 
-/* Start node `i`, which has `by_hand`, or start node `i` again. After a second start the test no longer checks the
+/* Start node `i`, whose `by_hand` is true, or start any node again. After a second start the test no longer checks the
  * first process. */
 void scene_start(struct play *play, int i, const char *more_options);
 
@@ -179,7 +179,7 @@ void scene_start(struct play *play, int i, const char *more_options);
 
 void fault_kill_launcher(struct play *play); /* SIGKILL to guardian and agent */
 void fault_cable(struct play *play);
-void fault_freeze(struct play *play); /* SIGSTOP to all */
+void fault_freeze(struct play *play); /* SIGSTOP to all processes of the node */
 void fault_power(struct play *play);
 void fault_ctrl_c(struct play *play); /* SIGINT to ddprun, as from its shell */
 
@@ -188,10 +188,9 @@ void scene_expect_why(struct play *play, int i, const char *store, const char *t
 
 /* Functions for the member `after`: */
 
-void after_stop_all(struct play *play); /* SIGTERM to every ddprun */
-void after_no_rejects(
-    struct play *play); /* expect that `ddpctl rejects` lists only silent clients, none unconfirmed */
-void after_heal(struct play *play); /* remove rules, plug in cables, continue all processes */
+void after_stop_all(struct play *play);   /* SIGTERM to every ddprun */
+void after_no_rejects(struct play *play); /* expect that `ddpctl rejects` lists only silent clients */
+void after_heal(struct play *play);       /* remove rules, plug in cables, continue all processes */
 
 /* --- scene train ------------------------------------------------------------------------------------------ */
 

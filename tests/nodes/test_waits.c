@@ -1,5 +1,6 @@
-/* A barrier or a key that one rank of another host never reaches: `ddpctl why` on every host reports at once which
- * rank is missing and why, long before the timeout, and the timeout's error does, too. */
+/* Ranks wait at a barrier or for a key, but a rank on another host never arrives or never sets the key. Long before the
+ * timeout, `ddpctl why` on every host reports which rank is missing and why. The error after the timeout reports the
+ * same. */
 #include "scene.h"
 
 #include <signal.h>
@@ -46,8 +47,8 @@ SCENE(waits, a_rank_that_has_exited, .cases = "F36 exited",
       .says = "rank 3 (node1, pid |barrier 'epoch-1'  [RANK_EXITED_EARLY]", .within_ms = EXITS,
       .node = { { .exit = ENDED }, { .exit = ENDED } })
 
-/* Rank 3 leaves before a collective, which does not use the store. So the store's finding comes at the end of the
- * round. */
+/* Rank 3 leaves before a collective. The collective does not use the store, so the store reports the finding only at
+ * the end of the round. */
 SCENE(waits, a_rank_that_has_left_a_collective, .cases = "F36",
       .program = "member say:up only:3 exit:0 all sum",
       .says = "rank 3 (node1, pid |a collective  [RANK_EXITED_EARLY]", .within_ms = EXITS,
@@ -81,7 +82,7 @@ SCENE(waits, only_the_stores_port_is_open, .cases = "F34", .program = "member su
       .within_ms = CONNECTIONS, .says = "[PORTS_CLOSED]|failed first: exit 1|at 10.9.0.|DDP_PORT_RANGE",
       .node = { { .exit = ENDED }, { .exit = ENDED } })
 
-/* Lower the limits on node 1. Every answer names this node. */
+/* Lower the limits on node 1. `ddpctl why` must name this node on every host. */
 static void lower_limits(struct play *play)
 {
     cr_assert(host_sh(&play->net->host[1],
@@ -143,7 +144,7 @@ static void find_proxy(struct play *play)
 SCENE(waits, a_proxy_between, .cases = "F50", .until = "up", .fault = knock_as_proxy, .after = find_proxy,
       .never = "lost", .node = { { .exit = 143 }, { .exit = 143 } })
 
-/* Limit the queue to four connections, and stop the store for a moment. */
+/* Limit the queue of new connections to four. */
 static void narrow_queue(struct play *play)
 {
     cr_assert(host_sh(&play->net->host[0], "echo 4 >/proc/sys/net/core/somaxconn"));

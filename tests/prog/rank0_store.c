@@ -49,8 +49,8 @@ static int serve(int others)
         const int peer = accept(fd, NULL, NULL);
         if (peer < 0)
             return FAILED;
-        /* Report before the last rank gets its answer, because that rank may then fail at once, and the launcher
-         * stops rank 0. */
+        /* Report before the last rank gets its answer. That rank may fail at once after the answer, and the launcher
+         * would then stop rank 0 before its report. */
         if (i == others - 1)
             say_met();
         if (write(peer, "0", 1) != 1)

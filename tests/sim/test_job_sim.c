@@ -1,6 +1,5 @@
-/* Whole jobs as stories: the agents of several nodes and the rendezvous between them, when a worker fails, a
- * node is lost, a user stops it, or the store dies. "n1 > failed" is received by the store, "n1 < stop" sent
- * by it. */
+/* Simulate whole jobs: the agents of several nodes and the rendezvous between them. A worker fails, a node is lost, a
+ * user stops the job, or the store dies. In a trace, the store receives "n1 > failed", and it sends "n1 < stop". */
 #include "sim_cluster.h"
 
 #include "ddp/error.h"
@@ -168,7 +167,8 @@ Test(job_sim, without_a_store_every_node_stops_by_itself, .init = two_nodes, .fi
                          "[  2001] n1 exits with 123\n");
 }
 
-/* Both nodes gave up on each other: only the order of arrival decides, and both report the same. */
+/* Both workers fail at almost the same time. The failure that arrives first at the store decides, and both nodes exit
+ * with its code. */
 Test(job_sim, of_two_failures_the_first_that_the_store_heard_counts, .init = two_nodes, .fini = done)
 {
     job.node[0].worker[0] = (struct cluster_worker){ .lives_ms = 1001, .exit_code = 3 };
@@ -178,7 +178,7 @@ Test(job_sim, of_two_failures_the_first_that_the_store_heard_counts, .init = two
     cr_expect_eq(job.node[1].exit_code, 9);
 }
 
-/* Node 0 was done long before, but it takes part in the second attempt. */
+/* Node 0 succeeded long before node 1 failed, but it takes part in the second attempt. */
 Test(job_sim, who_is_done_starts_again_with_the_others, .fini = done)
 {
     cluster_init(&job, 2, 1);
@@ -244,7 +244,7 @@ static void random_blow(int node, uint64_t at_ms)
     }
 }
 
-/* Check that all nodes got the same end of the job, except a node that its user or the network removed. */
+/* Check that all nodes exit with the same code, except a node that its user or the network removed. */
 static void check_outcome(uint64_t seed)
 {
     int code = -1;

@@ -1,5 +1,5 @@
-/* The store over real sockets: bytes of live PyTorch clients; waiting; ends. tests/unit/hub/test_hub.c cuts the bytes at every place, and
- * has the limits. */
+/* The store over real sockets: recorded bytes of PyTorch clients, waits, and ends of connections.
+ * tests/unit/hub/test_hub.c cuts the bytes at every position, and tests the limits. */
 #include "ddp/ddp.h"
 #include "ddp/store.h"
 #include "sim_hub.h" /* hex_read */
@@ -85,7 +85,7 @@ Test(store_server, one_set_wakes_everybody)
     close(fd);
 }
 
-/* The server keeps small replies back until the end of the turn, but not the large reply. */
+/* The server sends a large reply at once, but collects small replies until the end of the event loop's iteration. */
 Test(store_server, small_and_big_replies_keep_their_order)
 {
     enum { BIG = 200 << 10, REPLY = 9 + 8 + BIG + 9 };
@@ -228,7 +228,7 @@ static char *hear(int fd)
     return text;
 }
 
-/* Return the next object that has these words; skip others. */
+/* Read objects until one contains `words`. */
 static void hear_of(int fd, const char *words)
 {
     for (bool found = false; !found;) {
@@ -564,8 +564,7 @@ Test(store_barrier, control_says_no_in_words)
     ddp_store_close(ctl);
 }
 
-/* ddp_grow_waiting and ddp_grow_agree: the keys that they read and set in a ddprun store; other launchers cannot
- * grow. */
+/* ddp_grow_waiting and ddp_grow_agree read and set keys in a ddprun store. Under other launchers a job cannot grow. */
 
 static ddp_ctx *ctx;
 

@@ -1,7 +1,8 @@
-/* Batch normalisation over ranks against torch's BatchNorm on the whole batch
- * (tests/data/torch_batchnorm.json), with parts of different sizes, and empty ones.
+/* Compare batch normalisation over ranks with torch's BatchNorm on the whole batch (tests/data/torch_batchnorm.json).
+ * The parts of the ranks have different sizes, and some are empty.
  *
- * Tolerance: 1e-6 for y and the running numbers, 1e-5 for gradients, of the largest value in the array. */
+ * The tolerance is relative to the largest value in the array: 1e-6 for y and for the running mean and variance, 1e-5
+ * for gradients. */
 #include "numbers.h"
 #include "ranks.h"
 

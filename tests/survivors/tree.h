@@ -15,18 +15,19 @@
 /* Make this process adopt orphans. From here on SIGCHLD is blocked: poll tree_events(), or use tree_wait(). */
 bool tree_open(void);
 
-/* Wait until a process has ended or stopped, or for `ms`. */
+/* Wait until a process has ended or stopped, but at most `ms`. */
 void tree_wait(int ms);
 
 /* Return a descriptor that is readable when a process has ended; tree_reap empties it. */
 int tree_events(void);
 
-/* Reap all that have ended; if `watched` was among them, set `*status` and `*ended`. Return false when no process is
- * left. */
+/* Reap all children that have ended. If `watched` is one of them, set `*status` and `*ended`. Return false when no
+ * process is left. */
 bool tree_reap(pid_t watched, int *status, bool *ended);
 
-/* Return how many descendants live (zombies are dead), and a line for each of the first: number, state, name, the
- * kernel function it waits in, and its arguments. Only for texts. */
+/* Return the number of live descendants (zombies do not count). Describe the first of them in `names`, one line each:
+ * pid, state, name, the kernel function in which the process waits, and its arguments. These lines are only for
+ * messages. */
 size_t tree_count(char *names, size_t size);
 
 /* Send SIGKILL until no process is left; return false after `limit_ms`. */

@@ -29,7 +29,7 @@ struct net_link {
     int rank, lane, host;          /* the peer's rank and host, and the lane of the connection */
     int32_t pid;                   /* pid of the peer rank */
     char name[NET_HOST];           /* name of the peer's host */
-    char where[ENDPOINT_TEXT_MAX]; /* address of the peer's end */
+    char where[ENDPOINT_TEXT_MAX]; /* address and port of the peer */
     struct net_queue out, in;
     uint8_t head_out[NET_HEAD], head_in[NET_HEAD];
     bool head_due; /* the peer's head has not arrived yet */

@@ -43,7 +43,7 @@ static uint64_t most(const struct call *call, int world, size_t room)
 struct staged_chunk {
     size_t k;                 /* number of the chunk */
     uint64_t count;           /* elements of a row */
-    size_t width, pitch;      /* bytes of a row; bytes between two rows in the caller's buffer */
+    size_t width, pitch;      /* bytes of a row; bytes from one row to the next in the caller's buffer */
     size_t in_rows, out_rows; /* number of rows; 0 if the call has no such buffer on this rank */
     const char *in;           /* first row of the input in the caller's buffer */
     char *out;                /* first row of the output in the caller's buffer */

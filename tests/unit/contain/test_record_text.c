@@ -1,4 +1,4 @@
-/* The record of a running job: written, read, and all other texts rejected. */
+/* The record of a running job is written and read again. All other texts are rejected. */
 #include "contain/job_record.c"
 
 #include <criterion/criterion.h>

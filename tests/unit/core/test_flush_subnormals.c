@@ -96,7 +96,8 @@ Test(flush_subnormals, a_block_leaves_rounding_and_exceptions_alone)
 
 /* --- 16 bits ---------------------------------------------------------------------------------------------- */
 
-/* The test converts every f16, and compares it with the value of its fields. */
+/* Convert every f16, and compare the result with the value that follows from the sign, the exponent and the
+ * mantissa. */
 Test(flush_subnormals, conversions_are_exact_in_both_modes)
 {
     static float expected[1 << 16], wide[1 << 16];
@@ -123,7 +124,7 @@ Test(flush_subnormals, conversions_are_exact_in_both_modes)
     }
 }
 
-/* Convert f32 between the smallest f16 numbers, subnormal bf16, and f32 below both. */
+/* Convert three kinds of numbers: f32 near the smallest f16, subnormal bf16, and subnormal f32. */
 static size_t convert(unsigned char *to)
 {
     float wide[N];
@@ -299,7 +300,7 @@ Test(flush_subnormals, unscaling_is_the_same)
     expect_no_subnormal((const float *)results[0], 3 * (N + 1), "gradient");
 }
 
-/* Back off. The scale itself is not a gradient, so it keeps its value. */
+/* Reduce the scale until it is below the normal f32 numbers. It is not a gradient, so it must not be flushed to 0. */
 static size_t back_off(unsigned char *to)
 {
     double(*state)[DDP_SCALER_STATE] = (void *)to;

@@ -1,4 +1,4 @@
-/* The sampler against torch's own numbers. */
+/* Compare the sampler with the numbers of torch. */
 #include "ddp/sampler.h"
 
 #include <criterion/criterion.h>

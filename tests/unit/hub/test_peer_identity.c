@@ -1,4 +1,5 @@
-/* Plain c10d connections: agents identify their owners; if several jobs are served, their requests wait for that. */
+/* Plain c10d connections: agents report which job owns a connection. If the store serves several jobs, the requests of
+ * a connection wait for this report. */
 #include "store/encode.h"
 #include "sim_hub.h"
 #include "ddp/context.h"
@@ -58,7 +59,7 @@ static void node(conn_id conn, const char *job)
     join(conn, job);
 }
 
-/* Return the question to the agent, "" = none. */
+/* Return the question that the store has sent to the agent, or "" if it has sent none. */
 static const char *asked(conn_id conn)
 {
     static char text[512];
@@ -305,7 +306,8 @@ static void expect_keys(const char *job, const char *keys)
     sim_disconnect(&sim, OPERATOR + 1);
 }
 
-/* If the first claim were accepted, it would win a race. On other hosts only the agents identify the owner. */
+/* The first claim must not decide, because then the faster agent would win. For a connection from another host, the
+ * claims of the agents are the only evidence. */
 Test(held, two_claims_close_it_and_name_both)
 {
     node(A, "a");
@@ -349,8 +351,8 @@ Test(held, a_claim_to_a_connection_that_has_sent_nothing_is_refused)
     expect_keys("b", "\"keys\":1");
 }
 
-/* On the store's host the kernel reports both users. A claim of another user is rejected, and the right claim counts
- * at once. */
+/* On the store's host the kernel reports the user of each connection. The claim of an agent of another user is
+ * rejected. The claim of an agent of the same user counts at once. */
 Test(held, the_user_decides)
 {
     node(A, "a");

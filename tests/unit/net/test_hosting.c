@@ -1,4 +1,4 @@
-/* Which node hosts the store: by address, whatever the machines' names are. */
+/* The addresses determine which node hosts the store. The names of the machines have no effect. */
 #include "net/hosting.h"
 
 #include <criterion/criterion.h>

@@ -37,7 +37,7 @@ Test(adam, no_gradient_moves_nothing)
     cr_expect_eq(param, 3.0f);
 }
 
-/* Compute the paper's algorithm 1 literally, in double. */
+/* Compute algorithm 1 of the Adam paper literally, in double precision. */
 static double textbook(double param, const double *grads, int steps, double lr)
 {
     double m = 0, v = 0;

@@ -38,7 +38,7 @@ Test(collect, folders_of_hosts_differ_and_are_plain_names)
 
 static char dir[] = "/tmp/ddp-collect-XXXXXX";
 
-/* Receive messages: "f" FILE, "d" DATA, "e" the end; a message for each text. Return what `why` says. */
+/* Receive one message for each text: "f" and a file's name, "d" and data, or "e" for the end. Return c->why. */
 static const char *receive(struct collected *c, const char *const texts[])
 {
     struct buf wire = { 0 };

@@ -1,4 +1,4 @@
-/* Lines of the kernel's log, and the end that each explains. */
+/* Lines of the kernel's log, and the end of a worker that each line explains. */
 #include "report/exit_text.h"
 
 #include "agent/agent.h"

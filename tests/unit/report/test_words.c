@@ -1,4 +1,5 @@
-/* Sentences with gaps, sizes and times for readers, and hints from the last lines of a worker. */
+/* Texts for users: sentences in which {words} are replaced, sizes, times, and hints that follow from the last lines of
+ * a worker. */
 #include "base/text.h"
 #include "report/cause.c"
 #include "tables/text.h"
@@ -137,7 +138,8 @@ Test(hints, show_the_room_of_the_file_that_could_not_be_written)
     cr_expect_not(hint_full_disk(slice_of(NULL, 0), &full));
 }
 
-/* Without a path, the hint shows all likely places. The free space is not the rest of a quota. */
+/* If the line names no path, the hint shows the free space of all likely places. For a full quota it shows no free
+ * space, because the free space is not what the quota has left. */
 Test(hints, show_the_room_of_each_place)
 {
     static struct full_disk full = { .n_rooms = 2,

@@ -1,4 +1,4 @@
-/* The command line of ddp-rendezvous, and the table that it, the help and the man page come from. */
+/* The command line of ddp-rendezvous, and the table of options, from which the help and the man page are made. */
 #include "server/daemon_options.h"
 
 #include <criterion/criterion.h>

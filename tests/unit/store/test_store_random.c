@@ -1,5 +1,5 @@
-/* A hundred thousand random steps against a trivial model of the store: an array of keys, and
- * for each connection the set of keys its wait still misses. */
+/* Compare the store with a trivial model after each of a hundred thousand random steps. The model is an array of keys,
+ * and for each connection the set of keys that its wait still misses. */
 #include "store/encode.h"
 #include "store/entry.h"
 #include "store/store.h"
@@ -14,7 +14,7 @@ static struct store *store;
 static struct store_waiter waiter[CONNS];
 static bool is_woken[CONNS]; /* the client was woken since its wait began */
 
-/* The model. Bit k of a set is key k; keys and queues have the same names. */
+/* The model, with which the store is compared. Bit k of a set is key k. Keys and queues have the same names. */
 static int64_t value[KEYS];
 static uint32_t existing; /* set of keys */
 static uint32_t queued[KEYS];
@@ -41,7 +41,8 @@ static void note_wake(void *user, struct store_waiter *w)
     is_woken[w - waiter] = true;
 }
 
-/* Record that key `k` exists. Every waiter that misses no other key must have been woken, and no other waiter. */
+/* Record that key `k` exists. A waiter must have been woken if it misses no further key, and must not have been woken
+ * otherwise. */
 static void key_comes(uint32_t k)
 {
     existing |= 1u << k;
@@ -133,7 +134,7 @@ static void step_wait_queue(uint32_t c, uint32_t k)
     buf_free(&keys);
 }
 
-/* Check that no client waits for a queue with an item that is not promised to another client. */
+/* Check that no client waits for a queue while the queue has an item that is not promised to any client. */
 static void check_queue(uint32_t k)
 {
     uint32_t promised = 0, waiting = 0;

@@ -1,10 +1,11 @@
-/* test_table.c -- the hash of the tables: SipHash-1-3 under a secret, which clients cannot aim at. */
+/* test_table.c -- the hash of the tables: SipHash-1-3 with a secret, so that clients cannot choose keys with equal
+ * hashes. */
 #include "store/table.c"
 
 #include <criterion/criterion.h>
 
 struct vector {
-    size_t len; /* number of bytes that are hashed, with the key 00 01 02 ... */
+    size_t len; /* number of bytes of the text 00 01 02 ... that are hashed */
     uint64_t hash;
 };
 
@@ -30,7 +31,8 @@ Test(table, hashes_like_rust_with_key_0)
     check(v, sizeof(v) / sizeof(v[0]));
 }
 
-/* CPython 3.11: _imp.source_hash(0x0706050403020100, key), whose second half of the secret is 0. */
+/* CPython 3.11: _imp.source_hash(0x0706050403020100, key). The first argument is the first half of the secret, and the
+ * second half is 0. */
 Test(table, hashes_like_python_with_a_key)
 {
     static const struct vector v[] = {

@@ -1,4 +1,4 @@
-/* Each layer of `train` in double precision, its gradients against central differences. */
+/* Compute each layer of `train` in double precision, and compare its gradients with central differences. */
 #define LAYERS_IN_DOUBLE
 #include "train/layers/activation.c"
 #include "train/layers/attention.c"
@@ -139,7 +139,7 @@ static void fill_weights(void)
         weight[i] = 0.3f * (float)(i + 1) - 0.7f;
 }
 
-/* Check the gradient with one row of weight 0. */
+/* Check the gradient when the weight of one row is 0. */
 static void check_entropy(void (*back)(void), int weightless)
 {
     const struct grad_check c = { .in = { { "z", z, dz, TARGETS * OUT } },

@@ -1,4 +1,4 @@
-/* The model against a naive one in double precision, and its gradients against differences. */
+/* Compare the model with a naive model in double precision, and its gradients with finite differences. */
 #include "train/models/models.h"
 
 #include <criterion/criterion.h>
@@ -87,7 +87,7 @@ static void naive_activation(double *y, int layer)
     }
 }
 
-/* Sum of weight x cross-entropy, from parameters in double. */
+/* Return the sum of weight x cross-entropy. The parameters are in double precision. */
 static double naive_loss(const double *params)
 {
     double in[INPUT], h1[HIDDEN], h2[HIDDEN], z[CLASSES], loss = 0;

@@ -39,7 +39,8 @@ static void close_all(void)
     cr_expect_eq(ddp_finalize(ctx), DDP_OK);
 }
 
-/* Make a step in which every element of every gradient is `g`, times the scale, as in a model. */
+/* Make a step in which every element of every gradient is `g`, multiplied by the loss scale as after a backward
+ * pass. */
 static void step(float g, bool wants_norm)
 {
     cr_assert_eq(optimizer_begin(&o, &err), DDP_OK, "%s", err.msg);
@@ -65,7 +66,7 @@ Test(optimizer, a_scaled_loss_that_overflows_skips_steps_until_it_fits, .fini = 
     cr_expect_neq(model_hash(model), before);
 }
 
-/* The model has 16-bit values, but smaller changes still add up in the master copy. */
+/* Each change is too small for the 16-bit values of the model, but the changes add up in the master copy. */
 Test(optimizer, small_updates_are_kept_in_float32, .fini = close_all)
 {
     OPEN("--precision", "bf16", "--optimizer", "sgd");

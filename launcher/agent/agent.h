@@ -169,7 +169,7 @@ enum {
     AGENT_CHECK_MS = 100, /* time between two checks whether the kernel has cleaned up a lost peer */
     /* a worker that ran longer than this did not end by a usage error or an import error */
     AGENT_USAGE_MS = 5000,
-    AGENT_SAME_MS = 100,    /* shortest time to wait for the next worker with the same import error */
+    AGENT_SAME_MS = 100,    /* minimum time to wait for another worker with the same import error */
     AGENT_LEAVE_MS = 2000,  /* how long to wait for the verdict after a stop by the user */
     AGENT_SILENT_MS = 5000, /* after this time ddprun prints that it waits for other nodes */
 };

@@ -62,8 +62,8 @@ struct rejects {
 
 /* Return the protocol of a connection that begins with these bytes. */
 enum reject_kind reject_kind_of(struct slice first);
-/* Return true if a client with this protocol may be a node that was started wrongly, for example with torchrun, or that
- * connects through a proxy. */
+/* Return true if a client with this protocol may be a node. Such a node was started wrongly, for example with torchrun,
+ * or it connects through a proxy. */
 bool reject_may_be_a_node(enum reject_kind kind);
 /* Return the word for JSON ("http"), or the name for sentences ("HTTP"). */
 const char *reject_kind_word(enum reject_kind kind);

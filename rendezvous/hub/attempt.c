@@ -68,8 +68,8 @@ void session_enter(struct session *s, struct job *job)
 
 /* --- the end -------------------------------------------------------------------------------------------- */
 
-/* Free a session and remove it from all structures. Only this function frees sessions. Its unfinished request is
- * charged to the quota of the job. leave_job() moves this charge to the common quota, so release the charge after
+/* Free a session and remove it from all structures. Only this function frees sessions. The session's unfinished request
+ * is charged to the quota of the job. leave_job() moves this charge to the common quota, so release the charge after
  * leave_job(). */
 void session_free(struct hub *hub, struct session *s, const char *how)
 {

@@ -36,13 +36,13 @@ enum flight_kind { FLIGHT_COLLECTIVE, FLIGHT_SEND, FLIGHT_RECEIVE };
 struct flight_entry {
     uint64_t seq, n;
     uint64_t n_out; /* for an all_gather: number of elements in all its outputs; 0 = unknown */
-    int64_t created_ns, completed_ns; /* 0 = not created or not completed yet */
+    int64_t created_ns, completed_ns; /* times of the creation and of the completion; 0 until then */
     int32_t root;
     uint32_t order; /* position in the record */
     enum flight_kind kind;
-    int32_t peer; /* for a send or a receive: rank of the peer; -1 = any rank, or unknown */
+    int32_t peer; /* for a send or a receive: rank of the peer; -1 if it is any rank or unknown */
     char group
-        /* name of the group, because each process group numbers its calls separately; "" = all ranks */
+        /* name of the process group, in which `seq` numbers the calls; "" for the group of all ranks */
         [FLIGHT_GROUP_MAX];
     char name[FLIGHT_NAME_MAX], dtype[FLIGHT_TYPE_MAX], op[FLIGHT_TYPE_MAX], state[FLIGHT_NAME_MAX];
     char place[FLIGHT_PLACE_MAX]; /* place in the user's code: "evaluate (train.py:11)"; "" = unknown */

@@ -40,8 +40,8 @@ int store_server_port(const struct store_server *server);
  * stop. */
 const char *store_server_address(const struct store_server *server);
 
-/* Set how long the store serves after the stop request while nodes are connected, so that all nodes can read how the
- * job ended. Without this call, the limit is 0. Call this function before store_server_begin_stop. */
+/* Set how long after the stop request the store still serves connected nodes, so that all nodes can read how the job
+ * ended. Without this call, the limit is 0. Call this function before store_server_begin_stop. */
 void store_server_wait_nodes(struct store_server *server, uint64_t limit_ms);
 
 /* Begin to stop: write the queued replies (for at most 1 s) and close every connection. Return at once; call

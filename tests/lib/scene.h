@@ -123,7 +123,7 @@ struct scene;
 struct play {
     const struct scene *scene;
     struct hosts *net;
-    struct run_process *node[SCENE_NODES]; /* NULL = not started, or already waited for */
+    struct run_process *node[SCENE_NODES]; /* NULL before the start, and after the wait for the end */
     struct run_process *other;             /* a program that is not a node of the job, killed at the end */
     uint64_t fault_ms;                     /* time of the fault, or of the start if there was no fault yet */
     char secret[64];                       /* path of the file with the job's secret */

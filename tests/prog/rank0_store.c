@@ -1,5 +1,5 @@
-/* rank0_store.c -- the store of a PyTorch without libuv, for e2e tests. This program rejects the launcher's store. On
- * request rank 0 listens at MASTER_PORT, and the other ranks connect to this port. The program replaces a Python
+/* rank0_store.c -- behaves like a PyTorch without libuv, for e2e tests. It fails if it has to use the launcher's store.
+ * Otherwise rank 0 listens at MASTER_PORT, and the other ranks connect to this port. The program replaces a Python
  * interpreter and ignores its arguments.
  *
  *     FAIL_ONCE=1    rank 1 fails in the first attempt, when all ranks have met */

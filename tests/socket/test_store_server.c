@@ -282,8 +282,8 @@ Test(store_jobs, a_death_stays_in_its_job)
     close(b);
 }
 
-/* Answer the question which process owns the next plain connection. The question names both ends, as the kernel of
- * the agent's machine knows them. */
+/* Answer the question which process owns the next plain connection. The question contains both addresses of the
+ * connection, as the kernel of the agent's machine shows them. */
 static void vouch_for_next(int agent)
 {
     char *who = hear(agent);

@@ -1,9 +1,9 @@
 /* tree.h -- all descendants of this process, from the kernel.
  *
- * The harness must find every survivor, independent of the code under test. So a trial runs below a process that
- * adopts orphans (PR_SET_CHILD_SUBREAPER): no process leaves its tree, neither by setsid nor by a double fork nor
- * into a PID namespace, and wait() returns "no child" exactly when the last one is gone. Names, environments and
- * lists of /proc are not trusted. */
+ * The harness must find every survivor, independent of the code under test. So a trial runs below a process that adopts
+ * orphans (PR_SET_CHILD_SUBREAPER). No process can leave this tree, not even by setsid, by a double fork or in a PID
+ * namespace. wait() returns "no child" exactly when the last process is gone. Names, environments and lists of /proc
+ * are not trusted. */
 #ifndef TESTS_SURVIVORS_TREE_H
 #define TESTS_SURVIVORS_TREE_H
 

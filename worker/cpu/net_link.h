@@ -38,7 +38,7 @@ struct net_link {
 struct net_links {
     struct net_link *list; /* owned */
     int count;
-    int rank;             /* this rank in the group */
+    int rank;             /* number of this rank in the group */
     struct call call;     /* the call in progress, for error texts */
     uint64_t seq;         /* number of `call` */
     struct pollfd *polls; /* owned; `count` entries */

@@ -25,7 +25,7 @@ struct reducer_step {
     const struct bucket_plan *plan; /* borrowed, like `params` */
     const ddp_param *params;
     size_t n;
-    bool find_unused, keep_order, uneven; /* from the options; reducer.c sets them once */
+    bool find_unused, keep_order, uneven; /* copies of the options, set by reducer.c */
 
     enum step_phase phase;
     bool sync, next_sync;  /* sync of this step; sync of the next step */

@@ -151,9 +151,9 @@ struct compute_ops {
     void (*norm_gradient)(struct compute *c, const struct batch_norm *n, void *dx, const double *sums,
                           const void *dy, const void *x, size_t rows);
 
-    /* Allocates the weights of all tensors on the device as one array, and copies the values from the host. Float
-     * weights are also the masters. Each parameter uses compute_room() elements, and the total is rounded up to
-     * `multiple`. */
+    /* Allocates the weights of all tensors on the device as one array, and copies the values from the host. If the
+     * weights are float, they are also the master copies. Each parameter uses compute_room() elements, and the total is
+     * rounded up to `multiple`. */
     ddp_status (*place)(struct compute *c, struct model_tensors *t, size_t multiple, struct ddp_err *err);
     /* `send` copies the values of all tensors from the host to the device. `fetch` copies the values back. */
     ddp_status (*send)(struct compute *c, const struct model_tensors *t, struct ddp_err *err);

@@ -46,7 +46,7 @@ Test(layers, linear_without_a_bias_overwrites_what_was_there)
 {
     grad_check_random(x, ROWS * IN, 1);
     grad_check_random(w, OUT * IN, 2);
-    linear_there(); /* b is 0 */
+    linear_there(); /* the bias b is all 0 */
     double first = y[3];
     cpu_linear_forward(NULL, y, NULL, x, w, NULL, linear);
     cr_expect_float_eq(y[3], first, 1e-15);

@@ -107,7 +107,8 @@ Test(optimizer, biases_do_not_decay, .fini = close_all)
     cr_expect_eq(bias->value[0], b);
 }
 
-/* Expect the same bits with and without shares, also after an export to whole arrays and an import. */
+/* Expect the same bits with and without --zero1, also after the state was exported to whole arrays and imported
+ * again. */
 static void expect_equal_after_a_detour(const char *zero1)
 {
     static float whole[OPTIMIZER_SLOTS][1 << 16];

@@ -2,7 +2,8 @@
  * node_run_effects carries out the agent's effects. Effects start processes, send signals, and notify the store and the
  * user.
  *
- * SIGCHLD only sets `reap`. In the next turn of the loop, on_more() collects all children that have ended. */
+ * SIGCHLD only sets `reap`. In the next iteration of the event loop, on_more() collects all children that have
+ * ended. */
 #include "agent/agent.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -229,11 +230,11 @@ static bool reap_others(struct node *n)
     return taken < REAPED_PER_TURN;
 }
 
-/* Collect children that have ended, workers first. The number per turn is limited, because processes may fork and exit
- * again and again. If workers were collected and other workers still run, leave the children that are no workers for
- * the next turn. Otherwise wait4(-1) could collect workers that have ended meanwhile, in a wrong order. If no worker is
- * left, always collect the remaining children, because the agent waits for AGENT_ALONE. The second call of
- * reap_workers() removes the pidfds of workers that reap_others() has collected. */
+/* Collect children that have ended, workers first. The number per iteration of the event loop is limited, because
+ * processes may fork and exit again and again. If workers were collected and other workers still run, leave the
+ * children that are no workers for the next iteration. Otherwise wait4(-1) could collect workers that have ended
+ * meanwhile, in a wrong order. If no worker is left, always collect the remaining children, because the agent waits for
+ * AGENT_ALONE. The second call of reap_workers() removes the pidfds of workers that reap_others() has collected. */
 static void reap_children(struct node *n)
 {
     n->run.reap = true;
@@ -474,7 +475,7 @@ static void end_probe(struct node *n)
 /* End the probe, if any. Send the cause with the result, then carry out the effects that have waited. */
 static void finish_probe(struct node *n)
 {
-    const struct cause_probe *p = n->probe; /* freed in a later turn of the loop */
+    const struct cause_probe *p = n->probe; /* freed in a later iteration of the event loop */
     if (p == NULL)
         return;
     end_probe(n);
@@ -724,15 +725,15 @@ void node_offer_port(struct node *n)
 
 /* --- the effects -------------------------------------------------------------------------------------------- */
 
-/* Each effect of the agent is carried out by one function. Each turn of the loop carries out only some effects, so
- * that other events are handled while many workers are started. */
+/* Each effect of the agent is carried out by one function. Each iteration of the event loop carries out only some
+ * effects, so that other events are handled while many workers are started. */
 
 enum {
     EFFECTS_PER_TURN = 32,
     /* limit for reading the workers' pipes, which a process outside the job may hold open */
     DRAIN_MS = 1000,
     STUCK_DRAIN_MS = 200, /* limit in place of DRAIN_MS, if a process cannot be killed */
-    KILL_SLICE_MS = 50,   /* limit for killing leftovers in one turn of the loop */
+    KILL_SLICE_MS = 50,   /* limit for killing leftovers in one iteration of the event loop */
     UNREAD_MS = 2000      /* after a stop by the user: how long to wait for a slow reader of the output */
 };
 
@@ -906,7 +907,7 @@ static bool next_effect(struct node *n, struct agent_effect *effect)
     return true;
 }
 
-/* Continue the work in a new turn of the loop: collect ended children, then carry out more effects. */
+/* Continue the work in a new iteration of the event loop: collect ended children, then carry out more effects. */
 static void on_more(uv_idle_t *idle)
 {
     struct node *n = idle->data;

@@ -1,4 +1,5 @@
-/* limits.c -- see limits.h. The values of a full file system are read at the error, because later they may differ. */
+/* limits.c -- see limits.h. The values of a full file system are read when the error occurs, because they may differ
+ * later. */
 #include "base/limits.h"
 
 #include "base/text.h"

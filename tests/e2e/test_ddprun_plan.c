@@ -409,7 +409,7 @@ Test(ddprun_torchrun, its_event_handler_is_ignored_with_a_note)
            "without effect: --event_log_handler");
 }
 
-/* A client in a shell, which writes one line in one piece. */
+/* A shell command that acts as a client of the file timer. It writes one line in one piece. */
 #define ASK                                                                                               \
     "printf '{\"version\": 1, \"pid\": %d, \"scope_id\": \"step\", \"expiration_time\": %s, \"signal\": " \
     "%d}\\n'"

@@ -469,7 +469,7 @@ static void expect_equal(int workers, const char *const *hosts, const char *line
     free(got);
 }
 
-/* Return the hashes after each step of a run with one worker. */
+/* Return the hashes of the parameters after each step of a run with one worker. */
 static char *alone(const char *line)
 {
     train(1, line);

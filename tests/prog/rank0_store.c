@@ -73,7 +73,7 @@ static int try_once(void)
     return met && byte == '0' ? 0 : FAILED;
 }
 
-/* Connect to the store until it answers, because rank 0 may start later. */
+/* Try to connect until the store of rank 0 answers, because rank 0 may start later. */
 static int join(void)
 {
     for (int i = 0; i < TRIES; i++) {

@@ -311,8 +311,8 @@ Test(store_jobs, a_plain_client_is_served_when_its_agent_vouches)
     close(b);
 }
 
-/* The requests of the client waited first for the agent, and then for room: the replies exceed the limit for unread
- * replies. */
+/* The requests of the client first wait for the agent. Then they wait until the client reads, because the replies
+ * exceed the limit for unread replies. */
 Test(store_jobs, a_plain_client_that_asked_for_much_before_gets_all_of_it)
 {
     enum { VALUE = 500000, ASKED = 30 };
@@ -516,8 +516,8 @@ Test(store_barrier, is_good_for_one_use)
     ddp_store_close(one);
 }
 
-/* The first arrival sets the deadline. A member with a shorter timeout leaves alone, and can use its connection
- * afterwards. */
+/* The first arrival sets the deadline. A member with a shorter timeout leaves before the others, and can use its
+ * connection afterwards. */
 Test(store_barrier, can_be_left_early)
 {
     ddp_store *ctl;

@@ -37,7 +37,7 @@ static void add(struct cell *c, const struct trial_result *r)
         c->worst_ms = r->ms;
 }
 
-/* Print "0 of 100, 312 ms": trials with survivors, and the worst time. */
+/* Print "0 of 100, 312 ms": in 0 of 100 trials a process survived, and the longest time was 312 ms. */
 static void print_cell(const struct cell *c)
 {
     if (c->trials == 0) {

@@ -41,7 +41,8 @@ struct net {
     uint8_t **pieces_in;   /* owned: for each link, the address of its next piece in the area */
 };
 
-/* Connect the hosts; collective. The caller owns *out. The ranks of each host must have opened their shared page. */
+/* Connect the hosts. All ranks must call this function. The caller owns *out. The ranks of each host must have opened
+ * their shared page. */
 ddp_status net_open(struct net **out, struct cpu_comm *cpu, const struct comm_setup *setup,
                     struct ddp_err *err);
 void net_close(struct net *net);

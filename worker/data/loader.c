@@ -54,7 +54,7 @@ struct queue {
 
 /* --- the queue: options ------------------------------------------------------------------------------------ */
 
-/* Check the numbers that have limits, one row each. */
+/* Check the numbers that have limits. The table has one row for each number. */
 static ddp_status check_numbers(const ddp_loader_options *o, struct ddp_err *err)
 {
     const struct {

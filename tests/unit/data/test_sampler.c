@@ -79,7 +79,7 @@ Test(sampler, without_shuffle_the_order_is_the_data_sets)
     cr_expect_str_eq(deal(7, 2, 1, 9, 3, 0), "1 3 5 (0)");
 }
 
-/* Return FNV-1a 64 of the indices as little-endian int32. */
+/* Return the FNV-1a 64 hash of the indices. Each index is hashed as a little-endian int32. */
 static uint64_t hash_of_epoch(ddp_sampler *s, uint64_t basis)
 {
     uint64_t index, hash = basis;

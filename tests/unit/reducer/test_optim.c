@@ -1,4 +1,4 @@
-/* Adam against numbers computed by hand and in double precision. */
+/* Compare Adam with numbers that were computed by hand, and with a computation in double precision. */
 #include "ddp/optim.h"
 #include "reducer/optim.h"
 #include "numbers.h"
@@ -228,11 +228,10 @@ Test(norm, the_factor_never_grows_gradients_and_lets_nan_through)
     cr_expect(isnan(norm_clip_factor(NAN, 1)));
 }
 
-/* SGD, Adam, AdamW and clipping against torch 1.13 (tests/data/torch_optim.json, torch_clip.json).
+/* Compare SGD, Adam, AdamW and clipping with torch 1.13 (tests/data/torch_optim.json, torch_clip.json).
  *
- * Tolerance: 1e-6 of the value, or 1e-7 beside values near 0, after each of ten steps. torch's vector code
- * fuses some products and sums, which moves a last bit here and there; a wrong formula is off by 1e-3 and
- * more. */
+ * The tolerance is 1e-6 of the value plus 1e-7, after each of ten steps. torch's vector code fuses some products and
+ * sums, which moves a last bit here and there; a wrong formula is off by 1e-3 and more. */
 
 enum { SIZE = 13, STEPS = 10, HALVED_AT = 5 };
 

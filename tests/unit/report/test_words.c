@@ -62,7 +62,7 @@ static const char *hint(const char *text)
     return hint_with(text, &(struct hint_facts){ 0 });
 }
 
-/* The hint shows each limit with its value if the value is known, and without a gap if it is not. */
+/* The hint shows each limit with its value. If the value is unknown, the text has no gap in its place. */
 Test(hints, show_the_limits_that_they_mention)
 {
     static const struct worker_evidence limits = { .open_files = 1024,

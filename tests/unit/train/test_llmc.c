@@ -77,7 +77,7 @@ Test(llmc, the_file_is_in_llm_cs_order)
     free(file);
 }
 
-/* llm.c's own files have these sizes: gpt2_124M.bin, with a vocabulary of 50,257 padded to 50,304. */
+/* llm.c's file gpt2_124M.bin has these sizes. Its vocabulary of 50,257 is padded to 50,304. */
 Test(llmc, the_sizes_are_those_of_llm_cs_files)
 {
     cr_expect_eq(llmc_bytes(known_kind("gpt2:124M")), 1024 + 4 * (uint64_t)(124439808 + 47 * 768));

@@ -66,7 +66,7 @@ uint64_t peer_lookup_put_off(struct peer_lookup *v, const struct peer_question *
  * peer_lookup_next returns false. */
 void peer_lookup_walk(struct peer_lookup *v, const struct peer_process *workers, size_t n, uint64_t now_ms);
 
-/* Remove one question, and find its answer in the last walk. Set *is_found if a worker or its descendant holds the
+/* Remove one question, and find its answer in the latest walk. Set *is_found if a worker or its descendant holds the
  * socket; *found is then this process. Return false if no question is left. */
 bool peer_lookup_next(struct peer_lookup *v, struct peer_question *question, bool *is_found,
                       struct peer_process *found);

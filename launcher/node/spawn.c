@@ -156,8 +156,8 @@ struct child {
  * attribute prevents these marks. */
 #define IN_CHILD __attribute__((no_sanitize_address))
 
-/* The struct of the system call rt_sigaction, which differs from the struct of the C library. The signal mask has 8
- * bytes. */
+/* A struct for the system call rt_sigaction, whose signal mask has 8 bytes. The struct of the C library is different.
+ * */
 struct kernel_sigaction {
     void (*handler)(int);
     unsigned long flags;
@@ -448,7 +448,7 @@ static bool lacks_script(const char *script)
     return script != NULL && stat(script, &st) != 0 && (errno == ENOENT || errno == ENOTDIR);
 }
 
-/* Find the program once for all workers. Search in the PATH of the workers, because --env may have changed it. */
+/* Find the program of all workers with one search. Use the PATH of the workers, because --env may have changed it. */
 static int find_program(struct spawner *s, const char *program, char *const *envp)
 {
     if (s->path[0] != '\0')

@@ -420,8 +420,8 @@ enum { WAITING_PRINT_MS = 2000, STILL_WAITING_MS = 60000 };
 
 /* --- a round -------------------------------------------------------------------------------------------- */
 
-/* Prepare an attempt. First clear the state of the last attempt. Containment precedes output, so that no files exist
- * if a control group cannot be created. Input follows output_round, which sets the ranks of the workers. */
+/* Prepare an attempt. First clear the state of the previous attempt. Containment precedes output, so that no files
+ * exist if a control group cannot be created. Input follows output_round, which sets the ranks of the workers. */
 ddp_status node_begin_attempt(struct node *n, const struct plan_round *round, struct ddp_err *err)
 {
     n->run.left_waiting[0] = '\0';

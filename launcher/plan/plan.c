@@ -189,8 +189,8 @@ static void note_files(struct plan *plan)
         note_idle(plan, OPT_LOG_MERGE, "log_merge", "there is no --log_file to merge");
 }
 
-/* Return true if this node has no local rank `highest`, which is the highest rank that --OPTION names. Then write a
- * sentence about this rank. */
+/* Return true if this node has no local rank `highest`, which is the highest rank that --OPTION names. In this case,
+ * write a sentence about this rank to `words`. */
 static bool plan_lacks_rank(const struct plan *plan, const char *option, int highest,
                             char words[PLAN_RANKS_WORDS])
 {

@@ -133,7 +133,8 @@ static void push_to_receiver(struct job *job, const char *text)
         remember(&job->events, text);
 }
 
-/* Send an event to the server's log, and with `send` to one node or to all nodes. */
+/* Send an event to the server's log. If a node gets events, also call `send`, which sends the event to one node or to
+ * all nodes. */
 static void send_event_to(struct job *job, cJSON *o, void (*send)(struct job *job, const char *text))
 {
     struct hub *hub = job->hub;

@@ -79,7 +79,7 @@ static inline enum no_restart no_restart_find(const char *word)
 
 /* The failure of a worker. `rank` is -1 if a node was lost or was stopped by its user. */
 struct failure {
-    char code[40];        /* code of the finding, such as "WORKER_FAILED"; "" = none */
+    char code[40];        /* code of the finding, such as "WORKER_FAILED"; "" if there is no failure */
     char why[24];         /* why the round ended: "failed", "node_lost", "node_left", "grow" ...; "" = none */
     int node_rank;        /* -1 = none */
     int rank, local_rank; /* global and local rank of the worker; -1 if the failure is not of a worker */
@@ -91,7 +91,7 @@ struct failure {
     char no_retry[16]; /* reason against a restart: "cannot_start", "usage", "import" or "hangs"; else "" */
     char host[LIMIT_TEXT];
     char words[LIMIT_WORDS]; /* how the worker ended, as a part of a sentence */
-    char log[LIMIT_WORDS];   /* path of the worker's log; "" = none */
+    char log[LIMIT_WORDS];   /* path of the worker's log; "" if it has no log */
     FAILURE_FACTS(FAILURE_MEMBER)
     int n_lines;
     char lines[LIMIT_LAST_LINES][LIMIT_WORDS]; /* last lines of the worker's log, oldest first */

@@ -26,7 +26,7 @@ struct idmap {
     struct id_slot *at; /* owned array of `cap` slots */
     size_t cap;
     size_t count;      /* slots in use */
-    uint32_t free_top; /* index + 1 of the first free slot; 0 = none */
+    uint32_t free_top; /* index + 1 of the first free slot; 0 if no slot is free */
     uint64_t serial;   /* serial in the latest number */
 };
 
@@ -111,7 +111,7 @@ struct clients {
     struct hub *hub;            /* borrowed */
     struct conn_host host;      /* shared by the connections of all clients */
     struct idmap map;           /* conn_id -> struct client; owns the clients */
-    struct client_list doomed;  /* clients whose last write failed; closed at the end of the turn */
+    struct client_list doomed;  /* clients whose last write failed; closed at the end of the loop's turn */
     struct client_list ending;  /* clients that get their last replies before the close, the oldest first */
     struct client_list refused; /* like `ending`, for clients on other hosts that the hub has closed */
     unsigned n_refused;         /* number of clients in `refused` */
@@ -159,8 +159,8 @@ void clients_end_turn(struct clients *clients);
 
 /* Return the time at which clients_tick must be called; UINT64_MAX = never. */
 uint64_t clients_deadline(const struct clients *clients);
-/* Abort clients that have not closed their side in time. Close clients that do not read while room for replies is
- * short. */
+/* Abort clients that have not closed their side in time. If room for replies is short, also close clients that do not
+ * read their replies. */
 void clients_tick(struct clients *clients, uint64_t now_ms);
 
 /* Close all clients after their replies are written, without waiting until they close their side. The loop frees them

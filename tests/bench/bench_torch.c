@@ -103,7 +103,7 @@ static void measure_rates(const struct load *load, int n, struct rates *out)
             crowd_connect_echo(&crowd[who], server[who].port, n, load);
         else
             crowd_connect(&crowd[who], server[who].port, n, dialect);
-        crowd_run(&crowd[who], load, 0); /* creates the keys */
+        crowd_run(&crowd[who], load, 0); /* the first run creates the keys */
     }
     for (int round = 0; round < ROUNDS; round++) {
         for (int who = 0; who < SERVERS; who++)
@@ -164,7 +164,7 @@ static void throughput(void)
 
 /* --- a crowd ------------------------------------------------------------------------------------------------ */
 
-/* Values of two contenders, which take turns. */
+/* Measurements of two contenders, TURNS values for each. */
 struct pair {
     double of[2][TURNS];
 };
@@ -271,7 +271,7 @@ static double launch_ms(int who)
     return t.ms;
 }
 
-/* Compare the start times. The first turn, in which files are read from disk, does not count. */
+/* Compare the start times. The first round, in which files are read from disk, does not count. */
 static void launches(void)
 {
     double ms[ECHO][LAUNCHES];

@@ -263,7 +263,7 @@ Test(ddprun_files, every_error_of_a_full_disk_has_its_free_space)
     }
 }
 
-/* The socket of the supervisor cannot be created there. No file of the job may stay. */
+/* The supervisor cannot create its socket in this runtime directory. No file of the job may remain. */
 Test(ddprun_files, a_job_in_the_background_needs_a_runtime_directory_that_can_be_written)
 {
     static const char *const cases[][2] = {
@@ -287,7 +287,8 @@ Test(ddprun_files, a_job_in_the_background_needs_a_runtime_directory_that_can_be
     }
 }
 
-/* Without stdout, a socket or file of the program must not get its number and its text. */
+/* If stdout is closed, the program must not open a socket or file as descriptor 1, because its output would go there.
+ * */
 Test(ddprun_files, a_closed_stdout_is_dev_null)
 {
     struct run_result r =
@@ -392,7 +393,7 @@ Test(ddprun_files, a_stdout_that_nobody_reads_does_not_hold_signals)
     close(reader);
 }
 
-/* The reader is only slow: nothing may be missing. */
+/* The reader is slow, but it must receive all output. */
 Test(ddprun_files, a_slow_reader_gets_all_in_the_end)
 {
     int reader;
@@ -577,10 +578,11 @@ Test(ddprun_private, a_sticky_directory_is_used_by_its_real_name)
 
 /* A log directory on a file system that stops answering: the job continues, and its user can end it. */
 
-/* a file system that stops answering, as an NFS server does that is gone: FUSE without a library. Needs root.
+/* A file system that can stop answering, like the file system of a dead NFS server. It uses FUSE without a library, and
+ * needs root.
  *
- * It holds names and sizes and no bytes. Once it hangs, a call that is under way sleeps in the kernel, where SIGKILL
- * does not end it. Mount it in a mount namespace of the test's own (rude_own_mounts). */
+ * It stores names and sizes, but no bytes. While it hangs, a call that has begun sleeps in the kernel, and SIGKILL does
+ * not end the caller. Mount it in a separate mount namespace (rude_own_mounts). */
 
 enum { NODES = 64, NAME = 128, REQUEST = 256 * 1024 };
 
@@ -849,8 +851,8 @@ static bool has_ended(struct run_process *process)
     return waitid(P_PID, (id_t)run_pid(process), &end, WEXITED | WNOHANG | WNOWAIT) == 0 && end.si_pid != 0;
 }
 
-/* Wait for the end. The agent that is left behind holds the pipes, so the file system ends before the output is read
- * completely. */
+/* Wait until the guardian has ended. The agent that remains still holds the output pipes. So end the hung file system
+ * before run_wait, which reads the pipes to their end. */
 static struct run_result finish(struct run_process *process)
 {
     for (struct patience p = { 0 }; !has_ended(process);)

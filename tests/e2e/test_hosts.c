@@ -213,7 +213,7 @@ HOSTS_TEST(lines_without_an_end_hide_no_answer)
     cr_expect_str_eq(r.out, "abc\nabc\n");
 }
 
-/* The remote shell leaves a process that holds its streams, as a master connection of ssh does. */
+/* The remote shell leaves behind a process that keeps the shell's streams open, as a master connection of ssh does. */
 HOSTS_TEST(a_process_that_holds_the_streams_holds_no_job)
 {
     struct run_result r = JOB("--hosts=holder,b", shell, "sh", "-c", "echo rank $RANK");
@@ -620,7 +620,8 @@ HOSTS_TEST(a_single_host_without_an_address_ends_the_start)
 
 #define APART "--master_addr=127.0.0.1", "true"
 
-/* The island does not reach the store and its own output is quiet. Node 0 names the reason while it waits. */
+/* The host `island` does not reach the store, and does not print this itself. Node 0 prints the reason while it waits.
+ * */
 HOSTS_TEST(a_host_that_does_not_reach_the_store_is_explained_by_the_others)
 {
     skip_without_networks();
@@ -654,7 +655,7 @@ HOSTS_TEST(a_host_that_is_killed_before_the_job_begins_ends_the_wait_of_all)
     const pid_t starter = procstat_child(run_pid(p), 0);
     pid_t agent = starter > 0 ? procstat_child(starter, 1) : 0, guardian = 0, child;
     while (agent > 0 &&
-           (child = procstat_child(agent, 0)) > 0) { /* a shell or two, the relay, the guardian */
+           (child = procstat_child(agent, 0)) > 0) { /* shells, then the relay, then the guardian */
         guardian = agent;
         agent = child;
     }
@@ -864,7 +865,8 @@ HOSTS_TEST(a_shipped_program_runs_and_leaves_no_file)
     expect_no_copy();
 }
 
-/* The second host does not have the library of cJSON. A worker does not inherit the file of the library. */
+/* The second host does not have the library of cJSON. A worker must not inherit the descriptor of the shipped library.
+ * */
 HOSTS_TEST(a_shipped_program_brings_its_library)
 {
     char command[400];
@@ -1646,7 +1648,7 @@ HOSTS_TEST(a_worker_cannot_report_the_end_of_its_host)
     PRINTS(r, "more");
 }
 
-/* The remote shell of a host does not end after the last log file, and writes more. */
+/* After the last log file, the remote shell of a host continues to write, and does not end. */
 HOSTS_TEST(a_shell_that_never_ends_does_not_hold_the_end)
 {
     char option[320];

@@ -121,7 +121,8 @@ static void end(struct run_process *p)
     end_with(p, SIGTERM, 143);
 }
 
-/* Print a row of a child of `rank` with `words` as JSON, or "" without such a row. The caller frees the text. */
+/* Return, as JSON, the row of a child of `rank` whose text contains `words`. Return "" if no row does. The caller frees
+ * the text. */
 static char *child_row(const char *json, int rank, const char *words)
 {
     cJSON *answer = cJSON_Parse(json);

@@ -316,8 +316,8 @@ static struct summary after(int workers, const char *line)
     return summary();
 }
 
-/* The test tries every combination of save and resume: with and without shares, for any number of workers, and on the
- * CPU, where results are equal up to rounding. */
+/* Save a checkpoint with --zero1 and resume without it. Then save without --zero1 and resume with it. The number of
+ * workers changes, too. */
 Test(gpu_world, a_checkpoint_goes_on_with_other_shares)
 {
     training_skip_same_threads();

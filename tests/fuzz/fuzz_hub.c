@@ -71,7 +71,7 @@ static bool traces;
 static const struct secret secret_of_all = { .key = { 1 } };
 static struct secret secret_of_b = { .key = { 2 }, .jobs = "b" };
 static const struct secret secret_of_a = { .key = { 3 }, .jobs = "a", .next = &secret_of_b };
-static const struct secret *secrets; /* secrets of this hub; NULL = the hub has no secret */
+static const struct secret *secrets; /* secrets of this hub; NULL if the hub has no secret */
 
 /* Return a random number below `limit` (splitmix64). */
 static unsigned draw(uint64_t *state, unsigned limit)
@@ -557,7 +557,7 @@ static void feed(struct peer *p, size_t n)
 
 /* --- connections ----------------------------------------------------------------------------------------- */
 
-/* Choose the trust of a connection. Most connections in the places of agents are agents. */
+/* Choose the trust of a connection. Most of the first AGENTS peers are agents. */
 static enum trust any_trust(const struct peer *p)
 {
     return p - peers < AGENTS && take(8) != 0 ? AGENT : (enum trust)take(LEVELS);

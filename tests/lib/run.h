@@ -74,7 +74,7 @@ const char *free_port_option(const char *option);
 struct run_options {
     const char *const
         *env;        /* NULL-terminated list: "NAME=value" sets, "NAME" alone removes; NULL = as inherited */
-    const char *cwd; /* NULL = as inherited */
+    const char *cwd; /* NULL for the directory of the test */
     const char *stdin_text; /* NULL = stdin is /dev/null */
     bool terminal;  /* stdout and stderr are one terminal, which shows bytes unchanged; read as `out` */
     int timeout_ms; /* ms from the start; 0 = PATIENCE_MS. Then the group is killed and timed_out is set */

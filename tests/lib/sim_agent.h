@@ -16,7 +16,7 @@ enum { ASIM_WORKERS = 16, ASIM_EVENTS = 64, ASIM_ATTEMPTS = 16 };
 
 /* A worker's behaviour. A worker with a zeroed struct ends with 0 at once. */
 struct asim_worker {
-    int spawn_error;       /* errno of a start that fails; 0 = the start succeeds */
+    int spawn_error;       /* errno of a start that fails; 0 if the start succeeds */
     uint64_t lives_ms;     /* ms until the worker ends by itself, ASIM_FOR_EVER = never */
     uint64_t dies_ms;      /* ms before the end in which the kernel cleans up the worker */
     uint64_t import_error; /* `import_error` of the worker's event AGENT_EXITED */
@@ -32,7 +32,7 @@ struct asim_worker {
 
 struct asim_event {
     struct agent_event event;
-    uint64_t order; /* events of the same time keep their order */
+    uint64_t order; /* number of this event; among events of the same time, the lower number is first */
     int attempt;    /* attempt of the worker that ends; only for ends of workers */
 };
 

@@ -285,7 +285,7 @@ static void finish(struct cluster *c, int i, int exit_code)
     node->exit_code = exit_code;
     node->ended_ms = c->now_ms;
     cluster_say(c, "n%d exits with %d", i, exit_code);
-    if (!node->cut && !c->store_lost) /* the agent's connection closes at its end */
+    if (!node->cut && !c->store_lost) /* when the agent ends, its connection closes */
         rdzv_lost(c->rdzv, node->id, "has ended", c->now_ms);
 }
 

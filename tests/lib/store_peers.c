@@ -238,7 +238,7 @@ struct fake_store {
     int listener, port;
     pthread_t thread;
     atomic_int connections;
-    char complaint[256]; /* the first difference from the script; "" = none */
+    char complaint[256]; /* the first difference from the script; "" if there is no difference */
 };
 
 struct player {
@@ -464,7 +464,7 @@ static void *serve_rudely(void *arg)
         if (fd < 0 && errno != EINTR)
             break;
         if (r->kind == RUDE_SILENT)
-            continue; /* kept open, and never read again */
+            continue; /* the connection stays open, and is not read */
         if (r->kind != RUDE_CLOSER)
             answer(r->kind, fd);
         shutdown(fd, SHUT_WR);

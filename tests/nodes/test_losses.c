@@ -206,8 +206,7 @@ SCENE(losses, a_reset_of_the_store_is_no_loss, .options = "--node_timeout=9s", .
       .fault = reset_to_the_store, .never = "is lost|lost the", .within_ms = 3 * BEATS,
       .says = "on node1 failed first|SIGKILL", .node = { { .exit = 137 }, { .exit = 137 } })
 
-/* Drop the packets of the connection, as a router does that has no entry for the connection any more. New connections
- * work. */
+/* Drop the packets of the connection, as a router does after it has forgotten the connection. New connections work. */
 static void forget_connection(struct play *play)
 {
     host_rules(&play->net->host[1], "add rule inet f in counter"); /* adds the table */
@@ -281,7 +280,7 @@ static void write_reset(struct play *play)
                           play->net->host[1].addr));
 }
 
-/* The node starts this script. The program of the scene follows as an argument, which the script ignores. */
+/* Each node runs this script. The usual program of a scene follows as an argument, which the script ignores. */
 #define RESET_OPTIONS "--nproc_per_node=1 /usr/bin/python3 /run/reset.py"
 
 SCENE(losses, a_connection_that_breaks_is_named_by_its_nodes, .hosts = 3, .before = write_reset,

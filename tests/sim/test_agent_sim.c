@@ -87,7 +87,7 @@ Test(agent_sim, the_first_failure_stops_the_others, .init = two_workers, .fini =
     cr_assert_eq(agent_first_failure(sim.agent), 1);
 }
 
-/* A worker ignores SIGTERM. SIGKILL comes after the grace period, and no further polite signal. */
+/* A worker ignores SIGTERM. After the grace period, the agent sends SIGKILL, and no second SIGTERM. */
 Test(agent_sim, who_ignores_sigterm_is_killed_after_the_grace_time, .init = two_workers, .fini = done)
 {
     sim.worker[0].lives_ms = 1000;

@@ -153,7 +153,7 @@ static void expect_same_launches(uint32_t first_seed)
                          first_seed, r, ranks[r].launched, ranks[0].launched);
 }
 
-/* Run a job. The ranks' batches end one after the other, except those of one rank. */
+/* Run a job. If `uneven` is true, the ranks run out of batches one after the other, except rank `last`. */
 static void run_job(uint32_t number, bool find_unused, bool uneven)
 {
     int last = 0, root = 0;

@@ -22,7 +22,7 @@ static struct plan plan;
 static struct store_host *host;
 static struct scheduler slurm;
 static bool has_slurm; /* a scheduler has started this node */
-static int turns;      /* turns of a timer that runs during the search */
+static int turns;      /* number of times that a timer has fired during the search */
 static struct store_place place;
 static int found, failed, said;
 static char code[64], words[4096], tell_at[64];

@@ -1,7 +1,7 @@
 /* host.c -- see host.h.
  *
- * A call in place uses the ranks' buffers directly. After the first barrier each rank reads the places of all buffers
- * in the marks (shm.h). In a reduction each rank combines its part of the elements from all inputs and writes the
+ * A call in place uses the ranks' buffers directly. After the first barrier each rank reads from the marks (shm.h)
+ * where all buffers are. In a reduction each rank combines its part of the elements from all inputs and writes the
  * result to all outputs. Other collectives copy from a peer's input. A second barrier ends the call, so no rank
  * changes its input while a peer still reads that input. */
 #include "cpu/host.h"

@@ -37,7 +37,7 @@ struct optimizer {
     struct compute *device;       /* the model's device; NULL on the CPU */
     unsigned char *no_decay;      /* for each parameter: 1 if its weight does not decay */
     float *memory;                /* owned: memory of `slot` */
-    float *slot[OPTIMIZER_SLOTS]; /* whole arrays; with --zero1 or on a device only for checkpoints */
+    float *slot[OPTIMIZER_SLOTS]; /* whole arrays; with --zero1, or on a device, only used for checkpoints */
     int slots;                    /* number of arrays in `slot` */
     uint16_t *rounded;            /* owned: room for one parameter in 16 bits; not used with fp32 */
     double norm;                  /* norm of the last step's gradients before clipping; NAN if not computed */

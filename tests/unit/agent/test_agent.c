@@ -244,7 +244,8 @@ Test(agent, an_end_is_a_consequence_when_our_signal_came_first_however_soon)
     }
 }
 
-/* Killed between SIGTERM and its end, for example by the OOM killer: that never counts as ddprun's kill. */
+/* A SIGKILL that arrives before ddprun sends SIGKILL is from another sender, such as the OOM killer. The worker counts
+ * as failed. */
 Test(agent, a_sigkill_before_ours_is_somebody_elses)
 {
     struct agent *a = agent_new(&(struct agent_options){ .nproc = 3, .grace_ms = GRACE_MS });

@@ -132,7 +132,8 @@ Test(launch_env, options_replace_everything, .fini = tear_down)
     cr_assert_not(facts.set_omp);
 }
 
-/* A pod of a cluster with thousands of services has so many variables. A search for each pair would take a minute. */
+/* In a cluster with thousands of services, a pod has thousands of variables. Comparing every variable with all others
+ * would take a minute. */
 Test(launch_env, thousands_of_variables_are_passed_on_once, .fini = tear_down)
 {
     enum { MANY = 50000 };

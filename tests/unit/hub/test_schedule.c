@@ -186,7 +186,7 @@ Test(schedule, each_row_is_due_when_it_says)
     }
 }
 
-/* The report comes even if the last check was a moment ago. */
+/* Report TIME_UP at once, even if the previous check was only a moment ago. */
 Test(schedule, time_that_is_up_is_told_at_once)
 {
     set_up(2);

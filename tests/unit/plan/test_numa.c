@@ -1,7 +1,7 @@
-/* --numa_binding on machines that are text. Two of them:
+/* --numa_binding on machines that the tests describe as text. Two of these machines:
  *
- *     a server     2 sockets of 2 nodes of 4 cores with 2 threads each (cpu N and N + 16 are one core); 8 GPUs, two on a node
- *     a small one  one node, which /sys calls -1 for its GPU; 3 cores, one of which this process may not use */
+ *     a server         2 sockets with 2 nodes each; 4 cores and 2 GPUs on each node; cpu N and N + 16 are one core
+ *     a small machine  one node; /sys reports node -1 for its GPU; 3 cores, one of which this process may not use */
 #include "plan/numa.h"
 
 #include <criterion/criterion.h>

@@ -232,7 +232,7 @@ Test(plan, the_flight_recorder_writes_beside_the_logs, .fini = tear_down)
     } cases[] = {
         { "t.py", "A=1", "logs/j_k3x9/attempt_0/flight_pipe_", true },
         { "t.py", "A=1", NULL, false },
-        { "t.sh", "A=1", NULL, true }, /* may start its ranks in containers */
+        { "t.sh", "A=1", NULL, true }, /* a shell script may start its ranks in containers */
         { "t.py", "TORCH_NCCL_DEBUG_INFO_PIPE_FILE=/mine", "/mine", true },
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {

@@ -1,4 +1,4 @@
-/* A run as a checkpoint: it fits the run that continues, or the error names the difference. A world of one. */
+/* A checkpoint must fit the run that continues it. Otherwise the error names the difference. The world size is 1. */
 #include "run.h"
 #include "train/checkpoint.h"
 

@@ -1,5 +1,5 @@
-/* The layers of resnet in double precision, their gradients against central differences; convolution and
- * normalisation also against their definitions.
+/* Test the layers of resnet in double precision. Compare their gradients with central differences. Compare convolution
+ * and normalisation also with their definitions.
  *
  * libddp has the code of batch normalisation. Its source is compiled here a second time, with double in place of float
  * and with other names. */

@@ -131,7 +131,7 @@ static ddp_status device_backward(struct normalise *n, const struct batch_norm *
 
 /* --- on the CPU or on a device ----------------------------------------------------------------------------- */
 
-/* Run the forward pass; collective if there is a context. A rank may have 0 rows. */
+/* Run the forward pass; collective if `n` has a context. A rank may have 0 rows. */
 static ddp_status normalise_forward(struct normalise *n, const struct batch_norm *b, void *y, const void *x,
                                     size_t rows, struct ddp_err *err)
 {
@@ -168,8 +168,8 @@ struct resnet_config {
     size_t blocks; /* number of blocks in a stage */
 };
 
-/* TEST_ROWS: number of pictures in a piece of a test on the CPU. TEMPORARIES: number of gradients between layers in
- * memory at the same time. PER_UNIT: number of parameters of a unit. */
+/* TEST_ROWS: number of pictures that a test on the CPU processes at a time. TEMPORARIES: number of gradients between
+ * layers that are in memory at the same time. PER_UNIT: number of parameters of a unit. */
 enum { TEST_ROWS = 16, TEMPORARIES = 3, PER_UNIT = 3 };
 
 const struct resnet_config resnet20 = { 3 };

@@ -71,7 +71,7 @@ void peer_lookup_walk(struct peer_lookup *v, const struct peer_process *workers,
 bool peer_lookup_next(struct peer_lookup *v, struct peer_question *question, bool *is_found,
                       struct peer_process *found);
 
-/* Return true if the last walk found this socket. */
+/* Return true if the latest walk found this socket. */
 bool peer_lookup_knows(const struct peer_lookup *v, uint64_t inode);
 
 void peer_lookup_free(struct peer_lookup *v);

@@ -286,7 +286,7 @@ static void proc_slots_close(struct proc_slots *slots)
         close(slots->null);
 }
 
-/* Copy `fds` to the three reserved numbers. With NULL, copy /dev/null, so that the numbers stay in use. */
+/* Copy `fds` to the three reserved descriptor numbers. With NULL, copy /dev/null, so that the numbers stay in use. */
 static bool fill_slots(const struct proc_slots *slots, const int fds[3])
 {
     for (int i = 0; i < 3; i++)

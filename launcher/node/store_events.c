@@ -719,7 +719,7 @@ static bool is_stop_of_job(const struct node *n, const struct failure *cause)
 }
 
 /* Set the cause of the attempt's end. A message without a reason keeps the cause of an earlier message. If the cause
- * names a host but no rank, append the last finding that this host has sent. */
+ * names a host but no rank, append the latest finding that this host has sent. */
 static void set_cause(struct node *n, const struct failure *cause)
 {
     char absence[LIMIT_WORDS];

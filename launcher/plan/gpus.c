@@ -22,7 +22,7 @@
 /* A value of CUDA_VISIBLE_DEVICES that is being parsed. */
 struct entries {
     const char *at;
-    const char *kind; /* "GPU-", "MIG-", or "" for numbers */
+    const char *kind; /* beginning of the names: "GPU-", "MIG-", or "" for numbers */
 };
 
 /* List all GPUs as "0", "1" ..., which is CUDA's default. */

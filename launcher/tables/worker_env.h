@@ -99,7 +99,7 @@ enum { COOKIE_CHARS = 32 };
 struct env_facts {
     int rank, local_rank, world_size, local_world_size, node_rank, nnodes;
     int role_rank, role_size;
-    int restart_count, max_restarts; /* restarts so far that count, and their limit (--max_restarts) */
+    int restart_count, max_restarts; /* number of restarts that count, and its limit (--max_restarts) */
     int attempt;                     /* number of earlier starts of the workers, for any reason */
     const char *master_addr;
     int master_port;

@@ -250,8 +250,8 @@ static void crowds(void)
 
 /* --- launch ------------------------------------------------------------------------------------------------- */
 
-/* Return the time of a launch. Debian's torchrun 1.13 starts nothing with Python 3.11 without an option for stdout;
- * the two options are the defaults of newer ones. */
+/* Return the time of a launch. With Python 3.11, Debian's torchrun 1.13 starts nothing unless an option for stdout is
+ * set. Newer versions have the options --redirects and --tee of `theirs` as their defaults. */
 static double launch_ms(int who)
 {
     const char *const ours[] = { ddprun, "--standalone", "--nproc_per_node=4", "tests/bench/torch/hello.py",

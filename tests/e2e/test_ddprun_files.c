@@ -419,7 +419,8 @@ Test(ddprun_files, what_a_worker_wrote_before_its_sigkill_is_in_the_report)
     }
 }
 
-/* Only the user can read a job's files: modes of files, and other users' directories in the environment. */
+/* Tests that only the user can read a job's files. They check the modes of files, and set directories of other users in
+ * the environment. */
 
 enum { NOBODY = 65534 };
 

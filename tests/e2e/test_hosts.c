@@ -120,7 +120,8 @@ static void tear_down(void)
     job_dir_remove(dir);
 }
 
-/* Skip a test that must find processes. Call this before the test starts a job, which would be left behind. */
+/* Skip a test that must find processes. Call this function before the test starts a job, because a skipped test would
+ * leave its job behind. */
 static void skip_without_children(void)
 {
     if (access("/proc/thread-self/children", R_OK) != 0)
@@ -998,7 +999,8 @@ HOSTS_TEST(ctrl_c_ends_all_hosts)
     job_witness_close(&w);
 }
 
-/* The event is that of the node whose worker has failed, although node 0 prints the event, too. */
+/* Every node prints a finished event. The starter prints only the event of the node whose worker has failed, and not
+ * that of node 0. */
 HOSTS_TEST(one_finished_event_is_the_last_line)
 {
     struct run_result r =
@@ -1311,7 +1313,7 @@ HOSTS_TEST(sigusr1_reaches_the_workers_of_all_hosts)
 /* HOPS has the path to a host: the hosts that have started it, one after the other. */
 HOSTS_TEST(seventy_hosts_start_as_a_tree)
 {
-    training_skip_same_threads(); /* same threads as in a_tree_passes_input_folds_lines_and_collects_files */
+    training_skip_same_threads(); /* a_tree_passes_input_folds_lines_and_collects_files has these threads */
     struct run_result r = JOB("--hosts=n[0-69]", shell, "--node_timeout=60s", "sh", "-c", "echo at $HOPS");
     EXPECT(r, 0);
     cr_expect_eq(count(r.out, "] at /n"), 70, "%s", r.out);
@@ -1478,7 +1480,7 @@ HOSTS_TEST(a_branch_without_a_starter_kills_all_processes_of_a_remote_shell)
     struct run_process *p = start_hanging("--hosts=n0,n1,deaf", &group); /* deaf is below n0 */
     const pid_t starter = procstat_child(run_pid(p), 0);
     cr_assert(starter > 0 && kill(-group, 0) == 0);
-    run_signal(p, SIGKILL); /* the guardian, which would kill all processes of the starter */
+    run_signal(p, SIGKILL); /* kill the guardian, which would kill all processes of the starter */
     kill(starter, SIGKILL);
     run_wait(p);
     for (struct patience wait = { 0 }; kill(-group, 0) == 0 && patience_left(&wait);)
@@ -1505,7 +1507,7 @@ HOSTS_TEST(a_lost_inner_host_is_named_and_its_hosts_end)
     }
 }
 
-/* The processes of a branch must be able to write all their bytes although no process reads the branch. */
+/* The processes of a branch must be able to write all their bytes, although no process reads the branch's output. */
 HOSTS_TEST(a_branch_without_a_reader_lets_its_processes_end)
 {
     static const char words[] = "\0\0010\0sh\0-c\0echo x; cat; head -c 1000000 /dev/zero && touch done";
@@ -1627,7 +1629,8 @@ HOSTS_TEST(a_shell_that_never_ends_does_not_hold_a_job_without_files)
     SILENT(r, "HOST_LOST");
 }
 
-/* The job has ended, and its shell waits for a reader of stderr longer than the 30 s of a shell that never ends. */
+/* After the end of the job, the shell waits longer for a reader of its stderr than the 30 s after which the starter
+ * ends other shells. */
 HOSTS_TEST(a_slow_reader_loses_no_line_of_a_shell)
 {
     struct run_process *p = JOB_START("--hosts=a,late", shell, "sh", "-c", "echo up");

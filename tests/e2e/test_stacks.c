@@ -302,7 +302,7 @@ Test(stacks_e2e, a_job_that_stops_before_py_spy_answers_blames_the_stop)
     expect_in(r.err, "job stopped");
 }
 
-/* Otherwise root would start a program that the other user has chosen. */
+/* If ddprun used the py-spy of this worker's PATH, root would start a program that another user has chosen. */
 Test(stacks_e2e, a_worker_of_another_user_does_not_choose_py_spy)
 {
     const char *const same[] = { "env" }, *const other[] = { "setpriv", "--reuid=65534", "--clear-groups" };

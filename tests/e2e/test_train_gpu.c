@@ -29,7 +29,7 @@ static void make_tokens(void)
     make_data("tokens", "400", "--format=tokens --test_samples=30");
 }
 
-/* Read a number from the lines of steps; return how many. */
+/* Read the losses and norms from the lines of steps. Return the number of steps. */
 static int losses(double loss[MOST], double norm[MOST])
 {
     size_t len;

@@ -50,7 +50,7 @@ struct peer {
     enum trust trust;
     struct auth auth;
     const char *auth_job;            /* the job that AUTH has named */
-    const struct secret *secret;     /* secret for that job; NULL = AUTH is not sent */
+    const struct secret *secret;     /* secret for that job; NULL if AUTH is not sent */
     uint8_t proof[AUTH_PROOF_BYTES]; /* valid if auth.state is AUTH_PROVEN */
 };
 
@@ -649,7 +649,7 @@ static void disconnect(struct peer *p)
     end_bytes();
 }
 
-/* The requests. Agents send the first rows. Each request occurs here as often as it is likely. */
+/* The requests. Agents send the requests of the first rows. A more likely request is listed more often. */
 static void (*const requests[])(struct peer *p) = {
     identify,      identify,       identify,       join,          join,          join,
     join,          report_failure, report_failure, report_end,    report_end,    report_end,

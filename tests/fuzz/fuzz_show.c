@@ -1,5 +1,5 @@
-/* Any output of a worker: a terminal gets only prefixes, and lines of text, tabs and colours. The input is a template, a
- * NUL, and the bytes of a worker. The template is also parsed as a set of ranks. */
+/* Any output of a worker. The terminal must get only prefixes, and lines of text, tabs and colours. The input is a
+ * template, a NUL, and the bytes of a worker. The template is also parsed as a set of ranks. */
 #include "output/lines.h"
 #include "tables/prefix.h"
 #include "record/rank_set.h"

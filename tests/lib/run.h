@@ -84,7 +84,7 @@ struct run_options {
 
 struct run_result {
     int exit_code; /* -1 if a signal killed the program; 127 with a text in `err` if exec failed */
-    int signal;    /* 0 if the program exited */
+    int signal;    /* signal that ended the program; 0 if the program exited */
     char *
         out; /* stdout of the program, as a string; never NULL; run.c owns `out` and `err` until the test ends */
     char *err; /* stderr in the same way; if timed_out, followed by the state of all its processes */

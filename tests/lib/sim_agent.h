@@ -43,7 +43,7 @@ struct asim {
     int good_from; /* in this and all later attempts, all workers end with 0 after a second */
     int restarts;  /* restarts that the store grants, each after backoff_ms */
     uint64_t backoff_ms;
-    uint64_t verdict_ms;   /* ms from `stopped` or `done` to the verdict, ASIM_FOR_EVER = it never arrives */
+    uint64_t verdict_ms;   /* ms from `stopped` or `done` to the verdict; ASIM_FOR_EVER if none arrives */
     bool not_ready;        /* no later attempt can be prepared */
     bool immortal_daemons; /* even SIGKILL does not end leftover daemons */
     int attempt;

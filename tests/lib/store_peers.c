@@ -489,7 +489,7 @@ int rude_start(enum rude_kind kind)
 int rude_closed_port(void)
 {
     int port;
-    listen_on(-1, &port); /* bound, so that no other process gets this port */
+    listen_on(-1, &port); /* the port stays bound, so that no other process gets it */
     return port;
 }
 

@@ -37,7 +37,8 @@ SCENE(joins, names_in_place_of_addresses, .elastic = true, .options = "--nnodes=
       .node = { { .options = "--node_rank=0", .prints = "MASTER_ADDR=10.9.0.1" },
                 { .options = "--node_rank=1", .prints = "MASTER_ADDR=10.9.0.1" } })
 
-/* Every node that is present names the missing node, repeatedly, and the option at the end. */
+/* Every present node names the missing node several times, and then ends with a message that names the option
+ * --timeout. */
 SCENE(joins, a_node_that_never_comes_is_named_on_all, .cases = "F07 never_came", .hosts = 3,
       .options = "--timeout=12", .says = "node 2 has not joined|NODE_MISSING", .within_ms = CONNECTIONS,
       .node = { { .exit = 125, .ends = "given up|--timeout" },
@@ -83,7 +84,7 @@ SCENE(joins, different_job_ids, .options = "--timeout=12", .says = "yesterday", 
       .node = { { .options = "--rdzv_id=today", .exit = ENDED, .ends = "--timeout" },
                 { .options = "--rdzv_id=yesterday", .exit = 125, .late_ms = 500, .ends = "today" } })
 
-/* Make the same program, except for the digits of its version. */
+/* Make a copy of the program that differs only in the digits of its version. */
 static void make_old(struct play *play)
 {
     cr_assert(host_sh(&play->net->host[1],

@@ -355,7 +355,7 @@ Test(losses, a_connection_of_gloo_that_breaks_is_named_by_its_nodes, .timeout = 
                                       .node = { { .exit = 1 }, { .exit = 1 }, { .exit = 1 } } });
 }
 
-/* Let rank 0 ignore SIGTERM, so that the store gives no verdict before it is killed. */
+/* Let rank 0 ignore SIGTERM. The attempt then does not end, so the store gives no verdict before it is killed. */
 static void drop_probes_and_hold(struct play *play)
 {
     drop_probes(play);
@@ -380,7 +380,7 @@ SCENE(losses, a_store_that_is_lost_during_a_probe, .hosts = 3, .before = drop_pr
 
 /* --- large packets of a hanging job ------------------------------------------------------------------------- */
 
-/* Write a script whose rank 2 sends to rank 1. A script in the place of py-spy shows all ranks in all_reduce. */
+/* Write a script whose rank 2 sends to rank 1. A second script replaces py-spy, and shows all ranks in all_reduce. */
 static void write_hang(struct play *play)
 {
     char cwd[512];

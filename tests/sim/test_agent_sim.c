@@ -349,8 +349,8 @@ Test(agent_sim, any_job_comes_to_an_end_with_nothing_alive)
     }
 }
 
-/* One node among several, as stories: what its agent does when another node fails, when the store is lost, and when it
- * is done before the others. The test speaks for the store. */
+/* The agent of one node among several: when another node fails, when the store is lost, and when this node is done
+ * before the others. The test sends the messages of the store. */
 
 /* Start one worker with a store that sends nothing by itself. */
 static void one_worker(void)

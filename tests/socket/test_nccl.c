@@ -59,7 +59,7 @@ Test(staged, three_ranks_agree_on_every_type_and_operation, .timeout = 120)
     expect_all_well(3, some_types, RANKS_PLAIN_STORE, &staged_options);
 }
 
-/* A piece may be longer than the largest distance between rows in CUDA, which is a megabyte here. */
+/* CUDA limits the distance between two rows, here to a megabyte. A piece may be longer than this limit. */
 Test(staged, two_ranks_move_large_counts, .timeout = 120)
 {
     setenv("FAKE_CUDA_PITCH", "1000000", 1);
@@ -438,8 +438,8 @@ static float value(struct model *m, const float *at)
     return x;
 }
 
-/* Run one step up to its end. The last parameter is ready first, but in the order that the first step records c comes
- * last. Parameter `unused` takes no part. */
+/* Run one step without its finish. The last parameter is ready first. Parameter c is the last in the order that the
+ * first step records. Parameter `unused` takes no part. */
 static void backward(struct model *m, int number, int unused)
 {
     static const int order[] = { 4, 3, 1, 0, 2 };

@@ -27,7 +27,7 @@ struct optimizer {
     const struct train_options *options; /* borrowed, like `model` and `ctx` */
     struct model *model;
     ddp_ctx *ctx;
-    ddp_optim optim; /* the rule before optimizer_open; afterwards use optimizer_rule() */
+    ddp_optim optim; /* the initial rule; after optimizer_open, call optimizer_rule() */
     ddp_scaler scaler;
     ddp_reducer *reducer; /* if not NULL, has the gradients; otherwise zero1 or shares has them */
     ddp_zero1 *zero1;

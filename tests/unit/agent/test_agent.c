@@ -455,7 +455,7 @@ static bool is_sampled_first(const struct agent_effect *effect)
     return false;
 }
 
-/* No report needs the stacks of ranks that the user stops, or that stop for more nodes. */
+/* No report needs the stacks of ranks that are stopped by the user, or to add nodes. */
 Test(agent, survivors_of_a_failure_are_sampled_before_they_are_signalled)
 {
     struct agent *a = in_state(AGENT_RUNNING);

@@ -309,7 +309,7 @@ Test(auth, a_store_without_tls_refuses_the_request_before_tls)
     cr_assert(auth_is_ask_tls(message) && !auth_is_ask(message));
     auth_refuse_tls(&secret, refusal);
     cr_assert_eq(auth_read_answer(slice_of(refusal, sizeof(refusal)), &got), AUTH_NOT_ENCRYPTED);
-    for (size_t at = 0; at < sizeof(ask); at++) { /* in two parts, each with one changed byte */
+    for (size_t at = 0; at < sizeof(ask); at++) { /* one byte is changed; the message arrives in two parts */
         bool is_other = false;
         memcpy(ask, bytes, sizeof(ask));
         ask[at]++;
@@ -371,7 +371,7 @@ Test(auth, the_fingerprint_chooses_the_secret)
     cr_assert_eq(chosen(&all, &team_a, AUTH_AGENT, "team-a1"), &all, "the answer can name the only secret");
 }
 
-/* A job name of any length has a hash of the same size. */
+/* The hash of a job name has the same size for a name of any length. */
 Test(auth, a_long_job_is_another_job_than_its_beginning)
 {
     char longest[LIMIT_TEXT] = "";

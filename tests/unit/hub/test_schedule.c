@@ -1,4 +1,4 @@
-/* When a job is checked: the table of monitor.h, row by row. */
+/* The times at which a job is checked: the table of monitor.h, row by row. */
 #include "hub/monitor.h"
 
 #include "hub/session.h"
@@ -49,7 +49,7 @@ static void at(uint64_t now_ms)
 static void miss_nodes(void)
 {
     at(0);
-    (void)schedule_due(job); /* the time begins with the first check */
+    (void)schedule_due(job); /* the first check starts the measured time */
 }
 
 static void lose_node(void)
@@ -213,8 +213,8 @@ Test(schedule, a_job_is_looked_at_once_a_second_at_most)
     tear_down();
 }
 
-/* If a wait of this round was reported and then ended by itself, such a wait is usual. A wait that is twice as long
- * is not. */
+/* A wait that was reported in this round, and ended by itself, sets the usual duration. A wait that is twice as long is
+ * unusual. */
 Test(schedule, a_wait_is_unusual_when_it_is_longer_than_the_factor_says)
 {
     const uint64_t usual_ms = 15000;

@@ -148,7 +148,7 @@ Test(start_words, of_a_system_without_room)
 
 static const char LOADER[] = "/lib64/ld-linux-x86-64.so.2";
 
-/* A 64-bit program with one segment, the name of the loader. */
+/* A 64-bit program with one segment, which contains the name of the loader. */
 struct program {
     Elf64_Ehdr header;
     Elf64_Phdr interp;
@@ -226,7 +226,7 @@ Test(elf_check, what_is_no_elf_file_is_nothing_else)
     }
 }
 
-/* Copy each part to the end of an exact block, so that a sanitizer detects one byte too many. */
+/* Copy each part to a separate block, so that a sanitizer detects a read after the block. */
 Test(elf_check, a_file_cut_anywhere_is_read_no_further)
 {
     struct program p = program(EM_X86_64);

@@ -93,7 +93,7 @@ typedef struct ddp_reducer_options {
     int compress;        /* 1 to convert f32 gradients to `wire` before sending */
     ddp_dtype wire;      /* DDP_F16 or DDP_BF16; sums are computed in f32 and rounded once */
     double
-        predivide; /* divide by predivide before the sum and by divisor / predivide after it; 0 means only after it */
+        predivide; /* divide by predivide before the sum and by divisor / predivide after it; if 0, only after it */
     ddp_comm_hook hook; /* NULL means ddp_all_reduce */
     void *hook_user;    /* argument of the hook */
     void *stream;       /* with a device: cudaStream_t on which the program writes and reads gradients */

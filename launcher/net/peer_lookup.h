@@ -52,7 +52,7 @@ enum peer_answer {
     PEER_UNKNOWN  /* a process of this user holds the socket; only the next walk shows which */
 };
 
-/* Search the results of the last walk for the process that holds a connection. `ours` is the process's end of the
+/* Search the results of the latest walk for the process that holds a connection. `ours` is the process's end of the
  * connection and `theirs` the store's end, both texts such as "10.0.0.2:41234". Set *found for PEER_FOUND, and *owner
  * unless the result is PEER_CLOSED. */
 enum peer_answer peer_lookup_find(struct peer_lookup *v, const char *ours, const char *theirs,

@@ -56,7 +56,7 @@ struct store_server {
     bool stopping;              /* end_all was called */
     bool stop_requested;        /* used only by the thread that called store_server_start */
     uint64_t wait_nodes_ms;     /* the longest wait for nodes, set before the stop is requested */
-    uint64_t wait_nodes_end_ms; /* end of the wait for nodes; UINT64_MAX = no wait */
+    uint64_t wait_nodes_end_ms; /* end of the wait for nodes; UINT64_MAX without a wait */
     uint64_t wait_nodes_log_ms; /* when to log that the store waits for nodes; UINT64_MAX = never */
     uint64_t force_at_ms;       /* when to abort all clients; UINT64_MAX = never */
     struct listener listener;
@@ -65,7 +65,7 @@ struct store_server {
     struct clients clients;
     struct hub *hub;          /* owned */
     struct gate short_of_fds; /* limits how often the shortage of descriptors is logged */
-    struct tls_context *tls;  /* owned; NULL = the store does not encrypt */
+    struct tls_context *tls;  /* owned; NULL if the store does not encrypt */
     pthread_t thread;
     char instance[2 * NONCE_BYTES + 1]; /* the hub borrows `instance`, `host` and `endpoint` */
     char host[HOST_NAME_MAX + 1], endpoint[HOST_NAME_MAX + ENDPOINT_TEXT_MAX];

@@ -594,9 +594,9 @@ static struct disk_state {
 
 static pid_t server;
 
-/* Node numbers are the kernel's: index + 1, the first is the root. */
+/* The kernel has a number for each file: its index here plus 1. The first file is the root directory. */
 static struct file {
-    uint64_t parent; /* 0 = free */
+    uint64_t parent; /* 0 if this entry is free */
     mode_t mode;
     uint64_t size;
     char name[NAME];

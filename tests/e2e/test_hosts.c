@@ -432,7 +432,8 @@ HOSTS_TEST(a_shared_pipe_stays_blocking)
     cr_expect_str_eq(r.out, "0\n", "%s%s", r.out, r.err);
 }
 
-/* After su, the terminal belongs to another user. Without its capabilities, root is such a user, too. */
+/* After su, the terminal belongs to another user, so ddprun cannot open it. Root without capabilities cannot open such
+ * a terminal, either. */
 HOSTS_TEST(a_terminal_that_cannot_be_opened_is_no_input)
 {
     static const char program[] =
@@ -682,7 +683,7 @@ HOSTS_TEST(a_host_other_than_the_first_gets_one_end_and_no_other_finding)
     cr_assert_not_null(file);
     size_t n = fread(text, 1, sizeof(text) - 1, file);
     fclose(file);
-    for (size_t i = 0; i < n; i++) /* lengths of messages */
+    for (size_t i = 0; i < n; i++) /* replace the zeros in the lengths of messages */
         text[i] = text[i] == '\0' ? ' ' : text[i];
     text[n] = '\0';
     cr_expect_eq(count(text, "\"ends\":true"), 1, "%s", text);
@@ -732,7 +733,8 @@ HOSTS_TEST(a_full_disk_is_named_before_the_job_and_stops_only_logs_on_it)
     PRINTS(r, "ran");
 }
 
-/* A real limit of processes, which binds only users other than root. The shell there cannot fork. */
+/* The shell of this host has a real limit of processes, so it cannot fork. It does not run as root, because the limit
+ * does not bind root. */
 HOSTS_TEST(a_host_without_room_for_processes_is_named)
 {
     char command[700];
@@ -937,7 +939,7 @@ HOSTS_TEST(a_copy_that_is_cut_off_removes_itself)
     expect_no_copy();
 }
 
-/* A signal arrives while the script tries a directory. */
+/* A signal ends the script while it tries a directory for the copy. */
 HOSTS_TEST(a_script_that_is_ended_leaves_no_directory)
 {
     char path[300];
@@ -1111,8 +1113,8 @@ static bool is_ddprun(pid_t pid)
     return strncmp(name, "ddprun", 6) == 0;
 }
 
-/* Each process of a connection is killed. The lost host is the only headline, and the reports of the other nodes have
- * this reason and the exit code of the job. */
+/* Kill one process of a host's connection in each job. The lost host is the only headline, and the reports of the other
+ * nodes have this reason and the exit code of the job. */
 HOSTS_TEST(a_lost_host_is_the_reason_in_all_reports)
 {
     char option[320];
@@ -1477,7 +1479,7 @@ HOSTS_TEST(a_branch_without_a_starter_kills_all_processes_of_a_remote_shell)
 {
     skip_without_children();
     pid_t group;
-    struct run_process *p = start_hanging("--hosts=n0,n1,deaf", &group); /* deaf is below n0 */
+    struct run_process *p = start_hanging("--hosts=n0,n1,deaf", &group); /* deaf is below n0 in the tree */
     const pid_t starter = procstat_child(run_pid(p), 0);
     cr_assert(starter > 0 && kill(-group, 0) == 0);
     run_signal(p, SIGKILL); /* kill the guardian, which would kill all processes of the starter */
@@ -1675,7 +1677,7 @@ HOSTS_TEST(a_job_that_does_not_start_has_no_log_files)
 /* --- equal lines -------------------------------------------------------------------------------------------------- */
 
 /* Return a command whose workers meet before they run `what`, because a line waits only a short time for equal lines of
- * others. */
+ * other workers. */
 static const char *met(char command[600], const char *what)
 {
     static int meetings;

@@ -78,7 +78,7 @@ static struct run_process *start_job(int nproc)
     return p;
 }
 
-/* Start one worker by another program, so that the agent finds py-spy only by the path of the worker. */
+/* Start one worker through another program. The agent can then find py-spy only by the path of the worker. */
 static struct run_process *start_by(const char *const *program, size_t n)
 {
     const char *const worker[] = { python, FAILS_AT_USR1, NULL };

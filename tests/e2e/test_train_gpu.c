@@ -138,8 +138,8 @@ Test(train_gpu, a_device_of_each_workers_own_is_taken)
     cr_expect(strstr(r.out, ", on GPUs") != NULL, "%s", r.out);
 }
 
-/* Return the peak that the first step's utilisation refers to, in an unknown unit that is the same in all runs; 0 =
- * no utilisation. */
+/* Return the peak that the first step's utilisation refers to, in an unknown unit that is the same in all runs. Return
+ * 0 if the step has no utilisation. */
 static double peak_of(const char *line)
 {
     size_t len;

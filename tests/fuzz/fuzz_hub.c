@@ -518,8 +518,8 @@ static uint64_t membership(const char *but)
     return sum;
 }
 
-/* The job whose membership the bytes of the current connection may change; NULL = none. A store of one job has one
- * secret, whatever the name of the job. */
+/* The job whose membership the bytes of the current connection may change; NULL if there is no such job. A store of one
+ * job has one secret, whatever the name of the job. */
 static const char *own_job;
 static bool is_checked;
 static uint64_t others_before;

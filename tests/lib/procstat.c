@@ -56,7 +56,7 @@ long procstat_cpu_ms(pid_t pid)
     if (f != NULL)
         fclose(f);
     text[len] = '\0';
-    const char *rest = strrchr(text, ')'); /* after the program's name, which may contain any character */
+    const char *rest = strrchr(text, ')'); /* skip the program's name, which may contain any character */
     if (rest == NULL ||
         sscanf(rest, ") %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &user, &system) != 2)
         return -1;

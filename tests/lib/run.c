@@ -279,7 +279,7 @@ struct run_process *run_start(const char *const argv[], const struct run_options
 
 enum { DEPTH_MAX = 8, CHILDREN_MAX = 32 };
 
-/* Read the first line of a thread's file in /proc, without its end. */
+/* Read the first line of a thread's file in /proc, without its newline. */
 static void first_line(pid_t pid, int thread, const char *file, char *out, int size)
 {
     char path[96];

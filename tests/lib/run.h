@@ -73,12 +73,12 @@ const char *free_port_option(const char *option);
 
 struct run_options {
     const char *const
-        *env;        /* NULL-terminated list: "NAME=value" sets, "NAME" alone removes; NULL = as inherited */
+        *env;        /* NULL-terminated list: "NAME=value" sets, "NAME" alone removes; NULL to inherit all */
     const char *cwd; /* NULL for the directory of the test */
     const char *stdin_text; /* NULL = stdin is /dev/null */
     bool terminal;  /* stdout and stderr are one terminal, which shows bytes unchanged; read as `out` */
     int timeout_ms; /* ms from the start; 0 = PATIENCE_MS. Then the group is killed and timed_out is set */
-    pid_t (*fork)(const void *place); /* called instead of fork(), with `place`; NULL = fork() */
+    pid_t (*fork)(const void *place); /* called instead of fork(), with `place`; NULL for fork() */
     const void *place;
 };
 
@@ -87,7 +87,7 @@ struct run_result {
     int signal;    /* signal that ended the program; 0 if the program exited */
     char *
         out; /* stdout of the program, as a string; never NULL; run.c owns `out` and `err` until the test ends */
-    char *err; /* stderr in the same way; if timed_out, followed by the state of all its processes */
+    char *err; /* stderr of the program, like `out`; if timed_out, the state of all its processes follows */
     bool timed_out;
 };
 
@@ -123,7 +123,7 @@ struct run_result run_wait(struct run_process *process);
 const char *bin(const char *program);
 
 /* Return true if the programs were built with AddressSanitizer or ThreadSanitizer. The sanitizers need memory, /proc
- * and a place for their reports, which some tests remove. */
+ * and a place for their reports. Some tests take these away. */
 bool bin_is_sanitized(void);
 
 /* Return true if uid 65534 can reach the programs. Return false in a clone below a home directory of mode 0700. Only

@@ -17,13 +17,13 @@ enum { ASIM_WORKERS = 16, ASIM_EVENTS = 64, ASIM_ATTEMPTS = 16 };
 /* A worker's behaviour. A worker with a zeroed struct ends with 0 at once. */
 struct asim_worker {
     int spawn_error;       /* errno of a start that fails; 0 if the start succeeds */
-    uint64_t lives_ms;     /* ms until the worker ends by itself, ASIM_FOR_EVER = never */
-    uint64_t dies_ms;      /* ms before the end in which the kernel cleans up the worker */
+    uint64_t lives_ms;     /* ms until the worker ends by itself; ASIM_FOR_EVER if never */
+    uint64_t dies_ms;      /* ms that the kernel takes to clean up the worker before its end */
     uint64_t import_error; /* `import_error` of the worker's event AGENT_EXITED */
     int exit_code;         /* exit code of a worker that ends by itself */
-    int signal;            /* signal that ends the worker instead; 0 = none */
+    int signal;            /* signal that ends the worker, instead of an exit; 0 if none */
     bool ignores_polite;   /* only SIGKILL ends the worker */
-    uint64_t slow_ms;      /* ms from a polite signal to its end */
+    uint64_t slow_ms;      /* ms from a polite signal to the worker's end */
     int polite_exit;       /* exit code after a polite signal; 0 = killed by the signal */
     bool stuck;            /* hangs in the kernel: even SIGKILL does not end the worker */
     bool leaves_daemon;    /* the worker leaves a descendant */

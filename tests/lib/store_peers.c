@@ -245,7 +245,7 @@ struct player {
     struct fake_store *fake;
     int fd;
     bool sends, slowly;
-    uint8_t wild[4]; /* the last bytes that matched ??, newest last */
+    uint8_t wild[4]; /* the latest bytes that matched ??; the newest is at the end */
 };
 
 static int listen_on_loopback(bool listening, int *port)

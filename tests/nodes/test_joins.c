@@ -146,8 +146,8 @@ SCENE(joins, launched_twice_into_a_running_job, .cases = "F06", .until = "up", .
       .within_ms = CONNECTIONS, .after = find_the_second, .never = "is lost",
       .node = { { .exit = 143 }, { .exit = 125, .says = "node1|LAUNCHED_TWICE" } })
 
-/* Start today's job while the launcher of yesterday's job still tries to connect. It must not disturb any other
- * launcher. */
+/* Start today's job while the launcher of yesterday's job still tries to connect. Yesterday's launcher must not disturb
+ * today's launchers. */
 static void start_todays(struct play *play)
 {
     cr_expect(run_until_error(play->node[1], "waiting for node 0's store", 20000));

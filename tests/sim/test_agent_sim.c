@@ -118,7 +118,7 @@ Test(agent_sim, who_ignores_sigterm_is_killed_after_the_grace_time, .init = two_
                       "          finish with 139\n");
 }
 
-/* At Ctrl-C, the workers get the same signal and time to end in order. */
+/* At the first Ctrl-C, the workers get the same signal. Then they have time to end by themselves. */
 Test(agent_sim, ctrl_c_once_is_graceful, .init = two_workers, .fini = done)
 {
     sim.worker[0].slow_ms = sim.worker[1].slow_ms = 3000;

@@ -384,8 +384,8 @@ Test(nccl, without_a_gpu_it_is_said_what_is_missing, .timeout = 120)
     expect_all_well(1, no_device, RANKS_PLAIN_STORE, NULL);
 }
 
-/* The reducer with gradients in the memory of a device (tests/fake/fake_gpu.h): averages, also after the buckets were
- * rebuilt; buffers; unused parameters; and that nothing waits on the host before it must. */
+/* The reducer with gradients in device memory (tests/fake/fake_gpu.h): averages, also after the buckets were rebuilt,
+ * then buffers and unused parameters. The host must not wait earlier than necessary. */
 
 enum { PARAMS = 5, COUNT = 3000 };
 

@@ -267,7 +267,7 @@ Test(agent, a_sigkill_before_ours_is_somebody_elses)
 /* --- --exit-code ---------------------------------------------------------------------------------------- */
 
 /* Three workers that end in this order, 10 ms apart. The fourth column is the reaction of worker 2 to a stop. `x` is an
- * exit code and `s` a signal. `v` and `w` are the same for a worker that reports a lost peer. */
+ * exit code and `s` a signal. For a worker that reports a lost peer, `v` is an exit code and `w` a signal. */
 struct end {
     int code, signal, error;
     bool lost_peer;

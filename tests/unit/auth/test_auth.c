@@ -132,7 +132,7 @@ Test(auth, the_store_learns_role_and_job)
     cr_assert_not(auth_is_job(&store, ""));
 }
 
-/* Every byte of every message is fixed, so one of the two sides must check every bit. */
+/* No byte of a message may have another value, so one of the two sides must check every bit. */
 Test(auth, one_flipped_bit_in_any_message_fails)
 {
     for (size_t bit = 0; bit < 8 * sizeof(hello); bit++) {
@@ -396,7 +396,7 @@ Test(auth, another_version_is_named)
         cr_assert_eq(auth_answer(&store, &secret, "i", nonce_s, slice_of(longer, n), answer),
                      AUTH_OTHER_VERSION);
     }
-    for (int result = 0; result < 10; result++) { /* an older store rejects the size before the version */
+    for (int result = 0; result < 10; result++) { /* an older store checks the size before the version */
         begin();
         greet(AUTH_AGENT, "gpt");
         answer[0] = 1;

@@ -490,7 +490,7 @@ static bool unit_init(struct resnet *r, struct unit *u, struct conv conv, const 
     u->out = compute_rows(r->on, r->room, unit_values(u));
     u->saved = r->on->ops->alloc(r->on, batch_norm_numbers(conv.out) * sizeof(double));
     r->most = conv_columns(&conv) > r->most ? conv_columns(&conv) : r->most;
-    r->model.flops += 3 * conv_flops(&conv); /* 3: forward, and the two gradients of backward */
+    r->model.flops += 3 * conv_flops(&conv); /* 3 convolutions: forward, and the two gradients of backward */
     return u->out != NULL && u->saved != NULL;
 }
 

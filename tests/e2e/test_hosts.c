@@ -1609,7 +1609,7 @@ HOSTS_TEST(a_worker_cannot_send_files)
     EXPECT(r, 2);
 }
 
-/* The starter prints a line of more than 1 MiB in pieces, and the last piece has no end. */
+/* The starter prints a line of more than 1 MiB in pieces, and the last piece does not end with a newline. */
 HOSTS_TEST(a_long_line_without_an_end_cuts_no_files)
 {
     char option[320];
@@ -1893,7 +1893,7 @@ HOSTS_TEST(sshd_brings_the_program)
     stop_sshd();
 }
 
-/* A connection without a login occupies the only place of the sshd. */
+/* A connection that does not log in uses up the only login that the sshd accepts at a time. */
 HOSTS_TEST(an_sshd_that_accepts_no_more_logins_is_busy)
 {
     const char *ssh = start_sshd_with("MaxStartups 1\\n");

@@ -455,7 +455,7 @@ Test(stacks_e2e, without_py_spy_the_kernel_is_asked_and_the_remedy_named)
     char folder[256];
     skip_if_installed();
     snprintf(folder, sizeof(folder), "%s/py-spy", dir);
-    cr_assert_eq(mkdir(folder, 0755), 0); /* a directory is no program */
+    cr_assert_eq(mkdir(folder, 0755), 0); /* a directory called py-spy is not a program */
     struct run_process *p = start_job(2);
     struct run_result r = ask(NULL);
     EXPECT(r, 0);
@@ -465,7 +465,7 @@ Test(stacks_e2e, without_py_spy_the_kernel_is_asked_and_the_remedy_named)
     end(p);
 }
 
-/* Rank 0 waits for a child, which waits in a FIFO. The report shows both at once, without a heartbeat. */
+/* Rank 0 waits for a child, which waits in a FIFO. The report shows both processes immediately, without a heartbeat. */
 Test(stacks_e2e, a_program_without_python_shows_its_calls)
 {
     char script[600], logs[300], object[300];

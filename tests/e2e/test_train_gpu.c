@@ -219,8 +219,8 @@ Test(train_gpu, what_is_missing_is_said)
     train_fails(1, GPT2 "--device cuda", 1, "DDP_CUDA_DRIVER_LIBRARY=/nowhere/libcuda.so");
 }
 
-/* train --device cuda with --determinism world and --zero1, on the fake GPU: the same bits for any number of workers,
- * with and without shares; and each continues from the checkpoint of any other. */
+/* train --device cuda with --determinism world and --zero1, on the fake GPU. Runs with any number of workers, with and
+ * without shares, compute the same bits. Each run can continue from the checkpoint of any other run. */
 
 static void open_gpu(void)
 {
@@ -294,8 +294,8 @@ Test(gpu_world, equal_where_the_loss_is_scaled)
     free(one);
 }
 
-/* The fake NCCL adds in rank order in every call. The norm of a run with other leaves may differ in its last digits,
- * so the test does not clip. */
+/* The fake NCCL adds in rank order in every call. With shares, the norm is summed in other pieces, so its last digits
+ * may differ. So the test does not clip. */
 Test(gpu_world, shares_change_no_bit_of_averages)
 {
     training_skip_same_code();

@@ -41,7 +41,7 @@ enum trust { STRANGER, LOCAL, OPERATOR, AGENT, LEVELS };
 
 /* A place for connections, which are made one after the other. */
 struct peer {
-    conn_id conn; /* 0 = not connected */
+    conn_id conn; /* 0 if not connected */
     enum dialect dialect;
     struct buf unsent;
     struct launch *launch;

@@ -66,7 +66,7 @@ long procstat_cpu_ms(pid_t pid)
 int procstat_fds(pid_t pid)
 {
     char path[64];
-    int count = -2; /* "." and ".." */
+    int count = -2; /* do not count "." and ".." */
     snprintf(path, sizeof(path), "/proc/%d/fd", (int)pid);
     DIR *dir = opendir(path);
     if (dir == NULL)

@@ -507,7 +507,7 @@ static void build_dir(char path[static PATH_MAX])
 
 const char *bin(const char *program)
 {
-    enum { KEEP = 8 }; /* so that one argv may name several programs */
+    enum { KEEP = 8 }; /* number of kept paths, so that one argv may name several programs */
     static char paths[KEEP][PATH_MAX + 64];
     static int next;
     char *path = paths[next++ % KEEP], dir[PATH_MAX];

@@ -24,7 +24,7 @@ struct asim_worker {
     int signal;            /* signal that ends the worker, instead of an exit; 0 if none */
     bool ignores_polite;   /* only SIGKILL ends the worker */
     uint64_t slow_ms;      /* ms from a polite signal to the worker's end */
-    int polite_exit;       /* exit code after a polite signal; 0 = killed by the signal */
+    int polite_exit;       /* exit code after a polite signal; 0 if the signal kills the worker */
     bool stuck;            /* hangs in the kernel: even SIGKILL does not end the worker */
     bool leaves_daemon;    /* the worker leaves a descendant */
     bool stubborn_daemon;  /* the descendant ignores SIGTERM */
@@ -52,7 +52,7 @@ struct asim {
     size_t n_queue;
     uint64_t order;
     bool alive[ASIM_WORKERS], started[ASIM_WORKERS], told_exit[ASIM_WORKERS];
-    bool told_failed, told_end, left; /* emitted effects for the store; the first two: in this attempt */
+    bool told_failed, told_end, left; /* effect was emitted: told_failed and told_end in this attempt */
     bool lost;                        /* the store is lost */
     int cause_code; /* exit code of the failure that the agent reported to the store; 0 = none */
     int daemons, stubborn_daemons;

@@ -1,4 +1,4 @@
-/* Nodes that are lost while a job runs: each of the others names the lost node by its host, and ends. */
+/* Nodes that are lost while a job runs. Every other node names the host of the lost node, and ends. */
 #include "job.h"
 #include "scene.h"
 
@@ -209,7 +209,7 @@ SCENE(losses, a_reset_of_the_store_is_no_loss, .options = "--node_timeout=9s", .
 /* Drop the packets of the connection, as a router does after it has forgotten the connection. New connections work. */
 static void forget_connection(struct play *play)
 {
-    host_rules(&play->net->host[1], "add rule inet f in counter"); /* adds the table */
+    host_rules(&play->net->host[1], "add rule inet f in counter"); /* this call adds the table */
     cr_assert(
         host_sh(&play->net->host[1],
                 "p=$(ss -Htn state established dst 10.9.0.1:29500 | sed -E 's/.*10.9.0.2:([0-9]+) .*/\\1/'); "
@@ -237,8 +237,8 @@ SCENE(losses, a_connection_that_stays_broken_is_named, .until = "up", .fault = r
 
 /* --- large packets that are lost ---------------------------------------------------------------------------- */
 
-/* Give a link on the way a smaller MTU, and drop ICMP messages. Without segmentation offload, the length of a
- * packet is its length on the wire. */
+/* Give a link on the path a smaller MTU, and drop ICMP messages. Without segmentation offload, the length of a packet
+ * is its length on the wire. */
 static void shrink_path(struct play *play)
 {
     for (int i = 0; i < 2; i++) {

@@ -83,7 +83,7 @@ static void note_launches(struct sim_rank *r)
     }
 }
 
-/* Begin a step on rank 0 and on the ranks that have a batch. The order comes from the first of them. */
+/* Begin a step on rank 0 and on the ranks that have a batch. The order of the gradients comes from rank `root`. */
 static void begin_step(bool sync, int root)
 {
     for (int i = 0; i < RANKS; i++) {

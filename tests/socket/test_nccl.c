@@ -133,7 +133,7 @@ static void mix_memories(struct rank *me)
     ddp_status status = ddp_all_reduce(ddp_world(ctx), &host, x, 1, DDP_F32, DDP_SUM, NULL, NULL);
     rank_expect(me, status == DDP_ERR_ARG && strstr(ddp_last_error(), "`in` is in host "), "%s",
                 ddp_last_error());
-    rank_expect_ok(me, sum(ctx, &host, 1, NULL)); /* goes through the cpu communicator */
+    rank_expect_ok(me, sum(ctx, &host, 1, NULL)); /* this sum goes through the cpu communicator */
     rank_expect(me, host == 2, "host is %g", (double)host);
     rank_expect_ok(me, ddp_finalize(ctx));
 }

@@ -300,7 +300,7 @@ struct end {
 
 static const struct exit_case {
     struct end end[3];
-    int stop; /* the user's signal, after all ends; 0 = none */
+    int stop; /* the user's signal after all workers have ended; 0 if none */
     int first, max, rank0;
 } exit_cases[] = {
     { { x(0), x(0), x(0) }, 0, 0, 0, 0 },

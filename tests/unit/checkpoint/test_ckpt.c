@@ -181,7 +181,7 @@ Test(ckpt, unusable_names_are_refused_before_anything_is_written)
     cr_expect_eq(ddp_ckpt_save(path, &just_fits, 1, &err), DDP_OK);
 }
 
-/* The disk is full after 100 bytes: EFBIG comes through the same path as ENOSPC. */
+/* A limit of 100 bytes per file acts as a full disk, because the code handles EFBIG like ENOSPC. */
 Test(ckpt, a_full_disk_leaves_the_old_file_and_nothing_else)
 {
     struct rlimit old, small;

@@ -1,4 +1,4 @@
-/* The content of a heartbeat about a worker: each change, once. */
+/* The content of a heartbeat about a worker: each change is sent only once. */
 #include "node/heartbeat.h"
 
 #include <cjson/cJSON.h>
@@ -77,7 +77,8 @@ Test(beat, of_who_is_gone_nothing_is_told)
 
 static struct heartbeat_step stepped;
 
-/* Return the heartbeat after worker 3, process `pid`, has done `step` and waits in `word`, its call number `seq`. */
+/* Return the heartbeat after worker 3, process `pid`, has done `step` and waits in its call number `seq`, which is
+ * `word`. */
 static const char *moved(int pid, uint64_t step, uint64_t seq, const char *word)
 {
     struct heartbeat_step_sample look = { .step = step + 1,

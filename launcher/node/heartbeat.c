@@ -24,7 +24,7 @@ static bool has_share(int percent)
     return percent >= BEAT_CPU_SHARE;
 }
 
-/* Return true if the sample differs enough from the last state to be sent. */
+/* Return true if the sample differs so much from the state that was sent last that it must be sent, too. */
 static bool is_news(const struct heartbeat_known *k, const struct heartbeat_sample *sample, int percent)
 {
     return k->state != sample->state || strcmp(k->where, sample->where) != 0 ||

@@ -18,7 +18,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { RETURN_MS = 10000 }; /* shortest last call while members of the last round are missing */
+enum { RETURN_MS = 10000 }; /* shortest last call while members of the previous round are missing */
 
 typedef enum rdzv_state (*cell)(struct rdzv *r, struct node *node, const struct rdzv_event *e);
 
@@ -539,7 +539,7 @@ enum rdzv_answer rdzv_stopped(struct rdzv *r, uint64_t node, uint32_t round, con
     return handle_member(r, node, round, &(struct rdzv_event){ .type = RDZV_STOPPED, .how = how }, now_ms);
 }
 
-/* Apply the event LEAVE or LOST. If the node has its last verdict, apply no event and only free the node. */
+/* Apply the event LEAVE or LOST. If the node has its final verdict, apply no event and only free the node. */
 static void goes(struct rdzv *r, struct node *node, const struct rdzv_event *event)
 {
     if (node->state != RDZV_NODE_FINISHED)

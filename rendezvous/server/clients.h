@@ -81,7 +81,7 @@ struct admission_source {
 
 /* The part of a connection that admission uses, a member of struct client. */
 struct admission_entry {
-    TAILQ_ENTRY(admission_entry) link; /* in admission.silent, if `is_silent` */
+    TAILQ_ENTRY(admission_entry) link; /* entry in admission.silent, used if `is_silent` */
     struct admission_source *source;   /* borrowed; NULL = not counted for any source */
     uint64_t since_ms;                 /* time of the accept, on the clock of the event loop */
     bool is_silent;                    /* has sent no complete request */

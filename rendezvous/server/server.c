@@ -57,7 +57,7 @@ struct store_server {
     bool stop_requested;        /* used only by the thread that called store_server_start */
     uint64_t wait_nodes_ms;     /* the longest wait for nodes, set before the stop is requested */
     uint64_t wait_nodes_end_ms; /* end of the wait for nodes; UINT64_MAX without a wait */
-    uint64_t wait_nodes_log_ms; /* when to log that the store waits for nodes; UINT64_MAX = never */
+    uint64_t wait_nodes_log_ms; /* when to log that the store waits for nodes; UINT64_MAX if never */
     uint64_t force_at_ms;       /* when to abort all clients; UINT64_MAX if never */
     struct listener listener;
     struct acceptor acceptor;

@@ -1014,8 +1014,8 @@ HOSTS_TEST(one_finished_event_is_the_last_line)
     cr_expect_not_null(strstr(finished, "\"node_rank\":1,"), "%s", r.out);
 }
 
-/* Another order of the members changes nothing. Text of the remote shell after the event is printed, although the
- * event of the first host is kept. */
+/* Another order of the members changes nothing. Text of the remote shell after the event is printed, although the event
+ * of the first host is held back. */
 HOSTS_TEST(the_finished_event_is_found_by_its_members)
 {
     struct run_result r = JOB("--hosts=a,sorts", shell, "--json", "true");
@@ -1396,7 +1396,7 @@ HOSTS_TEST(a_relay_that_holds_the_stores_port_answers_only_probes)
  * user has requested the tree, so the missing key is an error. */
 HOSTS_TEST(a_host_that_its_host_does_not_reach_starts_from_here_or_is_named)
 {
-    training_skip_same_threads(); /* same threads as in a_tree_passes_input_folds_lines_and_collects_files */
+    training_skip_same_threads(); /* a_tree_passes_input_folds_lines_and_collects_files has these threads */
     struct run_result r =
         JOB("--hosts=n[0-15],locked[16-63]", shell, "--node_timeout=60s", "sh", "-c", "echo at $HOPS");
     EXPECT(r, 0);

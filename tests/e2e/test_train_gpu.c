@@ -166,8 +166,8 @@ Test(train_gpu, a_known_device_has_its_mfu)
     cr_expect_float_eq(known / said, 10, 1e-6, "%g, %g", known, said);
 }
 
-/* The second step has one image. So the second worker and the second part have no image. Fibers are slow, so the
- * model is small. */
+/* The second step has one image, so the second worker and the second accumulated part have no image. The fake GPU is
+ * slow, so the model is small. */
 Test(train_gpu, resnet20_is_normalised_over_all_workers)
 {
     training_skip_same_threads();

@@ -36,7 +36,7 @@ struct launch {
     char instance[64];
 };
 
-/* The hub's trust in a connection at its beginning. */
+/* The hub's trust in a connection when the connection begins. */
 enum trust { STRANGER, LOCAL, OPERATOR, AGENT, LEVELS };
 
 /* A place for connections, which are made one after the other. */

@@ -298,7 +298,7 @@ static void describe_thread(pid_t pid, int thread, struct buf *out)
     first_line(pid, thread, "stat", stat, sizeof(stat));
     first_line(pid, thread, "wchan", where, sizeof(where));
     first_line(pid, thread, "comm", name, sizeof(name));
-    const char *state = strrchr(stat, ')'); /* after the name, which may contain any character */
+    const char *state = strrchr(stat, ')'); /* skip the name, which may contain any character */
     buf_printf(out, "run: still there: %s, pid %d, thread %d, state%.2s, in %s\n", name, (int)pid, thread,
                state != NULL ? state + 1 : " ?", where);
 }

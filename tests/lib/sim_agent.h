@@ -54,7 +54,7 @@ struct asim {
     bool alive[ASIM_WORKERS], started[ASIM_WORKERS], told_exit[ASIM_WORKERS];
     bool told_failed, told_end, left; /* effect was emitted: told_failed and told_end in this attempt */
     bool lost;                        /* the store is lost */
-    int cause_code; /* exit code of the failure that the agent reported to the store; 0 = none */
+    int cause_code; /* exit code of the failure that the agent reported to the store; 0 if none */
     int daemons, stubborn_daemons;
     int next_spawn;
     bool finished;

@@ -1,5 +1,5 @@
-/* Nodes join, or get the reason for their rejection: both values and both hosts, on the rejected node and on those
- * that wait for it. */
+/* Nodes join, or are rejected. The message about a rejection has both values and both hosts. The rejected node prints
+ * it, and the nodes that wait for this node print it, too. */
 #include "scene.h"
 
 #include "ddp/context.h"

@@ -533,7 +533,7 @@ static void goes_on(struct rank *me)
 {
     setenv("FAKE_NCCL_SHUT", "0", 1); /* set from the start, because threads read the variable */
     ddp_reducer_options options = DDP_REDUCER_OPTIONS_INIT;
-    options.keep_buffers = 1; /* a broadcast that the stream would wait for */
+    options.keep_buffers = 1; /* 1, because the stream would wait for a broadcast of the buffers */
     struct model m = model_open(me, &nccl_options, options);
     const float *grad = ddp_reducer_grad(m.reducer, 4); /* a gradient of the first bucket */
     setenv("FAKE_NCCL_SHUT", "1", 1);

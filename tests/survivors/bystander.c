@@ -96,7 +96,7 @@ const char *bystander_harm(struct bystander *b)
     return n > 0 && memmem(text, (size_t)n, "touched", 7) != NULL ? "a worker was signalled" : NULL;
 }
 
-/* End the second job. Its processes have got no other signal. */
+/* End the second job. Its processes get no signal before this one. */
 void bystander_close(struct bystander *b)
 {
     if (b->launcher > 0) {

@@ -316,7 +316,7 @@ struct bench {
     struct bench_run run;
     struct bench_buffers buffers;
     int rank;
-    FILE *out; /* on rank 0; NULL elsewhere */
+    FILE *out; /* output of rank 0; NULL on other ranks */
     int rows;  /* number of sizes that were measured */
 };
 

@@ -176,7 +176,7 @@ static void run_in_place(struct cpu_comm *cpu, const struct call *call)
 /* One step: elements [at, at + n) of the call. The step uses slots GIVE + pair and TAKE + pair of each rank. */
 struct step {
     size_t at, n;
-    unsigned pair; /* 0 or 1 */
+    unsigned pair; /* 0 in even steps, 1 in odd steps */
 };
 
 enum { GIVE = 0, TAKE = 2 };

@@ -179,7 +179,7 @@ Test(schedule, each_row_is_due_when_it_says)
     for (int row = 0; row < SITUATIONS; row++) {
         cr_assert(rows[row].nnodes > 0, "row %d has no test", row);
         if (rows[row].begins == NULL)
-            continue; /* other tests: a lost peer: test_torch_observer.c, test_barrier_sim.c; a hang: test_hang_watch.c */
+            continue; /* tested in test_torch_observer.c, test_barrier_sim.c or test_hang_watch.c */
         set_up(rows[row].nnodes);
         walk_row((enum situation)row);
         tear_down();

@@ -15,8 +15,8 @@ static void make(void)
     known = (struct heartbeat_known){ 0 };
 }
 
-/* Return the heartbeat at second `s`: process `pid` is in `state`, has used `ticks` of 100 a second, and sleeps in
- * `where`. */
+/* Return the heartbeat at second `s`. Process `pid` is in `state`, has used `ticks` clock ticks (100 per second), and
+ * sleeps in `where`. */
 static const char *at(int s, int pid, char state, uint64_t ticks, const char *where)
 {
     struct heartbeat_sample look = { .at_us = (uint64_t)s * 1000000, .state = state, .cpu_ticks = ticks };

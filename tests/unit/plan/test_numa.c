@@ -36,7 +36,7 @@ static const char *lists(const char *path)
     else if (index < 4 && rest[0] == 'l')
         snprintf(text, sizeof(text), "%d\n",
                  index); /* cache 1 has instructions; caches 0, 2 and 3 are unified */
-    else if (index == 3) /* a group is two cores, but the third and fourth of node 3 are alone */
+    else if (index == 3) /* a group has two cores, but each of the last two cores of node 3 is alone */
         snprintf(text, sizeof(text), cpu % 16 < 14 ? "%d-%d,%d-%d\n" : "%d\n", cpu % 16 / 2 * 2,
                  cpu % 16 / 2 * 2 + 1, cpu % 16 / 2 * 2 + 16, cpu % 16 / 2 * 2 + 17);
     else

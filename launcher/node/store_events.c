@@ -103,7 +103,7 @@ static void on_beat(void *user, struct message_heartbeat *beat)
  * only a tenth of the time, and at most half a second without a pause. */
 enum {
     WHOSE_SHARE = 10,      /* after a search of 1 ms, 10 ms must pass */
-    WHOSE_AT_ONCE_MS = 500 /* total time of searches that may follow each other without a pause */
+    WHOSE_AT_ONCE_MS = 500 /* total time that searches may take without a pause between them */
 };
 
 /* Search all processes for the holder of a socket. Each search moves `whose_ms` ahead by WHOSE_SHARE times its

@@ -133,7 +133,7 @@ bool signal_sender_text(const struct received_signal *received, struct buf *out)
 
 /* --- repeated signals --------------------------------------------------------------------------------------- */
 
-/* Return true if the signal is a copy of the last one. Each further SIGHUP is a copy, because a terminal that
+/* Return true if the signal is a copy of the previous signal. Each further SIGHUP is a copy, because a terminal that
  * closes may send several. Other signals have at most one copy, so a third signal is a new request. */
 static bool is_copy(const struct stop_memory *memory, const struct received_signal *received, uint64_t now_ms)
 {

@@ -7,8 +7,8 @@
  * A join does not begin a round at once: the hub first sends the answer, and then the event RECHECK follows. In
  * GATHERING, RECHECK begins a complete round. In RUNNING, RECHECK stops the round if the job can grow.
  *
- * The next round begins only after every member of the last round has sent `stopped` or is lost. So two rounds never
- * run at the same time. */
+ * The next round begins only after every member of the previous round has sent `stopped` or is lost. So two rounds
+ * never run at the same time. */
 #include "job/rendezvous.h"
 
 #include "base/text.h"
@@ -129,8 +129,8 @@ static enum rdzv_state joins_late(struct rdzv *r, struct node *node, const struc
 
 /* --- no round runs -------------------------------------------------------------------------------------- */
 
-/* Begin the last call. While members of the last round are missing, it takes at least RETURN_MS, because they must
- * first reap their workers. A last call of 0 ms begins the round at once. */
+/* Begin the last call. While members of the previous round are missing, this call takes at least RETURN_MS, because
+ * they must first reap their workers. A last call of 0 ms begins the round at once. */
 static enum rdzv_state last_call(struct rdzv *r)
 {
     char within[TEXT_MS_MAX];
@@ -175,7 +175,7 @@ static enum rdzv_state give_up_job(struct rdzv *r, struct node *node, const stru
     return rdzv_end_job(r, RDZV_WHY_TIMEOUT, NO_RESTART_TOO_FEW_NODES);
 }
 
-/* Begin the round at the end of the last call. Members of the last round that have not joined again lose their
+/* Begin the round at the end of the last call. Members of the previous round that have not joined again lose their
  * places. */
 static enum rdzv_state go_on(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {

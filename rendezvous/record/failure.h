@@ -81,7 +81,7 @@ static inline enum no_restart no_restart_find(const char *word)
 struct failure {
     char code[40];        /* code of the finding, such as "WORKER_FAILED"; "" if there is no failure */
     char why[24];         /* why the round ended, such as "failed" or "node_lost"; "" without a reason */
-    int node_rank;        /* -1 = none */
+    int node_rank;        /* -1 if no node has failed */
     int rank, local_rank; /* global and local rank of the worker; -1 if the failure is not of a worker */
     int pid, exit_code, signal;
     int error; /* errno if the worker could not be started, otherwise 0 */

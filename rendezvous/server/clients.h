@@ -82,7 +82,7 @@ struct admission_source {
 /* The part of a connection that admission uses, a member of struct client. */
 struct admission_entry {
     TAILQ_ENTRY(admission_entry) link; /* entry in admission.silent, used if `is_silent` */
-    struct admission_source *source;   /* borrowed; NULL = not counted for any source */
+    struct admission_source *source;   /* borrowed; NULL if not counted for any source */
     uint64_t since_ms;                 /* time of the accept, on the clock of the event loop */
     bool is_silent;                    /* has sent no complete request */
 };
@@ -113,7 +113,7 @@ struct clients {
     struct idmap map;           /* conn_id -> struct client; owns the clients */
     struct client_list doomed;  /* clients whose last write failed; closed at the end of the loop's turn */
     struct client_list ending;  /* clients that get their last replies before the close, the oldest first */
-    struct client_list refused; /* like `ending`, for clients on other hosts that the hub has closed */
+    struct client_list refused; /* like `ending`, for clients on other hosts; the hub has closed them */
     unsigned n_refused;         /* number of clients in `refused` */
     struct replies replies;     /* replies that are written at the end of the turn */
     bool has_replied;           /* a reply was written in this turn of the loop */
@@ -157,7 +157,7 @@ struct hub_sink clients_sink(struct clients *clients);
  * before the loop sleeps. */
 void clients_end_turn(struct clients *clients);
 
-/* Return the time at which clients_tick must be called; UINT64_MAX = never. */
+/* Return the time at which clients_tick must be called, or UINT64_MAX if it need not be called. */
 uint64_t clients_deadline(const struct clients *clients);
 /* Abort clients that have not closed their side in time. If room for replies is short, also close clients that do not
  * read their replies. */

@@ -51,7 +51,7 @@ struct store_server {
     uv_async_t stop_request; /* the only member that both threads use at the same time */
     uv_timer_t timer;
     uv_prepare_t before_sleep;
-    uint64_t timer_at_ms;       /* UINT64_MAX = not set */
+    uint64_t timer_at_ms;       /* UINT64_MAX if the timer is not set */
     bool caught_up;             /* after a suspension, a short timer was set to read unread input first */
     bool stopping;              /* end_all was called */
     bool stop_requested;        /* used only by the thread that called store_server_start */

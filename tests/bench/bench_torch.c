@@ -1,18 +1,16 @@
-/* bench_torch.c -- the store against PyTorch's own, and ddprun against torchrun, with the torch of one
- * interpreter.
+/* bench_torch.c -- compares the store with PyTorch's own, and ddprun with torchrun, with the torch of one interpreter.
  *
  *     bench_torch PYTHON DDPRUN [throughput | crowd | launch]...
  *
- * - throughput: requests per second of 1, 64 and 1,000 connections, made by this program, so that no Python is
- * between. The two servers and the bare echo of loopback.h, which no server can beat, alternate; all run on the last
- * processor,
- *     this program on the first. Ratios are medians of the rounds' ratios. A server's processor time is shown too,
- *     because this program may be slower than the server.
- *   - crowd: 1,000 connections at once; how soon all that wait for a key are awake; memory.
- *   - launch: four Python workers that only print, until the launcher has ended.
+ *   - throughput: requests per second of 1, 64 and 1,000 connections. This program makes the connections, because
+ *     Python would be slower than the servers. The two servers take turns with the bare echo of loopback.h, which no
+ *     server can beat. All servers run on the last processor, and this program runs on the first. Ratios are medians of
+ *     the rounds' ratios. The processor time of each server is shown too, because this program may limit the rate.
+ *   - crowd: 1,000 connections at once: the time until all clients that wait for a key are awake, and the memory.
+ *   - launch: the run time of a launcher with four Python workers that only print.
  *
- * scripts/bench_torch.sh runs it and the measurements with PyTorch's Python client. Prints markdown tables,
- * and JSON lines on descriptor 3 when it is open. */
+ * scripts/bench_torch.sh runs this program, and the measurements with PyTorch's Python client. The output is Markdown
+ * tables, and also JSON lines on descriptor 3 if that descriptor is open. */
 #include "crowd.h"
 #include "procstat.h"
 #include "loopback.h"
@@ -115,7 +113,7 @@ static void measure_rates(const struct load *load, int n, struct rates *out)
         crowd_close(&crowd[who]);
 }
 
-/* Return the verdict on the aim. The aim cannot be reached if even the echo server does not reach it. */
+/* Return whether the goal AIM was reached. No server can reach it if even the echo server does not. */
 static const char *met(int n, double ratio, double most)
 {
     if (n == 1)

@@ -731,7 +731,8 @@ static struct answer answer_to(const struct fuse_in_header *h, const void *arg)
     }
 }
 
-/* Read requests while hanging, because a signal can still cancel unread ones. */
+/* Continue to read requests while the file system hangs, because a signal can still cancel a request that was not read.
+ * */
 static void serve_disk(int fd)
 {
     static char request[REQUEST + 4096];

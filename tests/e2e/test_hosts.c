@@ -603,7 +603,7 @@ static void skip_without_namespaces(void)
 
 /* --- findings without the store ------------------------------------------------------------------------------ */
 
-/* Skip a test whose host has no network. */
+/* Skip a test in which a host has no network, if this machine does not permit network namespaces. */
 static void skip_without_networks(void)
 {
     const char *const probe[] = { "unshare", "-rn", "true", NULL };
@@ -647,7 +647,7 @@ HOSTS_TEST(a_host_that_gives_up_ends_the_wait_of_all)
     SAYS(r, "[NO_ROUTE]");
 }
 
-/* The guardian of the island is killed and sends nothing, but the starter detects that ddprun has ended. */
+/* The guardian of host `island` is killed and sends nothing, but the starter detects that ddprun has ended. */
 HOSTS_TEST(a_host_that_is_killed_before_the_job_begins_ends_the_wait_of_all)
 {
     skip_without_networks();
@@ -1027,8 +1027,8 @@ HOSTS_TEST(the_finished_event_is_found_by_its_members)
     cr_expect_eq(strchr(finished, '\n') + 1 - finished, (long)strlen(finished), "%s", r.out);
 }
 
-/* The workers continue after SIGINT and SIGTERM, and the grace period is longer than the test. A host that learns from
- * another host that the job stops sends SIGTERM. */
+/* The workers continue after SIGINT and SIGTERM, and the grace period is longer than the test. If a host learns from
+ * another host that the job stops, it sends SIGTERM. */
 HOSTS_TEST(a_second_ctrl_c_kills_on_all_hosts)
 {
     struct job_witness w;
@@ -1174,7 +1174,7 @@ static struct run_result kill_agent_of(int host)
     const pid_t starter = procstat_child(run_pid(p), 0);
     pid_t agent = 0, last = starter > 0 ? procstat_child(starter, host) : 0;
     for (pid_t next; last > 0 && (next = procstat_child(last, 0)) > 0; last = next)
-        agent = last; /* the parent of the worker, which has no children */
+        agent = last; /* agent is then the parent of the worker; the worker has no children */
     cr_assert_gt(agent, 0);
     kill(agent, SIGKILL);
     cr_expect(job_witness_alone(&w));
@@ -1328,7 +1328,7 @@ HOSTS_TEST(seventy_hosts_start_as_a_tree)
 HOSTS_TEST(at_most_32_remote_shells_start_at_once)
 {
     char path[300];
-    training_skip_same_threads(); /* same threads as in ranks_follow_the_list_and_every_line_names_its_host */
+    training_skip_same_threads(); /* ranks_follow_the_list_and_every_line_names_its_host has these threads */
     snprintf(path, sizeof(path), "%s/on", dir);
     cr_assert_eq(mkdir(path, 0755), 0);
     gate_shut();
@@ -1756,7 +1756,7 @@ Test(hosts, a_relay_ends_at_bytes_that_are_no_message)
     }
 }
 
-/* Answer two connections to a loopback address as the relay of the first host, each after `wait_ms`. */
+/* Play the relay of the first host: answer two connections to a loopback address, each after `wait_ms`. */
 static pid_t start_answers(in_addr_t address, int port, int wait_ms)
 {
     const struct sockaddr_in at = { .sin_family = AF_INET,
@@ -1866,7 +1866,7 @@ HOSTS_TEST(a_job_runs_through_sshd_and_ends_with_the_connection)
     stop_sshd();
 }
 
-/* The port of the list precedes that of --ssh, where nothing listens. */
+/* The port in the list takes precedence over the port of --ssh. Nothing listens on the port of --ssh. */
 HOSTS_TEST(a_port_of_the_list_reaches_sshd)
 {
     char hosts[64], option[1300];
@@ -1889,7 +1889,7 @@ HOSTS_TEST(sshd_brings_the_program)
         JOB("--hosts=127.0.0.1:1,localhost:1", ssh, "--ship", "sh", "-c", "readlink /proc/$PPID/exe");
     EXPECT(r, 0);
     cr_expect_eq(count(r.out, "/ddprun-ship."), 1, "%s%s", r.out,
-                 r.err); /* the local host is one of the hosts */
+                 r.err); /* the local host needs no copy of the program */
     stop_sshd();
 }
 

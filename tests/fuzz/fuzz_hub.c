@@ -39,7 +39,7 @@ struct launch {
 /* The hub's trust in a connection when the connection begins. */
 enum trust { STRANGER, LOCAL, OPERATOR, AGENT, LEVELS };
 
-/* A place for connections, which are made one after the other. */
+/* A peer of the hub. After its connection has closed, it may connect again. */
 struct peer {
     conn_id conn; /* 0 if not connected */
     enum dialect dialect;
@@ -609,7 +609,7 @@ static void connect_peer(struct peer *p)
         authenticate(p);
 }
 
-/* Send all unsent bytes; sometimes half of them, no byte, or with one byte changed. */
+/* Send all unsent bytes. Sometimes send only half of them or none, or change one byte. */
 static void send_unsent(struct peer *p)
 {
     const unsigned how = take(32);

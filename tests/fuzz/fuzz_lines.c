@@ -1,5 +1,5 @@
-/* Any stream in any pieces: the lines must be those of the whole stream, and no byte but line ends and
- * drawn-over updates may be lost. The first two bytes choose limit and pieces. */
+/* Any stream in any pieces: the lines must be those of the whole stream. Only line ends, and updates that later updates
+ * overwrite, may be lost. The first two bytes choose limit and pieces. */
 #include "output/lines.h"
 
 #include <stdlib.h>

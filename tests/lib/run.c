@@ -105,9 +105,8 @@ const char *test_path(const char *name)
 
 /* --- free port -------------------------------------------------------------------------------------------- */
 
-/* Choose a port below the range from which the kernel assigns ports, because another test could be assigned a port
- * that was bound and closed here. The place in the range depends on this process's id, because each test is a
- * process. */
+/* Choose a port below the range from which the kernel assigns ports, because another test could be assigned a port that
+ * was bound and closed here. The position in the range depends on this process's id, because each test is a process. */
 
 /* Avoid 29500, which is ddprun's own port, and the ports that tests of port ranges use. */
 enum { LOWEST = 10000, HIGHEST = 19999, APART = 7 };
@@ -514,7 +513,7 @@ const char *bin(const char *program)
     const char *build = getenv("DDP_BUILD");
     if (build == NULL)
         build_dir(dir);
-    else if (realpath(build, dir) == NULL) /* absolute, for a program that is started elsewhere */
+    else if (realpath(build, dir) == NULL) /* absolute path, for programs that start in another directory */
         snprintf(dir, sizeof(dir), "%s", build);
     snprintf(path, sizeof(paths[0]), "%s/%s", dir, program);
     return path;

@@ -75,9 +75,9 @@ struct run_options {
     const char *const
         *env;        /* NULL-terminated list: "NAME=value" sets, "NAME" alone removes; NULL to inherit all */
     const char *cwd; /* NULL for the directory of the test */
-    const char *stdin_text; /* NULL = stdin is /dev/null */
+    const char *stdin_text; /* NULL if stdin is /dev/null */
     bool terminal;  /* stdout and stderr are one terminal, which shows bytes unchanged; read as `out` */
-    int timeout_ms; /* ms from the start; 0 = PATIENCE_MS. Then the group is killed and timed_out is set */
+    int timeout_ms; /* ms until the group is killed and timed_out is set; 0 means PATIENCE_MS */
     pid_t (*fork)(const void *place); /* called instead of fork(), with `place`; NULL for fork() */
     const void *place;
 };

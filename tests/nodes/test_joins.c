@@ -113,7 +113,7 @@ SCENE(joins, node_rank_0_on_every_node, .elastic = true, .options = "--nnodes=2 
           { .options = "--node_rank=0", .exit = 143, .says = "node1|NODE_RANK_TAKEN" },
           { .options = "--node_rank=0", .late_ms = 1500, .exit = 125, .says = "node0|NODE_RANK_TAKEN" } })
 
-/* Start node 1 once more while the job waits for node 2: the first stays in. */
+/* Start node 1 once more while the job waits for node 2. The first node 1 stays in the job. */
 static void launch_again(struct play *play)
 {
     cr_expect(run_until_error(play->node[1], "missing", 20000));

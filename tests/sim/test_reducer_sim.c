@@ -130,7 +130,7 @@ static void end_step(struct sim_rank *r)
     strcat(r->launched, "| ");
 }
 
-/* Run a step, in which the ranks take random turns. */
+/* Run a step. A rank that is chosen at random gives its next gradient, until all ranks have given theirs. */
 static void run_step(void)
 {
     size_t stop = ranks[0].step.find_unused ? PARAMS - any(4) : PARAMS;

@@ -1,5 +1,4 @@
-/* A node's way to the store on a simulated clock: its attempts, its findings, and the times of its
- * messages. */
+/* How a node reaches the store, on a simulated clock: its attempts, its findings, and the times of its messages. */
 #include "net/dial_plan.c"
 
 #include <criterion/criterion.h>

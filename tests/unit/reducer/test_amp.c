@@ -1,5 +1,5 @@
-/* The loss scaler against torch's GradScaler (tests/data/torch_scaler.json), call by call; and what 16
- * bits do to a gradient. */
+/* Compare the loss scaler with torch's GradScaler (tests/data/torch_scaler.json), call by call. Also test what rounding
+ * to 16 bits does to a gradient. */
 #include "ddp/amp.h"
 #include "numbers.h"
 

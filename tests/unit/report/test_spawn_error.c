@@ -144,7 +144,8 @@ Test(start_words, of_a_system_without_room)
 
 /* --- elf ------------------------------------------------------------------------------------------------------ */
 
-/* The header of a program: of this machine, of others, cut at every place, and with every byte wrong. */
+/* The header of a program: for this machine, for other machines, cut at every byte, and with a wrong value in each
+ * byte. */
 
 static const char LOADER[] = "/lib64/ld-linux-x86-64.so.2";
 

@@ -115,9 +115,9 @@ DDP_API ddp_status ddp_reducer_create(ddp_group *group, const ddp_param *params,
  * move the gradient once, so call this function again after each forward. Return NULL if there is no parameter i. */
 DDP_API void *ddp_reducer_grad(ddp_reducer *reducer, size_t i);
 
-/* Begin a step. The call is collective if it broadcasts buffers, makes new buckets (second step with sync), or
- * `uneven` is set. DDP_ERR_ARG means that the last step was not finished, and names parameters and buckets. Without
- * buffers and without `uneven`, a program may omit this call; then no new buckets are made. */
+/* Begin a step. The call is collective if it broadcasts buffers, makes new buckets (second step with sync), or `uneven`
+ * is set. DDP_ERR_ARG means that the previous step was not finished, and names parameters and buckets. Without buffers
+ * and without `uneven`, a program may omit this call; then no new buckets are made. */
 DDP_API ddp_status ddp_reducer_forward(ddp_reducer *reducer);
 
 /* Mark the gradient of parameter i as complete in this step. A second call in one step returns DDP_ERR_ARG. This

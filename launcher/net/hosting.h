@@ -28,7 +28,7 @@ struct hosting_facts {
 enum hosting_choice {
     HOSTING_HOST, /* this node must host the store: a port in use is an error */
     HOSTING_TRY,  /* this node may host the store; a port in use means that another process hosts the store */
-    HOSTING_JOIN, /* the store is elsewhere */
+    HOSTING_JOIN, /* another machine hosts the store */
     HOSTING_ASK,  /* this node cannot host the store; if no store answers at once, `words` is the error */
     HOSTING_ERROR, /* the options can never work: `words` is the error */
 };

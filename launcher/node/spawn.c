@@ -312,7 +312,7 @@ static pid_t clone_child(struct child *c)
 
 /* Create the child in its control group by clone3, or let the child join the group by itself. The second way is for
  * kernels without clone3, and for kernels that kill each child which clone3 creates in a group. Some kernels do so
- * after a kill of the parent's group. Once the second way was needed, it is used for all later workers. */
+ * after a kill of the parent's group. After the second way was needed, it is used for all later workers. */
 static pid_t clone_into_group(struct child *c)
 {
     static bool by_joining; /* set once, for the life of this process */

@@ -268,8 +268,8 @@ void node_drop_gpu_call(struct node *n)
     n->run.gpu_call = NULL;
 }
 
-/* Use the answer to the last query, then start the next query. While the driver has not answered, start no query, so
- * that at most one thread waits. */
+/* Use the answer to the previous query, then start the next query. While the driver has not answered, start no query,
+ * so that at most one thread waits. */
 static void check_gpus(struct node *n)
 {
     struct node_run *run = &n->run;

@@ -129,7 +129,7 @@ bool cause_why(const struct report *r, struct buf *out);
 /* Append the remedy. */
 bool cause_remedy(const struct report *r, struct buf *out);
 
-/* Append the place of the core file, or the reason why it is missing. */
+/* Append where the core file is, or the reason why it is missing. */
 bool cause_core(const struct report *r, struct buf *out);
 
 /* Append the last `max` lines of the first failure's stderr, or of its stdout if stderr is empty, and set

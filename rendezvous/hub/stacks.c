@@ -162,8 +162,8 @@ static bool find_nodes(struct job *job, const struct rank_set *ranks)
     return ok;
 }
 
-/* Push the question to all nodes of the sample. Only a sample for a hang asks for flight records, and only for those
- * since the last progress. */
+/* Push the question to all nodes of the sample. Only a sample for a hang asks for flight records. It asks only for the
+ * records since the last progress. */
 static void ask_nodes(struct job *job)
 {
     struct job_sample *sample = &job->sample;

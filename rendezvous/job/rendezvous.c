@@ -345,7 +345,7 @@ static enum rdzv_state lost_from_round(struct rdzv *r, struct node *node, const 
     return matters ? rdzv_stop_round(r) : r->state;
 }
 
-/* Stop the round to add waiting nodes, if the job has places for them and --grow allows the restart. With --grow, a
+/* Stop the round to add waiting nodes, if the job has room for them and --grow allows the restart. With --grow, a
  * restart is allowed always, never, or only if the workers agree. */
 static enum rdzv_state grow_if(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {

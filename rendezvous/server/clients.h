@@ -32,7 +32,7 @@ struct idmap {
 
 /* --- replies ---------------------------------------------------------------------------------------------- */
 
-/* Small replies of one turn, kept in order and written together at the end of the turn.
+/* Small replies of one turn of the loop, kept in order and written together at the end of the turn.
  *
  * Writing a reply wakes its client. If the client's processor sleeps, this costs more time than handling many requests.
  * So the first reply of a turn is written at once, and its client wakes up while the server handles further requests.
@@ -115,7 +115,7 @@ struct clients {
     struct client_list ending;  /* clients that get their last replies before the close, the oldest first */
     struct client_list refused; /* like `ending`, for clients on other hosts; the hub has closed them */
     unsigned n_refused;         /* number of clients in `refused` */
-    struct replies replies;     /* replies that are written at the end of the turn */
+    struct replies replies;     /* replies that are written at the end of the loop's turn */
     bool has_replied;           /* a reply was written in this turn of the loop */
     struct admission admission;
     uint32_t n_waiting;            /* number of clients with a reply that waits for room (client.wants) */
@@ -146,15 +146,15 @@ bool clients_add(struct clients *clients, int fd, const struct sockaddr *peer, i
 void clients_close_silent(struct clients *clients, unsigned n);
 
 /* Return the callbacks for the hub, without hub_sink.event. The callbacks never call the hub, because the hub is not
- * reentrant. If a connection fails during a callback, its client is removed from the hub at the end of the turn.
+ * reentrant. If a connection fails during a callback, its client is removed from the hub at the end of the loop's turn.
  *
  * If the unread replies of all clients are near their limit, a large reply must wait until other clients have read
  * theirs. Meanwhile the server reads no further requests from the waiting client. After the wait, clients.c calls
  * hub_resume. */
 struct hub_sink clients_sink(struct clients *clients);
 
-/* Write the replies of this turn that are still in `replies`, and close the clients in `doomed`. Call this function
- * before the loop sleeps. */
+/* Write the replies of this turn of the loop that are still in `replies`, and close the clients in `doomed`. Call this
+ * function before the loop sleeps. */
 void clients_end_turn(struct clients *clients);
 
 /* Return the time at which clients_tick must be called, or UINT64_MAX if it need not be called. */
@@ -166,7 +166,7 @@ void clients_tick(struct clients *clients, uint64_t now_ms);
 /* Close all clients after their replies are written, without waiting until they close their side. The loop frees them
  * later. */
 void clients_end_all(struct clients *clients);
-/* Close all clients at once, and discard their unsent replies. The loop frees them later. */
+/* Close all clients immediately, and discard their unsent replies. The loop frees them later. */
 void clients_abort_all(struct clients *clients);
 
 #endif

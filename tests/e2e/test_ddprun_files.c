@@ -167,7 +167,7 @@ Test(ddprun_files, a_worker_waits_for_a_full_disk_and_nothing_is_lost)
     cr_expect_null(strstr(r.out, "missing"), "%s", r.out);
 }
 
-/* Return the sum of lost_output's bytes in the report of the job at the link `latest`. */
+/* Return the sum of `bytes` of all entries of lost_output in a report. */
 static double lost_bytes(const char *report)
 {
     char *text = job_file(dir, report);

@@ -383,7 +383,7 @@ HOSTS_TEST(a_host_gets_the_umask_of_the_starting_host)
     cr_expect_str_eq(r.out, "[masked:0] 0027\n", "%s%s", r.out, r.err);
 }
 
-/* A virtual environment that has another ddprun and another Python than PATH. */
+/* The virtual environment has another ddprun and another Python than PATH. */
 HOSTS_TEST(a_host_uses_the_virtual_environment_of_the_starting_host)
 {
     char command[800], path[300], venv[320], expected[700];
@@ -611,7 +611,7 @@ static void skip_without_networks(void)
         cr_skip_test("skipped, because network namespaces are not available");
 }
 
-/* In a new network namespace, lo is down. */
+/* In a new network namespace, lo is down, so host `island` has no address. */
 HOSTS_TEST(a_single_host_without_an_address_ends_the_start)
 {
     skip_without_networks();
@@ -886,7 +886,7 @@ HOSTS_TEST(a_shipped_program_brings_its_library)
     expect_no_copy();
 }
 
-/* The program contains only the name of the library with which it was linked. */
+/* The program contains the name of the library with which it was linked, and not the name of the preloaded copy. */
 HOSTS_TEST(a_preloaded_library_is_not_shipped)
 {
     char command[700], preload[400];
@@ -904,8 +904,8 @@ HOSTS_TEST(a_preloaded_library_is_not_shipped)
     SAYS(r, "LD_PRELOAD");
 }
 
-/* Another user creates programs at the path of the removed copy, as is possible in /tmp. The job fails, and the
- * failure would start py-spy. */
+/* Another user creates programs at the path of the removed copy, as is possible in /tmp. The job fails, so ddprun
+ * searches for py-spy. It must not run any of these programs. */
 HOSTS_TEST(no_file_at_the_place_of_the_copy_runs)
 {
     char path[300], text[900], command[700], python[300], variable[320];
@@ -1182,7 +1182,7 @@ static struct run_result kill_agent_of(int host)
     return run_wait(p);
 }
 
-/* The exit code is that of the report. The host of the killed agent ends with 137. */
+/* ddprun on the host of the killed agent exits with 137. The exit code of the job is that in the report. */
 HOSTS_TEST(a_killed_agent_of_another_host_is_a_lost_node)
 {
     struct run_result r = kill_agent_of(1);

@@ -624,7 +624,7 @@ Test(stacks_e2e, the_real_py_spy_names_file_line_and_function)
     end(p);
 }
 
-/* The child is started as by a data loader. Its row has no frames of its parent. */
+/* Start the child as a data loader does. Its row has no frames of its parent. */
 Test(stacks_e2e, the_real_py_spy_names_the_line_of_a_child)
 {
     struct run_process *p = start_python("import multiprocessing, os, time\n"

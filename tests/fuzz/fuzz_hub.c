@@ -250,7 +250,7 @@ static void put_json(struct peer *p, enum op_id op, const char *format, ...)
         put_text(p, text);
 }
 
-/* Return a pushed number, sometimes a number near it, or a small number. */
+/* Return a pushed number. Sometimes return a number near it, a small number, or a multiple of 50000. */
 static int near(int learnt)
 {
     switch (take(32)) {
@@ -691,7 +691,7 @@ static void step(void)
         end_bytes();
         return;
     }
-    /* Requests that close a connection with AUTH are rare. */
+    /* Rarely send a request that closes an authenticated connection. */
     if (p->auth.state == AUTH_PROVEN && (requests[kind] == c10d_request || requests[kind] == named_barrier) &&
         take(16) != 0)
         beat(p);

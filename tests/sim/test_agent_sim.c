@@ -1,4 +1,5 @@
-/* A node's life as stories: the agent's effects when workers end, fail, ignore signals or leave processes behind. */
+/* Runs of one node from start to end: the agent's effects when workers end, fail, ignore signals or leave processes
+ * behind. */
 #include "ddp/error.h"
 #include "sim_agent.h"
 

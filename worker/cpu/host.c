@@ -11,7 +11,7 @@
 
 #include <string.h>
 
-/* Write the mark of the next call with the places of this rank's buffers. Each rank has two marks, because a slow
+/* Write the mark of the next call, which says where this rank's buffers are. Each rank has two marks, because a slow
  * peer may still read the mark of the previous call. No peer reads an older mark. */
 void cpu_begin(struct cpu_comm *cpu, const struct call *call)
 {
@@ -185,7 +185,7 @@ typedef void (*stage_fn)(struct cpu_comm *cpu, const struct call *call, const st
 
 struct plan {
     stage_fn give, combine /* `combine` may be NULL */, take;
-    bool gives_at_root, takes_at_root; /* only the root runs give or take */
+    bool gives_at_root, takes_at_root; /* only the root runs give; only the root runs take */
     bool slot_holds_world;             /* each rank's slot has n elements for every rank */
 };
 
@@ -368,7 +368,7 @@ struct pipeline {
     const struct call *call;
     struct plan plan;
     size_t per_step, steps;
-    size_t depth; /* number of turns from the give stage to the take stage of a step */
+    size_t depth; /* number of barriers between the give stage and the take stage of a step */
 };
 
 static struct pipeline make_pipeline(struct cpu_comm *cpu, const struct call *call)
@@ -446,7 +446,8 @@ static int count_in_reach(const struct cpu_comm *cpu, const struct call *call, i
 
 /* Run the call. Before the first barrier, each rank with private buffers copies its values of step 0 into its slot.
  * After the barrier every rank reads every mark, so all ranks choose the same path. If the call uses slots, and a rank
- * has an input that all ranks can reach, the slot of that rank is still empty. Then all ranks repeat turn 0. */
+ * has an input that all ranks can reach, the slot of that rank is still empty. Then all ranks repeat turn 0, which is
+ * the work before the first barrier. */
 ddp_status host_run(struct cpu_comm *cpu, const struct call *call, struct ddp_err *err)
 {
     int with_input;

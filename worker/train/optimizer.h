@@ -84,7 +84,7 @@ ddp_status optimizer_gather(struct optimizer *o, struct ddp_err *err);
 
 /* Allocate o->slot, into which the caller reads a checkpoint. */
 ddp_status optimizer_room(struct optimizer *o, struct ddp_err *err);
-/* Continue with the values of o->slot. */
+/* Continue with the parameters and states that the caller has read into o->slot. */
 ddp_status optimizer_restore(struct optimizer *o, struct ddp_err *err);
 /* Free the memory of o->slot if each rank keeps only its share of the state. */
 void optimizer_forget(struct optimizer *o);

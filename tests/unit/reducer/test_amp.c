@@ -58,7 +58,8 @@ Test(scaler, every_call_does_what_torchs_does)
     cJSON_Delete(json);
 }
 
-/* The table of the header has nine cells: the stage afterwards, or 'x' for a rejection that changes nothing. */
+/* Each of the nine cells of the header's table has the stage after the call, or 'x' for a rejection that changes
+ * nothing. */
 Test(scaler, every_call_in_every_stage)
 {
     static const char expected[3][4] = { "Uxx", "xSx", "xRR" }; /* [call][stage] */

@@ -156,8 +156,8 @@ struct child {
  * attribute prevents these marks. */
 #define IN_CHILD __attribute__((no_sanitize_address))
 
-/* A struct for the system call rt_sigaction, whose signal mask has 8 bytes. The struct of the C library is different.
- * */
+/* A struct for the system call rt_sigaction, whose signal mask has 8 bytes. The struct of the C library is
+ * different. */
 struct kernel_sigaction {
     void (*handler)(int);
     unsigned long flags;

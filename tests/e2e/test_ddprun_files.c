@@ -287,8 +287,8 @@ Test(ddprun_files, a_job_in_the_background_needs_a_runtime_directory_that_can_be
     }
 }
 
-/* If stdout is closed, the program must not open a socket or file as descriptor 1, because its output would go there.
- * */
+/* If stdout is closed, the program must not open a socket or file as descriptor 1, because its output would go
+ * there. */
 Test(ddprun_files, a_closed_stdout_is_dev_null)
 {
     struct run_result r =
@@ -731,8 +731,8 @@ static struct answer answer_to(const struct fuse_in_header *h, const void *arg)
     }
 }
 
-/* Continue to read requests while the file system hangs, because a signal can still cancel a request that was not read.
- * */
+/* Continue to read requests while the file system hangs, because a signal can still cancel a request that was not
+ * read. */
 static void serve_disk(int fd)
 {
     static char request[REQUEST + 4096];

@@ -622,8 +622,8 @@ HOSTS_TEST(a_single_host_without_an_address_ends_the_start)
 
 #define APART "--master_addr=127.0.0.1", "true"
 
-/* The host `island` does not reach the store, and does not print this itself. Node 0 prints the reason while it waits.
- * */
+/* The host `island` does not reach the store, and does not print this itself. Node 0 prints the reason while it
+ * waits. */
 HOSTS_TEST(a_host_that_does_not_reach_the_store_is_explained_by_the_others)
 {
     skip_without_networks();
@@ -868,8 +868,8 @@ HOSTS_TEST(a_shipped_program_runs_and_leaves_no_file)
     expect_no_copy();
 }
 
-/* The second host does not have the library of cJSON. A worker must not inherit the descriptor of the shipped library.
- * */
+/* The second host does not have the library of cJSON. A worker must not inherit the descriptor of the shipped
+ * library. */
 HOSTS_TEST(a_shipped_program_brings_its_library)
 {
     char command[400];

@@ -7,9 +7,9 @@
  *
  * The end of one side is passed on after the last bytes: a worker's FIN becomes TLS's close_notify and a FIN, and the
  * store's close_notify becomes a FIN. Any other end becomes a reset, so that the other side can distinguish a cut
- * connection from a complete one. A connection is closed when both sides have ended, or when one side has ended, no
- * bytes wait, and no bytes have moved for ENDING_MS. Before the close, the relay reads and discards input that has no
- * receiver, because the kernel sends a reset if close(2) finds unread input.
+ * connection from a complete one. A connection is closed when both sides have ended. It is also closed when one side
+ * has ended, no bytes wait, and no bytes have moved for ENDING_MS. Before the close, the relay reads and discards input
+ * that has no receiver, because the kernel sends a reset if close(2) finds unread input.
  *
  * The relay uses only a share of the descriptors. While this share is in use, further workers wait in the kernel's
  * queue. */

@@ -761,7 +761,7 @@ static void on_stop(void *user, const struct failure *cause)
                                                    .signal = by_user ? cause->signal : 0 });
     } else {
         if (n->meet.round != NULL && n->meet.round->nnodes > 1 &&
-            /* with several nodes, print this line also on the node of the rank, as on all other nodes */
+            /* in a job of several nodes, every node prints this line, also the node of the rank */
             cause->rank >= 0)
             announce_remote_stop(&n->out.announce, cause);
         node_handle_event(n, (struct agent_event){ .type = AGENT_ACKNOWLEDGED });

@@ -34,7 +34,8 @@
     X(DATA, 'd', 32768, "bytes of the file")                            \
     X(FILES_END, 'e', 79, "end of the files; if some are left out, their number and the reason")
 
-/* Messages between the starter and a branch. A slot identifies a process of the branch: two bytes, big-endian. */
+/* Messages between the starter and a branch. A slot is a number of two bytes (big-endian) that identifies a process of
+ * the branch. */
 #define REMOTE_TREE_MESSAGES(X)                                                                          \
     X(BRANCH, 'c', 12, "a time in ms: become a branch, and end if the starter is silent for that time")  \
     X(OPEN, 'o', 1 << 20,                                                                                \
@@ -91,9 +92,9 @@ enum remote_news {
     REMOTE_REACHED, /* the result of PROBE */
     REMOTE_ENDED,   /* the job has ended on this host */
     REMOTE_FILES,   /* the job has ended on this host, and its log files follow */
-    REMOTE_ROOM,    /* bytes of input that the job has read; this answer may be within the job's output */
+    REMOTE_ROOM,    /* bytes of input that the job has read; the job's output may surround this answer */
     REMOTE_FAILED,  /* the relay could not start the job */
-    REMOTE_FINDING, /* a finding for the other hosts; this answer may be within the job's output */
+    REMOTE_FINDING, /* a finding for the other hosts; the job's output may surround this answer */
     REMOTE_ANSWERS
 };
 
@@ -213,8 +214,8 @@ int start_readers(const struct cli *cli, const struct host_spec *hosts, int n, b
 bool start_job(const struct start_facts *facts, const struct host_spec *host, int rank, bool input,
                const struct start_meeting *meeting, struct buf *out);
 
-/* Store in `address` the first address of the first host (`own`) that all `n` other hosts have reached, or "". Blanks
- * separate the addresses in `own` and in each list of `reached`. */
+/* Choose the address of the first host, from its addresses `own`. Store in `address` the first of them that all `n`
+ * other hosts have reached, or "". Blanks separate the addresses in `own` and in each list of `reached`. */
 void start_choose_address(const char *own, const char *const *reached, int n,
                           char address[ENDPOINT_HOST_MAX]);
 

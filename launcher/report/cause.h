@@ -160,7 +160,7 @@ bool cause_is_hang(const struct report *r);
 /* Return true if --hosts has ended the job because of a finding about a host. */
 bool cause_is_host(const struct report *r);
 
-/* Return true if the store has reported a rank that left or a connection that broke, with this finding code. */
+/* Return true if the store has sent a finding with this code about a rank that left or a connection that broke. */
 bool cause_has_left(const struct report *r, enum finding_code code);
 
 /* Append r->left.sentence, which the store has sent, and the finding code. */
@@ -171,7 +171,7 @@ const char *cause_code_name(const struct report *r, const struct failure *f);
 
 /* --- common last lines of workers, and their meaning ------------------------------------------------------- */
 
-/* Return true if these lines say that a peer of a PyTorch process group (Gloo, NCCL) is gone. */
+/* Return true if `last_lines` report that a peer of a PyTorch process group (Gloo, NCCL) is gone. */
 bool hint_is_of_lost_rank(struct slice last_lines);
 
 /* Return a hash of the error's line if Python ended with an import or syntax error, else 0. If the hashes of all

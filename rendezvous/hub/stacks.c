@@ -183,8 +183,8 @@ static void ask_nodes(struct job *job)
     cJSON_Delete(question);
 }
 
-/* Begin a request, which ends at until_ms even if some nodes have not answered. After false, the caller must call
- * sample_refuse(). The caller sends the question itself, because it must first register the operator for the
+/* Begin a request, which ends at until_ms even if some nodes have not answered. If the result is false, the caller must
+ * call sample_refuse(). The caller sends the question itself, because it must first register the operator for the
  * answer. */
 static bool sample_begin(struct job *job, const struct message_stacks *m, const struct rank_set *ranks)
 {
@@ -381,7 +381,7 @@ bool control_sampled(struct hub *hub, struct session *s, const union message *m,
 
 /* --- the survivors of a failure --------------------------------------------------------------------------- */
 
-/* Return true if the node is a member of the round and has not stopped before. */
+/* Return true if the node is a member of the round and has not reported `stopped` before. */
 static bool is_first_stop(const struct rdzv_facts *facts, uint32_t round, const struct rdzv_node_facts *node)
 {
     return round == facts->round && (node->state == RDZV_NODE_RUNNING || node->state == RDZV_NODE_STOPPING);

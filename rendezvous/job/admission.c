@@ -104,7 +104,8 @@ static bool same_version(const struct check *c)
                         c->join->version, store);
 }
 
-/* Format --nnodes as the user typed it. `mode` ("", " (elastic)" or " (static)") is appended to a single number. */
+/* Format --nnodes as the user typed it. Append `mode` ("", " (elastic)" or " (static)") if --nnodes is a single
+ * number. */
 static const char *nnodes_text(char *room, size_t size, uint32_t min, uint32_t max, const char *mode)
 {
     if (min == max)

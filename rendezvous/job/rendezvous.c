@@ -749,7 +749,8 @@ uint64_t rdzv_next_node(const struct rdzv *r, uint64_t after)
     return next != &r->nodes ? LIST_ENTRY(next, struct node, joined)->id : 0;
 }
 
-/* Find the last row whose first rank is at most `rank`. If the node of this row has left, return 0. */
+/* Return the id of the node that runs `rank`: find the last row whose first rank is at most `rank`. Return 0 if this
+ * node has left. */
 uint64_t rdzv_node_of_rank(const struct rdzv *r, uint32_t rank)
 {
     bool runs = r->state == RDZV_RUNNING || r->state == RDZV_STOPPING;

@@ -297,8 +297,8 @@ HOSTS_TEST(a_rank_that_does_not_exist_cannot_read_the_input)
     SAYS(r, "--stdin");
 }
 
-/* Rank 1 reads only after the writer has had time to fill every buffer, and so rank 0 waits, too. No byte is lost, and most bytes stay with the
- * writer until then. */
+/* Rank 1 reads only after the writer has had time to fill every buffer. Until then rank 0 waits, too, and most bytes
+ * stay with the writer. No byte is lost. */
 HOSTS_TEST(input_waits_until_the_worker_reads)
 {
     char command[900];
@@ -690,7 +690,7 @@ HOSTS_TEST(a_host_other_than_the_first_gets_one_end_and_no_other_finding)
     cr_expect_eq(count(text, "\"ends\":false"), 0, "%s", text);
 }
 
-/* Node 0 and c end because of the host without the program, so its exit code counts. */
+/* Node 0 and host c end because of the host without the program, so its exit code counts. */
 HOSTS_TEST(a_host_without_the_program_gives_the_exit_code_without_a_round)
 {
     char path[300];
@@ -1144,7 +1144,8 @@ HOSTS_TEST(a_lost_host_is_the_reason_in_all_reports)
     }
 }
 
-/* The relay of the second host ends because of a signal, so the report names this signal, and no connection. */
+/* The relay of the second host ends because of a signal. The report names this signal, and does not report a lost
+ * connection. */
 HOSTS_TEST(a_relay_that_a_signal_ends_reports_no_lost_connection)
 {
     skip_without_children();
@@ -1239,7 +1240,7 @@ static struct run_process *start_hanging(const char *hosts, pid_t *group)
     return p;
 }
 
-/* The message about the waiting starter and the finding name the limit of --timeout. */
+/* Two texts name the limit of --timeout: the message that the starter waits, and the finding. */
 HOSTS_TEST(the_timeout_limits_the_wait_for_a_remote_shell)
 {
     struct run_result r = JOB("--hosts=a,stuck", shell, "--timeout=6500ms", "true");
@@ -1631,8 +1632,8 @@ HOSTS_TEST(a_shell_that_never_ends_does_not_hold_a_job_without_files)
     SILENT(r, "HOST_LOST");
 }
 
-/* After the end of the job, the shell waits longer for a reader of its stderr than the 30 s after which the starter
- * ends other shells. */
+/* After the end of the job, the shell waits 36 s for a reader of its stderr. The starter ends other shells after
+ * 30 s. */
 HOSTS_TEST(a_slow_reader_loses_no_line_of_a_shell)
 {
     struct run_process *p = JOB_START("--hosts=a,late", shell, "sh", "-c", "echo up");

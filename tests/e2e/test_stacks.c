@@ -19,7 +19,7 @@
 static char *dir;
 static char python[256], port_option[32], addr[32];
 
-/* Rank 1 fails at SIGUSR1, the others do not care. */
+/* Rank 1 fails at SIGUSR1. The other ranks ignore this signal. */
 #define FAILS_AT_USR1 "catch:10", "say:ready", "only:1", "pause", "exit:3", "all", "forever"
 
 static void write_script(const char *name, const char *text)
@@ -321,7 +321,7 @@ Test(stacks_e2e, a_worker_of_another_user_does_not_choose_py_spy)
     end(p);
 }
 
-/* The file or its directory belongs to another user, or all users may write there. */
+/* py-spy or its directory belongs to another user, or all users may write to it. */
 Test(stacks_e2e, a_py_spy_that_another_user_can_change_does_not_run)
 {
     static const struct {
@@ -399,7 +399,7 @@ Test(stacks_e2e, a_py_spy_that_does_not_answer_ddpctl_is_named)
     end(p);
 }
 
-/* ddprun in a folder with a py-spy, and a Python in another folder without one. */
+/* ddprun is in a folder with a py-spy. Python is in another folder, which has no py-spy. */
 Test(stacks_e2e, a_py_spy_beside_ddprun_is_found)
 {
     char command[1400], ddprun[300];

@@ -10,9 +10,8 @@
  * change the membership of a job, and only of the agent's job. Only a local client, or one that has proven the secret,
  * may cancel a barrier.
  *
- * Environment: with FUZZ_HUB_STEPS=N random programs run until N steps are done, without libFuzzer;
- * FUZZ_HUB_SEED (1) selects them. FUZZ_HUB_TRACE=1 prints each step. The number of steps is printed at
- * exit. */
+ * Environment: with FUZZ_HUB_STEPS=N random programs run until N steps are done, without libFuzzer; FUZZ_HUB_SEED
+ * (default: 1) selects the programs. FUZZ_HUB_TRACE=1 prints each step. The number of steps is printed at exit. */
 #include "auth/auth.h"
 #include "base/text.h"
 #include "hub/session.h"
@@ -707,8 +706,7 @@ static void print_steps(void)
     fprintf(stderr, "fuzz_hub: %llu steps\n", steps);
 }
 
-/* Run random programs until `n` steps are done. A program is the number of its run, with the bits of this number spread
- * over all bytes. */
+/* Run random programs until `n` steps are done. The bytes of each program are a hash of the number of its run. */
 static void run_random(unsigned long long n, unsigned long long run)
 {
     while (steps < n) {

@@ -467,7 +467,7 @@ static struct cluster_event *earliest(struct cluster *c)
     return best;
 }
 
-/* Process the earliest deadline of agents and store before `at_ms`. Return false without such a deadline. */
+/* Process the earliest deadline of the agents and the store, if it is before `at_ms`. Otherwise return false. */
 static bool meet_deadline(struct cluster *c, uint64_t at_ms)
 {
     int who = -1;

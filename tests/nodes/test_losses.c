@@ -115,7 +115,7 @@ SCENE(losses, lost_packets_harm_nobody, .until = "up", .fault = lose_packets, .n
 /* --- connections that are made again ---------------------------------------------------------------------- */
 
 /* Each scene breaks the connection of node 1 for less than --node_timeout. Then a worker ends on one of the nodes, and
- * both nodes must report the same end: messages from before, during and after the break arrive once. */
+ * both nodes must report the same end: messages from before, during and after the break arrive exactly once. */
 
 #define AGAIN "--node_timeout=12s"
 
@@ -333,7 +333,8 @@ static void reset_between_workers(struct play *play)
                play->net->host[2].addr);
 }
 
-/* Gloo's own error is in the log of a rank. The report names the nodes, and no rank as the first failure. */
+/* Gloo's own error is in the log of a rank. The report names the nodes. It does not name a rank as the first
+ * failure. */
 Test(losses, a_connection_of_gloo_that_breaks_is_named_by_its_nodes, .timeout = 600)
 {
     char options[1024], cwd[512];

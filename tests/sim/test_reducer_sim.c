@@ -24,7 +24,7 @@ static ddp_param params[PARAMS];
 static uint32_t seed;
 static struct ddp_err err;
 
-/* Return a number from a separate generator, so that a seed repeats a failure. */
+/* Return a number from a separate generator, so that the same seed repeats the same failure. */
 static uint32_t any(uint32_t below)
 {
     seed = seed * 1664525 + 1013904223;

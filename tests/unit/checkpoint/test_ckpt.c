@@ -1,4 +1,4 @@
-/* A checkpoint is read back whole or rejected; writing one never harms the previous one. */
+/* A checkpoint is read back whole or rejected. Writing a checkpoint never harms the previous checkpoint. */
 #include "ddp/ckpt.h"
 
 #include <criterion/criterion.h>

@@ -368,8 +368,8 @@ Test(dial_plan, the_history_is_bounded_and_keeps_its_first, .fini = tear_down)
 
 /* --- large packets ------------------------------------------------------------------------------------------ */
 
-/* Let a path answer the packets as `answers` lists: '1' for an answer, '0' for none. Expect the sizes "SLS" (small, large,
- * small) of the packets, and the result. */
+/* Simulate a path. `answers` lists its answers to the packets: '1' is an answer, and '0' is no answer. Expect the sizes
+ * "SLS" (small, large, small) of the packets, and the result. */
 static void expect_probe(const char *answers, const char *sizes, enum path_step result)
 {
     struct path_answers a = { 0 };

@@ -1,4 +1,4 @@
-/* Why a program could not be started, from its first bytes. */
+/* The reason why a program could not be started, found in the program's first bytes. */
 #include "report/spawn_error.c"
 
 #include <criterion/criterion.h>

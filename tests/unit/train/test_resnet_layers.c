@@ -59,7 +59,7 @@ static void conv_back(void)
     cpu_conv_backward_input(NULL, &conv, dx, mix, w, ROWS, false, columns);
 }
 
-/* in, out, side, stride: small forms of resnet20's convolutions, and shapes with remainders. */
+/* Columns: in, out, side, stride. The rows are small forms of resnet20's convolutions, and shapes with remainders. */
 static const struct conv convs[] = {
     { 2, 3, 6, 1 }, { 2, 4, 6, 2 }, { 3, 2, 5, 2 }, { 1, 1, 2, 1 }, { 1, 2, 7, 2 }
 };

@@ -45,7 +45,7 @@ static size_t ranks_of(const struct normalise *n)
     return n->ctx != NULL ? (size_t)ddp_world_size(n->ctx) : 1;
 }
 
-/* Open for layers of at most `channels` channels. Return false if memory is short. The caller must close *n also
+/* Open `n` for layers of at most `channels` channels. Return false if memory is short. The caller must close *n also
  * after a failure. */
 static bool normalise_open(struct normalise *n, struct compute *on, ddp_ctx *ctx, size_t channels)
 {

@@ -3,9 +3,9 @@
  *     bench_torch PYTHON DDPRUN [throughput | crowd | launch]...
  *
  *   - throughput: requests per second of 1, 64 and 1,000 connections. This program makes the connections itself,
- *     without Python. The two servers take turns with the bare echo of loopback.h, which no server can beat. All servers
- *     run on the last processor, and this program runs on the first. Ratios are medians of the rounds' ratios. The
- *     processor time of each server is shown too, because this program may be slower than the server.
+ *     without Python. The two servers take turns with the bare echo of loopback.h, which no server can beat. All
+ *     servers run on the last processor, and this program runs on the first. Ratios are medians of the rounds' ratios.
+ *     The processor time of each server is shown too, because this program may be slower than the server.
  *   - crowd: 1,000 connections at once: the time until all clients that wait for a key are awake, and the memory.
  *   - launch: the run time of a launcher with four Python workers that only print.
  *

@@ -214,7 +214,7 @@ HOSTS_TEST(lines_without_an_end_hide_no_answer)
     cr_expect_str_eq(r.out, "abc\nabc\n");
 }
 
-/* The remote shell leaves behind a process that keeps the shell's streams open, as a master connection of ssh does. */
+/* The remote shell leaves a process that keeps the shell's streams open, as a master connection of ssh does. */
 HOSTS_TEST(a_process_that_holds_the_streams_holds_no_job)
 {
     struct run_result r = JOB("--hosts=holder,b", shell, "sh", "-c", "echo rank $RANK");

@@ -112,7 +112,7 @@ struct ddp_store {
 
 struct client_call {
     struct ddp_store *store;        /* borrowed */
-    enum op_id op;                  /* the last request, for error texts */
+    enum op_id op;                  /* the latest request, for error texts */
     const char *subject;            /* borrowed: key or barrier for error texts; NULL if none */
     uint64_t start_ms, deadline_ms; /* clock_ms */
     struct ddp_err err;             /* the first failure */

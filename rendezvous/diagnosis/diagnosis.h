@@ -68,8 +68,8 @@ bool diagnose_left_call(const struct members *members, uint32_t waiter, int64_t 
 typedef void (*barrier_facts)(void *user, uint32_t rank, struct rank_facts *facts);
 
 /* Append the JSON that explains to the members of a barrier why it did not open. Its member "message" begins with
- * "barrier 'epoch-3' " and `because`, such as "timed out after 30.0 s". If a client has used the barrier wrongly,
- * `barrier` is NULL. Return false, with an unchanged `out`, if memory is short. */
+ * "barrier 'epoch-3' ". The text `because` follows, such as "timed out after 30.0 s". If a client has used the barrier
+ * wrongly, `barrier` is NULL. Return false, with an unchanged `out`, if memory is short. */
 bool barrier_report(const struct barrier *barrier, struct slice name, barrier_facts facts_of, void *user,
                     enum barrier_outcome outcome, const char *because, struct buf *out);
 

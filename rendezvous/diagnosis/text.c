@@ -76,7 +76,7 @@ bool diagnosis_keep(struct diagnosis *d, enum finding_code code)
 
 enum {
     MOMENT_MS = 1000, /* a place counts as the main wait only after this time */
-    QUIET_MS = 10000, /* ms without progress; from then on, an empty report shows when stacks are checked */
+    QUIET_MS = 10000, /* ms without progress after which a report without findings has the next stack check */
     HOSTS_SHOWN = 6,  /* maximum number of hosts in a list; a longer list ends with "and 3 more" */
     RANGES_SHOWN = 8, /* maximum number of ranges in a list; a longer list ends with "and more" */
 };
@@ -383,7 +383,7 @@ uint32_t members_of(const struct snapshot *s)
 }
 
 /* Return the place with the most waiting ranks; of equal places, return the first. Skip waits below MOMENT_MS, because
- * they are normal. Skip no wait in the last check. */
+ * they are normal. If no later check follows (is_final), skip no wait. */
 const struct snapshot_wait *main_wait(const struct snapshot *s)
 {
     const struct snapshot_wait *most = NULL;

@@ -94,7 +94,7 @@ struct torch_key {
 /* Find the row of a key. Return false, with no kind in `out`, if the key is not PyTorch's. */
 bool torch_key_read(struct slice key, struct torch_key *out);
 
-/* Append "rank 0's NCCL id in group 3". Return false if memory is short. */
+/* Append the purpose of the key, such as "rank 0's NCCL id in group 3". Return false if memory is short. */
 bool torch_key_append(const struct torch_key *key, struct buf *out);
 /* Append the step that needs the key: "init_process_group", "new_group (group 3)" or "init_rpc". */
 bool torch_key_append_setup(const struct torch_key *key, struct buf *out);
@@ -144,7 +144,7 @@ struct torch_meets {
     uint32_t last_id;
     uint32_t owners_asked; /* how often agents were asked for the owner of a process in this attempt */
     uint32_t
-        repeated; /* 1 + the last rank whose address two processes have published in this attempt; 0 = none */
+        repeated; /* 1 + the latest rank whose address two processes have published in this attempt; 0 = none */
     struct torch_meet meet[TORCH_MEETS_MAX];
 };
 
@@ -153,7 +153,7 @@ struct torch_client {
     uint32_t meet; /* id of the barrier that the session entered last; 0 = none */
     uint32_t rank; /* 1 + the rank in the default group whose address the session has published; 0 = none */
     uint32_t awaited;           /* hash of the key that the session last waited for */
-    bool polls;                 /* the session still waits in `meet`: it has not read the complete count */
+    bool polls;                 /* the session polls the counter of `meet`, which was not complete yet */
     bool waits;                 /* the session's present or last wait is for a key of PyTorch */
     bool asked;                 /* the store has asked the agents which process owns the connection */
     uint64_t since_ms, left_ms; /* start of the wait; time when the session last gave up a wait, 0 = never */

@@ -208,8 +208,8 @@ static bool begin_round(void *user, const struct rdzv_round *world)
     return true;
 }
 
-/* Return the highest step that a rank has stored under PROGRESS_KEY; -1 = none. This reads all keys, but only when a
- * round has failed. */
+/* Return the highest step that a rank has stored under PROGRESS_KEY, or -1 if no rank has stored one. The function
+ * reads all keys, but it is called only when a round has failed. */
 static int64_t progress(void *user)
 {
     const struct job *job = user;

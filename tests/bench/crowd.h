@@ -35,7 +35,7 @@ enum { LOAD_BURST = 64 };
 void load_fill(struct load *load, enum load_kind kind, enum dialect dialect);
 void load_free(struct load *load);
 
-/* Connect one after the other; with dialect C each greets. */
+/* Connect the members one after the other. With dialect C, each member sends the greeting. */
 void crowd_connect(struct crowd *c, int port, int n, enum dialect dialect);
 /* Connect all members at once. Each counts itself, as PyTorch's clients do. Return the milliseconds until the last
  * member has its answer. */

@@ -19,7 +19,7 @@
 
 enum {
     WORKERS = 4,
-    END_MS = 12000, /* limit for the workers' actions and the end of the job */
+    END_MS = 12000, /* time limit from the workers' start to the end of the job */
     LEFT_MS = 3000, /* limit for processes that remain; later they count as survivors */
     LOOK_MS = 20,
     READY_WAIT_MS = 10,

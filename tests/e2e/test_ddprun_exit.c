@@ -369,7 +369,7 @@ Test(ddprun_cause, out_of_memory_is_told_in_a_group_of_version_2_too)
     CAUSE_SAYS(r, "limit 32 MiB of cgroup /");
 }
 
-/* A file stands in for the kernel's log, which has many lines before those of this worker's end. */
+/* A file replaces the kernel's log. It has many other lines before the line about the end of this worker. */
 Test(ddprun_cause, what_the_kernel_says_is_found_behind_all_that_it_said_before)
 {
     char *dir = job_dir(), text[1024];

@@ -18,7 +18,7 @@ enum { NODES_MAX = 2, WORLD = 2, LONG_MS = 600000 };
 struct row {
     const char *program;
     const char *lines[10]; /* printed once by every rank, after "rank R of 2: " */
-    const char *others[8]; /* the other lines of torch 1.13 */
+    const char *others[8]; /* lines that only torch 1.13 prints */
 };
 
 static const struct row rows[] = {
@@ -44,7 +44,8 @@ struct nodes {
     int count;
 };
 
-/* Start a node. A program with an argument, the name of its state, may be restarted. */
+/* Start a node. `argument` is the file in which the program keeps its state, or NULL. A job with such a file may be
+ * restarted once. */
 static struct run_process *start_node(const char *program, const char *argument, int node, int count,
                                       int port)
 {
@@ -75,8 +76,8 @@ static struct nodes run_nodes(const char *program, const char *argument, int cou
     return n;
 }
 
-/* Return how often `line` occurs in `text`, also with the prefix "[default0]:", which torchrun needs for 1.13 to work
- * at all. */
+/* Return how often `line` occurs in `text`, with or without the prefix "[default0]:". torchrun prints this prefix with
+ * the options -r and -t, and torch 1.13 needs these options. */
 static int lines_of(const char *text, const char *line)
 {
     char prefixed[192];
@@ -182,7 +183,8 @@ static void expect_same(const char *program, const struct nodes *n)
     }
 }
 
-/* Expect the other lines of torch 1.13, and no more. torchrun prints the same, which `make interop` checks. */
+/* Expect the lines `others`, which only torch 1.13 prints, and no further lines. `make interop` checks that torchrun
+ * prints the same lines. */
 static void expect_no_more(const struct nodes *n, const struct row *row)
 {
     int lines = 0, printed = 0;
@@ -306,8 +308,8 @@ static void expect_all_passed(struct play *play)
     gate_open();
 }
 
-/* Play `scene` with a program; NULL = no program. Each rank stays until expect_all_passed. The job has a secret, so
- * the connections of all nodes but node 0 pass the gate. */
+/* Play `scene` with `program`. Without a program (NULL) the ranks only stay. Each rank stays until expect_all_passed.
+ * The job has a secret, so the connections of all nodes but node 0 pass the gate. */
 static void play_on_hosts(struct scene scene, const char *program, const char *arguments)
 {
     char stay[PATH_MAX], path[PATH_MAX] = "", line[2 * PATH_MAX + 256];
@@ -381,7 +383,8 @@ Test(torch_programs, two_hundred_clients_of_two_hosts_connect_at_once)
     try_long_program("crowd.py", (const char *[]){ "rank 0 of 2: clients", "rank 1 of 2: clients" });
 }
 
-/* Expect that the store has rejected connections only for an ADD to a key that is no number, as PyTorch's store does. */
+/* Expect that the store has rejected a connection only because of an ADD to a value that is not a number. PyTorch's
+ * store does the same. */
 static void expect_all_confirmed(struct play *play)
 {
     const char *argv[] = { bin("ddpctl"), "--addr", "10.9.0.1:29500", "--json", "rejects", NULL };
@@ -434,7 +437,7 @@ Test(torch_programs, start_again_on_two_hosts_after_a_kill)
     restart_on_hosts("kill", "SIGKILL");
 }
 
-/* Add the last node to a job that waits for it, and kill the node when the job waits for its end. */
+/* Add the last node to a job that waits for this node. Kill the node when the job waits for the node's end. */
 static void add_and_remove_a_node(struct play *play)
 {
     const int last = play->scene->victim;

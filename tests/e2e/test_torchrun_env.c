@@ -192,8 +192,8 @@ static void compare(const char *set, const char *who, const struct dump *theirs,
 
 /* --- running ---------------------------------------------------------------------------------------------- */
 
-/* The test's directory, with a folder for each launcher and set. DIR/worker is the program, and it writes to
- * DIR/<name>. */
+/* The test's directory. It contains the program `worker`, and one folder for each set and launcher. The workers write
+ * their files into this folder. */
 static char dir[64];
 
 static void make_dir(void)
@@ -248,8 +248,8 @@ static int list(const struct set *set, const char *who, char names[FILES_MAX][NA
     return n;
 }
 
-/* Hide the random text. The recording was made in another directory, whose name ends in the same random text
- * everywhere. */
+/* Replace the random end of the directory's name by dashes. A recording was made in a directory with another random
+ * end, and contains dashes, too. */
 static void hide_random(char *text)
 {
     for (char *at = text; (at = strstr(at, dir)) != NULL;)

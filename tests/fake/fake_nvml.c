@@ -2,9 +2,10 @@
  *
  *     process GPU PID MIB      a process that computes on a GPU
  *     mode GPU MODE 0          the compute mode of a GPU, as in nvml.h
- *     hang 0 0 0               the list of processes arrives when this row is gone, and then creates $FAKE_NVML.returned
+ *     hang 0 0 0               a call for the list of processes blocks until this row is removed from the file
  *
- * The file is read again for each call. Without the file no process uses a GPU. */
+ * The file is read again for each call. Without the file no process uses a GPU. A call that blocks creates the file
+ * $FAKE_NVML.asked, and creates $FAKE_NVML.returned when it continues. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

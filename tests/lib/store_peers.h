@@ -16,8 +16,9 @@
 void serve(void);
 void serve_end(void);
 
-/* Return the port of the running server, or start a server with other options. */
+/* Return the port of the running server. */
 int served_port(void);
+/* Start a server with `options`, in place of serve(). */
 void serve_with(const struct store_server_options *options);
 
 /* Seal a secret with MUNGE, and wait for the result. */

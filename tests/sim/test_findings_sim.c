@@ -387,7 +387,7 @@ static void join_elastic(conn_id conn, int min, int max)
     sim_say(&sim, conn, json);
 }
 
-/* Report the end of the round on a node, which now waits for the next round. */
+/* Report to the store that the round has ended on a node. The node now waits for the next round. */
 static void has_stopped(conn_id conn)
 {
     sim_say(&sim, conn, "{\"op\":\"stopped\",\"round\":1}");

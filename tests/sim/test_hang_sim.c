@@ -15,16 +15,16 @@ static struct sim sim;
 static int samples[NODES];     /* samples requested from each node */
 static int with_records;       /* samples of node 0 that the search for hangs has requested */
 static bool holds;             /* the nodes do not answer requests for samples */
-static int findings[NODES];    /* pushes to each node */
+static int findings[NODES];    /* number of findings pushed to each node */
 static char told[NODES][2048]; /* text of the last finding */
-static char stopped[2048];     /* the last `stop` of node 0 */
+static char stopped[2048];     /* the latest push `stop` to node 0 */
 static const char *does;       /* activity of rank 3; NULL = rank 3 waits, too */
 static bool has_frames;        /* the nodes can read stacks */
 static bool has_calls;         /* the nodes send flight records */
 static bool is_late;           /* rank 3 has not written its record yet */
 static bool moves;             /* the function that rank 3 runs is at a later line in each sample */
 static int cycle;              /* samples until rank 3's function returns to its first line; 0 = never */
-static int cpu_ms;             /* CPU time that each waiting rank has used after each sample */
+static int cpu_ms;             /* CPU time that each waiting rank uses between two samples */
 static cJSON *recorded;        /* tests/data/hangs/recorded/pauses.json; NULL = the samples are made up */
 static int second;             /* seconds since the begin of the recorded job, which is repeated */
 static bool is_held;           /* `second` does not advance: all ranks stay where they are */
@@ -244,8 +244,8 @@ static void expect_told(int n, const char *words)
     cr_assert(strstr(told[n], words) != NULL, "'%s' is not in: %s", words, told[n]);
 }
 
-/* Expect that all nodes have a report with all `words` and that `why` has `code`. Then expect that no report follows in
- * `later_ms`, and that `n_samples` samples were taken in all. */
+/* Expect that all nodes have a report with all `words`, and that the answer to `why` contains `code`. Then expect that
+ * no report follows in `later_ms`, and that `n_samples` samples were taken in all. */
 static void expect_one_report(const char *const *words, const char *code, uint64_t later_ms, int n_samples)
 {
     for (int n = 0; n < NODES; n++)

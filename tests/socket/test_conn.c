@@ -1,5 +1,5 @@
-/* Replies that do not fit into the socket wait in order, copied or held, and are counted with all the memory they
- * keep. */
+/* Replies that do not fit into the socket. They are sent later, in order. The connection copies a reply, or holds a
+ * reference to its block. A held reply counts with the whole block. */
 #include "server/conn.h"
 #include "server/listen.h"
 

@@ -140,7 +140,7 @@ Test(net_door, strangers_are_closed_with_their_first_byte)
     close(fd);
 }
 
-/* Without descriptors, the connection stays in the queue. */
+/* If this process has no free descriptor, the connection stays in the queue. */
 Test(net_door, a_port_without_descriptors_is_not_polled)
 {
     struct pollfd polls[1 + NET_GUESTS];

@@ -118,7 +118,7 @@ static int mapped_blocks(void)
     return n;
 }
 
-/* Let memory be short. There is room for the gradients, but not for the buffers while they are sent. */
+/* Let shared memory be short. It has room for the gradients, but not for the buffers that rank 0 sends. */
 static void no_memory_for_buffers(struct rank *me)
 {
     static float big[1 << 20];
@@ -228,7 +228,7 @@ Test(reducer_faults, a_hook_that_fails_ends_the_step, .timeout = 30)
 /* --- misuse and loss
  * ------------------------------------------------------------------------------------------------ */
 
-/* Pass other options on the last rank. */
+/* On the last rank, pass an option that differs from the other ranks. */
 static void other_options(struct rank *me)
 {
     ddp_param params[MODEL_PARAMS];

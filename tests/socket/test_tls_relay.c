@@ -186,7 +186,7 @@ Test(tls_relay, serves_many_workers_at_once)
         close(fd[i]);
 }
 
-/* The bytes before a worker's end reach the store: a SET has no answer. */
+/* A SET has no answer, so the worker may close the connection at once. The SET must still reach the store. */
 Test(tls_relay, passes_the_last_bytes_of_a_worker_on)
 {
     enum { BYTES = 5 << 20 };
@@ -458,7 +458,7 @@ Test(tls_relay_ends, a_silent_store_is_given_up_after_thirty_seconds)
     close(fake.fd);
 }
 
-/* After the end of the worker, the store has five seconds. */
+/* After the worker has closed its connection, the store has five seconds to do the same. */
 Test(tls_relay_ends, a_store_that_does_not_end_is_cut_after_five_seconds)
 {
     fake_meet();
@@ -486,7 +486,7 @@ Test(tls_relay_ends, a_worker_that_is_gone_has_no_owner)
     static char bytes[64 << 10];
     fake_meet();
     const char *peer = name_of(fake.fd, getpeername);
-    /* Until no more bytes fit although the relay's loop has turned. Each answer of `find` is a turn of the loop. */
+    /* Send until no more bytes fit for 20 turns of the relay's loop. Each call of find() takes one turn. */
     for (int turns = 0; turns < 20; turns++) {
         usleep(10000);
         cr_assert_eq(find(peer), TLS_RELAY_WORKER);

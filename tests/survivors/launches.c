@@ -2,12 +2,13 @@
  *
  *     launches [--launches=N] [--seed=N] DDPRUN
  *
- * Each launch has 1 to 256 workers (/bin/true), more often few than many. It is run below this process, which
- * adopts orphans: every process that ends here and is not the launcher was left. Every second launch is traced
- * (ptrace): guardian and agent are stopped just before their end, and the kernel's lists of their descriptors and
- * children are read. The state after a launch of one worker is the reference; more after many workers is a leak.
+ * Each launch has 1 to 256 workers (/bin/true). Small numbers of workers are more frequent. This program adopts
+ * orphans, so a process that the launcher has left behind becomes a child of this program. About half of the launches
+ * are traced with ptrace. Guardian and agent then stop just before their end, and this program reads the kernel's lists
+ * of their descriptors and children. The first launch has one worker, and its number of descriptors is the reference. A
+ * launch with more descriptors has a leak.
  *
- * Exit status 0: none of that; 1: something; 77: tracing is forbidden here. */
+ * Exit status 0: no problem was found; 1: a problem was found; 77: this program may not trace processes. */
 #include "procstat.h"
 #include "tree.h"
 
@@ -54,9 +55,9 @@ struct launch {
     pid_t pid;
     bool ended;
     int status;
-    pid_t followed[FOLLOWED_MAX]; /* traced besides the launcher: the agent */
+    pid_t followed[FOLLOWED_MAX]; /* traced processes other than the launcher: the agent */
     int n_followed;
-    int others; /* processes that ended here and should have ended elsewhere */
+    int others; /* number of processes that the launcher has left behind */
     struct last_moment last;
 };
 
@@ -175,8 +176,8 @@ static uint64_t most_workers(void)
     return files.rlim_max > 64 + 2 * 9 ? (files.rlim_max - 64) / 9 : 1;
 }
 
-/* Choose a launch. The first launch has one worker and is traced, as the reference. Later launches have few workers
- * as often as many: 2^0 to 2^8. */
+/* Choose a launch. The first launch has one worker and is traced, as the reference. The
+ * number of workers of a later launch is at most a random power of two, from 2^0 to 2^8. */
 static struct launch choose(const struct counts *c, uint64_t *random)
 {
     if (c->launches == 0)

@@ -12,7 +12,7 @@ enum { LIVE_TEXT = 4096 };
 
 struct live {
     const struct trial *t;
-    struct cage cage; /* opened by the owner */
+    struct cage cage; /* opened by the caller of live_start */
     pid_t launcher;
     bool ended; /* the launcher has been reaped */
     int status;
@@ -28,7 +28,7 @@ bool live_start(struct live *l, int workers, const char *const args[]);
 /* Wait for the next event, at most until `until_us`. False when no process of the job is left. */
 bool live_step(struct live *l, uint64_t until_us);
 
-/* Let that much time pass, or less when the launcher ends. */
+/* Process the events of the next `us` microseconds. Return earlier if the launcher ends. */
 void live_wait(struct live *l, uint64_t us);
 
 /* Return false if a process is left at `until_us`. */

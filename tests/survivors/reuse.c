@@ -148,7 +148,7 @@ static bool set_pid_max(void)
     return ok;
 }
 
-/* Process 1 of the namespace; when it ends, all in it are gone. */
+/* Run as process 1 of the namespace. When this process ends, the kernel kills all other processes of the namespace. */
 static int run_inside(const char *ddprun, const char *worker, int jobs)
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -165,8 +165,8 @@ static int run_inside(const char *ddprun, const char *worker, int jobs)
     for (int i = 0; i < jobs; i++)
         run_job(ddprun, worker, i);
     tally->over = true;
-    for (int i = 0; i < SWARMS;
-         i++) /* this process must not kill the strangers of another swarm when it ends */
+    /* Wait for all swarms, because the end of this process kills their strangers. */
+    for (int i = 0; i < SWARMS; i++)
         waitpid(swarms[i], NULL, 0);
     return 0;
 }

@@ -33,7 +33,7 @@ struct recorder {
     /* The reducer sets `bucket` and `posted_ns` before it makes a call: */
     int bucket;            /* number of the bucket that the next call reduces, or -1 */
     uint64_t posted_ns;    /* time of clock_ns() when the job of `bucket` was posted; 0 if unknown */
-    struct flight_op *op;  /* the entry of the last call */
+    struct flight_op *op;  /* the entry of the latest call */
     _Atomic uint64_t done; /* the highest ticket passed to recorder_complete; 0 at first */
 };
 

@@ -420,7 +420,7 @@ ddp_status net_open(struct net **out, struct cpu_comm *cpu, const struct comm_se
     net->abroad = (struct barrier_abroad){ net, check_abroad, publish_abroad };
     net_end_open(&net->end, setup->bootstrap, cpu->meeting.nonce);
     cpu->barrier.abroad = &net->abroad;
-    net->leaving = true; /* the start ignores closed connections and reads failures from the store */
+    net->leaving = true; /* ignore closed connections, because the start reads failures from the store */
     ddp_status status = net_prepare(net, err);
     if (status == DDP_OK)
         status = net_join(net, setup, err);

@@ -138,7 +138,7 @@ ddp_status nccl_init_late(struct ddp_err *err, int world, uint32_t timeout_ms, c
 struct nccl_card {
     int32_t version, device;
     int32_t share; /* nonzero with --share_gpu */
-    int32_t host;  /* equal on all ranks of one host */
+    int32_t host;  /* number of the host, equal on all of its ranks */
     char bus_id[32];
 };
 

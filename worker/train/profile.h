@@ -19,8 +19,8 @@
  * us[] has the exact sum for each phase. A piece is the time from a phases_begin() to the matching phases_end(). Pieces
  * are also stored for the trace, while there is room. Nested pieces shorter than PHASES_SHORT_US are not stored. */
 
-/* Rows of name, name in a trace, name in metrics. In EXPOSED the program waits for communication and computes
- * nothing. */
+/* The phases. Each row has the name in C, the name in a trace, and the name in metrics. In the phase EXPOSED the
+ * program waits for communication and computes nothing. */
 #define PHASE_LIST(X)                              \
     X(DATA, "data", "data")                        \
     X(FORWARD, "forward", "fwd")                   \

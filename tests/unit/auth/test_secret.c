@@ -1,4 +1,4 @@
-/* The file of a secret: who may own it, who may read it, what it holds. And its way through MUNGE. */
+/* The file of a secret: its owner, its permissions and its content. Also how MUNGE seals and unseals a secret. */
 #include "auth/secret.h"
 #include "run.h"
 #include "store_peers.h"
@@ -329,7 +329,7 @@ Test(secret, what_munge_lacks_is_named_on_both_sides)
         begin_munge(cases[i].what);
         cr_assert_neq(peer_seal(secret, unused, &err), DDP_OK, "%s", cases[i].what);
         cr_assert_not_null(strstr(err.msg, cases[i].seals), "%s", err.msg);
-        if (cases[i].unseals == NULL) /* tests/socket/test_store_link.c tests this */
+        if (cases[i].unseals == NULL) /* tests/socket/test_store_link.c tests this case */
             continue;
         cr_assert_neq(unseal(credential, &there, &err), DDP_OK, "%s", cases[i].what);
         cr_assert_not_null(strstr(err.msg, cases[i].unseals), "%s", err.msg);

@@ -91,7 +91,7 @@ static void close_well(ddp_ckpts *c)
     cr_expect_eq(ddp_ckpts_close(c, &err), DDP_OK, "%s", err.msg);
 }
 
-/* Load; the model must be all of `step`, or untouched. */
+/* Load a checkpoint. Expect the complete model of `step`, or the unchanged model if no checkpoint was found. */
 static ddp_status load(ddp_ckpts *c, uint64_t step)
 {
     char expected[40];
@@ -234,8 +234,8 @@ Test(ckpts, the_last_few_and_every_nth_stay)
     close_well(c);
 }
 
-/* A later checkpoint that exists when an earlier checkpoint is written belongs to an abandoned run, or is damaged. If
- * the new checkpoint were removed instead, no checkpoint would remain. */
+/* If a checkpoint of a later step exists, it belongs to an abandoned run, or is damaged. keep_last does not count it,
+ * because otherwise the new checkpoint would be removed. */
 Test(ckpts, a_later_one_neither_goes_nor_counts)
 {
     ddp_ckpts *c = open_with((ddp_ckpts_options){ .keep_last = 1 });

@@ -40,7 +40,7 @@ static void finish(struct training *t)
     free(t->grad);
 }
 
-/* Return the mean loss before the step. */
+/* Make one training step. Return the mean loss before the update. */
 static double train(struct training *t, int step)
 {
     const struct model_batch batch = known_batch(t->kind, step);

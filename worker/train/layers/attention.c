@@ -29,7 +29,7 @@ REAL_BODY real largest(const real *x, size_t n)
  * L). */
 static void softmax(real *x, real scale, size_t n, real *log_sum);
 
-/* Compute the softmax of x again, from the L that softmax() stored for this row. This needs no second sum. */
+/* Compute the softmax of x again, without a sum: `log_sum` is the value that softmax() has stored for this row. */
 static void softmax_again(real *x, real scale, real log_sum, size_t n);
 
 /* Turn d, the gradient of the softmax p, into the gradient of the softmax's input. */

@@ -51,7 +51,7 @@ struct join_dial_options {
     const char *host; /* name or numeric address of the store; copied */
     int port;
     bool master; /* this node hosts the store, or should host it, so the address may be a loopback address */
-    uint64_t budget_ms; /* timeout of the dial, which begins with join_dial_start */
+    uint64_t budget_ms; /* timeout of the dial, counted from join_dial_start */
     const char *knob;   /* name of the option that sets `budget_ms`, such as "--timeout"; static */
     const char *who;    /* "node 0's store" or "the store", for messages; copied */
     const char *note;   /* a line for the full report, or NULL; copied */

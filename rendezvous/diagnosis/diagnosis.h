@@ -42,7 +42,7 @@ struct rank_facts {
     uint64_t state_ms;     /* time since the process entered proc_state */
     bool has_steps;        /* the rank reports its progress to its agent, as libddp's workers do */
     int64_t step;          /* last finished step; -1 if none was reported */
-    uint64_t call_seq;     /* number of the last collective */
+    uint64_t call_seq;     /* number of the latest collective */
     const char *call;      /* name of the collective that the rank is in; "" if none */
     uint64_t still_ms;     /* time since the last change of step or call */
     const char *traceback; /* last line of a traceback since the last progress; NULL if none */

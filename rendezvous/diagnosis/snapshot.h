@@ -32,7 +32,7 @@ struct snapshot_node {
 /* A node that has left the job. */
 struct snapshot_gone {
     const char *host, *how; /* `how`: a sentence about the end, such as "its connection was closed" */
-    int32_t node_rank;      /* -1 = the node never had one */
+    int32_t node_rank;      /* -1 if the node never had a node rank */
     int pid;
     bool lost;   /* false = the node left by itself */
     bool silent; /* of a lost node: true = heartbeats stopped, false = the connection closed */
@@ -143,7 +143,7 @@ struct snapshot {
     bool elastic;               /* nodes have no fixed node ranks and may join and leave */
     uint32_t min, max;          /* limits of the number of nodes; 0 = unknown */
     uint32_t world_size, round; /* round: number of completed rendezvous; 0 = none yet */
-    uint32_t returning;         /* number of nodes of the last round that may still join again */
+    uint32_t returning;         /* number of nodes of the latest round that may still join again */
     uint64_t waited_ms;         /* time since this phase began */
     uint64_t left_ms;           /* time until the store stops waiting; UINT64_MAX = never */
     uint64_t pause_ms; /* in RDZV_BACKING_OFF or RDZV_LAST_CALL: time until the workers start; else 0 */

@@ -136,8 +136,8 @@ static cJSON *encode_stop(const struct job *job, const struct rdzv_notice *notic
         .round = notice->round, .why = rdzv_why_word(notice->why), .cause = encode_cause(notice->cause) });
 }
 
-/* Encode the push `verdict` with three exit codes. Each node selects one of them by its --exit_code. The last verdict
- * also has the stacks of all survivors, because each node then prints a report. */
+/* Encode the push `verdict` with three exit codes. Each node selects one of them by its --exit_code. The verdict
+ * "finish" also has the stacks of all survivors, because each node then prints a report. */
 static cJSON *encode_verdict(const struct job *job, const struct rdzv_notice *notice)
 {
     cJSON *codes = message_encode_exit(&(struct message_exit){

@@ -33,9 +33,9 @@ void rdzv_set_cause(struct rdzv *r, enum rdzv_why why, const struct node *node, 
 enum rdzv_state rdzv_stop_round(struct rdzv *r);
 /* Begin another attempt or end the job, if every member has sent `stopped` or is gone. Return the next state. */
 enum rdzv_state rdzv_decide_if_stopped(struct rdzv *r);
-/* Send the last verdict to every node that has no last verdict yet. Return the next state. */
+/* Send the verdict "finish" to every node that has not got this verdict yet. Return the next state. */
 enum rdzv_state rdzv_end_job(struct rdzv *r, enum rdzv_why why, enum no_restart no_restart);
-/* Send the last verdict to a node that leaves. `signal` is 0 if the agent gave up. */
+/* Send the verdict "finish" to a node that leaves. `signal` is 0 if the agent gave up. */
 void rdzv_dismiss(struct rdzv *r, struct node *node, int signal);
 
 #endif

@@ -40,7 +40,7 @@ static void need_farm(bool ok, const struct farm *f)
     need(ok, f->trouble[0] != '\0' ? f->trouble : "out of memory or descriptors");
 }
 
-/* Print one row: action, result, aim; without an aim it is for comparison. */
+/* Print one row with the action, the result and the aim. A row without an aim (NULL) is only for comparison. */
 static void row(const char *name, const char *what, const char *measured, const char *aim, bool met)
 {
     printf("| %s | %s | %s | %s |\n", what, measured, aim != NULL ? aim : "",
@@ -176,7 +176,7 @@ static void start_workers(struct farm *f)
         buf_free(&words);
     }
     need_farm(farm_wait(f, FARM_OK, f->n * (NPROC + 1), LIMIT_MS),
-              f); /* NPROC reports and the `join` of each agent */
+              f); /* each agent has sent one `join` and NPROC reports */
 }
 
 static void measure_ranks(void)

@@ -35,7 +35,8 @@ struct series {
 
 static char *worker[] = { "/bin/true", NULL };
 
-/* Prints the milliseconds that the command took, measured inside Python, so that its own start does not count. */
+/* A Python program that runs a command and prints how many milliseconds the command took. The start of Python does not
+ * count. */
 static const char python_parent[] =
     "import subprocess, sys, time\n"
     "time.sleep(0.3)\n"

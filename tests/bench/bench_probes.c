@@ -16,8 +16,8 @@
 
 enum { MANY = -1, USAGE_ERROR = 2 };
 
-/* If one worker fails, the others end by themselves half a second later, so that a launcher which waits for them has
- * an exit code as well; the last row asks what it does when they do not end. */
+/* If one worker fails, the others end by themselves half a second later. So a launcher that waits for all workers has
+ * an exit code, too. In the last row, the others do not end by themselves. */
 static const struct probe probes[] = {
     { "all exit 0, at once", "0", probe_code, { "%w", "-1:exit:0:-1" }, MANY, 0 },
     { "rank 1 exits 3, the others 0 later", "3", probe_code, { "%w", "1:exit:3:0", "-1:exit:0:500" }, 1, 0 },

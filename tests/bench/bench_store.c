@@ -2,14 +2,14 @@
  *
  *     bench_store [--json] [DDP_RENDEZVOUS]
  *
- *   - Round trips: ADD and GET against the least that a server can be (loopback.h), which moves the same
- * number of bytes. Both are separate processes and alternate in every round; the ratio is the median of the rounds'
- * ratios, so that a busy machine affects both.
- *   - Sets per second from 1, 8 and 64 connections of one load generator: SETs in bursts, as
- *     the protocol allows, and ADDs of which each is answered before the next one.
- *   - Memory that an idle, greeted connection costs the server.
+ *   - Round trips: the time of an ADD and of a GET, compared with a minimal server (loopback.h) that moves the same
+ *     number of bytes. The two servers are separate processes, and are measured alternately in every round, so that a
+ *     busy machine affects both. The printed ratio is the median of the ratios of all rounds.
+ *   - Requests per second over 1, 8 and 64 connections of one process: SETs in bursts, because a SET needs no answer,
+ *     and ADDs, each of which is sent after the answer to the previous ADD.
+ *   - Memory of the server for an idle connection that has sent the greeting.
  *
- * Prints markdown tables, and JSON lines on descriptor 3 when it is open; with --json the lines only, on
+ * Prints markdown tables, and JSON lines on descriptor 3 when it is open. With --json, prints only the JSON lines, on
  * stdout. */
 #include "crowd.h"
 #include "procstat.h"

@@ -1,5 +1,5 @@
-/* crowd.h -- many connections of one process to one server, and their repeated requests. For the programs in
- * tests/bench only; sockets that fail end the program. */
+/* crowd.h -- many connections of one process to one server, and their repeated requests. Only for
+ * programs in tests/bench: if a socket fails, the program ends. */
 #ifndef TESTS_BENCH_CROWD_H
 #define TESTS_BENCH_CROWD_H
 
@@ -24,9 +24,9 @@ struct load {
 enum load_kind {
     LOAD_ADD,      /* one ADD */
     LOAD_GET,      /* one GET, of a value that crowd_prepare has set */
-    LOAD_SET_MANY, /* 63 SETs and one ADD, which is answered when they are done */
+    LOAD_SET_MANY, /* 63 SETs and one ADD; the answer to the ADD shows that the SETs are done */
     LOAD_GET_MANY, /* 64 GETs */
-    LOAD_MIX_MANY, /* 16 rounds of a rank: SET of its key, WAIT for it, GET, ADD */
+    LOAD_MIX_MANY, /* 16 times the requests SET, WAIT, GET of a key, and an ADD */
     LOADS
 };
 enum { LOAD_BURST = 64 };
@@ -51,8 +51,8 @@ void crowd_prepare(int port, enum dialect dialect);
 /* Let all members send requests for `ms`, until the last reply. Return requests per second. */
 double crowd_run(struct crowd *c, const struct load *load, double ms);
 
-/* Let all members wait for one key, and set this key after a pause for the server. Return the milliseconds from then
- * until the last member is awake. Each `turn` has a new key. */
+/* Let all members wait for one key. After a pause, in which the server becomes idle, set this key. Return the
+ * milliseconds from the SET until the last member has its answer. Each `turn` has a new key. */
 double crowd_wake(struct crowd *c, int port, enum dialect dialect, int turn);
 
 #endif

@@ -1,9 +1,9 @@
 /* peer_job.h -- start a job with any launcher, observe it, and leave no process of it behind.
  *
- * The program that uses this adopts orphans of a launcher (tests/survivors/tree.h), and everything it starts has a
- * cookie in its environment: so even processes that a resource manager's daemon has started, outside our tree, are
- * found in /proc, and foreign processes never are. All of that happens in a child; its parent waits, and cleans up
- * when the child or the user ends it early. */
+ * A program with this module adopts orphans of a launcher (tests/survivors/tree.h). All processes that it starts have a
+ * cookie in the environment. So the program finds all processes of a job in /proc, and never a foreign process. It
+ * finds even a process that is not a descendant, because the daemon of a resource manager has started it. All of this
+ * runs in a child process. The parent waits, and cleans up if the child or the user ends the program early. */
 #ifndef TESTS_BENCH_PEER_JOB_H
 #define TESTS_BENCH_PEER_JOB_H
 
@@ -24,7 +24,7 @@ struct peer_job {
         out; /* output of the job, in a file, so that no process waits for a reader; peer_job_end closes it */
 };
 
-/* Run `run` in the child; returns its exit status. Call this once in a program, and before any other thread. */
+/* Run `run` in a child process, and return its exit status. Call this function once, before any other thread exists. */
 int peer_jobs_main(int (*run)(int argc, char *argv[]), int argc, char *argv[]);
 
 /* Return the directory for files of the jobs, which is removed at the end. */
@@ -48,7 +48,7 @@ int peer_job_code(const struct peer_job *j);
 /* Return the job's whole output as one text, cut at `size`. */
 void peer_job_text(struct peer_job *j, char *text, size_t size);
 
-/* Return how many processes of the jobs live; `name` NULL = any process, else those whose command has this name. */
+/* Return how many processes of the jobs live. If `name` is not NULL, count only processes with this command name. */
 int peer_job_alive(const char *name);
 
 /* Kill all remaining processes, close all descriptors. */

@@ -173,8 +173,8 @@ void probe_all_done(const struct probe *q, const struct peer *p, char cell[PROBE
     peer_job_end(&j);
 }
 
-/* Return whether `number` is in the text as a whole number. torchrun lists all failures and then names a
- * cause. */
+/* Return true if the text contains `number` as a whole number. torchrun lists all failures before the "Root Cause", so
+ * skip this list. */
 static bool names(const char *text, int number)
 {
     char digits[16];

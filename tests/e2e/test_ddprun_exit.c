@@ -434,7 +434,7 @@ Test(ddprun_cause, a_core_file_is_found_and_read)
              dir);
     struct run_result r = script(text);
     job_dir_remove(dir);
-    bool switched_off = strstr(r.err, "files is 0") != NULL; /* AddressSanitizer sets this limit to 0 */
+    bool switched_off = strstr(r.err, "files is 0") != NULL; /* AddressSanitizer forbids core files */
     if (pattern[0] == '|' || r.exit_code == 77 || switched_off) {
         cr_skip_test(
             "skipped, because core files do not go to the working directory here, or are not allowed");

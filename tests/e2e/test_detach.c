@@ -112,9 +112,9 @@ DETACH_TEST(a_job_in_the_background_is_listed_watched_and_stopped)
     SAYS(r, "no job");
 }
 
-/* Expect one row for a job whose directory has two names. XDG_RUNTIME_DIR is usually /run/user/UID, which ddprun also uses
- * without the variable. If /run/user/UID is missing, the default TMPDIR is the directory with two names. This is no separate
- * test, because a job there appears in the list of a test that runs at the same time and expects no job. */
+/* Expect one row for a job although ddprun searches its directory twice: as XDG_RUNTIME_DIR, and as the default
+ * /run/user/UID. If /run/user/UID is missing, ddprun searches /tmp twice: as TMPDIR, and as a default. This is not a
+ * separate test. Otherwise its job would appear in the list of a test that runs at the same time and expects no job. */
 static void expect_one_job_in_a_directory_with_two_names(void)
 {
     char name[64], job[320], unique[64];

@@ -86,7 +86,8 @@ Test(run, finds_programs_in_the_named_build_directory)
 
 TestSuite(hosts, .timeout = 240);
 
-/* Reach node0 at the end: a bridge learns from traffic where a cable leads. */
+/* Expect that host `h` reaches node0. Try several times, because the bridge between the hosts learns from traffic which
+ * cable leads to a host. */
 static void expect_reaches(const struct host *h)
 {
     const char *argv[] = { "ping", "-c1", "-W1", "node0", NULL };
@@ -159,7 +160,7 @@ Test(hosts, come_in_sixteen)
     hosts_close(net);
 }
 
-/* Jobs on several hosts: one case of each kind. `make nodes` runs all of them. */
+/* Jobs on several hosts, with one case of each kind. `make nodes` runs all cases. */
 
 TestSuite(nodes, .timeout = 120);
 

@@ -485,7 +485,7 @@ Test(torch_programs, train_on_while_a_third_node_joins_and_leaves)
     resize(2);
 }
 
-/* torchrun must print the same lines there, as a reference. */
+/* Check the expected lines: torchrun itself must print them on two hosts, too. */
 Test(torch_programs, run_on_two_hosts_under_torchrun)
 {
     torch_skip_without();

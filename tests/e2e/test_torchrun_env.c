@@ -1,10 +1,10 @@
-/* The environment of each worker, variable by variable: torchrun's and that of a ddprun under that name.
+/* Compares the environment of each worker under torchrun and under ddprun, which is called as "torchrun".
  *
- * Each set of options is run by both, with a worker that writes its environment to a file. torchrun 1.13 is
- * Debian's (python3-torch). DDP_TORCHRUN names a newer one, as "/some/venv/bin/python -m
- * torch.distributed.run"; without it ddprun is compared with a recording of 2.15.0
- * (tests/data/torchrun-2.15.0.env; made with DDP_TORCHRUN_RECORD=FILE). Only the variables in the table
- * `loose` below may differ. */
+ * Both launchers run each set of options, with a worker that writes its environment to a file. torchrun 1.13 is
+ * Debian's (python3-torch). DDP_TORCHRUN is the command of a newer torchrun, such as "/some/venv/bin/python -m
+ * torch.distributed.run". Without DDP_TORCHRUN, ddprun is compared with a recording of torchrun 2.15.0
+ * (tests/data/torchrun-2.15.0.env; DDP_TORCHRUN_RECORD=FILE makes a recording). Only the variables in the table
+ * `loose` may differ. */
 #include "run.h"
 #include "job.h"
 
@@ -68,14 +68,14 @@ static const char worker[] = "#!/bin/sh\n"
 /* --- permitted differences -------------------------------------------------------------------------------- */
 
 enum how {
-    MINE,      /* only one side may have it */
-    VALUE,     /* both have it, with any value */
+    MINE,      /* one side may lack the variable */
+    VALUE,     /* both sides have the variable, with any value */
     DIRECTORY, /* equal except for the random part of the job's directory */
     OWN_FILE   /* empty on both sides, or on neither */
 };
 
 static const struct {
-    const char *set; /* NULL = every one */
+    const char *set; /* NULL means every set */
     const char *name;
     enum how how;
     const char *why;
@@ -352,7 +352,7 @@ static void try_1(const char *name)
     try(set_called(name), TORCH_1);
 }
 
-/* Two tests for each set, because tests run in parallel and torchrun mostly imports torch. */
+/* Each set has two tests, because tests run in parallel, and torchrun takes most of its time to import torch. */
 #define OLD_AND_NEW(set)                               \
     Test(torchrun_env, set##_is_as_with_1_13)          \
     {                                                  \

@@ -86,7 +86,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             plan_it(&cli, environment, data[0] % 9);
         cli_free(&cli);
     } else if (err.msg[0] == '\0') {
-        abort(); /* rejected without a text */
+        abort(); /* rejected without an error text */
     }
 done:
     free(text);

@@ -1,4 +1,4 @@
-/* Flight records: comparing any file with itself and with an empty one ends, and prints. */
+/* Any bytes as a flight record: the comparison with itself and with an empty record ends, and its result is printed. */
 #include "ctl/tables.h"
 #include "record/flight_dump.h"
 

@@ -199,7 +199,7 @@ void attack_as_operator(void)
     cr_expect(read_bytes(c.fd, &status, 1) && status == 1);
     peer_end(&c);
     peer_greet(&c, AUTH_OPERATOR);
-    c.hello[1] = AUTH_AGENT; /* changed on the way to the store */
+    c.hello[1] = AUTH_AGENT; /* an attacker changes the role on the way to the store */
     peer_send_frame(&c, OP_AUTH, slice_of(c.hello, sizeof(c.hello)), false);
     cr_assert_eq(peer_read_blob(c.fd, c.answer, sizeof(c.answer)), AUTH_ANSWER_BYTES);
     char theirs[AUTH_PRINT_TEXT];
@@ -252,7 +252,7 @@ static bool join_with_wrong_bit(int message, size_t byte)
     if (message == IN_HELLO && (has_byte = byte < sizeof(c.hello)))
         c.hello[byte] ^= bit;
     peer_send_frame(&c, OP_AUTH, slice_of(c.hello, sizeof(c.hello)), false);
-    if (message == IN_HELLO) { /* the client must not accept the answer, and does not know the right proof */
+    if (message == IN_HELLO) { /* the client must reject the answer, so it sends no proof */
         char theirs[AUTH_PRINT_TEXT];
         const int64_t n = peer_read_blob(c.fd, c.answer, sizeof(c.answer));
         cr_expect(n < 0 ||

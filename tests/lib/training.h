@@ -33,8 +33,8 @@ void train(int workers, const char *line);
 /* Run `train` as run_line does, and expect exit code `exit_code` and the text `says`. */
 void train_fails(int workers, const char *line, int exit_code, const char *says);
 
-/* Make files in test_dir/NAME, with 1000 samples for the test. The words in `extra`, which may be NULL, can
- * change this number. */
+/* Make data files in test_dir/NAME, with `samples` samples for training and 1000 samples for testing. `extra` is NULL,
+ * or has more options of make-data. */
 void make_data(const char *name, const char *samples, const char *extra);
 void make_cifar(const char *dir, int samples,
                 int test_samples); /* noise in CIFAR-10's format; `dir` is created */
@@ -72,7 +72,7 @@ double json_number(const cJSON *json, const char *key);
 
 struct pace {
     char path[256];
-    int fd; /* both ends, so that no writer meets a FIFO without a reader */
+    int fd; /* open for reading and writing, so that the FIFO always has a reader */
 };
 
 /* Make the FIFO dir/metrics. The test removes the FIFO with the directory. */

@@ -1,4 +1,5 @@
-/* Sixteen hosts that train: the same bits as one host with sixteen ranks, and with fifteen after a host is lost. */
+/* A training on sixteen hosts gives the same bits as a training on one host with sixteen ranks. If a host is lost, the
+ * bits are those of one host that continues with fifteen ranks. */
 #include "run.h"
 #include "scene.h"
 

@@ -240,8 +240,8 @@ Test(findings_sim, other_numbers_and_versions_are_told_to_those_who_wait)
     cr_assert_not_null(strstr(text_of(told, "text"), "nnodes"), "%s", text_of(told, "text"));
 }
 
-/* The rejected node has ended; the waiting nodes get the advice to start it again, at once and at the
- * timeout. */
+/* A rejected node has ended. The waiting nodes get the advice to start this node again: first at once, then again at
+ * the timeout. */
 Test(findings_sim, who_waits_for_a_node_that_was_refused_is_told_so)
 {
     join(N0, 0, 2, "");
@@ -353,7 +353,7 @@ Test(findings_sim, who_may_be_a_node_that_was_started_wrongly_is_told_at_once)
     sim_client(&sim, OPERATOR + 1);
     sim_feed(&sim, OPERATOR + 1,
              "06 0100000000000000 0100000000000000 78"); /* WAIT x, a request of a torchrun */
-    live_until(3300);                                    /* a second after the last check */
+    live_until(3300);                                    /* a second after the previous check */
     expect_told(N0, "TORCHRUN_INSTEAD", "peer");
 }
 
@@ -550,7 +550,7 @@ Test(findings_ranks_sim, a_barrier_that_hangs_is_told_long_before_its_time_out)
     expect_silence(N0);
 }
 
-/* The last rank may be on its way to the barrier, because its steps change. */
+/* The missing rank may be on its way to the barrier, because its steps change. */
 Test(findings_ranks_sim, a_barrier_whose_last_rank_still_moves_is_left_alone)
 {
     three_wait();
@@ -564,7 +564,7 @@ Test(findings_ranks_sim, a_barrier_whose_last_rank_still_moves_is_left_alone)
     expect_silence(N0);
 }
 
-/* A rank that reports no steps gets half a minute. */
+/* A missing rank that reports no steps is reported only after half a minute. */
 Test(findings_ranks_sim, a_rank_that_does_not_come_and_tells_nothing_is_told_later)
 {
     three_wait();
@@ -644,7 +644,7 @@ Test(findings_ranks_sim, a_rank_that_ends_well_while_others_wait_for_it_is_told_
         cr_expect(says("while ranks 0-2 waited"), "%s", text_of(told, "text"));
     }
     expect_why("RANK_EXITED_EARLY", LEFT);
-    enter(0, "step-8"); /* the second barrier is a consequence of the same exit */
+    enter(0, "step-8"); /* no second report, because the same exit causes this wait, too */
     cr_expect_null(last_push(N0, "left_waiting"));
 }
 
@@ -660,7 +660,7 @@ Test(findings_ranks_sim, a_rank_that_has_ended_before_others_come_is_told_when_t
     expect_left(N0, LEFT, "while rank 1 waited");
 }
 
-/* A user ends the job on one node, and its program saves its state and exits with 0. */
+/* A user stops the job on one node. The program on this node saves its state and exits with 0. */
 Test(findings_ranks_sim, a_rank_that_was_told_to_stop_has_not_left_a_barrier_early)
 {
     three_wait();
@@ -793,8 +793,8 @@ Test(findings_ranks_sim, a_connection_that_breaks_to_a_node_that_is_silent)
               "%s", text_of(told, "text"));
 }
 
-/* The log contains an address of the rank's own node, a longer address, or no address. So the fault may not be
- * between two nodes. */
+/* The log contains an address of the rank's own node, an address that only begins like that of the other node, or no
+ * address. So the log does not show a broken connection between two nodes. */
 Test(findings_ranks_sim, a_lost_peer_that_no_other_node_has_breaks_no_connection)
 {
     static const char *const lines[] = { "Connection closed by peer [10.0.0.1]:41234",

@@ -16,7 +16,7 @@ static int samples[NODES];     /* samples requested from each node */
 static int with_records;       /* samples of node 0 that the search for hangs has requested */
 static bool holds;             /* the nodes do not answer requests for samples */
 static int findings[NODES];    /* number of findings pushed to each node */
-static char told[NODES][2048]; /* text of the last finding */
+static char told[NODES][2048]; /* text of the latest finding */
 static char stopped[2048];     /* the latest push `stop` to node 0 */
 static const char *does;       /* activity of rank 3; NULL = rank 3 waits, too */
 static bool has_frames;        /* the nodes can read stacks */
@@ -506,7 +506,8 @@ Test(hang_sim, ranks_that_all_wait_name_the_network)
     expect_told(0, "(n0, n1)");
 }
 
-/* Three ranks have set their keys. The highest number may also be that of a step, so its rank is not named. */
+/* Three of four ranks have set a key that ends with the number of the rank. The report names the rank whose key is
+ * missing. But the next number after all keys may also be the number of a step, so this rank is not named. */
 Test(hang_sim, the_rank_that_sets_a_key_by_convention_is_named_unless_it_is_the_last)
 {
     run_job("");
@@ -627,7 +628,7 @@ Test(hang_sim, a_stopped_rank_is_reported_at_once_and_not_again)
     sim_say(&sim, N1, "{\"op\":\"heartbeat\",\"workers\":[[1,\"t\",0,\"ptrace_stop\"]]}");
     live(5 * S, true);
     cr_expect_eq(findings[0], 2);
-    expect_told(1, "rank 3: stopped"); /* an agent does not see a debugger */
+    expect_told(1, "rank 3: stopped"); /* agents do not print that a debugger has stopped a worker */
 }
 
 /* Other ranks may make progress while a rank is stopped. */

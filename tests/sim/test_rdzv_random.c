@@ -1,13 +1,13 @@
 /* A million random steps. Correct agents join, leave, fail, fall silent, are stopped and return, in any order and at
- * any time; after each step the messages of every agent are compared with the allowed ones:
+ * any time. After each step, the messages to every agent are compared with these rules:
  *
- *     - a round is sent to all its nodes or to none, with dense and unique ranks, within MIN and MAX
- *     - not before its key space was emptied, and not while a node of the round before is still open
- *     - a member gets `stop` at most once, its verdict exactly once, `round` never without having joined
- *     - a verdict "restart" only when all nodes have stopped, "finish" once, and nothing after it
+ *     - a round has MIN to MAX nodes and dense, unique ranks, and is sent to all of its nodes or to none
+ *     - a round is sent only after its key space was emptied, and after all nodes have ended the previous round
+ *     - a member gets `stop` at most once, and its verdict exactly once; only a node that has joined gets `round`
+ *     - the verdict "restart" is sent only when all nodes have stopped; after the verdict "finish" nothing is sent
  *     - a survivor keeps its rank or moves down, and its place is not given to a spare
- *     - no more restarts than the budget allows
- *     - and when all behave for a while, the job runs or is over: no node waits without end
+ *     - the job restarts at most as often as its budget allows
+ *     - if all agents behave correctly for a while, the job runs or is over: no node waits forever
  *
  * A failure prints the seed; RDZV_SEED=n repeats that episode alone. */
 #include "job/rendezvous.h"
@@ -38,7 +38,7 @@ static struct {
     struct rdzv *r;
     struct rdzv_join join;
     struct agent agent[AGENTS];
-    bool begun, dead_keys; /* the key space is empty for the round that is sent in this step */
+    bool begun, dead_keys; /* begin() was called in this step; begin() has failed */
     uint32_t round, nnodes, told, world_size, waiting_nodes;
     uint64_t ranks; /* set of the ranks that were sent in this round */
     uint64_t last_notice_ms[AGENTS];
@@ -359,7 +359,7 @@ static void all_are_heard(void)
             rdzv_received(s.r, s.agent[i].id, s.now_ms);
 }
 
-/* Let time pass. Heartbeats come before the tick, because the shell reads before its timer runs. */
+/* Let time pass. Heartbeats come before the tick, because the server reads its sockets before it runs its timers. */
 static void wait_ms(uint32_t ms)
 {
     uint64_t until_ms = s.now_ms + ms;
@@ -374,8 +374,8 @@ static void wait_ms(uint32_t ms)
     }
 }
 
-/* Stop the server twice in a row. Its first check comes before any message is read. Then it reads its sockets,
- * because a silence is excused only a few times (nodes.c). */
+/* Let the server stand still for up to 21 s. Then it checks the nodes before it reads their messages. The server reads
+ * messages at least after every second standstill, because nodes.c excuses the silence of a node only twice. */
 static void freeze(void)
 {
     if (s.n_freezes++ % 2 == 0)
@@ -457,7 +457,7 @@ static void set_up(uint64_t seed, struct quota *quota)
     s.r = rdzv_new(&env, quota, "j", "life");
 }
 
-/* Let all agents do what is expected, with enough nodes. */
+/* Let every agent behave correctly for a while: it joins, or stops its workers if the store has requested this. */
 static void behave(void)
 {
     for (int turn = 0; turn < 12; turn++) {

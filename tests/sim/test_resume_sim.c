@@ -265,7 +265,7 @@ Test(resume_sim, only_the_token_of_a_node_opens_its_place, .init = begin, .fini 
     cr_expect_not(sim.conn[5].open);
 }
 
-/* The new connection is the sender of the findings of the old one. */
+/* The new connection of a node takes over the findings that the old connection has sent. */
 Test(resume_sim, a_node_withdraws_its_finding_on_a_new_connection, .init = begin, .fini = end)
 {
     join(",\"resumes\":true");

@@ -96,7 +96,7 @@ Test(auth_attacks, another_user_of_the_stores_host_is_refused_before_its_message
     peer_end(&agent);
 }
 
-/* Node 1 of two nodes reports ranks of node 0. An agent that is no member reports ranks of both. */
+/* Node 1 of two nodes reports ranks of node 0. An agent that is not a member reports ranks of both nodes. */
 Test(auth_attacks, an_agent_reports_its_own_ranks_only)
 {
     static const char *const reports[] = {

@@ -56,7 +56,7 @@ static int connect_to_door(void)
     return fd;
 }
 
-/* Wait until bytes arrive, once, and serve. */
+/* Wait once until a socket of the door is readable, and serve the door. */
 static int serve_once(void)
 {
     struct pollfd polls[1 + NET_GUESTS];

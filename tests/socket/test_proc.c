@@ -227,7 +227,7 @@ Test(proc, those_who_are_left_can_be_named)
     char *const argv[] = { "sleep", "60", NULL };
     pid_t pid = spawn("/bin/sleep", argv, &error);
     snprintf(expected, sizeof(expected), "%d (sleep)", (int)pid);
-    do { /* execve returns to the test a moment before it sets the name */
+    do { /* spawn() returns a moment before execve sets the name of the process */
         names.len = 0;
         descendants_names(&names);
         buf_append(&names, "", 1);
@@ -319,7 +319,7 @@ static void tear_down(void)
 
 TestSuite(torch_look, .fini = tear_down);
 
-/* Check a library of the first `n` bytes only. */
+/* Cut the library after its first `n` bytes, and check the installation. */
 static bool refuses(size_t n)
 {
     static struct torch_version look;

@@ -14,7 +14,7 @@
 /* --- requests that the machine rejects
  * ----------------------------------------------------------------------------- */
 
-/* The linker redirects these calls of this program here. */
+/* The linker redirects all calls of these two functions in this program to the __wrap functions below. */
 
 int __real_sched_getaffinity(pid_t pid, size_t size, cpu_set_t *set);
 int __wrap_sched_getaffinity(pid_t pid, size_t size, cpu_set_t *set);

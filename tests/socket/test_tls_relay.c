@@ -204,7 +204,7 @@ Test(tls_relay, passes_the_last_bytes_of_a_worker_on)
     free(value);
 }
 
-/* The store rejects the connection: its end reaches the worker as a FIN, after the store's last bytes. */
+/* If the store rejects and closes a connection, the worker gets the store's last bytes, and then a FIN. */
 Test(tls_relay, passes_the_end_of_the_store_on)
 {
     int fd = connect_worker();
@@ -259,12 +259,12 @@ Test(tls_relay, names_the_worker_behind_a_connection)
 
 static void begin_small(void)
 {
-    begin_with(&secret, 96); /* a share of 24 connections */
+    begin_with(&secret, 96); /* the relay uses a quarter of these 96 descriptors: 24 connections */
 }
 
 TestSuite(tls_relay_small, .init = begin_small, .fini = end, .timeout = 120);
 
-/* More workers than the relay's share wait in the kernel's queue, and are served when others leave. */
+/* Workers beyond the limit of the relay wait in the kernel's queue, and are served when others leave. */
 Test(tls_relay_small, a_worker_beyond_the_limit_waits_until_another_leaves)
 {
     enum { MOST = 24 };
@@ -426,7 +426,8 @@ Test(tls_relay_ends, the_reset_of_a_worker_is_a_reset)
 
 enum { TICKS_US = 1200 * 1000 }; /* more than two ticks of the relay */
 
-/* Return both ends of the connection of `fd`: its peer, or its own address. */
+/* Return one address of the connection `fd`. With `get` = getpeername it is the address of the peer, with getsockname
+ * the own address. */
 static const char *name_of(int fd, int (*get)(int, struct sockaddr *, socklen_t *))
 {
     static char text[2][ENDPOINT_TEXT_MAX];
@@ -505,7 +506,7 @@ Test(tls_relay_ends, a_worker_that_is_gone_has_no_owner)
 
 enum {
     LAST_BYTES = 200 << 10
-}; /* less than the relay keeps for the store, and more than the small buffers take */
+}; /* the relay can keep so many bytes for the store, but the small socket buffers cannot */
 
 /* Return the descriptor of this process whose own end of a connection is `own`, and whose peer is `peer`. */
 static int socket_between(const char *own, const char *peer)

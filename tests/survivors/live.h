@@ -34,7 +34,7 @@ void live_wait(struct live *l, uint64_t us);
 /* Return false if a process is left at `until_us`. */
 bool live_until_nobody(struct live *l, uint64_t until_us);
 
-/* Close our end of its output; at a terminal that is a hang-up. */
+/* Close this end of the job's output. If the output is a terminal, this is a hang-up (SIGHUP). */
 void live_hang_up(struct live *l);
 
 #endif

@@ -175,7 +175,7 @@ static size_t owned_elements(const struct net_call *c, const struct net_step *st
     return n;
 }
 
-/* Queue receives that write the other hosts' pieces to `to`. Return the end of the last piece. */
+/* Queue receive operations, which write the pieces of the other hosts to `to`. Return the end of the last piece. */
 static uint8_t *receive_pieces(const struct net_call *c, const struct net_step *step, int i, uint8_t *to)
 {
     struct net *net = c->net;

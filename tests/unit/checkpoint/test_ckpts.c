@@ -43,7 +43,7 @@ static void remove_dir(void)
 
 TestSuite(ckpts, .init = make_dir, .fini = remove_dir);
 
-/* The model: two blocks that contain their step. */
+/* The model: two blocks that contain the number of the step as text. */
 static char weights[40], bias[7];
 static uint64_t samples;
 
@@ -205,7 +205,7 @@ Test(ckpts, above_the_limit_no_copy_is_made_but_all_is_written)
 {
     ddp_ckpts *c = open_with((ddp_ckpts_options){ .max_bytes = 46 });
     cr_assert_eq(save(c, 4), DDP_OK, "%s", err.msg);
-    cr_expect_str_eq(list(), "step-00000004"); /* there is nothing to wait for */
+    cr_expect_str_eq(list(), "step-00000004"); /* save() has written the file itself, so do not wait */
     cr_expect_eq(load(c, 4), DDP_OK);
     close_well(c);
 }
@@ -620,7 +620,8 @@ Test(ckpts_disk, without_an_exchange_the_old_one_moves_away_first)
     cr_expect(access(path_in_run(".old-step-00000006"), F_OK) != 0);
 }
 
-/* The first rename finds the old checkpoint in its place, the second moves the old one away, and the third fails. */
+/* The first rename fails, because the old checkpoint exists. The second moves the old checkpoint away. The third fails
+ * with EIO. */
 Test(ckpts_disk, the_old_one_comes_back_when_the_new_one_cannot_follow)
 {
     no_exchange = true;

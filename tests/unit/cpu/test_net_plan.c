@@ -31,7 +31,7 @@ static void fill(ddp_dtype dtype)
         }
 }
 
-/* Check the bits of a result. Each host combines its pieces, and one host combines the rest. */
+/* Check that a result joined from pieces has the same bits as a result that is computed in one step. */
 static void check_bits(const struct net_layout *l, ddp_dtype dtype, ddp_op op)
 {
     static double partial[WORLD_MOST][N];

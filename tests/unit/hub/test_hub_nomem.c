@@ -29,7 +29,7 @@ static struct {
     bool persistent; /* all allocations after the first failed one fail, too */
     long left;       /* number of allocations that still succeed */
     long failed;
-    long blocks; /* allocated and not freed while armed */
+    long blocks; /* number of blocks that were allocated and not freed while armed */
 } heap;
 
 static bool fails(void)

@@ -149,7 +149,7 @@ void cpu_attention_forward(ON_CPU, void *y, real *log_sum, const void *qkv, real
     }
 }
 
-/* Compute P of a block again, and the gradient of S into `ds`. */
+/* Compute the probabilities P of a block again, and write the gradient of the scores S to `ds`. */
 static void scores_backward(real *p, real *ds, const real *dy, size_t dy_stride, const real *log_sum,
                             const struct head *h, const struct block *b)
 {

@@ -132,7 +132,7 @@ struct stop_memory {
     bool copied;    /* a copy of the last signal has arrived; after that, only a SIGHUP can be a copy */
 };
 
-/* Return true if `received` is a new request to stop, and false if it is a copy of the last request. A batch system,
+/* Return true if `received` is a new request to stop, and false if it is a copy of the previous one. A batch system,
  * systemd or pkill may signal both the guardian and the agent. The agent then gets a copy, because the guardian passes
  * its signal on to the agent. A second SIGHUP is never a new request. */
 bool signals_is_new_stop(struct stop_memory *memory, const struct received_signal *received, uint64_t now_ms);

@@ -97,7 +97,7 @@ static double come_together(struct farm *f, const struct bench_server *store, st
     return timed_now() - start;
 }
 
-/* Return how many requests each of `nodes` agents needed, by the store's own count. */
+/* Return how many requests each of `nodes` agents needed, as counted by the store. */
 static double join_once(uint32_t nodes, double *ms)
 {
     struct bench_server store;

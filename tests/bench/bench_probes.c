@@ -1,10 +1,11 @@
-/* bench_probes.c -- puts the same questions to every installed launcher, in one table.
+/* bench_probes.c -- compares how all installed launchers handle failures and signals, in one table.
  *
  *     bench_probes DDPRUN PROGRAMS [TRIALS]
  *     bench_probes --versions DDPRUN
  *
- * PROGRAMS is the folder of the test programs. A row is a question; the launchers take turns in it. Prints a
- * markdown table, and JSON lines on descriptor 3 when it is open. There are no verdicts, only facts. */
+ * PROGRAMS is the folder of the test programs. Each row of the table is one test, with one column for each launcher.
+ * Prints a markdown table, and JSON lines on descriptor 3 when it is open. The program reports results, but does not
+ * judge them. */
 #include "peer_job.h"
 #include "probes.h"
 #include "timed.h"

@@ -145,7 +145,7 @@ static void loads(const struct bench_server *store)
     }
 }
 
-/* Start a new server, because the heap of the one before would serve the first connections without growth. */
+/* Measure a new server, because the heap of a used server has room for the first connections and would not grow. */
 static void memory(const char *path)
 {
     static const int steps[] = { 1000, 5000 };

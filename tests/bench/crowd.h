@@ -12,8 +12,8 @@ struct crowd {
     int fd[CROWD_MAX];
 };
 
-/* The requests of member c after each complete reply: `requests` requests in a row, with `reply_bytes` of replies in
- * total. */
+/* A load: member c sends bytes[c] again and again, each time after all replies have arrived. bytes[c] contains
+ * `requests` requests, and their replies have `reply_bytes` bytes in total. */
 struct load {
     const char *what;
     int requests;

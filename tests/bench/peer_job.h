@@ -39,7 +39,7 @@ bool peer_job_start(struct peer_job *j, const struct peer *p, bool tagged, int w
 /* Let that much time pass, or return true earlier when the launcher ends. */
 bool peer_job_wait(struct peer_job *j, int ms);
 
-/* Wait until the last "ready" note is there; false when it is late. */
+/* Wait until all workers have written the note "ready". Return false if this takes longer than `ms`. */
 bool peer_job_ready(struct peer_job *j, int ms);
 
 /* Return the launcher's exit code as a shell would. The launcher must have ended. */

@@ -20,7 +20,7 @@
 enum {
     WORKERS = 4,
     END_MS = 12000, /* time limit from the workers' start to the end of the job */
-    LEFT_MS = 3000, /* limit for processes that remain; later they count as survivors */
+    LEFT_MS = 3000, /* time until processes that are left count as survivors */
     LOOK_MS = 20,
     READY_WAIT_MS = 10,
     CODES = 8, /* maximum number of exit codes in one cell */
@@ -137,7 +137,7 @@ static bool nobody_left(struct peer_job *j, int64_t *gone_ns)
     const int64_t from = notes_now();
     bool nobody;
     while (!(nobody = peer_job_alive(NULL) == 0) && notes_now() - from < (int64_t)LEFT_MS * 1000000) {
-        /* Wait for adopted processes. After the launcher has ended, this call returns at once, so sleep. */
+        /* Reap adopted processes. After the end of the launcher this call does not wait, so sleep afterwards. */
         peer_job_wait(j, LOOK_MS);
         if (j->ended)
             usleep(LOOK_MS * 1000);

@@ -197,13 +197,14 @@ static void expect_no_more(const struct nodes *n, const struct row *row)
     cr_expect_eq(printed, lines, "%s", n->end[0].out);
 }
 
-/* Return true if the test runs torchrun too. This takes longer, because each of its processes imports PyTorch. */
+/* Return true if the test runs torchrun, too. This takes longer, because each of its processes imports PyTorch.
+ * torchrun itself cannot run a PyTorch without libuv. */
 static bool torchrun_runs(void)
 {
     return !torch_refuses_stores() && (getenv("DDP_RESTARTS") != NULL || !torch_is_old());
 }
 
-/* Compare on one node. torchrun itself cannot run a PyTorch without libuv. */
+/* Run the program of a row on one node. Compare its output with that of torchrun, if the test runs torchrun, too. */
 static void try_as_under_torchrun(const struct row *row)
 {
     torch_skip_without();

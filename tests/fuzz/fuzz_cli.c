@@ -59,7 +59,7 @@ static void plan_it(const struct cli *cli, char *const *environment, int physica
                                 .nonce = "k3x9",
                                 .tmp_dir = "/tmp" };
     if (cli->nproc.kind == NPROC_NUMBER && cli->nproc.count > 32)
-        return; /* thousands of printed plans find nothing new */
+        return; /* a plan with thousands of workers tests nothing new */
     if (plan_make(&plan, cli, &facts, &err) != DDP_OK)
         return;
     if (!plan_print(&plan, &out) || !plan_print_json(&plan, &out))

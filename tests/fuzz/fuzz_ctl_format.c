@@ -1,4 +1,4 @@
-/* Any JSON as the answer of a store, shown by every formatter of ddpctl: whole lines come out, and nothing breaks. */
+/* Any JSON as the answer of a store. Every formatter of ddpctl must print it as complete lines, without a crash. */
 #include "ctl/tables.h"
 
 #include <assert.h>

@@ -51,8 +51,8 @@ struct summary {
 };
 struct summary summary(void);
 
-/* With --hash_steps --metrics @/metrics: return the parameters' hash after each step of the last run, each with HASH
- * letters and a blank, in one text, which the caller frees. */
+/* Return the hashes of the parameters after each step of the latest run, as one text, which the caller frees. Each hash
+ * has HASH letters and a blank. The run needs the options --hash_steps --metrics @/metrics. */
 enum { HASH = 16 };
 char *step_hashes(void);
 

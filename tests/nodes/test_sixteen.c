@@ -1,5 +1,5 @@
-/* A training on sixteen hosts gives the same bits as a training on one host with sixteen ranks. If a host is lost, the
- * bits are those of one host that continues with fifteen ranks. */
+/* Training on sixteen hosts gives the same bits as training on one host with sixteen ranks. If one of the hosts is
+ * lost, the bits are those of one host that continues with fifteen ranks. */
 #include "run.h"
 #include "scene.h"
 

@@ -38,7 +38,7 @@ static void *add(void *store)
     return NULL;
 }
 
-/* Set the key for which the main thread waits, through a separate connection. */
+/* Use a separate connection to set the key for which the main thread waits. */
 static void *announce(void *place)
 {
     struct ddp_err err;

@@ -669,7 +669,7 @@ Test(findings_ranks_sim, a_rank_that_was_told_to_stop_has_not_left_a_barrier_ear
     cr_expect_null(last_push(N0, "left_waiting"));
 }
 
-/* The store does not see the wait in a collective. A rank gives up, and no worker has failed. */
+/* Rank 0 gives up in a collective, and no other worker has failed. The store does not see waits in a collective. */
 Test(findings_ranks_sim, a_rank_that_ends_well_is_what_one_that_gave_up_has_lost)
 {
     join(N0, 0, 2, "");

@@ -506,8 +506,8 @@ Test(hang_sim, ranks_that_all_wait_name_the_network)
     expect_told(0, "(n0, n1)");
 }
 
-/* Three of four ranks have set a key that ends with the number of the rank. The report names the rank whose key is
- * missing. But the next number after all keys may also be the number of a step, so this rank is not named. */
+/* Each rank sets a key that ends with its number, and one key is missing. The report names the rank of this key. But if
+ * the missing number is the highest, it may also be the number of a step. Then no rank is named. */
 Test(hang_sim, the_rank_that_sets_a_key_by_convention_is_named_unless_it_is_the_last)
 {
     run_job("");
@@ -696,7 +696,7 @@ Test(hang_sim, a_traceback_is_named_until_the_rank_moves)
     expect_told(0, "[RANK_SLEEPS]");
 }
 
-/* Rank 3 works while the others wait, in every sample of a job that moves on. */
+/* The job makes progress, but in every sample rank 3 works while the other ranks wait. */
 Test(hang_sim, a_slow_rank_of_a_job_with_a_profile_is_reported_on_all_nodes_once)
 {
     join(N0, ",\"profile\":true");

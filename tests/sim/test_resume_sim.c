@@ -1,5 +1,5 @@
-/* An agent whose connection breaks at random places, against the hub: every request and every push arrives once and in
- * order, and a node has one connection at a time. */
+/* The connection between an agent and the hub breaks at random places. Still, every request and every push arrives once
+ * and in order, and a node has only one connection at a time. */
 #include "ddp/context.h"
 #include "hub/job.h"
 #include "sim_hub.h"
@@ -52,7 +52,7 @@ static void connect_agent(conn_id conn)
     cr_assert_eq(sim_identify(&sim, conn, "{\"role\":\"agent\",\"job\":\"demo\"}", NULL), 0);
 }
 
-/* Return the next frame of the connection as JSON, which the caller frees, or NULL. */
+/* Return the next frame of the connection as JSON, which the caller frees. Return NULL if no frame is complete. */
 static cJSON *next_frame(conn_id conn)
 {
     struct buf *out = &sim.conn[conn].out;

@@ -32,7 +32,8 @@ TestSuite(auth_attacks, .init = serve_secret, .fini = serve_end, .timeout = 300)
 
 /* --- attacks ---------------------------------------------------------------------------------------------------- */
 
-/* All bytes of an agent's connection, sent again. The store answers the first message, because it is correct. */
+/* Send all bytes of an agent's connection again on a new connection. The store answers the first message, because it is
+ * correct. Then it closes the connection. */
 Test(auth_attacks, a_recorded_agent_is_not_an_agent)
 {
     struct client agent, replay;

@@ -44,7 +44,7 @@ static void convolution(struct conv conv, size_t rows)
     free(scratch);
 }
 
-/* in, out, side, stride: resnet20's kinds, and shapes with remainders. */
+/* Convolutions as in resnet20, and shapes with remainders. The members of struct conv are in, out, side and stride. */
 EACH_PRECISION(kernels_pictures, convolutions)
 {
     const size_t rows = 1 + devices_random(4);

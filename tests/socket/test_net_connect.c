@@ -271,8 +271,8 @@ Test(net_door, something_else_on_the_port_is_told_apart)
     close(fd);
 }
 
-/* Hosts between which the port of the store is open and others are not. Each test is in a new network namespace, with
- * a loopback and rules of nft; that needs root. */
+/* Hosts whose firewall opens the port of the store to the other hosts, but not the ports of ranks. Each test needs
+ * root, because it runs in a new network namespace with a loopback and rules of nft. */
 
 #define PORTS "21100-21119"
 

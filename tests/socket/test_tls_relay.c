@@ -213,7 +213,7 @@ Test(tls_relay, passes_the_end_of_the_store_on)
     peer_expect_end(fd);
 }
 
-/* A reader that stops holds only its own connection, and the relay and the store keep a bounded number of bytes. */
+/* A reader that stops blocks only its own connection. The relay and the store buffer limited numbers of bytes. */
 Test(tls_relay, a_slow_reader_delays_only_itself)
 {
     enum { BYTES = 8 << 20, TIMES = 4 };
@@ -283,7 +283,7 @@ Test(tls_relay_small, a_worker_beyond_the_limit_waits_until_another_leaves)
         close(fd[i]);
 }
 
-/* A worker that finds no descriptor waits in the kernel's queue. */
+/* If the relay has no free descriptor, a worker waits in the kernel's queue. */
 Test(tls_relay, a_worker_waits_while_descriptors_have_run_out)
 {
     struct rlimit before = { 0 };

@@ -1,5 +1,5 @@
-/* Ranks on hosts, without any host: pieces of the tree give the same bits as the tree, on any host; every value of
- * every collective arrives where it is wanted, once; steps fit into their buffers. */
+/* Plans for many layouts of ranks on hosts, without a network. Pieces of the tree give the same bits as the whole tree.
+ * Every value of every collective arrives exactly once at every host that needs it. Steps fit into their buffers. */
 #include "cpu/net_plan.h"
 
 #include <criterion/criterion.h>

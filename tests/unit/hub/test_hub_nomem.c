@@ -1,5 +1,5 @@
-/* The n-th allocation fails, for every n of a scenario that covers everything: nothing crashes and nothing leaks; a
- * request that cannot be served closes its connection with a reason.
+/* For every n, a scenario runs in which the n-th allocation fails. Nothing may crash or leak. If a request fails for
+ * lack of memory, its connection is closed with a reason.
  *
  * The linker redirects malloc and its family in all our objects to this file (--wrap, see the Makefile). cJSON gets the
  * same functions through cJSON_InitHooks. */

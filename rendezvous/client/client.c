@@ -262,8 +262,8 @@ static void leave_barrier(struct client_call *c)
 }
 
 /* Wait for the outcome of the barrier. Usually all ranks have the same timeout, so the outcome arrives before the
- * deadline of this client. But the timeout of the first rank in the barrier counts. If that timeout is longer, this
- * client must leave the barrier. */
+ * deadline of this client. But the store uses the timeout of the rank that entered first. If that timeout is longer,
+ * this client must leave the barrier. */
 static void wait_for_outcome(struct client_call *c)
 {
     size_t len;

@@ -286,8 +286,8 @@ static bool store_last(struct machine *m, size_t n, bool (*move)(struct machine 
 
 /* --- the memo ------------------------------------------------------------------------------------------- */
 
-/* Store the last value in the memo as number `index`. A pickle numbers these values from 0 without gaps. Reject a gap,
- * so that the memo cannot become larger than the file. */
+/* Store the value on top of the stack in the memo, as number `index`. A pickle numbers the values of the memo from 0
+ * without gaps. Reject a gap, so that the memo cannot become larger than the file. */
 static bool memo_store(struct machine *m, uint64_t index, struct slice text)
 {
     if (!has_values(m, 1))

@@ -1,5 +1,5 @@
-/* crowd.h -- many connections of one process to one server, and their repeated requests. Only for
- * programs in tests/bench: if a socket fails, the program ends. */
+/* crowd.h -- many connections of one process to one server, and their repeated requests. Only for programs in
+ * tests/bench: if a socket fails, the program ends. */
 #ifndef TESTS_BENCH_CROWD_H
 #define TESTS_BENCH_CROWD_H
 

@@ -69,7 +69,7 @@ Test(torch_outlives, all_when_the_user_stops_the_job)
     expect_outlived(job, 128 + SIGTERM, 0);
 }
 
-/* Return all stderr of the workers until the last of them has gone; false when some are left. */
+/* Read the stderr of the workers into `seen` until all workers have ended. Return false if some workers are left. */
 static bool read_to_end(const struct job_witness *w, char seen[SEEN_SIZE])
 {
     struct pollfd fd = { .fd = w->fd, .events = POLLIN };

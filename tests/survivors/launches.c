@@ -118,8 +118,8 @@ static void go_on(struct launch *l, pid_t pid, int status)
     ptrace(PTRACE_CONT, pid, NULL, event != 0 ? 0L : (long)sig);
 }
 
-/* Note the end of a process. The tracer detects the agent's end before the guardian does. A process that ends after
- * the guardian was left behind. */
+/* Note the end of a process. In a traced launch, the end of the agent is reported here before the end of the guardian.
+ * The launcher has left behind all other processes, and all that end after the guardian. */
 static void note_end(struct launch *l, pid_t pid, int status)
 {
     if (pid != l->pid) {
@@ -176,8 +176,8 @@ static uint64_t most_workers(void)
     return files.rlim_max > 64 + 2 * 9 ? (files.rlim_max - 64) / 9 : 1;
 }
 
-/* Choose a launch. The first launch has one worker and is traced, as the reference. The
- * number of workers of a later launch is at most a random power of two, from 2^0 to 2^8. */
+/* Choose a launch. The first launch has one worker and is traced, as the reference. The number of workers of a
+ * later launch is at most a random power of two, from 2^0 to 2^8. */
 static struct launch choose(const struct counts *c, uint64_t *random)
 {
     if (c->launches == 0)

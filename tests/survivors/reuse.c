@@ -107,9 +107,9 @@ static void pause_ms(int ms)
     nanosleep(&(struct timespec){ .tv_nsec = ms * 1000000L }, NULL);
 }
 
-/* Run a job. SIGTSTP, SIGCONT and the end of the job reach all processes of the tree. The children of children are
- * signalled by pid, because no pidfd holds them. After SIGKILL to the guardian, the agent ends the job when its
- * lifeline ends. */
+/* Run a job. ddprun signals all processes of the tree at SIGTSTP, at SIGCONT and at the end of the job. The pid of a
+ * worker's child may be reused after ddprun has read it. After SIGKILL to the guardian, the lifeline ends, and so the
+ * agent ends the job. */
 static void run_job(const char *ddprun, const char *worker, int i)
 {
     static const char *const kinds[] = { "churn", "forks", "churn", "daemon" };

@@ -234,7 +234,7 @@ static void check_call(const struct net_layout *l, const struct call *call)
         cr_assert_leq(pieces_in_hand(&way, h, way.per_step), area, "%s", word);
 }
 
-/* Try each root of a small world, and three roots of a large world, because all of them take a minute. */
+/* Try each root of a small world, and three roots of a large world, because all roots would take a minute. */
 static void check_ways(const struct net_layout *l, const void *user)
 {
     const int next = l->world < 9 ? 1 : l->world / 2;

@@ -13,7 +13,7 @@ uint32_t rdzv_round_size(const struct rdzv *r);
 bool rdzv_is_complete(const struct rdzv *r);
 /* Return the number of waiting nodes that could join the running job by a restart. */
 uint32_t rdzv_can_grow_by(const struct rdzv *r);
-/* Store the number of waiting nodes in a key. It shows the workers that the job could grow. */
+/* Store the number of waiting nodes in a key. Workers read this key to find out whether the job can grow. */
 void rdzv_store_waiting_count(struct rdzv *r);
 /* Begin a round with the waiting nodes. Return the next state: RUNNING, or OVER if memory is short. */
 enum rdzv_state rdzv_begin_round(struct rdzv *r);

@@ -31,7 +31,7 @@ enum load_kind {
 };
 enum { LOAD_BURST = 64 };
 
-/* Fill in the requests. Each member has separate keys, and no counter has the name of a value. */
+/* Fill in the requests. Each member has separate keys. The keys of ADD differ from the keys of SET. */
 void load_fill(struct load *load, enum load_kind kind, enum dialect dialect);
 void load_free(struct load *load);
 
@@ -40,7 +40,7 @@ void crowd_connect(struct crowd *c, int port, int n, enum dialect dialect);
 /* Connect all members at once. Each counts itself, as PyTorch's clients do. Return the milliseconds until the last
  * member has its answer. */
 double crowd_rush(struct crowd *c, int port, int n, enum dialect dialect);
-/* Connect to the echo of loopback.h, which answers as `load` defines. */
+/* Connect to the echo server of loopback.h, which answers as `load` defines. */
 void crowd_connect_echo(struct crowd *c, int port, int n, const struct load *load);
 void crowd_close(struct crowd *c);
 
@@ -48,7 +48,7 @@ void crowd_close(struct crowd *c);
 extern const char crowd_value_key[];
 void crowd_prepare(int port, enum dialect dialect);
 
-/* Let all members send requests for `ms`, until the last reply. Return requests per second. */
+/* Let all members send requests for `ms`, and wait for the last replies. Return the requests per second. */
 double crowd_run(struct crowd *c, const struct load *load, double ms);
 
 /* Let all members wait for one key. After a pause, in which the server becomes idle, set this key. Return the

@@ -27,16 +27,16 @@ struct peer_job {
 /* Run `run` in a child process, and return its exit status. Call this function once, before any other thread exists. */
 int peer_jobs_main(int (*run)(int argc, char *argv[]), int argc, char *argv[]);
 
-/* Return the directory for files of the jobs, which is removed at the end. */
+/* Return a directory for the files of the jobs. The directory is removed at the end. */
 const char *peer_jobs_scratch(void);
 /* Return the notes of the workers, which are empty at each start. */
 struct notes *peer_jobs_notes(void);
 
-/* Return false if fork failed. Call peer_job_end() in either case. */
+/* Start a job with the launcher `p`. Return false if fork has failed. Call peer_job_end() in either case. */
 bool peer_job_start(struct peer_job *j, const struct peer *p, bool tagged, int workers,
                     const char *const args[]);
 
-/* Let that much time pass, or return true earlier when the launcher ends. */
+/* Wait for `ms`, and return false. If the launcher ends earlier, return true at once. */
 bool peer_job_wait(struct peer_job *j, int ms);
 
 /* Wait until all workers have written the note "ready". Return false if this takes longer than `ms`. */

@@ -106,8 +106,9 @@ static bool kill_and_look(unsigned victims)
     return seen[0] == '\0';
 }
 
-/* Expect at least one quiet end in three tries. The kernel closes the store's sockets a moment before it sends the
- * workers' parent-death signal. On a loaded machine a worker may run in that moment. */
+/* Kill `victims` up to three times. In one of these tries, all workers must die without a message about the end of the
+ * store. The kernel closes the store's sockets a moment before it sends the workers' parent-death signal. On a loaded
+ * machine a worker may run in that moment. */
 static void expect_quiet(unsigned victims)
 {
     for (int i = 0; i < 3; i++)

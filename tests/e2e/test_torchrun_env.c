@@ -310,7 +310,7 @@ static const struct set *set_called(const char *name)
     return NULL;
 }
 
-/* Compare with a torchrun that runs here, or (NULL) with the record. */
+/* Compare ddprun with the command `torchrun`. If `torchrun` is NULL, compare ddprun with the recording. */
 static void try(const struct set *set, const char *torchrun)
 {
     static struct dump theirs, ours;

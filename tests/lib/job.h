@@ -100,7 +100,7 @@ void gate_gone(void);
 /* Counts of the lines that tests/prog/torn_writer has written. */
 
 struct lines_seen {
-    int whole, torn; /* torn lines, including lines after a lost line and lines out of their worker's order */
+    int whole, torn; /* torn also counts a line after a lost line, and a line in the wrong order */
     char first[120]; /* the beginning of the first torn line */
 };
 

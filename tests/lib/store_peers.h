@@ -103,8 +103,8 @@ int fake_store_port(const struct fake_store *fake);
 /* Return the number of connections so far. */
 int fake_store_connections(const struct fake_store *fake);
 
-/* Stop and free. Return the first difference between the clients and the script, or NULL. The text is valid until the
- * next stop. */
+/* Stop and free the fake store. Return the first difference between the clients and the script, or NULL. The text is
+ * valid until the next call. */
 const char *fake_store_stop(struct fake_store *fake);
 
 /* Bind a port of 127.0.0.1 without listening, so that connections are refused. Return the socket, which the caller

@@ -75,7 +75,8 @@ static void live_until(uint64_t now_ms)
 /* --- received messages
  * -------------------------------------------------------------------------------------- */
 
-/* Read everything sent to `conn`; return the last object with "push":kind, which the caller frees, or NULL. */
+/* Read all bytes that were sent to `conn`. Return the last object with "push":kind, which the caller frees. Return NULL
+ * without such an object. */
 static cJSON *last_push(conn_id conn, const char *kind)
 {
     struct buf *out = &sim.conn[conn].out;
@@ -309,7 +310,8 @@ Test(findings_sim, the_next_word_has_only_what_is_new)
     expect_silence(N0);
 }
 
-/* Node 1 joins after node 0 got the finding. Node 1 gets the finding after the same time as node 0. */
+/* Node 1 joins after node 0 has got the finding. Node 1 gets the finding when it has waited as long as node 0 before.
+ * */
 Test(findings_sim, a_node_that_comes_later_is_told_what_the_others_know)
 {
     join(N0, 0, 3, "");
@@ -357,7 +359,7 @@ Test(findings_sim, who_may_be_a_node_that_was_started_wrongly_is_told_at_once)
     expect_told(N0, "TORCHRUN_INSTEAD", "peer");
 }
 
-/* Another protocol may be a health check, but waiting nodes get the finding once. */
+/* A client with another protocol may be a health check. But nodes that wait get the finding once. */
 Test(findings_sim, another_protocol_is_told_to_a_job_that_waits)
 {
     join(N0, 0, 2, "");
@@ -430,7 +432,7 @@ Test(findings_sim, a_stranger_at_the_door)
     expect_why("FOREIGN_CLIENT", "peer");
 }
 
-/* Ranks that others wait for, and rounds that end: the findings, and their reports. */
+/* The findings about ranks for which other ranks wait, and about rounds that end. */
 
 TestSuite(findings_ranks_sim, .init = set_up, .fini = tear_down);
 
@@ -482,7 +484,7 @@ Test(findings_ranks_sim, ports_that_are_closed_are_told_to_all_when_a_rank_finds
     expect_why("PORTS_CLOSED", "rank 2 (n1, pid 202)");
 }
 
-/* The report of a rank is not delayed, because the rank is about to end, and the round with it. */
+/* The store passes on the report of a rank without delay, because the rank will end soon, and then the round ends. */
 Test(findings_ranks_sim, what_a_rank_meets_is_told_at_once_also_right_after_another_look)
 {
     cJSON *looked = NULL;
@@ -575,7 +577,7 @@ Test(findings_ranks_sim, a_rank_that_does_not_come_and_tells_nothing_is_told_lat
     expect_told(N0, "RANK_MISSING", "rank 3");
 }
 
-/* The barrier passed in time, so there is no finding and no snapshot. */
+/* All ranks have passed the barrier in time, so there is no finding and no snapshot. */
 Test(findings_ranks_sim, barriers_that_are_passed_are_no_news)
 {
     three_wait();

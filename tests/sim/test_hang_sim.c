@@ -1,5 +1,5 @@
-/* Two nodes of two ranks whose agents report progress and take samples of the stacks: the findings that each
- * node gets, and when. */
+/* Two nodes with two ranks each. The agents report progress and take samples of the stacks. The tests check which
+ * findings each node gets, and when. */
 #include "hub/hang_watch.h"
 #include "sim_hub.h"
 #include "store/encode.h"
@@ -26,7 +26,7 @@ static bool moves;             /* the function that rank 3 runs is at a later li
 static int cycle;              /* samples until rank 3's function returns to its first line; 0 = never */
 static int cpu_ms;             /* CPU time that each waiting rank uses between two samples */
 static cJSON *recorded;        /* tests/data/hangs/recorded/pauses.json; NULL = the samples are made up */
-static int second;             /* seconds since the begin of the recorded job, which is repeated */
+static int second;             /* seconds since the start of the recorded job, which is repeated */
 static bool is_held;           /* `second` does not advance: all ranks stay where they are */
 
 static void join(conn_id conn, const char *more)
@@ -86,7 +86,8 @@ TestSuite(hang_sim, .init = set_up, .fini = tear_down);
 #define REDUCE(rank, seq) \
     "{\"rank\":" #rank ",\"seq\":" #seq ",\"name\":\"all_reduce\",\"state\":\"scheduled\"}"
 
-/* Return calls in which rank 3 is behind. Node 0 also claims to have the record of rank 3. */
+/* Return flight records in which rank 3 is one call behind. Node 0 also sends a record of rank 3, which runs on node 1.
+ * */
 static const char *calls_of(conn_id conn)
 {
     if (conn == N1 && is_late)
@@ -283,7 +284,8 @@ Test(hang_sim, why_says_how_often_stacks_gave_no_verdict_since_the_last_progress
     cr_expect(strstr(why(), "progress for") != NULL && strstr(why(), "stacks 1 time") == NULL, "%s", why());
 }
 
-/* The request of an operator reads no flight records, and may be older than the suspicion. */
+/* An operator's request reads stacks without flight records, and may be older than the suspicion. So the search for
+ * hangs does not use its stacks. */
 Test(hang_sim, an_open_request_of_an_operator_is_no_sample_of_the_search)
 {
     run_job("");
@@ -357,7 +359,7 @@ static void replay(int seconds, bool has_lines)
     }
 }
 
-/* Let the job stay in a checkpoint. Return the longest pause of the job before it, in s. */
+/* Let the job stay in a checkpoint. Return the longest pause of the job before this checkpoint, in s. */
 static int hang_in_checkpoint(void)
 {
     int longest_ms = 0;
@@ -659,7 +661,7 @@ Test(hang_sim, a_hang_goes_on_after_a_stopped_rank_continues)
     cr_expect_eq(findings[0], 2, "%s", told[0]);
 }
 
-/* The steps of libddp show the hang earlier, and this report is the only one. */
+/* The steps of libddp show the hang earlier than the stacks, so the stacks cause no second report. */
 Test(hang_sim, a_rank_that_stands_still_is_not_reported_twice)
 {
     run_job("");

@@ -176,8 +176,8 @@ Test(proc, a_look_at_a_file_tells_what_it_is)
     cr_expect_str_eq(look.interpreter, "");
 }
 
-/* Start a shell with three children: a plain child, a child in its own session, and a child whose parents have ended.
- * The shell prints a line when all children run. */
+/* Start a shell with three descendants: a plain child, a child in its own session, and a process whose parent has
+ * ended. The shell prints a line when all of them run. */
 static void start_family(void)
 {
     int error, ends[2];
@@ -265,8 +265,8 @@ Test(proc, a_machine_has_a_processor_and_perhaps_gpus)
     cr_expect_geq(cpu_count(), 1);
 }
 
-/* Find out which PyTorch an interpreter imports and whether it has libuv, from a simulated installation whose library
- * is damaged. */
+/* Find out which PyTorch an interpreter imports, and whether this PyTorch has libuv. The installation is simulated, and
+ * some tests damage its library. */
 
 #define SITE "lib/python3.99/site-packages"
 

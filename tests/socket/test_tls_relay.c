@@ -546,8 +546,8 @@ static void leave_last_bytes(void)
         cr_assert(getsockopt(relays, IPPROTO_TCP, TCP_INFO, &info, &len) == 0 &&
                   ioctl(relays, FIONREAD, &unread) == 0);
     }
-    for (int turns = 0; turns < 3;
-         turns++) /* each answer is a turn of the relay's loop, which reads the end */
+    /* Each call of find() waits for one turn of the relay's loop. In these turns the relay reads the worker's end. */
+    for (int turns = 0; turns < 3; turns++)
         cr_assert_eq(find(name_of(fake.fd, getpeername)), TLS_RELAY_WORKER);
 }
 

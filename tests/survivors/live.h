@@ -22,10 +22,10 @@ struct live {
     size_t len;
 };
 
-/* Start `workers` workers with `args` (program first). False: no descriptor or process is available. */
+/* Start `workers` workers with `args` (program first). Return false if no descriptor or process is available. */
 bool live_start(struct live *l, int workers, const char *const args[]);
 
-/* Wait for the next event, at most until `until_us`. False when no process of the job is left. */
+/* Wait for the next event, at most until `until_us`. Return false when no process of the job is left. */
 bool live_step(struct live *l, uint64_t until_us);
 
 /* Process the events of the next `us` microseconds. Return earlier if the launcher ends. */

@@ -128,7 +128,7 @@ struct cli_rdzv_conf {
     uint64_t join_ms, last_call_ms, keep_alive_ms;
     int keep_alive_attempts;
     enum host_store is_host;
-    const char *idle;     /* a given key without effect, a static text; NULL if there is no such key */
+    const char *idle;     /* a given key that has no effect, static; NULL if all keys have an effect */
     const char *idle_why; /* why `idle` has no effect, a static text */
     bool lenient;         /* unknown keys are ignored, as in torchrun */
     char unknown[CLI_CONF_KEY_MAX]; /* the last unknown key; "" if all keys are known */

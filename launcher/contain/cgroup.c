@@ -367,8 +367,8 @@ static int make_owned(const char *dir)
     return -1;
 }
 
-/* Create the group. The caller keeps the descriptor open, because spawn.c creates workers in the group by this
- * descriptor. Fail with ENOSYS on Linux before 5.14, which has no cgroup.kill. */
+/* Create the group and return a descriptor of its directory. The caller keeps the descriptor open, because spawn.c
+ * needs it to create workers in the group. Fail with ENOSYS on Linux before 5.14, which has no cgroup.kill. */
 int cgroup_make(const char *dir)
 {
     const int fd = make_owned(dir);

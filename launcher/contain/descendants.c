@@ -356,9 +356,9 @@ bool descendants_kill_all(uint64_t limit_ms)
 
 /* --- hanging processes ------------------------------------------------------------------------------------ */
 
-/* Describe processes that survive SIGKILL, from /proc at the end of a job. Without the right to trace a process, or
- * on a kernel without symbols, only the state of the process is reported. Otherwise, the kernel function in which the
- * process hangs is reported, too. */
+/* At the end of a job, describe the processes that survive SIGKILL, with facts from /proc. Without the right to trace a
+ * process, or on a kernel without symbols, only the state of the process is reported. Otherwise, the kernel function in
+ * which the process hangs is reported, too. */
 
 /* Return the rank of worker `pid`, or -1. `pids` contains only running workers. */
 static int rank_of(pid_t pid, const pid_t *pids, const struct plan *plan)

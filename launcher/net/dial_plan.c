@@ -163,7 +163,7 @@ static void begin_race(struct dial *d, uint64_t now_ms)
 static void begin_lookup(struct dial *d, uint64_t now_ms)
 {
     d->race.n = 0;
-    d->next_ms = now_ms; /* dial_next sets UINT64_MAX when it returns the step RESOLVE */
+    d->next_ms = now_ms; /* dial_next changes it to UINT64_MAX when it returns the step RESOLVE */
     d->seen[STAGE_RESOLVE].tries++;
     enter(d, DIAL_RESOLVING, now_ms);
 }
@@ -596,7 +596,8 @@ static bool append_past(struct buf *out, const struct dial_past *past)
            (past->times == 1 || buf_printf(out, "%u times", past->times));
 }
 
-/* Append the history. If rows were dropped, a line after the first row reports their number. */
+/* Append the history of findings. If rows of the history were dropped, a line after its first row reports their
+ * number. */
 static bool append_history(struct buf *out, const struct dial *d)
 {
     bool ok = true;

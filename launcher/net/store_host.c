@@ -57,7 +57,7 @@ int own_addresses(struct own_address own[OWN_ADDRESSES_MAX])
     return n;
 }
 
-/* Reject --local_addr with a list of all local addresses, so that the user can copy an address. */
+/* Reject --local_addr. The error lists all local addresses, so that the user can copy one of them. */
 static ddp_status refuse(const char *address, const struct own_address *own, int n, struct ddp_err *err)
 {
     char list[400] = "";
@@ -217,7 +217,8 @@ ddp_status store_host_start(struct plan *plan, struct store_server **out, char n
 
 /* --- decisions ------------------------------------------------------------------------------------------ */
 
-/* Report a failure. The owner may end the node inside the callback, so the caller must return at once. */
+/* Report a failure through the callback `failed`. The owner may end the node inside this callback, so the caller must
+ * return at once. */
 static void store_host_fail(const struct store_host_options *o, const char *code, const char *words,
                             const char *at)
 {
@@ -266,9 +267,9 @@ static void refuse_to_open(const struct store_host_options *o, const struct find
     store_host_fail(o, finding_code_name(finding->code), words, at);
 }
 
-/* Return the address for a refusing store after a failure to listen, or NULL for no refusing store. A store that
- * listens on every address cannot start if the port is in use on one of the addresses. The port may still be free on
- * the address that other nodes dial. */
+/* Return the address for a refusing store (store_host.h) after a failure to listen, or NULL if no refusing store can
+ * start. A store that listens on every address cannot start if the port is in use on one of the addresses. The port may
+ * still be free on the address that other nodes dial. */
 static const char *free_place(const struct hosting *decided)
 {
     return decided->address[0] == '\0' && !endpoint_is_loopback(decided->dial) ? decided->dial : NULL;
@@ -530,7 +531,7 @@ static struct store_host *host_new(const struct store_host_options *o)
     return h;
 }
 
-/* Return true if this node only joins. For such a node dial.c looks up the name. */
+/* Return true if this node never hosts the store, but only joins it. dial.c then looks up the store's name. */
 static bool only_joins(const struct plan_meeting *m)
 {
     return m->host_store == HOST_STORE_NO ||

@@ -101,7 +101,8 @@ struct store_link_options {
     const struct plan *plan; /* borrowed, like `who`, until the link is closed */
     struct link_who who;
     uint64_t beat_ms; /* interval of heartbeats */
-    /* The store counts as lost if it is silent for this time. 0 means no limit, for a store in this process. */
+    /* If the store is silent for this time, it counts as lost. For a store in this process the value is 0, which means
+     * no limit. */
     uint64_t silent_ms;
     struct store_link_calls calls;
     void *user;
@@ -168,7 +169,7 @@ struct store_link {
     uv_timer_t heartbeat, patience;
     uv_prepare_t before_poll;
     struct link_queue out;       /* requests that libuv does not have yet */
-    const struct secret *secret; /* the secret of the plan, or `unsealed`, or NULL */
+    const struct secret *secret; /* from the plan, or `unsealed` from MUNGE; NULL if no secret is known */
     struct secret *unsealed;     /* owned; a secret from MUNGE, or NULL */
     struct secret_call *call;    /* owned; unseals the store's credential; NULL if no call runs */
     struct auth auth;            /* state of AUTH, used if `secret` is not NULL */

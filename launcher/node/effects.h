@@ -27,8 +27,8 @@ void node_leave_output(struct node *n);
 void exits_open(struct exits *x);
 void exits_close(struct exits *x);
 
-/* Carry out some effects. If effects remain, the loop calls this function again in its next turn. Every callback that
- * calls node_handle_event() calls this function afterwards. */
+/* Carry out some effects. If effects remain, the event loop calls this function again in its next iteration. Every
+ * callback that calls node_handle_event() calls this function afterwards. */
 void node_run_effects(struct node *n);
 
 /* Open torchrun's file timer if the user has enabled it. node_finish() closes the timer. */
@@ -38,8 +38,8 @@ ddp_status node_open_timers(struct node *n, struct ddp_err *err);
  * a new port, so that processes of the last attempt cannot connect to the store. */
 void node_offer_port(struct node *n);
 
-/* Print why the program of this node cannot be started, and the remedy. `error` is the errno of spawner_find().
- * Append the text to `words`. Return false if memory is short. */
+/* Append to `words` why the program of this node cannot be started, and the remedy. `error` is the errno of
+ * spawner_find(). Return false if memory is short. */
 bool node_print_not_started(const struct node *n, int error, struct buf *words);
 
 #endif

@@ -200,9 +200,9 @@ static void sweep(struct contain *contain, bool named)
     buf_free(&names);
 }
 
-/* Run the agent in the child. Close the writing end of the lifeline, because the lifeline must end when the guardian
- * dies. If the guardian dies before prctl(), SIGCONT never arrives, but the agent still reads the end of the
- * lifeline. */
+/* Run the agent in the child. Close the writing end of the lifeline, so that the agent reads end-of-file when the
+ * guardian dies. If the guardian dies before prctl(), SIGCONT never arrives, but the agent still reads this
+ * end-of-file. */
 static int become_agent(struct guardian *g, guardian_body body, void *arg, struct contain *contain)
 {
     struct ddp_err err;

@@ -642,8 +642,8 @@ static void release_sink(struct sinks *s, struct sink *sink, const struct writer
     *sink = (struct sink){ 0 };
 }
 
-/* Store in event->news a change of the log file that was not reported yet, and return true. Return false if there is no
- * such change. Call this function before state_news, because a deleted file may explain a failed write. */
+/* If the log file has a change that was not reported yet, store it in event->news and return true. Otherwise return
+ * false. Call this function before state_news, because a deleted file may explain a failed write. */
 static bool file_news(struct sink *sink, struct sink_event *event)
 {
     static const enum sink_news news[] = {

@@ -162,8 +162,8 @@ bool rejects_note(struct rejects *r, const struct reject_facts *what, uint64_t n
 
 /* The searches below are linear. They are fast enough, because REFUSALS_MAX is small and rejections are rare. */
 
-/* Return true if a row is about this node and this code. An agent that retries every second has only one row. A
- * rejection of the node with another code gets another row. */
+/* Return true if the row is about this node and this code. So an agent that retries every second has only one row. A
+ * rejection of the same node with another code gets another row. */
 static bool is_same_node(const struct refusal *row, const struct rdzv_join *join, enum rdzv_refused code)
 {
     return row->code == code && row->node_rank == join->node_rank && row->pid == join->pid &&

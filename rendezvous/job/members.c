@@ -95,7 +95,8 @@ void member_error(struct member *member, const char *error)
     text_disarm(member->error, strlen(member->error), '\0');
 }
 
-/* Replace unprintable bytes of `call` by '?', because `call` comes from a peer. */
+/* Record the progress that a worker reports. Replace unprintable bytes of `call` by '?', because `call` comes from a
+ * peer. */
 void member_step(struct member *member, int64_t step, uint64_t call_seq, const char *call, uint64_t now_ms)
 {
     member->has_steps = true;

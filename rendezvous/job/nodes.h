@@ -130,7 +130,8 @@ struct rdzv {
     uint32_t n_waiting; /* number of nodes in `waiting` */
     uint32_t n_back;    /* number of nodes in `waiting` that were members of the last round */
     uint32_t n_resting; /* number of members of the last round that may still join again */
-    /* Static job: the node of each node rank, or NULL; rules.max entries; owned. */
+    /* Only in a static job, owned: rules.max entries, indexed by node rank. An entry is NULL if no node has this
+     * rank. */
     struct node **place;
 
     struct rdzv_run run;
@@ -240,7 +241,7 @@ bool rdzv_is_silent(const struct rdzv *r, const struct node *node);
 /* Return the longest silent node if it has been silent for too long, else NULL. */
 struct node *rdzv_silent_node(const struct rdzv *r);
 
-/* Return when the current state ends by itself; UINT64_MAX = never. */
+/* Return the time at which the current state ends by itself; UINT64_MAX = never. */
 uint64_t rdzv_state_deadline(const struct rdzv *r);
 
 typedef char who_name[256];

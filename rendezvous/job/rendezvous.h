@@ -265,7 +265,7 @@ struct rdzv_refusal {
  * its text in `refusal`. The caller then sends the answer and calls rdzv_recheck, which may begin a round. */
 enum rdzv_refused rdzv_join(struct rdzv *r, uint64_t node, const struct rdzv_join *join, uint64_t now_ms,
                             struct rdzv_refusal *refusal);
-/* Begin a round, or stop a round to add nodes, if the last messages allow it. */
+/* Begin a round, or stop a round to add nodes, if the messages received so far allow it. */
 void rdzv_recheck(struct rdzv *r, uint64_t now_ms);
 /* Return true if the node is a spare. A waiting node is a spare while a round runs, or while more nodes wait than the
  * job may use. */

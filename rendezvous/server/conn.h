@@ -29,7 +29,7 @@ struct conn_host {
     void (*on_end)(struct conn *conn, const char *why);
     void (*on_drained)(struct conn *conn); /* some queued bytes were written */
     void (*on_closed)(struct conn *conn);  /* the last callback: the owner may free the conn */
-    char *read_buffer;                     /* CONN_READ_BYTES bytes, owned by the creator of the host */
+    char *read_buffer;                     /* CONN_READ_BYTES bytes, owned by the creator of this struct */
 };
 
 enum conn_state {

@@ -27,13 +27,13 @@ struct bench_genuine {
  * repository's root. */
 bool bench_start_genuine(const char *python, struct bench_genuine *out);
 
-/* Start the simplest server possible: one thread, epoll, read, write. A client first sends two u32, the bytes of its
- * requests and of the replies; then each complete request is answered with that many bytes. */
+/* Start the simplest server possible: one thread, epoll, read, write. A client first sends two u32: the size of a
+ * request and the size of a reply. Then the server answers each complete request with a reply of that size. */
 bool bench_start_echo(struct bench_server *out);
 
-/* Run this program, and the servers that it starts from now on, on fixed processors. The scheduler's placement of a
- * server, beside its client or on a processor that has to be woken, makes a third of a round trip, and would favour
- * one server by chance. On a single processor there is no choice. False: the processors cannot be read. */
+/* Run this program, and the servers that it starts later, on fixed processors. Otherwise the scheduler places each
+ * server by chance: beside its client, or on a processor that must first wake up. This difference is a third of a round
+ * trip and would favour one server. Return false if the processors cannot be read. */
 enum bench_place { BENCH_FIRST, BENCH_LAST, BENCH_ANYWHERE };
 bool bench_stay(enum bench_place place);
 

@@ -1,4 +1,4 @@
-/* torn.h -- tests whether a launcher keeps lines whole that its workers write in pieces. */
+/* torn.h -- tests whether a launcher keeps a line whole if a worker writes the line in pieces. */
 #ifndef TESTS_BENCH_TORN_H
 #define TESTS_BENCH_TORN_H
 

@@ -187,7 +187,7 @@ Test(ddprun_events, the_log_of_who_survives_is_complete)
 
 /* --- an elastic node ------------------------------------------------------------------------------------ */
 
-/* A node learns its rank in the first round. Lines from before this round wait until the name of the log is known. */
+/* A node learns its rank in the first round. Lines that are printed earlier wait until the name of the log is known. */
 Test(ddprun_events, the_rank_in_the_name_is_that_of_the_first_round)
 {
     char *dir = job_dir(), events[512], endpoint[64];
@@ -270,7 +270,7 @@ Test(ddprun_events, a_log_is_opened_once_and_has_one_thread)
         snprintf(up, sizeof(up), "up%d\n", n);
         cr_assert(run_until_output(process, up, PATIENCE_MS), "%s", up);
         for (struct patience p = { 0 };
-             patience_left(&p);) { /* the old attempt's pipes may close a moment later */
+             patience_left(&p);) { /* pipes of the previous attempt may still be open for a moment */
             held = held_by(procstat_child(run_pid(process), 0), dir);
             if (n <= 1 ? held.logs == 1 : held.fds == first.fds && held.threads == first.threads)
                 break;

@@ -73,7 +73,7 @@ static struct run_process *start_node(int nnodes, int node, int port, const char
     return run_start(argv, &(struct run_options){ .env = env, .timeout_ms = LONG_MS });
 }
 
-/* Expect that the node's report.json names `code` as its hang. "" = no hang. */
+/* Expect that the node's report.json names `code` as its hang. If `code` is "", expect no hang. */
 static void expect_hang(int node, const char *code)
 {
     char name[40];
@@ -232,7 +232,7 @@ static pid_t printed_pid(struct run_process *job, const char *before)
     return at != NULL ? (pid_t)atoi(at + strlen(before)) : 0;
 }
 
-/* Rank 0 prints lines all the time, which would be progress without the option. */
+/* Rank 0 prints lines all the time. Without --progress these lines would count as progress. */
 Test(hangs, only_lines_that_match_are_progress, .init = make_dir, .fini = test_dir_close)
 {
     char addr[40];
@@ -304,7 +304,8 @@ Test(hangs, a_rank_stopped_by_a_signal_is_told_to_the_other_node_at_once, .init 
     }
 }
 
-/* The debugger is this test. The agent of the rank does not see the stop, so both nodes report it. */
+/* This test is the debugger. The agent of the rank does not detect such a stop, so the store must report it on both
+ * nodes. */
 Test(hangs, a_rank_stopped_by_a_debugger_is_told_to_both_nodes, .init = make_dir, .fini = test_dir_close)
 {
     struct run_process *nodes[NODES];
@@ -354,9 +355,9 @@ Test(hangs, a_slow_rank_is_told_to_every_node_and_shown_by_top, .init = make_dir
 
 /* --- slow ranks ------------------------------------------------------------------------------------------------ */
 
-/* Start four ranks of `worker`, a program with its arguments, and expect that rank 1, whose steps take five times as long, is
- * named. On a busy machine another rank may be slow, too, so other findings do no harm. `place` is where rank 1 is while the
- * others wait; "" = unknown. */
+/* Start four ranks of `worker`, a program with its arguments. Expect a report that names rank 1, whose steps take five
+ * times as long as the other steps. On a busy machine another rank may be slow, too, so other findings do no harm. The
+ * report must contain `place`, where rank 1 is while the others wait. If `place` is "", any place is allowed. */
 static void expect_slow(const char *const worker[4], const char *place, const struct run_options *options)
 {
     const int timeout_ms = options->timeout_ms;
@@ -494,9 +495,9 @@ static void skip_without_python(void)
         cr_skip_test("skipped, because there is no /usr/bin/python3");
 }
 
-/* The jobs run at the same time, because most of their time is the wait for the next sample. Jobs that compute come first, so
- * that each ends as soon as it is reported; `calls` needs most samples. Without --hang_timeout, the wait for a key is reported
- * after 10 s. */
+/* The jobs run at the same time, because a job mostly waits for the next sample of its stacks. Jobs that use the
+ * processor come first in the list, so that they end early. `calls` comes later, because it needs the most samples.
+ * Without --hang_timeout, the wait for a key is reported after 10 s. */
 Test(hangs, every_class_that_needs_no_pytorch, .init = test_dir_open, .fini = test_dir_close)
 {
     static const struct scene *const key = &plain_scenes[KEY_SCENE];
@@ -582,7 +583,7 @@ Test(hangs, a_file_that_its_file_system_does_not_read_is_named, .init = test_dir
     cr_expect(run_until_error(job, scene.code, SCENE_MS));
     struct run_result r = ask_stacks(addr);
     for (struct patience left = { 0 }; r.exit_code != 0 && patience_left(&left);)
-        r = ask_stacks(addr); /* the store takes a sample for the search */
+        r = ask_stacks(addr); /* the store rejects a request while it takes a sample for its own search */
     cr_expect(r.exit_code == 0 && strstr(r.out, "uninterruptible in read") != NULL, "%s%s", r.out, r.err);
     cr_expect(strstr(r.out, "/disk/data") != NULL && strstr(r.out, "> read_disk  worker.py:") != NULL, "%s",
               r.out);

@@ -169,7 +169,7 @@ struct op {
     struct ncclComm *comm;
     int number;
     struct side to[RANKS], from[RANKS];
-    char *room; /* the operands: a part of each rank, or NULL */
+    char *room; /* one operand of each rank; NULL if nothing is combined */
     void *out;
     size_t count;
     nccl_type type;
@@ -273,7 +273,7 @@ static void reduce(const struct op *op)
 /* --- a call on its stream
  * ------------------------------------------------------------------------------------------ */
 
-/* Return whether this is RANK:CALL of the environment; *code gets the rest. */
+/* Return true if the variable `name` is "RANK:CALL" or "RANK:CALL:CODE" of this operation. *code gets CODE, or 0. */
 static bool is_meant(const char *name, const struct op *op, unsigned *code)
 {
     int rank, number;

@@ -12,7 +12,7 @@ enum { LANES = 32, MOST = 256, WARPS = MOST / LANES, STACK = 1 << 16 };
 
 struct barrier {
     unsigned come, number;
-    unsigned left; /* threads that have not left the kernel; the barrier waits for them */
+    unsigned left; /* threads that have not left the GPU kernel; the barrier waits for them */
 };
 
 struct fiber {
@@ -72,7 +72,7 @@ static void prepare(struct fiber *f, char *stack)
 }
 
 #else
-/* Switch with the C library, which makes two system calls. */
+/* Switch to another fiber with swapcontext(), which makes two system calls. */
 static void shim_switch(void **from, void *to)
 {
     ucontext_t here;
@@ -226,7 +226,8 @@ static void widen(float *to, const unsigned *words, int n, float (*get)(uint16_t
     }
 }
 
-/* Return row `row` of a, column `column` of b, as the lanes have them: PTX, "Matrix Fragments for mma.m16n8k16". */
+/* Return the product of row `row` of matrix a and column `column` of matrix b. The lanes hold the elements as in PTX,
+ * "Matrix Fragments for mma.m16n8k16". */
 static float row_by_column(const struct warp *w, unsigned place, int row, int column)
 {
     float sum = 0;

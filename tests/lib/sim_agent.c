@@ -306,7 +306,7 @@ static void trace_event(struct asim *sim, const struct agent_event *e)
         break;
     case AGENT_EXITED:
         ending_text(text, w);
-        text[strcspn(text, ",")] = '\0'; /* text before the explanation */
+        text[strcspn(text, ",")] = '\0'; /* keep only the text before the explanation */
         buf_printf(&sim->trace, "worker %d: %s, %s\n", e->local_rank, text, verdict_name(w->verdict));
         break;
     case AGENT_STOP:

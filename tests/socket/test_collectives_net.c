@@ -1,6 +1,6 @@
-/* Collectives between hosts: this machine plays several (DDP_TEST_HOST), joined over loopback. Exact values and the
- * same bits as on one host, and the errors when a rank of another host dies, hangs, or makes another call, or when a
- * stranger connects. */
+/* Collectives between hosts. This machine plays several hosts (DDP_TEST_HOST), which are connected over loopback. The
+ * values must be exact, with the same bits as on one host. The errors are tested when a rank of another host dies,
+ * hangs or makes another call, or when a stranger connects. */
 #include "core/half.h"
 #include "job.h"
 #include "ranks.h"
@@ -472,7 +472,8 @@ Test(collectives_net, a_range_of_ports_that_is_none_is_refused, .timeout = 120)
     ranks_free(&run);
 }
 
-/* Let a rank be missing, which the others detect before any rank connects. */
+/* Start this rank with a short time limit. The last rank is missing, and the others detect this before any rank
+ * connects. */
 static void come_or_not(struct rank *me)
 {
     go_to_host(me);

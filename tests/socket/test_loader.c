@@ -464,7 +464,7 @@ enum {
     RESUME_SAMPLES = 60,
     EPOCHS = 2,
     RESUME_BATCH = 12
-}; /* 5 steps of an epoch; 12 can be shared by 1, 2, 3 and 4 ranks */
+}; /* an epoch has 5 steps; 1, 2, 3 or 4 ranks can divide a batch of 12 evenly */
 
 TestSuite(ckpts_resume, .init = test_dir_open, .fini = test_dir_close);
 

@@ -1,5 +1,5 @@
-/* Whole models of train on a GPU, the fake one if there is no other: losses, gradients and test results equal those
- * of the CPU. */
+/* Whole models of train on a GPU, or on the fake GPU of tests/fake if the machine has no GPU. Losses, gradients and
+ * test results must equal those of the CPU. */
 #include "numbers.h"
 #include "train/train_options.h"
 
@@ -159,7 +159,7 @@ Test(models_gpu, a_large_test_goes_in_pieces, .timeout = 120)
     spec.compute = d.gpu;
     cr_assert_eq(model_create(known_kind("resnet20"), &spec, &on_gpu, &err), DDP_OK, "%s", err.msg);
     const struct model_tensor *last = &on_cpu->params.each[on_cpu->params.n - 2];
-    for (size_t i = 0; i < last->count; i++) /* otherwise all logits are nearly 0 */
+    for (size_t i = 0; i < last->count; i++) /* large weights, because otherwise all logits are nearly 0 */
         on_gpu->params.each[on_gpu->params.n - 2].value[i] = last->value[i] *= 1000;
     cr_assert_eq(d.gpu->ops->place(d.gpu, &on_gpu->params, 1, &err), DDP_OK, "%s", err.msg);
     cr_assert_eq(model_forward(on_cpu, &batch, MODEL_TEST, &of_cpu, &err), DDP_OK);

@@ -229,7 +229,7 @@ Test(store_link, the_job_is_told_and_then_its_workers, .init = start_server, .fi
     cr_expect_eq(ready, 1);
 }
 
-/* The link sends requests from before the connection later. */
+/* A request that is made before the connection exists is sent later. */
 Test(store_link, early_words_go_out_later, .init = start_server, .fini = close_all)
 {
     plan.meeting.nnodes_min = plan.meeting.nnodes_max = 2;
@@ -337,7 +337,7 @@ Test(store_link, a_failure_is_judged_and_the_next_round_has_no_old_keys, .init =
     set(worker, "ddprun/progress/0", "99");
     set(worker, "ddprun/progress/1", "100");
     set(worker, "ddprun/progress/7", "many");
-    /* SET has no answer, so this answer shows that the server has processed all SETs. */
+    /* SET has no answer. The answer of has() shows that the server has processed all SETs. */
     cr_assert(has(worker, "ddprun/progress/7"));
     ddp_store_close(worker);
     store_link_send(link_, encode_failure(MESSAGE_FAILED, &failure));
@@ -487,7 +487,7 @@ Test(store_link_peers, a_silent_store_is_lost_however_late_we_look, .init = star
     uv_close((uv_handle_t *)&peer, NULL);
 }
 
-/* Queue what a store would send: the welcome, and then one object after the other. */
+/* Append an object, as a store would send it. If `out` is empty, first append the welcome. */
 static void put_object(struct buf *out, const char *json)
 {
     if (out->len == 0)
@@ -752,7 +752,7 @@ static void end_munge(void)
     secret_free(secret);
 }
 
-/* Run the loop until the link is lost, and count the turns of its timer. */
+/* Run the loop in periods of 20 ms until the link is lost, and return the number of periods. */
 static unsigned until_lost(const char *words)
 {
     unsigned turns = 0;
@@ -832,7 +832,7 @@ Test(store_link_munge, an_open_store_starts_no_workers, .init = begin_munge, .fi
     struct buf bytes = { 0 };
     uint8_t gift[AUTH_GIFT_BYTES];
     start_server_with(NULL, NULL);
-    plan.meeting.node_rank = 0; /* the rank in the round */
+    plan.meeting.node_rank = 0; /* the node rank in ROUND_1 */
     const size_t n = auth_give(NULL, NULL, gift);
     cr_assert(append_blob(&bytes, slice_of(gift, n)) && buf_append(&bytes, welcome, sizeof(welcome)));
     put_object(&bytes, ROUND_1);

@@ -1,4 +1,4 @@
-/* trial.h -- one job, one fault, and its survivors. */
+/* trial.h -- one job, one fault, and the processes that survive the fault. */
 #ifndef TESTS_SURVIVORS_TRIAL_H
 #define TESTS_SURVIVORS_TRIAL_H
 
@@ -52,7 +52,7 @@ struct trial {
     enum kind kind;
     enum fault fault;
     uint64_t seed;      /* selects the moment of the fault: during the start or after it */
-    int after_ms;       /* time for ddprun and its next start after the grace period */
+    int after_ms;       /* added to two time limits: for the end of a job, and for ddprun's next start */
     const char *ddprun; /* paths of the programs */
     const char *worker;
     const char *without;    /* system calls that ddprun must do without (tests/prog/without.c), NULL = none */
@@ -61,7 +61,7 @@ struct trial {
 
 enum trial_end {
     TRIAL_LOST,     /* the trial itself has died */
-    TRIAL_DONE,     /* the fault happened, and these are the survivors */
+    TRIAL_DONE,     /* the fault happened; `survivors`, `ms` and `words` have the result */
     TRIAL_NO_FAULT, /* the job did not start, or the fault could not be made: `words` has the reason */
 };
 

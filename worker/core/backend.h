@@ -28,7 +28,7 @@ struct comm {
 
 /* Files of the libraries that a backend loads. If a text is "", the backend searches the usual places. */
 struct comm_paths {
-    const char *cuda;          /* file of libddp_cuda */
+    const char *cuda;          /* path of the library libddp_cuda */
     const char *cudart, *nccl; /* files of NVIDIA's libcudart and libnccl */
 };
 

@@ -32,7 +32,7 @@ struct collective_check {
      * context's connection. */
     struct ddp_store *store;
     char what[CHECK_LINE];   /* purpose of the next call; "" if unknown */
-    char before[CHECK_LINE]; /* result of the last call; "" if unknown */
+    char before[CHECK_LINE]; /* result of the previous call; "" if unknown */
 };
 
 /* Read DDPRUN_DEBUG (off or detail) from `env`. The connection to the store is opened at the first compared call. */

@@ -203,7 +203,8 @@ static size_t length_of(const struct model *model, int list)
     return list == OPTIONS ? (size_t)COMPARED_OPTIONS : model->count[list];
 }
 
-/* Describe a parameter. Cut a long name. Limit `dims` again, although reducer_check_list() has checked it. */
+/* Describe a parameter. Cut a long name. reducer_check_list() has checked `dims`, but the loop limits it again, so that
+ * it can never write beyond `shape`. */
 static void describe_param(struct card *card, const ddp_param *param)
 {
     snprintf(card->name, sizeof(card->name), "%s", param->name);
@@ -333,7 +334,7 @@ static void word_difference(struct ddp_err *err, const struct card *root, const 
 }
 
 /* Report the first rank that differs, with the same text on all ranks; collective. `all` has room for a card of each
- * rank. Cards come from peers, so limit the list number before it is used as an index. */
+ * rank. Cards come from peers, so check a card's list number before it is used as an index. */
 static ddp_status name_difference(ddp_group *group, const struct model *model, const struct card *mine,
                                   struct card *all)
 {

@@ -1,7 +1,7 @@
 /* profile.c -- see profile.h.
  *
- * Ranks send the pieces of their phases to rank 0 after each step. So one file shows which rank waits for which
- * other rank, and the file is readable even after a crash. */
+ * After each step, all ranks send the begin and end times of their phases to rank 0. So one file shows which rank
+ * waits for which other rank, and the file is readable even after a crash. */
 #include "train/profile.h"
 
 #include "base/clock.h"

@@ -35,7 +35,7 @@ struct late {
 };
 
 struct trainer {
-    const struct train_options *options; /* borrowed, like the context */
+    const struct train_options *options; /* borrowed, like `ctx` */
     ddp_ctx *ctx;
 
     struct dataset train_set, test_set;
@@ -57,7 +57,7 @@ struct trainer {
 
     uint64_t epochs_done, resumed_epochs; /* number of epochs: of all runs; of earlier runs */
     uint64_t epoch_step;                  /* number of steps in the current epoch so far */
-    uint64_t steps_done, steps_here;      /* number of steps: of all runs; of this run */
+    uint64_t steps_done, steps_here;      /* steps of all runs; steps of this run */
     uint64_t saved_step;                  /* step of this run's newest checkpoint; 0 before the first */
     uint64_t samples_here,
         train_us; /* samples of all ranks in this run; duration of this run without tests, in us */

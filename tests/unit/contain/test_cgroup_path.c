@@ -1,4 +1,4 @@
-/* Our control group, from the text of /proc/self/cgroup and /proc/self/mountinfo. */
+/* Find the control group of this process in the text of /proc/self/cgroup and /proc/self/mountinfo. */
 #include "contain/cgroup.c"
 
 #include <criterion/criterion.h>

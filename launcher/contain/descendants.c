@@ -272,8 +272,8 @@ void descendants_names(struct buf *out)
 
 enum { RESCAN_MS = 5, REAPED_PER_ROUND = 256 };
 
-/* Reap at most REAPED_PER_ROUND exited processes and return their number. Without this limit a fast chain would keep
- * ddprun in this function. Set *left to false if no child is left. */
+/* Reap at most REAPED_PER_ROUND exited processes and return their number. Set *left to false if no child is left.
+ * Without the limit, processes that fork and exit quickly would keep ddprun in this function. */
 static int reap(bool *left)
 {
     int count = 0;

@@ -555,7 +555,7 @@ bool dial_append_status(struct dial *d, struct buf *out, uint64_t now_ms)
     return full ? append_full(out, d, now_ms) : append_short(out, d, now_ms);
 }
 
-/* Return when the next message is due. The conditions are those of full_is_due() and short_is_due(). */
+/* Return the time at which the next message is due. The conditions are those of full_is_due() and short_is_due(). */
 uint64_t dial_status_due(const struct dial *d)
 {
     const struct dial_printed *printed = &d->printed;

@@ -27,12 +27,12 @@
 /* A request is an opcode, a length and JSON. An answer is a length and JSON. Only the answer to IDENTIFY begins with
  * a status byte. The length is limited in both directions. */
 
-enum { LINK_QUEUE_MAX = 4 << 20 }; /* bytes; ten times the start and end messages of 1,000 workers */
+enum { LINK_QUEUE_MAX = 4 << 20 }; /* bytes; ten times the messages for the start and end of 1,000 workers */
 
 /* Requests that are not sent yet. */
 struct link_queue {
     struct buf bytes;
-    bool full, no_memory; /* over LINK_QUEUE_MAX; out of memory. If one is set, all requests are refused. */
+    bool full, no_memory; /* `full`: the queue exceeds LINK_QUEUE_MAX. Each flag rejects all requests. */
 };
 
 struct cJSON;

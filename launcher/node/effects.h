@@ -34,8 +34,8 @@ void node_run_effects(struct node *n);
 /* Open torchrun's file timer if the user has enabled it. node_finish() closes the timer. */
 ddp_status node_open_timers(struct node *n, struct ddp_err *err);
 
-/* Hold a port for the store of rank 0, if the workers need such a store. Call this before each join. Each call holds
- * a new port, so that processes of the last attempt cannot connect to the store. */
+/* Hold a port for the store of rank 0, if the workers need such a store. Call this before each join. Each call holds a
+ * new port, so that processes of the previous attempt cannot connect to the store. */
 void node_offer_port(struct node *n);
 
 /* Append to `words` why the program of this node cannot be started, and the remedy. `error` is the errno of

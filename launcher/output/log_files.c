@@ -479,7 +479,8 @@ static uint64_t share(const struct sinks *s)
     return each > SHARE_MAX ? SHARE_MAX : each < SHARE_MIN ? SHARE_MIN : each;
 }
 
-/* Set the share of each sink. The share becomes smaller when more files are open. */
+/* Set the share of each sink, which limits the bytes in its queue. The share becomes smaller when more files are
+ * open. */
 static void set_policy(struct sinks *s)
 {
     writer_set_policy(s->out, s->policy, share(s));

@@ -75,7 +75,7 @@ struct plan_meeting {
     bool elastic;         /* the rendezvous assigns the node ranks; if false, the user does */
     bool elsewhere;       /* the store may be on another host */
     const char *host;     /* name or address from the options; borrowed */
-    int port;             /* 0 means any free port; only for jobs that may start with one node */
+    int port;             /* 0 means any free port, which only jobs that may start with one node can use */
     bool port_may_change; /* if this default port is in use, ddprun may choose a free port */
     int nnodes_min, nnodes_max;
     int node_rank; /* -1 if the rendezvous assigns the node rank */
@@ -111,7 +111,7 @@ struct plan {
     const struct cli *cli;          /* borrowed */
     const struct plan_facts *facts; /* borrowed */
     struct secret *secret;          /* secret of the job, set and freed by the agent; NULL if none */
-    char *credential; /* owned; on the node that hosts the store: the secret sealed by MUNGE; NULL if none */
+    char *credential; /* owned; the secret sealed by MUNGE, on the node that hosts the store; else NULL */
     char *job;        /* owned; the job id */
     struct plan_meeting meeting;
     /* Connections to the store are encrypted: --encrypt is set and the store may be on another host. */

@@ -2,8 +2,8 @@
 #include "hub/hang_watch.h"
 
 enum {
-    SAMPLES = 3,       /* samples of a suspicion if the second and the third give the same verdict */
-    SAMPLES_MAX = 4,   /* samples if the third sample changes the verdict */
+    SAMPLES = 3,       /* number of samples, if the second and the third give the same verdict */
+    SAMPLES_MAX = 4,   /* number of samples, if the third sample changes the verdict */
     DOUBLINGS_MAX = 8, /* maximum number of doublings of the pause, so that the pause cannot overflow */
 };
 

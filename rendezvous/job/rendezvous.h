@@ -81,7 +81,7 @@ enum rdzv_record_kind { RDZV_RECORDS(X) RDZV_N_RECORDS };
 enum rdzv_refused { RDZV_WELCOME, RDZV_REFUSALS(X) RDZV_N_REFUSALS };
 #undef X
 
-/* Return the word or code of a value in messages. rdzv_refused_advice returns the advice on a rejection. */
+/* Return the word or the code that messages use for a value. rdzv_refused_advice returns the advice on a rejection. */
 const char *rdzv_state_word(enum rdzv_state state);
 const char *rdzv_why_word(enum rdzv_why why);
 const char *rdzv_refused_code(enum rdzv_refused refused); /* "VERSION_DIFFERS" */
@@ -189,7 +189,7 @@ enum rdzv_notice_kind { RDZV_NOTICE_ROUND, RDZV_NOTICE_WAITING, RDZV_NOTICE_STOP
 /* A message to a node. The comments name the kinds of messages that use the fields below them. */
 struct rdzv_notice {
     enum rdzv_notice_kind kind;
-    /* ROUND: the round, and the place of the receiver. */
+    /* ROUND: the round, and the ranks of the receiver in this round. */
     const struct rdzv_round *world;
     uint32_t node_rank, first_rank;
     /* `role_size` is the number of workers with the receiver's role, and `role_rank` is the rank of the receiver's
@@ -357,7 +357,7 @@ struct rdzv_gone {
     int pid;                 /* process of the agent */
     uint32_t round;          /* last round of the node; 0 = none */
     uint64_t joined_ms, gone_ms;
-    bool lost;   /* the node was lost; false = the node sent `leave` */
+    bool lost;   /* the node was lost; false: the node sent `leave` */
     bool silent; /* the node was lost because of its silence */
 };
 

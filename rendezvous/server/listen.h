@@ -51,8 +51,8 @@ struct acceptor {
     /* Called when descriptors have run out. The callback closes up to `waiting` clients that have sent no request.
      * `waiting` is the number of clients in the kernel's queue and may be 0. */
     void (*make_room)(struct acceptor *a, unsigned waiting);
-    /* Called when descriptors have run out and `waiting` > 0 clients are in the kernel's queue. It is called again
-     * only after a client was accepted in between. */
+    /* Called when descriptors have run out and `waiting` > 0 clients are in the kernel's queue. After a call, it is
+     * called again only when a client was accepted in the meantime. */
     void (*on_short)(struct acceptor *a, unsigned waiting, const char *why);
 };
 
@@ -82,7 +82,7 @@ struct port_holder {
     char user[32]; /* name of `uid`; "" = unknown */
     long age_s;    /* age of the process in seconds; 0 = unknown */
     char job[64];  /* job of the worker; "" = not a worker, or unknown */
-    bool by_torchrun; /* `job` is a job of torchrun; false = of ddprun */
+    bool by_torchrun; /* `job` is a job of torchrun; false: a job of ddprun */
     char rank[12];    /* rank of the worker in `job`; "" = unknown */
     char command[80]; /* command line, printable and cut; "" = unknown */
 };

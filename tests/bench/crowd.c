@@ -1,7 +1,7 @@
 /* crowd.c -- see crowd.h.
  *
- * The members' sockets block: a member reads its whole answer as soon as the first byte of it is there. The rest is
- * on its way then; if a server kept it back, the figures would show it. */
+ * The members' sockets block: when the first byte of an answer has arrived, the member reads the whole answer. The
+ * other bytes usually follow at once. If a server delayed them, the measured times would show this delay. */
 #include "crowd.h"
 
 #include "loopback.h"
@@ -124,7 +124,7 @@ void crowd_connect_echo(struct crowd *c, int port, int n, const struct load *loa
         join(c, bench_connect(port), EPOLLIN);
         need(bench_write(c->fd[c->n - 1], sizes, sizeof(sizes)), "the echo has gone");
     }
-    usleep(SETTLE_US); /* so that the echo reads the sizes before a request arrives */
+    usleep(SETTLE_US); /* so that the echo server reads the sizes before a request arrives */
 }
 
 void crowd_close(struct crowd *c)
@@ -176,7 +176,7 @@ double crowd_run(struct crowd *c, const struct load *load, double ms)
     return (double)answers * load->requests * 1000 / (timed_now() - start);
 }
 
-/* Wait for the next `bytes` bytes of all members, or the timeout. */
+/* Wait until each member has received its next `bytes` bytes, and return the time. After a timeout, end the program. */
 static double until_all_have(struct crowd *c, size_t bytes)
 {
     char reply[64];

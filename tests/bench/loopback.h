@@ -18,7 +18,7 @@ bool bench_start_store(const char *path, struct bench_server *out);
 /* PyTorch's own store, in a separate Python process. */
 struct bench_genuine {
     struct bench_server server;
-    bool newest_dialect; /* dialect C; otherwise A */
+    bool newest_dialect; /* the store uses dialect C; false: dialect A */
     char version[32];    /* of torch */
     char backend[16];    /* "libuv" or "legacy" */
 };
@@ -39,20 +39,21 @@ bool bench_stay(enum bench_place place);
 
 void bench_stop(struct bench_server *server);
 
-/* Return the resident memory in KiB, now and at its peak. */
+/* Return the resident memory in KiB: bench_resident_kib now, bench_peak_kib at its peak. */
 long bench_resident_kib(const struct bench_server *server);
 long bench_peak_kib(const struct bench_server *server);
 
 /* Return the milliseconds of processor time that the server has used. */
 double bench_processor_ms(const struct bench_server *server);
 
-/* Return how many requests the store has served, including this one; -1: it did not answer. `fd` is greeted. */
+/* Return how many requests the store has served, including this one, or -1 if the store did not answer. `fd` is a
+ * connection on which the greeting was sent. */
 long bench_requests(int fd);
 
 /* Open a blocking connection with TCP_NODELAY. Return -1 after a failure. */
 int bench_connect(int port);
 
-/* Open such a connection, and greet the store as a client of torch 2.5 or newer does. */
+/* Open a connection as bench_connect does, and greet the store as a client of torch 2.5 or newer does. */
 int bench_connect_store(int port);
 
 /* Write all bytes. Return false after a failure. */

@@ -1,4 +1,4 @@
-/* peer_job.c -- see peer_job.h. Processes are found by their cookie, so no launcher can hide one. */
+/* peer_job.c -- see peer_job.h. Processes are found by their cookie, so no launcher can hide a process. */
 #include "peer_job.h"
 
 #include "tests/survivors/tree.h"
@@ -184,7 +184,8 @@ struct notes *peer_jobs_notes(void)
     return notes;
 }
 
-/* Create the directory for the jobs' files, in memory if possible, because a note must not wait for a disk. */
+/* Create the directory for the jobs' files, in memory if possible, because a worker that writes a note must not wait
+ * for a disk. */
 static bool open_scratch(void)
 {
     char path[sizeof(scratch) + 8];

@@ -17,7 +17,7 @@ TestSuite(ddprun_events, .timeout = 120);
 
 static const struct run_options patience = { .timeout_ms = 2 * PATIENCE_MS };
 
-/* Return how many lines of that kind there are; each line must fit the schema. */
+/* Return the number of lines whose event is `kind`. Each line must fit the schema. */
 static int count(const char *log, const char *kind)
 {
     int n = 0;
@@ -153,8 +153,8 @@ static struct run_process *node(const char *at, const char *events)
     return run_start(argv, &patience);
 }
 
-/* The first node that asks gets the events; when it is killed, the other node's log has everything, including earlier
- * events. */
+/* The first node that requests events gets the events. When this node is killed, the log of the other node has all
+ * events, including earlier ones. */
 Test(ddprun_events, the_log_of_who_survives_is_complete)
 {
     char *dir = job_dir(), at[128], first[512], second[512];

@@ -1,7 +1,7 @@
 /* Jobs that hang after their start: the rank, the line and the reason, on every node, within 15 s of --hang_timeout.
  * Stacks are from a stand-in for py-spy, and also from py-spy if it is installed. Most jobs run without PyTorch,
- * because its import takes longer than the rest. site-packages/ in tests/data/hangs has a stand-in with the same
- * frames. */
+ * because its import takes longer than the rest of a test. Instead they import a stand-in for PyTorch with the same
+ * frames, from site-packages/ in tests/data/hangs. */
 #include "job.h"
 #include "run.h"
 
@@ -27,7 +27,8 @@ static void check(bool ok, const char *what, const char *text)
 
 /* --- with a stand-in for py-spy -------------------------------------------------------------------------------- */
 
-/* Make a directory with a Python and, beside it, the replacement for py-spy. ddprun looks there first. */
+/* Make a directory with a Python and, in the same directory, the replacement for py-spy. ddprun searches the directory
+ * of the Python first. */
 static void make_dir(void)
 {
     char path[64], cwd[512], target[600];
@@ -40,7 +41,8 @@ static void make_dir(void)
     check(symlink(target, path) == 0, "symlink", path);
 }
 
-/* Start one of `nnodes` nodes with two workers each. The culprit is rank 3, or rank 1 of one node. */
+/* Start one of `nnodes` nodes with two workers each. The rank that hangs is rank 3, or rank 1 if there is only one
+ * node. */
 static struct run_process *start_node(int nnodes, int node, int port, const char *option)
 {
     char text[6][80];
@@ -123,7 +125,7 @@ Test(hangs, every_node_why_events_and_report_name_rank_and_line, .init = make_di
     expect_file("events1", "\"event\":\"finding\".*RANK_SLEEPS");
 }
 
-/* All stacks are equal. No rank has a record before the agent writes into its FIFO. */
+/* All stacks are equal. No rank has a flight record before the agent requests the record through the rank's FIFO. */
 Test(hangs, flight_records_are_requested_and_name_the_rank_if_stacks_do_not, .init = make_dir,
      .fini = test_dir_close)
 {
@@ -177,8 +179,8 @@ Test(hangs, stop_ends_the_job_without_a_restart, .init = make_dir, .fini = test_
     expect_file("node0/latest/report.json", "\"function\":[[:space:]]*\"load_batch\"");
 }
 
-/* Expect one restart. With HEALS=1 the second attempt ends with 0, otherwise it hangs, too. The report has the hang of the
- * last attempt. The hang of the first attempt is a failed attempt. */
+/* Expect one restart. With HEALS=1 the second attempt ends with 0, otherwise it hangs, too. The report has the hang of
+ * the second attempt, and lists the first attempt as a failed attempt. */
 static void expect_restart(const char *heals, int exit_code, const char *code)
 {
     setenv("HEALS", heals, 1);
@@ -389,8 +391,9 @@ Test(hangs, a_slow_rank_is_named_by_the_steps_of_libddp)
 
 /* --- scenes ------------------------------------------------------------------------------------------------------ */
 
-/* Each row has the state of rank 1, or of all ranks. A job without `code` ends without a report. In the way `spawn` the timing decides
- * which of two findings about processes of mp.spawn comes first. */
+/* A job and its expected report. `way` is what rank 1, or every rank, does in this job. If `code` is NULL, the job ends
+ * without a report. With the way "spawn" there are two findings about processes of mp.spawn, and the timing decides
+ * which finding comes first. */
 struct scene {
     const char *way, *words, *code, *ranks;
 };
@@ -564,7 +567,8 @@ static struct run_result ask_stacks(const char *addr)
     return run_command(argv, NULL);
 }
 
-/* The reader is in state D. The agent still reads its state and answers requests. The second job has no py-spy. */
+/* The rank that reads the file is in state D. Its agent can still read this state and answer requests. The second job
+ * has no py-spy. */
 Test(hangs, a_file_that_its_file_system_does_not_read_is_named, .init = test_dir_open, .fini = test_dir_close)
 {
     static const struct scene scene = { "disk", "/disk/data, without progress", "[RANK_BLOCKED]",

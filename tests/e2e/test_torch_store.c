@@ -1,4 +1,4 @@
-/* The store client against a genuine TCPStore. Debian's is 1.13 and speaks dialect A. */
+/* The store client against PyTorch's own TCPStore. Debian has PyTorch 1.13, whose TCPStore uses dialect A. */
 #include "ddp/store.h"
 #include "job.h"
 #include "run.h"
@@ -74,7 +74,7 @@ static void talk(ddp_store *store)
     cr_assert_eq(sum, 3, "%d keys: question, answer, n", (int)sum);
 }
 
-/* Let a wait time out, and set its key later. The genuine server would answer this wait before the next reply. */
+/* Let a wait time out, and set its key later. PyTorch's own server would answer this wait before the next reply. */
 static void give_up_a_wait(ddp_store *store, ddp_store *other)
 {
     const char *const keys[] = { "question", "late" };
@@ -102,7 +102,7 @@ Test(torch_store, the_client_speaks_with_a_genuine_store)
     ddp_store_close(other);
 }
 
-/* Unmodified PyTorch against ddp-rendezvous. Debian's is 1.13 and speaks dialect A. */
+/* Unmodified PyTorch against ddp-rendezvous. Debian has PyTorch 1.13, which uses dialect A. */
 
 TestSuite(torch_interop, .timeout = 180);
 
@@ -138,8 +138,8 @@ static const char calls[] = "import datetime, os\n"
                             "assert s.get('n') == b'-2'\n"
                             "print('all calls done')\n";
 
-/* A program that ends the store while a client with a silent second connection lives. A reset would abort that
- * client. */
+/* A client that outlives the store. It has a second connection without traffic. A reset of this connection would abort
+ * the client. */
 static const char outlive[] = "import datetime, os, sys, time\n"
                               "from torch.distributed import TCPStore\n"
                               "s = TCPStore('127.0.0.1', int(os.environ['MASTER_PORT']), None, False)\n"
@@ -205,7 +205,8 @@ Test(torch_interop, a_client_survives_the_end_of_the_store)
     expect_success(p, "still here\n");
 }
 
-/* One history of operations on PyTorch's own store and on ours; tests/interop/differential compares. */
+/* The same sequence of operations on PyTorch's own store and on ddp-rendezvous; tests/interop/differential compares the
+ * results. */
 
 TestSuite(torch_differential, .timeout = 880);
 

@@ -1,7 +1,7 @@
 /* fake_nccl.c -- the NCCL of fake_gpu.h.
  *
- * In every collective each rank sends some bytes to each other one, through a box for every pair of ranks, and then
- * combines the received values, rank 0's first. */
+ * In every collective each rank sends some bytes to every other rank, through a box for each pair of ranks. Then each
+ * rank combines the received values, rank 0's first. */
 #include "fake_gpu.h"
 
 #include "cuda/nccl_abi.h"
@@ -78,7 +78,7 @@ static nccl_result init(struct ncclComm **out, int ranks, const nccl_id *id, int
     comm->board = mmap(NULL, sizeof(struct board), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     close(fd);
     if (sscanf(id->internal, "/proc/%d/fd/%d", &fd, &own) == 2 && fd == getpid())
-        comm->calls = -own; /* negative: a descriptor to close after all ranks have opened the file */
+        comm->calls = -own; /* keeps the descriptor that is closed after all ranks have opened the file */
     comm->rank = rank;
     comm->ranks = ranks;
     atomic_fetch_add(&comm->board->joined, 1);

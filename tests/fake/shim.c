@@ -1,5 +1,5 @@
-/* shim.c -- see shim.h. Fibers alternate: each runs until it waits. A barrier counts arrivals, and a waiting fiber
- * checks it at each of its turns. All threads of a block (or lanes of a warp) run the same code, so most wait once. */
+/* shim.c -- see shim.h. Fibers alternate: each runs until it waits. A barrier counts arrivals. A waiting fiber checks
+ * this count each time it runs. All threads of a block (or lanes of a warp) run the same code, so most wait once. */
 #include "shim.h"
 
 #include <pthread.h>
@@ -26,14 +26,14 @@ struct fiber {
 struct warp {
     struct barrier barrier;
     float given[2][LANES];
-    float a[2][LANES][8], b[2][LANES][4]; /* operands of a product; two values of a word are adjacent */
+    float a[2][LANES][8], b[2][LANES][4]; /* operands of a product; the two halves of a word are adjacent */
 };
 
 struct shim_run {
     const struct shim_kernel *kernel;
     const void *args;
     char *stacks;
-    void *home; /* stack position of the system's thread */
+    void *home; /* stack position of the thread that runs the fibers */
     struct barrier barrier;
     unsigned threads, now;
     struct fiber fiber[MOST];
@@ -49,7 +49,7 @@ static _Thread_local struct shim_run *run;
 static void fiber_main(void);
 
 #if defined(__x86_64__) && !defined(SHIM_UCONTEXT)
-/* Save the registers that a function must preserve on this stack, store the stack position, and continue on the other
+/* Save on this stack the registers that a function must preserve. Store the stack position, and continue on the other
  * stack. */
 void shim_switch(void **from, void *to);
 __asm__(".text\n"
@@ -62,7 +62,7 @@ __asm__(".text\n"
         "    ret\n"
         ".size shim_switch, . - shim_switch\n");
 
-/* Prepare the state that shim_switch would leave, without a caller: six registers and the return address. */
+/* Prepare a stack as shim_switch leaves it: six saved registers and the return address. */
 static void prepare(struct fiber *f, char *stack)
 {
     void **top = (void **)(void *)(stack + STACK - 64);

@@ -274,7 +274,7 @@ static bool names_cause(const struct run *r, int i)
                               : names_victim(r, i) || (has_store(r, r->victim) && names_store(r, i));
     case LOST:
         return i == r->victim || names_victim(r, i) || (has_store(r, r->victim) && names_store(r, i));
-    case PARTED: /* the node on the other side from the store has lost all other nodes */
+    case PARTED: /* a node without a connection to the store has lost all other nodes */
         return i == r->victim || has_store(r, r->victim) || names_victim(r, i);
     }
     return false;

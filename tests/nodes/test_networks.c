@@ -50,7 +50,8 @@ SCENE(networks, v6_firewall_is_named, V6, .options = "--timeout=13", .before = d
       .node = { { .exit = 125, .says = "node 1|NODE_MISSING", .ends = "--timeout" },
                 { .exit = 125, .says = V6_JOB "|CONNECT_DROPPED", .ends = "gives up|--timeout" } })
 
-/* Remove the host's IPv6 address. The host cannot use the address that it gets instead. */
+/* Replace the IPv6 address of the host by an IPv4 address, from which the IPv6 address of the store cannot be
+ * reached. */
 static void take_address(struct play *play)
 {
     cr_assert(host_sh(&play->net->host[1], "ip addr flush dev eth0 && ip addr add 10.9.0.2/24 dev eth0"));
@@ -106,7 +107,7 @@ static void ask_why(struct play *play)
 SCENE(networks, nat_is_known_to_ddpctl, NAT, .until = "up", .after = ask_why,
       .node = { { .exit = 143 }, { .exit = 143 } })
 
-/* Heartbeats pass the router in both directions, and a loss is detected as usual. */
+/* Heartbeats pass the router in both directions, and the loss of a node is detected as usual. */
 SCENE(networks, nat_hides_no_loss, NAT, .until = "up", .fault = fault_power, .victim = 1,
       .says = "node 1 (node1) is lost: silent", .within_ms = BEATS,
       .node = { { .exit = 125 }, { .exit = KILLED } })

@@ -249,7 +249,7 @@ Test(rdzv_sim, the_user_of_one_static_node_stops_the_job, .init = two_static, .f
                 "[     0]   n1 < finish: node_left, exit 130/130/130, stopped\n");
 }
 
-/* n1 is silent from 10.0 s on. The peer of its worker on n0 gives up first, but is not the cause. */
+/* n1 is silent from 10.0 s on. Its peer, a worker on n0, gives up first, but this is not the cause. */
 Test(rdzv_sim, a_silent_node_is_the_cause_though_its_peers_gave_up_before, .init = two_static, .fini = end)
 {
     sim.join.node_timeout_ms = 3000;
@@ -309,7 +309,7 @@ Test(rdzv_sim, a_server_that_is_always_late_still_finds_the_silent_one, .init = 
     rsim_expect_part(&sim, "[ 18000] node 0 (n0) is lost: silent for 8.0 s\n");
 }
 
-/* A machine that is moved may be stopped twice, before its nodes have had time for a message. */
+/* A virtual machine that is migrated may be suspended twice, before the nodes have had time to send a message. */
 Test(rdzv_sim, a_server_that_stood_still_twice_declares_nobody_lost, .init = two_static, .fini = end)
 {
     sim.join.node_timeout_ms = 3000;

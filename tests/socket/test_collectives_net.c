@@ -15,7 +15,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* Return the hosts of the ranks. A letter is the name of each rank's host: "aab" = ranks 0 and 1 on a, 2 on b. */
+/* Return the hosts of the ranks. Each letter is the name of one rank's host: in "aab", ranks 0 and 1 are on host a, and
+ * rank 2 is on host b. */
 static const char *hosts_of(const struct rank *me)
 {
     return me->user;
@@ -44,7 +45,8 @@ static void expect_all_well(const char *hosts, rank_main main)
 static void all_types(struct rank *me)
 {
     go_to_host(me);
-    /* 3 is coprime to the numbers of sizes and kinds of memory, so all combinations occur. */
+    /* Run every third trial. 3 is coprime to the number of sizes and to the number of kinds of memory, so each size
+     * occurs with each kind of memory. */
     trials_of_all_types(me, me->world > 2 ? 3 : 1);
 }
 

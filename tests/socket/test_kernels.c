@@ -287,7 +287,7 @@ static void add_some(struct both x)
     devices_expect_same(&d, "add", x);
 }
 
-/* Expect the same bits as the CPU's tree, and nothing from the rows that must not be added. */
+/* Sum rows on the GPU. Expect the same bits as with the CPU's order of additions, and no values from other rows. */
 static void sum_some_rows(int many)
 {
     const size_t n = 1 + devices_random(3000), stride = n + devices_random(50);

@@ -1,4 +1,5 @@
-/* The loader: the same batches for any number of threads, errors that reach the caller, ends in the middle. */
+/* The loader: the same batches for any number of threads, errors that reach the caller, and a stop in the middle of an
+ * epoch. */
 #include "ddp/context.h"
 #include "ddp/loader.h"
 #include "ddp/sampler.h"
@@ -26,7 +27,7 @@ static struct world {
     atomic_int filled;
 } world;
 
-/* Two arrays: four random words, and the index. */
+/* The first array of a batch has these random words of each sample. The second array has the index of each sample. */
 struct words {
     uint32_t word[4];
 };
@@ -405,7 +406,7 @@ Test(loader, ends_or_begins_anew_wherever_it_is)
     ddp_loader_free(loader);
 }
 
-/* Wait until a thread reads the sample that waits. */
+/* Wait until a thread has called fill() for the sample `stuck`, where fill() waits for `release`. */
 static void await_stuck(void)
 {
     for (struct patience p = { 0 }; !atomic_load(&world.reached) && patience_left(&p);)
@@ -413,8 +414,8 @@ static void await_stuck(void)
     cr_assert(atomic_load(&world.reached));
 }
 
-/* A thread in the middle of its batch drops the batch. The owner waits only for the sample that the thread reads. A
- * dropped batch is not handed out if the owner continues in spite of the error. */
+/* If the loader is freed, a thread in the middle of a batch drops the batch. ddp_loader_free waits only for the sample
+ * that the thread reads. If this wait times out and the program continues, it never gets the dropped batch. */
 Test(loader, the_rest_of_a_batch_is_not_read_when_nobody_wants_it)
 {
     const ddp_batch *batch;
@@ -541,7 +542,8 @@ static void save(struct run *run)
     rank_expect(run->me, ddp_ckpts_save(run->ckpts, &run->point, blocks, 2, &err) == DDP_OK, "%s", err.msg);
 }
 
-/* Make three steps, then end this world. The last world finishes the rest. */
+/* Resume from the newest checkpoint, and make steps up to the limit in me->user. With the limit 10 the run is complete,
+ * so every sample must have occurred once per epoch. */
 static void some_steps(struct rank *me)
 {
     struct run run;

@@ -99,8 +99,8 @@ Test(models_gpu, seqnet_in_fp32, .timeout = 120)
     compare("seqnet", PRECISION_FP32, 2e-5, 2e-5);
 }
 
-/* After each of twenty layers a value near 0 may change its sign, which changes a hundredth of a gradient. Weights
- * that are rounded to fp16 change some gradients by 13 %, on the CPU, too. */
+/* In each of twenty layers a value near 0 may change its sign, which changes a gradient by about 1 %. Weights that are
+ * rounded to fp16 change some gradients by 13 %, on the CPU, too. */
 Test(models_gpu, resnet20_in_fp32, .timeout = 120)
 {
     compare("resnet20", PRECISION_FP32, 1e-5, 0.1);
@@ -135,7 +135,7 @@ Test(models_gpu, a_test_of_resnet20_finds_the_same, .timeout = 120)
     expect_the_same_test("resnet20");
 }
 
-/* The test has more images than fit into memory between the layers. The values have two bytes. */
+/* The layers have memory for fewer images than the test has, so the test runs in pieces. A value has two bytes. */
 Test(models_gpu, a_large_test_goes_in_pieces, .timeout = 120)
 {
     enum { ROWS = 21, PIXELS = 3 * 8 * 8 };

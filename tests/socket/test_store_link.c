@@ -191,7 +191,7 @@ static void close_all(void)
 
 TestSuite(store_link, .timeout = 120);
 
-/* Return whether the store shows a rank in that "state". */
+/* Return true if the store shows that `rank` has the state `state`. */
 static bool state_is(int rank, const char *state)
 {
     struct ddp_err err;
@@ -359,7 +359,7 @@ Test(store_link, a_failure_is_judged_and_the_next_round_has_no_old_keys, .init =
     cr_expect_eq(lost, 0, "%s", why_lost);
 }
 
-/* The message crossed the store's own message about the end of the round. */
+/* An agent may send `stopped` before it receives the verdict, so this message may arrive after the end of the round. */
 Test(store_link, a_message_about_an_old_round_changes_nothing, .init = start_server, .fini = close_all)
 {
     open_link(store_server_port(server));
@@ -398,7 +398,7 @@ Test(store_link, who_ends_with_0_while_another_waits_is_told, .init = start_serv
     ddp_store_close(worker);
 }
 
-/* The agent's connection to a peer that is not a store, or one that sends invalid bytes or reads nothing. */
+/* The agent's connection to a peer that is not a store, that sends invalid bytes, or that reads nothing. */
 
 TestSuite(store_link_peers, .timeout = 120);
 
@@ -549,7 +549,8 @@ Test(store_link_peers, a_store_that_spoke_before_we_slept_is_not_lost, .init = s
     buf_free(&bytes);
 }
 
-/* No worker may start for a round of other nodes or beside running workers, nor stop because of another round. */
+/* No worker may start for a round of other nodes, or while earlier workers still run. No worker may stop because of
+ * another round. */
 Test(store_link_peers, a_round_is_for_whom_it_is_meant, .init = start_server, .fini = close_all)
 {
     static const struct {
@@ -572,7 +573,7 @@ Test(store_link_peers, a_round_is_for_whom_it_is_meant, .init = start_server, .f
         for (struct patience p = { 0 };
              (ready < cases[i].rounds || lost < cases[i].loses) && patience_left(&p);)
             work_ms(5);
-        work_ms(100); /* for messages that must not arrive */
+        work_ms(100); /* a message that must not arrive would arrive now */
         uv_close((uv_handle_t *)&listener, NULL);
         uv_close((uv_handle_t *)&peer, NULL);
         store_link_close(link_);
@@ -636,8 +637,8 @@ static struct {
     bool closed; /* the agent closed the connection before the store */
 } path;
 
-/* Bytes from the store before its first frame with a tag: the answer of AUTH. Then follow the status and the empty text
- * of the answer to IDENTIFY, and the answer to `join`. */
+/* Offsets in the bytes from the store. The answer of AUTH comes first. Then follow the answer to IDENTIFY (a status and
+ * an empty text with a tag), and the answer to `join`. */
 enum {
     LENGTH = 8,
     AT_WELCOME = LENGTH + AUTH_ANSWER_BYTES,
@@ -725,8 +726,8 @@ Test(store_link_peers, a_changed_byte_of_the_store_ends_the_link_with_the_reason
 
 /* --- MUNGE -------------------------------------------------------------------------------------------------------
  *
- * tests/fake/fake_munge.c is libmunge, and fails as FAKE_MUNGE says. MUNGE is for stores that other hosts reach, so the
- * store's address is 0.0.0.0, with which Linux connects to this host. */
+ * tests/fake/fake_munge.c takes the place of libmunge. The variable FAKE_MUNGE selects a failure. MUNGE is only used
+ * for stores that other hosts reach. So the store's address is 0.0.0.0, with which Linux connects to this host. */
 
 TestSuite(store_link_munge, .timeout = 120);
 

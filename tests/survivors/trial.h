@@ -25,7 +25,7 @@
     X(HANGUP, "hangup", "terminal closed")             \
     X(OOM, "oom", "OOM kill")
 
-/* The launchers. Each layer of ddprun counts as one. */
+/* The launchers. ddprun counts as one launcher for each value of --contain. */
 #define LAUNCHERS(X)                                  \
     X(PLAIN, "plain", "ddprun --contain=plain")       \
     X(CGROUP, "cgroup", "ddprun --contain=cgroup")    \
@@ -43,7 +43,7 @@ enum fault { FAULTS(X) FAULT_COUNT };
 #define X(id, name, words) BY_##id,
 enum launcher { LAUNCHERS(X) BY_COUNT };
 #undef X
-#define BY_PEERS BY_HYDRA /* the first that is not ddprun */
+#define BY_PEERS BY_HYDRA /* the first launcher that is not ddprun */
 
 enum { TRIAL_GRACE_MS = 300, TRIAL_AFTER_MS = 2000, TRIAL_WORDS = 1000 };
 
@@ -67,18 +67,18 @@ enum trial_end {
 
 struct trial_result {
     enum trial_end end;
-    int survivors;     /* alive when the time was over */
-    int left_for_next; /* both processes killed: processes alive until ddprun was started again */
+    int survivors;     /* number of processes that are alive at the time limit */
+    int left_for_next; /* fault BOTH: number of processes that were alive when ddprun was started again */
     double ms;         /* time from the fault, or from the next start, until the last process had gone */
-    bool during_start; /* when the fault happened */
-    char words[TRIAL_WORDS]; /* the survivors, or why there was no fault; lines */
+    bool during_start; /* true if the fault happened during the start of the job */
+    char words[TRIAL_WORDS]; /* lines of text: the survivors, or why there was no fault */
 };
 
-/* Run in a new process, which adopts everything that the job leaves. */
+/* Run the trial in a new process, which adopts everything that the job leaves. */
 void trial_run(const struct trial *t, struct trial_result *r);
 
-/* Make the arguments for `by` to start `workers` workers with `args`, in `argv` of at least LAUNCHER_ARGS. The
- * numbers in it are in static memory. */
+/* Write to `argv` the command line with which `by` starts `workers` workers with the arguments `args`. `argv` has room
+ * for LAUNCHER_ARGS entries. The numbers in the command line are texts in static memory. */
 enum { LAUNCHER_ARGS = 28 };
 void launcher_argv(enum launcher by, const struct trial *t, int workers, const char *const args[],
                    const char *argv[LAUNCHER_ARGS]);

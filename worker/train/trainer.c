@@ -869,7 +869,7 @@ static ddp_status only_test(struct trainer *t, struct ddp_err *err)
     return status;
 }
 
-/* Export the parameters in float32. With 16-bit precision these are the optimizer's masters. */
+/* Export the parameters in float32. With 16-bit precision, export the optimizer's float32 copies of the parameters. */
 static ddp_status export_model(struct trainer *t, struct ddp_err *err)
 {
     const struct train_options *o = t->options;

@@ -1,4 +1,5 @@
-/* Messages between hosts: every byte of a hello counts, heads are compared, reasons survive the store. */
+/* Messages between hosts: a hello of another run or to another rank is rejected, the heads of calls are compared, and a
+ * reason keeps its code and text. */
 #include "cpu/net_wire.c"
 
 #include <criterion/criterion.h>

@@ -1,5 +1,5 @@
-/* The pure part of the NCCL backend: which function for which call, the life of a communicator, the environment of
- * NCCL, error texts, and how calls are cut for the way through the host. */
+/* The pure part of the NCCL backend: the NCCL function for each call, the life of a communicator, the environment of
+ * NCCL, and error texts. Also the staged backend: how it cuts a call into pieces that pass through host memory. */
 #include "cuda/staged.c"
 #include "cuda/nccl_plan.c"
 #include "cuda/gpu_comm.h"
@@ -112,7 +112,7 @@ Test(nccl_state, what_has_failed_never_works_again)
     }
 }
 
-/* Repeated calls of close end everything after a running abort has ended. */
+/* When a running abort has ended, the next call of close continues. At most four calls close everything. */
 Test(nccl_state, everything_can_be_closed)
 {
     for (int from = 0; from < NCCL_STATES; from++) {

@@ -1,5 +1,5 @@
-/* Connections from other hosts: what a stranger gets before and after a proof of the secret, and what an agent's word
- * opens. */
+/* Connections from other hosts: what a stranger gets before and after a proof of the secret, and what it gets after an
+ * agent has confirmed it. */
 #include "auth/auth.c"
 #include "ddp/context.h"
 #include "sim_hub.h"
@@ -141,7 +141,7 @@ static void identify(conn_id conn, const char *role)
     send_frame(conn, OP_IDENTIFY, slice_str(json), true);
 }
 
-/* Read the pushes. Every push has a tag, too. */
+/* Read the pushes, check that each push has a valid tag, and return the number of pushes. */
 static unsigned read_pushes(void)
 {
     unsigned n = 0;
@@ -429,7 +429,7 @@ Test(gate, an_agent_without_the_secret_gets_the_credential_and_then_joins, .init
     sim_free(&sim);
     sim_init(&sim, &limits);
     stranger(FIRST);
-    sim_feed(&sim, FIRST, GREETING "0d 01000000 " HELLO); /* the most bytes of an honest agent */
+    sim_feed(&sim, FIRST, GREETING "0d 01000000 " HELLO); /* an honest agent sends at most these bytes */
     sim_expect(&sim, FIRST, "01000000 0b00000000000000 7b226f6b223a747275657d");
     cr_assert_eq(ask_for(FIRST, &got), AUTH_OK);
     cr_assert(slice_equal(got, slice_str("MUNGE:x:")));
@@ -462,7 +462,7 @@ static void count_refused(void *user)
     ++*(int *)user;
 }
 
-/* The answer contains the reason, and at most as many bytes as a credential. */
+/* The answer contains the reason, and is at most as long as a credential. */
 Test(gate, a_store_that_only_rejects_answers_the_request_before_tls_with_the_reason, .init = NULL)
 {
     static char advice[1000];
@@ -501,7 +501,8 @@ Test(gate, a_stranger_gets_few_credentials_and_no_more_time)
     expect_closed(FIRST + 1, "more than 128 bytes");
 }
 
-/* An AUTH of another version may be longer than a stranger's limit. The store answers after its first byte. */
+/* An AUTH of another version may be longer than a stranger's limit. The store answers after the first byte of this
+ * AUTH. */
 Test(gate, an_agent_of_another_version_is_answered)
 {
     uint8_t unused[AUTH_PROOF_BYTES];
@@ -515,7 +516,7 @@ Test(gate, an_agent_of_another_version_is_answered)
         cr_expect_eq(auth_prove(&of[conn], &secret, next_blob(conn, 0), unused, theirs), AUTH_OTHER_VERSION);
         expect_closed(conn, "install the same version of ddprun");
     }
-    sim_connect(&sim, FIRST + 2); /* on this host the whole message is decoded */
+    sim_connect(&sim, FIRST + 2); /* a client on the store's host: the whole message is decoded */
     hub_set_uid(sim.hub, FIRST + 2, 1000);
     sim_feed(&sim, FIRST + 2, GREETING "83 1a01000000000000 01");
     cr_expect(sim.conn[FIRST + 2].open);
@@ -869,7 +870,7 @@ static void start_two_nodes(void)
 Test(gate, a_confirmed_connection_is_a_rank_of_its_node)
 {
     start_two_nodes();
-    for (int pid = 0; pid < 2; pid++) { /* the agent reports the user, or also the process */
+    for (int pid = 0; pid < 2; pid++) { /* if pid is 1, the agent confirms the process, too */
         const conn_id own = (conn_id)(FIRST + 2 * pid), foreign = own + 1;
         stranger_from("10.0.0.2", own);
         sim_feed(&sim, own, GREETING);
@@ -1189,8 +1190,8 @@ Test(tenants, two_tenants_share_a_host)
     expect_closed(FIRST + 2, "no agent on that host has confirmed within 3 s");
 }
 
-/* Tenant b starts a node on a host of tenant a after a connection was opened. The connection must wait, because tenant
- * a has two jobs. */
+/* A connection from a host of tenant a must wait, because tenant a has two jobs. Then tenant b starts a node on the
+ * same host. This node must not claim the earlier connection. */
 Test(tenants, a_later_tenant_claims_no_connection_of_an_earlier_one)
 {
     start_node("10.0.0.1", AGENT, &team_a, "a1", 0, 1);

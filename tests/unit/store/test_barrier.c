@@ -348,7 +348,7 @@ static void hear_opened(void *user, const struct barrier *b)
              b->name);
 }
 
-/* Handle the end of a barrier. Its waiters are still there. */
+/* Handle the end of a barrier. Its waiters are not removed yet. */
 static void hear_ended(void *user, const struct barrier *b, enum barrier_outcome how, const char *why)
 {
     (void)user;

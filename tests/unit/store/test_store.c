@@ -242,7 +242,7 @@ Test(store, a_value_of_any_length_may_follow_one_of_any_length)
     }
 }
 
-/* If a client holds a value, its bytes stay, and the next value of the key gets new memory. */
+/* While a client holds a value, the bytes of this value stay unchanged. The next value of the key gets new memory. */
 Test(store, a_held_value_stays_whatever_becomes_of_its_key)
 {
     static char a[SHARED_MIN], b[SHARED_MIN], both[2 * SHARED_MIN];
@@ -499,8 +499,8 @@ Test(store, leaving_a_barrier_does_not_uncount)
     cr_assert_eq(woken[0], 0);
 }
 
-/* The counter's creation wakes no client; the barrier's completion also wakes those that waited for the
- * key. */
+/* A barrier is also a counter under the same key. The first arrival creates this key, but wakes no client. The last
+ * arrival also wakes the clients that wait for the key. */
 Test(store, a_barrier_shares_its_line_with_waits)
 {
     wait_for(0, "b");

@@ -45,7 +45,7 @@ enum {
 /* A sample that `fill` must write. */
 typedef struct ddp_loader_row {
     uint64_t index, epoch;
-    int is_pad;                  /* 1 for padding, a sample that the sampler has repeated; else 0 */
+    int is_pad;                  /* 1 if this is padding (a sample that the sampler has repeated), else 0 */
     ddp_philox luck;             /* random number generator of this sample in this epoch */
     void *to[DDP_LOADER_ARRAYS]; /* to[a] has row_bytes[a] bytes, undefined before the call of `fill` */
 } ddp_loader_row;
@@ -64,7 +64,7 @@ typedef void (*ddp_loader_release)(void *user, void *memory, size_t bytes);
 typedef struct ddp_loader_options {
     size_t size;            /* sizeof(ddp_loader_options), set by the INIT macro */
     uint64_t samples;       /* number of samples, as in ddp_sampler_create */
-    int world_size, rank;   /* the samples are divided among world_size ranks; this is rank `rank` */
+    int world_size, rank;   /* samples are divided among world_size ranks; `rank` is this rank's number */
     uint64_t seed;          /* seed of the order and of the generators */
     unsigned sampler_flags; /* DDP_SAMPLER_SHUFFLE and others; 0 means samples in order, with padding */
     int streams;            /* number of ranks that get batches in turn, from `rank` on; 0 means 1 */

@@ -95,7 +95,7 @@ enum log_policy { LOG_BLOCK, LOG_DROP }; /* what happens when output arrives fas
 /* Whether lines have a prefix. PREFIX_AUTO: only if the console shows more than one worker. */
 enum prefix_mode { PREFIX_AUTO, PREFIX_ON, PREFIX_OFF };
 
-/* Which CPUs near its GPU a worker may use (--numa_binding). */
+/* The CPUs near the GPU of a worker that the worker may use (--numa_binding). */
 enum numa_binding { NUMA_NONE, NUMA_NODE, NUMA_SOCKET, NUMA_EXCLUSIVE, NUMA_CORE_COMPLEX };
 
 #define CLI_HANG_OFF UINT64_MAX /* value of hang_timeout_ms for --hang_timeout=off */

@@ -643,8 +643,8 @@ static void release_sink(struct sinks *s, struct sink *sink, const struct writer
     *sink = (struct sink){ 0 };
 }
 
-/* If the log file has a change that was not reported yet, store it in event->news and return true. Otherwise return
- * false. Call this function before state_news, because a deleted file may explain a failed write. */
+/* Store in event->news the unreported change of the log file, and return true. Return false if the log file has no such
+ * change. Call this function before state_news, because a deleted file may explain a failed write. */
 static bool file_news(struct sink *sink, struct sink_event *event)
 {
     static const enum sink_news news[] = {

@@ -479,7 +479,7 @@ static ddp_status add_user(struct specs *s, const char *user, const char *item, 
     return add_items(s, text, line, err);
 }
 
-/* The setting of a host that a word such as "slots=4" changes, in a line of a hostfile. ddprun ignores the words with
+/* The settings of a host that words such as "slots=4" change in a line of a hostfile. ddprun ignores the words with
  * LINE_NOTHING. Only Open MPI (max_slots) or MPICH (ifname, binding) needs them: ddprun itself finds the addresses and
  * chooses the CPUs. */
 enum { LINE_SLOTS, LINE_USER, LINE_PORT, LINE_WORDS, LINE_NOTHING = LINE_WORDS };

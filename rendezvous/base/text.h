@@ -15,8 +15,8 @@ bool text_is_plain(struct slice bytes);
  * \xNN. */
 bool text_append(struct buf *out, struct slice bytes, size_t max);
 
-/* Replace every control byte with '?', except `keep` (a newline or '\t'). Other bytes of UTF-8 are not changed. Call
- * this function before names from other users are printed. */
+/* Replace the bytes of every control character with '?', except `keep` (a newline or '\t'). All other UTF-8 characters
+ * stay unchanged. Call this function before names from other users are printed. */
 void text_disarm(void *text, size_t len, char keep);
 
 /* Append at most the first `max` bytes as hexadecimal digits, and "..." if bytes are left out. */

@@ -138,7 +138,8 @@ static bool is_worth_a_line(struct rejects *r, struct reject *row, uint64_t now_
     return true;
 }
 
-/* Update the row of a client. The texts of the row describe the last rejection. Its count includes all rejections. */
+/* Update the row of a client. The texts of the row describe the latest rejection. The count of the row includes all
+ * rejections. */
 bool rejects_note(struct rejects *r, const struct reject_facts *what, uint64_t now_ms)
 {
     struct reject wanted = { .kind = what->is_user   ? REJECT_USER

@@ -63,7 +63,7 @@ enum {
     RDZV_WORDS_MAX = LIMIT_WORDS,
     RDZV_LIST_MAX = LIMIT_LISTED, /* up to this number of nodes, the message `round` lists all nodes */
     RDZV_SHORT_LIST_MAX = 32,  /* limit of lists in `waiting`, and in a `round` that cannot list all nodes */
-    RDZV_GONE_MAX = 32,        /* number of records of nodes that have left */
+    RDZV_GONE_MAX = 32,        /* maximum number of records of nodes that have left */
     RDZV_CODE_NO_NODE = 125,   /* the exit code if a node is lost or missing */
     RDZV_STOP_EXTRA_MS = 10000 /* time for a member to send `stopped`, after its grace period */
 };

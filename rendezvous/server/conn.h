@@ -21,8 +21,8 @@ struct outbox;
 struct conn_host {
     uv_loop_t *loop;
     size_t max_queue_bytes; /* limit for the unsent bytes of one connection */
-    /* The unsent bytes of all connections, and their limit. A value that is queued by reference counts with its whole
-     * block. */
+    /* The unsent bytes of all connections, and their limit. If a value is queued by reference, its whole block is
+     * counted. */
     size_t queued_bytes, max_queued_bytes;
     void (*on_bytes)(struct conn *conn, struct slice bytes); /* bytes were received, borrowed for the call */
     /* An open connection ends, because the peer has sent a FIN or because of an error. `why` is valid for the call. */

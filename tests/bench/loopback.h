@@ -1,4 +1,4 @@
-/* loopback.h -- servers on 127.0.0.1 to measure, and sockets to measure them with. For the programs in
+/* loopback.h -- servers on 127.0.0.1 whose speed is measured, and sockets for the measurement. For the programs in
  * tests/bench only. */
 #ifndef TESTS_BENCH_LOOPBACK_H
 #define TESTS_BENCH_LOOPBACK_H
@@ -12,7 +12,8 @@ struct bench_server {
     int port;
 };
 
-/* Start ddp-rendezvous (`path`, NULL = the one of this build) on a free port. False: it did not start. */
+/* Start ddp-rendezvous on a free port. `path` is the program; NULL means the program of this build. Return false if it
+ * did not start. */
 bool bench_start_store(const char *path, struct bench_server *out);
 
 /* PyTorch's own store, in a separate Python process. */

@@ -219,7 +219,7 @@ struct held {
     int fds, logs, threads;
 };
 
-/* Count the agent's open files, and those of the log in `dir`. */
+/* Count the agent's open descriptors, its threads, and its descriptors of files in `dir`. */
 static struct held held_by(pid_t agent, const char *dir)
 {
     struct held held = { .fds = procstat_fds(agent) };

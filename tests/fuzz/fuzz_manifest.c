@@ -1,5 +1,5 @@
-/* Any text as the manifest of a checkpoint: parsed, or rejected with an error text. Its checksum is corrected first,
- * because otherwise no input would get past it. */
+/* Any text as the manifest of a checkpoint: parsed, or rejected with an error text. The checksum is corrected first,
+ * because otherwise every input would be rejected for its checksum. */
 #include "core/crc32c.h"
 #include "checkpoint/manifest.h"
 

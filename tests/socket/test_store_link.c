@@ -525,7 +525,8 @@ static void sleep_long(uv_check_t *check)
     uv_close((uv_handle_t *)check, NULL);
 }
 
-/* A pause of this process is not a silence of the store, wherever the store's message was at that time. */
+/* A pause of this process must not count as silence of the store. The store's message may be in any buffer during the
+ * pause. */
 Test(store_link_peers, a_store_that_spoke_before_we_slept_is_not_lost, .init = start_server,
      .fini = close_all)
 {

@@ -59,7 +59,7 @@ size_t bench_count(enum bench_kind kind, ddp_dtype dtype, int world, size_t byte
 
 /* Return the size of the larger buffer in bytes. ddp-bench prints this size. */
 size_t bench_bytes(const struct bench_case *c);
-/* Return the number of elements of the input, or of the output. */
+/* Return the number of elements: bench_in_count of the input, bench_out_count of the output. */
 size_t bench_in_count(const struct bench_case *c);
 size_t bench_out_count(const struct bench_case *c);
 

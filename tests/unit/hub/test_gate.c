@@ -1,5 +1,5 @@
-/* Connections from other hosts: what a stranger gets before and after a proof of the secret, and what it gets after an
- * agent has confirmed it. */
+/* Connections from other hosts: the rights of a stranger at first, after a proof of the secret, and after the
+ * confirmation by an agent. */
 #include "auth/auth.c"
 #include "ddp/context.h"
 #include "sim_hub.h"
@@ -716,8 +716,8 @@ Test(gate, as_many_strangers_wait_as_the_ranks_need)
     }
 }
 
-/* The strangers from agents' addresses fill their 1/16 of the memory. The store closes none of them, reads no more from
- * them, and still serves a worker. */
+/* The strangers from the addresses of agents fill 1/16 of the memory, their limit. The store closes none of them, reads
+ * no more from them, and still serves a worker. */
 Test(gate, the_strangers_of_agents_addresses_hold_few_bytes)
 {
     enum { MEMORY = 16 << 20, SHARE = MEMORY / 16, STRANGERS = 100, WORKER = FIRST + STRANGERS };
@@ -763,7 +763,8 @@ static void begin_tenants(void)
 
 TestSuite(tenants, .init = begin_tenants, .fini = end);
 
-/* Connect a stranger from `host`, because sim_connect gives every connection another address. */
+/* Connect a stranger from `host`. sim_connect cannot be used for this, because it gives every connection another
+ * address. */
 static void stranger_from(const char *host, conn_id conn)
 {
     char peer[64];
@@ -1296,7 +1297,7 @@ Test(tenants, many_tls_handshakes_of_an_agents_address_may_wait)
     }
 }
 
-/* The oldest unfinished handshake ends. A finished handshake no longer counts. */
+/* Beyond the limit, the store ends the oldest unfinished handshake. Finished handshakes do not count. */
 Test(tenants, the_tls_handshakes_of_agents_addresses_have_a_limit)
 {
     enum { BASE = 12, MOST = BASE + 4 * 2 };

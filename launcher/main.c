@@ -118,7 +118,7 @@ static void make_nonce(char nonce[NONCE_CHARS + 1])
         "abcdefghijklmnopqrstuvwxyz012345"; /* 32 characters, one for each value of 5 bits */
     unsigned char bytes[NONCE_CHARS] = { 0 };
     if (sys_getrandom(bytes, sizeof(bytes), 0) < 0)
-        log_warn("cannot get random numbers: %s; the names of files may not be unique", strerror(errno));
+        log_warn("cannot get random numbers: %s; file names might not be unique", strerror(errno));
     for (int i = 0; i < NONCE_CHARS; i++)
         nonce[i] = letters[bytes[i] % 32];
     nonce[NONCE_CHARS] = '\0';
@@ -645,7 +645,7 @@ static ddp_status shim_write_in(int fd, const char *dir, struct buf *out, struct
         return shim_fail(err, "write " SHIM " in", dir, "; choose a directory that you may write to");
     const bool first = shim_is_first(fd);
     log_info("%s/" SHIM " starts %s%s", whole_dir, program,
-             first ? ", and is the first " SHIM " in PATH" : "; this line puts its directory first in PATH:");
+             first ? ", and is the first " SHIM " in PATH" : "; this line puts that " SHIM " first in PATH:");
     if (first ||
         (buf_printf(out, "export PATH=") && shell_word(out, whole_dir) && buf_printf(out, ":\"$PATH\"\n")))
         return DDP_OK;

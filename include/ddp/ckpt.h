@@ -59,10 +59,10 @@ DDP_API ddp_status ddp_file_replace(const char *path, const void *data, size_t l
 
 /* The fields of ddp_ckpt_point, the position of a run, as rows of name and meaning. Values are whole numbers up to
  * 10^15. */
-#define DDP_CKPT_POINT_LIST(X)                                            \
-    X(step, "updates done")                                               \
-    X(epoch, "epochs done")                                               \
-    X(samples, "samples of the next epoch that are done, over all ranks") \
+#define DDP_CKPT_POINT_LIST(X)                                                \
+    X(step, "updates done")                                                   \
+    X(epoch, "epochs done")                                                   \
+    X(samples, "samples of the next epoch that all ranks together have done") \
     X(world_size, "ranks of the run that wrote the checkpoint; no function uses this number")
 
 typedef struct ddp_ckpt_point {

@@ -131,10 +131,10 @@ static bool help_important(struct buf *out, const struct cli *cli)
 }
 
 static const char purpose[] =
-    "Start the workers of a data-parallel job on this machine, forward their output, and stop all if one "
-    "fails. Everything after PROGRAM belongs to PROGRAM.";
+    "Start the workers of a data-parallel job on this machine, forward their output, and stop all workers "
+    "if one fails. Everything after PROGRAM belongs to PROGRAM.";
 static const char rules[] =
-    "Option names may be written with dashes and shortened. A variable PET_<NAME> sets a default; for a "
+    "Option names may be shortened; dashes in them equal underscores. PET_<NAME> sets a default; for a "
     "switch use 1 or 0. ddprun exits with the code of the worker that failed first; ddprun "
     "--print_man lists all exit codes.";
 
@@ -282,7 +282,8 @@ static bool man_events(struct buf *out)
     bool ok = buf_printf(
         out,
         ".SH EVENTS\n\\-\\-events writes one JSON object per line. Each object has the members event, time "
-        "(UTC), job, and the members of the event. store_ms is the store's monotonic clock, the same on all "
+        "(UTC) and job; the other members depend on the event. store_ms is the store's monotonic clock, the "
+        "same on all "
         "nodes, and ms is the monotonic clock of this host. share/ddprun/events.schema.json "
         "describes all members. If a log cannot be written, ddprun prints one warning and the job "
         "continues. One of the nodes with a log writes the events of the store: ");
@@ -292,7 +293,9 @@ static bool man_events(struct buf *out)
     ok = ok && buf_printf(out, "and each node also writes its own events: ");
     EVENTS_OF_AGENT(X)
 #undef X
-    return ok && buf_printf(out, "each with the round of the job. 'ddpctl timeline' draws all events.\n");
+    return ok &&
+           buf_printf(out,
+                      "with the number of the round if one has begun. 'ddpctl timeline' draws all events.\n");
 }
 
 static bool man_commands(struct buf *out)
@@ -349,7 +352,7 @@ bool cli_print_man(struct buf *out)
                "period (--grace) to end. A second signal kills the workers. SIGQUIT (Ctrl-\\e) prints what "
                "each worker "
                "does. No process of the job is left behind.\n"
-               ".PP\nOption names may be written with dashes or underscores, and may be shortened if the "
+               ".PP\nIn option names, dashes and underscores are equal. A name may be shortened if the "
                "short form is unambiguous; everything after PROGRAM belongs to PROGRAM.\n") &&
            man_options(out) && man_commands(out) && man_environment(out) && man_exit_codes(out) &&
            man_signals(out) && man_torchrun(out) && man_prefix_fields(out) && man_events(out) &&

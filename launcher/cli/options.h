@@ -28,7 +28,7 @@
       "create a command torchrun in DIR that starts ddprun, and print the line that puts DIR first in "      \
       "PATH; --remove removes that command. No other torchrun is changed")                                   \
     X(LIST, "list", "[--json]",                                                                              \
-      "list your jobs on this host that --detach has started; --json prints a JSON object per job. Without " \
+      "list your jobs that --detach has started on this host; --json prints a JSON object per job. Without " \
       "jobs, stdout stays empty")                                                                            \
     X(ATTACH, "attach", "JOB",                                                                               \
       "show the last lines of a job of --detach, then its output until the job ends. JOB is its id or "      \
@@ -96,7 +96,7 @@
       "else the value of --master_port)")                                                               \
     X(RDZV_CONF, "rdzv_conf", 0, RDZV_CONF, rdzv_conf, "K=V,...", NULL, true, FIRST, NODES,                         \
       "torchrun's settings of the rendezvous, with times in seconds: join_timeout or " \
-      "timeout (limit until all nodes have joined; default: 600 in an elastic job, else 900), " \
+      "timeout (time for all nodes to join; default: 600 in an elastic job, else 900), " \
       "last_call_timeout (default: 30), keep_alive_interval and keep_alive_max_attempt (their "           \
       "product is --node_timeout), is_host (--host_store)")                                  \
     X(LOCAL_ADDR, "local_addr", 0, TEXT, local_addr, "ADDR", NULL, true, THEIRS, NODES,                              \
@@ -131,12 +131,12 @@
     X(EXIT_BARRIER_TIMEOUT, "exit_barrier_timeout", 0, DURATION, exit_barrier_ms, "TIME", "5m", true, OURS, NODES, \
       "how long a node waits for the other nodes after its own workers have finished")                                    \
     X(SCHEDULER, "scheduler", 0, TEXT, scheduler, "NAME", "auto", true, OURS, NODES,                               \
-      "scheduler whose variables set the options that you do not set: 'auto' (the scheduler that started this " \
+      "defaults come from the variables of this scheduler: 'auto' (the scheduler that started this " \
       "process), 'none', slurm, openmpi, hydra, pytorchjob, kubernetes, pbs or lsf")                                   \
     X(PER_TASK, "per_task", 0, SWITCH, per_task, NULL, NULL, true, OURS, NODES,                                      \
       "run one worker in this task, because the scheduler started one ddprun for each worker")            \
     X(EXPLAIN, "explain", 0, SWITCH, explain, NULL, NULL, false, OURS, NODES,                                \
-      "print the values of the scheduler and the origin of each option, and start nothing; with --json as JSON") \
+      "print the values of the scheduler and the origin of each option, and start nothing; --json prints JSON") \
     X(WHY, "why", 0, SWITCH, explain, NULL, NULL, false, OURS, NODES, NULL) /* old name of --explain */ \
     X(MODULE, "module", 'm', SWITCH, module, NULL, NULL, true, FIRST, PROGRAM,                                        \
       "PROGRAM is a Python module: run 'python3 -u -m PROGRAM'")                                             \
@@ -159,7 +159,7 @@
       "accept more workers than GPUs: worker N uses GPU N modulo the number of GPUs, and NCCL accepts "         \
       "shared GPUs; slow, for tests")                                                                                       \
     X(NUMA_BINDING, "numa_binding", 0, WORD, numa_binding, "WHERE", NULL, true, THEIRS, PROGRAM,         \
-      "bind each worker to CPUs near its GPU: all CPUs of the GPU's NUMA 'node' or 'socket', an 'exclusive' "  \
+      "bind each worker to CPUs near its GPU: all CPUs of the NUMA 'node' or the 'socket', an 'exclusive' "  \
       "share of the NUMA node, or one 'core-complex' (CPUs with a common cache)")                              \
     X(ENV, "env", 0, ENV, env, "NAME[=VALUE]", NULL, false, OURS, PROGRAM,                                         \
       "set a variable for the workers. Without VALUE, the workers on all hosts of --hosts get the value "       \
@@ -172,7 +172,7 @@
       "workers that read ddprun's stdin: ranks such as 0,2-5, 'all' (each worker reads everything) or "         \
       "'none'; the stdin of the other workers is empty")                                                                                 \
     X(DRY_RUN, "dry_run", 0, SWITCH, dry_run, NULL, NULL, true, OURS, PROGRAM,                                       \
-      "print the plan (with --hosts: the remote commands) and start nothing; with --json as JSON")             \
+      "print the plan (with --hosts: the remote commands) and start nothing; --json prints JSON")             \
     X(LOG_DIR, "log_dir", 0, TEXT, log_dir, "DIR", NULL, true, FIRST, OUTPUT,                                       \
       "write each worker's stdout and stderr, and the report, to files below DIR")                       \
     X(COLLECT_LOGS, "collect_logs", 0, SWITCH, collect_logs, NULL, NULL, true, OURS, OUTPUT,                        \
@@ -230,10 +230,10 @@
     X(QUIET, "quiet", 'q', SWITCH, quiet, NULL, NULL, true, OURS, OUTPUT,                                            \
       "print only errors")                                                                              \
     X(VERBOSE, "verbose", 'v', SWITCH, verbose, NULL, NULL, true, OURS, OUTPUT,                                      \
-      "print starts and ends of workers and other details, and the report also after a success")                                    \
+      "also print starts and ends of workers, other details, and the report after a success")                                    \
     X(SIGNALS, "signals_to_handle", 0, SIGNALS, stop_signals, "LIST", "SIGTERM,SIGINT,SIGHUP", true, THEIRS, TIME,   \
-      "signals that stop the job in addition to SIGTERM, SIGINT and SIGHUP, which always stop it: SIGQUIT, " \
-      "SIGUSR1, SIGUSR2; the manual page lists the effect of each signal")                              \
+      "more signals that stop the job: SIGQUIT, SIGUSR1, SIGUSR2 (SIGTERM, SIGINT and SIGHUP always stop " \
+      "it); the manual page lists the effect of each signal")                              \
     X(GRACE, "grace", 0, DURATION, grace_ms, "TIME", "30s", true, OURS, TIME,                                      \
       "time between SIGTERM and SIGKILL, such as 30 (seconds), 1500ms or 2m")                                       \
     X(SHUTDOWN_TIMEOUT, "shutdown_timeout", 0, SECONDS, grace_ms, "SECONDS", NULL, true, THEIRS, TIME,       \
@@ -246,7 +246,7 @@
     X(MAX_RESTARTS, "max_restarts", 0, COUNT, max_restarts, "N", "0", true, FIRST, FAILURE,                          \
       "start all workers again after a failure, at most N times; each attempt has an empty store")      \
     X(RESTART_BACKOFF, "restart_backoff", 0, DURATION, backoff_ms, "TIME", "1s", true, OURS, FAILURE,              \
-      "wait before the first restart; doubled after each attempt without progress")                    \
+      "time before the first restart; doubled after each attempt without progress")                    \
     X(RESTART_BACKOFF_MAX, "restart_backoff_max", 0, DURATION, backoff_cap_ms, "TIME", "1m", true, OURS, FAILURE,  \
       "longest wait before a restart")                                                                               \
     X(MAX_NO_PROGRESS, "max_no_progress", 0, COUNT, max_no_progress, "N", "3", true, OURS, FAILURE,                \
@@ -272,13 +272,13 @@
     X(HELP, "help", 'h', HELP_PAGE, help, "[=all]", NULL, false, FIRST, INFO,                                 \
       "print the most important options; --help=all prints all options")                                     \
     X(VERSION, "version", 'V', SWITCH, version, NULL, NULL, false, OURS, INFO,                                          \
-      "print the version and the build: commit, architecture, C library; with --json as JSON")               \
+      "print the version and the build: commit, architecture, C library; --json prints JSON")               \
     X(PRINT_PREFIX, "print_prefix", 0, SWITCH, print_prefix, NULL, NULL, false, OURS, INFO,                  \
-      "print the directory in which ddprun is installed, which contains lib/pkgconfig and include")             \
+      "print ddprun's installation directory, which contains lib/pkgconfig and include")             \
     X(MAKE_SECRET, "make_secret", 0, TEXT, make_secret, "FILE", NULL, false, OURS, INFO,                     \
       "write a new random secret for a job of several nodes to FILE, with mode 0600, and exit")              \
     X(PRINT_COMPLETION, "print_completion", 0, WORD, completion, "SHELL", NULL, false, THEIRS, INFO,        \
-      "print the completion of these options for 'bash', 'zsh', 'fish' or 'tcsh'")                           \
+      "print shell completion of these options for 'bash', 'zsh', 'fish' or 'tcsh'")                           \
     X(PRINT_MAN, "print_man", 0, SWITCH, print_man, NULL, NULL, false, OURS, INFO,                                   \
       "print the manual page; 'ddprun --print_man | man -l -' shows it")
 /* clang-format on */
@@ -302,7 +302,7 @@
       "nodes, node rank, address (first host of the step), port, GPUs (SLURM_GPUS_ON_NODE), job id")         \
     X(PYTORCHJOB, "pytorchjob", "Kubernetes (PyTorchJob)",                                                   \
       "KUBERNETES_SERVICE_HOST, MASTER_ADDR, WORLD_SIZE and RANK are set",                                   \
-      "pods as nodes, node rank, address, port, job id; PET_* variables of the operator as options")        \
+      "nodes (pods), node rank, address, port, job id; reads the operator's PET_* variables")        \
     X(KUBERNETES, "kubernetes", "Kubernetes (indexed Job)",                                                  \
       "KUBERNETES_SERVICE_HOST and JOB_COMPLETION_INDEX are set",                                            \
       "node rank, address of pod 0 (with a headless service), job id; give --nnodes")                         \
@@ -310,7 +310,7 @@
       "PBS_JOBID and PBS_NODEFILE are set",                                                                  \
       "nodes, node rank, address (first host of the file), port, job id")                                    \
     X(LSF, "lsf", "LSF",                                                                                     \
-      "LSB_JOBID and LSB_MCPU_HOSTS or LSB_HOSTS are set",                                                   \
+      "LSB_JOBID is set, and LSB_MCPU_HOSTS or LSB_HOSTS",                                                   \
       "nodes, node rank, address (first host of the list), port, job id")
 /* clang-format on */
 

@@ -508,10 +508,10 @@ static void write_record(struct contain *c)
         return;
     c->recorded = true;
     if (record_write(c->job, c->cookie, c->group, getppid(), getpid(), &err) != DDP_OK)
-        snprintf(
-            c->words + len, sizeof(c->words) - len,
-            "; if both ddprun processes are killed at once, the next start cannot find the workers: %.300s",
-            err.msg);
+        snprintf(c->words + len, sizeof(c->words) - len,
+                 "; if both ddprun processes are killed simultaneously, the next start cannot find the "
+                 "workers: %.300s",
+                 err.msg);
 }
 
 void contain_name_store(struct contain *c, const char *host, int port)

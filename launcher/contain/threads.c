@@ -449,17 +449,17 @@ void threads_explain_ptrace(const char *file, bool by_py_spy, bool is_child, cha
                *reader = by_py_spy ? "py-spy" : "ddprun";
     if (scope > 2)
         snprintf(note, STACK_NOTE_MAX,
-                 "no %s: kernel.yama.ptrace_scope is %d, so %s may not read the process; "
+                 "no %s: kernel.yama.ptrace_scope is %d, so %s cannot read the process; "
                  "set kernel.yama.ptrace_scope=1 in /etc/sysctl.d and reboot the host",
                  missing, scope, reader);
     else if (scope == 2 || (scope == 1 && is_child))
         snprintf(note, STACK_NOTE_MAX,
-                 "no %s: kernel.yama.ptrace_scope is %d, so %s may not read the process; "
+                 "no %s: kernel.yama.ptrace_scope is %d, so %s cannot read the process; "
                  "run 'sysctl kernel.yama.ptrace_scope=%d' as root",
                  missing, scope, reader, scope - 1);
     else
         snprintf(note, STACK_NOTE_MAX,
-                 "no %s: %s may not read the process: CAP_SYS_PTRACE is missing; give the "
+                 "no %s: %s cannot read the process: CAP_SYS_PTRACE is missing; give the "
                  "container this capability, or run ddprun as the user of the process",
                  missing, reader);
 }

@@ -237,7 +237,7 @@ static void note_wrong(struct file_timer *ft, size_t wrong)
         return;
     ft->wrong_noted = true;
     snprintf(words, sizeof(words),
-             "warning: ignored a line in %.150s that is not a request of torch.distributed.elastic.timer",
+             "warning: %.150s: ignored a line that is not a request of torch.distributed.elastic.timer",
              ft->path);
     ft->calls.note(ft->calls.user, words);
 }

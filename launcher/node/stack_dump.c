@@ -50,8 +50,8 @@ enum {
 /* Notes for the user, in the place of the Python frames. */
 #define NO_PY_SPY "no Python stacks: py-spy is not installed; pip install py-spy"
 #define UNSAFE_PY_SPY                                                                                 \
-    "no Python stacks: another user can change the py-spy beside Python, so ddprun does not run it; " \
-    "add a safe py-spy to PATH"
+    "no Python stacks: another user can change the py-spy in Python's directory, so ddprun does not " \
+    "run it; add a safe py-spy to PATH"
 #define NOT_STARTED \
     "no Python stacks: py-spy is installed but cannot be started; try 'py-spy --version' on this node"
 

@@ -391,8 +391,8 @@ static ddp_status watch_port(struct node *n, struct ddp_err *err)
         socket_listener_find(&n->meet.vouch.owners, n->plan->offered_port, geteuid(), &owner);
     if (state == SOCKET_UNKNOWN) {
         output_note(n->out.output,
-                    "warning: cannot check which user listens on port %d, which is held for the store of "
-                    "rank 0, because this kernel has no sock_diag",
+                    "warning: port %d, held for the store of rank 0: cannot check which user listens there, "
+                    "because sock_diag does not answer",
                     n->plan->offered_port);
         return DDP_OK;
     }

@@ -143,7 +143,7 @@ static ddp_status no_gpu(const struct gpu_list *list, struct ddp_err *err)
                         "--nproc_per_node=gpu: this machine has no GPU; use a number or 'cpu'");
     return ddp_fail(
         err, DDP_ERR_ARG,
-        "--nproc_per_node=gpu: CUDA_VISIBLE_DEVICES shows no GPU of this machine, which has %d; correct "
+        "--nproc_per_node=gpu: CUDA_VISIBLE_DEVICES shows no GPU, although this machine has %d; correct "
         "this variable, or use --nproc_per_node=cpu",
         list->physical);
 }

@@ -364,11 +364,11 @@ ddp_status numa_choose(enum numa_binding mode, const struct numa_source *source,
         return DDP_ERR_NOMEM;
     ddp_status status = numa_choose_mode(&q, mode, device, cpus);
     if (status == DDP_OK && lowest(cpus) < 0)
-        status = ddp_fail(
-            err, DDP_ERR_ARG,
-            "--numa_binding: ddprun may use none of the CPUs near GPU %s; 'taskset -cp $$' shows the CPUs "
-            "that this shell and ddprun may use",
-            gpus->names[device]);
+        status =
+            ddp_fail(err, DDP_ERR_ARG,
+                     "--numa_binding: ddprun cannot use any CPU near GPU %s; 'taskset -cp $$' shows the CPUs "
+                     "that this shell and ddprun can use",
+                     gpus->names[device]);
     if (status != DDP_OK)
         rank_set_free(cpus);
     return status;

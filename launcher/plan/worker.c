@@ -89,7 +89,7 @@ void python_choose(struct python_choice *choice, const struct python_facts *f)
                                   : "PATH has no python3",
              active || beside || exec || !is_set(f->in_path) ? "" : f->in_path,
              stale ? "; VIRTUAL_ENV is ignored, because bin/python is missing in " : "",
-             stale ? f->virtual_env : "", overruled ? "; PYTHON_EXEC is not used: " : "",
+             stale ? f->virtual_env : "", overruled ? "; not used: PYTHON_EXEC=" : "",
              overruled ? f->python_exec : "");
 }
 

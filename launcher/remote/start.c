@@ -374,10 +374,10 @@ ddp_status start_check(const struct cli *cli, const struct host_spec *hosts, int
                         "leave out --ssh_fanout");
     for (int i = 0; i < n; i++) {
         if (cli_gives(cli, OPT_NPROC_PER_NODE) && hosts[i].count[0] != '\0')
-            return ddp_fail(
-                err, DDP_ERR_ARG,
-                "--nproc_per_node and the count of host %.64s (%s) exclude each other; leave out one of them",
-                hosts[i].name, hosts[i].count);
+            return ddp_fail(err, DDP_ERR_ARG,
+                            "--nproc_per_node and the worker count of host %.64s (%s) exclude each other; "
+                            "leave out one of them",
+                            hosts[i].name, hosts[i].count);
         if (hosts[i].port > 0 && find_shell(cli->remote_shell) != SHELL_SSH)
             return ddp_fail(
                 err, DDP_ERR_ARG,

@@ -1118,8 +1118,9 @@ static void print_stop(struct starter *s, const struct received_signal *received
     struct buf from = { 0 }, out = { 0 };
     if (!s->facts->cli->quiet && received_signal_text(received, &from) &&
         buf_printf(&out, "ddprun: %.*s%s\n", (int)from.len, (const char *)from.data,
-                   s->stops > 1 ? " again: killing the remote shells"
-                                : ": ending the start of the hosts; a second signal kills the remote shells"))
+                   s->stops > 1
+                       ? " again: killing the remote shells"
+                       : ": the start of the hosts is canceled; a second signal kills the remote shells"))
         write_sink(s, SINK_STDERR, &out);
     buf_free(&from);
     buf_free(&out);
@@ -1219,9 +1220,10 @@ static void check_deadlines(struct starter *s)
         }
         if (s->kill_ms != 0 && now >= s->kill_ms && p->state != PEER_ENDED && !has_exited(p)) {
             if (s->n_running > 0 && s->stops < 2)
-                log_error("%s: killed the remote shell, which has not ended within %d s; check this host for "
-                          "remaining processes of the job",
-                          p->host->name, LAST_MS / 1000);
+                log_error(
+                    "%s: the remote shell was killed, because it did not end within %d s; check that host "
+                    "for remaining processes of the job",
+                    p->host->name, LAST_MS / 1000);
             for (struct peer *at = p; at != NULL; at = at->above < 0 ? NULL : &s->peers[at->above])
                 link_kill(at->trunk != NULL ? at->trunk : at->link, SIGKILL);
         }

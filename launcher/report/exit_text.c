@@ -545,7 +545,7 @@ static const struct row {
       "ddprun did not send this signal; Linux does not report the sender",
       "look for a kill by hand or in a script, or for a scheduler that warns the job before a time limit or a preemption" },
     { SIGBUS, SHM_FULL, "/dev/shm is full (SIGBUS)",
-      "/dev/shm is full: {shm_size}, of which {shm_free} is free; a worker that uses shared memory without free space gets SIGBUS",
+      "/dev/shm is full: {shm_size}, of which {shm_free} is free; a worker that uses more shared memory than is free gets SIGBUS",
       SHM_REMEDY },
     { SIGBUS, SHM_SMALL, NULL,
       "most likely /dev/shm was full: its size is only {shm_size} ({shm_free} free after the worker's end)",

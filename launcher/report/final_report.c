@@ -668,7 +668,7 @@ static void warn_of_losses(const struct loss *lost, size_t n)
         *(printed < LOSSES_PRINTED ? &printed : &more) += 1;
     }
     if (more > 0)
-        log_warn("%s%zu more file%s lost output; see lost_output in --json or report.json",
+        log_warn("output is missing in %s%zu more file%s; see lost_output in --json or report.json",
                  n == LOSSES_MAX ? "at least " : "", more, more == 1 ? "" : "s");
 }
 

@@ -739,7 +739,7 @@ static void stacks(const struct report *r, struct rows *rows)
     }
     if (left > 0)
         rows_printf(rows, label, "%d more stack%s: %s", left, left == 1 ? "" : "s",
-                    r->plan->log_root != NULL ? "see report.json" : "--log_dir writes all to report.json");
+                    r->plan->log_root != NULL ? "see report.json" : "with --log_dir, report.json has all");
     buf_free(&text);
 }
 

@@ -532,7 +532,7 @@ static bool append_store(const struct status_facts *f, int rank, struct buf *out
 static bool append_state(char state, int pid, struct buf *out)
 {
     if (state == 'T')
-        return buf_printf(out, ", is stopped: run kill -CONT %d to continue", pid);
+        return buf_printf(out, ", is stopped (kill -CONT %d continues it)", pid);
     return state != 'D' || buf_printf(out, ", hangs in the kernel (state D; see /proc/%d/wchan)", pid);
 }
 

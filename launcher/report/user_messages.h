@@ -84,7 +84,7 @@ void announce_worker_stopped(const struct announce *a, int local_rank, int pid, 
  *
  *     12.3 s after the start: job k3x9, 3 of 4 workers run
  *     rank 0 (pid 100) has run for 12.3 s, waits for barrier 'epoch-3'
- *     rank 1 (pid 101) has run for 12.3 s, is stopped: run kill -CONT 101 to continue
+ *     rank 1 (pid 101) has run for 12.3 s, is stopped (kill -CONT 101 continues it)
  *     rank 2: exit 0 after 3.0 s
  *
  * Pure: the caller passes the facts of the kernel and of the store. */

@@ -35,7 +35,7 @@
       "like SIGUSR1 (the terminal has a new size)", "the same", "the program decides")                      \
     X(TSTP,  REST,   false,                                                                                  \
       "suspends all processes of the job, then ddprun (Ctrl-Z)", "suspends all processes; ddprun waits",                       \
-      "suspends this worker, which ddprun reports")                                                               \
+      "suspends this worker; ddprun reports this")                                                                \
     X(CONT,  RESUME, false,                                                                                  \
       "continues all processes of the job (fg, bg)", "the same", "continues this worker")                          \
     X(PIPE,  NONE,   false,                                                                                  \

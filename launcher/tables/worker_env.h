@@ -21,7 +21,7 @@
  * rows. */
 #define WORKER_ENV_LIST(X)                                                                                  \
     X(RANK, "%d", f->rank, true, "rank of this worker in the job")                                          \
-    X(LOCAL_RANK, "%d", f->local_rank, true, "rank on this node, and index of its GPU")                     \
+    X(LOCAL_RANK, "%d", f->local_rank, true, "rank on this node, and this worker's GPU index")              \
     X(WORLD_SIZE, "%d", f->world_size, true, "number of workers in the job")                                \
     X(LOCAL_WORLD_SIZE, "%d", f->local_world_size, true, "number of workers on this node")                  \
     X(GROUP_RANK, "%d", f->node_rank, true, "rank of this node")                                            \
@@ -70,10 +70,10 @@
       "--flight_recorder: PyTorch writes the calls at a timeout")                                           \
     X(TORCH_FR_DUMP_TEMP_FILE, "%s%s/" FLIGHT_TORCH_STEM, ENV_PATH(f->torch_flight),                        \
       f->torch_flight != NULL,                                                                              \
-      "--flight_recorder: path of PyTorch's files up to the rank, which PyTorch appends")                   \
+      "--flight_recorder: path of PyTorch's files without the rank, which PyTorch appends")                 \
     X(TORCH_NCCL_DEBUG_INFO_PIPE_FILE, "%s%s/" FLIGHT_PIPE_STEM, ENV_PATH(f->torch_flight),                 \
       f->torch_flight != NULL && f->torch_pipes,                                                            \
-      "--flight_recorder: path of the FIFOs up to the rank; ddprun writes to a FIFO to request a record")   \
+      "--flight_recorder: path of the FIFOs without the rank; ddprun writes to a FIFO to request a record") \
     X(TORCH_NCCL_TRACE_BUFFER_SIZE, "%s", f->torch_calls, f->torch_flight != NULL,                          \
       "name of TORCH_FR_BUFFER_SIZE before PyTorch 2.9")                                                    \
     X(TORCH_NCCL_DUMP_ON_TIMEOUT, "%s", "1", f->torch_flight != NULL,                                       \

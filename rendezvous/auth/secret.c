@@ -243,8 +243,8 @@ static ddp_status parse_tenant(const char *line, size_t n, struct secret **out, 
     }
     secret_free(secret);
     return ddp_fail(err, DDP_ERR_ARG,
-                    "expected a prefix of job names and 64 hexadecimal digits, or only the digits; make them "
-                    "with 'ddprun --make_secret FILE'");
+                    "expected a prefix of job names and 64 hexadecimal digits, or only the digits; make the "
+                    "digits with 'ddprun --make_secret FILE'");
 }
 
 /* Append a secret to the list, which then owns it. Reject a second secret for the same prefix. Also reject a second

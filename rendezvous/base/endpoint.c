@@ -39,7 +39,7 @@ static ddp_status set_host(struct endpoint *out, const char *host, size_t len, c
                         sizeof(out->host) - 1);
     for (size_t i = 0; i < len; i++)
         if (!isgraph((unsigned char)host[i]))
-            return ddp_fail(err, DDP_ERR_ARG, "the host contains a blank");
+            return ddp_fail(err, DDP_ERR_ARG, "the host contains a blank or an invalid character");
     memcpy(out->host, host, len);
     out->host[len] = '\0';
     return DDP_OK;

@@ -16,7 +16,7 @@
       "ddprun ./train && echo done")                                                                      \
     X(2, USAGE, "the command line is wrong and nothing was started, or a worker exited with 2",           \
       "the message names the option; see ddprun --help",                                                  \
-      "ddprun checked all options before the first process. Typical causes: a spelling error, or "        \
+      "ddprun checked all options before it started a process. Typical causes: a spelling error, or "     \
       "options that exclude each other.",                                                                 \
       "--nproc_per_node=0: expected a number from 1 to 4096, 'gpu', 'cpu' or 'auto'")                     \
     X(DDP_EXIT_PEER_LOST, PEER_LOST, "a worker lost a peer, and no other worker failed",                  \
@@ -26,8 +26,8 @@
       "connection.",                                                                                      \
       "rank 3 on n1 failed first: exit 75, 12.3 s after its start")                                       \
     X(123, STORE_LOST,                                                                                    \
-      "this node has lost the store: its ddprun has ended, its host is down, the network is cut, or "     \
-      "this node was frozen; ddprun stopped the workers here",                                            \
+      "this node has lost the store: the store's ddprun or host is down, the network is cut, or this "    \
+      "node was frozen; ddprun stopped the workers here",                                                 \
       "check the output of the node that hosts the store; to survive the loss of any node, run "          \
       "ddp-rendezvous on another host",                                                                   \
       "No message from the store arrived for --node_timeout, and no new connection succeeded. Typical "   \

@@ -215,7 +215,7 @@ static ddp_status client_stream_check_quiet(struct client_stream *s, uint64_t de
         if (s->tls != NULL && stream_decrypt(s, s->tls, deadline_ms, &state, err) != DDP_OK)
             return err->code;
     }
-    return ddp_fail(err, DDP_ERR_CORRUPT, "unexpected bytes arrived before the request: %zu",
+    return ddp_fail(err, DDP_ERR_CORRUPT, "unexpected bytes (%zu) arrived before the request was sent",
                     s->len - s->at + s->plain.len);
 }
 

@@ -146,7 +146,7 @@ static void client_begin(struct client_call *c, struct ddp_store *store, enum op
     c->has_turn = client_turn_acquire(&store->turn, c->deadline_ms);
     if (!c->has_turn)
         client_fail(c, DDP_ERR_TIMEOUT,
-                    "a call of another thread on this handle did not end in time; use a handle per thread");
+                    "another thread's call on this handle did not end in time; use one handle per thread");
     else if (store->broken)
         client_fail(c, DDP_ERR_CLOSED,
                     "an earlier call failed, and the connection was closed; open a new handle");

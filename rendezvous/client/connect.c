@@ -311,8 +311,8 @@ static ddp_status fail_no_answer(ddp_status status, struct ddp_err *err)
 {
     if (status == DDP_ERR_CLOSED)
         return ddp_fail(err, status,
-                        "the server accepts the connection, but closes it on every greeting: it may be the "
-                        "store of another user, or a proxy without a store; check host and port");
+                        "the server accepts connections, but closes each after the greeting: the server may "
+                        "be the store of another user, or a proxy without a store; check host and port");
     return ddp_fail(err, status,
                     "the server accepts the connection, but does not answer: it may be a stopped process, or "
                     "not a store; check host and port");

@@ -258,7 +258,7 @@ static bool ctl_timeline(const struct ctl_options *o)
         ok = false;
     }
     if (ok && events.other_lives > 0)
-        log_info("the latest run of job '%s' is drawn; skipped lines of other jobs or earlier runs: %zu",
+        log_info("the latest run of job '%s' is drawn; lines of other jobs or earlier runs were skipped: %zu",
                  events.job, events.other_lives);
     ok = ok && write_timeline(o, &events);
     timeline_events_free(&events);

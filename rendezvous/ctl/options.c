@@ -131,8 +131,8 @@ static const struct option_row rows[] = {
     { .name = "native",
       .type = OPTION_FLAG,
       .at = AT(native),
-      .help = "stacks: add frames of C and C++ to those of Python, which stops each Python process for a "
-              "moment; for other programs use gdb" },
+      .help = "stacks: also print frames of C and C++ (stops each Python process for a moment); for other "
+              "programs use gdb" },
     { .name = "output",
       .letter = 'o',
       .value = "FILE",
@@ -160,7 +160,7 @@ static const struct option_row rows[] = {
       .value = "SHELL",
       .parse = parse_shell,
       .words = &completion_shells,
-      .help = "print the completion of this command line for bash, zsh, fish or tcsh" },
+      .help = "print the completion script of ddpctl for bash, zsh, fish or tcsh" },
     { .name = "help-man", .type = OPTION_SET, .at = AT(action), .min = CTL_HELP_MAN },
 };
 static const struct option_table table = OPTION_TABLE(rows, OPTIONS_PLAIN);

@@ -643,8 +643,8 @@ static bool append_none_behind(const cJSON *answer, struct buf *out)
                              cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(answer, "there")) ==
                                  cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(answer, "ranks"));
     if (has_some(answer, "differ")) /* the last calls differ, and append_parting has printed them */
-        return buf_printf(out, "behind    none%s\n", is_complete ? "" : " of the ranks with a record");
-    const bool ok = !is_complete ? buf_printf(out, "behind    none of the ranks with a record; ") &&
+        return buf_printf(out, "behind    none%s\n", is_complete ? "" : " (of the ranks with a record)");
+    const bool ok = !is_complete ? buf_printf(out, "behind    none (of the ranks with a record); ") &&
                                        append_ranks(answer, "there", out) && buf_printf(out, " reached ")
                                  : buf_printf(out, "behind    none; last call of all ranks: ");
     return ok && ctl_cell_text(answer, "front", out) && buf_printf(out, "\n");

@@ -113,8 +113,8 @@
       "interface.")                                                                                         \
     X(LOOPBACK_ADDRESS, WARNING,                                                                            \
       "${subject} is a loopback address: only ddprun processes on ${host} can join through it",             \
-      "no action needed if all nodes run on ${host}; otherwise give every node an address that the "     \
-      "other hosts can reach: ${reachable_address}",                                                        \
+      "no action needed if all nodes run on ${host}; otherwise pass a master address that all "     \
+      "nodes can reach: ${reachable_address}",                                                        \
       "127.0.0.1 is a loopback address: only ddprun processes on n0 can join through it",                   \
       "A job of several nodes has a loopback address as its master address. Typical causes: a test of several "     \
       "nodes on one host, or --master_addr=localhost kept from such a test.")                                       \
@@ -165,8 +165,8 @@
       "run 'nvidia-smi -i ${gpu} -c DEFAULT' as root, or start at most one worker for each GPU "            \
       "(--nproc_per_node)",                                                                                 \
       "GPU 2 of n1 is in compute mode Exclusive_Process, which admits one process; 2 workers need this GPU", \
-      "NVML reported a compute mode that admits fewer processes than the workers of "                       \
-      "that GPU, so CUDA would fail with 'devices are busy or unavailable'. Typical causes: a setting "     \
+      "NVML reported a compute mode that admits fewer processes than that "                       \
+      "GPU has workers, so CUDA would fail with 'devices are busy or unavailable'. Typical causes: a setting "     \
       "of the batch system or of an administrator, or more workers than GPUs.")                             \
     X(ADDRESS_NOT_UNIQUE, ERROR,                                                                            \
       "${subject} and ${other} report the same address ${address}: the address is local to each machine "   \
@@ -198,7 +198,7 @@
       "The kernel has sent a segment of the agent's connection several times without an "                   \
       "acknowledgement. The next connection, with smaller segments, works. If a connection between two "    \
       "nodes breaks or hangs, an agent also sends UDP packets of two sizes to port 33434 of the peer: "     \
-      "small, and as large as the MTU permits, up to 1500 bytes. Only small packets get an answer (ICMP). " \
+      "small packets, and packets of MTU size (at most 1500 bytes). Only small packets get an answer (ICMP). " \
       "Packets above 1500 bytes are not probed, because the MTU of the peer may be smaller. Typical "       \
       "cause: a tunnel with a smaller MTU, and a firewall that drops ICMP.")                                                                          \
     X(PORTS_CLOSED, ERROR,                                                                                  \
@@ -218,11 +218,11 @@
 #define FINDINGS_OF_CONNECTIONS(X)                                                                          \
     /* Stage "resolve": the results of getaddrinfo (RFC 3493). */                                           \
     X(NAME_IS_LOOPBACK, ERROR,                                                                              \
-      "on ${this_host} the name '${host}' resolves to ${address}, which is ${this_host} itself; the store is " \
-      "on another node${hosts}",                                                                            \
+      "on ${this_host} the name '${host}' resolves to ${address}, which is ${this_host} itself${hosts}; the " \
+      "store is on another node",                                                                            \
       "remove '${host}' from /etc/hosts on ${this_host}, or pass a numeric address on all nodes",           \
-      "on n1 the name 'n0' resolves to 127.0.1.1, which is n1 itself; the store is on another node "        \
-      "(/etc/hosts has the line \"127.0.1.1 n0\")",                                                                 \
+      "on n1 the name 'n0' resolves to 127.0.1.1, which is n1 itself (/etc/hosts has the line "        \
+      "\"127.0.1.1 n0\"); the store is on another node",                                                                 \
       "The master's name resolved to a loopback address on a node that does not host the store. Typical "           \
       "cause: the 127.0.1.1 line that installers of Debian and Ubuntu write, copied to another machine.")           \
     X(NAME_UNKNOWN, ERROR,                                                                                  \
@@ -294,8 +294,8 @@
       "yet.")                                                                                                       \
     X(CONNECT_REFUSED, ERROR,                                                                               \
       "${at} refused the connection after ${took}: no process listens on that port",                        \
-      "check 'ss -ltnp sport = :${port}' on that host: if it lists no process, check the output of "        \
-      "ddprun there, and compare address and port; a firewall that rejects connections causes the same "    \
+      "check 'ss -ltnp sport = :${port}' on that host: if it lists no process, check the address, the "        \
+      "port, and the output of ddprun there; a firewall that rejects connections causes the same "    \
       "error",                                                                                              \
       "10.0.0.1:29500 refused the connection after 0.3 ms: no process listens on that port",                \
       "connect failed with ECONNREFUSED: the machine is up and answered with a reset. Typical causes: node 0 "      \
@@ -359,8 +359,8 @@
     X(HELLO_CLOSED, ERROR,                                                                                  \
       "${at} accepts connections and closes them on the first message",                                     \
       "'ss -ltnp sport = :${port}' on that host names the process; if it is another user's store, start store " \
-      "and job as the same user; if it is a proxy, another service or the store of a PyTorch " \
-      "before 2.5, choose another port; in a service mesh disable the sidecar for this job "                       \
+      "and job as the same user; if it is a proxy, another service or the store of PyTorch " \
+      "older than 2.5, choose another port; in a service mesh disable the sidecar for this job "                       \
       "(sidecar.istio.io/inject: \"false\")",                                                               \
       "10.0.0.1:29500 accepts connections and closes them on the first message",                            \
       "The peer closed the connection after the handshake request. A store serves only " \
@@ -393,7 +393,7 @@
       "${at} is a store without --encrypt, but this node has --encrypt",                                    \
       "start the store and all nodes with --encrypt, or all of them without",                               \
       "10.0.0.1:29500 is a store without --encrypt, but this node has --encrypt",                           \
-      "The store answered the TLS handshake with the alert of a store without --encrypt. Typical "          \
+      "The store answered the TLS handshake with the alert that means 'no --encrypt'. Typical "          \
       "cause: --encrypt was not given to node 0 or to ddp-rendezvous.")                                     \
     X(TLS_REJECTED, ERROR,                                                                                  \
       "the TLS handshake with ${at} failed: the store has another secret or does not serve this job",       \
@@ -453,7 +453,7 @@
 #define FINDINGS_OF_REFUSALS(X)                                                                             \
     X(WRONG_TASK_LAYOUT, ERROR,                                                                             \
       "${words}",                                                                                           \
-      "start one ddprun on each node, which starts the workers of the node (srun --ntasks-per-node=1 "      \
+      "start one ddprun on each node to start all its workers (srun --ntasks-per-node=1 "      \
       "ddprun ..., mpirun --map-by ppr:1:node ddprun ...), or run one worker in each task (ddprun "         \
       "--per_task ...)",                                                                                    \
       "Slurm has started 8 copies of ddprun on 2 nodes for job slurm-77.0, 4 of them on this node; each copy " \
@@ -493,8 +493,8 @@
     /* The nodes sent different values of one parameter. The first node sets the expected value. */         \
     X(VERSION_DIFFERS, ERROR,                                                                               \
       FINDING_WAS_REJECTED,                                                                                 \
-      "install the same version of ddprun on every node, and of ddp-rendezvous if you use it; only the "    \
-      "third number may differ",                                                                            \
+      "install the same version of ddprun and, if you use it, of ddp-rendezvous on every host; only the "    \
+      "third number of the version may differ",                                                                            \
       "a node was rejected 2.0 s ago: n1 (pid 90) runs ddprun 0.2.0, n0 (pid 80) runs ddprun 0.1.0",        \
       "The version of a node differs from that of the other nodes or of the store. Typical causes: an update "    \
       "of ddprun on some nodes only, or several ddprun in PATH.")                                           \
@@ -524,7 +524,7 @@
     /* The options of the node are correct, but the node is too late, or the store has no room. */          \
     X(STALE_INSTANCE, ERROR,                                                                                \
       FINDING_WAS_REJECTED,                                                                                 \
-      "start this ddprun again",                                                                            \
+      "restart ddprun on that node",                                                                            \
       "a node was rejected 2.0 s ago: n1 belongs to an earlier run of job 'a' (instance id 4f); the present "  \
       "run has instance id 7a",                                     \
       "The agent has the instance id of an earlier start of this job. Typical cause: a node that was "      \
@@ -548,13 +548,13 @@
      * such messages to protect itself from other programs. */                                              \
     X(BAD_JOIN, ERROR,                                                                                      \
       FINDING_WAS_REJECTED,                                                                                 \
-      "this is a defect of ddprun: please report it",                                                       \
+      "report this defect, unless another program sent the message",                                                       \
       "a node was rejected 2.0 s ago: n1 has 0 workers: must be between 1 and 4096",                        \
       "A join message has values out of range. Typical cause: a program other than ddprun that sends "      \
       "join messages to the store.")                                                                        \
     X(ALREADY_IN, ERROR,                                                                                    \
       FINDING_WAS_REJECTED,                                                                                 \
-      "this is a defect of ddprun: please report it",                                                       \
+      "report this defect, unless another program sent the message",                                                       \
       "a node was rejected 2.0 s ago: n1 takes part in attempt 1 already",                                  \
       "An agent joined twice in one attempt. Typical cause: a program other than ddprun that sends "        \
       "join messages to the store.")
@@ -584,24 +584,24 @@
       "StrictHostKeyChecking=accept-new'",                                                                  \
       "n1 is not in known_hosts, so ssh rejects its key: Host key verification failed.",                    \
       "The file known_hosts has no key of this host, and ddprun never answers ssh's question. Typical "     \
-      "causes: a first login to that host, or another name of the host in --hosts.")                        \
+      "causes: a first login to that host, or a name in --hosts that is not in known_hosts.")               \
     X(HOST_KEY_DIFFERS, ERROR,                                                                              \
-      "${subject} has another host key than known_hosts: ${words}",                                         \
+      "${subject} has a host key that differs from the key in known_hosts: ${words}",                                         \
       "find out why the key changed; if the host was reinstalled, remove its old key with "                 \
       "'ssh-keygen -R ${known_name}', then run '${remote_shell} ${subject} true' once and accept the new "  \
       "key",                                                                                                \
-      "n1 has another host key than known_hosts: Host key for n1 has changed and you have requested strict " \
+      "n1 has a host key that differs from the key in known_hosts: Host key for n1 has changed and you have requested strict " \
       "checking.",                                                                                          \
       "The file known_hosts has a different key of this host, or revokes its key. Typical causes: a host "  \
       "that was installed again, an address that another host had before, or an attacker between the "      \
       "hosts.")                                                                                             \
     X(HOST_HOP_FAILED, ERROR,                                                                               \
-      "${subject} was not reached from ${starting_host}, which starts it: ${words}",                        \
-      "pass --ssh_fanout=0 to start all hosts from here; or give ${starting_host} a key and a known_hosts file " \
-      "for ${subject}; --remote_shell='ssh -A' forwards your ssh-agent",                                    \
-      "n20 was not reached from n4, which starts it: ann@n20: Permission denied (publickey).",              \
+      "${starting_host} should start ddprun on ${subject}, but cannot reach it: ${words}",                  \
+      "pass --ssh_fanout=0 to start all hosts from here; or give ${starting_host} an ssh key for ${subject}, and " \
+      "add ${subject} to its known_hosts; --remote_shell='ssh -A' forwards your ssh-agent",                 \
+      "n4 should start ddprun on n20, but cannot reach it: ann@n20: Permission denied (publickey).",        \
       "With --ssh_fanout, a host that ddprun has reached starts further hosts with its own ssh. Typical "   \
-      "causes on the starting host: no ssh key, no ssh-agent, or a known_hosts file without the host to "   \
+      "causes on the starting host: no ssh key, no ssh-agent, or a known_hosts file that lacks the host to " \
       "start.")                                                                                             \
     /* The login succeeded: the faults below are on the host itself. */                                     \
     X(HOST_HAS_NO_DDPRUN, ERROR,                                                                            \
@@ -609,8 +609,8 @@
       "install ddprun there at the same path, or add its directory to PATH in a file that "                 \
       "non-interactive shells read (the first lines of ~/.bashrc, or /etc/environment)",                    \
       "n1 has no ddprun: neither /usr/bin/ddprun nor ddprun in the PATH of a non-interactive shell",        \
-      "The command of the remote shell ended with status 127. Typical causes: ddprun installed for an "             \
-      "interactive shell only, or not on that host.")                                                               \
+      "The command of the remote shell ended with status 127. Typical causes: a ddprun that only interactive " \
+      "shells find, or no ddprun on that host.")                                                            \
     X(HOST_NOT_READY, ERROR,                                                                                \
       "${subject} cannot start the job: ${words}",                                                          \
       "correct the error on ${subject} and start again",                                                    \
@@ -655,14 +655,14 @@
       "${subject} has a full disk: ${words}",                                                               \
       "free space there, or choose another directory with --log_dir",                                       \
       "n1 has a full disk: /home/ann/run/logs: No space left on device (0 bytes and 7 inodes free)",        \
-      "ddprun cannot write a file on that host before the job starts. ddprun stops the job only if "     \
+      "Before the job started, ddprun could not write a file on that host. ddprun stops the job only if "   \
       "--log_dir is on the full disk. Typical causes: logs or checkpoints of earlier jobs.")                  \
     X(HOST_QUOTA_FULL, ERROR,                                                                               \
       "${subject} has no quota left for this user: ${words}",                                               \
       "delete files of yours on that file system ('quota -s' shows the use), or choose another directory "  \
       "with --log_dir",                                                                                     \
       "n1 has no quota left for this user: /home/ann/run/logs: Disk quota exceeded",                        \
-      "ddprun cannot write a file on that host before the job starts. ddprun stops the job only if "     \
+      "Before the job started, ddprun could not write a file on that host. ddprun stops the job only if "   \
       "--log_dir is on that file system. Typical causes: logs or checkpoints of earlier jobs.")               \
     X(HOST_BUSY, ERROR,                                                                                     \
       "${subject} accepts no more processes or logins: ${words}",                                           \
@@ -675,14 +675,14 @@
     /* The remote shell has started ddprun on the host. The faults below occur later. */                    \
     X(HOST_ENDED, ERROR,                                                                                    \
       "${subject}: ddprun has ended (${words}), so the job cannot begin",                                   \
-      "read the lines of ${subject} above, correct the error and start again",                              \
+      "read the output of ${subject} above, correct the error and start again",                              \
       "n1: ddprun has ended (exit code 125), so the job cannot begin",                                      \
       "With --hosts, ddprun on one host ended before all nodes had joined. The other nodes end, too, "      \
-      "because ddprun starts each host only once. Typical causes: an option that is wrong on that "         \
+      "because ddprun is started only once on each host. Typical causes: an option that is wrong on that "         \
       "host, or a user who stopped ddprun there.")                                                          \
     X(HOST_LOST, ERROR,                                                                                     \
       "${subject} was lost: its remote shell ended while the job ran (${words})",                           \
-      "check ${subject} and the network to this host; the workers on that host stop by themselves",                  \
+      "check ${subject} and the network to it; the workers on ${subject} stop by themselves",                  \
       "n1 was lost: its remote shell ended while the job ran (exit status 255)",                            \
       "ssh ended although ddprun on that host had not reported its end. Typical causes: a failure of "      \
       "the host or the network, or a user who stopped ssh.")                                                \
@@ -705,11 +705,11 @@
       "'${launch_command} ...' starts one ddprun on each node; pass --nnodes=1 to use this node alone",     \
       "Slurm allocated 4 nodes to job 77, but ddprun runs only on the first node",                          \
       "The scheduler's variables name several nodes, but ddprun was started only on the first. Typical "    \
-      "cause: a script for sbatch, which runs on the first node only, without srun.")                       \
+      "cause: a script for sbatch that does not use srun: sbatch runs it on the first node only.")          \
     X(STEP_TOO_SMALL, WARNING,                                                                              \
       "${scheduler} allocated ${nnodes} nodes to ${subject}, but started ddprun on only ${started_nodes}",  \
-      "start ddprun with '${launch_command} ...', once on each node, without a smaller --nodes or "         \
-      "--ntasks; or pass --nnodes=${started_nodes} if this is intended",                                    \
+      "start ddprun with '${launch_command} ...', once on each node, and do not reduce --nodes or --ntasks; " \
+      "or pass --nnodes=${started_nodes} if this is intended",                                              \
       "Slurm allocated 4 nodes to job 77, but started ddprun on only 2",                                    \
       "The step has fewer nodes than the allocation. Typical cause: the step has a smaller --nodes or "     \
       "--ntasks than the allocation.")                                                                      \
@@ -739,12 +739,12 @@
       "Istio's sidecar replaces the address of each client with 127.0.0.6. Typical cause: a sidecar that the "      \
       "cluster adds to every pod.")                                                                                 \
     X(TLS_CLIENT, WARNING,                                                                                  \
-      "${subject} speaks TLS to a store without --encrypt${times}: a service mesh, a browser, or ddprun "   \
-      "--encrypt",                                                                                          \
+      "${subject} speaks TLS${times}, but the store has no --encrypt: the client may be a service mesh, a " \
+      "browser, or ddprun --encrypt",                                                                       \
       "use --encrypt for the store, too; in a service mesh disable the sidecar for this job "               \
       "(sidecar.istio.io/inject: \"false\")",                                                               \
-      "10.0.0.9 speaks TLS to a store without --encrypt (3 times): a service mesh, a browser, or ddprun "    \
-      "--encrypt",                                                                                          \
+      "10.0.0.9 speaks TLS (3 times), but the store has no --encrypt: the client may be a service mesh, a " \
+      "browser, or ddprun --encrypt",                                                                       \
       "The first bytes of a connection to the store are a TLS handshake. Typical causes: --encrypt on some "        \
       "nodes only, or a service mesh.")                                                                             \
     X(TORCHRUN_INSTEAD, WARNING,                                                                            \
@@ -758,7 +758,7 @@
       "pass the same --rdzv_id on every node; if that ddprun belongs to an earlier job, stop it",             \
       "10.0.0.9 requests job 'b' (2 times); this store serves job 'a'",                                      \
       "A ddprun connected and named a job that this store does not serve. Typical causes: two jobs "        \
-      "with one host and port, or a ddprun of an earlier job.")                                             \
+      "with the same host and port, or a ddprun of an earlier job.")                                             \
     X(SILENT_CLIENT, NOTE,                                                                                  \
       "${subject} connected${times}, but never sent a complete message",                                    \
       "no action needed for a health check or a port scanner; a firewall that allows connections but "      \
@@ -816,13 +816,13 @@
      * proof that no rank had ended. ${agents} shows whether both nodes still reached the store. */         \
     X(CONNECTION_BROKE, ERROR,                                                                              \
       "${subject} broke: ${rank} reported '${line}', but no rank had ended${agents}${path}",                \
-      "check the network between these nodes: 'ping -M do -s 1472 ${address}' on ${host} (8972 for an "     \
-      "MTU of 9000), 'ip -s link', firewalls; if these show no fault, check the logs of the ranks on "      \
+      "check the network between these nodes: 'ping -M do -s 1472 ${address}' (-s 8972 for MTU 9000) on "   \
+      "${host}, 'ip -s link', firewalls; if these show no fault, check the logs of the ranks on "           \
       "${peer_host} for a process group that a rank left early",                                            \
       "the connection between node 0 (n0) and node 1 (n1) broke: rank 0 reported 'Connection reset by "     \
       "peer [10.0.0.2]:41234', but no rank had ended, and the agents of both nodes still reach the store "  \
       "(last messages 310 ms and 820 ms ago)",                                                              \
-      "The last lines of the rank that failed first name a lost peer. The peer's address belongs to " \
+      "The rank that failed first has named a lost peer in its last lines. The peer's address belongs to " \
       "another node. No worker had ended earlier. If the agent of a node has sent no message for two "      \
       "heartbeats, the finding names this node, which may be lost. The agent of the rank has probed the "   \
       "path to the peer with UDP packets up to 1500 bytes. Typical causes: a switch, cable or firewall "    \
@@ -846,8 +846,8 @@
       "frozen machine, or a cut network.")                                                                          \
     X(NODE_LOST_CLOSED, ERROR,                                                                              \
       "${subject} has been lost for ${time}: ${words}",                                                     \
-      "check the output of ddprun there, which exited or was killed, and the kernel's log for an "          \
-      "out-of-memory kill; if only the connection broke, check the network to the store's host",            \
+      "ddprun there exited or was killed: check its output, and the kernel's log for an out-of-memory kill; " \
+      "if only the connection broke, check the network to the store's host",                                \
       "node 1 (n1, pid 80) has been lost for 12 s: its connection was closed",                              \
       "The agent's connection closed, although the agent had not announced that it leaves. Typical "        \
       "causes: kill -9, the out-of-memory killer, or a firewall that reset the connection.")                \
@@ -859,7 +859,7 @@
       "virtual machine that was moved or suspended; a larger --node_timeout tolerates longer pauses",       \
       "this ddprun (node 1, n1, pid 80) was frozen for at least 32 s, and the job continues "               \
       "without it: the store's reason is 'silent for 15 s' (--node_timeout is 15 s)",                   \
-      "The agent's own timers fired late by the duration in the message. " \
+      "The agent's own timers were late by the duration in the message. " \
       "Meanwhile the store dropped the node. Typical "          \
       "causes: SIGSTOP, a debugger, or a virtual machine that was moved.")                                          \
     X(NODE_UNREACHABLE, ERROR,                                                                              \
@@ -872,7 +872,7 @@
       "cut network, or a firewall that forgets idle connections.")                                                  \
     X(NODE_DIED_WAITING, ERROR,                                                                             \
       "${subject} had joined, stayed ${stayed}, and has been gone for ${time}: ${words}",                   \
-      "check the output of ddprun there, which exited or was killed, and start it again; the job waits",    \
+      "ddprun there exited or was killed: check its output, and start it again; the job waits",    \
       "node 1 (n1, pid 80) had joined, stayed 3.0 s, and has been gone for 12 s: its connection was "       \
       "closed",                                                                                             \
       "The node was lost before the first round began. Typical causes: Ctrl-C, a time limit, or kill -9 on "        \
@@ -897,8 +897,8 @@
       "check that ddprun runs on each missing node, with its --node_rank and with ${store_address} as the " \
       "master; if so, the output of ddprun on that node shows why the node has not joined",                                                  \
       "nodes 3, 64-127 have not joined within 32 s",                                                        \
-      "No agent with this node rank has ever connected to the store. Typical causes: a node on which ddprun "       \
-      "was not started or waits in the queue, or another --master_addr.")                                           \
+      "No agent with this node rank has ever connected to the store. Typical causes: a node that waits in the " \
+      "queue of the scheduler, a node on which ddprun was not started, or another --master_addr.")          \
     X(TOO_FEW_NODES, ERROR,                                                                                 \
       "${subject} ${have} joined within ${time}: ${hosts}",                                                 \
       "check that ddprun runs on the other nodes with the same --rdzv_id and ${store_address} as "          \
@@ -920,8 +920,8 @@
       "that have not been replaced.")                                                                               \
     X(NODE_STOP_SLOW, WARNING,                                                                              \
       "${subject} was asked to stop ${time} ago and has not stopped",                                       \
-      "run 'ps -eo pid,stat,wchan:30,args' on that node: no signal can end a worker in state D, which "     \
-      "hangs in the kernel",                                                                                \
+      "run 'ps -eo pid,stat,wchan:30,args' on that node: a worker in state D hangs in the kernel, and no "  \
+      "signal can end it",                                                                                  \
       "node 1 (n1, pid 80) was asked to stop 20 s ago and has not stopped",                                 \
       "The round has ended, and the grace period has passed without a reply from the agent. Typical "       \
       "cause: a network file system or a driver that does not answer.")                                     \
@@ -972,7 +972,7 @@
       "checkpoint or an evaluation can also take this long",                                                \
       "rank 3 (n1, pid 812) has not made a step for 32 s (last step: 120); 7 others wait for it "           \
       "in all_reduce #1204; it is stopped (state T)",                                                    \
-      "Ranks record step and collective in shared memory. This rank has not reached the call in which the "         \
+      "Each rank records its step and collective in shared memory. This rank has not reached the call in which the "         \
       "other ranks wait. Typical causes: a slow file system, a checkpoint, or a branch that the other ranks "       \
       "do not take.")                                                                                               \
     X(RANKS_DIVERGED, ERROR,                                                                                \
@@ -1009,7 +1009,7 @@
      * explains nothing. */                                                                                 \
     X(RANK_WAITS_ELSEWHERE, ERROR,                                                                          \
       "${subject}: connected${where}, but waits for ${waits}; last message ${silent} ago",                  \
-      "compare the code before this point: this rank makes other calls than the other ranks",               \
+      "compare the code before this point: the calls of this rank differ from those of the others",               \
       "rank 3: connected (n1, pid 812), but waits for key 'eval'; last message 32 s ago",                   \
       "Most ranks wait at one place, and this rank waits at another. Typical cause: a branch that depends on "      \
       "the rank.")                                                                                                  \
@@ -1065,21 +1065,21 @@
       "rank 3 (n1, pid 812) is in next_batch (data.py:41) and waits for child process 840, which has "      \
       "ended; no progress for 42 s; 7 ranks wait in all_reduce (train.py:88)",                              \
       "Successive samples of the stacks are equal, and a process that the rank started is a zombie: it has ended, and the " \
-      "rank has not collected its exit status. The rank waits in a function of Python or torch for child processes, or in a " \
-      "system call for a pipe, a socket or a child process. Typical causes: a data loader that was killed because memory ran out, or a " \
+      "rank has not collected its exit status. The rank waits in a function of Python or torch that manages child processes, or in a " \
+      "system call on a pipe, a socket or a child process. Typical causes: a data loader that was killed because memory ran out, or a " \
       "child process that crashed.")                                                                        \
     X(RANK_TRACEBACK, ERROR,                                                                                \
       "${subject} ${has} failed and ${has} not exited: ${error}; the main thread is in ${place}; no progress for ${time}; ${waiters}", \
-      "correct the error of the traceback; the process does not exit because a thread or an exit handler "  \
-      "does not end: start threads with daemon=True, or call os._exit",                                     \
+      "correct the error in the traceback; a thread or an exit handler that does not end keeps the process " \
+      "alive: start threads with daemon=True, or call os._exit",                                            \
       "rank 3 (n1, pid 812) has failed and has not exited: ValueError: batch 7 is empty; the main thread is in " \
       "_shutdown (threading.py:1567); no progress for 42 s; 7 ranks wait in all_reduce (train.py:88)",      \
       "The rank printed a Python traceback and nothing after it, and successive samples of the stacks are equal. "         \
       "Typical causes: threads that are not daemons, or an exit handler that waits for the other ranks.")           \
     X(RANK_WAITS_FOR_CHILD, ERROR,                                                                          \
       "${subject} ${is} in ${place} and wait${s} for ${child}; no progress for ${time}; ${waiters}",        \
-      "'ddpctl stacks --rank ${rank}' shows the line of the child process, which hangs; for a " \
-      "data loader, test with num_workers=0, or set DataLoader(timeout=60)",                                         \
+      "'ddpctl stacks --rank ${rank}' shows in which line of the program the child process hangs; for a "   \
+      "data loader, test with num_workers=0, or set DataLoader(timeout=60)",                                \
       "rank 3 (n1, pid 812) is in next_batch (data.py:41) and waits for child process 840, which is in "    \
       "load (data.py:12), blocked in openat of /mnt/data/x.bin; no progress for 42 s; 7 ranks wait in all_reduce (train.py:88)", \
       "Successive samples of the stacks are equal, and the rank waits for a process that it has started: for its end or for a message. "  \
@@ -1088,7 +1088,7 @@
     X(RANK_IN_LOCK, ERROR,                                                                                  \
       "${subject} ${is} in ${place} and wait${s} for a lock or for another thread, without progress for ${time}; ${waiters}", \
       "'ddpctl stacks --rank ${rank}' shows all threads of rank ${rank}: find the thread that must release the lock, set the " \
-      "event or fill the queue, or check if it has ended; a rank in Work.wait() waits for other ranks instead", \
+      "event or fill the queue; if this thread is not shown, it has ended; but in Work.wait() a rank waits for other ranks", \
       "rank 3 (n1, pid 812) is in take_lock (data.py:41) and waits for a lock or for another thread, without progress for " \
       "42 s; 7 ranks wait in all_reduce (train.py:88)",                                                     \
       "Successive samples of the stacks are equal, and the main thread of the rank sleeps in "                     \
@@ -1118,7 +1118,7 @@
       "7 ranks wait in all_reduce (train.py:88)",                                                   \
       "Successive samples of the stacks show the same functions, and the rank uses CPU time outside of a collective "      \
       "while others wait in one. If the rank repeats the same calls, at least eight samples show this " \
-      "function, and its lines repeat. Typical causes: an endless loop, or preparation of data on one rank only.") \
+      "function, and the program has returned to earlier lines. Typical causes: an endless loop, or preparation of data on one rank only.") \
     /* The stacks show no rank outside of a collective. The ranks may be in different calls, a rank may     \
      * need a key, or the network or a GPU may have failed. */                                              \
     X(COLLECTIVES_DIFFER, ERROR,                                                                            \
@@ -1156,8 +1156,8 @@
       "all 8 ranks wait in all_reduce (train.py:88), without progress for 42 s, and every process "         \
       "is alive; probable cause: the network between the nodes (n0, n1), or a GPU",                         \
       "Successive samples of the stacks show all ranks in the same collective, and no process has ended. If the "          \
-      "kernel sends a rank's data again and again without an answer, the finding names the two nodes of "   \
-      "this connection, and whether their path loses large packets. Typical causes: a bad cable or "        \
+      "kernel sends a rank's data again and again without an answer, the finding names the two nodes, "   \
+      "and states whether the path between them loses large packets. Typical causes: a bad cable or "        \
       "switch, a path MTU that is too small, or a failed GPU (Xid).")
 
 /* Ranks that wait because of the problems above. These rows describe the consequence, so they are last. */
@@ -1179,14 +1179,14 @@
       "PyTorch. Typical causes: a rank that is still importing, has failed, or was not started.")           \
     X(RANK_STATE_DIFFERS, WARNING,                                                                          \
       "${subject} ${does}, while ${others}; no progress for ${time}; the stacks cannot be read: ${note}",   \
-      "'ddpctl stacks' shows what all threads wait for; if py-spy can read the stacks, this report names the " \
-      "line of the program",                                                               \
+      "'ddpctl stacks' shows what all threads wait for; once py-spy can read the stacks, the next report names " \
+      "the line of the program",                                                                            \
       "rank 3 (n1, pid 812) is sleeping in clock_nanosleep, while 7 ranks are sleeping in futex; no "       \
       "progress for 43 s; the stacks cannot be read: py-spy is not installed; pip install py-spy",          \
       "In successive samples this rank slept in one system call, and all other ranks slept in another. Or this " \
-      "rank printed a Python traceback, printed nothing after it, and slept. The stacks could not be read, so it is not "  \
-      "certain that the others wait for this rank, or that the exception was not handled. Typical "         \
-      "causes: a rank that sleeps, reads a file, pipe or socket that has no data, or hangs while it exits.")                      \
+      "rank printed a Python traceback, printed nothing after it, and slept. The stacks could not be read, so the " \
+      "others may wait for something else, or the program may have handled the exception. Typical "         \
+      "causes: a sleep, a read from a file, pipe or socket without data, or a hang at the exit of a rank.") \
     X(STACKS_UNREADABLE, NOTE,                                                                              \
       "the job made no progress for ${time}, and the stacks of ${subject} cannot be read: ${note}",         \
       "remove the reason why py-spy cannot read the stacks; then every node names the rank that the others wait for",                             \
@@ -1240,8 +1240,8 @@
       "init_process_group, or start more workers (--nproc_per_node, --nnodes)",                             \
       "init_process_group: 2 of 2 ranks have waited for 32 s for the address of rank 2, but the highest "      \
       "rank of this job is 1",                                                                              \
-      "The ranks wait for the key of a rank that does not exist, because it is not below WORLD_SIZE. "      \
-      "Typical causes: a world_size written into the script, or a variable of another launcher.")           \
+      "The ranks wait for the key of a rank that does not exist: its number is not below WORLD_SIZE. "      \
+      "Typical causes: a world_size that the script sets itself, or an environment variable of another launcher.") \
     X(INIT_ABANDONED, ERROR,                                                                                \
       "${subject} gave up ${setup_function} after it waited ${time} for ${what}; ${why}",                   \
       "make sure that every rank calls ${setup_function}, and that the program expects at most WORLD_SIZE ranks; " \

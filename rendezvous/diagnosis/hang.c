@@ -1045,7 +1045,7 @@ static void add_needs_key(struct diagnosis *d, const struct hang *h, uint32_t ra
     if (h->n_groups > 0)
         snprintf(others, sizeof(others), "; %.250s", group_words(waiters, h, 0));
     else if (culprit < h->s->n_ranks)
-        snprintf(others, sizeof(others), "; %.80s in %.150s", who_words(who, h, culprit),
+        snprintf(others, sizeof(others), "; also check %.80s in %.150s", who_words(who, h, culprit),
                  spot_place(place, h->ranks[culprit].spot[1]));
     if (slot != NULL)
         finding_make(slot, FINDING_RANK_NEEDS_KEY, who_words(who, h, rank), "place",
@@ -1559,7 +1559,8 @@ static bool add_failed_unread(struct diagnosis *d, const struct hang *h)
     if (slot == NULL)
         return false;
     snprintf(does, sizeof(does),
-             is_one ? "printed a traceback and sleeps (%.200s)" : "printed tracebacks and sleep (%.200s)",
+             is_one ? "has printed a traceback (%.200s) and now sleeps"
+                    : "have printed tracebacks (%.200s) and now sleep",
              h->s->ranks[rank].traceback);
     if (other_states(others, h, &states, NULL)[0] == '\0')
         snprintf(others, sizeof(others), "no rank waits in a collective");
@@ -1744,7 +1745,7 @@ const char *hang_why_not(const struct snapshot *s)
         else if (h.is_full)
             why = TOO_MANY_PLACES;
         else
-            why = "a rank has moved or computed between the samples, so the job may only be slow";
+            why = "a rank has changed its place or computed between the samples, so the job may just be slow";
     }
     hang_free(&h);
     return why;

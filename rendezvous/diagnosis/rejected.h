@@ -23,7 +23,7 @@
     X(HTTP, "http", "HTTP")                                          \
     X(TLS, "tls", "TLS")                                             \
     X(SSH, "ssh", "SSH")                                             \
-    X(OTHER, "other", "no protocol of a store")                      \
+    X(OTHER, "other", "an unknown protocol")                         \
     X(USER, "user", "not read, because another user owns it")
 
 enum reject_kind {

@@ -629,7 +629,7 @@ static bool append_no_findings(const struct snapshot *s, struct buf *out)
                                who[0] != '\0' ? "other " : "");
     if (s->phase != PHASE_RUNNING || s->hang.due_ms == 0 || s->hang.still_ms < QUIET_MS)
         return ok;
-    if (!ok || !buf_printf(out, " yet: no sign of progress for %s; ", duration(still, s->hang.still_ms)))
+    if (!ok || !buf_printf(out, " yet, but has seen no progress for %s; ", duration(still, s->hang.still_ms)))
         return false;
     if (s->hang.in_vain > 0 && s->hang.why_not != NULL &&
         !buf_printf(out, "the store has compared the stacks %u time%s, without a verdict: %s; ",

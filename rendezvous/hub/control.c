@@ -681,8 +681,8 @@ static bool call_trouble(struct hub *hub, struct session *s, const union message
     struct finding f;
     if (s->role != ROLE_WORKER || !is_of_ranks(finding_by_name(code))) {
         ddp_fail(&hub->err, DDP_ERR_ARG,
-                 "`trouble`: only ranks may send this call, and only with the code of a rank's finding; got "
-                 "'%.60s'",
+                 "`trouble`: only ranks may send this call, and only with the code of a finding that ranks "
+                 "may report; got code '%.60s'",
                  code);
         return false;
     }

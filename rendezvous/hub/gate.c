@@ -119,7 +119,8 @@ static void give_up(struct hub *hub, struct session *s)
                                    : "a client on another host has sent no request");
     else
         snprintf(why, sizeof(why),
-                 "no agent on that host has confirmed within %g s that the job's user owns this connection",
+                 "no agent on the client's host has confirmed within %g s that the job's user owns this "
+                 "connection",
                  limit_ms[s->stranger_state] / 1000.0);
     if (s->is_held && s->in.len > 0 && s->in.data[0] == op_table[OP_IDENTIFY].code[DIALECT_C]) {
         struct buf answer = { 0 };
@@ -340,7 +341,8 @@ bool gate_holds(struct hub *hub, struct session *s)
     if (s->in.len <= (is_asked ? ASKED_BYTES : HELD_BYTES))
         return true;
     ddp_fail(&hub->err, DDP_ERR_LIMIT,
-             "a client on another host sent %zu bytes before an agent confirmed its user", s->in.len);
+             "a client on another host sent %zu bytes before an agent confirmed the client's user",
+             s->in.len);
     return false;
 }
 

@@ -25,7 +25,7 @@ static void forget(struct job *job)
 {
     struct hub *hub = job->hub;
     words time;
-    hub_log(hub, "job '%s' dropped with its keys: no client was connected for %s", job->name,
+    hub_log(hub, "job '%s' and its keys are deleted: no client was connected for %s", job->name,
             duration(time, hub->now_ms - job->left_ms));
     if (hub->jobs.count > 1) {
         job_free(job);

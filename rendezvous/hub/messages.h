@@ -46,7 +46,7 @@
  * ignored. */
 #define ROUND_OF_SENDER(X) \
     X(WHOLE, round, 0, UINT32_MAX, MESSAGE_NONE, "round that the sender is in, 0 before the first")
-#define JOB_OF_CALL(X) X(TEXT, job, 0, LIMIT_TEXT - 1, MESSAGE_NONE, "job id, if the store serves several")
+#define JOB_OF_CALL(X) X(TEXT, job, 0, LIMIT_TEXT - 1, MESSAGE_NONE, "job id, if there are several jobs")
 
 /* An exit code above 255 is invalid, because exit() keeps only the lowest byte: 256 would look like success. */
 enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
@@ -80,8 +80,9 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
       "processes that changed: [local rank, state, percent of a CPU, kernel function]")                    \
     X(LIST, steps, 0, 0, 0, "ranks with progress: [local rank, step, number of the collective, its name]") \
     X(WHOLE, moved_ms, 0, MESSAGE_MS_MAX, MESSAGE_NONE, "time since last progress")                        \
-    X(LIST, errors, 0, 0, 0, "last traceback lines: [local rank, text]; no text: cleared")                 \
-    X(WHOLE, heard, 0, MESSAGE_NUMBER_MAX, MESSAGE_NONE, "number of received frames, from the token on")   \
+    X(LIST, errors, 0, 0, 0, "traceback lines: [local rank, text]; missing text deletes them")             \
+    X(WHOLE, heard, 0, MESSAGE_NUMBER_MAX, MESSAGE_NONE,                                                   \
+      "frames received, counted from the one with `token`")                                                \
     ROUND_OF_SENDER(X)
 
 #define FIELDS_OF_hello(X)
@@ -108,7 +109,7 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
 
 #define FIELDS_OF_join(X)                                                                                  \
     X(TEXT, job, 0, LIMIT_TEXT - 1, MESSAGE_NEEDED, "job id")                                              \
-    X(TEXT, instance, 0, LIMIT_TEXT - 1, 0, "instance id in the answer to the first join; before: empty")  \
+    X(TEXT, instance, 0, LIMIT_TEXT - 1, 0, "instance id from the first join's answer; until then empty")  \
     X(TEXT, version, 0, LIMIT_TEXT - 1, MESSAGE_NEEDED, "version of ddprun")                               \
     X(TEXT, host, 0, LIMIT_TEXT - 1, MESSAGE_NEEDED, "host name")                                          \
     X(WHOLE, pid, 1, INT32_MAX, MESSAGE_NEEDED, "process of the agent")                                    \
@@ -318,14 +319,14 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(TEXT, why, 0, 32, 0, "done, failed, node_lost, node_left, grow, hangs, timeout, refused") \
     X(OBJECT, cause, 0, 0, 0, "reason for the end, as object `cause`; null = none")
 
-#define FIELDS_OF_verdict(X)                                                                               \
-    FIELDS_OF_stop(X) X(TEXT, next, 0, 16, 0, "restart or finish")                                         \
-        X(WHOLE, attempt, 0, INT32_MAX, -1, "attempt of the next round")                                   \
-            X(WHOLE, backoff_ms, 0, MESSAGE_NUMBER_MAX, 0, "pause before the next round")                  \
-                X(TEXT, no_restart, 0, 32, 0, "reason for no restart: used_up, no_progress, stopped, ...") \
-                    X(WHOLE, step, -1, MESSAGE_NUMBER_MAX, -1, "highest step of the round, -1 = unknown")  \
-                        X(WHOLE, best_step, -1, MESSAGE_NUMBER_MAX, -1, "highest step of all rounds")      \
-                            X(OBJECT, exit, 0, 0, 0, "exit codes of the job, see exit")                    \
+#define FIELDS_OF_verdict(X)                                                                                \
+    FIELDS_OF_stop(X) X(TEXT, next, 0, 16, 0, "restart or finish")                                          \
+        X(WHOLE, attempt, 0, INT32_MAX, -1, "attempt of the next round")                                    \
+            X(WHOLE, backoff_ms, 0, MESSAGE_NUMBER_MAX, 0, "pause before the next round")                   \
+                X(TEXT, no_restart, 0, 32, 0, "why no restart follows: used_up, no_progress, stopped, ...") \
+                    X(WHOLE, step, -1, MESSAGE_NUMBER_MAX, -1, "highest step of the round, -1 = unknown")   \
+                        X(WHOLE, best_step, -1, MESSAGE_NUMBER_MAX, -1, "highest step of all rounds")       \
+                            X(OBJECT, exit, 0, 0, 0, "exit codes of the job, see exit")                     \
                                 X(LIST, stacks, 0, 0, 0, "stacks of all nodes")
 
 #define FIELDS_OF_exit(X)                                               \
@@ -362,8 +363,7 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(WHOLE, id, 1, MESSAGE_NUMBER_MAX, 0, "number of the request") \
     X(TEXT, ranks, 0, LIMIT_TEXT - 1, 0, "as in `stacks`")          \
     X(FLAG, native, 0, 0, 0, "also C frames")                       \
-    X(WHOLE, still_ms, 0, MESSAGE_NUMBER_MAX, MESSAGE_NONE,         \
-      "ms without progress; requests flight records, too")
+    X(WHOLE, still_ms, 0, MESSAGE_NUMBER_MAX, MESSAGE_NONE, "ms without progress; send flight records, too")
 
 /* The texts have the limits of record/flight_dump.h. */
 #define FIELDS_OF_flight_call(X)                                    \
@@ -382,7 +382,7 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
 #define FIELDS_OF_findings(X)                                   \
     X(FLAG, final, 0, 0, 0, "last report before the job fails") \
     X(TEXT, text, 0, WIRE_MAX_JSON, 0, "the report as lines")   \
-    X(LIST, findings, 0, 0, 0, "objects `finding`; text and findings empty: the hang is over")
+    X(LIST, findings, 0, 0, 0, "objects `finding`; none and no text: the hang is over")
 #define FIELDS_OF_left_waiting(X) FIELDS_OF_findings(X)
 #define FIELDS_OF_finding(X)                                                      \
     X(TEXT, code, 0, FINDING_SUBJECT_MAX - 1, 0, "finding, see `ddprun explain`") \

@@ -143,8 +143,9 @@ bool peer_holds(struct hub *hub, const struct session *s)
 {
     if (s->in.len <= HELD_MAX)
         return true;
-    ddp_fail(&hub->err, DDP_ERR_LIMIT, "the client sent %zu bytes, but its job is unknown (%u jobs run)",
-             s->in.len, hub->jobs.count);
+    ddp_fail(&hub->err, DDP_ERR_LIMIT,
+             "the client sent %zu bytes before an agent identified its job (%u jobs run)", s->in.len,
+             hub->jobs.count);
     return false;
 }
 

@@ -142,7 +142,8 @@ static enum rdzv_state last_call(struct rdzv *r)
     r->until.call_ms = r->now_ms + call_ms;
     if (r->n_resting == 0)
         rdzv_note(r, RDZV_RECORD_LAST_CALL, NULL,
-                  "enough nodes (%" PRIu32 " of %" PRIu32 " to %" PRIu32 "): more nodes may join within %s",
+                  "enough nodes (%" PRIu32 " joined, %" PRIu32 " to %" PRIu32
+                  " required): more nodes may join within %s",
                   rdzv_round_size(r), r->rules.min, r->rules.max, text_ms(call_ms, within));
     return RDZV_LAST_CALL;
 }

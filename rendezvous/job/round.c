@@ -246,7 +246,7 @@ enum rdzv_state rdzv_begin_round(struct rdzv *r)
                                 .world_size = r->run.world_size,
                                 .rows = r->run.rows };
     if (!r->env.begin(r->env.user, &world)) {
-        rdzv_set_cause(r, RDZV_WHY_REFUSED, NULL, 0, "the store has no memory for another key space");
+        rdzv_set_cause(r, RDZV_WHY_REFUSED, NULL, 0, "the store has no memory for the keys of this attempt");
         return rdzv_end_job(r, RDZV_WHY_REFUSED, NO_RESTART_NOT_READY);
     }
     rdzv_note(r, RDZV_RECORD_ROUND, NULL,

@@ -390,7 +390,7 @@ static ddp_status read_libddp(struct flight_dump *d, const cJSON *json, struct d
     d->rank = small_or(json, "rank", -1);
     d->world_size = small_or(json, "world_size", 0);
     if (d->rank < 0 || d->world_size <= d->rank)
-        return ddp_fail(err, DDP_ERR_CORRUPT, "invalid rank: %d of a world of %d", d->rank, d->world_size);
+        return ddp_fail(err, DDP_ERR_CORRUPT, "invalid rank: %d, with world size %d", d->rank, d->world_size);
     d->pid = small_or(json, "pid", 0);
     d->attempt = small_or(json, "attempt", 0);
     d->step = (int64_t)number_or(json, "step", -1);
@@ -434,7 +434,8 @@ static ddp_status read_torch(struct flight_dump *d, const cJSON *json, const cha
     d->rank = small_or(json, "rank", rank_of_file(file));
     d->step = -1;
     if (d->rank < 0)
-        return ddp_fail(err, DDP_ERR_CORRUPT, "the file's name must end with the rank, as PyTorch writes it");
+        return ddp_fail(err, DDP_ERR_CORRUPT,
+                        "the file's name must end with the rank, such as flight_torch_12");
     d->world_size = d->rank + 1;
     cJSON_ArrayForEach(group, item_of(json, "pg_config"))
     {

@@ -936,7 +936,7 @@ static bool close_oldest_silent(struct clients *clients, enum admission_verdict 
         return false;
     struct client *c = (struct client *)((char *)e - offsetof(struct client, admission));
     snprintf(why, sizeof(why),
-             "sent no request for %.3g s, and another client needs its connection; raise the limit of %u "
+             "sent no request for %.3g s, and another client needs a connection; raise the limit of %u "
              "connections with 'ulimit -n'",
              (double)(now_ms(clients) - e->since_ms) / 1000, clients->admission.max);
     admission_close(&clients->admission, e);

@@ -64,8 +64,8 @@ static const struct option_row rows[] = {
       .parse = parse_max_bytes,
       .at = AT(max_bytes),
       .help = "limit for keys, values and queues in bytes; N may end in K, M or G (default: 1G). A user or "
-              "an address gets at most half of the memory that all others leave free; a job gets at most a "
-              "quarter" },
+              "an address gets at most half of the memory that all others leave free; a job gets at most "
+              "half of this share" },
     { .name = "keep",
       .value = "SECONDS",
       .parse = parse_keep,
@@ -115,7 +115,7 @@ static const struct option_row rows[] = {
       .type = OPTION_SET,
       .at = AT(action),
       .min = DAEMON_VERSION,
-      .help = "print the version and the build, and exit; with --json as JSON" },
+      .help = "print the version and the build, and exit; --json prints JSON" },
     { .name = "json", .type = OPTION_FLAG, .at = AT(json) },
     { .name = "port", .value = "PORT", .type = OPTION_TEXT, .parse = refuse_place },
     { .name = "host", .value = "HOST", .type = OPTION_TEXT, .parse = refuse_place },

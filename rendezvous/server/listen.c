@@ -378,15 +378,15 @@ static bool port_table_find(const char *table, int port, struct port_holder *out
     return out->inode != 0;
 }
 
-/* Format the age of a process as ", for 45 s", ", for 12 min" or ", for 3 h", or as "" if the age is unknown. */
+/* Format the age of a process as ", running for 45 s", ", running for 12 min" or ", running for 3 h", or as "" if the age is unknown. */
 static int age_words(char *text, size_t size, long age_s)
 {
     if (age_s <= 0)
         return 0;
     if (age_s < 120)
-        return snprintf(text, size, ", for %ld s", age_s);
-    return age_s < 7200 ? snprintf(text, size, ", for %ld min", age_s / 60)
-                        : snprintf(text, size, ", for %ld h", age_s / 3600);
+        return snprintf(text, size, ", running for %ld s", age_s);
+    return age_s < 7200 ? snprintf(text, size, ", running for %ld min", age_s / 60)
+                        : snprintf(text, size, ", running for %ld h", age_s / 3600);
 }
 
 /* Format the job of a process as ", rank 1 of ddprun job k3" or ", a worker of torchrun job k3". Write nothing if the
@@ -398,7 +398,7 @@ static void job_words(char *text, size_t size, const struct port_holder *h)
                  h->by_torchrun ? "torchrun" : "ddprun", h->job);
 }
 
-/* Format a process as "redis-server (pid 812, user redis, for 3 h: redis-server *:6379)". */
+/* Format a process as "redis-server (pid 812, user redis, running for 3 h: redis-server *:6379)". */
 static void format_process(const struct port_holder *h, char *text, size_t size)
 {
     char age[40] = "", job[120] = "";

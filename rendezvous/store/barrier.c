@@ -337,7 +337,7 @@ static enum barrier_state arrive_next(struct barriers *b, struct barrier *barrie
     const struct barrier_call *call = event->call;
     const char *why = NULL;
     if (!barrier_has_same_members(barrier, call))
-        why = "is misused: earlier callers passed other members";
+        why = "is misused: earlier callers have another list of members";
     else if (barrier_has(barrier, call->rank))
         why = "is misused: this rank already waits on another connection";
     if (why != NULL) {

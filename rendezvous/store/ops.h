@@ -59,12 +59,12 @@ enum dialect { DIALECT_A, DIALECT_B, DIALECT_C, DIALECTS };
     X(SET,           0x01, 0,  0,  KEY, VALUE, NIL,          false, true,  "none",                           \
       "replaces the value of a key")                                                                         \
     X(COMPARE_SET,   0x02, 1,  1,  KEY, EXPECTED, DESIRED,   false, true,  "blob current",                   \
-      "sets `desired` if the key holds `expected` (empty also matches a missing key)")                       \
+      "sets `desired` if the key holds `expected`; a missing key counts as empty")                       \
     X(GET,           0x03, 2,  2,  KEY, NIL, NIL,            false, false, "blob value",                     \
       "returns a value, empty when the key is missing")                                                      \
     X(ADD,           0x04, 3,  3,  KEY, DELTA, NIL,          false, true,  "i64 sum",                        \
-      "adds to a counter kept as decimal text; missing means 0")                                         \
-    X(CHECK,         0x05, 4,  4,  KEYS, NIL, NIL,           false, false, "u8: 0 all exist, 1 not",         \
+      "adds to a counter in decimal text (0 if missing)")                                         \
+    X(CHECK,         0x05, 4,  4,  KEYS, NIL, NIL,           false, false, "u8: 0 yes, 1 no",         \
       "asks whether all keys (or non-empty queues) exist")                                                   \
     X(WAIT,          0x06, 5,  5,  KEYS, NIL, NIL,           true,  false, "u8 0",                           \
       "waits until all keys (or non-empty queues) exist")                                                    \
@@ -75,7 +75,7 @@ enum dialect { DIALECT_A, DIALECT_B, DIALECT_C, DIALECTS };
     X(DELETE_KEY,    0x08, 7,  8,  KEY, NIL, NIL,            false, false, "i64: 1 removed, 0 not there",    \
       "removes a key")                                                                                       \
     X(APPEND,        0x09, 8,  NO, KEY, VALUE, NIL,          false, true,  "none",                           \
-      "appends bytes to a value; missing means empty")                                                          \
+      "appends bytes to a value (empty if missing)")                                                          \
     X(MULTI_GET,     0x0a, 9,  NO, KEYS, NIL, NIL,           false, false, "count × blob value",             \
       "returns many values, empty for each missing key")                                                     \
     X(MULTI_SET,     0x0b, 10, NO, PAIRS, NIL, NIL,          false, true,  "none",                           \
@@ -100,7 +100,7 @@ enum dialect { DIALECT_A, DIALECT_B, DIALECT_C, DIALECTS };
       "joins a named barrier (ddprun only)")                                                                        \
     X(CONTROL,       0x82, NO, NO, JSON, NIL, NIL,           false, true,  "blob json",                      \
       "carries a JSON call (ddprun only)")                                                                 \
-    X(AUTH,          0x83, NO, NO, PROOF, NIL, NIL,          false, false, "blob answer (no answer to a proof)",   \
+    X(AUTH,          0x83, NO, NO, PROOF, NIL, NIL,          false, false, "blob answer, but none to a proof",   \
       "proves that both sides have the secret (ddprun only)")
 
 /* clang-format on */

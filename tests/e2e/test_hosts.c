@@ -1265,7 +1265,7 @@ HOSTS_TEST(ctrl_c_ends_the_start_at_once)
     run_signal(p, SIGINT);
     struct run_result r = run_wait(p);
     EXPECT(r, 130);
-    cr_expect_eq(count(r.err, ": ending the "), 1, "%s", r.err);
+    cr_expect_eq(count(r.err, " is canceled; "), 1, "%s", r.err);
     SILENT(r, "killed");
     cr_expect(kill(-group, 0) != 0 && errno == ESRCH, "a process of the remote shell is left");
 }
@@ -1275,7 +1275,7 @@ HOSTS_TEST(a_second_ctrl_c_kills_the_remote_shells)
     pid_t group;
     struct run_process *p = start_hanging("--hosts=a,deaf", &group);
     run_signal(p, SIGINT);
-    cr_expect(run_until_error(p, ": ending the ", PATIENCE_MS));
+    cr_expect(run_until_error(p, " is canceled; ", PATIENCE_MS));
     run_signal(p, SIGINT);
     struct run_result r = run_wait(p);
     EXPECT(r, 130);

@@ -236,7 +236,8 @@ Test(barrier, misuse_is_told_to_the_one_who_does_it)
     sim_barrier(&sim, 3, "b", -1, NULL);
     sim_barrier(&sim, 3, "b", 0, "3 4");
     sim_expect_trace(
-        &sim, "[     0] rank 1 gets outcome 4: barrier 'a' is misused: earlier callers passed other members\n"
+        &sim, "[     0] rank 1 gets outcome 4: barrier 'a' is misused: earlier callers have another list of "
+              "members\n"
               "[     0] rank 3 gets outcome 4: barrier 'a' is misused: this rank is not a member\n"
               "[     0] rank 3 gets outcome 4: barrier 'b' is misused: the timeout is negative\n"
               "[     0] rank 3 gets outcome 4: barrier 'b' is misused: a rank in the list of members is not "

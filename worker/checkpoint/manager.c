@@ -59,7 +59,7 @@ static ddp_status write_and_tidy(const ddp_ckpts *c, const ddp_ckpt_point *point
 {
     struct ddp_err why = { 0 };
     if (ckpt_dir_write(&c->dir, point, blocks, n, &why) != DDP_OK) {
-        ddp_wrap(&why, "checkpoint of step %" PRIu64 " not written; earlier checkpoints are unchanged",
+        ddp_wrap(&why, "checkpoint of step %" PRIu64 " not written (earlier checkpoints are unchanged)",
                  point->step);
         return ddp_fail(err, why.code, "%s", why.msg);
     }

@@ -170,7 +170,7 @@ ddp_status bootstrap_card(const struct bootstrap *bootstrap, int rank, struct bo
                card->host) != 4 ||
         card->pid <= 0)
         status =
-            ddp_fail(err, DDP_ERR_CORRUPT, "the store's key %s holds \"%.60s\", which is not from a rank",
+            ddp_fail(err, DDP_ERR_CORRUPT, "the store's key %s holds \"%.60s\", which is not a rank's entry",
                      key, (const char *)text);
     free(text);
     return status;
@@ -188,8 +188,8 @@ static ddp_status meet_by_name(const struct bootstrap *b, struct ddp_err *err)
     if (status != DDP_OK)
         return ddp_wrap(err, "joining as rank %d", b->rank);
     if (met < 0)
-        return ddp_fail(err, DDP_ERR_CORRUPT,
-                        "the store's key %s holds %" PRId64 ", which is not from a rank", counter, met);
+        return ddp_fail(err, DDP_ERR_CORRUPT, "the store's key %s holds %" PRId64 ": must be at least 0",
+                        counter, met);
     snprintf(name, sizeof(name), met > 0 ? "%s/%" PRId64 : "%s", b->prefix, met);
     status = ddp_store_barrier(b->store, name, NULL, 0, bootstrap_remaining_ms(b), err);
     return status == DDP_OK && b->rank == 0 ? ddp_store_add(b->store, counter, 1, NULL, err) : status;

@@ -248,7 +248,7 @@ static ddp_status compare_with_first(struct ddp_ctx *ctx, const struct call *cal
     if (status != DDP_OK)
         return status;
     if (!collective_check_decode(first, &theirs))
-        status = ddp_fail(err, DDP_ERR_CORRUPT, "the store's key %s does not hold a call", key);
+        status = ddp_fail(err, DDP_ERR_CORRUPT, "the store's key %s does not hold the record of a call", key);
     else
         status = collective_check_compare(&mine, &theirs, err);
     if (status == DDP_ERR_MISMATCH) {

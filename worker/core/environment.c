@@ -112,8 +112,8 @@ static ddp_status check_core(const struct reader *r)
         return DDP_OK;
     return ddp_fail(
         r->err, DDP_ERR_ENV,
-        "%s %s missing while %s %s set; start the program with ddprun, set all four, or unset all four "
-        "for a world of one",
+        "%s %s missing while %s %s set; start the program with ddprun, or set all four; for a world of "
+        "one, unset all four",
         lists[false], counts[false] == 1 ? "is" : "are", lists[true], counts[true] == 1 ? "is" : "are");
 }
 

@@ -108,7 +108,7 @@ static const char *peers_state(int32_t pid)
     case 'X':
         return "has ended";
     default:
-        return "state unknown";
+        return "is in an unknown state";
     }
 }
 
@@ -144,8 +144,8 @@ static void list_rank(char *list, size_t room, const struct shm_control *control
     char text[CALL_TEXT];
     const struct shm_rank *r = &control->ranks[rank];
     size_t used = strlen(list);
-    snprintf(list + used, room - used, "%srank %d (pid %d %s; last seen in %s)", used ? ", " : "", r->rank,
-             r->pid, peers_state(r->pid), r->arrived == 0 ? "no call" : mark_text(text, control, rank));
+    snprintf(list + used, room - used, "%srank %d (pid %d %s; last call: %s)", used ? ", " : "", r->rank,
+             r->pid, peers_state(r->pid), r->arrived == 0 ? "none" : mark_text(text, control, rank));
 }
 
 /* Report the ranks that have not arrived at phase `phase`, with the state and the last call of each. */

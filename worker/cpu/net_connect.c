@@ -42,8 +42,8 @@ static ddp_status no_such_interface(const struct ifaddrs *all, const char *iface
             snprintf(list + used, sizeof(list) - used, "%s%s (%s)", used ? ", " : "", i->ifa_name, address);
     }
     return ddp_fail(err, DDP_ERR_ENV,
-                    "DDP_IFACE=%.63s: no active interface or address of this host; use one of: %s", iface,
-                    list);
+                    "DDP_IFACE=%.63s: not an active interface or an address of this host; use one of: %s",
+                    iface, list);
 }
 
 /* Set `address` to the address of the interface `iface`. If the interface has several addresses, take the first one

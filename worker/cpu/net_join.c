@@ -145,7 +145,7 @@ static ddp_status links_missing(const struct joining *j, struct ddp_err *err)
         size_t used = strlen(list);
         if (link->rank >= 0 && link->fd < 0 && used + 64 < sizeof(list))
             snprintf(list + used, sizeof(list) - used, "%s%d%s", used ? ", " : "", link->rank,
-                     link->host > j->net->host ? " (which connects to this rank)" : "");
+                     link->host > j->net->host ? " (which must connect to this rank)" : "");
     }
     return ddp_fail(
         err, DDP_ERR_TIMEOUT,
@@ -365,11 +365,10 @@ static ddp_status make_buffers(struct net *net, struct ddp_err *err)
     net->slot_bytes = shm_slot_bytes(l->most);
     net->area_bytes = least > AREA ? least : AREA;
     if ((size_t)l->world * LARGEST_ELEMENT > net->slot_bytes)
-        return ddp_fail(
-            err, DDP_ERR_UNSUPPORTED,
-            "%d ranks, up to %d of them on a host, are too many: one element for each rank must fit into "
-            "%zu bytes of shared memory",
-            l->world, l->most, net->slot_bytes);
+        return ddp_fail(err, DDP_ERR_UNSUPPORTED,
+                        "%d ranks, up to %d per host, are too many: one element for each rank must fit into "
+                        "%zu bytes of shared memory",
+                        l->world, l->most, net->slot_bytes);
     net->area = malloc(net->area_bytes);
     net->finished[0] = malloc(2 * net->slot_bytes);
     net->partials = calloc((size_t)l->piece_count, sizeof(*net->partials));

@@ -129,7 +129,7 @@ static ddp_status link_lost(const struct net_links *links, const struct net_link
     char text[CALL_TEXT];
     return ddp_fail(
         err, DDP_ERR_PEER_LOST,
-        "rank %d (pid %d on %s) has ended or given up while rank %d waited in %s: the connection (%s) %s",
+        "rank %d (pid %d on %s) has ended or given up while rank %d waited in %s: connection to %s: %s",
         link->rank, link->pid, link->name, links->rank, call_text(text, &links->call, links->seq),
         link->where, how);
 }
@@ -151,7 +151,7 @@ static int move_bytes(struct net_links *links, struct net_link *link, struct net
     }
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
         return 0;
-    link_lost(links, link, n == 0 ? "was closed" : strerror(errno), err);
+    link_lost(links, link, n == 0 ? "closed by the peer" : strerror(errno), err);
     return -1;
 }
 
@@ -273,7 +273,7 @@ ddp_status net_links_check(struct net_links *links, struct ddp_err *err)
         return DDP_OK;
     for (int i = 0; i < links->count; i++)
         if (links->polls[i].revents != 0)
-            return link_lost(links, &links->list[i], "was closed", err);
+            return link_lost(links, &links->list[i], "closed by the peer", err);
     return DDP_OK;
 }
 

@@ -26,11 +26,11 @@ struct net_hello {
 };
 
 /* One row for each answer: its name, and the text that a rejected rank reports as the reason. */
-#define NET_ANSWER_LIST(X)                                                                          \
-    X(WELCOME, "welcome")                                                                           \
-    X(FOREIGN, "the connecting program is no rank of libddp, or has another version or byte order") \
-    X(OTHER_RUN, "the two ranks belong to different jobs, attempts or runs")                        \
-    X(OTHER_RANK, "the two ranks have conflicting values of RANK or WORLD_SIZE")                    \
+#define NET_ANSWER_LIST(X)                                                                              \
+    X(WELCOME, "welcome")                                                                               \
+    X(FOREIGN, "the connecting program is not a rank of libddp, or uses another version or byte order") \
+    X(OTHER_RUN, "the two ranks belong to different jobs, attempts or runs")                            \
+    X(OTHER_RANK, "the two ranks have conflicting values of RANK or WORLD_SIZE")                        \
     X(TWICE, "the two ranks are already connected")
 
 enum net_answer {

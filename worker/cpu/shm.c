@@ -96,7 +96,8 @@ static ddp_status recognise(int fd, const struct segment_offer *offer, size_t by
         (seals & SEALS) != SEALS)
         return ddp_fail(
             err, DDP_ERR_CORRUPT,
-            "descriptor %d of pid %d is not the shared memory of this job (%lld bytes instead of %zu)",
+            "descriptor %d of pid %d is not the shared memory of this job (its size: %lld bytes; expected: "
+            "%zu)",
             offer->fd, offer->pid, (long long)st.st_size, bytes);
     if (st.st_uid != geteuid())
         return ddp_fail(

@@ -118,8 +118,8 @@ static ddp_status no_device(const struct gpu *gpu, cuda_error error, struct ddp_
     if (error == CUDA_SUCCESS_ || error == CUDA_NO_DEVICE)
         return ddp_fail(
             err, DDP_ERR_UNSUPPORTED,
-            "no GPU can be used: the driver shows no GPU to this process; compare `nvidia-smi -L`, "
-            "which lists the GPUs of the machine, with CUDA_VISIBLE_DEVICES, which may hide GPUs");
+            "no GPU can be used: the driver shows no GPU to this process; check "
+            "CUDA_VISIBLE_DEVICES, which may hide GPUs; `nvidia-smi -L` lists the GPUs of the machine");
     gpu_fail(gpu, error, "cannot read the number of GPUs", err);
     return err->code = DDP_ERR_UNSUPPORTED;
 }

@@ -238,7 +238,7 @@ ddp_status nccl_fail(struct ddp_err *err, int rank, const char *call, nccl_resul
     bool more = detail != NULL && detail[0] != '\0';
     return ddp_fail(err, nccl_status_of(result), "at rank %d: %.120s: %s (%s)%s%.300s%s", rank, call,
                     result_name(result), result_words(result), more ? "; NCCL reports: " : "",
-                    more ? detail : "", more ? "" : "; set NCCL_DEBUG=WARN, and NCCL prints details");
+                    more ? detail : "", more ? "" : "; set NCCL_DEBUG=WARN for details from NCCL");
 }
 
 ddp_status nccl_late(struct ddp_err *err, int rank, const char *call, uint32_t timeout_ms,
@@ -246,8 +246,8 @@ ddp_status nccl_late(struct ddp_err *err, int rank, const char *call, uint32_t t
 {
     return ddp_fail(err, DDP_ERR_TIMEOUT,
                     "at rank %d: %.120s on the GPU is still running after %g s (calls done: %" PRIu64
-                    ", begun: %" PRIu64 "); a rank without this message has not made the call, or its "
-                    "GPU is still computing; DDPRUN_STEP_TIMEOUT_MS sets the limit",
+                    ", begun: %" PRIu64 "); if a rank does not print this message, it has not made the call, "
+                    "or its GPU is still computing; DDPRUN_STEP_TIMEOUT_MS sets the time limit",
                     rank, call, timeout_ms / 1000.0, progress->done, progress->begun);
 }
 

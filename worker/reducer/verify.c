@@ -123,8 +123,9 @@ static ddp_status check_shape(const char *what, const ddp_param *p, size_t i, st
         return DDP_OK;
     if (p->dims > DDP_MAX_DIMS || p->shape == NULL)
         return ddp_fail(err, DDP_ERR_ARG,
-                        "reducer: %s %zu \"%.100s\" has %zu dimensions%s; must be between 0 and %d", what, i,
-                        p->name, p->dims, p->shape == NULL ? " and no shape" : "", DDP_MAX_DIMS);
+                        "reducer: %s %zu \"%.100s\" has %zu dimensions%s; expected a shape of 0 to %d "
+                        "dimensions",
+                        what, i, p->name, p->dims, p->shape == NULL ? " but no shape" : "", DDP_MAX_DIMS);
     for (size_t d = 0; d < p->dims; d++)
         if (__builtin_mul_overflow(product, p->shape[d], &product))
             return wrong_shape(what, p, i, err);

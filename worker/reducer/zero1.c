@@ -502,8 +502,8 @@ static ddp_status check_states(const ddp_zero1 *zero)
     if (needs <= zero->states)
         return DDP_OK;
     ddp_fail(&err, DDP_ERR_ARG,
-             "ddp_zero1_step: the rule needs %d state arrays, but ddp_zero1_create allocated %d; call "
-             "ddp_zero1_create with the rule and the momentum that the program uses later",
+             "ddp_zero1_step: the rule needs %d state arrays, but ddp_zero1_create allocated %d; pass "
+             "ddp_zero1_create the rule and momentum that ddp_zero1_step needs",
              needs, zero->states);
     return zero1_fail(zero, &err);
 }

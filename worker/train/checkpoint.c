@@ -151,8 +151,8 @@ static ddp_status compare(const char *dir, const int64_t *theirs, const int64_t 
 static ddp_status other_blocks(struct ddp_err *err)
 {
     return ddp_wrap(
-        err, "made with another --model, --data or --optimizer; use the same values, or another --checkpoint "
-             "directory for a new run");
+        err, "the checkpoint was made with another --model, --data or --optimizer (use the same values, or "
+             "another --checkpoint directory for a new run)");
 }
 
 static ddp_status adopt_found(struct checkpoint *c, const struct checkpoint *theirs,

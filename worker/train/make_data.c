@@ -26,14 +26,14 @@ static const struct option_row rows[] = {
     { ROW(out, order.out, TEXT), .value = "DIR",
       .help = "directory for the files; created if it does not exist" },
     { ROW(format, format, WORD), .value = "NAME", .preset = "idx", .words = &formats,
-      .help = "idx: digits of 28x28 pixels in files like Fashion-MNIST's; "
-              "tokens: text of an invented language in files like llm.c's" },
+      .help = "idx: digits of 28x28 pixels in Fashion-MNIST's format; "
+              "tokens: text of an invented language in llm.c's format" },
     { ROW(samples, order.samples, COUNT), .value = "N", .min = 1, .max = MOST,
       .help = "number of samples for training (default: 30000 pictures or 1000000 tokens)" },
     { ROW(test_samples, order.test_samples, COUNT), .value = "N", .min = 1, .max = MOST,
       .help = "number of samples for the test (default: 2000 pictures or 50000 tokens)" },
     { ROW(files, order.files, COUNT), .value = "N", .preset = "1", .min = 1, .max = MOST_FILES,
-      .help = "number of files with tokens for training" },
+      .help = "number of training files (tokens only)" },
     { ROW(seed, seed, COUNT), .value = "S", .preset = "1", .min = 0, .max = UINT32_MAX,
       .help = "seed of the random numbers; equal seeds give equal files" },
     { ROW(gzip, order.gzip, FLAG), .help = "write compressed files (.gz; pictures only)" },
@@ -53,7 +53,7 @@ static ddp_status make(struct make_options *o, struct ddp_err *err)
         o->order.test_samples = maker->test_samples;
     if (o->order.samples > maker->most || o->order.test_samples > maker->most)
         return ddp_fail(err, DDP_ERR_ARG,
-                        "--samples and --test_samples: --format %s can have at most %" PRIu64 " %s",
+                        "--samples, --test_samples: --format %s allows at most %" PRIu64 " %s for each",
                         maker->name, maker->most, maker->unit);
     ddp_status status = files_make_dir(o->order.out, err);
     return status == DDP_OK ? maker->make(&o->order, &luck, err) : status;

@@ -26,8 +26,8 @@ static const struct option_words device_words = OPTION_WORDS(NULL, "auto", "cpu"
 
 static const struct option_row rows[] = {
     { ROW(data, TEXT), .value = "DIR", .preset = "data",
-      .help = "directory with the files of Fashion-MNIST or CIFAR-10 (binary version), plain or .gz, or of "
-              "llm.c's tokens; for tokens also a pattern such as 'DIR/*.bin'" },
+      .help = "directory with Fashion-MNIST or CIFAR-10 (binary version), plain or .gz, or with llm.c's "
+              "token files; for token files also a pattern such as 'DIR/*.bin'" },
     { ROW(loader_threads, COUNT), .value = "N", .preset = "0", .min = 0, .max = 64,
       .help = "number of threads that read batches ahead; 0 reads each batch when it is needed" },
     { ROW(augment, FLAG), .help = "move and mirror CIFAR-10's training pictures, differently in each epoch" },
@@ -35,8 +35,8 @@ static const struct option_row rows[] = {
       .help = "number of tokens in a sample (default: the model's longest sequence)" },
     { ROW(model, WORD), .value = "NAME", .preset = "mlp", .words = &model_words,
       .help = "mlp (two hidden layers of 200, ReLU), seqnet (the same with sigmoid and log_softmax), "
-              "resnet20, or GPT-2 as gpt2:SIZE, where SIZE is tiny or 10M (bytes as tokens), 124M, 355M, "
-              "774M or 1558M" },
+              "resnet20, or gpt2:SIZE, where SIZE is 124M, 355M, 774M, 1558M, or tiny or 10M (both for bytes "
+              "as tokens)" },
     { ROW(init_from, TEXT), .value = "FILE",
       .help = "begin with the parameters in a file of llm.c, such as gpt2_124M.bin" },
     { .name = "export",
@@ -47,7 +47,7 @@ static const struct option_row rows[] = {
     { ROW(batch, COUNT), .value = "N", .min = 1, .max = MOST,
       .help = "number of samples per worker and step (default: 100)" },
     { ROW(global_batch, COUNT), .value = "N", .min = 1, .max = MOST,
-      .help = "number of samples per step of all workers together, instead of --batch" },
+      .help = "total number of samples per step over all workers, instead of --batch" },
     { ROW(accumulate, COUNT), .value = "N", .preset = "1", .min = 1, .max = 1024,
       .help = "compute N batches one after the other before each update" },
     { ROW(epochs, COUNT), .value = "N", .preset = "10", .min = 1, .max = MOST,

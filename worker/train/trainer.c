@@ -413,8 +413,8 @@ static ddp_status refuse_early_version(const char *dir, struct ddp_err *err)
         return status;
     return ddp_fail(
         err, DDP_ERR_ARG,
-        "%s: an early version of train wrote this checkpoint, which cannot be read; use another --checkpoint "
-        "directory",
+        "%s: an early version of train wrote this checkpoint, and this version cannot read it; use another "
+        "--checkpoint directory",
         path);
 }
 
@@ -685,7 +685,7 @@ static ddp_status compare(const struct trainer *t, const int64_t *hash, struct d
                             "after step %" PRIu64
                             " the parameters of rank %d differ from those of rank 0: hashes %016" PRIx64
                             " and %016" PRIx64
-                            "; check the memory of the hosts of both ranks, and use the same kind of machine",
+                            "; check the memory of both hosts, and use hosts of the same kind",
                             t->steps_done, rank, (uint64_t)hash[rank], (uint64_t)hash[0]);
     }
     return DDP_OK;
@@ -783,8 +783,8 @@ static ddp_status agree_to_grow(struct trainer *t, struct ddp_err *err)
     status = library(ddp_broadcast(ddp_world(t->ctx), &nodes, 1, DDP_I32, 0, NULL, NULL), err);
     if (status != DDP_OK || nodes == 0)
         return status;
-    journal_line(&t->journal, "%d node%s can join; continuing with them after epoch %" PRIu64, (int)nodes,
-                 nodes == 1 ? "" : "s", t->epochs_done);
+    journal_line(&t->journal, "%d node%s can join; restarting with more nodes after epoch %" PRIu64,
+                 (int)nodes, nodes == 1 ? "" : "s", t->epochs_done);
     ddp_grow_agree(t->ctx); /* ignore errors: without an answer the job keeps its size */
     return DDP_OK;
 }

@@ -415,11 +415,13 @@ Test(hang, the_reason_for_no_verdict)
         const char *way, *second;
         uint32_t n;
         const char *why;
-    } cases[] = { { "async", "sleep", 3,
-                    "a rank has moved or computed between the samples, so the job may only be slow" },
-                  { "all_wait", "all_wait", 4, "the stacks of some ranks cannot be read" },
-                  { "async", "async", 2, "no rank waits in a known collective" },
-                  { "sleep", "sleep", 3, "the stacks do not show the cause" } };
+    } cases[] = {
+        { "async", "sleep", 3,
+          "a rank has changed its place or computed between the samples, so the job may just be slow" },
+        { "all_wait", "all_wait", 4, "the stacks of some ranks cannot be read" },
+        { "async", "async", 2, "no rank waits in a known collective" },
+        { "sleep", "sleep", 3, "the stacks do not show the cause" }
+    };
     for (size_t i = 0; i < LEN(cases); i++) {
         struct hang_case c = load(cases[i].way, cases[i].second);
         struct snapshot s = c.s;
@@ -756,9 +758,9 @@ Test(hang, a_key_may_come_from_a_rank_that_computes)
     c.ranks[0].waits = (struct rank_wait){ .name = slice_str("epoch/3"), .for_ms = 42000 };
     for (int i = 0; i < 2; i++)
         leave_collective(&c, i);
-    expect_verdict(
-        &c, "RANK_NEEDS_KEY", "rank 0 (n1, pid 70)",
-        "which no rank has set; no progress for 42.0 s; rank 1 (n1, pid 71) in load_batch (worker.py:17)");
+    expect_verdict(&c, "RANK_NEEDS_KEY", "rank 0 (n1, pid 70)",
+                   "which no rank has set; no progress for 42.0 s; also check rank 1 (n1, pid 71) in "
+                   "load_batch (worker.py:17)");
     case_free(&c);
 }
 
@@ -1398,7 +1400,7 @@ Test(hang, a_traceback_without_frames_is_a_hint)
         replace_stack(&c, 1, -1, "sleeping in pause", notes[i]);
         c.ranks[1].traceback = "ValueError: bad data";
         expect_verdict(&c, "RANK_STATE_DIFFERS", "rank 1 (n1, pid 71)",
-                       "printed a traceback and sleeps (ValueError: bad data), while 2 ranks wait in "
+                       "has printed a traceback (ValueError: bad data) and now sleeps, while 2 ranks wait in "
                        "all_reduce (worker.py:97); no progress for 42.0 s; the stacks cannot be read: ");
         cr_expect_eq(rank_of_hang(&c), -1);
         case_free(&c);
@@ -1413,9 +1415,9 @@ Test(hang, tracebacks_without_any_frames_are_a_hint)
         replace_stack(&c, i, -1, "sleeping in futex", NO_INTERPRETER);
         c.ranks[i].traceback = i == 2 ? LOST : "ValueError: bad request";
     }
-    expect_verdict(
-        &c, "RANK_STATE_DIFFERS", "ranks 0-1",
-        "printed tracebacks and sleep (ValueError: bad request), while no rank waits in a collective");
+    expect_verdict(&c, "RANK_STATE_DIFFERS", "ranks 0-1",
+                   "have printed tracebacks (ValueError: bad request) and now sleep, while no rank waits in "
+                   "a collective");
     cr_expect_eq(rank_of_hang(&c), -1);
     c.ranks[0].traceback = c.ranks[1].traceback = NULL;
     expect_verdict(

@@ -190,8 +190,8 @@ Test(gate, a_stranger_gets_no_answer_and_is_closed_after_three_seconds)
         sim_at(&sim, now_ms + 2999);
         cr_assert(sim.conn[conn].open, "%s", sim.conn[conn].closed);
         sim_at(&sim, now_ms + 5000);
-        expect_closed(conn,
-                      i == 7 ? "has sent no request" : "no agent on that host has confirmed within 3 s");
+        expect_closed(conn, i == 7 ? "has sent no request"
+                                   : "no agent on the client's host has confirmed within 3 s");
         sim_expect(&sim, conn, "closed: ");
     }
     sim_client(&sim, AGENT);
@@ -205,7 +205,7 @@ Test(gate, a_stranger_of_the_oldest_protocol_is_held_too)
     stranger(FIRST);
     sim_feed(&sim, FIRST, "00 " KEY_K "0100000000000000 76 02 " KEY_K);
     sim_at(&sim, 3000);
-    expect_closed(FIRST, "no agent on that host");
+    expect_closed(FIRST, "no agent on the client's host");
 }
 
 Test(gate, a_local_connection_is_served)
@@ -240,7 +240,7 @@ Test(gate, a_stranger_keeps_little_memory)
     stranger(FIRST);
     sim_feed(&sim, FIRST, GREETING "01 " KEY_K "0000100000000000");
     sim_feed_bytes(&sim, FIRST, slice_of(bytes, sizeof(bytes)));
-    expect_closed(FIRST, "bytes before an agent confirmed its user");
+    expect_closed(FIRST, "bytes before an agent confirmed the client's user");
 }
 
 Test(gate, half_an_authentication_is_closed_after_five_seconds)
@@ -609,8 +609,8 @@ Test(gate, a_silent_agent_opens_nothing)
     stranger(FIRST + 1);
     sim_feed(&sim, FIRST, GREETING SET_K);
     sim_at(&sim, 3000);
-    expect_closed(FIRST, "no agent on that host has confirmed within 3 s");
-    expect_closed(FIRST + 1, "no agent on that host has confirmed within 3 s");
+    expect_closed(FIRST, "no agent on the client's host has confirmed within 3 s");
+    expect_closed(FIRST + 1, "no agent on the client's host has confirmed within 3 s");
 }
 
 /* torch 1.13 has a second connection that sends nothing. It is listed only until the agent has confirmed it. */
@@ -748,7 +748,7 @@ Test(gate, the_strangers_of_agents_addresses_hold_few_bytes)
     stranger(FIRST); /* there is room again */
     cr_expect_not(sim.conn[FIRST].is_stopped);
     sim_at(&sim, 3000);
-    expect_closed(WORKER - 1, "no agent on that host has confirmed within 3 s");
+    expect_closed(WORKER - 1, "no agent on the client's host has confirmed within 3 s");
 }
 
 /* --- several nodes and tenants ------------------------------------------------------------------------------ */
@@ -1188,7 +1188,7 @@ Test(tenants, two_tenants_share_a_host)
     connect_as("10.0.0.2", OPERATOR, &team_a, AUTH_OPERATOR, "a1");
     calls(OPERATOR, "{\"op\":\"status\"}", "\"keys\":0");
     sim_at(&sim, 3000);
-    expect_closed(FIRST + 2, "no agent on that host has confirmed within 3 s");
+    expect_closed(FIRST + 2, "no agent on the client's host has confirmed within 3 s");
 }
 
 /* A connection from a host of tenant a must wait, because tenant a has two jobs. Then tenant b starts a node on the

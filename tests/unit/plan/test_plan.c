@@ -274,7 +274,7 @@ Test(plan, the_python_of_an_active_environment_comes_first)
             .beside = "/w/bin/python",
             .python_exec = "/opt/py" },
           "/v/bin/python",
-          "VIRTUAL_ENV is set; PYTHON_EXEC is not used: /opt/py" },
+          "VIRTUAL_ENV is set; not used: PYTHON_EXEC=/opt/py" },
         { { .virtual_env = "/v", .active = "/v/bin/python", .python_exec = "" },
           "/v/bin/python",
           "VIRTUAL_ENV is set" },
@@ -605,7 +605,7 @@ Test(plan_nodes, a_static_node_knows_its_place, .fini = tear_down)
     cr_assert_not(plan.meeting.port_may_change);
     cr_assert_str_eq(plan.job, "none");
     cr_assert_eq(plan.workers[1].rank, 5);
-    cr_assert(prints("nodes: static, this is node 2 of 3; 15 min to join (--timeout)"));
+    cr_assert(prints("nodes: static, this is node 2 (counted from 0) of 3; 15 min to join (--timeout)"));
     cr_assert(prints("note: the ranks shown are correct if each of the 3 nodes has 2 workers"));
     cr_assert(prints("rank 5: local rank 1"));
 }

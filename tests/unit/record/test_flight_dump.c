@@ -125,8 +125,8 @@ Test(flight_compare, what_is_no_record_is_refused)
     expect_refused("{\"rank\":[4,", "of 11: neither JSON nor a pickle; the file may be truncated");
     expect_refused("import os", "not a flight record: neither JSON nor a pickle");
     expect_refused("[]", "not a flight record");
-    expect_refused("{\"format\":\"ddp-flight\"}", "rank: -1 of a world of 0");
-    expect_refused("{\"format\":\"ddp-flight\",\"rank\":4,\"world_size\":4}", "rank: 4 of a world of 4");
+    expect_refused("{\"format\":\"ddp-flight\"}", "rank: -1, with world size 0");
+    expect_refused("{\"format\":\"ddp-flight\",\"rank\":4,\"world_size\":4}", "rank: 4, with world size 4");
     expect_refused("{\"format\":\"ddp-flight\",\"rank\":1e300,\"world_size\":4}", "rank: -1");
 }
 
@@ -355,7 +355,7 @@ Test(flight_compare, entries_that_ranks_need_not_share)
     give_nccl(0, NCCL("0", "default_pg", 1, "send", "4", 5,
                       "true") "," WORLD(1, "all_reduce", "4", 10) "," WORLD(1, "all_reduce", "8", 10));
     give_nccl(1, WORLD(1, "all_reduce", "4", 10));
-    expect("behind    none of the ranks with a record; ranks 0-1 reached all_reduce #1 (BFloat16 x 4)\n");
+    expect("behind    none (of the ranks with a record); ranks 0-1 reached all_reduce #1 (BFloat16 x 4)\n");
     cr_expect(strstr(compare(), "differ") == NULL);
 }
 
@@ -400,7 +400,7 @@ Test(flight_compare, a_record_without_calls_of_the_world_is_not_behind)
 {
     give_nccl(0, WORLD(4, "all_reduce", "4", 10));
     give_nccl(1, PIPE(1, "broadcast", "2", 30));
-    expect("behind    none of the ranks with a record; rank 0 reached all_reduce #4");
+    expect("behind    none (of the ranks with a record); rank 0 reached all_reduce #4");
 }
 
 /* All members have completed the last call of group 7, so rank 0 waits for rank 1 in the world. */

@@ -531,7 +531,7 @@ Test(remote_failures, a_late_answer_names_the_limit_that_applied)
         { { .name = "here" }, NULL, "here was not reached: no answer within 60 s", 3000000, false },
         { { .name = "n1" },
           "n0",
-          "n1 was not reached from n0, which starts it: no answer within 90 s",
+          "n0 should start ddprun on n1, but cannot reach it: no answer within 90 s",
           3000000,
           false },
     };

@@ -185,8 +185,9 @@ Test(report, says_that_dev_shm_is_full, .fini = tear_down)
     step(AGENT_EXITED, 2000, 0, -SIGBUS);
     expect(
         "ddprun: rank 0 on n1 failed: /dev/shm is full (SIGBUS), 1.0 s after its start\n"
-        "  why      /dev/shm is full: 64 MiB, of which nothing is free; a worker that uses shared memory\n"
-        "           without free space gets SIGBUS\n"
+        "  why      /dev/shm is full: 64 MiB, of which nothing is free; a worker that uses more shared "
+        "memory\n"
+        "           than is free gets SIGBUS\n"
         "  try      enlarge /dev/shm: docker run --shm-size=8g (or --ipc=host), or mount -o remount,size=8g\n"
         "           /dev/shm; delete what earlier jobs left there\n"
         "  core     none: the limit for core files is 0; to get one, run ulimit -c unlimited before ddprun\n"

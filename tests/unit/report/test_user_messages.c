@@ -60,7 +60,7 @@ Test(status, without_the_store_it_tells_what_the_kernel_knows, .fini = end)
     ((char *)facts.states)[2] = 'D';
     expect_lines("12.3 s after the start: job k3x9, 3 of 3 workers run; the store does not answer\n"
                  "rank 0 (pid 100) has run for 12.3 s\n"
-                 "rank 1 (pid 101) has run for 12.3 s, is stopped: run kill -CONT 101 to continue\n"
+                 "rank 1 (pid 101) has run for 12.3 s, is stopped (kill -CONT 101 continues it)\n"
                  "rank 2 (pid 102) has run for 12.3 s, hangs in the kernel (state D; see /proc/102/wchan)\n");
 }
 

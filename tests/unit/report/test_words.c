@@ -99,7 +99,7 @@ Test(hints, show_the_limits_that_they_mention)
 Test(hints, of_another_node_name_the_report_with_the_values)
 {
     const struct hint_facts facts = { .host = "n1" };
-    static const char pointer[] = "; ddprun on n1 reports the values";
+    static const char pointer[] = "; the report on n1 has the details";
     cr_expect(strstr(hint_with("Too many open files", &facts), pointer));
     cr_expect(strstr(hint_with("No space left on device", &facts), pointer));
     cr_expect(strstr(hint_with("CUDA out of memory", &facts), pointer));

@@ -72,15 +72,15 @@ Test(port_table, says_as_much_as_is_known)
     strcpy(h.command, "redis-server *:6379");
     h.age_s = 3 * 3600 + 5;
     cr_assert_str_eq(port_holder_words(&h, text, sizeof(text)),
-                     "redis-server (pid 812, user bob, for 3 h: redis-server *:6379)");
+                     "redis-server (pid 812, user bob, running for 3 h: redis-server *:6379)");
     strcpy(h.job, "gpt");
     h.age_s = 119;
     cr_assert_not_null(strstr(port_holder_words(&h, text, sizeof(text)), " of ddprun job gpt: "), "%s", text);
     strcpy(h.rank, "3");
     h.by_torchrun = true;
-    cr_assert_str_eq(
-        port_holder_words(&h, text, sizeof(text)),
-        "redis-server (pid 812, user bob, for 119 s, rank 3 of torchrun job gpt: redis-server *:6379)");
+    cr_assert_str_eq(port_holder_words(&h, text, sizeof(text)),
+                     "redis-server (pid 812, user bob, running for 119 s, rank 3 of torchrun job gpt: "
+                     "redis-server *:6379)");
     port_holder_words(&(struct port_holder){ .inode = 1, .uid = 1001 }, text, sizeof(text));
     cr_assert(strstr(text, "user id 1001 (") && strstr(text, "hidden"), "%s", text);
     port_holder_words(&(struct port_holder){ .leftover = true }, text, sizeof(text));

@@ -170,7 +170,7 @@ Test(lost_peers, a_stopped_rank_is_named_when_the_step_takes_too_long, .timeout 
     expect_survivors_told(&run, DDP_ERR_TIMEOUT, "is stopped");
     ranks_expect_error(&run, 2, DDP_ERR_TIMEOUT, (const char *const[]){ "1 of 4 ranks", "waited 2 s", NULL });
     ranks_expect_error(&run, 0, DDP_ERR_TIMEOUT,
-                       (const char *const[]){ "in all_reduce #2 (f32 x 100000, sum)", NULL });
+                       (const char *const[]){ "all_reduce #2 (f32 x 100000, sum)", NULL });
     ranks_free(&run);
 }
 

@@ -81,7 +81,7 @@ Test(worker_probe, a_worker_that_hangs_is_named_by_the_others)
     cr_assert_eq(r.exit_code, 3, "%s%s", r.out, r.err);
     expect_part(r.out, "waited 4 s in all_reduce #2 (f32 x 1, sum), but 1 of 4 ranks");
     expect_part(r.out, ": rank 2 (pid ");
-    expect_part(r.out, "in init #1)");
+    expect_part(r.out, "init #1)");
 }
 
 Test(worker_probe, nothing_is_left_in_shared_memory_after_a_violent_end)

@@ -98,8 +98,10 @@ END
 bench_tables_are_printed() {
     local head lost=0
     while IFS= read -r head; do
-        grep -qF -e "${head%%[,(]*}" tests/bench/*.c scripts/bench*.sh || { echo "no program prints '$head'"; lost=1; }
-    done < <(grep -A1 '^<!-- bench: ' docs/benchmarks.md | sed -n 's/^\(| [^|]*\) |.*/\1/p')
+        head=${head%%[,(]*}
+        grep -qF -e "| $head" -e "'$head" tests/bench/*.c tests/bench/torch/*.py scripts/bench*.sh ||
+            { echo "no program prints '$head'"; lost=1; }
+    done < <(grep -A1 '^<!-- bench: ' docs/benchmarks.md | sed -n 's/^| \([^|]*\) |.*/\1/p')
     return "$lost"
 }
 

@@ -137,7 +137,7 @@ static ddp_status fail_peer_ended(const struct shm_control *control, int rank, i
                     control->ranks[rank].rank, in_call ? "waited in" : "was", mark_text(text, control, rank));
 }
 
-/* Append the state of `rank`: "rank 2 (pid 123 is stopped by a signal or a debugger; last seen in all_reduce #16
+/* Append the state of `rank`: "rank 2 (pid 123 is stopped by a signal or a debugger; last call: all_reduce #16
  * (f32 x 9, sum))". */
 static void list_rank(char *list, size_t room, const struct shm_control *control, int rank)
 {

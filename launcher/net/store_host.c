@@ -234,8 +234,8 @@ static const char *listen_code(int port)
 }
 
 /* Make the finding about a store that other hosts can reach without a secret. Return its code, or FINDING_NONE if the
- * store is safe. The finding is a warning if is_open() returns true, and otherwise an error. `why` is the reason why
- * MUNGE delivers no secret, in the form " (REASON)", or "". */
+ * store is safe. If the user has allowed an open store, the finding is a warning, otherwise an error. `why` is the
+ * reason why MUNGE delivers no secret, in the form " (REASON)", or "". */
 static enum finding_code openness(const struct store_host_options *o, const char *address, const char *why,
                                   struct finding *finding)
 {

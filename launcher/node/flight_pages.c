@@ -160,7 +160,8 @@ static void records_free(void *user)
     free(records);
 }
 
-/* Return new data for the thread, or NULL if no pages exist or memory is short. */
+/* Return the records that write_records() writes on its thread. Return NULL if the node has no pages or memory is
+ * short. */
 static struct records *records_of(const struct node *n, const char *pattern)
 {
     const size_t nproc = (size_t)n->plan->nproc;

@@ -47,8 +47,8 @@ static int find_dying(const struct node *n)
     return -1;
 }
 
-/* Pass AGENT_TICK to the agent. The agent uses `dying` only in AGENT_SETTLING, so /proc is not read in other
- * states. */
+/* Pass AGENT_TICK to the agent. find_dying() reads /proc, so call it only in AGENT_SETTLING: in other states the agent
+ * does not use `dying`. */
 static void tick(struct node *n)
 {
     const int dying = agent_state(n->agent) == AGENT_SETTLING ? find_dying(n) : -1;

@@ -648,8 +648,9 @@ int link_exit_code(const struct link *l)
     return l->exit_code;
 }
 
-/* End a link whose process has exited and whose output is read. If the process was a branch, end the links of its
- * processes, too: without the branch they have no stdin and end by themselves. */
+/* End a link after its process has exited and all output of the process has been read. If the process was a branch,
+ * also end the links of the processes below it, because nothing can reach these processes now. They exit by themselves
+ * at the end of their stdin. */
 static void link_finish(struct link *l)
 {
     struct links *all = l->all;

@@ -126,10 +126,9 @@ bool hub_give_credential(struct hub *hub, conn_id conn, struct buf *out);
 void hub_reject(struct hub *hub, conn_id conn, struct slice bytes, bool is_ddprun, const char *why,
                 uint64_t now_ms);
 
-/* Reject one connection from another host, because another client needs the descriptor. Only connections that no agent
- * has confirmed can be rejected. Choose the connection that has been in its state for the longest time. `address` is
- * the other host, such as "10.0.0.2"; if it is NULL, choose from all hosts. Return false if no such connection
- * exists. */
+/* Free a descriptor for a new client: reject one connection that no agent has confirmed. Choose the one that has been
+ * in its state for the longest time, among those from the host `address`, such as "10.0.0.2". If `address` is NULL,
+ * choose among all other hosts. Return false if no such connection exists. */
 bool hub_drop_stranger(struct hub *hub, const char *address, uint64_t now_ms);
 
 /* Return true if the connection has sent at least one complete request. */

@@ -28,8 +28,8 @@ struct session *session_find(const struct hub *hub, conn_id conn)
     return node ? TABLE_ENTRY(node, struct session, node) : NULL;
 }
 
-/* Return true if the session may use the job `name`. A session without a tenant may use all jobs: clients of this
- * host, and all clients of a store without a secret. Other sessions may use only the jobs of their tenant. */
+/* Return true if the session may use the job `name`. A session with a tenant may use only the jobs of this tenant,
+ * other sessions all jobs. Clients of this host have no tenant, and in a store without a secret no client has one. */
 bool session_may_use(const struct hub *hub, const struct session *s, const char *name)
 {
     return s->tenant == NULL || auth_secret_of(hub->limits.secret, name) == s->tenant;

@@ -27,14 +27,14 @@ static enum rdzv_state joins(struct rdzv *r, struct node *node, const struct rdz
 static enum rdzv_state joins_spare(struct rdzv *r, struct node *node, const struct rdzv_event *e);
 static enum rdzv_state joins_late(struct rdzv *r, struct node *node, const struct rdzv_event *e);
 static enum rdzv_state back(struct rdzv *r, struct node *node, const struct rdzv_event *e);
-/* No round runs: */
+/* Actions while no round runs: */
 static enum rdzv_state begins(struct rdzv *r, struct node *node, const struct rdzv_event *e);
 static enum rdzv_state give_up_job(struct rdzv *r, struct node *node, const struct rdzv_event *e);
 static enum rdzv_state go_on(struct rdzv *r, struct node *node, const struct rdzv_event *e);
 static enum rdzv_state gather(struct rdzv *r, struct node *node, const struct rdzv_event *e);
 static enum rdzv_state leaves(struct rdzv *r, struct node *node, const struct rdzv_event *e);
 static enum rdzv_state is_lost(struct rdzv *r, struct node *node, const struct rdzv_event *e);
-/* A round runs: */
+/* Actions while a round runs: */
 static enum rdzv_state fails(struct rdzv *r, struct node *node, const struct rdzv_event *e);
 static enum rdzv_state is_done(struct rdzv *r, struct node *node, const struct rdzv_event *e);
 static enum rdzv_state stops_unasked(struct rdzv *r, struct node *node, const struct rdzv_event *e);
@@ -43,7 +43,7 @@ static enum rdzv_state lost_from_round(struct rdzv *r, struct node *node, const 
 static enum rdzv_state agrees(struct rdzv *r, struct node *node, const struct rdzv_event *e);
 static enum rdzv_state hangs(struct rdzv *r, struct node *node, const struct rdzv_event *e);
 static enum rdzv_state grow_if(struct rdzv *r, struct node *node, const struct rdzv_event *e);
-/* A round is being stopped: */
+/* Actions while a round is being stopped: */
 static enum rdzv_state better_cause(struct rdzv *r, struct node *node, const struct rdzv_event *e);
 static enum rdzv_state explains(struct rdzv *r, struct node *node, const struct rdzv_event *e);
 static enum rdzv_state has_stopped(struct rdzv *r, struct node *node, const struct rdzv_event *e);

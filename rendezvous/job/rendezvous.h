@@ -150,7 +150,7 @@ struct rdzv_row {
     uint64_t node; /* id of the node; 0 = the node has left the round */
     uint32_t node_rank, first_rank, nproc;
     uint32_t store_port;           /* as in struct rdzv_join */
-    const char *host, *addr, *own; /* borrowed from the node, valid until it is freed */
+    const char *host, *addr, *own; /* borrowed; valid until the node is freed */
 };
 
 /* A round that begins. */

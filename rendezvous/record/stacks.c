@@ -573,8 +573,8 @@ static bool append_frame(const cJSON *frame, struct buf *out)
     return ok && buf_printf(out, "\n");
 }
 
-/* Append the frames. If `brief` is true, append at most BRIEF_FRAMES frames: the innermost, and the innermost of the
- * user's program. */
+/* Append the frames. If `brief` is true, append at most BRIEF_FRAMES frames: the innermost frame of the stack, then the
+ * innermost frames of the user's program. */
 static bool append_frames(const cJSON *frames, bool brief, struct buf *out)
 {
     const cJSON *frame;

@@ -112,7 +112,7 @@ static int code_of_a_graceful_end(const char *policy)
     return code;
 }
 
-/* A batch system that sends SIGTERM before its time limit counts 143 as a failure. */
+/* Some batch systems send SIGTERM before they end a job, and count its exit code 143 as a failure. */
 Test(ddprun_stop, workers_that_save_and_end_well_make_a_success_by_policy)
 {
     cr_expect_eq(code_of_a_graceful_end("--exit_code=workers"), 0);

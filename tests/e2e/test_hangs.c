@@ -567,8 +567,8 @@ static struct run_result ask_stacks(const char *addr)
     return run_command(argv, NULL);
 }
 
-/* The rank that reads the file is in state D. Its agent can still read this state and answer requests. The second job
- * has no py-spy. */
+/* The rank that reads the file is in state D. Its agent can still read this state and answer requests. The first
+ * of the two jobs has py-spy, the second has not. */
 Test(hangs, a_file_that_its_file_system_does_not_read_is_named, .init = test_dir_open, .fini = test_dir_close)
 {
     static const struct scene scene = { "disk", "/disk/data, without progress", "[RANK_BLOCKED]",

@@ -71,8 +71,8 @@ static void install(const char *version, const char *library)
     snprintf(exec_entry, sizeof(exec_entry), "PYTHON_EXEC=%s/bin/python3.99", dir);
 }
 
-/* Install a torch whose library is the library that contains `function`. Any library with libuv's functions, or
- * without these, is enough. */
+/* Install a fake torch. ddprun finds out from its library whether torch has libuv, so use the library that contains
+ * `function` in place of PyTorch's. */
 static void install_library_of(const char *version, void *function)
 {
     Dl_info where;

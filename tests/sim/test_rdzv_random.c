@@ -38,7 +38,8 @@ static struct {
     struct rdzv *r;
     struct rdzv_join join;
     struct agent agent[AGENTS];
-    bool begun, dead_keys; /* begin() was called in this step; begin() has failed */
+    bool begun;     /* begin() was called in this step */
+    bool dead_keys; /* begin() has failed, so the round has no key space */
     uint32_t round, nnodes, told, world_size, waiting_nodes;
     uint64_t ranks; /* set of the ranks that were sent in this round */
     uint64_t last_notice_ms[AGENTS];

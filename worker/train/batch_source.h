@@ -38,7 +38,7 @@
 
 enum { SPLIT_SHARDS = 4, SPLIT_WORLD_SHARDS = 8 };
 
-/* The facts from which the division of a batch into shards follows. */
+/* The facts that determine how a batch is divided into shards. */
 struct split_request {
     uint64_t samples;             /* number of samples in the training set */
     uint64_t batch, global_batch; /* --batch and --global_batch; one of the two is 0 */

@@ -132,7 +132,7 @@ Test(auth, the_store_learns_role_and_job)
     cr_assert_not(auth_is_job(&store, ""));
 }
 
-/* No byte of a message may have another value, so one of the two sides must check every bit. */
+/* If any bit of a message is flipped, one of the two sides must notice it. */
 Test(auth, one_flipped_bit_in_any_message_fails)
 {
     for (size_t bit = 0; bit < 8 * sizeof(hello); bit++) {

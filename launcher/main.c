@@ -46,7 +46,7 @@ struct machine_facts {
     char start_time[START_TIME_MAX]; /* see write_start_time(); "" without --log_file */
     char error_stem[PATH_MAX];       /* start of the paths of the error files; "" without such files */
     char tmp_dir[PATH_MAX];          /* log directory if --log_dir is not set; "" if no directory is safe */
-    char tmp_note[TMP_NOTE_MAX];     /* why the preferred log directory is not safe; "" if it is safe */
+    char tmp_note[TMP_NOTE_MAX];     /* why $TMPDIR, or /tmp without TMPDIR, is not used; "" if it is used */
     struct python_paths python;
     bool has_torch; /* `torch` is filled in */
     struct torch_version torch;

@@ -95,7 +95,7 @@ enum log_policy { LOG_BLOCK, LOG_DROP }; /* what happens when output arrives fas
 /* Whether lines have a prefix. PREFIX_AUTO: only if the console shows more than one worker. */
 enum prefix_mode { PREFIX_AUTO, PREFIX_ON, PREFIX_OFF };
 
-/* The CPUs near the GPU of a worker that the worker may use (--numa_binding). */
+/* The values of --numa_binding: which CPUs near its GPU a worker may use. */
 enum numa_binding { NUMA_NONE, NUMA_NODE, NUMA_SOCKET, NUMA_EXCLUSIVE, NUMA_CORE_COMPLEX };
 
 #define CLI_HANG_OFF UINT64_MAX /* value of hang_timeout_ms for --hang_timeout=off */
@@ -128,7 +128,7 @@ struct cli_rdzv_conf {
     uint64_t join_ms, last_call_ms, keep_alive_ms;
     int keep_alive_attempts;
     enum host_store is_host;
-    const char *idle;     /* a given key that has no effect, static; NULL if all keys have an effect */
+    const char *idle;     /* a given key that has no effect, a static text; NULL if there is no such key */
     const char *idle_why; /* why `idle` has no effect, a static text */
     bool lenient;         /* unknown keys are ignored, as in torchrun */
     char unknown[CLI_CONF_KEY_MAX]; /* the last unknown key; "" if all keys are known */

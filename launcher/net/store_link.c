@@ -1087,8 +1087,8 @@ static void link_handle_answer(struct store_link *link, struct slice text)
 
 /* --- the end ---------------------------------------------------------------------------------------------- */
 
-/* A link may be lost before it ends. Then the owner closes it, and the close callback of its last handle frees it. The
- * owner may close the link within any callback. */
+/* A link may be lost first. In any case the owner closes the link, and the close callback of its last handle frees it.
+ * The owner may close the link within any callback. */
 
 /* Return true if a pause of this process may have caused the loss: the pause was long and ended recently. */
 static bool stood_still(const struct store_link *link, uint64_t now_ms)

@@ -4,8 +4,8 @@
  * guardian sleeps in sigtimedwait, and each of its events is a signal. The agent has its own session, so a Ctrl-C
  * reaches only the guardian, which passes the signal on once.
  *
- * The guardian passes a signal on as a message in the lifeline (a pipe to the agent), because a message contains the
- * sender and is never merged with another message.
+ * The guardian passes a signal on as a message in the lifeline, a pipe to the agent. Unlike a signal, a message is
+ * never merged with another message, and it contains the original sender.
  *
  * The agent's parent-death signal is SIGCONT, which wakes a stopped agent. The agent then reads the end of the
  * lifeline and kills all processes. If this signal were SIGKILL, the workers' children would survive. */

@@ -166,8 +166,8 @@ struct node_run {
     struct buf failed;       /* array of struct failed_attempt, for the report */
 
     /* The first finding of this attempt about a rank that left while other ranks waited. */
-    char left_subject[FINDING_SUBJECT_MAX]; /* the rank, such as "rank 0 (n1, pid 7)" */
-    char left_waiting[FINDING_TEXT_MAX];    /* sentence about the rank; "" if no rank has left early */
+    char left_subject[FINDING_SUBJECT_MAX]; /* subject of the finding, such as "rank 0 (n1, pid 7)" */
+    char left_waiting[FINDING_TEXT_MAX];    /* sentence of the finding; "" if no such finding has arrived */
     enum finding_code left_code;
     struct finding hang;           /* finding about a hang that still lasts, or FINDING_NONE */
     struct stuck stuck[STUCK_MAX]; /* processes that cannot be killed, for the report */

@@ -164,8 +164,9 @@ struct places {
     char of_exe[PATH_MAX]; /* beside the program that runs; used after PATH */
 };
 
-/* Write all paths at which ddprun searches for the py-spy of a process. Do not read the command line if this could
- * block. Check the owner after reading the paths, because a process may change its program and its owner. */
+/* Write the paths at which ddprun searches for the py-spy of a process, except those in PATH. Do not read the command
+ * line if this could block. Check the owner after reading the paths, because a process may change its program and its
+ * owner. */
 static void find_places(const struct node *n, pid_t pid, struct places *p)
 {
     char command[PATH_MAX] = "", link[64];

@@ -43,7 +43,7 @@ struct plan_facts {
     const char *start_time; /* start time of ddprun, valid in a file name */
     const char *tmp_dir;    /* directory for log files if --log_dir is not set; NULL if none is safe */
     const char *tmp_note;   /* why TMPDIR is not used; NULL if it is used */
-    const struct scheduler *scheduler;  /* the scheduler that started ddprun; NULL if unknown */
+    const struct scheduler *scheduler;  /* the scheduler that started ddprun; NULL if not read */
     const struct numa_source *numa;     /* reads /sys for --numa_binding; NULL if --numa_binding is not set */
     const struct python_choice *python; /* Python for scripts and modules; NULL means python3 in PATH */
     const struct torch_version *torch;  /* the PyTorch that the program will import; NULL if not found */
@@ -111,7 +111,7 @@ struct plan {
     const struct cli *cli;          /* borrowed */
     const struct plan_facts *facts; /* borrowed */
     struct secret *secret;          /* secret of the job, set and freed by the agent; NULL if none */
-    char *credential; /* owned; the secret sealed by MUNGE, on the node that hosts the store; else NULL */
+    char *credential; /* owned; the secret sealed by MUNGE; NULL without MUNGE or without a store here */
     char *job;        /* owned; the job id */
     struct plan_meeting meeting;
     /* Connections to the store are encrypted: --encrypt is set and the store may be on another host. */

@@ -425,8 +425,8 @@ static void read_tasks(struct scheduler *s, const struct scheduler_facts *f, con
  * list.
  *
  * PBS and LSF run the job's script only on the first host. pbsdsh, blaunch and mpirun start processes on the other
- * hosts; for mpirun, read_tasks is used. In PBS, task 1 is always the script. In LSF, a process on the first host is
- * started by the script or by blaunch, and no variable shows which of the two has started it. */
+ * hosts; for mpirun, read_tasks is used. In PBS, task 1 is always the script. In LSF, the script or blaunch starts a
+ * process on the first host, and no variable shows which of the two. */
 
 /* Set the job id to "pbs-1234" or "lsf-1234.7". The text after the first dot of PBS_JOBID is the server's name. It is
  * left out, because nodes may have different names for the server. */

@@ -228,9 +228,8 @@ static void send_findings(struct relay *r, bool waits)
 
 /* --- probes ---------------------------------------------------------------------------------------------------- */
 
-/* The text that a probe sends. The relay sends the token only after this text, because an agent that searches for the
- * store may connect to the port of the probes, too. This agent would report the token as the answer of an unknown
- * service. */
+/* The text that a probe sends. The relay sends the token only after this text. An agent that searches for the store may
+ * connect to the port of the probes, too. It would report the token as the answer of an unknown service. */
 static const char probe_text[] = "ddprun probe";
 
 /* Listen on the master port to answer probes. The store of the job uses this port later. The kernel reports a

@@ -13,7 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { COPY_MS = 1000 }; /* a signal that is repeated after this time is a new request */
+enum { COPY_MS = 1000 }; /* longest time between a signal and its copy; SIGHUP has no limit */
 
 const struct signal_row signal_rows[SIGNAL_ROWS] = {
 #define X(name, act, may_stop, ...) { SIG##name, #name, SIGNAL_##act, may_stop },

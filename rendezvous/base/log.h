@@ -51,8 +51,8 @@ struct gate {
     unsigned left_out; /* lines that were left out since the last written line */
 };
 
-/* Return true if a line may be written now, and set *left_out to the number of lines that were left out since the
- * previous written line. If the function returns false, this line counts as left out. */
+/* Return true if a line may be written now, and set *left_out to the number of lines left out since the previous
+ * written line. If the function returns false, this line counts as left out. */
 static inline bool gate_pass(struct gate *gate, uint64_t now_ms, unsigned *left_out)
 {
     if (now_ms < gate->next_ms) {

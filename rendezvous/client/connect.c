@@ -5,7 +5,7 @@
  *
  *     VALIDATE and PING                 torch 2.5 and newer, and ddprun
  *     VALIDATE and DELETE_KEY           torch 2.2 to 2.4
- *     GETNUMKEYS in the old numbering   up to torch 2.0
+ *     GETNUMKEYS in the old numbering   up to torch 2.1
  *
  * If the peer closes the connection, or does not answer for 2 s, the client tries the next greeting. A wrong answer
  * ends the search, because the peer is not a store. After the last greeting the client pauses and begins again with the

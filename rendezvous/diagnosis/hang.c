@@ -190,7 +190,7 @@ static bool is_stopped(const struct rank_facts *f, const struct spot *spot)
 }
 
 /* Return the system call in which the rank's main thread sleeps. If the sample does not show what the thread does,
- * return the kernel function that the last heartbeat has named. Return "" if both are unknown. */
+ * return the kernel function that the last heartbeat has named, if any. Otherwise return "". */
 static const char *sleeps_in(const struct rank_facts *f, const struct spot *spot)
 {
     const char *in = strstr(spot->does, " in ");
@@ -237,7 +237,7 @@ static bool may_be_of_child(const struct spot *spot, const char *in)
 /* Return true if the rank may wait for a child process that has ended. In both samples the child is a zombie, and the
  * wait of the rank may be for a child (may_be_of_child). Return false if the rank computes, waits for a disk, or is in
  * a timed sleep such as nanosleep. Return false if its system call names another child. Also return false if the rank
- * has printed a traceback and has no frame of the program left, because such a rank is about to exit. */
+ * has printed a traceback and has no frame of the program left: such a rank is about to exit. */
 static bool may_wait_for_child(const struct rank_facts *f, const struct rank_analysis *r, const char *in)
 {
     const struct spot *spot = r->spot[1];
@@ -263,7 +263,7 @@ static bool has_same_frames(const struct spot_child *a, const struct spot_child 
 
 /* Return true if the rank may wait for this child, which must be in both samples. If the rank's system call names a
  * child, the rank waits only for this one. Return false for a shell that waits for its own child: the shell's child is
- * in the sample, too, and is reported instead. */
+ * in the sample, too, and is checked instead. */
 static bool may_wait_for(const struct rank_analysis *r, const struct spot_child *child)
 {
     const struct spot *spot = r->spot[1];

@@ -408,8 +408,8 @@ static void merge_share(struct stacks *all, const cJSON *rows, const struct rdzv
     all->room += rest;
 }
 
-/* Merge the rows of a node into the rows of all nodes. With more nodes in the round, all rows together may have fewer
- * bytes, because the store keeps a copy of them for each node until the node confirms it. */
+/* Merge the rows of a node into the rows of all nodes. The store keeps a copy of all rows for each node until the node
+ * confirms it. So the more nodes the round has, the fewer bytes all rows together may have. */
 void stacks_add_survivors(struct session *s, uint32_t round, const cJSON *rows)
 {
     struct job_survivors *all = &s->job->survivors;

@@ -359,7 +359,7 @@ enum rdzv_state rdzv_stop_round(struct rdzv *r)
             continue;
         grace_ms = node->grace_ms > grace_ms ? node->grace_ms : grace_ms;
         if (node->state != RDZV_NODE_RUNNING &&
-            node->state != RDZV_NODE_DONE) /* all other members are already stopping */
+            node->state != RDZV_NODE_DONE) /* the member has already stopped, or is stopping */
             continue;
         rdzv_member_becomes(r, node, RDZV_NODE_STOPPING);
         r->env.notify(r->env.user, node->id, &notice);

@@ -79,9 +79,9 @@ static inline enum no_restart no_restart_find(const char *word)
 
 /* The failure of a worker. `rank` is -1 if a node was lost or was stopped by its user. */
 struct failure {
-    char code[40];        /* code of the finding, such as "WORKER_FAILED"; "" if there is no failure */
+    char code[40];        /* code of the finding, such as "WORKER_FAILED"; "" without a finding */
     char why[24];         /* why the round ended, such as "failed" or "node_lost"; "" without a reason */
-    int node_rank;        /* -1 if no node has failed */
+    int node_rank;        /* node rank of the failed node; -1 if unknown or none */
     int rank, local_rank; /* global and local rank of the worker; -1 if the failure is not of a worker */
     int pid, exit_code, signal;
     int error; /* errno if the worker could not be started, otherwise 0 */

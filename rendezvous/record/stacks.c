@@ -600,9 +600,9 @@ static bool append_row(const struct shown *shown, bool brief, struct buf *out)
            append_state(shown, out) && buf_printf(out, "\n") && append_frames(frames, brief, out);
 }
 
-/* Return true if a brief text leaves out this row. This is the case if no code of the user runs in the row, and the row
- * is of child processes or of threads that are not main threads. An idle data loader is an example. A child without
- * frames is shown. "<string>" is not code of the user: a process that multiprocessing has spawned begins with it. */
+/* Return true if a brief text leaves out this row. The row must be of child processes, or of threads that are not main
+ * threads, and no code of the user may run in it. An idle data loader is an example. A child without frames is shown.
+ * "<string>" is not code of the user: a process that multiprocessing has spawned begins with it. */
 static bool is_usual(const struct shown *shown)
 {
     const cJSON *frame, *frames = member(shown->row, "frames");

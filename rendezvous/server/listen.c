@@ -378,7 +378,8 @@ static bool port_table_find(const char *table, int port, struct port_holder *out
     return out->inode != 0;
 }
 
-/* Format the age of a process as ", running for 45 s", ", running for 12 min" or ", running for 3 h", or as "" if the age is unknown. */
+/* Format the age of a process, such as ", running for 45 s". The unit is s, min or h. If the age is unknown, write
+ * nothing. */
 static int age_words(char *text, size_t size, long age_s)
 {
     if (age_s <= 0)

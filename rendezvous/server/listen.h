@@ -87,8 +87,8 @@ struct port_holder {
     char command[80]; /* command line, printable and cut; "" = unknown */
 };
 
-/* Format the process, for example as "redis-server (pid 812, user redis, running for 3 h: redis-server *:6379)" or as "a
- * process that is hidden from you". Return `text`. */
+/* Format the process, for example as "redis-server (pid 812, user redis, running for 3 h: redis-server *:6379)" or as
+ * "a process that is hidden from you". Return `text`. */
 char *port_holder_words(const struct port_holder *holder, char *text, size_t size);
 
 /* Find the process that uses `port` on this host. Return true if its socket was found; `pid` may still be 0. Only

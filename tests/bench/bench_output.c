@@ -6,8 +6,8 @@
  * time. This line contains the time at which it was written. stdout is a file, which is read while it grows. The delay
  * of a quiet line ends when this program reads the line. The first 300 ms do not count, because workers are still being
  * started. Memory is the largest resident set (VmHWM) of any process of the launcher. Then 8 workers sleep, which shows
- * the cost of the launcher itself: the sum of the resident sets, and PSS, in which shared pages count once. The output
- * is Markdown tables, and JSON lines on descriptor 3 if it is open. */
+ * the cost of the launcher itself. This cost is the sum of the resident sets, and PSS, in which shared pages count
+ * once. The output is Markdown tables, and JSON lines on descriptor 3 if it is open. */
 #include "timed.h"
 
 #include <dirent.h>

@@ -45,8 +45,8 @@ static int limit_ms(const struct peer *p)
     return is_slow(p) ? 12000 : 3000;
 }
 
-/* Get the ms from the failure to the first and to the last SIGTERM of a worker. Return false while a worker has not
- * received SIGTERM. */
+/* Get the ms from the failure to the first and to the last SIGTERM of the other workers. Return false while one of
+ * these workers has not received SIGTERM. */
 static bool told(double *first, double *last)
 {
     const struct notes *notes = peer_jobs_notes();

@@ -12,8 +12,8 @@ struct timed {
     bool hung; /* did not end within the limit and was killed, with its process group */
 };
 
-/* Run `argv` (ends with NULL; argv[0] is a path or is looked up in PATH) with stdin and stderr at /dev/null and stdout
- * at `out_fd` (-1 = /dev/null). The program gets a separate process group. */
+/* Run `argv` with stdin and stderr at /dev/null and stdout at `out_fd` (-1 = /dev/null). `argv` ends with NULL, and
+ * argv[0] is a path or is looked up in PATH. The program gets a separate process group. */
 struct timed timed_run(char *const argv[], int out_fd, int limit_ms);
 
 /* Return the milliseconds of a clock that never goes back. */

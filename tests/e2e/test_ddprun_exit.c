@@ -314,8 +314,8 @@ Test(ddprun_exit, quiet_keeps_the_failure_and_verbose_tells_of_success)
     SAYS(r, "rank 1: exit 0");
 }
 
-/* Real faults and their reports: memory, shared memory, crashes, programs that cannot be started, error
- * files. Some tests need root, for control groups and mounts. */
+/* Real faults and their reports: memory, shared memory, crashes, programs that cannot be started, error files. Some
+ * tests need root, for control groups and mounts. */
 
 #define CAUSE_SAYS(r, words) cr_expect(strstr((r).err, words) != NULL, "'%s' is not in:\n%s", words, (r).err)
 

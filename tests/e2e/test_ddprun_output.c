@@ -74,8 +74,8 @@ static bool worker_has_own_stdout(int nnodes)
     return same;
 }
 
-/* In a job of several nodes, ddprun reads the lines even of a node's only worker, because they are signs of progress
- * for the search for hangs. */
+/* In a job of several nodes, ddprun reads the lines even of a node's only worker. The search for hangs needs these
+ * lines as signs of progress. */
 Test(ddprun_output, stdout_of_a_single_worker_passes_through_ddprun_in_a_job_of_several_nodes)
 {
     cr_expect(worker_has_own_stdout(1));

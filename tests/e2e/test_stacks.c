@@ -302,7 +302,8 @@ Test(stacks_e2e, a_job_that_stops_before_py_spy_answers_blames_the_stop)
     expect_in(r.err, "job stopped");
 }
 
-/* If ddprun used the py-spy of this worker's PATH, root would start a program that another user has chosen. */
+/* If ddprun used the py-spy beside the program of this worker, root would start a program that another user has
+ * chosen. */
 Test(stacks_e2e, a_worker_of_another_user_does_not_choose_py_spy)
 {
     const char *const same[] = { "env" }, *const other[] = { "setpriv", "--reuid=65534", "--clear-groups" };
@@ -491,7 +492,7 @@ Test(stacks_e2e, a_program_without_python_shows_its_calls)
     free(report);
 }
 
-/* Without CAP_SYS_PTRACE, root cannot read trace a worker of another user. */
+/* Without CAP_SYS_PTRACE, root cannot trace a worker of another user. */
 Test(stacks_e2e, a_program_that_may_not_be_traced_has_the_reason)
 {
     char command[1400], program[300];

@@ -1,5 +1,5 @@
-/* test_survivors.c -- a sample of `make survivors` (each kind of worker once with each fault and each --contain), of
- * `make launches`, and of the program that reuses process ids.
+/* test_survivors.c -- a sample of `make survivors`, of `make launches`, and of the program that reuses process ids. The
+ * sample of `make survivors` has each kind of worker once with each fault and each --contain.
  *
  * The programs are in tests/survivors/, and trust no output of ddprun: a trial runs below a process that adopts orphans,
  * and is over when wait() reports that there is no child. `make survivors` measures how soon ddprun ends on a quiet
@@ -44,7 +44,7 @@ static void expect_clean(const char *const argv[])
 }
 
 /* Chains use the whole machine, so they are a separate sample. Its faults cover each process that may have to end the
- * chains. Under a sanitizer only daemons run: ddprun is then too slow to win a race against chains, and one kind of
+ * chains. Under a sanitizer only daemons run. ddprun is then too slow to win a race against chains, and one kind of
  * descendant is enough to find wrong accesses. */
 #define ALL    "term,guardian,agent,both,hangup,oom"
 #define CHAINS "chains", "term,guardian,agent,both"

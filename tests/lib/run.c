@@ -105,8 +105,9 @@ const char *test_path(const char *name)
 
 /* --- free port -------------------------------------------------------------------------------------------- */
 
-/* Choose a port below the range from which the kernel assigns ports, because another test could be assigned a port that
- * was bound and closed here. The position in the range depends on this process's id, because each test is a process. */
+/* Choose a port below the range from which the kernel assigns ports. Otherwise another test could be assigned a port
+ * that was bound and closed here. The position in the range depends on this process's id, because each test is a
+ * process. */
 
 /* Avoid 29500, which is ddprun's own port, and the ports that tests of port ranges use. */
 enum { LOWEST = 10000, HIGHEST = 19999, APART = 7 };

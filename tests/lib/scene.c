@@ -856,7 +856,7 @@ static int count_texts(const char *text, const char *piece)
     return n;
 }
 
-/* Expect that the store has rejected no client, except silent connections: on a busy host an agent may close a
+/* Expect that the store has rejected no client, except silent connections. On a busy host an agent may close a
  * connection before it sends anything, and dial again. */
 void after_no_rejects(struct play *play)
 {

@@ -115,7 +115,7 @@ SCENE(losses, lost_packets_harm_nobody, .until = "up", .fault = lose_packets, .n
 /* --- connections that are made again ---------------------------------------------------------------------- */
 
 /* Each scene breaks the connection of node 1 for less than --node_timeout. Then a worker ends on one of the nodes, and
- * both nodes must report the same end: messages from before, during and after the break arrive exactly once. */
+ * both nodes must report the same end. Messages from before, during and after the break arrive exactly once. */
 
 #define AGAIN "--node_timeout=12s"
 

@@ -245,7 +245,7 @@ static void do_eat(const char *mib)
     }
 }
 
-/* Fill shared memory in the same way as data loaders and NCCL: the file has its full length at once, and pages are
+/* Fill shared memory in the same way as data loaders and NCCL. The file has its full length at once, and pages are
  * allocated when they are touched. */
 static void do_shm(const char *mib)
 {

@@ -310,8 +310,8 @@ Test(findings_sim, the_next_word_has_only_what_is_new)
     expect_silence(N0);
 }
 
-/* Node 1 joins after node 0 has got the finding. Node 1 gets the finding when it has waited as long as node 0 before.
- * */
+/* Node 1 joins after node 0 has got the finding. Node 1 gets the finding when it has waited as long as node 0
+ * before. */
 Test(findings_sim, a_node_that_comes_later_is_told_what_the_others_know)
 {
     join(N0, 0, 3, "");

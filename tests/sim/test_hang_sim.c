@@ -86,8 +86,7 @@ TestSuite(hang_sim, .init = set_up, .fini = tear_down);
 #define REDUCE(rank, seq) \
     "{\"rank\":" #rank ",\"seq\":" #seq ",\"name\":\"all_reduce\",\"state\":\"scheduled\"}"
 
-/* Return flight records in which rank 3 is one call behind. Node 0 also sends a record of rank 3, which runs on node 1.
- * */
+/* Return flight records in which rank 3 is one call behind. Node 0 also sends a record of rank 3, a rank of node 1. */
 static const char *calls_of(conn_id conn)
 {
     if (conn == N1 && is_late)

@@ -458,7 +458,8 @@ static void set_up(uint64_t seed, struct quota *quota)
     s.r = rdzv_new(&env, quota, "j", "life");
 }
 
-/* Let every agent behave correctly for a while: it joins, or stops its workers if the store has requested this. */
+/* Let every agent behave correctly for a while: it joins, stops its workers if the store has requested this, or
+ * disconnects when it has finished. */
 static void behave(void)
 {
     for (int turn = 0; turn < 12; turn++) {

@@ -15,7 +15,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* Return the hosts of the ranks. Each letter is the name of one rank's host: in "aab", ranks 0 and 1 are on host a, and
+/* Return the hosts of the ranks. Each letter is the name of one rank's host. In "aab", ranks 0 and 1 are on host a, and
  * rank 2 is on host b. */
 static const char *hosts_of(const struct rank *me)
 {

@@ -478,8 +478,8 @@ Test(reducer_join, an_early_end_can_be_an_error_on_all_ranks, .timeout = 30)
     model_run_on("aaa", stop_early);
 }
 
-/* Interrupt a forward by an early end. This forward is not a step, so it must not change whether the next forward
- * sends the buffers, neither on the rank that was in the forward nor on the other rank. */
+/* Interrupt a forward by an early end. This forward is not a step, so it must not change whether the next forward sends
+ * the buffers. This holds for the rank that was in the forward and for the other rank. */
 static void stop_between_syncs(struct rank *me)
 {
     const ddp_param list[] = { { .name = "bn.mean", .data = model_mean, .count = 33, .dtype = DDP_F32 } };

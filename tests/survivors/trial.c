@@ -196,7 +196,7 @@ static bool until_moment(struct run *x)
     return true;
 }
 
-/* Count the processes that are left, but return at least 1: wait() has reported a child, although a list of /proc may
+/* Count the processes that are left, but return at least 1. wait() has reported a child, although a list of /proc may
  * miss processes that live only briefly. */
 static int count_left(struct run *x)
 {

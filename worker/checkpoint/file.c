@@ -378,8 +378,8 @@ static ddp_status read_head(struct reader *r, uint8_t head[HEAD], size_t n)
     return DDP_OK;
 }
 
-/* Compare a row of the table with the caller's block at the same position. The caller must pass the
- * blocks in the order in which they were saved. A program uses one list of blocks to save and to load. */
+/* Compare a row of the table with the caller's block at the same position. The caller must pass the blocks in the order
+ * in which they were saved. A program uses one list of blocks to save and to load. */
 static ddp_status check_entry(struct reader *r, const uint8_t *entry, const ddp_ckpt_block *block)
 {
     char name[MAX_NAME];

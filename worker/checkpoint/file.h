@@ -10,8 +10,8 @@
 /* Write all `len` bytes. Return 0, or -1 with errno. After a failure, some of the bytes may be in the file. */
 int file_write(int fd, const void *data, size_t len);
 
-/* Read `len` bytes from offset `at` of the file `path`. The caller has compared `len` with the file's size
- * or header. So a file that ends earlier is damaged, and the result is DDP_ERR_CORRUPT. */
+/* Read `len` bytes from offset `at` of the file `path`. The caller has compared `len` with the file's size or header.
+ * So a file that ends earlier is damaged, and the result is DDP_ERR_CORRUPT. */
 ddp_status file_read(const char *path, int fd, uint64_t at, void *to, size_t len, struct ddp_err *err);
 
 /* Check the rules for saving and loading: at least one block, names of 1 to 63 bytes, no two names equal. */

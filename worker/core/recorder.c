@@ -21,8 +21,7 @@
 
 /* --- SIGUSR1 -------------------------------------------------------------------------------------------- */
 
-/* PLACES: how many recorders of one process can write their files at SIGUSR1. Further recorders ignore
- * SIGUSR1. */
+/* PLACES: how many recorders of one process can write their files at SIGUSR1. Further recorders ignore SIGUSR1. */
 enum { PLACES = 8, HANDLER_WAIT_MS = 2000 };
 
 static _Atomic(struct sigusr1 *) listening[PLACES];

@@ -386,8 +386,8 @@ static struct net_guest *find_place(struct net_door *door)
 }
 
 /* Accept connections until the queue is empty. Thousands of ranks may connect at the same moment, and the kernel drops
- * connections when the queue is full. If descriptors or memory are short, set is_starved, so that the next
- * poll does not wait for the port. The port stays readable, so a poll that waits for it would always return at once. */
+ * connections when the queue is full. If descriptors or memory are short, set is_starved, so that the next poll does
+ * not wait for the port. The port stays readable, so a poll that waits for it would always return at once. */
 static void accept_all(struct net_door *door)
 {
     int fd;

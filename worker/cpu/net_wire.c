@@ -59,7 +59,7 @@ void net_encode_hello(uint8_t bytes[NET_HELLO], const struct net_hello *hello)
     write_number(to, (uint32_t)hello->world, 4);
 }
 
-/* Return true if the n bytes may be the beginning of a hello. net_connect.h checks each received part, so it closes an
+/* Return true if the n bytes may be the beginning of a hello. net_connect.c checks each received part. So it closes an
  * unknown program's connection at the first wrong byte. */
 bool net_is_hello_prefix(const uint8_t *bytes, size_t n)
 {

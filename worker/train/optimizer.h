@@ -78,7 +78,7 @@ ddp_status optimizer_update(struct optimizer *o, double lr, bool wants_norm, str
 /* Return the optimizer's rule with its numbers and its step count, for checkpoints. `o` owns the rule. */
 ddp_optim *optimizer_rule(struct optimizer *o);
 
-/* Fill in o->slot on rank 0 with arrays of the whole model, for a checkpoint; collective if each rank has only its
+/* Fill in o->slot on rank 0 with arrays of the whole model, for a checkpoint. Collective if each rank has only its
  * share of the state. */
 ddp_status optimizer_gather(struct optimizer *o, struct ddp_err *err);
 

@@ -1,5 +1,5 @@
-/* sizes.h -- the sizes that both all-reduce programs measure, so that their results can be compared: 4 KiB to 64 MiB of
- * f32, summed in place. Each size is repeated often enough that a batch takes some milliseconds. */
+/* sizes.h -- the sizes that both all-reduce programs measure, so that their results can be compared. The sizes are 4
+ * KiB to 64 MiB of f32, summed in place. Each size is repeated often enough that a batch takes some milliseconds. */
 #ifndef BENCH_ALLREDUCE_SIZES_H
 #define BENCH_ALLREDUCE_SIZES_H
 

@@ -1,6 +1,6 @@
-/* TLS between two engines: which secret opens a connection, and that no attack opens one. The attacks are garbage,
- * cut and replayed messages, one changed byte anywhere in the handshake, and a server with a certificate in place of
- * the secret. */
+/* TLS between two engines: which secret opens a connection, and that no attack opens one. The attacks are garbage, cut
+ * and replayed messages, and one changed byte anywhere in the handshake. Another attack is a server with a certificate
+ * in place of the secret. */
 #include "auth/auth.h"
 #include "auth/tls.h"
 #include "run.h"

@@ -1,4 +1,4 @@
-/* Messages between hosts: a hello of another run or to another rank is rejected, the heads of calls are compared, and a
+/* Messages between hosts. A hello of another run or to another rank is rejected. The heads of calls are compared. A
  * reason keeps its code and text. */
 #include "cpu/net_wire.c"
 

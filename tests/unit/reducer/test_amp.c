@@ -160,7 +160,7 @@ Test(amp, unscaling_divides_and_finds_what_is_not_finite)
     cr_expect_eq(ddp_unscale(f16, DDP_F16, 2, out, 2), 1);
     cr_expect_eq(out[0], 0.5f);
     cr_expect_eq(ddp_unscale(bf16, DDP_BF16, 2, out, 2), 1);
-    grad[2] = -INFINITY; /* the result overwrites the infinity, which must be found nevertheless */
+    grad[2] = -INFINITY; /* an infinity must also be found if the result overwrites the input */
     cr_expect_eq(ddp_unscale(grad, DDP_F32, 1, grad, 3), 1);
 }
 

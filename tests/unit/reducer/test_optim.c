@@ -231,7 +231,7 @@ Test(norm, the_factor_never_grows_gradients_and_lets_nan_through)
 /* Compare SGD, Adam, AdamW and clipping with torch 1.13 (tests/data/torch_optim.json, torch_clip.json).
  *
  * The tolerance is 1e-6 of the value plus 1e-7, after each of ten steps. torch's vector code fuses some products and
- * sums, which moves a last bit here and there; a wrong formula is off by 1e-3 and more. */
+ * sums, which moves a last bit here and there. A wrong formula is off by 1e-3 and more. */
 
 enum { SIZE = 13, STEPS = 10, HALVED_AT = 5 };
 

@@ -5,7 +5,7 @@
 #include <criterion/criterion.h>
 
 struct vector {
-    size_t len; /* number of bytes of the text 00 01 02 ... that are hashed */
+    size_t len; /* number of bytes that are hashed; the bytes are 00 01 02 ... */
     uint64_t hash;
 };
 

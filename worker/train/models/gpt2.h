@@ -12,8 +12,8 @@
 
 #include "train/models/models.h"
 
-/* Each row has the name that follows "gpt2:", the number of blocks, the number of heads, the width, the longest
- * sequence, and the size of the vocabulary. `tiny` is for tests. 10M and tiny use bytes as tokens. */
+/* Each row has the name that follows "gpt2:", the numbers of blocks and heads, the width, the longest sequence, and the
+ * size of the vocabulary. `tiny` is for tests. 10M and tiny use bytes as tokens. */
 #define GPT2_SIZES(X)                  \
     X(tiny, 2, 2, 64, 64, 256)         \
     X(10M, 6, 6, 384, 256, 256)        \

@@ -106,10 +106,11 @@ class Network:
         return ["ip", "netns", "exec", self.names[i], "unshare", "--uts", "sh", "-c",
                 f'hostname {self.names[i]}; exec "$0" "$@"']
 
-    def cut(self, verdict):
-        """Drop or reject all packets to the last node but one from the last one, and back, except those of the store."""
+    def cut(self, verdict, both=True):
+        """Drop or reject all packets to the last node but one from the last one, except those of the store. If `both` is true,
+        also those in the other direction."""
         a, b = len(self.names) - 2, len(self.names) - 1
-        for node, peer in ((a, b), (b, a)):
+        for node, peer in ((a, b), (b, a)) if both else ((a, b),):
             sh(f"ip netns exec {self.names[node]} nft 'add table inet f; add chain inet f in {{ type filter hook input priority 0; }}; "
                f"add rule inet f in tcp sport {self.port} accept; add rule inet f in tcp dport {self.port} accept; "
                f"add rule inet f in ip saddr {self.address(peer)} {verdict}'")
@@ -194,7 +195,10 @@ def run_trial(python, way, after, ranks, reports, folder, network, begin_s):
     cut_at = 0
     if way in ("network", "broken"):
         time.sleep(2)
-        network.cut("tcp dport 1-65535 drop" if way == "network" else "tcp flags & rst == 0 reject with tcp reset")
+        if way == "network":
+            network.cut("tcp dport 1-65535 drop")
+        else:  # one direction, because in a ring the rank that cannot send waits, but the rank that cannot receive fails
+            network.cut("tcp flags & rst == 0 reject with tcp reset", both=False)
         cut_at = time.time()
     if way == "gpu":
         open(f"{folder}/gpus", "w").write(f"process 1 {os.getpid()} 31744\n")

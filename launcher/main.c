@@ -46,7 +46,7 @@ struct machine_facts {
     char start_time[START_TIME_MAX]; /* see write_start_time(); "" without --log_file */
     char error_stem[PATH_MAX];       /* start of the paths of the error files; "" without such files */
     char tmp_dir[PATH_MAX];          /* log directory if --log_dir is not set; "" if no directory is safe */
-    char tmp_note[TMP_NOTE_MAX];     /* why $TMPDIR, or /tmp without TMPDIR, is not used; "" if it is used */
+    char tmp_note[TMP_NOTE_MAX]; /* why the first choice ($TMPDIR, else /tmp) is not used; "" if it is used */
     struct python_paths python;
     bool has_torch; /* `torch` is filled in */
     struct torch_version torch;
@@ -501,9 +501,9 @@ static int refuse_detach(const struct scheduler *s)
     return EXIT_CODE_USAGE;
 }
 
-/* Choose srun as the remote shell in an allocation of Slurm, unless the user has set another one or srun started this
- * process. If srun will start ddprun on the hosts and this process is the only task, ignore Slurm's variables. They
- * describe this task, not the tasks that srun will start. */
+/* Make srun the remote shell in an allocation of Slurm, unless the user has chosen a remote shell or srun has started
+ * this process. If srun will start ddprun on the hosts and this process is the only task, ignore Slurm's variables.
+ * They describe this task, not the tasks that srun will start. */
 static ddp_status choose_srun(struct cli *cli, const char *host, struct ddp_err *err)
 {
     const struct scheduler_facts facts = { .environ_block = environ, .host = host };
@@ -601,8 +601,8 @@ static const char *shim_target(const char *whole_dir, const char *program)
     return strlen(whole_dir) == len && memcmp(whole_dir, program, len) == 0 ? slash + 1 : program;
 }
 
-/* Create the link, or replace an older shim by a rename, so that torchrun exists at every moment. Create the first link
- * without a rename, because a rename could overwrite another torchrun. */
+/* Create the link. If an older shim exists, replace it by a rename, so that torchrun exists at every moment. If nothing
+ * exists, do not use a rename, because it could overwrite a torchrun that is created meanwhile. */
 static bool shim_link(int dir, const char *target)
 {
     char old[PATH_MAX], fresh[64];

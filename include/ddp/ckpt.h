@@ -96,10 +96,10 @@ typedef struct ddp_ckpts_options {
  * one thread at a time may use a handle. */
 DDP_API ddp_status ddp_ckpts_open(const ddp_ckpts_options *options, ddp_ckpts **out, struct ddp_err *err);
 
-/* Copy the blocks and return. A thread writes the copy as the checkpoint of point->step, and then removes old
- * checkpoints. A checkpoint of the same step is replaced. If the previous checkpoint is still being written, wait until
- * it is written. If the previous write has failed, return its error and do *not* save this checkpoint. The program must
- * then call the function again to save this checkpoint. */
+/* Copy the blocks and return. A thread writes the copy as the checkpoint of point->step, in place of an earlier
+ * checkpoint of this step, and then removes old checkpoints. First wait until the previous checkpoint is written. If
+ * that write has failed, return its error and do *not* save this checkpoint; the program must call the function again
+ * to save it. */
 DDP_API ddp_status ddp_ckpts_save(ddp_ckpts *ckpts, const ddp_ckpt_point *point, const ddp_ckpt_block *blocks,
                                   size_t n, struct ddp_err *err);
 
@@ -122,9 +122,10 @@ DDP_API ddp_status ddp_ckpts_load(ddp_ckpts *ckpts, const ddp_ckpt_block *blocks
 
 /* Load a checkpoint on rank 0 and send its blocks to all ranks; collective. Rank 0 passes `ckpts`, and the other ranks
  * pass NULL. Every rank passes blocks of the same sizes in the same order. All ranks get rank 0's blocks, *point and
- * *found, or rank 0's error. The other ranks wait for rank 0. So the step timeout (ddp_options) must be longer than the
- * time to read all blocks, and longer than the time to send one block. ddp_last_error() returns the text of an
- * error. */
+ * *found, or rank 0's error, whose text ddp_last_error() returns.
+ *
+ * The other ranks wait while rank 0 reads. So the step timeout (ddp_options) must be longer than the time to read all
+ * blocks, and longer than the time to send one block. */
 DDP_API ddp_status ddp_ckpts_resume(ddp_ckpts *ckpts, ddp_group *group, const ddp_ckpt_block *blocks,
                                     size_t n, ddp_ckpt_point *point, int *found);
 

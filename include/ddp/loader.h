@@ -70,7 +70,7 @@ typedef struct ddp_loader_options {
     int streams;            /* number of ranks that get batches in turn, from `rank` on; 0 means 1 */
     size_t batch;           /* rows of a batch; the last batch may have fewer rows, or none */
     size_t arrays;          /* arrays of a batch; at most DDP_LOADER_ARRAYS */
-    size_t row_bytes[DDP_LOADER_ARRAYS]; /* bytes of a row of each array */
+    size_t row_bytes[DDP_LOADER_ARRAYS]; /* for each array, the bytes of one row */
     ddp_loader_fill fill;
     void *user;         /* argument of `fill`, used by all threads */
     int threads;        /* number of threads; if 0, ddp_loader_next makes the batches */

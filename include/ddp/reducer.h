@@ -13,11 +13,11 @@
  * are kept. Buckets are reduced strictly in order, so all ranks agree. Gradients are in shared memory of the reducer,
  * so the reduction copies nothing.
  *
- * If each rank has a spare core, a thread of the library reduces during the backward pass. So a rank must not
- * write a gradient between ddp_reducer_ready and ddp_reducer_finish. Other collectives wait for running buckets. A rank
- * may call another collective within a step only if all ranks have marked the same gradients before. Otherwise one
- * rank runs the collective while another rank reduces a bucket (DDP_ERR_MISMATCH). So with find_unused and, for
- * example, batch normalization over all ranks, mark unused parameters before the backward pass.
+ * If each rank has a spare core, a thread of the library reduces during the backward pass. So a rank must not write a
+ * gradient between ddp_reducer_ready and ddp_reducer_finish. A collective within a step waits for running buckets. It
+ * is allowed only after all ranks have marked the same gradients. Otherwise one rank may run the collective while
+ * another rank reduces a bucket (DDP_ERR_MISMATCH). So with find_unused and, for example, batch normalization over all
+ * ranks, mark unused parameters before the backward pass.
  *
  * With a device (ddp_options.device), gradients are in device memory. Parameters and buffers may be in device memory
  * or in host memory. The host never waits. ddp_reducer_ready means that the gradient is complete when `stream`
@@ -92,11 +92,10 @@ typedef struct ddp_reducer_options {
     ddp_uneven uneven;   /* how to handle ranks with different numbers of batches */
     int compress;        /* 1 to convert f32 gradients to `wire` before sending */
     ddp_dtype wire;      /* DDP_F16 or DDP_BF16; sums are computed in f32 and rounded once */
-    double
-        predivide; /* divide by predivide before the sum and by divisor / predivide after it; if 0, only after it */
-    ddp_comm_hook hook; /* NULL means ddp_all_reduce */
-    void *hook_user;    /* argument of the hook */
-    void *stream;       /* with a device: cudaStream_t on which the program writes and reads gradients */
+    double predivide;    /* if not 0: divide by it before the sum, and by divisor / predivide after the sum */
+    ddp_comm_hook hook;  /* NULL means ddp_all_reduce */
+    void *hook_user;     /* argument of the hook */
+    void *stream;        /* with a device: cudaStream_t on which the program writes and reads gradients */
 } ddp_reducer_options;
 
 #define DDP_REDUCER_OPTIONS_INIT                                                                             \
@@ -105,9 +104,9 @@ typedef struct ddp_reducer_options {
             0.0, NULL, NULL, NULL                                                                            \
     }
 
-/* Create a reducer; collective. The parameters, the buffers and the options must equal those of rank 0: number, names,
- * shapes and types. DDP_ERR_MISMATCH names the difference. Then all parameters and buffers get the values of rank 0.
- * The array `params` is copied, but not the memory to which its entries point. */
+/* Create a reducer; collective. The options, and the number, names, shapes and types of the parameters and buffers,
+ * must equal those of rank 0. DDP_ERR_MISMATCH names the difference. Then all parameters and buffers get the values of
+ * rank 0. The array `params` is copied, but not the memory to which its entries point. */
 DDP_API ddp_status ddp_reducer_create(ddp_group *group, const ddp_param *params, size_t n,
                                       const ddp_reducer_options *options, ddp_reducer **out);
 
@@ -126,10 +125,9 @@ DDP_API ddp_status ddp_reducer_forward(ddp_reducer *reducer);
 DDP_API ddp_status ddp_reducer_ready(ddp_reducer *reducer, size_t i);
 
 /* Mark parameter i as not used in this step (find_unused), so that its bucket can be reduced earlier.
- * ddp_reducer_finish treats all unmarked parameters as unused. For an unused parameter, this rank contributes the
- * gradient that it has accumulated in steps without sync, or zero without such steps. If no rank has used a parameter,
- * its gradient does not change. The program must then call neither ddp_optim_begin nor ddp_optim_update for this
- * parameter (see ddp_reducer_used). */
+ * ddp_reducer_finish treats all unmarked parameters in the same way. For an unused parameter, this rank contributes the
+ * gradient that it has accumulated in steps without sync, or zero. If no rank has used a parameter, its gradient does
+ * not change. The program must then call neither ddp_optim_begin nor ddp_optim_update for it (see ddp_reducer_used). */
 DDP_API ddp_status ddp_reducer_unused(ddp_reducer *reducer, size_t i);
 
 /* Wait until all buckets are reduced. DDP_ERR_ARG names the parameters that were not marked. */
@@ -144,9 +142,9 @@ DDP_API int ddp_reducer_used(const ddp_reducer *reducer, size_t i);
 DDP_API void ddp_reducer_set_sync(ddp_reducer *reducer, int on);
 
 /* Report that this rank has no more batches. `uneven` must be set, and each step must begin with ddp_reducer_forward.
- * Until all ranks have called this function, the rank takes part in the steps of the other ranks with zeros as
- * gradients. All ranks then get the parameters and buffers of the rank that called last, or of the highest rank if
- * several ranks called last. After that, all ranks may begin steps again. With DDP_UNEVEN_STOP, this call and the
+ * This call returns when all ranks have called it. Until then, this rank takes part in the steps of the other ranks,
+ * with zeros as gradients. At the end all ranks get the parameters and buffers of the rank that called last (if several
+ * ranks called last, of the highest one). Then all ranks may begin steps again. With DDP_UNEVEN_STOP, this call and the
  * next forward of the other ranks return DDP_ERR_ARG, which names the rank. */
 DDP_API ddp_status ddp_reducer_join(ddp_reducer *reducer);
 

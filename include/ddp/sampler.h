@@ -1,10 +1,11 @@
 /* sampler.h -- the samples of this rank, as chosen by torch's DistributedSampler.
  *
  * The samples are listed in the order 0 to n - 1. With SHUFFLE, their order is torch's randperm(n) from an mt19937
- * with the seed `seed` + epoch. The length of the list must be a multiple of the world size. So samples from the
- * beginning of the list are repeated at its end. With DROP_LAST, the end of the list is cut off instead. The ranks
- * get the samples in turn. With NO_PAD, for evaluation, the list is neither padded nor cut. Each sample occurs
- * exactly once over all ranks, so some ranks may get one sample less.
+ * with the seed `seed` + epoch. The ranks get the samples in turn.
+ *
+ * To make the length of the list a multiple of the world size, samples from the beginning are repeated at the end. With
+ * DROP_LAST, the end of the list is cut off instead. With NO_PAD, for evaluation, the list does not change: each sample
+ * occurs exactly once over all ranks. Some ranks may then get one sample less.
  *
  * The functions only compute: they use no file, thread or clock. The algorithm is that of PyTorch's files
  * torch/utils/data/distributed.py and TensorFactories.cpp (randperm_cpu). */

@@ -61,10 +61,9 @@ DDP_API void *ddp_zero1_grad(ddp_zero1 *zero, size_t i);
  * Otherwise that call returns DDP_ERR_ARG. */
 DDP_API ddp_status ddp_zero1_reduce(ddp_zero1 *zero);
 
-/* Divide the averaged gradients by the scaler's scale, and call ddp_scaler_unscaled. All ranks pass the same
- * found_inf to ddp_scaler_unscaled: 1 if a value on any rank is infinite or NaN. So ddp_scaler_step has the same
- * result on all ranks. DDP_ERR_ARG means that ddp_zero1_reduce was not called, or that the scaler is not at
- * DDP_SCALER_READY; then nothing was divided. */
+/* Divide the averaged gradients by the scaler's scale, and call ddp_scaler_unscaled. If a value on any rank is infinite
+ * or NaN, found_inf is 1 on all ranks, so ddp_scaler_step has the same result on all ranks. DDP_ERR_ARG means that
+ * ddp_zero1_reduce was not called, or that the scaler is not at DDP_SCALER_READY; then nothing was divided. */
 DDP_API ddp_status ddp_zero1_unscale(ddp_zero1 *zero, ddp_scaler *scaler);
 
 /* Clip the averaged gradients of the whole model. The result is bitwise equal to the result of ddp_clip_grad_norm.

@@ -241,8 +241,7 @@ static enum agent_state notified_waiting(struct agent *a, const struct agent_eve
 }
 
 /* Print that this node still waits for the other nodes, or that it leaves the job. After `wait_peers_until_ms`, end the
- * agent with exit code 0. If this node hosts the store, do not end the agent, because the other nodes still need the
- * store. */
+ * agent with exit code 0, unless this node hosts the store, which the other nodes still need. */
 static enum agent_state wait_peers_on(struct agent *a, const struct agent_event *e)
 {
     const bool is_up = e->now_ms >= a->wait_peers_until_ms;
@@ -288,8 +287,8 @@ static enum agent_state user_hurries(struct agent *a, const struct agent_event *
 }
 
 /* Handle a user's request to stop while this node waits for the verdict. After the first request, wait at most
- * AGENT_LEAVE_MS. At the second request, end at once. A signal that the store has reported does not count. With --hosts
- * the same Ctrl-C arrives later on this node, too, and would then count as the second request. */
+ * AGENT_LEAVE_MS. At the second request, end at once. A signal that the store has reported is not counted as a request:
+ * with --hosts, the same Ctrl-C reaches this node a little later. */
 static enum agent_state user_waits(struct agent *a, const struct agent_event *e)
 {
     agent_note_stop(a, e);
@@ -352,9 +351,9 @@ const struct agent_effect *agent_step(struct agent *a, const struct agent_event 
 
 /* The cells about workers: start, end, and the steps of a stop.
  *
- * A worker has failed by itself if the agent did not request its end. Two workers may fail in the same instant. The
- * agent may then request a signal for a worker that has already ended. The shell reports the end of this worker with
- * `unasked`. Such an end is a failure, but never the first failure.
+ * A worker has failed by itself if the agent did not request its end. If two workers fail in the same instant, the
+ * agent may request a signal for a worker that has already ended. The shell (agent.h) reports the end of this worker
+ * with `unasked`. Such an end is a failure, but never the first failure.
  *
  * A worker whose peer dies may end before the peer. The connection breaks while the kernel still cleans up the peer
  * or writes the peer's core file. The worker reports the lost peer by its exit code (DDP_EXIT_PEER_LOST), or in its
@@ -594,8 +593,8 @@ static bool repeats_import_error(const struct agent *a, const struct agent_worke
            w->import_error == first->import_error && w->ended_ms - w->started_ms < AGENT_USAGE_MS;
 }
 
-/* Wait for the next worker with the same import error: for as long as the first failed worker had run, but at least
- * AGENT_SAME_MS and at most AGENT_DOUBT_MS. A busy machine slows all workers, so a fixed wait would not fit. */
+/* Wait for another worker with the same import error. A busy machine slows all workers, so wait as long as the first
+ * failed worker had run, but at least AGENT_SAME_MS and at most AGENT_DOUBT_MS. */
 static enum agent_state wait_for_same(struct agent *a)
 {
     const struct agent_worker *first = &a->workers[a->first_failure];
@@ -607,8 +606,9 @@ static enum agent_state wait_for_same(struct agent *a)
     return AGENT_SETTLING;
 }
 
-/* Return how a worker ended, from the job's view. ddprun caused the end if it had signalled the worker before. If a
- * worker died of SIGKILL although ddprun has sent no SIGKILL, the kernel or another process has killed the worker. */
+/* Return how a worker ended, from the job's view. ddprun caused the end if it had signalled the worker before. An
+ * exception is a death by SIGKILL when ddprun has sent no SIGKILL: the kernel or another process has then killed the
+ * worker. */
 static enum worker_verdict verdict_of(const struct agent *a, const struct agent_worker *w,
                                       const struct agent_event *e)
 {
@@ -719,9 +719,9 @@ static void forget_victim_elsewhere(struct agent *a)
     a->peer_code = 0;
 }
 
-/* Record that the store is lost. A worker may detect the loss and end before this node detects it. So a worker that has
- * already ended does not count as failed. Two kinds of failures still count. One is a program that could not be
- * started. The other is a worker that failed by itself, but only if the store has received this failure. */
+/* Record that the store is lost. A worker may detect this loss and end before this node detects it, so its failure does
+ * not count. Two failures still count: a program that could not be started, and a worker that failed by itself if the
+ * store has received this failure. */
 static void agent_lose_store(struct agent *a)
 {
     const int first = a->first_failure;

@@ -1,10 +1,10 @@
-/* progress.h -- detect progress in the output of a node's workers. A line that repeats with other numbers is a sign
- * of progress. Pure.
+/* progress.h -- detect progress in the output of a node's workers. A line that repeats with other numbers is a sign of
+ * progress. Pure.
  *
- * "step 7 loss 0.31" and "step 8 loss 0.30" have the same pattern. A pattern that was seen PROGRESS_SEEN times is
- * usual for the program. Each further line of this pattern shows progress. With a regular expression, only matching
- * lines show progress. The caller passes the bytes and the time. If a read returns many bytes, only the last bytes
- * are examined. */
+ * "step 7 loss 0.31" and "step 8 loss 0.30" have the same pattern. A pattern is usual for the program when it was seen
+ * PROGRESS_SEEN times. From then on each line of this pattern shows progress. With a regular expression, each line that
+ * matches shows progress, and no other line. The caller passes the bytes and the time. If a read returns many bytes,
+ * only the last bytes are examined. */
 #ifndef LAUNCHER_AGENT_PROGRESS_H
 #define LAUNCHER_AGENT_PROGRESS_H
 
@@ -15,11 +15,11 @@
 #include <stdint.h>
 
 enum {
-    PROGRESS_SEEN = 5,        /* a line shows progress if its pattern was seen this often */
+    PROGRESS_SEEN = 5,        /* a pattern that was seen this often is usual, and its lines show progress */
     PROGRESS_PATTERNS = 64,   /* size of the table of patterns of each stream */
     PROGRESS_LINE_MAX = 512,  /* bytes of a line that are examined */
     PROGRESS_READ_MAX = 1024, /* bytes at the end of a read from stdout that are examined */
-    /* bytes at the end of a read from stderr that are examined; a whole traceback must fit */
+    /* bytes at the end of a read from stderr that are examined; room for a whole traceback */
     PROGRESS_ERRORS_MAX = 4096,
     PROGRESS_ERROR_MAX = 160, /* bytes of a kept error, with the NUL */
 };
@@ -46,7 +46,7 @@ struct progress_rank {
 };
 
 struct progress {
-    /* the regular expression of --progress, borrowed; if NULL, the patterns of lines are compared */
+    /* the regular expression of --progress, borrowed; NULL: use the patterns of lines */
     const regex_t *regex;
     struct progress_rank *ranks; /* owned array, indexed by local rank */
     int n;                       /* number of ranks */

@@ -86,8 +86,8 @@ bool cli_gives(const struct cli *cli, enum cli_option option)
     return cli->origin[option] != FROM_DEFAULT;
 }
 
-/* Return true for an elastic job. A range of nodes without --rdzv_backend is elastic, unlike in torchrun, which
- * starts a static job and waits for the largest number of nodes. */
+/* Return true for an elastic job. A range of nodes without --rdzv_backend means an elastic job. torchrun instead starts
+ * a static job and waits for the largest number of nodes. */
 bool cli_is_elastic(const struct cli *cli)
 {
     return cli->backend == BACKEND_C10D ||
@@ -150,8 +150,8 @@ static ddp_status check_pairs(const struct cli *cli, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Reject options whose values --hosts determines. The ddprun that --hosts starts on each host (`one_console` is true)
- * is not checked: it gets these options together with --hosts. */
+/* Reject options whose values --hosts determines. Exception: the ddprun that --hosts starts on each host (`one_console`
+ * is true) gets these options together with --hosts. */
 static ddp_status check_hosts(const struct cli *cli, struct ddp_err *err)
 {
     static const enum cli_option decided[] = { OPT_NNODES,       OPT_NODE_RANK,  OPT_RDZV_ENDPOINT,
@@ -335,8 +335,8 @@ static bool has_pets(char *const *block)
     return *block != NULL;
 }
 
-/* Read the second source of values, the environment variables. --shutdown_timeout has two variables. Its PET_ variable
- * is read last and overrides TORCH_ELASTIC_SHUTDOWN_TIMEOUT. */
+/* Read the second source of values, the environment variables. --shutdown_timeout has two variables: its PET_ variable
+ * is read last, so it overrides TORCH_ELASTIC_SHUTDOWN_TIMEOUT. */
 static ddp_status read_environment(struct cli *cli, char *const *block, struct ddp_err *err)
 {
     char name[OPTION_PET_MAX];
@@ -443,8 +443,8 @@ static ddp_status set_from_line(struct cli *cli, enum cli_option option, const c
     return set_option(cli, option, text, spelled, err);
 }
 
-/* Return true if the options that were read so far only print a text. --help ends the parsing, so an error in a later
- * word is not reported. After --version only --json is read. */
+/* Return true if the options that were read so far only print a text. The parsing then ends, so an error in a later
+ * word is not reported. Exception: --json is read after --version. */
 bool cli_only_prints(const struct cli *cli)
 {
     return cli->help != HELP_NONE || cli->version || cli->print_prefix || cli->print_man ||

@@ -51,9 +51,9 @@ extern const struct completion_command cli_commands[COMMANDS];
 enum cli_origin { FROM_DEFAULT, FROM_SCHEDULER, FROM_ENVIRONMENT, FROM_COMMAND_LINE };
 
 enum nproc_kind {
-    NPROC_DEFAULT, /* one worker per visible GPU; one worker if no GPU is visible */
+    NPROC_DEFAULT, /* one worker per visible GPU, or one worker if no GPU is visible */
     NPROC_NUMBER,  /* `count` */
-    NPROC_GPU,     /* one worker per visible GPU; an error if no GPU is visible */
+    NPROC_GPU,     /* one worker per visible GPU, or an error if no GPU is visible */
     NPROC_CPU,     /* one worker per CPU that this process may use */
     NPROC_AUTO     /* as NPROC_GPU if a GPU is visible, else as NPROC_CPU */
 };
@@ -123,7 +123,7 @@ enum host_store { HOST_STORE_AUTO, HOST_STORE_YES, HOST_STORE_NO };
 
 enum { CLI_CONF_KEY_MAX = 64 };
 
-/* The value of --rdzv_conf. For most keys of --rdzv_conf, ddprun also has an option. A time that is not given is 0. */
+/* The value of --rdzv_conf. ddprun has options for most of its keys, too. A time that is not given is 0. */
 struct cli_rdzv_conf {
     uint64_t join_ms, last_call_ms, keep_alive_ms;
     int keep_alive_attempts;
@@ -221,18 +221,18 @@ struct cli {
     char *const *args;   /* the words after PROGRAM, NULL-terminated */
 };
 
-/* Read the defaults (torchrun's if argv[0] is torchrun), then PET_* variables, then argv. `environ_block` is an
- * array of "KEY=VALUE" texts. Both arrays end with NULL. Combinations of options are checked by cli_check.
+/* Read the defaults (torchrun's if argv[0] is torchrun), then PET_* variables, then argv. `environ_block` is an array
+ * of "KEY=VALUE" texts. Both arrays end with NULL. cli_check checks combinations of options.
  *
- * After DDP_OK the caller frees `cli` with cli_free; argv and environ_block must outlive `cli`. Return DDP_ERR_ARG
- * if a value is not valid; `err` contains the option, the value and the valid values. After an error the caller
- * frees nothing. */
+ * After DDP_OK the caller frees `cli` with cli_free; argv and environ_block must outlive `cli`. Return DDP_ERR_ARG if a
+ * value is not valid; `err` contains the option, the value and the valid values. After an error the caller frees
+ * nothing. */
 ddp_status cli_read(struct cli *cli, int argc, char *const *argv, char *const *environ_block,
                     struct ddp_err *err);
 void cli_free(struct cli *cli);
 
-/* Set an option that the user has not set, to a value of the scheduler. `from` is the source of `text` in errors,
- * for example a variable. `text` must outlive `cli`. Return DDP_ERR_ARG if `text` is not valid. */
+/* Set an option to a value of the scheduler, unless the user has set the option. Errors name `from`, the source of
+ * `text`, for example a variable. `text` must outlive `cli`. Return DDP_ERR_ARG if `text` is not valid. */
 ddp_status cli_offer(struct cli *cli, enum cli_option option, const char *text, const char *from,
                      struct ddp_err *err);
 
@@ -246,9 +246,8 @@ bool cli_gives(const struct cli *cli, enum cli_option option);
  * and --node_rank define the nodes. */
 bool cli_is_elastic(const struct cli *cli);
 
-/* Append a text for the user to `out`. The texts of the four functions are, in this order: the help (short or long,
- * depending on `cli->help`), the manual page (roff), the completion script of a shell, and the help of one command.
- * Return false if memory is short. */
+/* Append a text for the user to `out`: the help, the manual page (roff), a shell's completion script, or the help of
+ * one command. `cli->help` selects the short or the long help. Return false if memory is short. */
 bool cli_print_help(const struct cli *cli, struct buf *out);
 bool cli_print_man(struct buf *out);
 bool cli_print_completion(const struct cli *cli, struct buf *out);
@@ -258,8 +257,8 @@ bool cli_print_command_help(enum cli_command command, struct buf *out);
  * the struct may then be unset. */
 bool cli_only_prints(const struct cli *cli);
 
-/* Return the first variable "PET_X=..." that sets no option, or NULL. The result points into the block. If ddprun
- * has an option X, but no variable can set it, *option is the name of the option, else NULL. */
+/* Return the first variable "PET_X=..." that sets no option, or NULL. The result points into the block. Set *option to
+ * the name of option X if ddprun has this option and no variable can set it, otherwise to NULL. */
 const char *cli_idle_pet(char *const *environ_block, const char **option);
 
 /* --- the rows of options.h as data, for this folder and its tests ------------------------------------------ */
@@ -271,9 +270,9 @@ enum cli_section {
         SECTIONS
 };
 
-/* The column "whose" of options.h: the option exists in torchrun 1.13 and later (FIRST), only in later versions of
- * torchrun (THEIRS), or only in ddprun (OURS). An abbreviation that matches several options selects
- * FIRST before THEIRS, and THEIRS before OURS. */
+/* The column "whose" of options.h: FIRST if torchrun 1.13 and later versions have the option, THEIRS if only later
+ * versions have it, OURS if only ddprun has it. If an abbreviation fits several options, it means an option of FIRST
+ * before THEIRS, and THEIRS before OURS. */
 enum cli_whose { WHOSE_FIRST, WHOSE_THEIRS, WHOSE_OURS };
 
 /* Defined in values.c. */

@@ -208,8 +208,8 @@ static ddp_status value_NODE_RANK(const char *text, void *to, struct ddp_err *er
     return ddp_fail(err, DDP_ERR_ARG, "a number from 0 to --nnodes minus 1");
 }
 
-/* Parse a switch. On the command line a switch has no value, and `text` is "1". A variable PET_<NAME> may be any
- * integer, and 0 means off, as in torchrun. */
+/* Parse a switch. On the command line a switch has no value, and `text` is "1". The text of a variable PET_<NAME> can
+ * be any integer, and 0 means off, as in torchrun. */
 static ddp_status switch_value(const char *text, bool *on, struct ddp_err *err)
 {
     int value;

@@ -312,8 +312,8 @@ static bool is_threaded(const char *dir)
     return threaded;
 }
 
-/* Find ddprun's own group and check its permissions. ddprun's own group becomes the parent of the job's group. To
- * move a worker into the job's group, ddprun must have write permission for cgroup.procs of both groups. */
+/* Find ddprun's own group, which becomes the parent of the job's group, and check its permissions. To move a worker
+ * into the job's group, ddprun must have write permission for cgroup.procs of both groups. */
 bool cgroup_find(const char *groups, const char *mounts, char dir[CGROUP_PATH_MAX], char why[CGROUP_WHY_MAX])
 {
     if (!cgroup_locate(groups, mounts, dir, why))

@@ -10,8 +10,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Parsing of /proc/self/cgroup and /proc/self/mountinfo. `v1` selects the hierarchy: if it is NULL, the only hierarchy
- * of version 2, otherwise the hierarchy of version 1 with this controller, for example "memory". */
+/* Parsing of /proc/self/cgroup and /proc/self/mountinfo. If `v1` is NULL, the functions use the hierarchy of version 2.
+ * Otherwise they use the hierarchy of version 1 that has the controller `v1`, for example "memory". */
 
 enum { CGROUP_PATH_MAX = 4096 };
 

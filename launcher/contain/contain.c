@@ -34,13 +34,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Without root, a process must create a user namespace before any other namespace. In this user namespace the user's
- * ids stay the same. A private /proc shows only the processes of the job. Mounting it requires a mount namespace. The
- * workers see later mounts of the host (MS_SLAVE), but the host never sees the mounts of ddprun.
+/* Without root, a process must create a user namespace before any other namespace. The user's ids stay the same. A
+ * private /proc shows only the processes of the job, but mounting it requires a mount namespace. The workers see later
+ * mounts of the host (MS_SLAVE); the host never sees the mounts of ddprun.
  *
- * The lifeline is a pipe that becomes readable when the guardian has died. The agent checks the lifeline after arming
- * the parent-death signal, because this signal never arrives if the guardian has died before that. getppid() cannot
- * replace the lifeline, because it always returns 0 in the namespace. */
+ * The lifeline is a pipe that becomes readable when the guardian has died. The agent arms the parent-death signal, then
+ * checks the lifeline: if the guardian has died before, the signal never arrives. getppid() would not show this death,
+ * because it always returns 0 in the namespace. */
 
 /* --- settings that forbid namespaces ---------------------------------------------------------------------- */
 
@@ -196,9 +196,8 @@ static void try_all(int pipe, int lifeline)
     leave(pipe, &err);
 }
 
-/* Check in a separate process whether a PID namespace can be created. The test process writes a message to the pipe
- * if a step fails. Return DDP_ERR_UNSUPPORTED if no namespace can be created; `err` names the setting that forbids
- * namespaces. */
+/* Check in a separate process whether a PID namespace can be created. If a step fails, that process writes to the pipe
+ * which step failed, and which setting forbids it. Return this text with DDP_ERR_UNSUPPORTED. */
 static ddp_status pidns_probe(struct ddp_err *err)
 {
     int words[2], lifeline[2];
@@ -230,10 +229,9 @@ static ddp_status pidns_probe(struct ddp_err *err)
 
 /* Optional features of the system, one row for each.
  *
- * A feature may be missing because the kernel is old, or because a container forbids system calls with a seccomp
- * filter. Each feature has a replacement that works less well. --verbose prints the missing features. A row is `grave`
- * if, without the feature, processes end without SIGTERM or outlive the job. A missing grave feature is always
- * printed. */
+ * A feature is missing if the kernel is old, or if a container forbids system calls with a seccomp filter. Each feature
+ * has a replacement that works less well. --verbose prints the missing features. A missing `grave` feature is always
+ * printed: without it, processes end without SIGTERM or outlive the job. */
 
 /* Return true if a system call exists. `result` is the result of a call with invalid arguments. ENOSYS or EPERM means
  * that the call is missing or forbidden. */
@@ -325,8 +323,8 @@ struct contain {
 
 #define STRONGER "--contain=pidns is stronger, but changes the pids that workers see"
 
-/* Use the plain layer. `why` is the reason why no control group is used. The text for the user contains this reason,
- * unless the user has requested the plain layer. */
+/* Use the plain layer. `why` is the reason why no control group is used. Add it to the text for the user, unless the
+ * user has requested the plain layer. */
 static void choose_plain(struct contain *c, const char *why)
 {
     c->kind = CONTAIN_PLAIN;
@@ -472,9 +470,9 @@ const char *contain_groups(const struct contain *c)
 
 /* --- begin ----------------------------------------------------------------------------------------------- */
 
-/* Fork the agent into a new PID namespace. The agent does not know its pid on the host, so the guardian writes the
- * record. The next start uses this record only to find files of the workers, because the kernel kills the processes
- * of the namespace. */
+/* Fork the agent into a new PID namespace. The guardian writes the record, because the agent does not know its pid on
+ * the host. The next start needs this record only to find files of the workers: the kernel kills the processes of the
+ * namespace. */
 static pid_t fork_into_namespace(struct contain *c)
 {
     struct ddp_err err;
@@ -522,8 +520,8 @@ void contain_name_store(struct contain *c, const char *host, int port)
         record_write_store(c->cookie, endpoint_print(host, port, address));
 }
 
-/* Remove the group of the previous attempt, because the next group has the same name. The guardian finds the group by
- * this name. The removal fails only if a process is unkillable, and then no attempt follows. */
+/* Remove the group of the previous attempt. All attempts use the same name, by which the guardian finds the group. The
+ * removal fails only if a process is unkillable, and then no attempt follows. */
 static void leave_group(struct contain *c)
 {
     if (c->group_fd < 0)

@@ -22,8 +22,8 @@
 #include <sys/types.h>
 
 /* Return the n-th sentence about a missing feature of this kernel or container, or NULL after the last sentence. Set
- * *grave if, without the feature, processes end without SIGTERM or outlive the job; such a sentence is always printed.
- * With `only_grave`, check only the features that would set *grave. */
+ * *grave if the missing feature lets processes outlive the job or end without SIGTERM; such a sentence is always
+ * printed. With `only_grave`, check only features that would set *grave. */
 const char *lacks_words(size_t n, bool only_grave, bool *grave);
 
 struct contain;

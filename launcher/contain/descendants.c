@@ -134,8 +134,8 @@ static enum way way_to_children(void)
     return way;
 }
 
-/* Append the children of `of`, including zombies, to `pids`, an array of pid_t. Return the new length of the array.
- * The pid of a child of this process stays reserved until this process waits for the child. */
+/* Append the children of `of`, including zombies, to `pids`, an array of pid_t. Return the new length of the array. If
+ * `of` is this process, the pids cannot be reused before this process waits for the children. */
 static size_t children_of(pid_t of, struct buf *pids)
 {
     const enum way way = way_to_children();
@@ -204,8 +204,8 @@ static void close_target(const struct target *t)
         close(t->pidfd);
 }
 
-/* Return true if `pid` is still a child of `parent`, or has become a child of ddprun. `pid` was read from the list of
- * the children of `parent`. Before its pidfd was opened, the kernel may have given this pid to an unrelated process. */
+/* Return false if `pid`, read from the children of `parent`, was given to an unrelated process before its pidfd was
+ * opened. If `parent` has died meanwhile, `pid` is now a child of ddprun: return true. */
 static bool is_ours(pid_t pid, const struct target *parent)
 {
     pid_t now = parent_of(pid);
@@ -260,15 +260,15 @@ void descendants_names(struct buf *out)
 
 /* Kill all; see descendants.h.
  *
- * The hard case is a chain: a process forks and exits, its child does the same, without end. A list of processes is
- * outdated as soon as it is read. But a chain has only one live process at a time, and ends if this process is killed
- * before it forks. So the rounds of killing are short, and follow each other at once:
+ * The hard case is a chain of processes that each fork and exit. A list of processes is outdated as soon as it is read.
+ * But a chain has only one live process at a time, and ends if this process is killed before it forks. So short rounds
+ * of killing follow each other at once:
  *
  *   - A round signals only children of ddprun, for which no pidfd is needed. The live process of a chain is such a
- *     child, because its parent is dead. A deeper process becomes a child when its ancestors have died.
+ *     child, because its parent is dead.
  *   - ddprun raises its own priority while it kills, if permitted. Otherwise 64 busy chains leave almost no processor
  *     time for ddprun.
- *   - If a round has changed nothing, all descendants are searched, because an unkillable child may have children. */
+ *   - If a round has changed nothing, all descendants are signalled, because an unkillable child may have children. */
 
 enum { RESCAN_MS = 5, REAPED_PER_ROUND = 256 };
 
@@ -294,7 +294,7 @@ static void kill_children(void)
     buf_free(&pids);
 }
 
-/* Kill the deeper descendants, too. Then wait until a child exits, at most RESCAN_MS, because the kernel sends no
+/* Kill the deeper descendants, too. Then wait until a child exits. Wait at most RESCAN_MS, because the kernel sends no
  * SIGCHLD when this process adopts an orphan. */
 static void wait_a_moment(const sigset_t *child_ended)
 {
@@ -356,9 +356,9 @@ bool descendants_kill_all(uint64_t limit_ms)
 
 /* --- hanging processes ------------------------------------------------------------------------------------ */
 
-/* At the end of a job, describe the processes that survive SIGKILL, with facts from /proc. Without the right to trace a
- * process, or on a kernel without symbols, only the state of the process is reported. Otherwise, the kernel function in
- * which the process hangs is reported, too. */
+/* At the end of a job, describe the processes that survive SIGKILL. /proc shows the state of the process, and the
+ * kernel function in which it hangs. The function is missing without the right to trace the process, or on a kernel
+ * without symbols. */
 
 /* Return the rank of worker `pid`, or -1. `pids` contains only running workers. */
 static int rank_of(pid_t pid, const pid_t *pids, const struct plan *plan)

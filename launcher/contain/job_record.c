@@ -457,8 +457,8 @@ static int chase(const struct leftovers *l)
 }
 
 /* Send SIGKILL to the job's processes until two passes find no process. Return false if a process remains after
- * `limit_ms`, or if this kernel has no pidfds, because a signal to a pid could hit another process. A pass also finds
- * killed processes that have not ended yet. So only an increase since the previous pass is added to `killed`. */
+ * `limit_ms`. Also return false on a kernel without pidfds, where a signal to a reused pid could hit another
+ * process. */
 static bool leftovers_kill(struct leftovers *l, uint64_t limit_ms)
 {
     uint64_t end = clock_ms() + limit_ms;
@@ -469,6 +469,7 @@ static bool leftovers_kill(struct leftovers *l, uint64_t limit_ms)
     killer_priority_raise(&priority);
     while (clean_scans < 2 && clock_ms() < end) {
         int found = kill_pass(l);
+        /* a killed process that has not ended is found again, so only an increase counts */
         l->killed += found > before ? found - before : 0;
         clean_scans = found == 0 ? clean_scans + 1 : 0;
         if (found > 0 &&
@@ -716,8 +717,8 @@ static bool bury(const struct record *r, bool quiet)
     return all;
 }
 
-/* Lock the directory, so that only one start of ddprun cleans up at a time. Wait at most SWEEP_LIMIT_MS for the lock.
- * Two killers with raised priority would leave no processor time to the dying processes. */
+/* Lock the directory, so that only one start of ddprun cleans up at a time. Two processes that kill with raised
+ * priority would leave no processor time to the dying processes. Continue without the lock after SWEEP_LIMIT_MS. */
 static void wait_for_turn(int dir)
 {
     const uint64_t end = clock_ms() + SWEEP_LIMIT_MS;
@@ -793,8 +794,8 @@ static int check_directory(int dir, const struct record *here, bool quiet)
     return buried;
 }
 
-/* Clean up each directory, again and again, until the directory has no dead job. A worker of a dead job may be a
- * ddprun with a second job. The second job becomes a dead job only when the processes of the first job are killed. */
+/* Clean up each directory until it has no dead job. One pass is not enough, because a worker of a dead job may be a
+ * ddprun with a second job. The second job becomes a dead job when the processes of the first job are killed. */
 void record_sweep(bool quiet)
 {
     struct record here = { 0 };
@@ -812,7 +813,7 @@ void record_sweep(bool quiet)
 
 /* --- running jobs ---------------------------------------------------------------------------------------- */
 
-/* Return the age of a process. Like CLOCK_BOOTTIME, the kernel's start time includes suspended time. */
+/* Return the age of a process. Its start time counts from boot and includes suspended time, as CLOCK_BOOTTIME does. */
 static uint64_t age_ms(const struct record_process *p)
 {
     struct timespec now;

@@ -22,9 +22,9 @@
 
 enum { SAFE_DIR_WHY_MAX = 160 }; /* bytes of a reason, with the NUL */
 
-/* Check that `path` is a safe directory, and write the path to `out`, with all links resolved. Use only `out`
- * afterwards, because the links in `path` are not checked. Return false with the unsafe directory and the reason in
- * `why`. */
+/* Resolve all links in `path`, write the result to `out`, and check that `out` is a safe directory. Use only `out`
+ * afterwards, because another user may be able to change a link in `path`. Return false with the unsafe directory and
+ * the reason in `why`. */
 bool safe_dir(const char *path, char out[PATH_MAX], char why[SAFE_DIR_WHY_MAX]);
 
 /* Check that no other user can change the program `path`: the program belongs to this user or root, and its directory

@@ -73,9 +73,8 @@ enum {
     FILE_MAX = 1 << 20 /* bytes; larger than the mountinfo of any machine */
 };
 
-/* Parse the address of a peer as /proc/net/tcp prints it: the address, ":" and the port. The address is one
- * hexadecimal word for IPv4, or four words for IPv6, each in the byte order of this machine. An IPv4 address in IPv6
- * form (::ffff:10.0.0.2) is printed as IPv4. */
+/* Parse a peer in /proc/net/tcp: address, ":" and port, in hexadecimal. An IPv4 address is one word, an IPv6 address
+ * four words, each in the byte order of this machine. Write an IPv4 address in IPv6 form (::ffff:10.0.0.2) as IPv4. */
 static bool parse_peer(const char *text, char peer[PEER_TEXT_MAX])
 {
     struct in6_addr v6;

@@ -19,7 +19,7 @@ struct proc_stat {
     int group;      /* id of the process group */
     int foreground; /* foreground process group of the process's terminal; -1 without a terminal */
     unsigned flags; /* the kernel's PF_... flags of the first thread */
-    /* threads that have not ended; the first thread counts until the process is reaped */
+    /* threads that have not ended; the first thread also counts after its end, until the process is reaped */
     int threads;
     uint64_t cpu_ticks;   /* CPU time of all threads, in clock ticks (sysconf(_SC_CLK_TCK) per second) */
     uint64_t start_ticks; /* start time, in clock ticks since boot; pid and start time identify a process */
@@ -66,11 +66,11 @@ int pids_hold(pid_t pid);
  * has ended. */
 bool pids_signal(int pidfd, int signal);
 
-/* Return true if pids_hold and pids_signal both work here. Each call tests both functions again. */
+/* Return true if pids_hold and pids_signal both work here. Each call tests them again. */
 bool pids_can_hold(void);
 
-/* Start a process that exits at once, and return its pid. Return -1 if no process can be created. A later process gets
- * a higher pid, until pids wrap around. */
+/* Start a process that exits at once, and return its pid, or -1 if no process can be created. Processes that start
+ * later have higher pids, until pids wrap around. */
 pid_t pids_newest(void);
 
 /* Read a whole file as text into `out`, and add a NUL that `out->len` does not include. Return false if the file is
@@ -100,8 +100,9 @@ const char *procfs_boot_id(void);
  * identify a process. */
 uint64_t procfs_own_start(void);
 
-/* Return true if the PID namespace `number` may still have processes. If this process is not in the machine's first
- * PID namespace, always return true, because only the first namespace shows all processes. */
+/* Return true if the PID namespace `number` may still have processes. Only a process in the machine's first PID
+ * namespace can find out, because only this namespace shows all processes. In any other namespace always return
+ * true. */
 bool procfs_namespace_lives(uint64_t number);
 
 /* Return true if /proc is mounted and belongs to the PID namespace of this process. */

@@ -439,8 +439,8 @@ bool threads_may_trace(pid_t pid)
     return !is_denied;
 }
 
-/* Write the note about the missing permission. A ptrace_scope of 1 is the reason only for a child of a worker, because
- * the worker itself allows ddprun to trace it (PR_SET_PTRACER). A ptrace_scope of 3 cannot be changed before the next
+/* Write the note about the missing permission. With a ptrace_scope of 1, ddprun can trace a worker, because the worker
+ * allows this (PR_SET_PTRACER), but not a child of a worker. A ptrace_scope of 3 cannot be changed before the next
  * boot. */
 void threads_explain_ptrace(const char *file, bool by_py_spy, bool is_child, char note[STACK_NOTE_MAX])
 {

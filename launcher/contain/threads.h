@@ -40,9 +40,9 @@ bool threads_lock_memory(pid_t pid);
 /* Return false if the kernel forbids reading the system calls of a process. */
 bool threads_may_trace(pid_t pid);
 
-/* Write to `note` why py-spy may not read a process. If `by_py_spy` is false, write why ddprun may not read it. The
- * reason is a missing capability, or Yama's ptrace_scope, which is read from `file`. `is_child` is true if a worker has
- * started the process. */
+/* Write to `note` why py-spy (or ddprun, if `by_py_spy` is false) may not read a process. The reason is a missing
+ * capability, or Yama's ptrace_scope, which is read from `file`. `is_child` is true if a worker has started the
+ * process. */
 void threads_explain_ptrace(const char *file, bool by_py_spy, bool is_child, char note[STACK_NOTE_MAX]);
 
 #endif

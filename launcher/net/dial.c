@@ -87,8 +87,8 @@ void loop_lookup_end(struct loop_lookup *l)
  *
  *     connect() -> writable -> VALIDATE, PING and a CONTROL request in one write -> the echo -> one JSON object -> found
  *
- * VALIDATE, PING and CONTROL are the greeting. One write sends it, for a single round trip. PyTorch's store also
- * sends the echo, which is the answer to PING. But then it closes the connection, because it does not know CONTROL.
+ * VALIDATE, PING and CONTROL are the greeting. It is sent in one write, for a single round trip. PyTorch's store also
+ * answers PING with the echo, but does not know CONTROL, so it then closes the connection.
  *
  * With --encrypt, a TLS handshake precedes the greeting. If MUNGE delivers the key, the request for the store's
  * credential precedes the handshake. */
@@ -262,9 +262,9 @@ static bool send_all(struct runner *r, const struct buf *bytes)
     return bytes->len == 0 || send(r->fd, bytes->data, bytes->len, MSG_NOSIGNAL) == (ssize_t)bytes->len;
 }
 
-/* Return the error for a failed TLS handshake. `bytes` are the last bytes that the peer sent. A TLS record of type 23
- * contains application data (RFC 8446). None of these errors ends the dial, because any host on the path can
- * forge an alert. */
+/* Return the error for a failed TLS handshake. `bytes` are the last bytes that the peer sent; 23 is the type of a TLS
+ * record with application data (RFC 8446). The dial continues after any of these errors, because any host on the path
+ * can forge an alert. */
 static int rejected_kind(struct slice bytes)
 {
     const int kind = dial_answer_kind(bytes);
@@ -331,8 +331,8 @@ static void end_unsealing(struct runner *r)
         uv_poll_start(&r->poll, UV_READABLE, runner_on_event);
 }
 
-/* Continue the runners whose secret is unsealed. The call of MUNGE has its own time limit, so the time limit of the
- * runner is restarted. Return true while a call runs. */
+/* Continue each runner whose secret MUNGE has unsealed. Until then, restart the time limit of the runner at each call,
+ * because the call of MUNGE has its own time limit. Return true while MUNGE still works for a runner. */
 static bool check_unsealing(struct join_dial *j)
 {
     bool runs = false;
@@ -349,8 +349,8 @@ static bool check_unsealing(struct join_dial *j)
     return runs;
 }
 
-/* Keep the answer of a refusing store. join_dial_advance() then ends the dial. The answer is not authenticated, so
- * ddprun only prints it, and this node sends no data about the job. */
+/* Keep the refusal that a store has sent. join_dial_advance() then ends the dial. The refusal is not authenticated:
+ * ddprun only prints it, and sends no data about the job. */
 static void take_refusal(struct runner *r, struct slice text)
 {
     struct join_dial *j = r->dial;
@@ -568,8 +568,8 @@ static void join_dial_report(struct join_dial *j)
     buf_free(&words);
 }
 
-/* End the dial without a store. If the owner has set `code`, `note` replaces the report. `failed` may close the dial,
- * so this function does not use the dial afterwards. */
+/* End the dial without a store. If the owner has set `code`, `note` replaces the report. Do not use `j` after the
+ * callback `failed`, which may close the dial. */
 static void join_dial_give_up(struct join_dial *j)
 {
     struct buf report = { 0 };
@@ -726,8 +726,9 @@ static int path_open(const struct addrinfo *to)
     return -1;
 }
 
-/* Open both sockets, and read the size of the largest packet that the kernel sends to this peer. Probe no packet above
- * PATH_LARGE_MAX: if only this host has an MTU of 9000, TCP connections use smaller segments, and work. */
+/* Open both sockets, and set `bytes` to the size of the largest packet that the kernel sends to this peer, but at most
+ * PATH_LARGE_MAX. Larger packets need not be probed: if only this host has an MTU of 9000, TCP connections work,
+ * because they use smaller segments. */
 static bool path_open_both(struct path_sockets *p, const struct addrinfo *to)
 {
     const bool is_v6 = to->ai_family == AF_INET6;

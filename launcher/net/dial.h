@@ -25,8 +25,8 @@ struct loop_lookup *loop_lookup_begin(uv_loop_t *loop, const char *host,
 /* End a lookup. NULL is allowed. */
 void loop_lookup_end(struct loop_lookup *lookup);
 
-/* A dial: one node's attempt to connect to the store. These stages are repeated, with growing pauses, until a store
- * answers or until the timeout:
+/* A dial: one node's attempt to connect to the store. It has these stages, and repeats them with growing pauses until
+ * a store answers or the timeout is over:
  *
  *     resolve -> route -> connect -> hello
  *
@@ -60,7 +60,7 @@ struct join_dial_options {
     /* number of earlier connections that failed; if it is above 0, the dial begins with a pause */
     unsigned n_failed;
     int max_segment;  /* largest TCP segment in both directions, in bytes; 0 for the kernel's default */
-    const char *code; /* if not NULL, `failed` gets this code, and gets `note` as its report; static */
+    const char *code; /* NULL, or the code that `failed` gets, together with `note` as the report; static */
     /* Borrowed. If not NULL, use TLS, and accept only a store that has the secret. */
     const struct tls_context *tls;
     /* Borrowed: the job id. If not NULL, the dial uses TLS with the secret that MUNGE unseals. A store at a loopback
@@ -85,10 +85,10 @@ ddp_status join_dial_start(const struct join_dial_options *options, struct join_
 /* End the dial at once, without a callback. The loop's last close callback frees the memory. NULL is allowed. */
 void join_dial_close(struct join_dial *dial);
 
-/* Check whether the path to `address`, a numeric address of another node, loses large packets (path_next). If it does,
- * return PROBE_LOSES, and set *lost_bytes to the size of a lost IP packet. In all other cases, set *lost_bytes to 0.
- * Return PROBE_UNKNOWN if an error has occurred or small packets got no answer, otherwise PROBE_CARRIES. Block for
- * at most about PATH_PROBE_MS, so do not call this from the loop. */
+/* Check whether the path to `address`, a numeric address of another node, loses large packets (path_next). PROBE_LOSES:
+ * it does, and *lost_bytes is the size of a lost IP packet; otherwise *lost_bytes is 0. PROBE_UNKNOWN: an error has
+ * occurred, or small packets got no answer. PROBE_CARRIES: neither of these. Block for at most about PATH_PROBE_MS,
+ * so do not call this from the loop. */
 enum { PATH_PROBE_MS = 1000 };
 enum path_step path_probe(const char *address, int *lost_bytes);
 

@@ -13,8 +13,8 @@
 #include <string.h>
 
 enum {
-    /* A time in ms. A lookup that takes longer is reported as a finding, but continues. Addresses that are older are
-     * looked up again before the next round. */
+    /* A time in ms: the limit of a lookup, and the maximum age of its result. A longer lookup continues, but is
+     * reported as a finding. Before a round, a name with an older result is looked up again. */
     RESOLVE_MS = 5000
 };
 
@@ -59,8 +59,8 @@ static uint32_t next_random(struct dial *d)
 
 /* --- results -------------------------------------------------------------------------------------------- */
 
-/* Map errors with the same remedy to one error. A packet filter on this machine returns EPERM, or EACCES for IPv6.
- * A name server returns EAI_NODATA for a record of the wrong kind, and EAI_NONAME for an unknown name. */
+/* Map errors with the same remedy to one error. A packet filter on this machine causes EPERM, or EACCES for IPv6. A
+ * name server causes EAI_NONAME for an unknown name, and EAI_NODATA for a known name without an address. */
 static int plain_error(int error)
 {
     switch (error) {
@@ -92,8 +92,9 @@ static bool begins(struct slice bytes, const char *text)
     return bytes.len >= strlen(text) && memcmp(bytes.data, text, strlen(text)) == 0;
 }
 
-/* Return the error for an answer that is not a store's. A TLS record begins with 22 (handshake) or 21 (alert) and
- * major version 3 (RFC 8446, section 5.1). A TLS server sends an alert to a client without TLS. */
+/* Return the error for an answer that is not a store's: a TLS record, or another service. A TLS record begins with 22
+ * (handshake) or 21 (alert) and major version 3 (RFC 8446, section 5.1). A TLS server sends an alert to a client
+ * without TLS. */
 int dial_answer_kind(struct slice bytes)
 {
     const unsigned char *p = bytes.data;
@@ -192,7 +193,7 @@ static bool means_us(const struct dial *d)
     return all;
 }
 
-/* Begin a dial. The state of xorshift must not be 0, because every number would then be 0. */
+/* Begin a dial. The state of xorshift must not be 0, because all its numbers would be 0. */
 void dial_begin(struct dial *d, const struct dial_options *options, uint64_t now_ms)
 {
     *d = (struct dial){ .options = *options, .begun_ms = now_ms };
@@ -227,8 +228,8 @@ void dial_unresolved(struct dial *d, int error, uint64_t now_ms)
 
 /* --- one runner ----------------------------------------------------------------------------------------- */
 
-/* Record that a runner has connected, so the earlier stages count as successful in the report. Only the answer to the
- * greeting shows whether the peer is a store. */
+/* Record that a runner has connected. In the report, the earlier stages then count as successful. Whether the peer is a
+ * store is known only after its answer to the greeting. */
 void dial_connected(struct dial *d, int runner, const char *source, uint64_t now_ms)
 {
     struct race_runner *r = &d->race.runners[runner];
@@ -256,8 +257,8 @@ static void dial_count_failure(struct dial *d, struct race_runner *r, const stru
     meet(d, &met);
 }
 
-/* Return the stage of a failure. If connect() fails at once (`on_the_spot`), the kernel usually has no route.
- * Exceptions: a refusal by this machine, and a lack of descriptors. */
+/* Return the stage of a failure. A connect() that fails at once (`on_the_spot`) has usually found no route. There are
+ * two exceptions: this machine has refused the connection, or descriptors have run out. */
 static enum dial_stage stage_of(const struct race_runner *r, bool on_the_spot, int error)
 {
     if (r->state == RUNNER_GREETS)
@@ -338,8 +339,8 @@ static struct dial_step next_of_race(struct dial *d, uint64_t now_ms)
     return wait_until(step.at_ms);
 }
 
-/* Return the step after a pause. A name is looked up again if the last lookup is RESOLVE_MS old, because the address
- * may have changed. */
+/* Return the step after a pause. If the addresses are older than RESOLVE_MS, look the name up again, because they may
+ * have changed. */
 static struct dial_step next_after_pause(struct dial *d, uint64_t now_ms)
 {
     if (now_ms < d->next_ms)
@@ -367,8 +368,8 @@ static struct dial_step next_in_phase(struct dial *d, uint64_t now_ms)
     return wait_until(UINT64_MAX);
 }
 
-/* Return the next step. If next_in_phase returns WAIT without a time in the future, the phase has changed, so call
- * next_in_phase again. Check the timeout first, because no round may begin after the timeout. */
+/* Return the next step. No round may begin after the timeout, so check the timeout first. If next_in_phase returns WAIT
+ * without a time in the future, the phase has changed, so call next_in_phase again. */
 struct dial_step dial_next(struct dial *d, uint64_t now_ms)
 {
     const uint64_t end_ms = d->begun_ms + d->options.budget_ms;
@@ -386,12 +387,12 @@ struct dial_step dial_next(struct dial *d, uint64_t now_ms)
 
 /* --- messages -------------------------------------------------------------------------------------------
  *
- * The sentences are in findings.h, and this part fills in their values. Messages are printed at these times:
+ * The sentences are in findings.h, and this part fills in their values. A finding is printed in full or in one line:
  *
- *     at once         in full: a finding that waiting rarely resolves
- *     after 2 s       in one line: what the node waits for; a faster start prints no message
- *     later           in one line: a changed finding; in full: a finding that has not changed for 8 s
- *     every 30 s      one line with the time that is left */
+ *     at once         in full, if waiting rarely resolves it
+ *     after 2 s       in one line: what the node waits for (a faster start prints no message)
+ *     later           in one line when it changes, and in full when it has not changed for 8 s
+ *     every 30 s      in one line, with the time that is left */
 
 enum { FIRST_WORD_MS = 2000, STANDS_MS = 8000, AGAIN_MS = 30000, CHANGE_MS = 2000 };
 
@@ -406,8 +407,8 @@ const char *dial_code(enum finding_code finding)
     return finding_code_name(finding != FINDING_NONE ? finding : FINDING_NO_ANSWER_YET);
 }
 
-/* Return true if waiting rarely helps, for example when the name resolves to this machine by mistake. Such a finding
- * is printed in full at once. Any other finding is printed in full after STANDS_MS. */
+/* Return true if waiting rarely resolves the finding, for example when the name resolves to this machine by mistake.
+ * Such a finding is printed in full at once, all others after STANDS_MS. */
 static bool is_sure(enum finding_code finding)
 {
     int i = 0;
@@ -488,8 +489,7 @@ static bool append_sentence(struct buf *out, const struct dial *d)
                                       : fill_in(out, d, finding_sentence(d->finding));
 }
 
-/* Append the warning about a loopback address. Leave it out after the finding MASTER_IS_LOOPBACK, which contains the
- * same fact. */
+/* Append the warning about a loopback address, unless the finding is MASTER_IS_LOOPBACK, which says the same. */
 static bool append_local_only(struct buf *out, const struct dial *d)
 {
     const char *words = d->options.local_only;
@@ -523,8 +523,8 @@ static bool append_full(struct buf *out, const struct dial *d, uint64_t now_ms)
     return append_short(out, d, now_ms) && append_advice(out, d);
 }
 
-/* Return true if the finding must be printed in full now. A finding is printed in full again only after another
- * finding was printed. */
+/* Return true if the finding must be printed in full now. The same finding is printed in full again only if another
+ * finding was printed meanwhile. */
 static bool full_is_due(const struct dial *d, uint64_t now_ms)
 {
     const bool was_printed = d->printed.in_full && d->printed.finding == d->finding;
@@ -532,8 +532,8 @@ static bool full_is_due(const struct dial *d, uint64_t now_ms)
            (is_sure(d->finding) || now_ms >= d->finding_since_ms + STANDS_MS);
 }
 
-/* Return true if a short message is due. A change of the finding makes a message due, but at most one every
- * CHANGE_MS. */
+/* Return true if a short message is due. The first is due after FIRST_WORD_MS, and then one every AGAIN_MS. If the
+ * finding has changed, one is due CHANGE_MS after the previous message. */
 static bool short_is_due(const struct dial *d, uint64_t now_ms)
 {
     const struct dial_printed *printed = &d->printed;
@@ -555,7 +555,7 @@ bool dial_append_status(struct dial *d, struct buf *out, uint64_t now_ms)
     return full ? append_full(out, d, now_ms) : append_short(out, d, now_ms);
 }
 
-/* Return the time at which the next message is due. The conditions are those of full_is_due() and short_is_due(). */
+/* Return the time at which the next message is due. full_is_due() and short_is_due() have the same conditions. */
 uint64_t dial_status_due(const struct dial *d)
 {
     const struct dial_printed *printed = &d->printed;
@@ -609,7 +609,8 @@ static bool append_history(struct buf *out, const struct dial *d)
     return ok;
 }
 
-/* Append the finding and the advice first, because they are enough for most users, then the stages and the history. */
+/* Append the finding, the advice, the stages and the history, in this order, because most users need only the first
+ * two. */
 bool dial_report(const struct dial *d, struct buf *out, uint64_t now_ms)
 {
     bool ok = buf_printf(out, "%s cannot reach %s at ", d->options.here, d->options.who) &&
@@ -626,9 +627,9 @@ bool dial_report(const struct dial *d, struct buf *out, uint64_t now_ms)
 
 /* --- large packets -------------------------------------------------------------------------------------- */
 
-/* Return the next step. Small and large packets alternate, because kernels limit ICMP answers to a burst of about 6,
- * then 1 per second (icmp_ratelimit). So if only the large packets get no answer, this limit is not the reason. If the
- * small packets get no answer, the result is unknown, because a firewall may drop packets or answers. */
+/* Return the next step. Kernels limit ICMP answers to a burst of about 6, then 1 per second (icmp_ratelimit), and a
+ * firewall may drop packets or answers. So small and large packets alternate. If only the large packets get no answer,
+ * the path loses them. If the small packets get no answer either, the result is unknown. */
 enum path_step path_next(const struct path_answers *a)
 {
     enum { LARGE_TRIES = 3, SMALL_LOST_MAX = 1 };

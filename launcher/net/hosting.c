@@ -8,9 +8,10 @@
  *     any        with --host_store=yes        HOST           HOST on every address    HOST on every address
  *     any        with --host_store=no         JOIN           JOIN                     JOIN
  *
- * Two mistakes are reported at once, because their later effects resemble those of a firewall. First, a name may
- * resolve to 127.0.1.1 on its own machine, because Debian's installer writes such a line to /etc/hosts. Other nodes
- * could not reach a store at this address. Second, the address of a container bridge exists on many machines.
+ * Two mistakes are reported before the first connect, because later they look like the effect of a firewall:
+ * - A name resolves to 127.0.1.1 on its own machine, because Debian's installer writes such a line to /etc/hosts. Other
+ *   nodes cannot reach a store at this address.
+ * - The endpoint is the address of a container bridge, which exists on many machines.
  *
  * The addresses of this machine and of the name are arguments, so that a test can check every row of the table. */
 #include "net/hosting.h"
@@ -104,8 +105,8 @@ static void hosting_set_words(struct hosting *out, const struct finding *f)
     finding_format(f, out->words, sizeof(out->words));
 }
 
-/* Decide to host the store on `address`. If `address` is "", the store listens on every address. In this case, this
- * node dials an address that other nodes can use, too, because its workers get the dialled address. */
+/* Decide to host the store on `address`. If `address` is "", the store listens on every address. Then this node dials
+ * an address that other nodes can use, too, because the workers get the dialled address. */
 static void host_on(const struct hosting_facts *f, struct hosting *out, enum hosting_choice choice,
                     const char *address)
 {
@@ -119,8 +120,8 @@ static void host_on(const struct hosting_facts *f, struct hosting *out, enum hos
 
 /* --- the cases ------------------------------------------------------------------------------------------ */
 
-/* Return true if the host is a numeric address, such as 127.1 or 0:0:0:0:0:0:0:1. A name has no colon, but at least
- * one character other than digits and dots. */
+/* Return true if the host is a numeric address: IPv6 contains a colon, and IPv4 has only digits and dots, as in
+ * 127.1. */
 static bool is_literal(const struct hosting_facts *f)
 {
     const char *host = f->meeting->host;
@@ -145,8 +146,9 @@ static void refuse_loopback(const struct hosting_facts *f, const char *address, 
     hosting_set_words(out, &finding);
 }
 
-/* Decide for node 0 of a static job whose endpoint is on another machine. If two nodes have node rank 0 by mistake,
- * the store at the endpoint reports both nodes. Without a store there, the error is that no node hosts the store. */
+/* Decide for node 0 of a static job whose endpoint is on another machine. Ask first whether a store exists there: if
+ * two nodes have node rank 0 by mistake, that store reports both. Without a store, the error is that no node hosts the
+ * store. */
 static void refuse_foreign(const struct hosting_facts *f, struct hosting *out)
 {
     char own[300], subject[FINDING_SUBJECT_MAX];

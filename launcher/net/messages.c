@@ -33,9 +33,9 @@ static const char *scheduler_of_task(const struct plan *plan)
     return s != NULL && s->tasks.known && s->tasks.here > 1 && !plan->cli->per_task ? s->title : "";
 }
 
-/* Encode `join`, with all options that must be equal on all nodes, so that the store can compare the options. The
- * message also has the address of this end of the connection, so that the store detects a router that translates
- * addresses. A single node with its own store sends node_timeout_ms 0, because no other node waits for it. */
+/* Encode `join`. It has all options that must be equal on all nodes, so that the store can compare them. By the address
+ * of this end of the connection, the store detects a router that translates addresses. A node with its own store and no
+ * other nodes sends node_timeout_ms 0, because no node waits for it. */
 cJSON *encode_join(const struct plan *plan, const struct link_who *who, const char *instance)
 {
     static const char *const grow_words[] = {
@@ -284,8 +284,8 @@ void decode_waiting(const cJSON *push, struct heard_waiting *w)
     join_list(m.missing, w->missing, sizeof(w->missing));
 }
 
-/* Return true if the finding explains why the job does not start. A warning or a count of missing nodes does not
- * explain this. For an unknown code of a newer store, use the grade (error or warning) in the message. */
+/* Return true if the finding explains why the job does not start. A warning does not, and neither does a count of
+ * missing nodes. For an unknown code of a newer store, the grade in the message shows whether it is a warning. */
 static bool is_cause(const struct message_finding *f)
 {
     const enum finding_code known = finding_by_name(f->code);

@@ -101,12 +101,12 @@ struct heard_verdict {
     const cJSON *stacks; /* borrowed from the push: rows of all nodes (record/stacks.h), or NULL */
 };
 
-/* Decode the push "round", "waiting" or "verdict". Return false if the push is invalid, because the peer is then not a
- * ddprun store. A round must have ranks for the `nproc` workers of this node. */
+/* Decode the push "round", "waiting" or "verdict". Return false if the push is invalid; the peer is then not a ddprun
+ * store. A round must have ranks for the `nproc` workers of this node. */
 bool decode_round(const cJSON *push, int nproc, struct heard_round *round);
 void decode_waiting(const cJSON *push, struct heard_waiting *waiting);
-/* Write the first finding in a push "findings" that explains why the job does not start, as "sentence  [CODE]".
- * Write "" if no finding explains this. */
+/* Find the first finding in a push "findings" that explains why the job does not start. Write it as "sentence  [CODE]",
+ * or write "" if no finding explains this. */
 void decode_first_cause(const cJSON *push, char *out, size_t size);
 /* Decode the first finding of a push "findings" or "left_waiting". The texts are borrowed, or "" if the push has no
  * finding. */
@@ -117,8 +117,8 @@ int decode_whose_round(const cJSON *push);
 void decode_stop(const cJSON *push, struct failure *cause);
 bool decode_verdict(const cJSON *push, struct heard_verdict *verdict);
 
-/* List the other nodes that have not finished the round, from an answer "status": "node 1 (n1), node 3 (n3)". Write
- * "" if all have finished, or if the answer does not list them. */
+/* List the other nodes that have not finished the round, as "node 1 (n1), node 3 (n3)". `status` is an answer "status".
+ * Write "" if all have finished, or if the answer does not list them. */
 void decode_unfinished(const cJSON *status, int node_rank, char out[HEARD_LIST_MAX]);
 
 /* --- findings between hosts ----------------------------------------------------------------------------- */
@@ -129,8 +129,8 @@ void decode_unfinished(const cJSON *status, int node_rank, char out[HEARD_LIST_M
  * bytes. */
 enum { NEWS_FD = 3, NEWS_MAX = 3900 };
 
-/* The descriptor of the library that --ship sends with the program (remote/remote.h), and the path of this descriptor.
- * A program that was shipped needs this descriptor whenever it is executed. */
+/* The descriptor of the library that --ship sends with the program (remote/remote.h), and its path. Every ddprun that
+ * was shipped needs this descriptor when it is executed. */
 enum { SHIPPED_LIBRARY_FD = 4 };
 #define SHIPPED_LIBRARY "/dev/fd/4"
 

@@ -1,10 +1,9 @@
 /* peer_lookup.c -- see peer_lookup.h.
  *
- * One walk through /proc finds the sockets of all workers. When a hundred workers connect, one walk answers all
- * hundred questions of the store. A question about a newer socket waits for the next walk, at most WALK_EVERY_MS
- * later. Without this wait, an unknown client that connects repeatedly would keep the agent busy with walks. A walk
- * visits all workers and their descendants. No walk is needed for a socket of another user, because sock_diag reports
- * the uid. */
+ * One walk through /proc visits all workers and their descendants, and finds their sockets. So when a hundred workers
+ * connect, one walk answers all questions of the store. A question about a newer socket waits for the next walk, at
+ * most WALK_EVERY_MS later. This limits the walks if an unknown client connects again and again. No walk is needed for
+ * a socket of another user, because sock_diag reports the uid. */
 #include "net/peer_lookup.h"
 
 #include "base/endpoint.h"
@@ -48,7 +47,7 @@ static bool peer_lookup_owner(struct peer_lookup *v, const char *ours, const cha
                SOCKET_OPEN;
 }
 
-/* Search with the address v->own in place of `ours`, because a router may have translated the address. Such a router
+/* Search again with the address v->own in place of `ours`: a router may have translated the address. Such a router
  * usually keeps the port. */
 static bool translated_owner(struct peer_lookup *v, const char *ours, const char *theirs,
                              struct socket_owner *owner)
@@ -103,8 +102,8 @@ static void check_process(struct peer_lookup *v, struct peer_process process)
         closedir(dir);
 }
 
-/* Append the children of one thread to `family`, with the rank of their worker, because data loaders also connect to
- * the store. */
+/* Append the children of one thread to `family`, with the rank of their worker. Children matter because data loaders
+ * connect to the store, too. */
 static void add_children(struct buf *family, const char *path, int rank)
 {
     int pid;

@@ -145,8 +145,9 @@ struct store_host {
 
 /* --- listening ------------------------------------------------------------------------------------------ */
 
-/* Return true if the store may serve other hosts without a secret: the user has set --insecure, or has started ddprun
- * as torchrun for several nodes. Scripts for torchrun have no option like --insecure, so ddprun then only warns. */
+/* Return true if the store is allowed to serve other hosts without a secret. The user has then set --insecure, or has
+ * started ddprun as torchrun for several nodes. Scripts for torchrun have no option like --insecure, so ddprun then
+ * only warns. */
 static bool is_open(const struct plan *plan)
 {
     return plan->secret == NULL && !plan->encrypt &&
@@ -205,8 +206,7 @@ ddp_status store_host_start(struct plan *plan, struct store_server **out, char n
     ddp_status status = listen_on(plan, plan->master_addr, port, out, err);
     if (status == DDP_ERR_IO && plan->meeting.port_may_change && port != 0) {
         struct ddp_err second;
-        /* If no other port can be used either, the default port is not the reason, so the caller gets the first
-         * error. */
+        /* Try any free port. If this fails, too, the port is not the reason, and the caller gets the first error. */
         if (listen_on(plan, plan->master_addr, 0, out, &second) == DDP_OK) {
             status = DDP_OK;
             note_port(note, port, plan->master_port);
@@ -234,8 +234,8 @@ static const char *listen_code(int port)
 }
 
 /* Make the finding about a store that other hosts can reach without a secret. Return its code, or FINDING_NONE if the
- * store is safe. If the user has allowed an open store, the finding is a warning, otherwise an error. `why` is the
- * reason why MUNGE delivers no secret, in the form " (REASON)", or "". */
+ * store is safe. The finding is an error, or a warning if the user has allowed an open store. `why` is the reason why
+ * MUNGE delivers no secret, in the form " (REASON)", or "". */
 static enum finding_code openness(const struct store_host_options *o, const char *address, const char *why,
                                   struct finding *finding)
 {
@@ -268,8 +268,8 @@ static void refuse_to_open(const struct store_host_options *o, const struct find
 }
 
 /* Return the address for a refusing store (store_host.h) after a failure to listen, or NULL if no refusing store can
- * start. A store that listens on every address cannot start if the port is in use on one of the addresses. The port may
- * still be free on the address that other nodes dial. */
+ * start. A store that listens on every address fails if the port is in use on one of them. The port may still be free
+ * on the address that other nodes dial. */
 static const char *free_place(const struct hosting *decided)
 {
     return decided->address[0] == '\0' && !endpoint_is_loopback(decided->dial) ? decided->dial : NULL;
@@ -281,9 +281,9 @@ static const char *address_of(const struct hosting *decided)
     return decided->address[0] != '\0' ? decided->address : decided->dial;
 }
 
-/* Host the store. If the port is in use, a node that must host the store fails. A node that may host the store joins
- * the existing store instead. If several elastic nodes on one machine try to listen, only one succeeds. `why` is the
- * argument of openness(). */
+/* Host the store. If the store cannot listen and this node must host it, fail. If this node is one of several that may
+ * host the store, join the store that another node on this machine probably hosts. `why` is the argument of
+ * openness(). */
 static void host(const struct store_host_options *o, const struct hosting *decided, const char *why)
 {
     struct ddp_err err;
@@ -312,8 +312,8 @@ static void host(const struct store_host_options *o, const struct hosting *decid
     }
     place.port = status == DDP_OK ? o->plan->master_port : o->plan->meeting.port;
     snprintf(place.host, sizeof(place.host), "%s", decided->dial);
-    /* The error is only for the report of a failed dial: usually another node of this job on this machine hosts the
-     * store, and the error is harmless. */
+    /* Keep the error only for the report of a failed dial. Usually the error is harmless, because another node of this
+     * job on this machine hosts the store. */
     if (status != DDP_OK)
         snprintf(place.report_note, sizeof(place.report_note), "%s", err.msg);
     if (decided->code != NULL && (status == DDP_OK || decided->local_only[0] != '\0'))
@@ -336,9 +336,8 @@ static void store_host_join_other(const struct store_host_options *o, const stru
     o->found(o->user, &place);
 }
 
-/* Return true if this node joins a store that node 0 hosts. If the job has no secret, node 0 does not start this
- * store, so this node fails at once, too. A job with --rdzv_endpoint may use a ddp-rendezvous without a secret
- * instead. */
+/* Return true if this node joins a store that node 0 hosts, and not a ddp-rendezvous. Unless the user allows it, node 0
+ * starts no store that other hosts could reach without a secret. So without a secret this node can fail at once. */
 static bool follows_node_0(const struct store_host_options *o, const struct hosting *decided)
 {
     const struct cli *cli = o->plan->cli;

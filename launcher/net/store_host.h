@@ -40,7 +40,7 @@ struct store_place {
     bool here;                           /* the store is on this machine, or will be */
     char note[NOTE_MAX];                 /* a sentence for the user, or "" */
     char report_note[HOSTING_WORDS_MAX]; /* a line for the report of a failed dial, or "" */
-    const char *code; /* code if `note` is an error, else NULL; the error is dropped if a store answers */
+    const char *code; /* code of the error in `note`, or NULL; dropped if a store answers */
 };
 
 /* Why this node cannot host the store. All texts are borrowed during the call. */

@@ -293,9 +293,9 @@ static int greet(struct store_link *link)
     return 0;
 }
 
-/* Queue the first messages. If the job has a secret, the store must first prove that it has the same secret. Only then
- * does this node send data about the job. If MUNGE delivers the secret, this node first asks for the store's
- * credential. A later connection uses the secret from the first credential. Return 0, or an error of libuv. */
+/* Queue the first messages. If the job has a secret, this node sends data about the job only after the store has proved
+ * that it has the same secret. If MUNGE delivers the secret, this node first asks for the store's credential; a later
+ * connection uses the secret that was delivered. Return 0, or an error of libuv. */
 static int introduce(struct store_link *link)
 {
     uint8_t ask[AUTH_ASK_BYTES];
@@ -358,9 +358,9 @@ static void on_unsealing(uv_timer_t *timer)
         link_lose(link, "the system provides no random numbers for AUTH");
 }
 
-/* Handle the answer to the request for the credential. If the store has no secret, the node still sends `join`, because
- * a refusing store (store_host.h) answers with the reason. If the store accepts the node without a secret, the node
- * stays only if ddprun was started as torchrun, without --encrypt (must_be_refused). */
+/* Handle the answer to the request for the credential. If the store has no secret, this node continues without one. The
+ * answer to `join` may contain the reason why the store rejects all nodes (store_host.h). If the store accepts this
+ * node instead, must_be_refused() decides whether the node stays. */
 static void handle_credential(struct store_link *link, struct slice answer)
 {
     struct slice credential;
@@ -406,11 +406,11 @@ bool store_link_ask_status(struct store_link *link)
 
 /* --- heartbeats ----------------------------------------------------------------------------------------- */
 
-/* Detect by a late heartbeat that this process was paused, for example by SIGSTOP or because the VM was moved. The time
- * of the pause must not count as a silence of the store, so the length of the pause is added to `last_received_ms`. A
- * late heartbeat must not restart the whole timeout: on a busy machine every heartbeat may be late, and a silent store
- * would never be detected. Both the timer and the reader call this function, because either may run first after a
- * pause. */
+/* Detect by a late heartbeat that this process was paused, for example by SIGSTOP or because the VM was moved. The
+ * store was not silent in the pause, so add the length of the pause to `last_received_ms`. Do not restart the whole
+ * timeout: on a busy machine every heartbeat may be late, and a silent store would never be detected.
+ *
+ * The timer and the reader both call this function, because either may run first after a pause. */
 static void detect_pause(struct store_link *link, uint64_t now_ms)
 {
     if (now_ms <= link->beat_at_ms + STOOD_STILL_MS)
@@ -430,8 +430,8 @@ static bool is_silent(struct store_link *link, uint64_t now_ms)
     return link->options.silent_ms > 0 && now_ms - link->last_received_ms > link->options.silent_ms;
 }
 
-/* Record whether the kernel has sent segments several times without an acknowledgement. This is a fault of the network
- * or of the store's host. A frozen store is not the cause, because the kernel of its host would still acknowledge.
+/* Record whether the kernel has sent segments several times without an acknowledgement. Then the network or the host of
+ * the store has failed. A store that only hangs is not the cause, because the kernel of its host still acknowledges.
  * Change nothing while the owner dials (`suspect`). */
 static void note_stuck(struct store_link *link)
 {
@@ -470,9 +470,9 @@ static void lose_silent(struct store_link *link)
     link_lose(link, why);
 }
 
-/* Call `broken`, but only one time, if a request has no answer for a quarter of the timeout, so that the owner dials.
- * A router may have forgotten the connection, and the kernel would notice this too late. Heartbeats call this function
- * every third of the timeout, so at least the last third is left for the dial. */
+/* Call `broken` once if a request has no answer for a quarter of the timeout. The owner then dials again. A router may
+ * have forgotten the connection, and the kernel would notice this too late. Heartbeats call this function every third
+ * of the timeout, so at least the last third is left for the dial. */
 static void suspect_silence(struct store_link *link)
 {
     if (link->state != LINK_UP || link->suspect || !can_resume(link) || link->asked == link->answered ||
@@ -572,8 +572,8 @@ static void report_end_of_silence(struct store_link *link)
     link->options.calls.restored(link->options.user);
 }
 
-/* Decrypt received bytes. TLS may also have bytes to send. TLS fails if bytes were changed on the way. A new connection
- * may work, so the link then resumes if possible. */
+/* Decrypt received bytes. TLS may also produce bytes to send. If bytes were changed on the way, TLS fails. The link
+ * then resumes with a new connection, if it can resume. */
 static void decrypt(struct store_link *link, struct slice bytes)
 {
     struct link_wire *wire = link->wire;
@@ -873,7 +873,7 @@ static bool must_be_refused(const struct store_link *link)
     return link->is_open && (!link->options.plan->cli->torchrun || link->options.plan->encrypt);
 }
 
-/* Lose the link to a store that has accepted this node, although the store has no secret. */
+/* End the link: the store has accepted this node, but the node must not join a store without a secret. */
 static void lose_open_store(struct store_link *link)
 {
     link_lose(link,
@@ -908,10 +908,13 @@ static void handle_join(struct store_link *link, const cJSON *json)
                                (uint64_t)joined.ms);
 }
 
-/* Handle a rejection. Lose the link, because store and agent disagree about the job, except for four harmless codes.
- * STALE_ROUND and NO_MEMBER reject a message about a round that is over or does not contain this node. VOUCH_REFUSED
- * rejects the owner that this node has reported for a connection, usually because the worker has identified itself
- * meanwhile. NOTICE_REFUSED rejects a finding that another node of this host has sent. */
+/* Handle a rejection. Ignore four harmless codes, which reject:
+ *
+ *     STALE_ROUND, NO_MEMBER  a message about a round that is over, or that this node is not in
+ *     VOUCH_REFUSED           an owner of a connection, usually because the worker has identified itself meanwhile
+ *     NOTICE_REFUSED          a finding that another node of this host has sent
+ *
+ * After any other code lose the link, because store and agent disagree about the job. */
 static void handle_rejection(struct store_link *link, const char *code, const char *error)
 {
     char why[512];
@@ -1065,8 +1068,9 @@ static void handle_push(struct store_link *link, const cJSON *json, const char *
         receivers[id](link, json);
 }
 
-/* Handle an object from the store. `received` counts the objects, beginning with the answer that contains the
- * token, but not the answer to `resume`. The store gets this number and does not send these objects again. */
+/* Handle an object from the store. `received` counts the objects, from the answer that contains the token on. The
+ * answer to `resume` does not count. This node reports the count, so that the store does not send the counted objects
+ * again. */
 static void link_handle_answer(struct store_link *link, struct slice text)
 {
     cJSON *json = cJSON_ParseWithLength(text.data, text.len);
@@ -1087,8 +1091,8 @@ static void link_handle_answer(struct store_link *link, struct slice text)
 
 /* --- the end ---------------------------------------------------------------------------------------------- */
 
-/* A link may be lost first. In any case the owner closes the link, and the close callback of its last handle frees it.
- * The owner may close the link within any callback. */
+/* The owner closes every link, also a lost link, and may do this within any callback. The close callback of the last
+ * handle frees the link. */
 
 /* Return true if a pause of this process may have caused the loss: the pause was long and ended recently. */
 static bool stood_still(const struct store_link *link, uint64_t now_ms)
@@ -1102,8 +1106,8 @@ const struct link_fate *store_link_fate(const struct store_link *link)
     return &link->fate;
 }
 
-/* Lose the link. No callback follows `lost`, because `lost` is cleared before the call. The heartbeat timer is
- * stopped. The link stays allocated until its owner closes the link. */
+/* Lose the link: stop the heartbeats and call `lost`, the last callback of the link. A lost link has no `lost`
+ * (link_is_over). It stays allocated until its owner closes it. */
 static void link_lose(struct store_link *link, const char *why)
 {
     if (link_is_over(link))

@@ -32,7 +32,7 @@ enum { LINK_QUEUE_MAX = 4 << 20 }; /* bytes; ten times the messages for the star
 /* Requests that are not sent yet. */
 struct link_queue {
     struct buf bytes;
-    bool full, no_memory; /* `full`: the queue exceeds LINK_QUEUE_MAX. Each flag rejects all requests. */
+    bool full, no_memory; /* Each flag rejects all requests. full: the queue exceeds LINK_QUEUE_MAX */
 };
 
 struct cJSON;
@@ -66,13 +66,13 @@ struct store_link_calls {
     /* Called when the store asks for the stacks of `ranks`; "" means all ranks. If `still_ms` is not negative, the
      * store also asks for the flight records of these ranks. The owner answers with encode_sampled. */
     void (*sample)(void *user, int64_t id, const char *ranks, bool is_native, int64_t still_ms);
-    /* Called with the push "left_waiting", which contains one finding. The finding is about a worker that exited
-     * with 0 while other ranks wait for it. Or it is about a rank that failed first because its wait timed out. */
+    /* Called with the push "left_waiting", which contains one finding. Either a worker exited with code 0 while other
+     * ranks wait for it, or a rank failed first because its wait timed out. */
     void (*left_waiting)(void *user, const struct cJSON *push);
     /* Called when the connection is broken, or silent. The owner dials the store. `why` is NULL for a silent
      * connection. If this callback is NULL, the link is lost instead. */
     void (*broken)(void *user, const char *why);
-    /* Called when the old connection works again, or the new connection works. The owner ends its dial. */
+    /* Called when the connection works again, either the old one or a new one. The owner ends its dial. */
     void (*restored)(void *user);
     /* Called at most once, after a failure that no new connection can repair. The call is made from the loop or from
      * store_link_resume. */
@@ -86,9 +86,9 @@ struct link_fate {
     uint64_t stood_ms; /* how long this process was paused before the loss; 0 if not paused */
     bool is_silent;    /* the store was silent, or a timeout of TCP has ended the connection */
     bool is_unheard;   /* the connection ended before the store had answered IDENTIFY */
-    /* If the connection was silent: the segments that the kernel has sent again without an acknowledgement. */
-    int stuck_bytes; /* largest size of a segment on this connection; 0 if every segment was acknowledged */
-    int stuck_times; /* how often the kernel has sent the oldest segment */
+    /* If the connection was silent: segments that the kernel has sent again without an acknowledgement. */
+    int stuck_bytes; /* largest size of a segment on this connection; 0 without such segments */
+    int stuck_times; /* how often the kernel has sent the oldest of them */
 };
 
 struct store_link_options {
@@ -179,19 +179,19 @@ struct store_link {
     uint64_t asked, answered; /* number of requests except IDENTIFY, and number of their answers */
     uint64_t asked_join;      /* number of the latest join */
     uint64_t begun_join;      /* number of the join that precedes the latest round */
-    /* Requests without an answer. The first request that `asked` counts has the number 1. Empty if the link cannot resume. */
+    /* Requests without an answer. Requests are numbered from 1, as `asked` counts them. Empty if the link cannot
+     * resume. */
     struct kept unanswered;
     char token[LIMIT_TOKEN + 1]; /* from the first join; "" if the link cannot resume */
     uint64_t token_at;           /* number of the request whose answer had the token */
-    uint64_t
-        received; /* number of received answers and pushes, beginning with the answer that had the token */
+    uint64_t received;  /* number of received answers and pushes, from the answer with the token on */
     uint64_t confirmed; /* value of `received` that was last sent to the store */
     char instance[LINK_INSTANCE_MAX];
     int round; /* number of the latest round; 0 before the first round */
     /* when the last bytes arrived, plus the length of every later pause of this process */
     uint64_t last_received_ms;
     uint64_t beat_at_ms; /* when the next heartbeat is due */
-    /* When the last answer arrived, or when the oldest request without an answer was sent. */
+    /* When the last answer arrived, or if later, when the link sent a request while no other request was unanswered. */
     uint64_t answered_ms;
     uint64_t stood_ms, woke_ms; /* length and end of the last pause of this process */
     struct link_fate fate;

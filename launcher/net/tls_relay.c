@@ -42,8 +42,8 @@ enum {
     LAST_MS = 1000,   /* when the relay closes, the last bytes of ended workers must be sent in this time */
     TICK_MS = 500,
     KEEPALIVE_S = 60,
-    /* The relay uses one connection per 4 descriptors of this process. Each connection needs two descriptors, so the
-     * relay uses at most half of the descriptors. */
+    /* One connection is allowed for each 4 descriptors of this process. A connection needs two, so the relay uses at
+     * most half of the descriptors. */
     SHARE = 4
 };
 
@@ -69,8 +69,8 @@ struct relay_link {
     struct pipe up, down; /* `up` leads to the store, `down` to the worker */
     int port;             /* port of the relay's end of the connection to the store */
     int handles;          /* open handles of libuv; the last one that closes frees the link */
-    uint64_t since_ms;    /* start of the link during the handshake, later the time of the last bytes */
-    bool worker_ended, store_ended; /* no more bytes will be read */
+    uint64_t since_ms;    /* start of the time limit: link creation; after the handshake, the last bytes */
+    bool worker_ended, store_ended; /* no more bytes will be read from the worker, or from the store */
     bool closing;
 };
 
@@ -234,8 +234,8 @@ static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
 static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf);
 static void pipe_forward(struct pipe *p);
 
-/* Close a link if both directions have ended. While the relay closes, the end of the direction to the store
- * suffices. */
+/* Close a link if both directions have ended. If the relay is closing, the end of the direction to the store is
+ * enough. */
 static void close_if_over(struct relay_link *l)
 {
     if (l->up.ended && (l->relay->closing || (l->worker_ended && l->store_ended && l->down.ended)))
@@ -282,8 +282,8 @@ static void write_waiting(struct pipe *p)
     abandon(p);
 }
 
-/* Write the waiting bytes. If no bytes wait, and the source has ended, pass on its end. If the source was cut, close
- * the link with a reset. Read the source only while the pipe has room. */
+/* Write the waiting bytes. After the last byte, pass on the end of the source. If the connection of the source was cut,
+ * close the link with a reset instead. Read the source only while the pipe has room. */
 static void pipe_forward(struct pipe *p)
 {
     struct relay_link *l = link_of(p);
@@ -309,8 +309,8 @@ static void pipe_forward(struct pipe *p)
 
 /* --- bytes -------------------------------------------------------------------------------------------------- */
 
-/* Encrypt a worker's bytes. If the store's side has ended, discard the bytes, because they have no receiver. After an
- * error of the worker's socket, drop the bytes for the worker. */
+/* Encrypt bytes from a worker, or discard them if the side of the store has ended. After an error of the socket of the
+ * worker, also drop the bytes on their way to the worker. */
 static void on_worker_bytes(struct relay_link *l, ssize_t n, const char *bytes)
 {
     if (n > 0 && !l->up.ends && !tls_send(l->tls, slice_of(bytes, (size_t)n), &l->up.waiting)) {
@@ -329,7 +329,7 @@ static void on_worker_bytes(struct relay_link *l, ssize_t n, const char *bytes)
         abandon(&l->down);
 }
 
-/* Decrypt the store's bytes. Bytes of the worker are read only after the handshake. */
+/* Decrypt the store's bytes. When the handshake is over, begin to read from the worker. */
 static void on_store_bytes(struct relay_link *l, ssize_t n, const char *bytes)
 {
     const bool was_open = tls_state(l->tls) != TLS_HANDSHAKE;

@@ -181,8 +181,8 @@ static void send_end(struct supervisor *s, int code)
             (void)!send(s->viewers[i], text, (size_t)len, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-/* Serve viewers until the guardian has ended. Return the exit code of the job. Drop signals that would stop a job: a
- * sender such as systemd signals all processes of a service, so the guardian gets the same signal and reacts to it. */
+/* Serve viewers until the guardian has ended. Return the exit code of the job. Drop signals that would stop a job,
+ * because the guardian reacts to them: a sender such as systemd signals all processes of a service. */
 static int supervise(struct supervisor *s)
 {
     int status = 0;
@@ -234,8 +234,8 @@ static void leave_terminal(int output)
     close(output);
 }
 
-/* Open a descriptor that becomes readable at SIGCHLD. Block the signals that would end this process, because
- * supervise() drops these signals. Return -1 with errno set on failure. The guardian restores the mask `before`. */
+/* Block SIGCHLD and the signals that would end this process, and return a descriptor from which supervise() reads them.
+ * Return -1 with errno set on failure. The guardian restores the mask `before`. */
 static int watch_guardian(sigset_t *before)
 {
     static const int watched[] = { SIGCHLD, SIGHUP, SIGINT, SIGTERM, SIGQUIT };
@@ -248,8 +248,9 @@ static int watch_guardian(sigset_t *before)
     return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
-/* Run the supervisor, and return its exit code. Return -1 in the guardian. `waits` is a pipe to the parent. The parent
- * exits when the pipe is closed, so close it only when no signal of the terminal can reach the supervisor. */
+/* Fork the guardian, then run the supervisor and return its exit code. In the guardian, return -1. `waits` is a pipe to
+ * the parent, which exits when the pipe is closed. So close it only when no signal of the terminal can reach the
+ * supervisor. */
 static int run_detached(struct supervisor *s, int output, int waits)
 {
     const pid_t supervisor = getpid();

@@ -38,9 +38,8 @@ enum { STORE_ANSWER_MS = 60000 };
 
 static void finish_probe(struct node *n);
 
-/* Pass an event to the agent, and append a copy of its effects to the queue. The copy is needed because the agent's
- * effects are valid only until the next call. A stop and the loss of the store end a probe, because their effects must
- * not wait for the probe. */
+/* Pass an event to the agent. Append a copy of its effects to the queue, because the originals are valid only until the
+ * next call. A stop and the loss of the store end a probe, because their effects must not wait for the probe. */
 void node_handle_event(struct node *n, struct agent_event event)
 {
     size_t count;
@@ -101,8 +100,8 @@ void exits_open(struct exits *x)
     x->epoll = epoll_create1(EPOLL_CLOEXEC);
 }
 
-/* Add a worker to the set. The upper 32 bits of the event data are the pidfd, the lower 32 bits the pid. So no table
- * of pidfds is needed. A worker that cannot be added is still collected by reap_others(). */
+/* Add a worker to the set. The event data have the pidfd in the upper 32 bits and the pid in the lower ones, so no
+ * table of pidfds is needed. A worker that cannot be added is still collected by reap_others(). */
 static void exits_watch(struct exits *x, pid_t pid)
 {
     int pidfd = x->epoll < 0 ? -1 : pids_hold(pid);
@@ -113,8 +112,8 @@ static void exits_watch(struct exits *x, pid_t pid)
         close(pidfd);
 }
 
-/* Return the pid of the worker in the set that ended first, or 0 if no worker in the set has ended. Remove its pidfd
- * from the set explicitly: close() does not remove a pidfd of which another process has a copy. */
+/* Return the pid of the worker that ended first, or 0 if no worker in the set has ended. Remove its pidfd from the set
+ * explicitly, because close() does not remove it if another process has a copy. */
 static pid_t exits_next(struct exits *x)
 {
     struct epoll_event event;
@@ -167,7 +166,7 @@ static bool has_lost_peer(struct node *n, int local_rank, int status)
 }
 
 /* Return a hash of the import error that ended the worker, or 0 if the worker ended for another reason. Python exits
- * with 1 after an import error. */
+ * with code 1 after an import error. */
 static uint64_t import_error_of(struct node *n, int local_rank, int status)
 {
     struct buf lines = { 0 };
@@ -230,11 +229,10 @@ static bool reap_others(struct node *n)
     return taken < REAPED_PER_TURN;
 }
 
-/* Collect children that have ended, workers first. The number per iteration of the event loop is limited, because
- * processes may fork and exit again and again. If workers were collected and other workers still run, leave the
- * children that are no workers for the next iteration. Otherwise wait4(-1) could collect workers that have ended
- * meanwhile, in a wrong order. If no worker is left, always collect the remaining children, because the agent waits for
- * AGENT_ALONE. The second call of reap_workers() removes the pidfds of workers that reap_others() has collected. */
+/* Collect ended children. reap_workers() collects workers in the order of their ends, but wait4(-1) in reap_others()
+ * does not. So call reap_others() only if reap_workers() has found no ended worker, or if no worker is left. A worker
+ * may still end between these two calls, and reap_others() then collects it. The second call of reap_workers() removes
+ * the pidfd of such a worker. */
 static void reap_children(struct node *n)
 {
     n->run.reap = true;
@@ -367,8 +365,8 @@ static void add_lines(struct failure *f, const char *text, size_t n)
     }
 }
 
-/* Send the failure without the worker's last lines, which are not read yet. If the store was lost while this effect
- * waited, send nothing, because the failure no longer matters. */
+/* Send the failure, without the worker's last lines, which are not read yet. Send nothing if the store was lost while
+ * this effect waited, because the failure no longer matters. */
 static void send_failed(struct node *n)
 {
     struct failure room;
@@ -466,7 +464,7 @@ static void end_probe(struct node *n)
         add_gpu_users(n, is_done ? p->gpus : NULL, &p->failure);
     if (p->path != NULL && is_done)
         p->failure.lost_bytes = p->path->lost_bytes;
-    if (is_done) { /* otherwise the thread is still running, and frees this memory itself */
+    if (is_done) { /* if the thread is still running, the thread frees this memory */
         free(p->path);
         free(p->gpus);
     }
@@ -499,8 +497,8 @@ static void on_probe_limit(uv_timer_t *timer)
     finish_probe(p->node);
 }
 
-/* Begin a probe for this failure: of the path to `address`, or of the GPUs if `address` is NULL. Return false if no
- * worker has a GPU, memory is short or no thread can be started. */
+/* Begin a probe for this failure: of the path to `address`, or of the GPUs if `address` is NULL. Return false if there
+ * is no GPU to ask about, memory is short, or no thread can be started. */
 static bool begin_probe(struct node *n, const char *address, const struct failure *f)
 {
     struct cause_probe *p = calloc(1, sizeof(*p));
@@ -589,8 +587,8 @@ static void send_cause(struct node *n)
         store_link_send(n->meet.link, encode_failure(MESSAGE_EXPLAIN, &f));
 }
 
-/* Report the end of a worker to the store. Ranks that wait in a barrier for this worker get the reason from the store
- * before ddprun stops them. After exit code 0 the message is not urgent. */
+/* Report the end of a worker to the store. Ranks that wait in a barrier for this worker then get the reason before
+ * ddprun stops them. After exit code 0 the message is not urgent. */
 static void send_exited(struct node *n, int local_rank)
 {
     const struct agent_worker *w = agent_worker(n->agent, local_rank);
@@ -629,8 +627,8 @@ static void send_leave(struct node *n)
     buf_free(&by);
 }
 
-/* Describe an attempt that failed on another node. The clocks of two machines may differ. So the time of the failure
- * is the start of the attempt on this node plus a duration from the store. */
+/* Describe an attempt that failed on another node. The clocks of two machines may differ. So compute the time of the
+ * failure from the start of the attempt on this node and a duration from the store. */
 static void note_elsewhere(const struct node *n, struct failed_attempt *a)
 {
     a->failure = n->run.cause;
@@ -650,8 +648,8 @@ static void note_here(const struct node *n, struct failed_attempt *a)
     a->failed_ms = w->ended_ms;
 }
 
-/* Record the failed attempt for the final report. Several effects of the agent call this function; only the first
- * call for an attempt records the attempt. An attempt that ended because the job grows has not failed. */
+/* Record the failed attempt for the final report. Several effects call this function for one attempt; only the first
+ * call records the attempt. An attempt that ended because the job grows has not failed. */
 static void note_failed(struct node *n)
 {
     struct failed_attempt a = { .attempt = agent_attempt(n->agent),
@@ -707,8 +705,8 @@ static void print_waiting_nodes(struct node *n)
         announce_waiting_for_end(&n->out.announce, n->meet.unfinished, n->agent);
 }
 
-/* Hold a new port for the store of rank 0: bind a socket to the port without listening. Close the socket of the
- * previous port. Port 0 in the plan means that this node offers no port. */
+/* Bind a socket to a new port without listening, so that the port stays free for the store of rank 0. Close the socket
+ * of the previous port. Port 0 in the plan means that this node offers no port. */
 void node_offer_port(struct node *n)
 {
     int port = 0;
@@ -738,9 +736,8 @@ enum {
     UNREAD_MS = 2000      /* after a stop by the user: how long to wait for a slow reader of the output */
 };
 
-/* Start a worker, and pass the result to the agent as an event. The agent then emits the effect for the next worker.
- * While the user has suspended the job, stop the new worker at once, because it has missed the SIGSTOP for all
- * processes. */
+/* Start a worker, and pass the result to the agent as an event. While the user has suspended the job, stop the new
+ * worker at once, because it has missed the SIGSTOP for all processes. */
 static void spawn(struct node *n, int local_rank)
 {
     pid_t pid = 0;
@@ -765,9 +762,9 @@ static void spawn(struct node *n, int local_rank)
     node_handle_event(n, (struct agent_event){ .type = AGENT_SPAWNED, .local_rank = local_rank, .pid = pid });
 }
 
-/* Send a signal to all descendants, which are mostly leftovers (see agent.h). For SIGKILL, descendants_kill_all()
- * also reaps children, and would lose the exit status of a worker. So call descendants_kill_all() only after all
- * workers were collected. If a process is left, the agent repeats SIGKILL. */
+/* Send a signal to all descendants, which are mostly leftovers (see agent.h). descendants_kill_all() sends SIGKILL and
+ * also reaps children, so it would lose the exit status of a worker. Call it only after all workers were collected. If
+ * a process is left, the agent sends SIGKILL again. */
 static void signal_rest(struct node *n, int sig)
 {
     node_end_dumps(n);
@@ -783,8 +780,8 @@ static void signal_rest(struct node *n, int sig)
     node_handle_event(n, (struct agent_event){ .type = AGENT_ALONE });
 }
 
-/* Keep the rows of the stack dump for the report. Some effects wait for the dump. The next iteration of the event loop
- * carries them out. */
+/* Keep the rows of the stack dump for the report. The next iteration of the event loop carries out the effects that
+ * have waited for the dump. */
 static void on_sampled(struct node *n, struct stacks *stacks, const struct stack_request *request)
 {
     (void)request;

@@ -103,8 +103,8 @@ static bool make_room(struct timer_table *t)
     return true;
 }
 
-/* Set, replace or release a timer. Ignore the release of an unknown timer, because a client may release a timer twice,
- * and this process removes expired timers. Return false if the table is full. */
+/* Set, replace or release a timer. Ignore the release of an unknown timer: a client may release a timer twice, or this
+ * process has already removed the expired timer. Return false if the table is full. */
 static bool apply(struct timer_table *t, const struct timer_row *row)
 {
     const size_t at = timer_find(t, row);
@@ -166,8 +166,8 @@ static bool is_better(const struct timer_row *a, const struct timer_row *b)
 }
 
 /* Find a process with an expired timer, and remove all timers of this process, as torchrun does. Set *row to its
- * earliest expired timer, but prefer a timer with a signal. Return false if no timer has expired. The caller repeats
- * the call, because timers of several processes may have expired. */
+ * earliest expired timer with a signal. If no expired timer has a signal, set *row to the earliest one. Return false if
+ * no timer has expired. Timers of several processes may have expired, so the caller repeats the call. */
 static bool timer_table_remove(struct timer_table *t, double now, struct timer_row *row)
 {
     bool found = false;

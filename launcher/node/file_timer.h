@@ -9,15 +9,15 @@
 
 #include <uv.h>
 
-/* The table of timers. The input is lines of JSON from the workers, and the output is timers that have expired.
+/* The table of timers. Workers send lines of JSON, and each line sets a timer:
  *
  *     {"version": 1, "pid": 71, "scope_id": "step", "expiration_time": 1700000000.5, "signal": 9}
  *
  * Each process has one timer per scope. A new line replaces the timer, and a negative time releases the timer. The
- * table does not read the clock: the time is an argument, in seconds since 1970 as in the lines. */
+ * table does not read the clock: the caller passes the time, in seconds since 1970 as in the lines. */
 
 enum {
-    TIMERS_MAX = 4096,     /* limits the time of a search, which reads the table from the front */
+    TIMERS_MAX = 4096,     /* limits the time of a search, which reads the whole table */
     TIMER_LINE_SIZE = 4096 /* equal to PIPE_BUF, because the kernel may split longer lines */
 };
 

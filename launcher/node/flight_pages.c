@@ -56,8 +56,8 @@ void rank_pages_open(struct rank_pages *pages, int n)
         close(fd);
 }
 
-/* Map the same pages a second time, for a thread. The thread needs its own mapping, and closes this mapping itself,
- * because the thread may outlive the attempt. If no descriptor is left, `out` has no pages. */
+/* Map the same pages a second time, for a thread that may outlive the attempt. The thread closes this mapping itself.
+ * If no descriptor is left, `out` has no pages. */
 static void rank_pages_share(const struct rank_pages *pages, struct rank_pages *out)
 {
     *out = (struct rank_pages){ 0 };
@@ -264,9 +264,9 @@ static int64_t ms_of(struct timespec t)
     return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-/* Return the time of the file server in ms since 1970: the modification time of a file that is created now. The clock
- * of the server may differ from the clock of this host, and the computed ages of records would then be wrong. If no
- * file can be created, return the time of this host. */
+/* Return the time of the file server in ms since 1970: the modification time of a file that is created now. The time of
+ * this host could differ from it, and the computed ages of records would be wrong. Return the time of this host only if
+ * no file can be created. */
 static int64_t server_ms(const char *dir)
 {
     char path[PATH_MAX];
@@ -341,9 +341,9 @@ static bool print_rank(const char *dir, int rank, int64_t since_ms)
     return ok;
 }
 
-/* Print the connections in `each` that the workers have open, one line of JSON per worker and connection. `pids` are
- * the pids of the workers, separated by commas. With `lost_bytes`, leave out connection i if lost_bytes[i] is 0. Set
- * bit i of *theirs if a worker has connection i open. */
+/* Print the connections in `each` that the workers have open, one line of JSON per worker and connection. Set bit i of
+ * *theirs if a worker has connection i open. `pids` are the pids of the workers, separated by commas. If `lost_bytes`
+ * is not NULL, print connection i only if lost_bytes[i] is not 0. */
 static bool print_peers(const char *pids, const struct unanswered *each, size_t n, const int *lost_bytes,
                         uint64_t *theirs)
 {
@@ -405,9 +405,9 @@ static bool print_ranks(const char *dir, int first, int n, int64_t since_ms)
     return ok;
 }
 
-/* Print the workers' connections whose peers do not acknowledge data. Do this before the records are read, because
- * the file server of the records may never answer. Probe the paths to these peers at the end, because the probes may
- * take so long that the agent kills this process. Print again the connections whose path loses large packets. */
+/* Print the workers' connections whose peers do not acknowledge data, then the ranks' records. Then probe the paths to
+ * these peers, and print the connections whose path loses large packets. The order matters: the file server of the
+ * records may never answer, and the probes may take so long that the agent kills this process. */
 int flight_helper_run(int argc, char **argv)
 {
     if (argc != FLIGHT_HELPER_WORDS)

@@ -66,8 +66,8 @@ static void wake_if_stopped(pid_t agent)
         kill(agent, SIGCONT);
 }
 
-/* Return true if a stopped agent must continue, because the agent should end or must read a message. The guardian
- * checks this after every signal, because a SIGSTOP may stop the agent after the guardian has sent a message. */
+/* Return true if a stopped agent must continue, because the agent should end or has an unread message. The guardian
+ * checks this after every signal, because the agent may be stopped after a message was sent. */
 static bool may_not_stand(const struct guardian *g)
 {
     int unread = 0;
@@ -83,9 +83,9 @@ static void guardian_forward(const struct guardian *g, const struct received_sig
     wake_if_stopped(g->agent);
 }
 
-/* Handle Ctrl-Z: stop the job, then this process, so that the shell prints its prompt after the job is stopped. The
- * first process of a container cannot be stopped. If the guardian is this first process, the guardian continues, while
- * the job stays stopped until a SIGCONT arrives. */
+/* Handle Ctrl-Z: stop the job, then this process, so that the shell prints its prompt after the job is stopped. If the
+ * guardian is the first process of a container, it cannot be stopped. It then continues, while the job stays stopped
+ * until a SIGCONT arrives. */
 static void rest(const struct guardian *g, const struct received_signal *received)
 {
     guardian_forward(g, received);
@@ -200,9 +200,9 @@ static void sweep(struct contain *contain, bool named)
     buf_free(&names);
 }
 
-/* Run the agent in the child. Close the writing end of the lifeline, so that the agent reads end-of-file when the
- * guardian dies. If the guardian dies before prctl(), SIGCONT never arrives, but the agent still reads this
- * end-of-file. */
+/* Run the agent in the child. prctl() requests a SIGCONT when the guardian dies. If the guardian dies before this call,
+ * no SIGCONT arrives. So the agent also closes its writing end of the lifeline, and reads end-of-file when the guardian
+ * is dead. */
 static int become_agent(struct guardian *g, guardian_body body, void *arg, struct contain *contain)
 {
     struct ddp_err err;

@@ -39,7 +39,7 @@ void signal_watch_block(sigset_t *watched);
 /* --- node.c: the agent, from its start to its exit code ------------------------------------------------------ */
 
 struct node_job {
-    struct plan *plan;       /* borrowed; the real port of the store is written here */
+    struct plan *plan;       /* borrowed; node_run writes the actual port of the store into it */
     struct contain *contain; /* borrowed */
 };
 
@@ -49,11 +49,11 @@ int node_run(void *job, int lifeline);
 /* --- flight_pages.c: PyTorch's flight records -------------------------------------------------------------------- */
 
 /* While a job makes no progress, the agent starts `ddprun --flight_calls DIR FIRST N AGE_MS PIDS`. This helper is a
- * separate process, because the file system of the records may hang. The helper prints lines of JSON. First come the
+ * separate process, because the file system of the records may hang. It prints lines of JSON. First come the
  * connections of the processes PIDS whose peers do not acknowledge data. Then come the open calls of ranks FIRST to
- * FIRST + N - 1 (flight_call of hub/messages.h). These calls are from records that are at most AGE_MS ms old.
- * Finally, the helper asks these ranks for new records through their FIFOs, because a record that is being written
- * cannot be read. */
+ * FIRST + N - 1 (flight_call of hub/messages.h). The calls are from records that are at most AGE_MS ms old. At its end
+ * the helper asks these ranks for new records through their FIFOs. It does not ask earlier, because a record that is
+ * being written cannot be read. */
 #define FLIGHT_HELPER_OPTION "--flight_calls"
 enum { FLIGHT_HELPER_WORDS = 7 }; /* argv[0], the option and its five arguments */
 
@@ -62,11 +62,11 @@ int flight_helper_run(int argc, char **argv);
 
 /* --- stack_dump.c: py-spy ------------------------------------------------------------------------------------ */
 
-/* For the stacks of process PID the agent starts `ddprun --py_spy PID WAY PLACE...` with four places. This helper is a
- * separate process, because a place may be on a file system that hangs. The helper becomes `py-spy dump --json --pid
- * PID WAY`, where WAY is --native or --nonblocking. The helper uses the first py-spy that exists at a place or in PATH.
- * A py-spy beside a program of the job must be safe (safe_program), because a job may run in a directory of another
- * user. */
+/* To get the stacks of process PID, the agent starts `ddprun --py_spy PID WAY PLACE...`. Each of the four PLACEs is a
+ * path where py-spy may be, or "". This helper is a separate process, because such a path may be on a file system that
+ * hangs. The helper becomes `py-spy dump --json --pid PID WAY`, where WAY is --native or --nonblocking. It uses the
+ * first py-spy that exists at a PLACE or in PATH. A py-spy beside a program of the job must be safe (safe_program),
+ * because a job may run in a directory of another user. */
 #define PY_SPY_HELPER_OPTION "--py_spy"
 enum { PY_SPY_HELPER_WORDS = 8 };
 

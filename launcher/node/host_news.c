@@ -1,10 +1,11 @@
 /* host_news.c -- findings that travel between the hosts of `ddprun --hosts` without the store.
  *
- * A node that cannot reach the store cannot send its finding to the store. With --hosts, the user would not see the
- * finding either, because every node except node 0 runs with --quiet. So the relay, which has started this process,
- * carries the finding to the ddprun that the user has started. That ddprun sends the finding to all other nodes. A
- * node that waits for the first round prints the finding, and repeats the finding in the message about its timeout. If
- * the node that has sent the finding has ended, each waiting node ends, too. */
+ * A node that cannot reach the store cannot send a finding to it. The user would not see the finding either, because
+ * every node except node 0 runs with --quiet. So the node sends the finding to the relay that has started it. The relay
+ * passes it to the ddprun that the user has started. If the node has ended, this ddprun sends the finding to all other
+ * hosts. Otherwise only the first host gets it, and prints it.
+ *
+ * A node that waits for the first round ends when it learns that another node has ended. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/exit_codes.h"
@@ -67,9 +68,8 @@ static void end_by_news(struct node *n, const struct news *news)
     node_finish(n, EXIT_CODE_DDPRUN);
 }
 
-/* Return true if the cause of the job's end is known: the user has stopped the job, a finding about a host has arrived,
- * or the store has reported a failed worker, here or on another node. A worker that only lost a peer does not count as
- * a cause. The failure of an earlier attempt does not count either. */
+/* Return true if the cause of the job's end is known. It is a stop by the user, a lost host, or a failed worker on this
+ * node or on another. A worker that only lost a peer does not count, nor does a failure of an earlier attempt. */
 static bool has_reason(const struct node *n)
 {
     const enum agent_state state = agent_state(n->agent);
@@ -78,8 +78,8 @@ static bool has_reason(const struct node *n)
            (n->run.cause.rank >= 0 && !n->run.cause.victim && !is_over);
 }
 
-/* Keep the finding as the cause of the job's end, unless an earlier cause is known. After the relay has sent the
- * finding, it sends SIGTERM to this process. */
+/* Keep the finding as the cause of the job's end, unless an earlier cause is known. The relay sends SIGTERM to this
+ * process next, and the finding is the reason for this signal. */
 static void keep_reason(struct node *n, const struct news *news)
 {
     struct failure *c = &n->run.cause;
@@ -94,10 +94,12 @@ static void keep_reason(struct node *n, const struct news *news)
     agent_lose_host(n->agent);
 }
 
-/* Handle a finding of another host. If the finding ends the job, keep it. If the ddprun of the other host has ended and
- * this node waits for the first round, end this node. If the other host still runs, keep and print the finding, which
- * explains why the node of the other host is missing. A finding with an empty code withdraws the last finding of the
- * other host. */
+/* Handle a finding of another host.
+ *
+ *   - If the finding ends the job, keep it.
+ *   - If its code is empty, it withdraws the last finding of the other host.
+ *   - If the ddprun of the other host has ended, end this node, but only if it waits for the first round.
+ *   - Otherwise keep and print the finding, because it explains why the node of the other host is missing. */
 static void receive_news(struct node *n, const struct news *news)
 {
     const bool waits = n->meet.round == NULL && agent_state(n->agent) == AGENT_GATHERING;

@@ -89,10 +89,10 @@ enum {
     /* If the program is missing and the job cannot begin without this node: how long to wait for a round. If a round
      * begins, the other nodes get the failure. */
     MISSING_MS = 2000,
-    /* the user is warned when more connections than this have ended without an answer to IDENTIFY */
+    /* the user is warned if more connections than this end without an answer to IDENTIFY */
     QUIET_JOINS = 5,
-    /* A node that cannot host the store sends the reason to the other nodes until they give up. After REFUSE_MS it no
-     * longer waits for nodes that the job does not need, or that probably do not dial this host. */
+    /* A node that cannot host the store waits until the other nodes have received the reason. It waits only this time
+     * for nodes that the job does not need, or that probably do not dial this host. */
     REFUSE_MS = 10000,
     REFUSE_CHECK_MS = 50 /* time between two checks whether all other nodes have the reason */
 };
@@ -159,8 +159,8 @@ static void on_not_found_again(void *user, const char *code, const char *words)
     end_dial(user);
 }
 
-/* Size of a TCP segment in bytes that every IPv4 path carries (RFC 879). Large packets may be lost on the way
- * although small packets pass; a later connection then limits its segments to this size. */
+/* Size of a TCP segment in bytes that every IPv4 path carries (RFC 879). If a path loses large packets, a later
+ * connection limits its segments to this size. */
 enum { SMALL_SEGMENT = 536 };
 
 /* Record the size of the segments that the silent connection could not deliver. A short failure of the network may also
@@ -259,9 +259,9 @@ static void on_restored(void *user)
     report_path(n);
 }
 
-/* Handle the loss of the link. Before the first round, dial again until --timeout in two cases. First, the store was
- * silent: the packets with the join may be too large for the path. Second, the connection ended before the store had
- * answered IDENTIFY: a store drops connections if hundreds of nodes arrive at once. */
+/* Handle the loss of the link. Before the first round, dial again until --timeout in two cases. In the first case, the
+ * store is silent, because the packets with the join may be too large for the path. In the second case, the connection
+ * has ended without an answer to IDENTIFY, because a store drops connections if hundreds of nodes arrive at once. */
 static void on_link_lost(void *user, const char *why)
 {
     struct node *n = user;
@@ -390,9 +390,8 @@ static void give_up_joining(struct node *n, const char *code, const char *words)
     node_finish(n, EXIT_CODE_DDPRUN);
 }
 
-/* Exit when every other node has received the failure of this node, or after the time limit. An elastic job may
- * never have its maximum number of nodes. So after REFUSE_MS it is enough that its minimum number of nodes has the
- * failure. */
+/* Exit when every other node has received the failure of this node, or after the time limit. An elastic job may never
+ * reach its maximum number of nodes, so after REFUSE_MS its minimum number of nodes is enough. */
 static void on_refusing_timer(uv_timer_t *timer)
 {
     struct node *n = timer->data;
@@ -404,9 +403,9 @@ static void on_refusing_timer(uv_timer_t *timer)
         node_finish(n, EXIT_CODE_DDPRUN);
 }
 
-/* Send the failure of this node to each other node that dials, until the end of --timeout. The other nodes then give
- * up, too. Wait only for REFUSE_MS if the other nodes probably do not dial this host, in two cases. First, the address
- * of the endpoint is not on this host. Second, the secret is missing: then it is usually missing on all nodes. */
+/* Send the failure of this node to each other node that dials, until the end of --timeout, so that these nodes give up,
+ * too. Wait only for REFUSE_MS if the other nodes probably do not dial this host. Either the address of the endpoint is
+ * not on this host, or the secret is missing, usually on all nodes. */
 static void begin_refusing(struct node *n, const struct host_failure *failure)
 {
     const struct plan_meeting *m = &n->plan->meeting;
@@ -461,8 +460,8 @@ static ddp_status open_relay(struct node *n, const struct join_dial_found *found
 }
 
 /* Open the link to the store that was found. Give the workers the numeric address of the store, so that a thousand
- * workers do not query the name server at the same time. A secret from MUNGE, and its TLS context, now belong to the
- * node. */
+ * workers do not query the name server at the same time. If MUNGE has delivered a secret, the node now owns the secret
+ * and the TLS context. */
 static void on_found(void *user, const struct join_dial_found *found)
 {
     struct node *n = user;
@@ -489,8 +488,8 @@ static void on_dial_failed(void *user, const char *code, const char *words)
         give_up_joining(n, code, words);
 }
 
-/* Connect to the store. If `place` has a code, this node should host the store but cannot. In this case, check for
- * ASK_MS whether another process hosts the store, and otherwise fail with the note of `place`. */
+/* Connect to the store. If `place` has a code, this node should host the store but cannot. In this case, wait only
+ * ASK_MS for the store of another process, and fail with the note of `place` if no store answers. */
 static ddp_status dial(struct node *n, const struct store_place *place, struct ddp_err *err)
 {
     const struct plan_meeting *m = &n->plan->meeting;
@@ -550,7 +549,8 @@ static void give_up_missing(struct node *n)
     node_finish(n, missing_code(n));
 }
 
-/* Exit if no round has begun. In a round, the attempt fails on every node because of the missing program. */
+/* Exit if no round has begun. In a round, do nothing: its attempt fails because of the missing program, on every
+ * node. */
 static void on_missing_timer(uv_timer_t *timer)
 {
     struct node *n = timer->data;
@@ -558,9 +558,9 @@ static void on_missing_timer(uv_timer_t *timer)
         give_up_missing(n);
 }
 
-/* Check that the program exists, before this node waits for others. If the program is missing, exit at once, with one
- * exception: a job with a fixed number of nodes cannot begin without this node. In such a job, join anyway, so that
- * the attempt fails on all nodes with this reason, and exit if no round begins within MISSING_MS. */
+/* Check that the program exists, before this node waits for others. If the program is missing, exit at once. But a job
+ * with a fixed number of nodes cannot begin without this node. In such a job, join, so that the attempt fails on all
+ * nodes with this reason, and exit if no round begins within MISSING_MS. */
 static void check_program(struct node *n)
 {
     const struct plan_meeting *m = &n->plan->meeting;
@@ -668,9 +668,9 @@ static bool init_handles(struct node *n, int lifeline)
     return true;
 }
 
-/* Copy the options that the agent needs, because the agent does not read the command line. With several nodes, a lost
- * peer may be on a node that is lost. The store reports a lost node after the node timeout, so settle_ms is longer
- * than this timeout. With an event log, `alone` is false, because the log needs the store's verdict. */
+/* Copy the options that the agent needs, because the agent does not read the command line. In a job of several nodes,
+ * settle_ms is longer than the node timeout. The store reports a lost node, and so a lost peer on it, only after this
+ * timeout. With an event log, `alone` is false, because the log needs the store's verdict. */
 static struct agent_options agent_options_of(const struct plan *plan)
 {
     const struct cli *cli = plan->cli;

@@ -45,12 +45,12 @@ struct node_meeting {
     struct join_dial *dial; /* owned; NULL while this node does not connect to the store */
     /* This node should host the store but cannot. Before it fails, it checks whether another node hosts a store. */
     bool should_host;
-    /* Owned. If this node cannot host the store, this small server sends the reason to the other nodes and rejects
-     * them. Without this server, the other nodes would wait until their timeout. NULL if not needed. */
+    /* Owned; NULL if not needed. If this node cannot host the store, this small server sends the reason to the other
+     * nodes and rejects them. Otherwise they would wait until their timeout. */
     struct refusing_store *refusing;
     uv_timer_t refusing_timer;  /* for the next check whether every other node was rejected */
     uint64_t refusing_since_ms; /* when `refusing` was started */
-    uint64_t refusing_until_ms; /* when to exit even if some nodes were not rejected */
+    uint64_t refusing_until_ms; /* when to exit, even if other nodes were not rejected yet */
 
     struct store_link *link;      /* owned; NULL before the connection and after the last verdict */
     uint64_t join_until_ms;       /* end of --timeout; 0 if this node has not dialled the store */
@@ -60,9 +60,8 @@ struct node_meeting {
     bool path_reported;  /* FINDING_PATH_LOSES_LARGE was sent to the store */
     uint64_t broken_ms;  /* when the connection to the store broke or became silent; 0 if it works */
     bool break_reported; /* the user was warned that the connection is broken */
-    /* Number of new connections since `broken_ms`; none of them has proved to work yet. Before the first round, this is
-     * the number of connections that were lost during the join. If the number is above 0, a dial begins with a
-     * pause. */
+    /* Number of new connections since `broken_ms`, none of which has worked yet. Before the first round: number of
+     * connections that were lost during the join. If it is above 0, a dial begins with a pause. */
     unsigned n_resumes;
 
     int held_port;                /* socket that holds a port for the store of rank 0, or -1 */
@@ -76,8 +75,8 @@ struct node_meeting {
     bool waiting_printed; /* a line was printed in this wait, so later lines are printed only for changes */
     bool waiting_asked;   /* the store was asked which nodes have not ended */
     char unfinished[HEARD_LIST_MAX]; /* the store's answer: the nodes that have not ended */
-    int missing;                     /* errno of the search for the program; 0 if the program was found */
-    uv_timer_t missing_timer;        /* limits the wait for a round if the program is missing */
+    int missing;                     /* errno: why the workers' program is not usable; 0 if it is */
+    uv_timer_t missing_timer;        /* if `missing` is not 0: limits the wait for a round */
     bool refused;                    /* the store has rejected this node */
 
     struct tls_context *tls;  /* owned; NULL if this node does not encrypt */
@@ -93,7 +92,7 @@ struct node_meeting {
     bool has_news_socket; /* this process was started by --hosts, and the relay of --hosts carries findings */
     bool has_sent_news;   /* this node has sent a finding to the other hosts, and has not withdrawn it */
     uv_poll_t news_poll;
-    struct news news; /* latest finding of another host about itself; `host` is "" before the first */
+    struct news news; /* latest finding that another host has sent about itself; if none, `host` is "" */
 
     int next_attempt;                  /* number of the next attempt, from the verdict */
     uint64_t store_deadline_ms;        /* deadline of the store's answer; UINT64_MAX if no answer is due */
@@ -203,7 +202,8 @@ struct node {
     uv_loop_t loop;
     uv_timer_t timer; /* for the earliest deadline of the agent, the store and unread output */
     uint64_t due_ms;  /* the time for which the timer is set */
-    /* this process was paused; deadlines are checked CLOCK_CATCH_UP_MS later, after the events of the pause */
+    /* after a pause of this process: deadlines are checked CLOCK_CATCH_UP_MS later, so that messages that arrived in
+     * the pause are handled first */
     bool caught_up;
     uv_timer_cb on_timer; /* node_on_timer; effects.c calls it through this pointer */
     uv_idle_t more;       /* runs while effects are queued or ended children are not collected */
@@ -218,7 +218,7 @@ struct node {
     struct received_signal stop_received; /* first request to stop; valid if agent_stop_signal() is not 0 */
 
     struct buf effects;        /* array of struct agent_effect; the first `done` were carried out already */
-    struct cause_probe *probe; /* owned: the probe for the cause, in effects.c; NULL if no probe runs */
+    struct cause_probe *probe; /* owned: probe of the path to a lost peer, or of the GPUs; NULL if none */
     size_t done;
     int exit_code;
 };
@@ -271,7 +271,7 @@ void node_keep_flights(struct node *n);
 struct stack_request {
     const struct rank_set *ranks; /* borrowed for the call; NULL for all ranks of this node */
     bool is_native;               /* add the frames of C and C++ */
-    /* the stop of the other workers waits for this dump, at most STACKS_FAILURE_MS */
+    /* a worker has failed: the other workers are stopped after this dump, or after STACKS_FAILURE_MS */
     bool is_failure;
     bool with_calls;     /* add the ranks' calls from PyTorch's flight records */
     int64_t still_ms;    /* with `with_calls`: largest age of the flight records, in ms */
@@ -320,8 +320,8 @@ void node_await_news(struct node *n);
  * code of a finding, or NULL if the reason is not a finding. */
 void node_send_end(struct node *n, const char *code, const char *words);
 
-/* Send the other hosts a message that explains why this node waits for the store. Send nothing if the message names
- * no finding. node_send_no_wait withdraws this finding when the wait is over. */
+/* Send the other hosts the finding that `words` names, which explains why this node waits for the store. Send nothing
+ * if `words` names no finding. node_send_no_wait withdraws the finding when the wait is over. */
 void node_send_wait(struct node *n, const char *words);
 void node_send_no_wait(struct node *n);
 

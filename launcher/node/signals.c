@@ -103,9 +103,8 @@ static void on_stacks(struct node *n, struct stacks *stacks, const struct stack_
     announce_stacks(&n->out.announce, stacks->rows, stacks->is_cut);
 }
 
-/* Request the status from the store, and print the status when the answer arrives. A second request by the user before
- * this answer does not start a second dump of the stacks. The stacks are printed after the status, because reading the
- * stacks takes longer. */
+/* Request the status from the store, and print it when the answer arrives. The stacks follow later, because reading
+ * them takes longer. If the user asks again before the answer arrives, do not read the stacks twice. */
 static void status_begin(struct node *n, const struct received_signal *received)
 {
     announce_status(&n->out.announce, received);

@@ -182,18 +182,18 @@ IN_CHILD static void default_signals(void)
     syscall(SYS_rt_sigprocmask, SIG_SETMASK, &none, NULL, sizeof(none));
 }
 
-/* Close all descriptors from `first` on, if close_range fails. The loop must find the descriptors that ddprun has
- * inherited; execve closes all others. The descriptor limit may be a million, so stop after FD_GAP unused numbers in
- * a row. */
+/* Close all descriptors from `first` on, if close_range fails. The loop need only find descriptors that ddprun has
+ * inherited, because execve closes all others. The descriptor limit may be a million, so stop after FD_GAP unused
+ * numbers in a row. */
 IN_CHILD static void close_one_by_one(int first)
 {
     for (int fd = first, gap = 0; gap < FD_GAP; fd++)
         gap = close(fd) == 0 ? 0 : gap + 1;
 }
 
-/* Copy the three reserved descriptors to 0, 1 and 2, and close all others. Parent and child still share one table of
- * descriptors. close_range with CLOSE_RANGE_UNSHARE copies only the few descriptors up to the highest reserved one. If
- * close_range fails, the whole table is copied, and execve closes ddprun's descriptors. */
+/* Copy the three reserved descriptors to 0, 1 and 2, and close all others. First leave the parent's table of
+ * descriptors: close_range with CLOSE_RANGE_UNSHARE copies only the few descriptors up to the highest reserved one. If
+ * it fails, unshare copies the whole table. */
 IN_CHILD static bool place_fds(const struct proc_slots *slots, bool keeps_library)
 {
     const int first = keeps_library ? SHIPPED_LIBRARY_FD + 1 : STDERR_FILENO + 1;
@@ -310,12 +310,12 @@ static pid_t clone_child(struct child *c)
     return pid;
 }
 
-/* Create the child in its control group by clone3, or let the child join the group by itself. The second way is for
- * kernels without clone3, and for kernels that kill each child which clone3 creates in a group. Some kernels do so
- * after a kill of the parent's group. After the second way was needed, it is used for all later workers. */
+/* Create the child in its control group by clone3. If this fails, let the child join the group by itself, also in all
+ * later calls. It fails if clone3 is missing. After a kill of the parent's group, some kernels also kill each child
+ * that clone3 creates in a group. */
 static pid_t clone_into_group(struct child *c)
 {
-    static bool by_joining; /* set once, for the life of this process */
+    static bool by_joining; /* true after clone3 has failed once */
     c->join = by_joining ? c->spec->cgroup_fd : -1;
     pid_t pid = clone_child(c);
     bool stillborn = pid > 0 && !c->lived;

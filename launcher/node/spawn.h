@@ -18,8 +18,8 @@
 #include <sys/types.h>
 
 /* Three low descriptor numbers that are reserved for the descriptors of the next worker. A worker copies only the
- * lowest part of this process's descriptor table. So the pipes of other workers, which have higher numbers, need not
- * be copied and closed. */
+ * lowest part of this process's descriptor table. The pipes of other workers have higher numbers, so the worker need
+ * not copy and close them. */
 struct proc_slots {
     int null;  /* /dev/null; between two starts, the three reserved numbers are copies of this descriptor */
     int at[3]; /* the reserved numbers, in ascending order */
@@ -36,9 +36,9 @@ struct proc_spec {
     bool keeps_library;          /* keep SHIPPED_LIBRARY_FD open, because a new ddprun process needs it */
 };
 
-/* Start a process. Return its pid, which stays reserved until waitpid. *error is then 0, or the errno that kept the
- * process outside its control group. If no process was started, return -1, with the errno in *error. Call this from a
- * thread that outlives the workers, because the kernel sends the parent-death signal when this thread ends. */
+/* Start a process. Return its pid, which stays reserved until waitpid. *error is then 0, or the errno because of which
+ * the process is outside its control group. If no process was started, return -1, with the errno in *error. The kernel
+ * sends the parent-death signal when the calling thread ends, so this thread must outlive the workers. */
 pid_t proc_spawn(const struct proc_slots *slots, const struct proc_spec *spec, int *error);
 
 /* --- spawner ---------------------------------------------------------------------------------------------- */
@@ -50,15 +50,15 @@ struct spawner {
     const struct contain *contain;
     struct input *input;
     struct proc_slots slots;
-    struct rlimit nofile; /* the user's limit; the limit of this process is higher */
+    struct rlimit nofile; /* the user's limit of descriptors; the limit of this process is higher */
     char path[PATH_MAX];  /* path of the program, set at the first start; "" before the first start */
     bool outside_noted;   /* the user was warned that workers are outside their control group */
     const char *failed;   /* the program that could not be started, or NULL */
 };
 
-/* Initialize, and raise this process's descriptor limit. Call this before many descriptors are open, so that the
- * reserved numbers are low. The plan is borrowed. The caller sets `output`, `contain` and `input`, which are also
- * borrowed, before the first start. */
+/* Initialize, and raise this process's descriptor limit. Call this while few descriptors are open, so that the reserved
+ * numbers are low. Before the first start the caller sets `output`, `contain` and `input`. These three and the plan are
+ * borrowed. */
 ddp_status spawner_init(struct spawner *s, const struct plan *plan, struct ddp_err *err);
 
 /* Find the program, and the Python script if the program is Python. Return 0. On failure, return an errno and set

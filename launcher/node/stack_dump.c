@@ -105,8 +105,8 @@ static void name_beside(const char *program, char path[PATH_MAX])
         path[0] = '\0';
 }
 
-/* Write the path of a py-spy beside the program to which a link such as /proc/PID/exe points. Write "" if the program
- * was removed, as after --ship: another user may have put a py-spy into the directory where the program was. */
+/* Write the path of the py-spy that is in the same directory as the target of `link`, such as /proc/PID/exe. If the
+ * target was removed, as after --ship, write "", because another user may control its directory. */
 static void name_beside_link(const char *link, char path[PATH_MAX])
 {
     static const char removed[] = " (deleted)";
@@ -155,8 +155,8 @@ static void make_absolute(pid_t pid, char command[PATH_MAX])
         command[0] = '\0';
 }
 
-/* Paths where the py-spy for a process may be. ddprun tries `of_exe` after the directories of PATH, and the other
- * paths before these directories. */
+/* Paths where the py-spy for a process may be. `of_exe` is the last place that ddprun tries, after the directories of
+ * PATH. The other places are before PATH. */
 struct places {
     /* beside the Python in the process's command line, because environments have different versions of py-spy */
     char of_process[PATH_MAX];
@@ -333,8 +333,8 @@ static bool plan_is_python(const struct plan *plan)
     return program_python(plan->cli, plan->facts->python) != NULL;
 }
 
-/* Delete the sample of the previous attempt. If the command line names a Python program, node_find_python need not
- * examine the processes. */
+/* Delete the sample of the previous attempt. If the command line names a Python program, search for py-spy now, because
+ * the processes need not be examined. */
 void node_begin_samples(struct node *n)
 {
     cJSON_Delete(n->run.sample.stacks);
@@ -507,8 +507,8 @@ static void add_unanswered(struct stack_dump *d, const cJSON *row)
     }
 }
 
-/* Read the output of the helper: each line has either the calls of one rank or one connection. The last line may be
- * incomplete, because a killed helper may have read only some records. */
+/* Read the output of the helper. Each line has either the calls of one rank, or one connection. Ignore an incomplete
+ * last line: the helper was killed while writing it. */
 static void add_records(struct stack_dump *d, const struct helper *h)
 {
     struct buf text = { 0 };
@@ -572,9 +572,9 @@ static void helper_free(struct helper *h)
     *h = (struct helper){ .out = -1, .err = -1 };
 }
 
-/* Start the program of a helper with the environment of a worker. This environment has the job's cookie. If all
- * ddprun processes are killed, the next start of ddprun finds and kills the helper by this cookie. If the program was
- * not started, return -1, with the errno in *error. */
+/* Start the program of a helper. Its environment is that of a worker, and contains the job's cookie. If all ddprun
+ * processes are killed, the next start of ddprun finds and kills the helper by this cookie. If the program was not
+ * started, return -1, with the errno in *error. */
 static pid_t start_program(const struct stack_dump *d, const struct helper *h, const char *path,
                            char *const *argv, int *error)
 {
@@ -697,9 +697,9 @@ static void list_workers(const struct stack_dump *d, char *out, size_t size)
                 (size_t)snprintf(out + used, size - used, "%s%d", used > 0 ? "," : "", (int)targets[i].pid);
 }
 
-/* Start the helper that reads flight records and connections. If the helper cannot start, the sample has no records
- * and no connections. An earlier reader may hang in the kernel, because its file server does not answer. In this case
- * the new helper gets no directory and reports only connections, so that only one reader can hang. */
+/* Start the helper that reads flight records and connections. If it cannot start, the sample has neither. If an earlier
+ * reader hangs in the kernel, because its file server does not answer, the new helper gets no directory and reports
+ * only connections. So only one reader can hang. */
 static void start_reader(struct stack_dump *d)
 {
     static char no_directory[] = "";
@@ -717,9 +717,8 @@ static void start_reader(struct stack_dump *d)
     (void)helper_count(d, h);
 }
 
-/* Kill a helper and all processes that the helper has started. Instead of its output, add what /proc shows. The pid
- * stays reserved until waitpid. A reader of records may have written some lines before the kill, and these lines are
- * kept. */
+/* Kill a helper and all processes that the helper has started. Instead of the output of a py-spy, add what /proc shows.
+ * If the helper reads records, keep the lines that it has written. The pid stays reserved until waitpid. */
 static void helper_kill(struct stack_dump *d, struct helper *h)
 {
     char note[STACK_NOTE_MAX];
@@ -820,8 +819,8 @@ static void dump_set_timer(struct stack_dump *d, bool at_once)
     uv_timer_start(&d->timer, on_timer, at_once || at_ms < now_ms ? 0 : at_ms - now_ms, 0);
 }
 
-/* Add a row if a child of a worker has ended and the worker has not collected its exit status. The worker may still
- * wait for a result of this child. Return false for any other process. */
+/* Add a row if this process is a zombie and a child of a worker. The worker has not collected its exit status, and may
+ * still wait for a result. Return false for any other process. */
 static bool add_ended(struct stack_dump *d, const struct target *t)
 {
     struct proc_stat stat;
@@ -836,8 +835,8 @@ static bool add_ended(struct stack_dump *d, const struct target *t)
 }
 
 /* Process a target. A Python process gets a helper. The threads of other processes are read from /proc here. After a
- * failure, only the name of the program shows whether it is Python, because the search for libpython may take
- * milliseconds. */
+ * failure, a process counts as Python only because of its program's name: the search for libpython would take too
+ * long. */
 static void process_target(struct stack_dump *d, const struct target *t)
 {
     if (add_ended(d, t))

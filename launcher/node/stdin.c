@@ -79,9 +79,8 @@ static void fan_forget(struct fan *fan)
         fan->readers[i].done = 0;
 }
 
-/* Return true if the next chunk can be read: every expected reader is open and has received the whole current chunk.
- * Without readers, return true only if the input must be dropped. Otherwise the input stays unread for the next
- * process. */
+/* Return true if the next chunk can be read. With readers: all have started, and all have received the whole current
+ * chunk. Without readers: the input must be dropped (`drains`); otherwise it stays unread for the next process. */
 static bool fan_wants(const struct fan *fan)
 {
     bool has_reader = false;
@@ -352,9 +351,9 @@ static bool has_other_readers(const struct plan *plan)
     return found;
 }
 
-/* Begin an attempt. The new workers get the input that follows the last chunk that was read. The unsent rest of this
- * chunk is dropped. --hosts sends the same input to several nodes at the speed of the slowest node, so a node without
- * readers must drop the input. */
+/* Begin an attempt. Its workers get the input after the last chunk that was read. The unsent rest of this chunk is
+ * dropped. With --hosts, all nodes get the same input, as fast as the slowest node reads it. So a node without readers
+ * must read and drop the input. */
 ddp_status input_attempt(struct input *in, struct ddp_err *err)
 {
     const struct cli *cli = in->plan->cli;

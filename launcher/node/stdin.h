@@ -1,13 +1,14 @@
 /* stdin.h -- ddprun's stdin, for the workers that --stdin names.
  *
- * A single reader inherits stdin, unless ddprun is a background job of a terminal. If several workers read, each of
- * them has a pipe, to which ddprun copies stdin. All other workers read /dev/null.
+ * A single reader inherits stdin. With several readers, or if ddprun is a background job of a terminal, each reader has
+ * a pipe instead, to which ddprun copies stdin. All other workers read /dev/null.
  *
- * ddprun copies the input to several readers one chunk at a time. It reads the next chunk when every reader has the
- * whole previous chunk. So one chunk of memory is enough, and the slowest reader decides the speed. A reader that
- * has closed its input or has exited delays no other reader. --hosts sends the same input to several nodes. If all
- * readers of a node have closed their input, this node drops the rest, so that it does not delay other nodes. The
- * struct fan in stdin.c records which reader still needs which bytes. */
+ * ddprun reads the next chunk of the input when every reader has the whole previous chunk. So one chunk of memory is
+ * enough, and the slowest reader decides the speed. A reader that has closed its input or has exited delays no other
+ * reader.
+ *
+ * With --hosts, several nodes get the same input. If all readers of a node have closed their input, this node drops the
+ * rest, so that it does not delay other nodes. */
 #ifndef LAUNCHER_NODE_STDIN_H
 #define LAUNCHER_NODE_STDIN_H
 

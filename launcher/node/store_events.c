@@ -102,12 +102,12 @@ static void on_beat(void *user, struct message_heartbeat *beat)
 /* A search for a process may take a tenth of a second, during which this node sends no heartbeat. So searches may use
  * only a tenth of the time, and at most half a second without a pause. */
 enum {
-    WHOSE_SHARE = 10,      /* after a search of 1 ms, 10 ms must pass */
+    WHOSE_SHARE = 10,      /* a search of 1 ms is followed by a pause of 10 ms */
     WHOSE_AT_ONCE_MS = 500 /* total time that searches may take without a pause between them */
 };
 
 /* Search all processes for the holder of a socket. Each search moves `whose_ms` ahead by WHOSE_SHARE times its
- * duration. Return false without a search if `whose_ms` is too far in the future. */
+ * duration. Return false without a search if earlier searches have used up their share of the time. */
 static bool find_holder(struct node *n, uint64_t inode, struct port_holder *holder)
 {
     const uint64_t now_ms = clock_ms();
@@ -378,8 +378,8 @@ static void on_port_timer(uv_timer_t *timer)
     uv_timer_start(timer, on_port_timer, is_early ? PORT_CHECK_MS : PORT_RECHECK_MS, 0);
 }
 
-/* Check the port before the attempt, and begin to watch it. Return DDP_ERR_IO if another user already listens there.
- * Only node 0 watches, because rank 0 runs there. */
+/* Check the port before the attempt, and begin to watch it. Return DDP_ERR_IO if another user already listens at the
+ * port. Only node 0 watches a port, because rank 0 runs on node 0. */
 static ddp_status watch_port(struct node *n, struct ddp_err *err)
 {
     struct socket_owner owner;
@@ -408,8 +408,8 @@ static ddp_status watch_port(struct node *n, struct ddp_err *err)
 
 /* The store's messages about the job become events for the agent, and text for the user.
  *
- * The names of log files may contain a rank, so an attempt is prepared after the round is known. For a single node
- * the ranks are known before, so the attempt is prepared while the store answers.
+ * An attempt is prepared after its round is known, because the names of log files may contain a rank. Only a single
+ * node knows its ranks earlier, so it prepares the attempt while the store answers.
  *
  * The link calls the callbacks in the order of the store's messages. Each callback ends with node_run_effects(), so
  * that its effects are carried out before the next message. */
@@ -445,8 +445,8 @@ ddp_status node_begin_attempt(struct node *n, const struct plan_round *round, st
     return status == DDP_OK ? input_attempt(n->out.input, err) : status;
 }
 
-/* Set the address and port of the store of rank 0, if node 0 has offered a port. Other nodes cannot use a loopback
- * address of node 0. A node 0 with such an address runs on the host of ddprun's store, so other nodes reach node 0 at
+/* Set the address and port of the store of rank 0, if node 0 has offered a port. If node 0 has a loopback address,
+ * other nodes cannot use this address. In this case node 0 runs on the host of ddprun's store, so they reach it at
  * master_addr. */
 static void apply_rank0_store(const struct node *n, const struct heard_round *r, struct plan_round *round)
 {
@@ -650,7 +650,7 @@ static void on_joined(void *user, bool spare, const char *instance, uint64_t sto
         send_notices(n);
     if (n->meet.round == NULL)
         send_busy_gpus(n);
-    /* a store in this process has the same clock as this thread */
+    /* if the store is in this process, clock_ms() is its present time */
     if (n->out.announce.events != NULL)
         event_log_clock(n->out.announce.events, n->meet.store != NULL ? clock_ms() : store_ms, instance);
     if (spare && !n->plan->cli->quiet)
@@ -700,8 +700,8 @@ static void describe_timeout(struct node *n)
              w->missing, first[0] != '\0' ? "; first cause: " : "", first);
 }
 
-/* Set the reason to FAILURE_HOST_LOST if a node has left because its relay has reported a lost host. Return false for
- * any other cause, such as the failure of a worker before a node has left. */
+/* Return true, and set the reason to FAILURE_HOST_LOST, if a node has left because its relay has reported a lost host.
+ * Return false for any other failure. */
 static bool find_lost_host(struct failure *c)
 {
     if (strcmp(c->why, "node_left") != 0 || c->rank >= 0 || c->signal != 0 || c->code[0] == '\0' ||
@@ -747,8 +747,8 @@ static void on_stop(void *user, const struct failure *cause)
     struct node *n = user;
     const bool by_user = is_stop_of_job(n, cause);
     set_cause(n, cause);
-    /* Print only the node as the sender of the signal, because the user or a process on that host may have sent it. If
-     * the same Ctrl-C arrives here later, the terminal replaces the node as the sender. */
+    /* The sender of the signal may be the user or a process on that node, so name only the node as the sender. If the
+     * same Ctrl-C arrives here later, the terminal replaces the node as the sender. */
     if (by_user && agent_stop_signal(n->agent) == 0) {
         n->stop_received = (struct received_signal){ .signal = cause->signal };
         snprintf(n->stop_received.sender.name, sizeof(n->stop_received.sender.name), "node %d",
@@ -804,9 +804,9 @@ static void on_left_waiting(void *user, const cJSON *push)
     announce_findings(&n->out.announce, m.text, push);
 }
 
-/* Format " on node 0 (n0)" for the node whose address is that of the store, or "" if there is no such node. If an
- * elastic job has several such nodes, write "", too, because any of them may host the store. In a job with a fixed
- * number of nodes, the first such node hosts the store. */
+/* Format " on node 0 (n0)" for the node that hosts the store, or "" if it is unknown. If several nodes have the address
+ * of the store, the first of them hosts it in a job with a fixed number of nodes. In an elastic job any of them may
+ * host it, so write "". */
 static void name_store_node(const struct node *n, char *out, size_t size)
 {
     const struct heard_node *found = NULL;
@@ -863,9 +863,8 @@ void node_on_lost(void *user, const char *why)
         return;
     }
     name_store_node(n, n->meet.store_node, sizeof(n->meet.store_node));
-    /* With --hosts, print nothing here, because this reason is printed later: in the finding about the lost host, or in
-     * the report. After a stop by the user, this reason is not needed: the same stop has ended the host of the
-     * store. */
+    /* With --hosts, print nothing here: the finding about the lost host, or the report, contains this reason. After a
+     * stop by the user, the reason is not needed, because the stop has also ended the host of the store. */
     if (!n->meet.has_news_socket) {
         output_note(n->out.output, "warning: lost the store of the job at %s:%d%s: %s%s%s",
                     n->plan->master_addr, n->plan->master_port, n->meet.store_node, n->meet.store_lost,

@@ -15,7 +15,7 @@
 enum {
     BATCH_KEPT = 1 << 20,  /* a longer buffer is freed after use, because only a huge line needs it */
     HELD_MAX = 16 << 20,   /* limit for the unfinished lines of all streams together */
-    HELD_FREE = 256 * 1024 /* above HELD_MAX, only lines longer than this are cut */
+    HELD_FREE = 256 * 1024 /* if the sum is above HELD_MAX, lines longer than this are cut */
 };
 
 /* --- folded lines --------------------------------------------------------------------------------------- */
@@ -88,7 +88,7 @@ static void folds_time(struct folds *f, uint64_t now_us)
         f->waits(f->waits_user, next - now_us);
 }
 
-/* Print all waiting lines. Then erase a progress bar that is still on the last row. */
+/* Print all waiting lines, and then erase the progress bar if it is still on the last row. */
 static void folds_finish(struct folds *f)
 {
     for (int i = 0; i < 2 && f->of[i].fold != NULL; i++) {
@@ -113,8 +113,8 @@ static bool has_colour(const struct plan *plan, int fd)
     return plan_wants_colour(plan) && is_screen(plan, fd);
 }
 
-/* Return the row for a descriptor: screen, dumb or plain. Control characters are escaped on every terminal, even if
- * its cursor cannot be moved. */
+/* Return the row for a descriptor: screen, dumb or plain. A dumb terminal cannot move its cursor, but its control
+ * characters are escaped, too. */
 static struct line_row *console_row(struct console *c, int fd)
 {
     if (is_screen(c->plan, fd))
@@ -146,7 +146,8 @@ static uint64_t since_start(const struct console *c)
     return clock_ms() - c->started_ms;
 }
 
-/* Read both clocks. The wall clock allows a comparison with other hosts. The monotonic clock cannot be changed. */
+/* Read both clocks: the wall clock for comparison with other hosts, and the monotonic clock, because the wall clock may
+ * be set. */
 static struct line_time now(const struct console *c)
 {
     return (struct line_time){ .unix_us = clock_unix_us(), .since_us = clock_us() - c->started_ms * 1000 };
@@ -209,8 +210,8 @@ void console_fold_finish(struct console *c)
 
 /* --- one stream ----------------------------------------------------------------------------------------- */
 
-/* Format the prefix at the first read, because many streams never print. A prefix that contains the time is
- * formatted at every read. */
+/* Format the prefix at the first read, not earlier, because many streams never print. A prefix that contains the time
+ * is formatted at every read. */
 static void make_prefix(struct console_stream *s)
 {
     const struct console *c = s->console;
@@ -228,7 +229,8 @@ static void make_prefix(struct console_stream *s)
     buf_free(&plain);
 }
 
-/* Read the clock once for all lines of one read(2). Format the prefix if it is missing or contains the time. */
+/* Read the clock once for all lines of one read(2). Format the prefix if it is still missing, or if it contains the
+ * time. */
 static void stamp(struct console_stream *s)
 {
     s->at = now(s->console);
@@ -282,8 +284,8 @@ bool console_is_screen(const struct console_stream *s)
     return s->row->terminal;
 }
 
-/* Update the number of bytes in unfinished lines. If all streams together exceed HELD_MAX, cut the line of this
- * stream if it is long. */
+/* Update the number of bytes in unfinished lines. If all streams together exceed HELD_MAX, cut this stream's line if it
+ * is longer than HELD_FREE. */
 static void account(struct console_stream *s)
 {
     struct console *c = s->console;
@@ -293,7 +295,8 @@ static void account(struct console_stream *s)
     s->held = s->lines.text.len;
 }
 
-/* Cut the bytes into lines and queue them. Return true if console_stream_update must be called for a progress bar. */
+/* Cut the bytes into lines and queue them. Return true if there is a progress bar, for which the caller must call
+ * console_stream_update. */
 bool console_stream_add(struct console_stream *s, struct slice bytes)
 {
     if (s->raw) {
@@ -316,8 +319,8 @@ void console_stream_update(struct console_stream *s)
         queue_batch(s->console->sinks, s->sink, &s->console->batch);
 }
 
-/* Print an unfinished line with a newline. Then erase the progress bar; with --fold, folds_finish erases the bar
- * after the last line. */
+/* Print an unfinished line with a newline, and erase the progress bar. With --fold, leave the bar to folds_finish,
+ * which first prints the waiting lines. */
 void console_stream_finish(struct console_stream *s)
 {
     struct console *c = s->console;
@@ -335,8 +338,8 @@ void console_stream_finish(struct console_stream *s)
 
 enum { FOLDED_RANKS_MAX = 1 << 20 };
 
-/* Append the prefix of a line. If only one rank printed the line, use the prefix that the rank's node has sent.
- * Otherwise format a prefix with all ranks. */
+/* Append the prefix of a line. For a line of one rank, it is the prefix that the rank's node has sent. For a folded
+ * line of several ranks, format a prefix with all ranks. */
 static void append_ranks_prefix(void *user, const struct fold_line *line, struct buf *out)
 {
     const struct hosts_console *c = user;
@@ -402,9 +405,9 @@ void hosts_console_finish(struct hosts_console *c)
     folds_finish(&c->folds);
 }
 
-/* Append a line, or a piece of a line, that is not folded. If the host's ddprun has sent a mark and a prefix before
- * the text, remove the mark and keep the prefix. Escape control characters for a terminal, because the host's ddprun
- * prints to a pipe and does not escape them. */
+/* Append a line, or a piece of a line, that is not folded. If the host's ddprun has sent a mark and a prefix before the
+ * text, print the prefix without the mark. The host's ddprun prints to a pipe and does not escape control characters,
+ * so escape them here for a terminal. */
 static void print_unfolded(struct hosts_console *c, int which, struct slice line)
 {
     struct marked_line m;
@@ -441,8 +444,8 @@ static void print_host_line(struct hosts_console *c, int which, struct slice lin
 }
 
 /* Return true if bytes are printed as they arrive, neither folded nor escaped. JSON, files and pipes need no escapes.
- * With a single host and no prefixes, the host's ddprun may pass on its worker's bytes unchanged. So this ddprun does
- * not escape them either. */
+ * With a single host and no prefixes, the host's ddprun decides. It may pass on its worker's bytes unchanged, so this
+ * ddprun does not escape them. */
 static bool is_unchanged(const struct hosts_console *c, int which)
 {
     const struct cli *cli = c->cli;

@@ -19,7 +19,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* An event that contains a line of a worker:
+/* For example, the event of a worker's line:
  *
  *     {"event":"output","t":2.5,"time":"...","rank":1,"local_rank":1,"stream":"stdout","kind":"line","text":"..."} */
 
@@ -121,7 +121,8 @@ struct event_log {
     char instance[LIMIT_INSTANCE];
 };
 
-/* Warn the user at most once. `why` is the text of write_error_text() for `error`. If `why` is "", print strerror(). */
+/* Warn the user about `error`, at most once. `why` is the text of write_error_text() for this error; if it is "", print
+ * strerror(). */
 static void warn(struct event_log *log, int error, const char *why)
 {
     char words[LOG_PATTERN_MAX + WRITE_ERROR_MAX + 128];
@@ -138,8 +139,8 @@ static void warn(struct event_log *log, int error, const char *why)
 
 /* --- the file ------------------------------------------------------------------------------------------- */
 
-/* Format the file's name. --events has the same %-letters as --log_file, but %r, %l and %a become 0, because
- * they describe a worker. */
+/* Format the file's name. --events has the same %-letters as --log_file. But %r, %l and %a describe a worker, so here
+ * they become 0. */
 static char *make_path(const struct plan *plan)
 {
     const struct log_names names = { .host = plan->facts->host,
@@ -155,7 +156,7 @@ static char *make_path(const struct plan *plan)
 }
 
 /* Set `path`, open the file, and write the early lines. Create missing parent directories. If the file cannot be
- * opened, later lines are dropped: event_log_line() tries to open the file only once, while `path` is NULL. */
+ * opened, all later lines are dropped, because event_log_line() tries to open the file only while `path` is NULL. */
 static void open_file(struct event_log *log)
 {
     int error = ENOMEM;
@@ -242,8 +243,8 @@ static bool add_time(struct buf *more)
     return buf_printf(more, ",\"time\":\"%s\"", time);
 }
 
-/* Write an event: the members of `object`, then `more`. If `ok` is false, because memory was short, drop the event:
- * without the time and the job, a reader could not sort it. */
+/* Write an event: the members of `object`, then `more`. If memory was short (`ok` is false), drop the event, because a
+ * reader cannot sort an event without time and job. */
 static void finish(struct event_log *log, struct slice object, const struct buf *more, bool ok)
 {
     struct buf line = { 0 };

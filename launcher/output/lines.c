@@ -225,7 +225,7 @@ static size_t text_end(const struct tail *t)
     return end;
 }
 
-/* Search backwards from the end, because the oldest line of a full ring may be incomplete. */
+/* Count the lines backwards from the end, because a full ring may begin in the middle of a line. */
 size_t tail_lines(const struct tail *t, size_t max, struct buf *out)
 {
     size_t end = text_end(t);
@@ -306,7 +306,7 @@ void merge_free(struct merge *m)
 
 /* --- the prefix of a line ---------------------------------------------------------------------------------- */
 
-/* The ranks of a line are formatted in this file. So prefix.c only inserts a text, for one rank or for several. */
+/* This file formats the ranks of a line, so prefix.c inserts a finished text, whether for one rank or for several. */
 
 enum { RANKS_MAX = 200, NUMBER_MAX = 12, SEVERAL_COLOUR = 1 /* bold */ };
 
@@ -427,7 +427,7 @@ bool line_show(struct buf *out, struct line_row *row, struct slice prefix, struc
         return false;
     }
     if (row->terminal && kind == LINE_UPDATE) {
-        out->len--; /* without the newline, the next line can overwrite this line */
+        out->len--; /* no newline, so that the next line can overwrite this line */
         row->drawn = true;
     }
     return true;

@@ -26,7 +26,7 @@
 #include <unistd.h>
 
 enum {
-    NEAR_BYTES = 64 * 1024, /* how far before the limit a newline is searched */
+    NEAR_BYTES = 64 * 1024, /* a part ends after a newline if one is this close to the limit */
     CHECK_MS = 1000         /* interval between checks that the file still exists */
 };
 
@@ -445,7 +445,7 @@ enum {
 };
 
 struct sink {
-    struct writer *writer; /* one of the three writers of struct sinks; NULL if the sink is not in use */
+    struct writer *writer; /* `out`, `err` or `files` of struct sinks; NULL = the sink is not in use */
     int slot;
     char *name;            /* owned */
     struct log_file *file; /* argument of log_file_news, owned by the writer; NULL for stdout and stderr */
@@ -556,8 +556,7 @@ int sinks_add_file(struct sinks *s, const char *path, struct log_rotate rotate, 
     return sink;
 }
 
-/* Find an open log file by its path, because the pattern may give two workers the same file. ddprun creates
- * a log file only once. */
+/* Find an open log file by its path. The pattern may give two workers the same file, which ddprun creates only once. */
 int sinks_find_file(const struct sinks *s, const char *path)
 {
     for (int i = SINK_FILES; i < s->n; i++)

@@ -109,8 +109,8 @@ void sinks_end_files(struct sinks *s);
 /* Queue bytes for a sink. The bytes are written in one piece. */
 void sinks_write(struct sinks *s, int sink, struct slice bytes);
 
-/* Return true if the caller should stop reading, because the queue of `sink` is too long. With `resume`, the
- * caller has stopped already: return true until the queue is short again. With WRITER_DROP the result is always
+/* Return true if the caller should stop reading, because the queue of `sink` is too long. A caller that has already
+ * stopped passes `resume`. It should read again when the result is false. With WRITER_DROP the result is always
  * false. */
 bool sinks_is_behind(struct sinks *s, int sink, bool resume);
 
@@ -121,8 +121,8 @@ bool sinks_empty(struct sinks *s);
 uint64_t sinks_queued(struct sinks *s);
 uint64_t sinks_written(struct sinks *s);
 
-/* Stop retrying failed writes, because the job ends: the bytes of a failed write are dropped. The threads still write
- * the queued bytes. */
+/* From now on, drop the bytes of a failed write instead of retrying, because the job ends. The threads still write the
+ * queued bytes. */
 void sinks_wait_no_more(struct sinks *s);
 
 /* Get the next event that was not reported yet. Return false after the last event. */

@@ -90,7 +90,7 @@ enum {
     STREAM_NO_SINK = -1,
     STREAM_READ_BYTES = 64 * 1024,
     TURN_BYTES = 1 << 20, /* limit for all streams together in one turn of the loop */
-    BITE_MIN = 8 * 1024,  /* smallest share of a stream in TURN_BYTES */
+    BITE_MIN = 8 * 1024,  /* smallest part of TURN_BYTES that one stream gets */
     PIPE_BYTES = 1 << 16, /* capacity of a pipe */
     REST_BYTES = 1 << 20  /* limit for the last reads, in bytes: a daemon may write without end */
 };
@@ -188,8 +188,8 @@ static void pass_merged(struct stream *s)
     s->group->merged.len = 0;
 }
 
-/* Pass bytes to all consumers. The tail is first, because the tail never waits for a sink. The console reads the clock,
- * and the filtered lines use that time, so the console comes before them. */
+/* Pass bytes to all consumers. The filtered lines come after the console, because they use the time that the console
+ * has read from the clock. */
 static void pass_bytes(struct stream *s, struct slice bytes)
 {
     tail_add(&s->tail, bytes);
@@ -325,8 +325,8 @@ static int open_pipe(struct stream *s)
 }
 
 /* Return true if the worker gets ddprun's own stdout, so that the worker detects a terminal. Only a single worker
- * without prefix and log file can get this stdout. In a job of several nodes, this stdout must also be a terminal, and
- * --progress must not be given. Otherwise ddprun reads the lines, because the detection of hangs needs them. */
+ * without prefix and log file can get it. In a job of several nodes, ddprun reads the lines to detect hangs, unless
+ * stdout is a terminal and --progress is not given. */
 static bool inherits_stdout(const struct stream *s)
 {
     if (s->which != STD_OUT || !s->to_console || !s->console.raw || s->file != STREAM_NO_SINK)
@@ -353,7 +353,7 @@ enum {
     UPDATE_MS = 1000,      /* interval between updates of a progress bar in a file or pipe */
     REDRAW_MS = 100,       /* interval between updates of a progress bar on a terminal */
     UNREAD_MS = 5000,      /* after the workers' end: longest wait for a sink that accepts no byte */
-    WATCH_MS = 250,        /* interval between checks of UNREAD_MS */
+    WATCH_MS = 250,        /* interval between calls of check_progress */
     DISK_REPORT_MS = 5000, /* report a disk that has not answered for this time */
     DISK_CHECK_MS = 2000,
     REPORTED_FILES_MAX = 4
@@ -369,10 +369,9 @@ struct output {
     struct wakeup progress;
     uv_timer_t update, drain, fold, disk;
     int open_handles;
-    int files_reported;      /* how many warnings about log files were printed */
-    bool draining, given_up; /* given_up: the drain does not wait for unwritten bytes */
-    bool finishing,
-        finished_well; /* finishing: output_finish was called; finished_well: its argument `well` */
+    int files_reported;            /* how many warnings about log files were printed */
+    bool draining, given_up;       /* given_up: the drain does not wait for unwritten bytes */
+    bool finishing, finished_well; /* output_finish was called, with this `well` */
     bool waiting_reported;
     bool hung_reported;         /* the user was warned about a hanging disk */
     bool checking;              /* check_failures runs, so `idle` must not be called */
@@ -479,8 +478,8 @@ static void output_report_loss(struct output *o, const struct sink_event *e)
     }
 }
 
-/* Report the events of the sinks. console_is_closed may end the last stream, after which `idle` would free this
- * object. So `checking` prevents `idle` until all sinks are reported. */
+/* Report the events of the sinks. console_is_closed may end the last stream, and `idle` would then free this object.
+ * `checking` prevents `idle` until all events are reported. */
 static void check_failures(struct output *o)
 {
     struct sink_event e;
@@ -728,9 +727,9 @@ static void end_all(struct output *o)
         stream_end_with_rest(&o->streams[i]);
 }
 
-/* Check whether any sink has accepted a byte in the last UNREAD_MS. If no sink has accepted one, the next step depends
- * on the job. After a successful job, print once that ddprun waits for a reader, such as a pager, and wait without a
- * limit. After a failure, and between two attempts, do not wait for the remaining bytes. */
+/* Do nothing if a sink has accepted a byte in the last UNREAD_MS. After a successful job, print once that ddprun waits
+ * for a reader, such as a pager, and wait without a limit. After a failure, and between two attempts, give up the
+ * remaining bytes. */
 static void check_progress(struct output *o)
 {
     const uint64_t now = clock_ms(), written = sinks_written(o->sinks);

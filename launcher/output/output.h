@@ -74,9 +74,9 @@ void output_explain(struct output *o, const char *code);
 /* Print events of user_messages.h, as whole lines, on stdout. The bytes are copied. */
 void output_write(struct output *o, const struct buf *lines);
 
-/* Start to drain, after the last worker of an attempt has exited: read the pipes to their end and write all bytes,
- * then call `idle` once. Pipes that another process keeps open are closed after `limit_ms`. The drain gives up if no
- * sink accepts a byte for UNREAD_MS (5 s), but not after a successful job. */
+/* Start to drain, after the last worker of an attempt has exited. Read the pipes to their end, write all bytes, and
+ * then call `idle` once. Pipes that another process keeps open are closed after `limit_ms`. Unless the job was
+ * successful, the drain gives up if no sink accepts a byte for UNREAD_MS (5 s). */
 void output_drain(struct output *o, uint64_t limit_ms);
 
 /* Record that the next drain is the last. If `well` is true, the job was successful, and this drain waits for a

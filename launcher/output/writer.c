@@ -401,8 +401,8 @@ static uint64_t slot_queued(const struct slot *s)
     return s->waiting.len + s->going.len - s->at;
 }
 
-/* Count `len` new bytes as lost, in the hole after `waiting`. At the first loss wake the loop, which warns the user.
- * The caller holds the lock. */
+/* Count `len` new bytes as lost. If they begin a new hole, wake the loop, which warns the user. The caller holds the
+ * lock. */
 static void writer_drop(struct writer *w, struct slot *s, size_t len)
 {
     uint64_t *hole = &s->hole[s->waiting.len > 0 ? BEHIND : BEFORE_WAITING];
@@ -460,8 +460,8 @@ uint64_t writer_written(struct writer *w)
     return written;
 }
 
-/* Return true if new bytes are dropped, or if bytes wait because the disk is full. A hole before `waiting` counts
- * only while the thread must still write `going`. */
+/* Return true if new bytes are dropped, or if bytes wait because the disk is full. A hole before `waiting` is over when
+ * `going` is written, because the target then accepts bytes again. */
 static bool is_dropping(const struct slot *s)
 {
     return s->error != 0 || s->hole[BEHIND] > 0 || (s->hole[BEFORE_WAITING] > 0 && s->going.len > 0);

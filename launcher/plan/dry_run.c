@@ -41,8 +41,8 @@ static bool print_stream(struct buf *out, const char *name, const struct plan_st
                       stream->file != NULL ? stream->file : "");
 }
 
-/* Return true if the ranks are not known before the rendezvous. In a static job they are known, because the user sets
- * the node ranks. */
+/* Return true if only the rendezvous knows the ranks. In a static job the user sets the node ranks, so all ranks are
+ * known before. */
 static bool has_open_ranks(const struct plan *plan)
 {
     return !plan->settled && plan->meeting.elastic;
@@ -54,7 +54,7 @@ static bool is_variable(const char *entry, const char *name)
     return strncmp(entry, name, len) == 0 && entry[len] == '=';
 }
 
-/* Return a description of a variable's value if the value is not known yet. Otherwise return NULL. */
+/* Return a description of a variable's value that is not known yet. Return NULL if the value is known. */
 static const char *unknown_value(const struct plan *plan, const char *entry)
 {
     static const char *const ranks[] = { "RANK",      "WORLD_SIZE",     "GROUP_RANK", "GROUP_WORLD_SIZE",
@@ -156,7 +156,7 @@ bool plan_print(const struct plan *plan, struct buf *out)
 
 /* --- JSON ----------------------------------------------------------------------------------------------- */
 
-/* Add an argument. Bytes that are not UTF-8 are replaced, because JSON requires UTF-8. */
+/* Add an argument. JSON requires UTF-8, so other bytes are replaced. */
 static bool add_to_array(cJSON *array, const char *text)
 {
     struct buf clean = { 0 };
@@ -353,8 +353,8 @@ static void print_value(const struct cli *cli, enum scheduler_value_id id, char 
     }
 }
 
-/* Print the origin of a value. If the scheduler provides another value, print that value too. --rdzv_endpoint on
- * the command line overrides address and port. */
+/* Print where a value comes from. If the scheduler provides another value, print that value too. Address and port come
+ * from --rdzv_endpoint if it is set. */
 static void print_origin(const struct scheduler *s, const struct cli *cli, enum scheduler_value_id id,
                          struct shown *shown)
 {
@@ -409,8 +409,8 @@ static bool print_tasks(const struct scheduler *s, const struct cli *cli, struct
     return ok;
 }
 
-/* Print all values in columns. The column of values is at most WIDTH_MAX wide, so a very long host name shifts
- * only its own line. */
+/* Print all values in columns. The column of values is at most WIDTH_MAX wide: a longer value, such as a very long host
+ * name, shifts only its own line. */
 static bool print_values(const struct scheduler *s, const struct cli *cli, struct buf *out)
 {
     struct shown shown[SCHEDULER_VALUE_COUNT];

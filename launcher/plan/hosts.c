@@ -464,7 +464,7 @@ static void join_settings(char *line)
     *to = '\0';
 }
 
-/* Add the host of a line with "user=NAME" of Hydra or "username=NAME" of Open MPI. */
+/* Add the host of a line that sets a user: "user=NAME" in Hydra's syntax, "username=NAME" in Open MPI's. */
 static ddp_status add_user(struct specs *s, const char *user, const char *item, const struct tail *line,
                            struct ddp_err *err)
 {
@@ -480,8 +480,7 @@ static ddp_status add_user(struct specs *s, const char *user, const char *item, 
 }
 
 /* The settings of a host that words such as "slots=4" change in a line of a hostfile. ddprun ignores the words with
- * LINE_NOTHING. Only Open MPI (max_slots) or MPICH (ifname, binding) needs them: ddprun itself finds the addresses and
- * chooses the CPUs. */
+ * LINE_NOTHING, which only Open MPI (max_slots) or MPICH (ifname, binding) needs. */
 enum { LINE_SLOTS, LINE_USER, LINE_PORT, LINE_WORDS, LINE_NOTHING = LINE_WORDS };
 
 /* The words of a line, and the other spellings that Open MPI accepts. Open MPI also accepts '-' for each '_'. */

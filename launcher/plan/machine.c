@@ -419,7 +419,7 @@ void gpu_read_users(const char *const *gpus, int n, const struct gpu_owners *own
 /* --- files ---------------------------------------------------------------------------------------------------- */
 
 /* Return the text of a file. Return NULL after a read error, because an incomplete list of hosts would look like the
- * list of a smaller job. If the file has become shorter than `size`, return the shorter text. For `len` see
+ * list of a smaller job. A file that has become shorter than `size` is not an error. For `len` see
  * scheduler_read_file(). */
 static char *read_whole(int fd, size_t size, size_t *len)
 {

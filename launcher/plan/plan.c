@@ -112,8 +112,8 @@ static bool asks_for_rank0(const struct plan *plan)
            program_python(cli, plan->facts->python) != NULL;
 }
 
-/* Choose the store of the workers. Some PyTorch versions reject the launcher's store before they send a byte. The
- * launcher could not detect this later, so it makes the choice before the start. */
+/* Choose the store of the workers. Choose it before the start, because some PyTorch versions reject the launcher's
+ * store without sending a byte, so the launcher could not detect this later. */
 static void choose_worker_store(struct plan *plan)
 {
     const struct torch_version *torch = plan->facts->torch;

@@ -208,8 +208,8 @@ int gpu_count(void);
 /* The processes that compute on a GPU. */
 struct gpu_users {
     int count;
-    /* Number of processes that `count` does not include, because it is unknown whether they belong to this job; 1 if
-     * the GPU cannot be read. If this number is not 0, `count` may be too low, and `mode` may be unknown. */
+    /* Number of processes for which it is unknown whether they belong to this job; 1 if the GPU cannot be read. `count`
+     * does not include them. If this number is not 0, `mode` may be unknown. */
     int unknown;
     int pid;        /* the process with the most memory on this GPU */
     uint64_t bytes; /* memory of this process on this GPU; 0 if unknown */
@@ -225,8 +225,8 @@ struct gpu_owners {
     const void *user;
 };
 
-/* Read which processes use each of `n` GPUs, named as in CUDA_VISIBLE_DEVICES. Leave out the processes of this job; if
- * `owners` is NULL, no process belongs to this job. The driver may need seconds, or hang. */
+/* Read which processes use each of `n` GPUs, named as in CUDA_VISIBLE_DEVICES. Leave out the processes of this job,
+ * which `owners` finds. If `owners` is NULL, leave out no process. The driver may need seconds, or hang. */
 void gpu_read_users(const char *const *gpus, int n, const struct gpu_owners *owners, struct gpu_users *out);
 
 /* Write the path of the running program, with all links resolved. Return false if the path is unknown. */

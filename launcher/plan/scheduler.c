@@ -269,10 +269,10 @@ static const struct list *row_list(const struct row *r, const struct scheduler_f
  *     the batch script        not set                the job: SLURM_JOB_*; ddprun runs only on the job's first node
  *     a shell of salloc       not set, or near 2^32  the job; ddprun may even run on a login node
  *
- * SLURM_NNODES is read last, because a step may inherit this variable from an outer shell. */
+ * SLURM_NNODES is used only if the other variables are missing, because a step may inherit it from an outer shell. */
 
-/* Return true if srun started this process as a step. The step id of an interactive shell is near 2^32, and
- * scheduler_number rejects such a number. */
+/* Return true if srun started this process as a step. In an interactive shell, SLURM_STEP_ID is near 2^32.
+ * scheduler_number rejects this value, so the shell does not count as a step. */
 static bool is_step(const struct scheduler_facts *f)
 {
     return scheduler_number(f, "SLURM_STEP_ID") >= 0 && scheduler_number(f, "SLURM_STEP_NUM_TASKS") > 0 &&
@@ -444,9 +444,9 @@ static void batch_job(struct scheduler *s, const struct scheduler_facts *f, cons
 }
 
 /* Return whether ddprun was started on all hosts or only on the first. `place` is the index of this host in the list,
- * or -1 if the list does not contain this host. If this host is not the first, pbsdsh or blaunch has started ddprun on
- * all hosts. On the first host, PBS_TASKNUM decides: 1 is the batch script, any other number is a task of pbsdsh.
- * Without this number, as with LSF, the answer is REACH_PERHAPS_ONE. */
+ * or -1. If this host is not the first, pbsdsh or blaunch has started ddprun on all hosts. On the first host,
+ * PBS_TASKNUM decides: 1 is the batch script, any other number is a task of pbsdsh. Without this number, as with LSF,
+ * the answer is REACH_PERHAPS_ONE. */
 static enum scheduler_reach batch_reach(const struct scheduler_facts *f, const struct row *r, int place)
 {
     const int task = r->rank != NULL ? scheduler_number(f, r->rank) : -1;
@@ -484,9 +484,9 @@ static void read_hosts(struct scheduler *s, const struct scheduler_facts *f, con
  * default port is free.
  *
  * An indexed Job gives each pod a number and the host name JOB-NUMBER. With a headless service (subdomain: in the
- * pod's template), the full name of pod 0 begins with JOB-0.SERVICE.NAMESPACE.svc. The full name of this pod is in
- * /etc/hosts. The text after the first dot is the same for all pods of the job. So the name of pod 0 is JOB-0, a dot
- * and this text. No variable has the number of pods, so the user sets --nnodes.
+ * pod's template), the full name of pod 0 begins with JOB-0.SERVICE.NAMESPACE.svc. After the first dot, the full names
+ * of all pods of the job are equal, and /etc/hosts has the full name of this pod. So each pod can compute the name of
+ * pod 0. No variable has the number of pods, so the user sets --nnodes.
  *
  * The operator sets WORLD_SIZE to the number of pods and RANK to the number of this pod. Newer operators also set
  * torchrun's PET_* variables, which ddprun reads as options. In this case WORLD_SIZE is the number of workers, so
@@ -634,9 +634,9 @@ static ddp_status not_here(const char *wanted, struct ddp_err *err)
     return ddp_fail(err, DDP_ERR_ARG, "--scheduler=%.60s: expected 'auto', 'none'%s", wanted, list);
 }
 
-/* Return the row of the scheduler that started this process, or -1. Store the reason in s->rule. DDPRUN_JOB, which
- * every worker of ddprun has, disables the automatic choice. A ddprun that a worker starts inherits the scheduler's
- * variables, although it is not a task of the scheduler. */
+/* Return the row of the scheduler that started this process, or -1 with the reason in s->rule. With --scheduler=auto, a
+ * ddprun that a worker has started (DDPRUN_JOB is set) belongs to no scheduler, although it inherits the variables of
+ * one. */
 static int scheduler_choose(struct scheduler *s, const char *wanted, const struct scheduler_facts *f)
 {
     const bool any = strcmp(wanted, "auto") == 0;

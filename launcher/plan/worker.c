@@ -247,8 +247,8 @@ static const char *user_value(const struct plan *plan, const char *name)
     return env_sources_find(&sources, name);
 }
 
-/* Return true if PyTorch may create FIFOs in the log directory. PyTorch ends a rank that cannot create its FIFO. A
- * shell script may start ranks in containers that do not contain the log directory. So FIFOs are only for a Python
+/* Return true if PyTorch may create FIFOs in the log directory. PyTorch ends a rank that cannot create its FIFO. This
+ * happens if a shell script starts the rank in a container without the log directory, so allow FIFOs only for a Python
  * that ddprun starts itself. */
 static bool uses_fifos(const struct plan *plan)
 {

@@ -33,10 +33,10 @@ struct python_paths {
 /* Find the Pythons of the workers' environment, and choose one. machine.c contains this function. */
 void python_find(struct python_paths *paths, const struct env_sources *env);
 
-/* Return the command of worker `local_rank`, NULL-terminated, in one allocation that the caller frees. If PROGRAM
- * is a script (.py) or a module (-m), the command is "PYTHON -u ...". "${local_rank}" in an argument is replaced
- * by the local rank, as in torchrun. "$local_rank" and "$$" are replaced only if ddprun was started as torchrun.
- * Return NULL if memory is short. */
+/* Return the command of worker `local_rank`, NULL-terminated, in one allocation that the caller frees. For a script
+ * (.py) or a module (-m), the command is "PYTHON -u ...". "${local_rank}" in an argument is replaced by the local rank,
+ * as in torchrun. "$local_rank" and "$$" are replaced only if ddprun was started as torchrun. Return NULL if memory is
+ * short. */
 char **program_argv(const struct cli *cli, const struct python_choice *python, int local_rank);
 
 /* Return the Python that runs PROGRAM: the chosen Python, or PROGRAM itself if it is called python. Return NULL
@@ -46,9 +46,9 @@ const char *program_python(const struct cli *cli, const struct python_choice *py
 /* Return true if the chosen Python runs PROGRAM, because PROGRAM is a script or a module. */
 bool program_needs_python(const struct cli *cli);
 
-/* Return PROGRAM if PROGRAM is a file that Python runs. Return NULL if PROGRAM is a module, "-", or no Python
- * program. Also return NULL for an interpreter that is not called python, because a wrapper may run the script on
- * another host. */
+/* Return PROGRAM if it is a file that Python runs. Return NULL if it is a module, "-", or no Python program. Also
+ * return NULL for an interpreter that is not called python: it may be a wrapper that runs the script on another
+ * host. */
 const char *program_script(const struct cli *cli, const struct python_choice *python);
 
 /* Return true if any worker writes a log file. */

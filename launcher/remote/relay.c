@@ -39,10 +39,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* FIRST_MS: longest silence of the starter before the message JOB. AT_ONCE_MS: time from the first SIGTERM to the
- * second, which makes ddprun kill its workers at once. KILL_MS: time from the first SIGTERM to SIGKILL. PLACE_MS:
- * time in which the file systems of the job's directories must answer. PROBE_MS: time in which the addresses of the
- * first host must answer. PROBE_MORE_MS: shortest wait for a better address after the first answer. */
+/* FIRST_MS: longest silence of the starter before the message JOB.
+ * AT_ONCE_MS: time from the first SIGTERM to the second, which makes ddprun kill its workers at once.
+ * KILL_MS: time from the first SIGTERM to SIGKILL.
+ * PLACE_MS: time in which the file systems of the job's directories must answer.
+ * PROBE_MS: time in which the addresses of the first host must answer.
+ * PROBE_MORE_MS: shortest wait for a better address after the first answer. */
 enum {
     FIRST_MS = 60000,
     PLACE_MS = 10000,
@@ -82,7 +84,7 @@ struct relay {
     bool has_signal;           /* a signal has requested the end of the relay */
     const char *failed;        /* why messages are no longer read from stdin; NULL while they are read */
     int exit_code;             /* the relay's exit code; -1 until it is known */
-    uint64_t branch_ms; /* a branch ends if the starter is silent for longer; 0 before the message BRANCH */
+    uint64_t branch_ms;        /* longest silence of the starter for a branch; 0 before the message BRANCH */
 };
 
 /* Make a finding about this host. */
@@ -212,8 +214,8 @@ static void read_findings(struct relay *r)
     }
 }
 
-/* Send the queued findings. If `waits` is true, wait until stdout accepts them. While the child process sends log files
- * to the same stdout, send no findings. */
+/* Send the queued findings, unless the child process is sending log files to the same stdout. If `waits` is true, wait
+ * until stdout accepts the findings. */
 static void send_findings(struct relay *r, bool waits)
 {
     while (!r->sends && r->findings.len > 0) {
@@ -228,8 +230,8 @@ static void send_findings(struct relay *r, bool waits)
 
 /* --- probes ---------------------------------------------------------------------------------------------------- */
 
-/* The text that a probe sends. The relay sends the token only after this text. An agent that searches for the store may
- * connect to the port of the probes, too. It would report the token as the answer of an unknown service. */
+/* The text that a probe sends. The relay sends the token only after this text, because an agent that searches for the
+ * store may connect to this port, too. Such an agent would report the token as the answer of an unknown service. */
 static const char probe_text[] = "ddprun probe";
 
 /* Listen on the master port to answer probes. The store of the job uses this port later. The kernel reports a
@@ -270,7 +272,7 @@ static void answer_probe(const struct relay *r)
 struct probe {
     const char *address;
     int fd;           /* -1 if the probe has ended */
-    bool asked, good; /* the probe has sent probe_text; it has received the token */
+    bool asked, good; /* asked: probe_text was sent; good: the token was received */
     char got[REMOTE_TOKEN_MAX];
     size_t n;
 };
@@ -310,8 +312,8 @@ static void probe_continue(struct probe *p, const char *token)
     }
 }
 
-/* Return true if the best address is known. Addresses are sorted, the best first, so skip those that have failed. The
- * first remaining address is the best one, and it is known to work if it has sent the token. */
+/* Return true if the best address is known: the first address that has not failed has sent the token. The addresses are
+ * sorted, the best first. */
 static bool is_best_known(const struct probe *probes, int n)
 {
     int i = 0;
@@ -320,9 +322,9 @@ static bool is_best_known(const struct probe *probes, int n)
     return i < n && probes[i].good;
 }
 
-/* Wait until every probe has ended or PROBE_MS is over. Unless `waits_for_all`, the wait ends when the best address is
- * known. After the first answer, a better address gets only a short time more, because an address that no packet
- * reaches would otherwise delay every start. */
+/* Wait until every probe has ended or PROBE_MS is over. Unless `waits_for_all`, stop as soon as the best address is
+ * known, or a short time after the first answer. Otherwise an address that no packet reaches would delay every
+ * start. */
 static void probe_all(struct probe *probes, int n, const char *token, bool waits_for_all)
 {
     const uint64_t from_ms = clock_ms();
@@ -358,7 +360,7 @@ static void probe_all(struct probe *probes, int n, const char *token, bool waits
 }
 
 /* Connect to all addresses of the first host at the same time, and report the addresses that sent the token. The
- * starter repeats PROBE if the answers of the hosts have no address in common, so a repeated PROBE waits for all. */
+ * starter sends a second PROBE if the hosts have reached no common address. Then wait for all addresses. */
 static void handle_PROBE(struct relay *r, struct slice body)
 {
     char text[REMOTE_LINE_MAX + 1], *rest, *address;
@@ -417,8 +419,8 @@ static bool set_environment(const cJSON *env)
     return true;
 }
 
-/* Return the strings of a JSON array, NULL-terminated; `array` owns the strings, and the caller frees the list. Return
- * NULL if the array is empty, an item is not a string, or memory is short. */
+/* Return the strings of a JSON array as a list that ends with NULL. `array` owns the strings, and the caller frees the
+ * list. Return NULL if the array is empty, an item is not a string, or memory is short. */
 static char **texts_of(const cJSON *array)
 {
     const int n = cJSON_GetArraySize(array);
@@ -433,8 +435,8 @@ static char **texts_of(const cJSON *array)
     return texts;
 }
 
-/* Start the host's ddprun. Its stdin gets a line with the secret, unless `secret` is "". Then it gets the job's input
- * if `input` is true, or the end of file. */
+/* Start the host's ddprun. Unless `secret` is "", its stdin begins with a line that contains the secret. The job's
+ * input follows if `input` is true, otherwise the end of file. */
 static void spawn_job(struct relay *r, char **argv, const char *secret, bool input)
 {
     char line[80], why[FORK_ERROR_MAX];
@@ -555,8 +557,9 @@ static void enter_directory(struct relay *r, const char *directory, const char *
         place_free(p);
 }
 
-/* Raise a soft limit to the soft limit of the starting host. If the hard limit is lower, print a message, unless
- * `quiet`. `name` is the limit's name in limits.conf, and `object` is what the limit counts, such as "open files". */
+/* Raise a soft limit of this process to that of the starting host. If the hard limit is lower, raise the soft limit
+ * only to the hard limit, and print a message unless `quiet`. `name` is the limit's name in limits.conf, and `object`
+ * is what the limit counts, such as "open files". */
 static void raise_limit(int resource, const cJSON *wanted, const char *name, const char *object, bool quiet)
 {
     struct rlimit limit;
@@ -644,8 +647,8 @@ static void handle_SIGNAL(struct relay *r, struct slice body)
         kill(r->child, number);
 }
 
-/* Buffer input for the job. The relay must always read its own stdin, because messages about signals arrive there,
- * too. The starter sends at most REMOTE_INPUT_WINDOW bytes that the job has not read. */
+/* Buffer input for the job. The relay does not wait for the job, because messages about signals arrive on its stdin,
+ * too. The starter sends at most REMOTE_INPUT_WINDOW bytes that the job has not read, so the buffer stays small. */
 static void handle_INPUT(struct relay *r, struct slice body)
 {
     if (r->input_ended || r->child_in < 0)
@@ -737,9 +740,9 @@ static void send_reason(struct relay *r, const char *words)
 }
 
 /* Request the child's end: first with SIGTERM, then with a second SIGTERM, which makes ddprun kill its workers, then
- * with SIGKILL. SIGCONT follows each of these signals, because a stopped process does not handle SIGTERM. `why` is the
- * failure of the connection to the starter. It is NULL after the message END or a signal to the relay: the child then
- * reports SIGTERM as the reason. */
+ * with SIGKILL. Send SIGCONT after each of them, because a stopped process does not handle SIGTERM. `why` is the
+ * failure of the connection to the starter. Without such a failure, `why` is NULL, and the child reports SIGTERM as the
+ * reason. */
 static void end_child(struct relay *r, const char *why)
 {
     const uint64_t now = clock_ms();

@@ -22,7 +22,7 @@
  *
  * With --ship the starter first sends its own program to the host's shell, which executes the program as the relay.
  *
- * The relays find an address of the first host that all other hosts reach. The store uses this address. */
+ * The relays find out which address of the first host all other hosts can reach. The store uses this address. */
 #ifndef LAUNCHER_REMOTE_REMOTE_H
 #define LAUNCHER_REMOTE_REMOTE_H
 
@@ -51,8 +51,8 @@ struct collected {
     char why[1280];                    /* why files are missing; "" while no file is missing */
 };
 
-/* Store files from the bytes that a host sends. Set `why` after a fault. Most faults end the transfer, and all
- * further bytes are dropped. After a file that has become shorter, the transfer continues. */
+/* Store files from the bytes that a host sends. Set `why` after a fault. The transfer continues if a file has become
+ * shorter. Any other fault ends it, and all further bytes are dropped. */
 void collect_store(struct collected *c, struct slice bytes);
 
 /* The log files of all hosts. */
@@ -82,11 +82,10 @@ bool collection_progress(const struct collection *c, int sending, struct buf *ou
  * `signals` is a signalfd. `in` contains the bytes that were read after the message BRANCH. */
 int branch_run(int signals, uint64_t silent_ms, struct buf *in);
 
-/* Map the bytes that --ship sends: this program without symbols and debug information, then the cJSON library. *library
- * is the size of the library, or 0 if the library is not sent. Debian has no static library of cJSON, so a program that
- * is built there loads a shared library. In the mapped program, the name of this library is replaced by
- * SHIPPED_LIBRARY, because the host may not have the library. Unmap the bytes with munmap. Return NULL, or the reason
- * of a failure. */
+/* Map the bytes that --ship sends: this program without symbols and debug information, then the cJSON library. The
+ * library is sent only if this program loads it as a shared library, as on Debian; otherwise *library, its size, is 0.
+ * The mapped program loads SHIPPED_LIBRARY instead, because the host may not have the library. Unmap the bytes with
+ * munmap. Return NULL, or the reason of a failure. */
 const char *ship_map(struct slice *bytes, size_t *library);
 
 /* Return true if this program was shipped with a library. */

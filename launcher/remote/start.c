@@ -17,9 +17,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* FIRST_MS: time in which a host must send its first answer; longer than ssh's ConnectTimeout. PROBED_MS: time in which
- * a host must answer the message PROBE. PROBED_LEAST_MS: lower limit of this time if --timeout is short. The probes
- * take at most 2 s, so the starter still receives their result. */
+/* Time limits in ms.
+ * FIRST_MS: for the first answer of a host; longer than ssh's ConnectTimeout.
+ * PROBED_MS: for the answer to the message PROBE.
+ * PROBED_LEAST_MS: for the answer to PROBE if --timeout is shorter than this; the probes take at most 2 s. */
 enum {
     FIRST_MS = 60000,
     PROBED_MS = 15000,
@@ -118,8 +119,8 @@ static size_t count_begun(struct slice text, const char *mark)
 }
 
 /* Process an answer ROOM, FILES or FINDING in the job's output; remote_split describes the results. Return false for
- * any other line, which then stays in the output. An answer with a wrong token is such a line, too, because the relay
- * has not sent it. */
+ * any other line, which then stays in the output. An answer with a wrong token also stays there, because the relay has
+ * not sent it. */
 static bool process_inside(const struct remote_answer *answer, const char *token, uint64_t *taken,
                            struct buf *findings, int *files)
 {
@@ -395,9 +396,9 @@ void start_tree(const struct start_facts *f, const struct host_spec *hosts, int 
     const bool given = cli_gives(f->cli, OPT_SSH_FANOUT);
     const bool grows = given || (n >= START_TREE_MIN && !start_by_srun(f->cli));
     const long fanout = !grows ? n : given ? f->cli->ssh_fanout : START_FANOUT;
-    /* begin and size: index of the first host, and number of hosts, in the level of host i */
+    /* the level of host i: its first host, and its number of hosts */
     long begin = 0, size = fanout > 0 ? fanout : n;
-    /* before and size_before: the same for the level above; before is -1 if the starter is above */
+    /* the level above; before is -1 if this is the starter */
     long before = -1, size_before = 1;
     for (int i = 0; i < n; i++) {
         if (i == begin + size) {
@@ -460,8 +461,8 @@ static bool is_carried(const struct cli *cli, const char *variable)
     return false;
 }
 
-/* Append the options that the starter chooses. The user's options follow and override these. main.c has rejected
- * options that contradict --hosts. With --dry_run, the address in `m` is NULL: leave out the options of the store. */
+/* Append the options that the starter chooses. The user's options follow these and override them; main.c has rejected
+ * options that contradict --hosts. With --dry_run the address of the store is NULL, and its options are left out. */
 static bool add_options(cJSON *array, const struct start_facts *f, const struct host_spec *host, int rank,
                         const struct start_meeting *m)
 {
@@ -547,8 +548,8 @@ bool start_job(const struct start_facts *f, const struct host_spec *host, int ra
 
 /* --- --dry_run ------------------------------------------------------------------------------------------------ */
 
-/* Append the command line that the relay of a host executes: ddprun with the starter's options, then the words of the
- * user without --dry_run. */
+/* Append the command line that the relay of a host executes: ddprun, the options that the starter adds, and the user's
+ * words except --dry_run. */
 static bool add_started(cJSON *array, const struct start_facts *f, const struct host_spec *host, int rank,
                         int n)
 {
@@ -561,7 +562,7 @@ static bool add_started(cJSON *array, const struct start_facts *f, const struct 
     return ok;
 }
 
-/* Append the command for a host as a line, then the command line that its relay executes. */
+/* Append two lines for a host: the command that starts its relay, and the command line that the relay executes. */
 static bool add_start_line(struct buf *out, const char *runs_on, char *const *argv, const cJSON *started)
 {
     bool ok = runs_on == NULL || buf_printf(out, "%s: ", runs_on);

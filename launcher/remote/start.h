@@ -63,7 +63,7 @@ enum {
     REMOTE_INSIDE_MAX = NEWS_MAX + 128, /* longest answer ROOM, FINDING or FILES, in bytes */
     REMOTE_INPUT_MAX = 65536,
     REMOTE_PIECE_MAX = 32768,
-    /* largest number of bytes of input that are sent but that the job has not read yet */
+    /* maximum number of bytes of input that were sent, but not yet read by the job */
     REMOTE_INPUT_WINDOW = 1 << 20,
     REMOTE_TOKEN_MAX = 33
 };
@@ -101,7 +101,7 @@ enum remote_news {
 struct remote_answer {
     enum remote_news news;
     char version[32]; /* version of the relay's ddprun */
-    int port; /* HERE: port on which the relay answers probes, or 0 before LISTEN. ENDED, FAILED, FILES: exit code */
+    int port; /* HERE: port for probes; 0 before the message LISTEN. ENDED, FAILED, FILES: exit code */
     /* token of the answer. Before JOB: random text that the relay sends to each probe, or "-" if it answers no probes.
      * After JOB: the token in JOB. */
     char token[REMOTE_TOKEN_MAX];
@@ -117,10 +117,13 @@ bool remote_print_answer(const struct remote_answer *answer, struct buf *out);
 /* Parse a line without its newline. Return false if the line is not an answer. */
 bool remote_parse_answer(struct slice line, struct remote_answer *out);
 
-/* Separate the output of a job from the answers ROOM, FINDING and FILES. Move the output from `held` to `out`. Store
- * in *taken the number of bytes in the last ROOM, and append the text of each FINDING to `findings`, with a newline.
- * After FILES, store its exit code in *files, which the caller initializes with -1. All later bytes stay in `held`,
- * because they are files. Bytes that may begin an answer also stay in `held`. Return false if memory is short. */
+/* Separate the output of a job from the answers ROOM, FINDING and FILES. Move the output from `held` to `out`. Bytes
+ * that may begin an answer stay in `held`. Return false if memory is short.
+ *
+ *   - ROOM: store its number of bytes in *taken.
+ *   - FINDING: append its text and a newline to `findings`.
+ *   - FILES: store its exit code in *files, which the caller initializes with -1. All later bytes are files and stay in
+ *     `held`. */
 bool remote_split(struct buf *held, const char *token, struct buf *out, uint64_t *taken, struct buf *findings,
                   int *files);
 
@@ -163,9 +166,9 @@ struct start_facts {
 /* Check that the list of hosts and the options do not contradict each other. Return DDP_OK or DDP_ERR_ARG. */
 ddp_status start_check(const struct cli *cli, const struct host_spec *hosts, int n, struct ddp_err *err);
 
-/* Store in above[i] the index of the host that starts host i, or -1 if the starter starts host i. From START_TREE_MIN
- * hosts on, each host starts at most START_FANOUT others. With srun, the starter starts all hosts. With --ssh_fanout,
- * its value replaces START_FANOUT, even below START_TREE_MIN hosts. The starter always starts the host on which it
+/* Store in above[i] the index of the host that starts host i, or -1 if the starter starts host i. With fewer than
+ * START_TREE_MIN hosts, or with srun, the starter starts all hosts. Otherwise each host starts at most START_FANOUT
+ * others. --ssh_fanout=N sets another maximum, for any number of hosts. The starter always starts the host on which it
  * runs. */
 enum { START_TREE_MIN = 64, START_FANOUT = 16 };
 void start_tree(const struct start_facts *facts, const struct host_spec *hosts, int n, int *above);
@@ -179,17 +182,18 @@ bool start_by_srun(const struct cli *cli);
 ddp_status start_command(const struct start_facts *facts, const struct host_spec *host, char ***argv,
                          struct ddp_err *err);
 void start_free(char **argv);
-/* Append the command for each host, and the command line of the ddprun that its relay starts there. Append lines, or
- * one JSON object if `as_json` is true. "n0: COMMAND" is a command that n0 runs. Return false if memory is short. */
+/* Append, for each host, the command that starts its relay, and the command line of the ddprun that the relay starts.
+ * Append lines, or one JSON object if `as_json` is true. A line "n0: COMMAND" means that n0 runs the command. Return
+ * false if memory is short. */
 bool start_print(const struct start_facts *facts, const struct host_spec *hosts, int n, bool as_json,
                  struct buf *out);
 
 /* Return true if the command for the host reads the program of --ship from its stdin before it answers. */
 bool start_ships(const struct start_facts *facts, const struct host_spec *host);
 
-/* Return the time limit in ms for the first answer of the host's relay, or for its answer to PROBE. With --ship, the
- * limit of the first answer includes the transfer of the program over a slow connection. A shorter --timeout is the
- * limit, but for PROBE the limit is at least 4 s. */
+/* Return the time limit in ms for the first answer of the host's relay, or with `is_probe` for its answer to PROBE.
+ * With --ship, the limit of the first answer includes the transfer of the program over a slow connection. A shorter
+ * --timeout replaces either limit, but the limit for PROBE is at least 4 s. */
 uint64_t start_limit_ms(const struct start_facts *facts, const struct host_spec *host, bool is_probe);
 
 /* The values in the message JOB that are equal for all nodes. All texts are borrowed. */
@@ -205,8 +209,9 @@ struct start_meeting {
  * silence, a relay or a branch ends the job. */
 uint64_t start_silent_ms(const struct cli *cli);
 
-/* Set reads[i] to true if host i may have a rank that --stdin names. The ranks of a host are unknown if the options
- * give no number of workers for an earlier host. Return the world size, or 0 if it is unknown. */
+/* Set reads[i] to true if --stdin names a rank of host i, or a rank that may be on host i. The ranks of a host are
+ * uncertain if the options give no number of workers for an earlier host. Return the world size, or 0 if it is
+ * unknown. */
 int start_readers(const struct cli *cli, const struct host_spec *hosts, int n, bool *reads);
 
 /* Append the body of the message JOB for node `rank` to `out`. If `input` is true, the starter sends the user's stdin
@@ -214,8 +219,9 @@ int start_readers(const struct cli *cli, const struct host_spec *hosts, int n, b
 bool start_job(const struct start_facts *facts, const struct host_spec *host, int rank, bool input,
                const struct start_meeting *meeting, struct buf *out);
 
-/* Choose the address of the first host, from its addresses `own`. Store in `address` the first of them that all `n`
- * other hosts have reached, or "". Blanks separate the addresses in `own` and in each list of `reached`. */
+/* Choose an address of the first host. `own` lists its addresses, and each of the `n` texts in `reached` lists the
+ * addresses that another host has reached. Blanks separate the addresses. Store in `address` the first address of `own`
+ * that is in all lists, or "". */
 void start_choose_address(const char *own, const char *const *reached, int n,
                           char address[ENDPOINT_HOST_MAX]);
 

@@ -124,15 +124,15 @@ struct starter {
     struct sinks *sinks;
     bool paused;           /* no output is read, because the console is slow */
     bool has_probed_again; /* the hosts probe all addresses of the first host; see probe_again */
-    bool reported_flat;    /* the starter starts hosts directly; it has reported this unless --quiet is set */
+    bool reported_flat;    /* start_flat() has reported, unless --quiet is set, that it starts all hosts */
     /* type of the user's stdin; UV_UNKNOWN_HANDLE if stdin has ended or is not read */
     uv_handle_type input_type;
     uv_fs_t file; /* read request for a stdin that is a file */
     char input_bytes[32768];
     int signals_fd, lifeline_fd, input_fd;
     int exit_code; /* the starter's exit code; -1 while no host has failed */
-    /* The host whose exit code counts: host 0, unless ddprun has ended on a host before the first round. Then it is the
-     * first host on which ddprun has ended. */
+    /* The host whose exit code counts: the first host on which ddprun ended before the first round, otherwise host
+     * 0. */
     const struct peer *decides;
     bool has_passed_end; /* the other hosts were informed that ddprun has ended on a host */
     bool is_of_host;     /* `exit_code` is the exit code of a host */
@@ -298,9 +298,9 @@ static uint64_t last_ms(const struct starter *s)
     return s->n_running == 0 && grace_ms < LAST_MS ? grace_ms : LAST_MS;
 }
 
-/* End the job on all hosts: close the stdin of every relay. With --collect_logs, a relay needs its stdin until its
- * log files are sent, so it gets the message END instead. A remote shell whose relay has not answered may wait for its
- * host, so it gets SIGTERM, too. */
+/* End the job on all hosts: close the stdin of every relay. With --collect_logs, send the message END to a relay
+ * instead, because it needs its stdin until its log files are sent. If a relay has not answered yet, its remote shell
+ * may wait for the host, so send SIGTERM to the shell, too. */
 static void end_all(struct starter *s)
 {
     if (s->kill_ms == 0)
@@ -364,8 +364,8 @@ static void print_files_progress(struct starter *s)
     buf_free(&out);
 }
 
-/* Begin to receive log files, which follow the answer FILES with `exit_code`. If the job's last output has no newline,
- * append one, so that the output of another host begins on a new line. */
+/* Begin to receive log files after the answer FILES, which contains `exit_code`. If the job's last output has no
+ * newline, append one, so that the output of another host begins on a new line. */
 static void begin_files(struct peer *p, int exit_code, struct buf *lines)
 {
     struct starter *s = p->starter;
@@ -497,9 +497,9 @@ static void read_input(struct starter *s)
 }
 
 /* Watch stdin through an epoll descriptor. libuv makes each watched descriptor non-blocking, and a non-blocking stdin
- * would break other programs that share it. A terminal is opened again as non-blocking: if another process reads the
- * typed text first, a blocking read would stop the loop. After su, the terminal belongs to another user and cannot be
- * opened, so the job has no input. */
+ * would break other programs that share it. A terminal is opened again as non-blocking, because a blocking read would
+ * stop the loop if another process has read the typed text first. If the terminal belongs to another user (after su),
+ * it cannot be opened, and the job has no input. */
 static bool open_polled_input(struct starter *s)
 {
     struct epoll_event readable = { .events = EPOLLIN };
@@ -750,10 +750,9 @@ static void remove_last_answer(struct peer *p, struct buf *lines)
         buf_append(lines, "\n", 1); /* end the job's line, because a line of another host may follow */
 }
 
-/* Send a finding of a host to other hosts. A finding may report that ddprun has ended on its host. The first such
- * finding is sent to all other hosts, because it ends their ddprun, too. Later ones are dropped, unless they end the
- * job. Any other finding is sent only to the first host, which prints it: with 1,000 hosts, a blocked port causes 1,000
- * findings. */
+/* Send a finding of a host to other hosts. The first finding that reports the end of a ddprun goes to all other hosts,
+ * because their ddprun ends, too. A later one goes to them only if it ends the job. Any other finding goes only to the
+ * first host, which prints it: with 1,000 hosts, a blocked port causes 1,000 findings. */
 static void pass_finding(const struct peer *from, struct slice line)
 {
     struct starter *s = from->starter;
@@ -766,8 +765,8 @@ static void pass_finding(const struct peer *from, struct slice line)
             send_message(&s->peers[i], REMOTE_NEWS, line);
 }
 
-/* Handle the findings of a host, one in each line. A node reports the end of its ddprun only before the first round.
- * The first node that reports its end decides the exit code, because the other nodes end as a consequence. */
+/* Handle the findings of a host, one in each line. The first node whose ddprun ends before the first round decides the
+ * exit code, because the other nodes end as a consequence. */
 static void handle_findings(struct peer *from, struct slice lines)
 {
     struct starter *s = from->starter;
@@ -873,9 +872,9 @@ static void explain_start(struct peer *p, int exit_code, const char *error, stru
     start_explain(p->starter->facts, p->host, name_above(p), exit_code, error != NULL ? error : "", f);
 }
 
-/* Let the starter itself start a host that another host could not start. The starter then also starts all hosts
- * that are still WAITING, because the hosts above them would probably fail, too. If the user has requested the
- * tree with --ssh_fanout, do nothing. Return true if the host starts again. */
+/* Let the starter itself start a host that another host could not start. The starter also starts all hosts that are
+ * still WAITING, because the hosts that should start them would probably fail, too. If the user has requested the tree
+ * with --ssh_fanout, do nothing. Return true if the host starts again. */
 static bool start_flat(struct peer *p)
 {
     struct starter *s = p->starter;
@@ -996,8 +995,8 @@ static void on_link_output(void *peer, struct link *link, bool is_err, struct sl
     handle_bytes(p, is_err, bytes);
 }
 
-/* Handle the exit of a process. A branch that ends by itself returns 0, and on_link_over handles its end after all
- * its messages are read. A branch with another exit code is lost, and this is reported at once. */
+/* Handle the exit of a process. If a branch exits with another code than 0, it is lost: report this at once. A branch
+ * that ends by itself exits with 0, and on_link_over() handles its end after all its messages are read. */
 static void on_link_exited(void *peer, struct link *link)
 {
     struct peer *p = peer;
@@ -1128,8 +1127,8 @@ static void print_stop(struct starter *s, const struct received_signal *received
 
 static void check_deadlines(struct starter *s);
 
-/* Handle a signal from the user. If the job does not run yet, a signal that stops the job ends the start, and a second
- * one kills the remote shells. Otherwise, forward the signal to all hosts, where the nodes decide what it does. */
+/* Handle a signal from the user. Usually, forward it to all hosts, where the nodes decide what it does. But before the
+ * job runs, a signal that stops the job ends the start, and a second such signal kills the remote shells. */
 static void forward_signal(struct starter *s, const struct received_signal *received)
 {
     char text[8];
@@ -1185,9 +1184,8 @@ static void on_signals(uv_poll_t *poll, int status, int events)
     }
 }
 
-/* Return true if the remote shell has not ended within LAST_MS after the job had ended and all log files had
- * arrived. While reading is paused, the time does not count, because the shell may wait for the starter to read
- * its output. */
+/* Return true if the remote shell still runs LAST_MS after the end of the job and of the transfer of its log files.
+ * While reading is paused, the time does not count, because the shell may wait for the starter to read its output. */
 static bool outlives_job(struct peer *p, uint64_t now)
 {
     const bool is_over = p->sends ? p->files->ended || p->files->stopped : p->reported_code >= 0;

@@ -30,10 +30,11 @@
 #include <unistd.h>
 #include <uv.h>
 
-/* DRAIN_MS: another process, such as a master connection of ssh, may hold the streams of a process that has
- * exited. The streams are closed if no byte arrives for this time. END_MS: time from the end of a branch's stdin
- * until its processes are killed; longer than a relay needs to end a job. LOST_MS: the same time if the branch
- * ends because the starter was silent. The network is then probably lost, so a longer wait is useless. */
+/* DRAIN_MS: the streams of an exited process are closed if no byte arrives for this time. Another process, such as a
+ * master connection of ssh, may hold them open.
+ * END_MS: time from the end of a branch's stdin until its processes are killed; longer than a relay needs to end a job.
+ * LOST_MS: the same time for a branch that ends because the starter was silent. It is short, because the network is
+ * probably lost. */
 enum {
     DRAIN_MS = 2000,
     END_MS = 15000,
@@ -42,7 +43,7 @@ enum {
     OUT_MAX = 1 << 18,     /* limit of bytes that wait for the starter; above it, a branch reads no output */
     TO_MAX = 64 << 20,     /* limit of bytes that wait for a process; above it, the process is killed */
     SLOT_BYTES = 2,        /* bytes of a slot in a message; see REMOTE_TREE_MESSAGES */
-    EXIT_NOT_REACHED = 255 /* the exit status of ssh for a host that it does not reach */
+    EXIT_NOT_REACHED = 255 /* exit status of ssh if it cannot reach the host */
 };
 
 /* --- messages ----------------------------------------------------------------------------------------------- */
@@ -100,7 +101,7 @@ struct branch {
     int signals;        /* a signalfd */
     uint64_t silent_ms; /* longest silence of the starter; after a longer silence the branch ends */
     uint64_t heard_ms;  /* when the starter's last message arrived */
-    uint64_t kill_ms;   /* when processes that still run are killed; 0 until the branch begins to end */
+    uint64_t kill_ms;   /* when to kill processes that still run; 0 until the branch begins to end */
     bool rests;         /* Ctrl-Z has stopped the starter, so its silence is expected */
     bool is_broken;     /* stdout has no reader */
 };
@@ -227,8 +228,8 @@ static bool rename_library(struct slice program, const char *path)
     return true;
 }
 
-/* Fail if the library cannot be renamed, because the shipped program would then load a library of its host. The
- * renaming fails if LD_PRELOAD has loaded a library whose name is not in the program. */
+/* Fail if the library cannot be renamed: the shipped program would load the library of its new host. This happens if
+ * LD_PRELOAD has loaded a library whose name is not in the program. */
 const char *ship_map(struct slice *bytes, size_t *library)
 {
     const char *path = library_path();
@@ -534,8 +535,8 @@ static void branch_turn(struct branch *b, struct pollfd *fds)
         branch_end(b, LOST_MS);
 }
 
-/* Return true if the branch has ended: its processes are over, or have not ended in time. Kill processes that do not
- * end in time. */
+/* Return true if the branch has ended: its processes are over and all output is sent. At the time limit, kill the
+ * processes that still run. DRAIN_MS later, the branch has ended in any case. */
 static bool branch_is_done(const struct branch *b)
 {
     const uint64_t now = clock_ms();
@@ -648,9 +649,8 @@ int link_exit_code(const struct link *l)
     return l->exit_code;
 }
 
-/* End a link after its process has exited and all output of the process has been read. If the process was a branch,
- * also end the links of the processes below it, because nothing can reach these processes now. They exit by themselves
- * at the end of their stdin. */
+/* End a link after its process has exited and all output of the process was read. If the process was a branch, also end
+ * the links of its processes, which are now out of reach. These processes exit at the end of their stdin. */
 static void link_finish(struct link *l)
 {
     struct links *all = l->all;

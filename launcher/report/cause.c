@@ -141,9 +141,9 @@ const char *cause_code_name(const struct report *r, const struct failure *f)
     return or_null(f != NULL ? f->code : r->store.code);
 }
 
-/* Append one line with the rank, its host and how the rank ended, so that a search through many logs finds all three.
- * For a failed node or job, f->words is the whole sentence. For a worker of another node, `after_ms` counts from the
- * start of the attempt. The text is then "after the start" instead of "after its start". */
+/* Append one line with the rank, its host and how the rank ended, so that one search through many logs finds all three.
+ * If a node or the job has failed (no rank), f->words is the whole sentence. The time counts from the start of the
+ * worker if it is on this node, else from the start of the attempt. */
 static bool failure_headline(const struct report *r, const struct failure *f, struct buf *out)
 {
     const bool here = r->elsewhere == NULL;

@@ -161,7 +161,7 @@ enum {
     EXAMINED_MAX = 8,        /* limit of failures that are examined in one attempt */
     GROUP_FILE_BYTES = 4096, /* size of the buffer for a file of a control group */
     FILE_BYTES = 64 * 1024,  /* size of the buffer for any other file */
-    LOG_RECORDS_MAX = 65536, /* limit of records per call: reading one takes 1 us; the log has fewer */
+    LOG_RECORDS_MAX = 65536, /* limit of records that one call reads; a record takes 1 us */
     LOG_BYTES_MAX = 256 * 1024,
 };
 
@@ -342,12 +342,12 @@ static uint64_t lowest_pids_max(const struct evidence *e, int hierarchy)
     const char *below = cgroup_below(group, e->mounts[hierarchy].root);
     if (!join_path(name, below != NULL ? below : "", ""))
         return 0;
-    const uint64_t none = below != NULL ? UINT64_MAX : 0; /* 0 (limits unknown) if the group is hidden */
+    const uint64_t none = below != NULL ? UINT64_MAX : 0; /* 0 = unknown: the group is hidden */
     return lowest_limit_above(e->mounts[hierarchy].where, name, "pids.max", none);
 }
 
 /* Watch a group, named as in /proc/PID/cgroup. If a container hides this group, watch the visible groups that contain
- * it, but only in version 2: in version 1 these groups do not count a kill in the hidden group. */
+ * it. Do not watch them in version 1, where they do not count a kill in the hidden group. */
 static void watch_group(struct evidence *e, const char *group, bool v2, bool late)
 {
     const char *below = cgroup_below(group, e->mounts[v2].root);
@@ -775,8 +775,8 @@ static cJSON *parse_object(struct slice bytes)
     return NULL;
 }
 
-/* Append the JSON object `bytes` with `code` as message.errorCode, as torchrun does. A message that is only a text
- * stays unchanged. Return false if `bytes` are not a JSON object, or memory is short. */
+/* Append the JSON object `bytes`, with `code` as its member message.errorCode, as torchrun does. If `message` is only a
+ * text, append the object unchanged. Return false if `bytes` are not a JSON object, or memory is short. */
 static bool error_text_with_code(struct slice bytes, int code, struct buf *out)
 {
     cJSON *root = parse_object(bytes);

@@ -12,7 +12,7 @@
 #include <sys/types.h>
 
 /* Facts that the kernel provides about the end of a worker: counters of memory limits, free space of /dev/shm, the
- * kernel's log, core files. These facts must be collected at once, because they soon change.
+ * kernel's log, core files. These facts soon change, so they are collected at once.
  *
  *     evidence_new        before the first worker starts
  *     evidence_attempt    before the first worker of each attempt starts: reads the counters
@@ -69,14 +69,14 @@ struct error_text {
 
 void error_text_free(struct error_text *text);
 
-/* Read and parse the error file at `path`. The worker may have created a FIFO or a link there, so the function
- * never blocks, follows no link, and limits the length. After DDP_OK the caller frees `out` with error_text_free.
- * Return DDP_ERR_CLOSED if the file is missing, which is usual. After another error, `err` contains the path and
- * the reason. */
+/* Read and parse the error file at `path`. The worker may have created a FIFO or a link there. So the function never
+ * blocks, follows no link, and limits the length. After DDP_OK the caller frees `out` with error_text_free. Return
+ * DDP_ERR_CLOSED if the file is missing, as it usually is. After another error, `err` contains the path and the
+ * reason. */
 ddp_status error_file_read(const char *path, struct error_text *out, struct ddp_err *err);
 
-/* Copy the error file `from` to `to` and add the exit code, for a launcher that has started this launcher. Errors
- * are ignored, because the report contains the error too. */
+/* Copy the error file `from` to `to` and add the exit code. This passes the error to a launcher that has started this
+ * launcher. Ignore errors, because the report contains the worker's error, too. */
 void error_file_hand_on(const char *from, const char *to, int code);
 
 /* --- a program that did not start ------------------------------------------------------------------------ */

@@ -329,8 +329,8 @@ static void blame(const struct oom_watch *w, struct worker_evidence *e)
     e->peak = w->peak;
 }
 
-/* Return the number of kills: the highest increase of any group, not the sum. In version 2 all outer groups count
- * a kill too; in version 1 only the victim's group counts it. */
+/* Return the number of kills: the highest increase of any group. A sum would count some kills twice, because cgroup
+ * version 2 also counts a kill in all outer groups. Version 1 counts it only in the victim's group. */
 static unsigned long long kills_in(const struct oom_watch *watches, size_t n)
 {
     unsigned long long kills = 0;
@@ -342,10 +342,10 @@ static unsigned long long kills_in(const struct oom_watch *watches, size_t n)
     return kills;
 }
 
-/* Decide whether memory ran out, and where. The machine's counter is used only if no group can be read. Otherwise the
- * groups' counters are enough, because they also include kills when the whole machine runs out of memory. Of several
- * groups at their limit, blame the innermost, because its memory also counts in the outer groups. If no group was at
- * its limit, the whole machine or a group outside ddprun's container ran out of memory. */
+/* Decide whether memory ran out, and where. A group's counter counts every kill in the group, even if the whole machine
+ * ran out of memory. The machine's counter includes kills of other jobs, so use it only if no group can be read. Of
+ * several groups at their limit, blame the innermost, because its memory also counts in the outer groups. If no group
+ * was at its limit, the whole machine or a group outside ddprun's container ran out of memory. */
 void oom_find_cause(const struct oom_watch *watches, size_t n, unsigned long long system_kills,
                     struct worker_evidence *e)
 {
@@ -472,9 +472,8 @@ enum {
     PORT_TAKEN = 1 << 14,
 };
 
-/* Return the flags of all observations. /dev/shm counts as full if at most 1 % is free. The worker's end may have
- * freed space before /dev/shm was read, so a full /dev/shm may be missed. A small /dev/shm is a second hint and has
- * its own flag. */
+/* Return the flags of all observations. /dev/shm counts as full if at most 1 % is free. But the worker's end may have
+ * freed space before /dev/shm was read. So a small /dev/shm is a second hint, with a separate flag. */
 static unsigned observations(const struct worker_evidence *e)
 {
     const struct {

@@ -234,7 +234,7 @@ static double seconds(uint64_t from_ms, uint64_t to_ms)
     return (double)(to_ms - from_ms) / 1000.0;
 }
 
-/* Add a failed attempt. If the object of a worker has the same fact, the fact has the same name in both objects. */
+/* Add a failed attempt. Members that the object of a worker also has get the same names here. */
 static bool add_attempt(cJSON *array, const struct report *r, const struct failed_attempt *a)
 {
     const struct failure *f = &a->failure;
@@ -490,9 +490,9 @@ static void leave_in_log_dir(const struct report *r)
             r->plan->log_root);
 }
 
-/* Return true if this node does not print the report, because of `ddprun --hosts`. The node of the failed worker prints
- * the report, because only that node has the evidence. If a node was lost or no worker failed, node 0 prints it. If a
- * finding about a host ended the job, no node prints it, because this finding was printed already. */
+/* Return true if this node must not print the report, because of `ddprun --hosts`. The node of the failed worker prints
+ * it, because only that node has the evidence. If a node was lost or no worker failed, node 0 prints it. If a finding
+ * about a host ended the job, no node prints it, because this finding was printed already. */
 static bool other_node_prints(const struct report *r)
 {
     const struct failure *f = r->elsewhere;

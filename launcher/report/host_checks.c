@@ -208,7 +208,7 @@ static bool gpu_mode_finding(const struct gpu_users *users, const char *gpu, int
 struct gpu_query {
     bool runs; /* the workers run or have run */
     char job[LIMIT_TEXT];
-    int world_size, first_rank, nproc; /* the first of this node's `nproc` ranks is `first_rank` */
+    int world_size, first_rank, nproc; /* this node has `nproc` ranks, from `first_rank` on */
     int n;
     int workers[GPUS_MAX]; /* number of workers that use each GPU */
     char names[GPUS_MAX][GPU_NAME_MAX];
@@ -252,11 +252,11 @@ static bool is_ddprun(int pid)
            own.st_ino == other.st_ino;
 }
 
-/* Return the owner of a process on a GPU. The workers are children of this process, and their orphans become children
- * of this process, too (PR_SET_CHILD_SUBREAPER). Several agents of this job may run on this host. A descendant of
- * another agent also belongs to the job. A process of an earlier job with the same id has no agent as an ancestor. The
- * owner of a pid that does not exist here is unknown: it may be a worker that has just ended, or the driver reports
- * pids of another PID namespace. */
+/* Return the owner of a process on a GPU. A descendant of this process belongs to the job. Orphans of the workers
+ * remain descendants (PR_SET_CHILD_SUBREAPER). A descendant of another agent of this job on this host belongs to the
+ * job, too. A process of an earlier job with the same id does not: it has no agent as an ancestor. The owner of a pid
+ * that does not exist here is unknown. It may be a worker that has just ended, or the driver reports pids of another
+ * PID namespace. */
 static enum gpu_owner gpu_owner(const void *user, int pid)
 {
     struct proc_stat stat = { .parent = pid };
@@ -400,9 +400,9 @@ int gpu_warn(const struct plan *plan, struct finding out[GPU_FINDINGS_MAX])
 
 /* --- the loss of the store ------------------------------------------------------------------------------ */
 
-/* If this process is frozen for longer than --node_timeout, the store closes the connection. The user would suspect
- * the store or the network. Late timers of this process show that it was frozen. If this process was not frozen, but
- * the store's last message says that this node was silent, the network has lost this node's messages. */
+/* The store closes the connection of a silent node, and the user would suspect the store. Two findings name the real
+ * cause. Either this process was frozen for longer than --node_timeout, which its late timers show. Or it was not
+ * frozen, but the store's last message says that this node was silent: the network has lost this node's messages. */
 
 typedef char loss_text[FINDING_SUBJECT_MAX];
 

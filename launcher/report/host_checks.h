@@ -33,7 +33,8 @@ enum {
 };
 
 /* Return a query for gpu_query_run, or NULL if no worker has a GPU or memory is short. Set `runs` if the workers run or
- * have run. The findings then leave out the processes of this job and name its ranks. Free the query with free(). */
+ * have run. The findings then ignore the processes of this job, and name the ranks that use each GPU. Free the query
+ * with free(). */
 struct gpu_query *gpu_query_new(const struct plan *plan, bool runs);
 
 /* Ask the driver, and store the answer in `query`, a struct gpu_query. */
@@ -56,7 +57,7 @@ struct gpu_answer {
         [FINDING_SUBJECT_MAX]; /* other processes on this GPU: "pid 4242 (user ann), 31 GiB"; "" if none */
 };
 
-/* Format the answer for the failure of a worker. */
+/* Convert the answer of the driver for the report about a failed worker. */
 void gpu_query_answer(const struct gpu_query *query, const struct plan *plan, int local_rank,
                       struct gpu_answer *answer);
 

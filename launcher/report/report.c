@@ -170,8 +170,8 @@ static bool is_ours(const struct report *r, int sig)
     return sig == SIGTERM || sig == agent_stop_signal(r->agent);
 }
 
-/* Return how a worker ended. A victim, which ended because it lost a peer, counts as BY_ITSELF: only the sentence of
- * BY_ITSELF contains exit code and time. A worker that did not exit in time after SIGTERM counts as KILLED. */
+/* Return how a worker ended. BY_ITSELF includes a victim, which ended because it lost a peer: its sentence, too, must
+ * contain the exit code and the time. KILLED is a worker that did not exit in time after SIGTERM. */
 static enum way way_of(const struct report *r, const struct agent_worker *w)
 {
     switch (w->verdict) {
@@ -313,7 +313,8 @@ static void report_others(const struct report *r, struct rows *rows)
 
 /* --- attempts ------------------------------------------------------------------------------------------- */
 
-/* The rows of the report about earlier attempts, about restarts and about processes that still exist. For example:
+/* Rows of the report, for example about an earlier attempt, a missing restart, a rank that exited while another rank
+ * waited for it, and a process that cannot be killed:
  *
  *     before   attempt 0: rank 1: exit 7, 2.5 s after its start, at step 100
  *     restart  none: no attempt passed step 100 (--max_no_progress)

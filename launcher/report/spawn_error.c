@@ -191,10 +191,13 @@ void program_check_bytes(struct program_file *file, struct slice head, struct sl
 
 /* --- cause and remedy ------------------------------------------------------------------------------------- */
 
-/* An errno of execve has several causes. ENOENT: the program, its interpreter or its loader is missing. EACCES: an x
- * bit is missing, or a directory or a mount option forbids execution. ENOEXEC: the program is for another machine, or
- * the file is no program. The rows of the table are tried in order. A row applies if its errno matches and all
- * observations in `seen` are true. */
+/* An errno of execve has several causes:
+ *
+ *     ENOENT   the program, its interpreter or its loader is missing
+ *     EACCES   an x bit is missing, or a directory or a mount option forbids execution
+ *     ENOEXEC  the program is for another machine, or the file is no program
+ *
+ * In the table below, the first row applies whose errno matches and whose observations in `seen` are all true. */
 
 /* The message contains only the beginning of PATH, because PATH may be very long. */
 enum { PATH_SHOWN = 120, ANY_ERROR = 0 };

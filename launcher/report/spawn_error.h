@@ -27,7 +27,7 @@ struct elf_facts {
     char interpreter[ELF_INTERPRETER_MAX]; /* path of the loader; "" if none was found */
 };
 
-/* The kind of file at a path. It is the path of a program, of its interpreter or of its loader. */
+/* The kind of file at the path of a program, of its interpreter or of its loader. */
 enum path_kind {
     PATH_UNKNOWN, /* not examined, or cannot be examined */
     PATH_MISSING, /* no file has this path */

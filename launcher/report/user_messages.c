@@ -49,8 +49,8 @@ static bool event_worker_started(struct buf *out, uint64_t t_ms, const struct pl
                            json_add_text(o, "gpu", who->gpu));
 }
 
-/* Append that a worker has ended. The member exit_code is the code that a shell would show, so 137 may mean
- * exit(137) or SIGKILL. The member signal is present only if a signal ended the worker. */
+/* Append that a worker has ended. The member exit_code is the code that a shell would show: 137 after exit(137), but
+ * also after SIGKILL. The member signal is present only if a signal ended the worker. */
 static bool event_worker_ended(struct buf *out, uint64_t t_ms, const struct plan_worker *who,
                                const struct agent_worker *how)
 {
@@ -336,7 +336,7 @@ void announce_findings(struct announce *a, const char *screen, const struct cJSO
         emit_event(a, event_findings(&event, since_start(a), push), &event);
         return;
     }
-    /* An empty text means that this node has printed the finding already. A repeated finding is printed by node 0. */
+    /* print nothing if this node has printed the finding already (empty text), or if node 0 prints it */
     if (*screen == '\0' || is_repeated(a))
         return;
     while (*screen != '\0') {
@@ -588,7 +588,7 @@ static bool append_headline(const struct status_facts *f, struct buf *out)
                       f->answer == NULL ? "; the store does not answer" : "");
 }
 
-/* Append line `i`. If some ranks are not listed, the last line contains their number. */
+/* Append line `i`. If some ranks are not listed, the last line contains the number of these ranks. */
 bool status_line(const struct status_facts *f, int i, struct buf *out)
 {
     const int shown = count(f, is_shown);

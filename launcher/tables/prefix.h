@@ -52,14 +52,14 @@ struct prefix_values {
     const char *of[PREFIX_FIELD_COUNT];
 };
 
-/* Append the prefix, in `colour` (an SGR number) unless it is PREFIX_NO_COLOUR. Control characters in values are
- * replaced. Return false when memory is short. */
+/* Append the prefix. `colour` is an SGR number or PREFIX_NO_COLOUR. Control characters in values are replaced. Return
+ * false when memory is short. */
 bool prefix_render(const struct prefix *p, const struct prefix_values *values, int colour, struct buf *out);
 
 /* Return the colour of a rank, an SGR number. */
 int prefix_colour(int rank);
 
-/* Format the value of ${time} from microseconds since 1970, and of ${elapsed} from microseconds since the start. */
+/* Format a value: ${time} from microseconds since 1970, or ${elapsed} from microseconds since the start. */
 void prefix_time(char out[PREFIX_TIME_MAX], uint64_t unix_us);
 void prefix_elapsed(char out[PREFIX_TIME_MAX], uint64_t us);
 

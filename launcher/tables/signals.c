@@ -1,10 +1,10 @@
 /* signals.c -- see signals.h.
  *
- * A second request to stop kills the workers, so a copy of the first request must not count as a second. `scancel`,
- * `systemctl stop` and `pkill ddprun` send a SIGTERM to every process of ddprun. So the agent receives two signals: its
- * own, and the copy that the guardian passes on. Both have the same sender and arrive within COPY_MS. A user who
- * repeats a stop with `kill PID` signals the same process twice. So the second signal does not count as a copy, because
- * it reaches the agent in the same way as the first. */
+ * A second request to stop kills the workers, so a copy of the first request must not count as the second. `scancel`,
+ * `systemctl stop` and `pkill ddprun` send SIGTERM to every process of ddprun. The agent then receives two signals: its
+ * own, and one that the guardian passes on. Both have the same sender and arrive within COPY_MS, so one of them is a
+ * copy. A user who repeats `kill PID` signals the same process twice. Both signals then reach the agent in the same
+ * way, so the second is not a copy. */
 #include "tables/signals.h"
 
 #include "base/text.h"
@@ -133,8 +133,8 @@ bool signal_sender_text(const struct received_signal *received, struct buf *out)
 
 /* --- repeated signals --------------------------------------------------------------------------------------- */
 
-/* Return true if the signal is a copy of the previous signal. Each further SIGHUP is a copy, because a terminal that
- * closes may send several. Other signals have at most one copy, so a third signal is a new request. */
+/* Return true if the signal is a copy of the previous signal. Every repeated SIGHUP is a copy, because a terminal that
+ * closes may send several. Any other signal has at most one copy. */
 static bool is_copy(const struct stop_memory *memory, const struct received_signal *received, uint64_t now_ms)
 {
     const struct received_signal *last = &memory->last;

@@ -43,8 +43,8 @@ static size_t utf8_sequence(const uint8_t *p, size_t len)
     return need;
 }
 
-/* Return the code point of a sequence. In a sequence of several bytes, the first byte begins with as many bits with the
- * value 1 as the sequence has bytes. The bits after them are the highest bits of the code point. */
+/* Return the code point of a sequence. Its bits are the bits of the first byte after the prefix (110, 1110 or 11110),
+ * and the lower six bits of each further byte. */
 static uint32_t utf8_code(const uint8_t *p, size_t len)
 {
     static const uint8_t masks[] = { 0x7f, 0x7f, 0x1f, 0x0f, 0x07 };

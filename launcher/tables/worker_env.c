@@ -1,10 +1,11 @@
 /* worker_env.c -- see worker_env.h.
  *
- *     --env K=V   >   rows of the table   >   ddprun's own environment
+ * A variable can have three sources. Its value is from the first source that sets it:
  *
- * The first of these sources that contains a variable determines its value. The part that all workers share is
- * computed once per node, because a node may start 256 workers. For each worker only about 40 texts are formatted,
- * and an array of pointers is filled. */
+ *     --env K=V, then the rows of the table, then ddprun's own environment
+ *
+ * The part that all workers share is computed once per node, because a node may start 256 workers. For each worker only
+ * about 40 texts are formatted, and an array of pointers is filled. */
 #include "tables/worker_env.h"
 
 #include "base/buf.h"

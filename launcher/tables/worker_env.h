@@ -141,9 +141,9 @@ struct worker_env {
     char *text; /* private: memory for the entries of the table */
 };
 
-/* Set the facts that depend on the launcher's environment: nccl_async, nccl_async_old, hip and set_omp. set_omp becomes
- * true if the node has several workers, and OMP_NUM_THREADS is neither in `inherited` nor in `overrides`. `facts` then
- * points into `inherited`. */
+/* Set the facts that depend on the environment of the launcher: nccl_async, nccl_async_old, hip and set_omp. set_omp
+ * becomes true if the node has several workers, and OMP_NUM_THREADS is neither in `inherited` nor in `overrides`. The
+ * texts in `facts` may point into `inherited`. */
 void env_facts_inherit(struct env_facts *facts, char *const *inherited, const char *const *overrides,
                        size_t n);
 

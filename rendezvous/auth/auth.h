@@ -23,13 +23,13 @@
  * A client without the secret may first request it. A store with MUNGE answers with its credential (secret.h), which
  * only the user of the store can decrypt.
  *
- *     version 3                        ---->
+ *     version kind                     ---->
  *                                      <----   version result credential
  *
- * With --encrypt, the client sends this request before the TLS handshake on the same connection. Its second byte is
- * then 4 instead of 3. From other hosts, an encrypting store reads only this request and TLS. A store that rejects all
- * nodes and has no secret sends the reason in place of the credential. The reason is the code of a finding, a newline
- * and a sentence. */
+ * `kind` is 3, which is not a role. With --encrypt, the client sends this request before the TLS handshake on the same
+ * connection, and `kind` is 4. From other hosts, an encrypting store reads only this request and TLS. A store that
+ * rejects all nodes and has no secret sends the reason in place of the credential. The reason is the code of a finding,
+ * a newline and a sentence. */
 #ifndef RENDEZVOUS_AUTH_AUTH_H
 #define RENDEZVOUS_AUTH_AUTH_H
 

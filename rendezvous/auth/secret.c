@@ -173,8 +173,8 @@ static ssize_t read_line(int fd, char *text, size_t room)
     return (ssize_t)n;
 }
 
-/* Read the file `path` after checking its owner and mode, or one line of stdin for "-". Return the number of bytes in
- * `text`, or -1 after an error. Open with O_NONBLOCK, because open would otherwise block if `path` is a FIFO. */
+/* Read the file `path` if its owner and mode are allowed. If `path` is "-", read one line of stdin. Return the number
+ * of bytes in `text`, or -1 after an error. Open with O_NONBLOCK, because open would otherwise block on a FIFO. */
 static ssize_t read_text(const char *path, char *text, size_t room, struct ddp_err *err)
 {
     const bool from_stdin = strcmp(path, "-") == 0;

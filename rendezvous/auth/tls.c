@@ -2,7 +2,7 @@
  *
  * OpenSSL does the handshake between two buffers in memory. Only TLS 1.3 with an external key and an ephemeral key
  * exchange (psk_dhe_ke) is possible. So an attacker who learns the secret later cannot decrypt recorded traffic.
- * Although a client has a key, OpenSSL would let it accept a server with a certificate. So the client rejects every
+ * OpenSSL would let a client accept a server with a certificate in place of the key. So the client rejects every
  * certificate, and after the handshake both sides check that OpenSSL has used the key.
  *
  * The declarations of OpenSSL's functions are copied, because the program must build and start without OpenSSL.
@@ -126,7 +126,7 @@ struct tls {
     const struct secret *secret; /* server: secret that the client claims to have, borrowed; NULL if none */
     char job[LIMIT_TEXT];        /* server: the job that the client has named */
     char why[TLS_WHY_MAX];       /* reason of TLS_FAILED; "" without a failure */
-    char identity[IDENTITY_MAX]; /* client: the identity that it sends */
+    char identity[IDENTITY_MAX]; /* client: the identity that this side sends */
 };
 
 /* --- OpenSSL ----------------------------------------------------------------------------------------------- */
@@ -202,8 +202,8 @@ static int on_use(SSL *connection, const void *md, const unsigned char **id, siz
     return *out != NULL;
 }
 
-/* Return the secret that a client claims to have, or set `why` and return NULL. A client may name no job, as an
- * operator does. Then search all secrets for the fingerprint `print`. */
+/* Return the secret that a client claims to have, or set `why` and return NULL. If the client names no job, as an
+ * operator does, search all secrets for the fingerprint `print`. */
 static const struct secret *choose(struct tls *t, const char *print)
 {
     const struct secret *first = t->context->secrets, *s = auth_secret_of(first, t->job);
@@ -225,8 +225,8 @@ static const struct secret *choose(struct tls *t, const char *print)
 }
 
 /* Find the key for the identity of a client; OpenSSL calls this function. Without a key the handshake fails, because
- * the server has no certificate. Reject a second identity of a client: each costs several hashes, and an attacker
- * could send hundreds. */
+ * the server has no certificate. Reject a second identity in the same message: each identity costs several hashes, and
+ * an attacker could send hundreds. */
 static int on_find(SSL *connection, const unsigned char *id, size_t len, SSL_SESSION **out)
 {
     struct tls *t = ssl.SSL_get_ex_data(connection, 0);
@@ -401,9 +401,8 @@ static bool drain(struct tls *t, struct buf *out)
     return true;
 }
 
-/* Process messages of the handshake. After the handshake, accept only a peer that has proved that it has the secret.
- * Count the identities of each message from 0, because after a HelloRetryRequest the client sends its identity
- * again. */
+/* Process messages of the handshake. At its end, accept only a peer that has proved that it has the secret. Reset
+ * n_offers for each message: after a HelloRetryRequest the client sends its identity again. */
 static void shake_hands(struct tls *t)
 {
     t->n_offers = 0;

@@ -37,7 +37,7 @@ static bool append_template(struct buf *out, const struct completion *c, const c
     return ok && buf_printf(out, "%s", text);
 }
 
-/* Append the names of all options with a value, or of all options without a value: "--a --b". */
+/* Append the names of all options that have a value, or if `with_value` is false, of all other options: "--a --b". */
 static bool append_names(struct buf *out, const struct completion *c, bool with_value)
 {
     const char *blank = "";
@@ -86,8 +86,8 @@ static bool append_key(struct buf *out, const char *name)
     return ok;
 }
 
-/* Append a line for each option whose value can be completed: `KEY) BEFORE words AFTER ;;`. For a file or a directory
- * as the value, the line is `KEY) FILE ;;` or `KEY) DIR ;;`. */
+/* Append the line `KEY) BEFORE words AFTER ;;` for each option whose value can be completed. If the value is a file or
+ * a directory, the line is `KEY) FILE ;;` or `KEY) DIR ;;`. */
 static bool append_cases(struct buf *out, const struct completion *c, const char *before, const char *after,
                          const char *file, const char *dir)
 {
@@ -110,8 +110,8 @@ static bool append_cases(struct buf *out, const struct completion *c, const char
     return ok;
 }
 
-/* Append a pattern of the commands whose arguments are files, such as "-|a|b". The pattern begins
- * with "-", because an empty pattern would be invalid, and no command has this name. */
+/* Append a pattern of the commands whose arguments are files, such as "-|a|b". The pattern begins with "-", which is
+ * the name of no command, because an empty pattern would be invalid. */
 static bool append_file_commands(struct buf *out, const struct completion *c)
 {
     bool ok = buf_printf(out, "-");
@@ -129,8 +129,8 @@ static bool append_commands(struct buf *out, const struct completion *c)
     return ok;
 }
 
-/* Append the beginning of a help text up to the first of ; : ( and newline, quoted for a shell's '...'. The result must
- * have no colon, because zsh separates name and text by a colon. */
+/* Append a help text, quoted for a shell's '...', up to its first `;`, `:`, `(` or newline. The appended text has no
+ * colon, because zsh separates name and text by a colon. */
 static bool append_help(struct buf *out, const char *help, bool fish)
 {
     size_t len = strcspn(help, ";:(\n");
@@ -344,8 +344,8 @@ static const char fish_dashes[] =
     "    string match -qr -- '^--[^=]*[^-=]-' (commandline -ct) (commandline -opc)[-1]\n"
     "end\n";
 
-/* Append the names of options with a value, in the form that the function __PROGRAM_words of fish_walk compares:
- * "__nproc_per_node -r". */
+/* Append the names of all options with a value: "__nproc_per_node -r". The function __PROGRAM_words of fish_walk
+ * compares words with names in this form. */
 static bool append_fish_valued(struct buf *out, const struct completion *c)
 {
     bool ok = append_template(out, c, "set -g __`_valued");

@@ -164,9 +164,9 @@ static void find_file_system(int fd, char out[QUOTA_SHOWN / 2])
     fclose(file);
 }
 
-/* Append how many bytes and files are used, and how many the quota permits. Show the soft limit if the quota has no
- * hard limit. Also show the soft limit if it is exceeded, because its grace period may be over. Otherwise show the hard
- * limit. Append nothing if the quota has no limit. */
+/* Append how many bytes and files are used, and how many the quota permits. Show the hard limit. Show the soft limit
+ * instead if there is no hard limit, or if the soft limit is exceeded, because its grace period may be over. Append
+ * nothing if the quota has no limit. */
 static void append_quota(char out[QUOTA_SHOWN], const char *whose, unsigned id, const struct dqblk *quota)
 {
     enum { BLOCK = 1024 };

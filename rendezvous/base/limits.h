@@ -60,9 +60,9 @@ static inline const char *files_remedy(int error, char out[FILES_REMEDY_MAX])
     return out;
 }
 
-/* Read the file `name` in the directory ROOT/GROUP and in each directory above it, up to `root`. Return the lowest
- * number in these files, where "max" counts as UINT64_MAX. `lowest` is the result of an earlier call, or 0 without such
- * a call. Return `lowest` instead if it is lower and not 0, or if no file was read. `group` is changed to "". */
+/* Read the file `name` in the directory ROOT/GROUP and in each directory above it, up to `root`. Return the lowest of
+ * the numbers in these files and `lowest`, the result of an earlier call. 0 means that no number was found. "max"
+ * counts as UINT64_MAX. `group` is changed to "". */
 uint64_t lowest_limit_above(const char *root, char *group, const char *name, uint64_t lowest);
 
 /* Shorten `path` until it names an existing file or directory. Return false for a device or a pipe, because neither is

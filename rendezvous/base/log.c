@@ -247,8 +247,8 @@ struct line_file_state line_file_state(struct line_file *f)
     return state;
 }
 
-/* Wait until the thread has written all lines. Return false if this takes longer than `limit_ms`. Without a limit, the
- * program could not exit if the file is a full pipe whose reader is stopped. */
+/* Wait until the thread has written all lines. Return false if this takes longer than `limit_ms`. The limit is needed
+ * if the file is a full pipe whose reader is stopped: without it, the program could not exit. */
 static bool end_thread(struct line_file *f, uint64_t limit_ms, struct line_file_state *state)
 {
     const struct timespec until = clock_after_us(limit_ms * 1000);

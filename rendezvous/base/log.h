@@ -38,8 +38,8 @@ void log_explain(const char *code);
  * stdout would be written to it. */
 void keep_standard_fds(void);
 
-/* Write `text` to stdout, flush stdout and free `text`. After an error print the reason on stderr and return false: the
- * caller may be a script that needs the text. `made` is false if memory was short for `text`. */
+/* Write `text` to stdout, flush stdout and free `text`. After an error print the reason on stderr and return false,
+ * because a script may need the text. `made` is false if memory was short for `text`. */
 bool print_stdout(bool made, struct buf *text);
 
 enum { GATE_MS = 1000 }; /* shortest time between two lines of one kind */

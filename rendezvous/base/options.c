@@ -199,8 +199,8 @@ static const struct option_row *find_name(const struct option_table *t, const ch
     return t->style != OPTIONS_ARGPARSE && len == 1 ? find_letter(t, typed[0]) : NULL;
 }
 
-/* Find the option that `typed` abbreviates. If `typed` matches several names, the name whose row has the
- * lowest `rank` wins. *matches is the number of matches with this `rank`. */
+/* Find the option that `typed` abbreviates. Of several options, the one whose row has the lowest `rank` wins. *matches
+ * is the number of options with this `rank`. */
 static const struct option_row *find_abbreviation(const struct option_table *t, const char *typed, size_t len,
                                                   int *matches)
 {
@@ -280,8 +280,8 @@ static void set_spelled(struct option_reader *r, const struct option_row *row, c
         snprintf(r->spelled, sizeof(r->spelled), "--%s", row->name);
 }
 
-/* Read "--name" or "--name=value". If letters are not combined, also read "-x" or "-x=value". `word` is already
- * consumed. */
+/* Read "--name", "--name=value", "-x" or "-x=value". If letters may be combined, read_letter reads them instead. The
+ * reader is already past `word`. */
 static ddp_status read_word(struct option_reader *r, const char *word, const struct option_row **row,
                             const char **text, struct ddp_err *err)
 {
@@ -409,7 +409,7 @@ static const char *before_value(const struct option_table *table, const struct o
     return table->style == OPTIONS_ARGPARSE ? "=" : " ";
 }
 
-/* Append the name and, from column HELP_COLUMN on, the text. After a long name, the text begins on the next line. */
+/* Append one row of the help. The text begins at column HELP_COLUMN, or on the next line if the name is long. */
 bool options_help_row(const struct option_table *table, const struct option_row *row, const char *preset,
                       struct buf *out)
 {

@@ -87,9 +87,9 @@ struct option_reader {
     char spelled[80];    /* the option that was read last, as error texts show it */
 };
 
-/* Read the next option. Set *row to its row and *text to its value ("1" for a switch). At the end, or at the first
- * word that is not an option, set *row to NULL; a "--" before this word is skipped. If the option does not exist, set
- * *row to NULL and return DDP_ERR_ARG. */
+/* Read the next option. Set *row to its row and *text to its value ("1" for a switch). Set *row to NULL at the end, or
+ * at the first word that is not an option, after skipping a "--" before this word. After an unknown option, set *row to
+ * NULL and return DDP_ERR_ARG. */
 ddp_status options_next(struct option_reader *reader, const struct option_row **row, const char **text,
                         struct ddp_err *err);
 
@@ -129,9 +129,9 @@ void options_pet_name(char out[OPTION_PET_MAX], const struct option_row *row);
 
 /* --- completion.c: scripts with which bash, zsh, fish and tcsh complete command lines ----------------------- */
 
-/* The commands of a program, for its completion script. The script completes names with underscores, or with dashes if
- * the user has typed a dash. If the help calls a value FILE or PATTERN, the script completes names of files, and for
- * DIR names of directories. For other values, the script completes the words of option_row.words. */
+/* The commands of a program, for its completion script. The script completes names of options with underscores, or with
+ * dashes if the user has typed a dash. For a value that the help calls FILE or PATTERN, it completes names of files.
+ * For DIR it completes names of directories, and for other values the words of option_row.words. */
 
 struct completion_command {
     const char *name, *help;

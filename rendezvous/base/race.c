@@ -51,8 +51,8 @@ void race_failed(struct race *r, int runner)
     r->runners[runner].state = RUNNER_FAILED;
 }
 
-/* Return the deadline of this runner, or UINT64_MAX if it does not run. Connect and answer have separate limits. A
- * host that is down exceeds the limit of the connect. A hung store exceeds the limit of the answer. */
+/* Return the deadline of this runner, or UINT64_MAX if it does not run. RACE_CONNECT_MS is the limit for a host that is
+ * down, and RACE_HELLO_MS is the limit for a store that hangs. */
 static uint64_t limit_of(const struct race_runner *runner)
 {
     if (runner->state == RUNNER_CONNECTS)

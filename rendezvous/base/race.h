@@ -1,9 +1,8 @@
 /* race.h -- decides when to try which address of a name. A runner is the attempt to connect to one address.
  *
- * Some addresses of a name may not answer, for example an IPv6 address without a route. So each address is tried 250
- * ms after the previous one, while the earlier attempts continue; the first connection wins ("happy eyeballs", RFC
- * 8305). So an address that does not answer costs 250 ms. Otherwise it would cost minutes, until connect fails. The
- * caller owns the sockets, which connector.h opens. */
+ * Some addresses of a name may not answer, for example an IPv6 address without a route. connect fails only after
+ * minutes. So each address is tried 250 ms after the previous one, while the earlier attempts continue, and the first
+ * connection wins ("happy eyeballs", RFC 8305). The caller owns the sockets, which connector.h opens. */
 #ifndef BASE_RACE_H
 #define BASE_RACE_H
 
@@ -54,8 +53,8 @@ void race_line_up(struct race *r, const char *const *addresses, int n);
 /* Start a new round: all runners wait again. */
 void race_begin(struct race *r, uint64_t now_ms);
 
-/* Return the next action for the caller, and for RACE_START record that the runner connects. Call this function until
- * it returns RACE_WAIT or RACE_LOST. */
+/* Return the next action of the caller. For RACE_START the runner is already in the state RUNNER_CONNECTS. Call this
+ * function until it returns RACE_WAIT or RACE_LOST. */
 struct race_step race_next(struct race *r, uint64_t now_ms);
 
 /* Record that the runner is connected. Its peer must answer within RACE_HELLO_MS. */

@@ -34,12 +34,12 @@ bool timed_call_end(struct timed_call *call);
 bool timed_call_run(void (*run)(void *user), void (*release)(void *user), void *user, int limit_ms);
 
 /* Start a thread that blocks all signals, because the other threads of the program must handle them. Return 0 or an
- * errno. A thread inherits the signal mask of its creator, so the mask is changed only during pthread_create. */
+ * errno. */
 static inline int thread_start(pthread_t *thread, void *(*run)(void *), void *user)
 {
     sigset_t all, before;
     sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    pthread_sigmask(SIG_SETMASK, &all, &before); /* the new thread inherits this mask */
     int error = pthread_create(thread, NULL, run, user);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return error;

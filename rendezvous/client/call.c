@@ -181,8 +181,8 @@ ddp_status client_stream_encrypt(struct client_stream *s, const struct client_tl
     return DDP_OK;
 }
 
-/* Read exactly `len` bytes. After DDP_ERR_TIMEOUT some bytes may have been read and are lost, unless `len` is 1. Large
- * values are also copied through the input buffer, which costs a copy but needs no second way to read. */
+/* Read exactly `len` bytes. If DDP_ERR_TIMEOUT ends the read in the middle, the bytes that were read are lost. Large
+ * values pass through the input buffer, too. This costs a copy, but a second way to read is not needed. */
 static ddp_status client_stream_read(struct client_stream *s, void *to, size_t len, uint64_t deadline_ms,
                                      struct ddp_err *err)
 {
@@ -197,9 +197,9 @@ static ddp_status client_stream_read(struct client_stream *s, void *to, size_t l
     return DDP_OK;
 }
 
-/* Check that no bytes have arrived before a request is sent, because the client would read them as the reply. Return
- * DDP_ERR_CORRUPT for unexpected bytes, and DDP_ERR_CLOSED if the peer has closed the connection. TLS messages without
- * data are allowed, such as the last one before a FIN. */
+/* Check that no bytes have arrived before a request is sent. The client would read them as the reply, so they are an
+ * error (DDP_ERR_CORRUPT). Return DDP_ERR_CLOSED if the peer has closed the connection. TLS messages without data, such
+ * as close_notify, are allowed. */
 static ddp_status client_stream_check_quiet(struct client_stream *s, uint64_t deadline_ms,
                                             struct ddp_err *err)
 {
@@ -256,7 +256,7 @@ bool client_turn_acquire(struct client_turn *turn, uint64_t deadline_ms)
     pthread_mutex_lock(&turn->lock);
     while (turn->taken && in_time)
         in_time = cond_wait(&turn->given, &turn->lock, deadline_ms);
-    const bool mine = !turn->taken; /* a turn that is free now is acquired even after the deadline */
+    const bool mine = !turn->taken; /* even after the deadline, acquire a turn that is free now */
     turn->taken = true;
     pthread_mutex_unlock(&turn->lock);
     return mine;
@@ -291,7 +291,7 @@ _Static_assert(DDP_STORE_MAX_KEY == WIRE_MAX_KEY && DDP_STORE_MAX_VALUE == WIRE_
                "store.h must have the limits of ops.h");
 
 enum {
-    CANCEL_MS = 5000, /* limit for the confirmation of a cancelled wait; after it the handle is unusable */
+    CANCEL_MS = 5000, /* limit for the answer to CANCEL_WAIT; after this time the handle is unusable */
 };
 
 /* --- failures ------------------------------------------------------------------------------------------- */
@@ -391,8 +391,8 @@ void client_send_more(struct client_call *c)
     s->out.len = 0;
 }
 
-/* Check that no bytes have arrived, then send the request. The check costs one recv. It also detects that the store has
- * closed the connection. Otherwise a SET would seem to succeed, because it has no reply. */
+/* Check that no bytes have arrived, then send the request. The check costs one recv. It also detects a closed
+ * connection, on which a SET would seem to succeed, because SET has no reply. */
 void client_send(struct client_call *c)
 {
     if (client_ok(c) && client_stream_check_quiet(&c->store->stream, c->deadline_ms, &c->err) != DDP_OK)
@@ -402,8 +402,8 @@ void client_send(struct client_call *c)
 
 /* --- the reply ------------------------------------------------------------------------------------------ */
 
-/* Read the next part of the reply. After a failure set `broken`, because the rest of the reply may still arrive. If
- * the call has failed, fill the part with zeros, so that callers need not check each part. */
+/* Read the next part of the reply. If the read fails, set `broken`, because the rest of the reply may still arrive. If
+ * this read or an earlier one has failed, fill `to` with zeros, so that callers need not check each part. */
 void client_read_bytes(struct client_call *c, void *to, size_t len)
 {
     if (client_ok(c) && client_stream_read(&c->store->stream, to, len, c->deadline_ms, &c->err) != DDP_OK)
@@ -426,8 +426,8 @@ int64_t client_read_i64(struct client_call *c)
     return (int64_t)get_u64(le);
 }
 
-/* Allocate `n` bytes and a NUL. `n` is from the peer, and `limit` is the size of the largest possible reply. Fail if
- * `n` exceeds `limit`, because the peer is not a store. */
+/* Allocate `n` bytes and a NUL. `n` is the length that the peer has sent. Fail if `n` exceeds `limit`, because a
+ * store never sends a longer reply. */
 static char *room_for(struct client_call *c, uint64_t n, size_t limit)
 {
     char *data = n <= limit ? malloc(n + 1) : NULL;
@@ -479,8 +479,8 @@ static void replace_connection(struct client_call *c)
     c->store->stale = true;
 }
 
-/* Read the answer to CANCEL_WAIT, which is 1. If the store answered the WAIT before it received CANCEL_WAIT, first
- * read the answer to WAIT, which is 0. Return true in this case. */
+/* Read the answer to CANCEL_WAIT, which is 1. If the store has already answered the WAIT, that answer, which is 0,
+ * comes first. Return true if the WAIT was answered. */
 bool client_cancel_wait(struct client_call *c)
 {
     client_resume(c);

@@ -163,8 +163,8 @@ char *client_read_text(struct client_call *c, uint64_t n, size_t limit);
  * cancel its request. */
 void client_resume(struct client_call *c);
 
-/* Resume the call (client_resume), and cancel its WAIT, which has timed out. Return true if the store has answered the
- * WAIT meanwhile, because the keys exist. */
+/* Resume the call (client_resume) after its WAIT has timed out, and cancel the WAIT. Return true if the store has
+ * answered the WAIT meanwhile, because the keys exist. */
 bool client_cancel_wait(struct client_call *c);
 
 /* Let the call fail with this code and text, unless the call has already failed. */

@@ -234,8 +234,8 @@ static void apply_outcome(struct client_call *c, uint8_t outcome, const char *js
  *     without an outcome   01 nonce                              (the answers to CANCEL_WAIT and PING)
  *     with an outcome      outcome, u64 length, json, 01 nonce
  *
- * The first byte may be 1 in both cases, so the next four bytes decide. If the nonce were the low half of a length, the
- * length would be above a gigabyte, and no JSON is so long. */
+ * The first byte may be 1 in both cases. The next four bytes are either the nonce or the low half of the length. They
+ * cannot be equal: a length with the nonce as its low half is above a gigabyte, and no JSON is so long. */
 static void leave_barrier(struct client_call *c)
 {
     const uint32_t nonce = 0x51500000u;
@@ -299,8 +299,8 @@ static void need_identify(struct client_call *c)
                     "the options");
 }
 
-/* Enter a barrier. Wait BARRIER_GRACE_MS longer than the timeout. The store ends the barrier at the deadline of the
- * rank that entered first, and the store's answer lists the missing ranks. */
+/* Enter a barrier. The store ends the barrier at the deadline of the rank that entered first, and its answer lists the
+ * missing ranks. Wait BARRIER_GRACE_MS longer than the timeout, so that this answer arrives. */
 ddp_status ddp_store_barrier(ddp_store *store, const char *name, const uint32_t *members, size_t n,
                              uint32_t timeout_ms, struct ddp_err *err)
 {
@@ -453,7 +453,7 @@ static void name_missing(struct client_call *c, const char *const keys[], size_t
         i = first_missing(c, keys, n);
         c->op = OP_WAIT;
     }
-    c->err.code = DDP_OK; /* the timeout stays the error even if the search fails */
+    c->err.code = DDP_OK; /* an error of the search does not replace the timeout */
     if (n > 1)
         client_fail(c, DDP_ERR_TIMEOUT, "waited %s for %zu keys; first missing key: '%.200s'", waited, n,
                     keys[i]);
@@ -461,8 +461,8 @@ static void name_missing(struct client_call *c, const char *const keys[], size_t
         client_fail(c, DDP_ERR_TIMEOUT, "waited %s for the key '%.200s'", waited, keys[i]);
 }
 
-/* Send WAIT in a call that was begun with OP_WAIT, and read the answer. After a timeout, cancel the wait if the request
- * was sent completely. Otherwise the store has not begun to wait. */
+/* Send WAIT in a call that was begun with OP_WAIT, and read the answer. After a timeout, cancel the wait. If the
+ * request was not sent completely, the store has not begun to wait, so do not cancel. */
 static void wait_for(struct client_call *c, const char *const keys[], size_t n)
 {
     if (n == 0)

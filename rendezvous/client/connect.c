@@ -1,19 +1,19 @@
 /* connect.c -- connects to a store.
  *
- * A store does not announce its version, but each version of torch supports only one numbering of opcodes. So the
- * client tries three greetings, each on a new connection, until the store answers one:
+ * Each version of torch has stores with only one numbering of opcodes, and a store does not announce its version. So
+ * the client tries three greetings, each on a new connection, until the store answers one:
  *
  *     VALIDATE and PING                 torch 2.5 and newer, and ddprun
  *     VALIDATE and DELETE_KEY           torch 2.2 to 2.4
  *     GETNUMKEYS in the old numbering   up to torch 2.1
  *
- * If the peer closes the connection, or does not answer for 2 s, the client tries the next greeting. A wrong answer
- * ends the search, because the peer is not a store. After the last greeting the client pauses and begins again with the
- * first, because the store may start later than the workers. The pauses grow, until the deadline ends the search. The
- * error describes the last round.
+ * If the peer closes the connection, or does not answer for 2 s, the client tries the next greeting. After a wrong
+ * answer the search ends, because the peer is not a store. After the last greeting the client pauses and begins again
+ * with the first, because the store may start later than the workers. The pauses grow, and the deadline ends the
+ * search. The error describes the last round.
  *
  * A caller that sets a role declares that the store is ddprun's. Then only the first greeting is tried, with a longer
- * timeout. Otherwise the client could mistake a busy ddprun store for an old store. */
+ * timeout: a busy ddprun store must not be mistaken for an old store. */
 #include "base/clock.h"
 #include "base/connector.h"
 #include "base/text.h"
@@ -84,7 +84,7 @@ static ddp_status client_resolve(const char *host, uint64_t deadline_ms, struct 
 struct client_race {
     struct race race;
     struct pollfd runners[RACE_ADDRESSES_MAX]; /* owned sockets; fd is -1 if no attempt is in progress */
-    int error; /* errno of the latest failure; ECONNREFUSED is not replaced, because it explains most */
+    int error; /* errno of the latest failure, but ECONNREFUSED is kept, because it explains most */
 };
 
 /* End an attempt that has failed with `error`. */
@@ -199,10 +199,11 @@ static void fail_not_a_store(struct client_call *c, const uint8_t *reply, size_t
     client_fail(c, DDP_ERR_CORRUPT, "the peer is not a store: it answers \"%s\"; check host and port", text);
 }
 
-/* Greet a new store with VALIDATE and PING. An old server reads VALIDATE as a SET, and the next 8 bytes as the length
- * of a key: the magic number, the opcode of PING and 3 bytes of the nonce. The last of these bytes is never 0, so the
- * length is above 2^56. The server cannot allocate so much memory, and closes the connection at once. With a shorter
- * length, its only thread would wait for the rest of the key, and serve no other client. */
+/* Greet a new store with VALIDATE and PING. An old server reads VALIDATE as a SET. It reads the next 8 bytes as the
+ * length of a key: the magic number, the opcode of PING and 3 bytes of the nonce. The last of these bytes is the
+ * highest of the length and never 0, so the length is above 2^56. The server cannot allocate so much memory, and closes
+ * the connection at once. With a shorter length, its only thread would wait for the rest of the key and serve no other
+ * client. */
 static void greet_with_ping(struct client_call *c)
 {
     const uint32_t nonce = 0x51500000u | ((uint32_t)getpid() & 0xFFFFu);
@@ -217,8 +218,7 @@ static void greet_with_ping(struct client_call *c)
         fail_not_a_store(c, echo, sizeof(echo));
 }
 
-/* Read a count, and fail if it is above `most`: then the peer is another service, and the client has read text as a
- * number. */
+/* Read a count. A count above `most` is really a text of another service, so fail. */
 static void expect_count(struct client_call *c, int64_t most)
 {
     uint8_t reply[8];
@@ -229,9 +229,9 @@ static void expect_count(struct client_call *c, int64_t most)
         fail_not_a_store(c, reply, sizeof(reply));
 }
 
-/* Greet a store without PING by deleting a key that does not exist. The key has 4096 bytes. As in greet_with_ping, an
- * old server reads this number as part of a length. That length is so large that the server closes the connection. With
- * a shorter key, the server's only thread would wait for more bytes. */
+/* Greet a store without PING: delete a key that does not exist. The key has 4096 bytes, because an old server reads
+ * this number as a part of the length of a key (see greet_with_ping). The length is then too large for the server,
+ * which closes the connection. With a shorter key, the server's only thread would wait for more bytes. */
 static void greet_without_ping(struct client_call *c)
 {
     char missing[4096];
@@ -253,7 +253,7 @@ static void greet_in_old_numbers(struct client_call *c)
     expect_count(c, INT64_C(1) << 32);
 }
 
-/* The greetings. The greeting for the newest torch is first, because most stores are new. */
+/* The greetings. Most stores are new, so the greeting for the newest torch is the first. */
 static const struct greeting {
     enum dialect dialect;
     void (*greet)(struct client_call *c);
@@ -278,9 +278,9 @@ static uint64_t sooner(uint64_t deadline_ms, uint64_t after_ms)
     return then < deadline_ms ? then : deadline_ms;
 }
 
-/* Connect and greet. First clear the state of an earlier attempt (socket, dialect, incomplete request). The timeout
+/* Connect and greet. First clear the state of the previous attempt (socket, dialect, incomplete request). The timeout
  * for the answer is short, because some servers do not answer an unknown greeting. Set *dialled if the peer has
- * accepted the connection, even without an answer. */
+ * accepted the connection, even if it has not answered. */
 static ddp_status dial_and_greet(struct ddp_store *s, const struct greeting *greeting, bool is_ddprun,
                                  uint64_t deadline_ms, bool *dialled, struct ddp_err *err)
 {
@@ -301,7 +301,7 @@ static ddp_status dial_and_greet(struct ddp_store *s, const struct greeting *gre
         return err->code;
     greeting->greet(&c);
     if (c.err.code == DDP_ERR_IO)
-        c.err.code = DDP_ERR_CLOSED; /* after DDP_ERR_IO, the client would try no other greeting or round */
+        c.err.code = DDP_ERR_CLOSED; /* DDP_ERR_IO would end the search for a store */
     *err = c.err;
     return err->code;
 }
@@ -318,8 +318,9 @@ static ddp_status fail_no_answer(ddp_status status, struct ddp_err *err)
                     "not a store; check host and port");
 }
 
-/* Try the greetings, each once, until the store answers one. If `who` is not NULL, try only the first greeting, then
- * send AUTH (if s->auth is set) and IDENTIFY. If no greeting succeeds, `err` describes the last failure. */
+/* Try each greeting once, until the store answers. If `who` is not NULL, the store is ddprun's: try only the first
+ * greeting, then send AUTH (if s->auth is set) and IDENTIFY. If no greeting succeeds, `err` describes the last
+ * failure. */
 static ddp_status one_round(struct ddp_store *s, const ddp_store_options *who, uint64_t deadline_ms,
                             struct ddp_err *err)
 {
@@ -340,16 +341,16 @@ static ddp_status one_round(struct ddp_store *s, const ddp_store_options *who, u
 
 /* --- rounds --------------------------------------------------------------------------------------------- */
 
-/* Return a number that differs between processes and between rounds, so that not all ranks try at the same time. The
- * two factors are odd numbers that spread the bits. */
+/* Return a number that differs between processes and between rounds, so that ranks try at different times. The two
+ * factors are odd numbers that spread the bits. */
 static uint32_t luck(void)
 {
     uint64_t x = clock_us() * 0x9E3779B97F4A7C15u + (uint64_t)getpid() * 0xD1B54A32D192ED03u;
     return (uint32_t)(x >> 32);
 }
 
-/* Try in rounds until the deadline. The last pause ends at the deadline, and no round follows it. Such a round would
- * have no time, and its timeout would replace the error of the previous round. */
+/* Try in rounds until the deadline. If a pause ends at the deadline, no round follows. A further round would time out
+ * at once, and its error would replace the error of the previous round. */
 ddp_status client_connect(struct ddp_store *store, const ddp_store_options *who, uint64_t deadline_ms,
                           struct ddp_err *err)
 {

@@ -275,10 +275,9 @@ enum {
 
 /* --- the secret --------------------------------------------------------------------------------------------- */
 
-/* The identity of ddpctl. It is an operator, which may read but does not have the rights of an agent. Without a secret,
- * ddpctl requests the credential from a store on another host. The credential contains the secret, and MUNGE decodes it
- * only for the user of the job. The functions below implement struct client_auth and struct client_tls
- * (client/call.h). */
+/* The identity of ddpctl: an operator, which may read but does not have the rights of an agent. Without a secret,
+ * ddpctl asks a store on another host for the credential: the secret, encrypted by MUNGE for the user of the job. The
+ * functions below implement struct client_auth and struct client_tls (client/call.h). */
 static struct operator
 {
     struct secret *secret; /* owned; NULL if not known */
@@ -450,10 +449,10 @@ static int print_text(struct buf *text, bool complete)
     return print_stdout(complete, text) ? EXIT_OK : EXIT_FAILED;
 }
 
-/* Connect and send IDENTIFY with the role "ctl". If the server is not a store of ddprun, it rejects IDENTIFY and gets
+/* Connect and send IDENTIFY with the role "ctl". A server that is not a store of ddprun rejects IDENTIFY, and then gets
  * no further request. If the store answers that it has no secret or no credential, warn and connect again without a
- * secret: such a connection may only read. With --encrypt, fail instead. After any other failure, do not connect again,
- * because the store may belong to an attacker. */
+ * secret, which only permits reading. With --encrypt, or after any other failure, do not connect again, because the
+ * store may belong to an attacker. */
 static ddp_status connect_for(const struct ctl_options *o, uint32_t timeout_ms, ddp_store **store,
                               struct ddp_err *err)
 {
@@ -721,8 +720,8 @@ static void match_port(void *to, const struct record_job *r)
         snprintf(addr->host, sizeof(addr->host), "%s", store.host);
 }
 
-/* Set the host of an address that has only a port. The port is a port of this host. If a job of this user has its store
- * on this port, use the store's host, because the store may listen on one address only. Otherwise use the loopback
+/* Complete an address that has only a port, which is a port of this host. A store may listen on one address only. So if
+ * a job of this user has its store on this port, use the host in the store's address. Otherwise use the loopback
  * address. */
 static void complete_addr(struct endpoint *addr)
 {
@@ -731,8 +730,8 @@ static void complete_addr(struct endpoint *addr)
         snprintf(addr->host, sizeof(addr->host), "127.0.0.1");
 }
 
-/* Return true if the address belongs to this host. For packets to such an address, the kernel chooses the same address
- * as their source. Connect a UDP socket to find the source, because this sends no packet. */
+/* Return true if the address belongs to this host. Packets to such an address have the same address as their source. To
+ * find the source, connect a UDP socket, which sends no packet. */
 static bool is_own_sockaddr(const struct addrinfo *to)
 {
     struct sockaddr_storage from = { 0 };
@@ -752,8 +751,8 @@ static bool is_own_sockaddr(const struct addrinfo *to)
                               &((const struct sockaddr_in6 *)(const void *)to->ai_addr)->sin6_addr);
 }
 
-/* Return true if the store is on this host. Look up no name, because that may take long: compare a name with the names
- * of this host only. */
+/* Return true if the store is on this host. Compare a name only with the names of this host, because a look-up may take
+ * long. */
 static bool is_on_this_host(const char *address)
 {
     const struct addrinfo hints = { .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV, .ai_socktype = SOCK_DGRAM };
@@ -769,9 +768,9 @@ static bool is_on_this_host(const char *address)
     return is_own;
 }
 
-/* Read the secret from --secret_file or, like ddprun, from the file in PET_SECRET_FILE. A store on this host serves its
- * user without a secret, so do not request a secret from such a store. For a store on a loopback address, also ignore
- * PET_SECRET_FILE. With --encrypt, a secret is always needed. */
+/* Read the secret from --secret_file or, like ddprun, from the file in PET_SECRET_FILE. Without a file, request the
+ * credential from a store on another host. A store on this host serves its user without a secret, so request the
+ * credential only with --encrypt. For a loopback address, request nothing and ignore PET_SECRET_FILE. */
 static ddp_status read_secret(const struct ctl_options *o, struct ddp_err *err)
 {
     const char *file = o->secret_file;

@@ -322,7 +322,8 @@ static int by_time(const void *a, const void *b)
 }
 
 /* Keep one copy of equal events: the copy that was read first. Equal events also occur if the user names a log twice.
- * The loop runs backwards, so that no event is dropped before it is compared with its neighbour. */
+ * The loop runs backwards, because a dropped event equals no other event: its successor must be compared with it
+ * first. */
 static void drop_twins(struct timeline_events *e)
 {
     qsort(e->list, e->n, sizeof(*e->list), by_twins);

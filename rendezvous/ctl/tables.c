@@ -465,7 +465,7 @@ static bool append_state(const cJSON *answer, struct buf *out)
            append_count(out, number(answer, "restarts"), "restart") && buf_printf(out, "\n");
 }
 
-/* Return the words for a counter of the store, or the name of a counter that this program does not know. */
+/* Return the words for a counter of the store. Return the name of a counter that this program does not know. */
 static const char *counter_words(const char *name)
 {
     static const char *const words[][2] = {
@@ -728,7 +728,7 @@ bool ctl_format_flight(const cJSON *answer, struct buf *out)
 
 /* --- ctl jobs --------------------------------------------------------------------------------------------- */
 
-/* This section is pure: ddpctl.c reads the records of running jobs. */
+/* The functions of this section read no files: ddpctl.c reads the records of running jobs and passes them. */
 
 static bool is_wanted(const struct ctl_job *job, const char *id)
 {

@@ -41,10 +41,10 @@ struct ctl_job {
     uint64_t age_ms;
 };
 
-/* Choose the store of the only job in jobs[0..n), or of the only job with the name `id` if `id` is not NULL. Several
- * nodes of one job may have the same store. Return DDP_OK and set *found, borrowed from `jobs`. Return DDP_ERR_ARG,
- * with the remedy in `err`, if no job or several jobs remain. For several jobs, `list` (initially empty) gets a table
- * of them, which the caller frees. */
+/* Choose the store of the only job in jobs[0..n). If `id` is not NULL, consider only jobs with this name. Several nodes
+ * of one job may have the same store. Return DDP_OK and set *found, borrowed from `jobs`. If no job or several jobs
+ * match, return DDP_ERR_ARG with the remedy in `err`. For several jobs, `list` (initially empty) gets a table of them,
+ * which the caller frees. */
 ddp_status ctl_jobs_choose(const struct ctl_job *jobs, size_t n, const char *id, const struct ctl_job **found,
                            struct buf *list, struct ddp_err *err);
 

@@ -181,8 +181,8 @@ static void remove_open_barrier(struct making *m, const char *name)
         }
 }
 
-/* Draw a wait in each barrier whose end was never reported, in the row of the rank that opened it. These bars explain a
- * hang. */
+/* Draw a bar for each barrier whose end was never reported, in the row of the rank that opened the barrier. These bars
+ * explain a hang. */
 static void close_open_barriers(struct making *m)
 {
     char text[256];
@@ -389,7 +389,7 @@ static void on_verdict(struct making *m, const struct timeline_event *event)
     move_nodes(m, TIMELINE_STOPPED, TIMELINE_BACKOFF);
 }
 
-/* Close the bars of a lost node and of its ranks, because it cannot log the ends of its workers. */
+/* Close the bars of a lost node and of its ranks, because a lost node cannot log the ends of its workers. */
 static void close_lost_node(struct making *m, size_t node, const char *words)
 {
     close_bar(m, node, TIMELINE_JOB, words);
@@ -449,8 +449,8 @@ static void on_worker_stopped(struct making *m, const struct timeline_event *eve
              timeline_text(event, "signal_name"));
 }
 
-/* Return the row of the rank that the other ranks waited for. This is the rank in "last", which arrived last, or
- * without "last" the first missing rank. */
+/* Return the row of the rank that the other ranks waited for: the rank in "last", which arrived last. If the event has
+ * no "last", return the row of the first missing rank. */
 static size_t awaited_rank(struct making *m, const struct timeline_event *event)
 {
     const cJSON *missing = cJSON_GetArrayItem(cJSON_GetObjectItemCaseSensitive(event->o, "missing"), 0);

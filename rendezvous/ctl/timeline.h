@@ -73,7 +73,7 @@ int64_t timeline_time(const struct timeline_event *event, const char *name);
 
 /* --- the drawing ---------------------------------------------------------------------------------------- */
 
-/* Name, category in the trace (a class in the page), description. */
+/* Columns: name, category in the trace (class in the page), description. */
 #define TIMELINE_BARS(X)                                      \
     X(CONNECTING, "looking", "connects to the store")         \
     X(WAITING, "waiting", "waits for other nodes")            \

@@ -4,7 +4,7 @@
  * of findings.h, causes before consequences, and notes last. So the functions may be called in any order. If a node is
  * lost, the node is reported and not its ranks.
  *
- * Most problems are reported only after a minimum duration, because nodes of one job start seconds apart. Ranks also
+ * Most problems are reported only after a minimum duration, because nodes of one job start seconds apart, and ranks
  * reach a barrier one after the other. The last check before the job fails (`is_final`) ignores these durations. */
 #include "diagnosis/diagnosis.h"
 
@@ -142,9 +142,9 @@ static bool joined_from(const struct snapshot *s, const char *address)
     return false;
 }
 
-/* Report a client that is not part of the job. Check first for the sidecar's address, because a sidecar hides the
- * protocol of its client. Workers also use PyTorch's protocol, so report this protocol only if no node has joined from
- * the address. */
+/* Report a client that is not part of the job. Check the sidecar's address first, because a sidecar hides the protocol
+ * of its client. A client with PyTorch's protocol may be a worker of the job, so report it only if no node has joined
+ * from its address. */
 static void check_stranger(struct diagnosis *d, const struct snapshot *s, const struct snapshot_stranger *x)
 {
     words times = "";
@@ -259,8 +259,8 @@ static void check_too_few(struct diagnosis *d, const struct snapshot *s)
         "hosts", all_hosts(hosts, s), "store_address", s->store.endpoint);
 }
 
-/* Report that too few nodes of a running elastic job are left. Nodes of the last round that may still join again count
- * as present. Report at once, because the user should start replacements. */
+/* Report that too few nodes of a running elastic job are left. Nodes that the store still expects back count as
+ * present. Report at once, because the user should start replacements. */
 static void check_too_few_left(struct diagnosis *d, const struct snapshot *s)
 {
     const uint32_t here = s->n_nodes + s->returning;
@@ -388,9 +388,9 @@ static void setup_unfinished(struct diagnosis *d, const struct snapshot *s, cons
                      duration(time, w->for_ms), "last", number(last, s->n_ranks - 1), NULL);
 }
 
-/* Return true if the wait is part of the setup of a PyTorch group. The caller then does not report the key as an
- * ordinary key. Also report the unfinished setup, except in one case: if the group has too many members, and all of
- * them have different ranks, no rank is missing. */
+/* Return true if the wait is part of the setup of a PyTorch group. The caller then does not report its key as an
+ * ordinary key. Report the unfinished setup here, unless the group has too many members with different ranks: then no
+ * rank is missing. */
 static bool check_torch_setup(struct diagnosis *d, const struct snapshot *s, const struct snapshot_wait *w)
 {
     struct torch_key key;
@@ -462,8 +462,8 @@ static uint32_t append_some_claims(const struct snapshot_surplus *surplus, struc
     return shown;
 }
 
-/* Append the claims, and the number of registrations whose connection is closed. The process of a closed connection is
- * unknown, and may already be in the list. */
+/* Append the claims, then the number of other registrations. The connections of these are closed, so their processes
+ * are unknown and may already be among the claims. */
 static void append_claims(const struct snapshot_surplus *surplus, struct buf *out)
 {
     const uint32_t shown = append_some_claims(surplus, out);
@@ -535,8 +535,8 @@ static void check_torch_surplus(struct diagnosis *d, const struct snapshot *s)
 
 /* --- ranks that others wait for ------------------------------------------------------------------------- */
 
-/* Report ranks that do not wait where most ranks wait. diagnosis_slot accepts only DIAGNOSIS_SAME findings with the
- * same code. Format no text for further ranks, because there may be thousands. */
+/* Report ranks that do not wait where most ranks wait. There may be thousands, so diagnosis_slot accepts only
+ * DIAGNOSIS_SAME findings with the same code, and no text is formatted for the rest. */
 static void check_ranks(struct diagnosis *d, const struct snapshot *s)
 {
     const struct snapshot_wait *most = main_wait(s);
@@ -617,8 +617,9 @@ static void check_notices(struct diagnosis *d, const struct snapshot *s)
 }
 
 /* Run all checks. Check ranks only while a round runs, because the ranks of a stopping round end in any order. If
- * diagnose_hang has a result, skip the other checks of ranks, because stacks show more than requests. The store's
- * event loop waits for this function, so each check should be linear in the number of ranks. */
+ * diagnose_hang has found a culprit, skip the other checks of ranks: the stacks that it compares show more than the
+ * requests to the store. The store's event loop waits for this function, so each check should be linear in the number
+ * of ranks. */
 void diagnose_job(const struct snapshot *s, struct diagnosis *out)
 {
     out->n = out->left_out = 0;

@@ -67,9 +67,9 @@ bool diagnose_left_call(const struct members *members, uint32_t waiter, int64_t 
 /* Fill in the facts about `rank`. `user` is the argument `user` of barrier_report. */
 typedef void (*barrier_facts)(void *user, uint32_t rank, struct rank_facts *facts);
 
-/* Append the JSON that explains to the members of a barrier why it did not open. Its member "message" begins with
- * "barrier 'epoch-3' ". The text `because` follows, such as "timed out after 30.0 s". If a client has used the barrier
- * wrongly, `barrier` is NULL. Return false, with an unchanged `out`, if memory is short. */
+/* Append the report on a barrier that did not open, as JSON for its members. The text in "message" begins with "barrier
+ * 'epoch-3' " and continues with `because`, such as "timed out after 30.0 s". `barrier` is NULL if a client has used
+ * the barrier wrongly. Return false, with an unchanged `out`, if memory is short. */
 bool barrier_report(const struct barrier *barrier, struct slice name, barrier_facts facts_of, void *user,
                     enum barrier_outcome outcome, const char *because, struct buf *out);
 
@@ -132,10 +132,10 @@ const char *hang_why_not(const struct snapshot *s);
  * sample. In this case the next sample may name the rank that hangs. */
 bool hang_lacks_records(const struct snapshot *s);
 
-/* The samples of all ranks outside of collectives, since the last sign of progress. They show endless loops. */
+/* The samples of ranks that were outside of collectives, since the last sign of progress. They show endless loops. */
 struct hang_history;
-/* Add the later sample of a snapshot. Its earlier sample is NULL, or the last sample that was added. Allocate *history
- * if it is NULL; the caller frees it with hang_history_free. */
+/* Add the later of the two samples in a snapshot. The earlier one must be the sample that was added last, or NULL.
+ * Allocate *history if it is NULL; the caller frees it with hang_history_free. */
 void hang_history_add(struct hang_history **history, const struct snapshot *s);
 void hang_history_free(struct hang_history *history);
 

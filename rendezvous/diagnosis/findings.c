@@ -167,8 +167,8 @@ static void fill_text(char text[FINDING_TEXT_MAX], const char *template, struct 
     buf_free(&out);
 }
 
-/* Fill in sentence and advice. Values are passed with the names of their placeholders, because their order differs
- * between rows. Copy the subject first: the templates must use the copy, which is cut to the length that the protocol
+/* Fill in sentence and advice. The arguments name their placeholders, because each row has the placeholders in another
+ * order. Copy the subject first: the texts must contain the copy, which is cut to the length that the protocol
  * allows. */
 void finding_make(struct finding *f, enum finding_code code, const char *subject, ...)
 {
@@ -319,8 +319,8 @@ static bool append_paragraph(struct buf *out, cJSON *json, const char *name, con
     return ok;
 }
 
-/* Append the last text of a row as two sections: the detection, and the typical causes. Remove the full stop after the
- * causes, because this section is a list. */
+/* Append `text` as two sections: the detection, and the list of typical causes. Remove the full stop at the end of the
+ * list. */
 static bool append_detection(struct buf *out, cJSON *json, const char *heading, const char *text)
 {
     const char *causes = strstr(text, " Typical cause");
@@ -349,8 +349,8 @@ static bool explain_finding(enum finding_code code, struct buf *out, cJSON *json
            append_paragraph(out, json, "advice", "Remedy", finding_advice(code));
 }
 
-/* Append the row of an exit code. All codes 128 + signal share one row. If a code has no row, ddprun has passed on the
- * exit code of a worker. So append the text about a failed worker. Put the given code into the example. */
+/* Append the row of an exit code, with `code` in the example. All codes 128 + signal share one row. A code without a
+ * row is the exit code of a worker, so append the text about a failed worker. */
 static bool explain_exit_code(int code, struct buf *out, cJSON *json)
 {
     const char *signal = code > EXIT_CODE_SIGNAL ? signal_abbrev(code - EXIT_CODE_SIGNAL) : NULL;

@@ -945,7 +945,7 @@
       "rank 0 (n1, pid 812) exited with code 0 while ranks 1-3 waited for it at barrier 'epoch-3'",         \
       "A rank exited with code 0 while other ranks waited for it. Typical causes: uneven numbers of "       \
       "batches, or sys.exit on one rank.")                                                                          \
-    /* The process has ended. An end with code 0 is a failure only if other ranks still need the rank. */   \
+    /* The process has ended. Exit code 0 is a failure only if other ranks still need the rank. */          \
     X(RANK_KILLED, ERROR,                                                                                   \
       "${subject}: killed by signal ${signal}${where}",                                                     \
       "check the end of its log; a SIGKILL without a message is often the kernel's out-of-memory "          \
@@ -1266,8 +1266,8 @@
     FINDINGS_OF_WAITERS(X)
 
 /* Codes of findings that may explain a hang, but are uncertain or do not use the stacks. The member `hang` of
- * report.json names one of these codes, or a row of FINDINGS_OF_HANGS. --on_hang acts only after a verdict
- * (hub/monitor.c). */
+ * report.json names one of these codes, or a row of FINDINGS_OF_HANGS. --on_hang acts on one of these findings only if
+ * find_verdict (hub/monitor.c) makes it the verdict. */
 #define HANG_SYMPTOMS(X)  \
     X(RANK_STOPPED)       \
     X(RANK_STALLED)       \
@@ -1288,7 +1288,7 @@ enum finding_grade {
 };
 
 /* The order of the codes is the order of printing, except that notes are last. If several codes fit a hang, hang.c uses
- * the smallest. */
+ * the first of them. */
 enum finding_code {
     FINDING_NONE,
 #define X(code, ...) FINDING_##code,
@@ -1317,9 +1317,9 @@ const char *finding_code_name(enum finding_code code);
 const char *finding_grade_name(enum finding_code code);
 bool finding_is_trouble(enum finding_code code); /* true for a warning or an error */
 bool finding_is_count(enum finding_code code);   /* true if the finding counts missing nodes */
-/* Return true if the finding is about a hang and replaces `kept`. `kept` is an earlier finding about this hang, or
- * FINDING_NONE. A verdict replaces every finding. A symptom replaces only a finding with the same code, because a
- * symptom may be a consequence of the hang. For example, a user may stop the rank that hangs. */
+/* Return true if the finding is about a hang and replaces `kept`, an earlier finding about this hang or FINDING_NONE. A
+ * verdict replaces every finding. A symptom replaces only a finding with the same code. A later symptom may be a
+ * consequence of the hang, because the user may have stopped the rank that hangs. */
 bool finding_names_hang(enum finding_code code, enum finding_code kept);
 /* Return the code with this name, or FINDING_NONE. */
 enum finding_code finding_by_name(const char *name);
@@ -1362,8 +1362,8 @@ bool findings_print_man(struct buf *out);
 /* --- explain ------------------------------------------------------------------------------------------------ */
 
 /* Append the meaning, the detection, typical causes, the remedy and an example of `code`. `code` is the name of a
- * finding ("RANK_STALLED", in any case), an exit code of ddprun ("125"), or the name of a signal ("SIGKILL", which
- * means 137). If `code` is only a part of some names of findings, append one line for each of these names. If `code` is
+ * finding ("RANK_STALLED", in any case), an exit code of ddprun ("125"), or the name of a signal ("SIGKILL", for exit
+ * code 137). If `code` is only a part of some names of findings, append one line for each of these names. If `code` is
  * NULL, append one line for each finding and exit code. With `as_json`, append one JSON object instead. Return
  * DDP_ERR_ARG if no code matches, or DDP_ERR_NOMEM if memory is short. */
 ddp_status explain_code(const char *code, bool as_json, struct buf *out, struct ddp_err *err);

@@ -1,9 +1,9 @@
 /* hang.c -- finds the rank for which all others wait, from two samples of the stacks of all ranks.
  *
  * The place of a rank is the innermost frame of the user's program, and the collective that this frame has called, if
- * any. A rank in a collective waits. A rank that stays at any other place is the culprit. There is no result if a rank
- * has moved between the samples, because the job is then only slow. There is also no result if no rank waits. The last
- * rule has one exception: if all ranks have failed and hang while they exit, a result needs no waiting rank.
+ * any. A rank in a collective waits. A rank that stays at any other place is the culprit. If a rank has moved between
+ * the samples, the job is only slow, and there is no result. If no rank waits, the stacks give a result in two cases
+ * only. All ranks have failed and hang while they exit, or a rank waits for a key of the store.
  *
  * A rank in an endless loop that calls different functions also moves between the samples. So the store also keeps a
  * history of the samples since the last progress. After several suspicions (hub/hang_watch.h), the history shows such a
@@ -35,9 +35,8 @@ enum {
 
 #define TOO_MANY_PLACES "the ranks wait in more than 16 places" /* GROUPS_MAX */
 
-/* Each row has a system call in which a culprit may sleep, and the finding for it. The first row whose text is
- * contained in the name of the system call is used, so "nanosleep" also matches clock_nanosleep. Any other system call
- * means RANK_BLOCKED. */
+/* The finding for each system call in which a culprit may sleep: the first row whose text is a part of the system
+ * call's name. So "nanosleep" also matches clock_nanosleep. If no row matches, the finding is RANK_BLOCKED. */
 #define SLEEPS(X)                                               \
     X("futex", RANK_IN_LOCK)                                    \
     X("nanosleep", RANK_SLEEPS)                                 \
@@ -66,7 +65,7 @@ enum way { WAY_UNKNOWN, WAY_GONE, WAY_CULPRIT, WAY_NEEDS_KEY, WAY_WAITS };
 
 /* One rank in the two samples. */
 struct rank_analysis {
-    struct spot *spot[2]; /* the rank's entries in hang.spots: in the earlier and in the later sample */
+    struct spot *spot[2]; /* the rank's entries in hang.spots: earlier sample, later sample */
     int64_t cpu_ms;       /* CPU time that the main thread used between the samples */
     int cpu_percent;      /* `cpu_ms` in percent of one CPU */
     const cJSON *loop;    /* the function in which the rank repeats its calls (history_loop); NULL = none */
@@ -104,8 +103,8 @@ struct hang {
 
 /* --- comparing -------------------------------------------------------------------------------------------- */
 
-/* Two samples of a suspicion are 1 s to 21 s apart (hub/hang_watch.h). A rank is at rest if its stack is equal in
- * both. */
+/* Two samples of a suspicion are 1 s to 21 s apart (hub/hang_watch.h). A rank with the same stack in both is at
+ * rest. */
 
 /* Return true if two stacks are equal, or if neither was read. In the program's innermost function and in its callees,
  * the lines may differ, because the function may loop. In its callers the lines must be equal: another line means that
@@ -124,9 +123,9 @@ static bool is_same_stack(const struct spot *a, const struct spot *b)
     return x == NULL && y == NULL;
 }
 
-/* Return true if two ranks are at the same line of the program, and either in the same collective or both in no
- * collective. Two stacks without a frame of the program must be in the same collective, because library frames alone
- * show no place of the program. */
+/* Return true if two ranks are at the same line of the program, and in the same collective or both in no collective. A
+ * stack without a frame of the program shows only the collective. So two such stacks are equal only in the same
+ * collective. */
 static bool is_same_wait(const struct spot *a, const struct spot *b)
 {
     const bool is_same_call =
@@ -135,8 +134,8 @@ static bool is_same_wait(const struct spot *a, const struct spot *b)
                                                                : spot_is_same_line(a->user, b->user));
 }
 
-/* Return true if a rank has made progress between the samples. It counts as moved if only one sample has its frames,
- * or if the later sample is of another process. It does not count as moved if neither sample has its frames. */
+/* Return true if a rank has moved between the samples. A rank has also moved if only one sample has its frames, or if
+ * the later sample is of another process. It has not moved if neither sample has its frames. */
 static bool has_moved(const struct rank_analysis *r)
 {
     const struct spot *a = r->spot[0], *b = r->spot[1];
@@ -148,8 +147,8 @@ static bool has_moved(const struct rank_analysis *r)
 
 /* --- all samples ------------------------------------------------------------------------------------------ */
 
-/* The history has a trail (spot.h) for each rank outside of a collective. The whole history begins again if a rank may
- * have made progress. A trail proves a loop only if no other rank can have made progress meanwhile. */
+/* The history has a trail (spot.h) for each rank outside of a collective. When a rank may have made progress, all
+ * trails begin again. A trail proves a loop only while no other rank makes progress. */
 enum { HISTORY_RANKS = 8 };
 
 struct hang_history {
@@ -162,9 +161,11 @@ struct hang_history {
     } ranks[HISTORY_RANKS];
 };
 
-/* Return the frame with the loop of a rank, or NULL if no loop is known. Also return NULL if another rank outside of a
- * collective may have made progress: the job may only be slow. Also return NULL if most ranks repeat their calls: these
- * ranks may be working normally, while the waiting ranks have finished their part early. */
+/* Return the frame with the loop of a rank, or NULL in any of these cases:
+ *
+ *     the rank is in no known loop
+ *     another rank outside of a collective may have made progress, so the job may only be slow
+ *     most ranks repeat their calls: they may be working, and the waiting ranks may have finished their part early */
 static const cJSON *history_loop(const struct hang_history *history, uint32_t rank, uint32_t n_ranks)
 {
     const cJSON *found = NULL;
@@ -221,8 +222,8 @@ static enum finding_code sleep_code(const struct spot *spot, const char *in)
 
 /* Return true if the main thread may wait for a child process. A frame of a library that waits for children is
  * sufficient. Without such a frame, return false if the system call `in` shows another wait: for a lock of the program,
- * for a known peer, for a file with a path, or for the reader of a pipe. A child that has ended cannot be this reader,
- * because a write to a pipe without a reader fails and does not wait. */
+ * for a known peer, for a file with a path, or for the reader of a pipe. The reader cannot be a child that has ended:
+ * writing to a pipe without a reader fails and does not wait. */
 static bool may_be_of_child(const struct spot *spot, const char *in)
 {
     static const char *const unnamed[] = { "pipe:[", "socket:[", "anon_inode:" };
@@ -234,10 +235,12 @@ static bool may_be_of_child(const struct spot *spot, const char *in)
     return !has_name && strstr(in, "futex") == NULL && strstr(in, "write") == NULL;
 }
 
-/* Return true if the rank may wait for a child process that has ended. In both samples the child is a zombie, and the
- * wait of the rank may be for a child (may_be_of_child). Return false if the rank computes, waits for a disk, or is in
- * a timed sleep such as nanosleep. Return false if its system call names another child. Also return false if the rank
- * has printed a traceback and has no frame of the program left: such a rank is about to exit. */
+/* Return true if the rank may wait for a child process that has ended. The child is a zombie in both samples, and the
+ * wait may be for a child (may_be_of_child). Return false in any of these cases:
+ *
+ *     the rank computes, waits for a disk, or is in a timed sleep such as nanosleep
+ *     the system call names another child
+ *     the rank has printed a traceback and has no frame of the program left, so it is about to exit */
 static bool may_wait_for_child(const struct rank_facts *f, const struct rank_analysis *r, const char *in)
 {
     const struct spot *spot = r->spot[1];
@@ -262,7 +265,7 @@ static bool has_same_frames(const struct spot_child *a, const struct spot_child 
 }
 
 /* Return true if the rank may wait for this child, which must be in both samples. If the rank's system call names a
- * child, the rank waits only for this one. Return false for a shell that waits for its own child: the shell's child is
+ * child, the rank waits only for that child. Return false for a shell that waits for its own child: this inner child is
  * in the sample, too, and is checked instead. */
 static bool may_wait_for(const struct rank_analysis *r, const struct spot_child *child)
 {
@@ -287,9 +290,9 @@ static bool child_rests(const struct spot_child *child, const struct spot_child 
            cpu_ms * 100 <= apart_ms;
 }
 
-/* Return the living child for which the rank waits, or NULL. The child is at rest (child_rests). If the rank waits for
- * the workers of a data loader, return the one with the lowest pid among those at rest. Otherwise the rank may wait for
- * any of its children, so return NULL unless all are at rest in the same place. */
+/* Return the living child for which the rank waits, or NULL. This child must be at rest (child_rests). If the rank
+ * waits for the workers of a data loader, return the worker at rest with the lowest pid. Otherwise it is unknown for
+ * which child the rank waits, so return NULL unless all children are at rest in the same place. */
 static const struct spot_child *find_awaited_child(const struct rank_analysis *r, int64_t apart_ms)
 {
     const struct spot *spot = r->spot[1];
@@ -309,7 +312,7 @@ static const struct spot_child *find_awaited_child(const struct rank_analysis *r
     return found;
 }
 
-/* Return why a rank keeps the others waiting: the first reason below that applies, the most specific first. */
+/* Return why a rank keeps the others waiting. The checks begin with the most specific reason. */
 static enum finding_code culprit_code(const struct rank_facts *f, const struct rank_analysis *r)
 {
     const struct spot *spot = r->spot[1];
@@ -327,8 +330,8 @@ static enum finding_code culprit_code(const struct rank_facts *f, const struct r
     return sleep_code(spot, in);
 }
 
-/* Return true if the rank has exited with success. A rank that failed gets WAY_UNKNOWN and no finding here, because its
- * agent reports the failure and the round ends. */
+/* Return true if the rank has exited with success. After a failure the activity is WAY_UNKNOWN, and there is no finding
+ * here: the agent reports the failure, and the round ends. */
 static bool has_left(const struct rank_facts *f)
 {
     return f->exited && f->exit_code == 0 && f->signal == 0;
@@ -359,9 +362,9 @@ static bool has_failed_unread(const struct rank_facts *f, const struct rank_anal
 }
 
 /* Return the activity of a rank. Without frames it is unknown, even after a traceback, because the program may have
- * handled the error. An error of py-spy does not prove that the interpreter has ended: py-spy does not know every
- * interpreter. A stopped process is a culprit even in a collective, because it cannot continue the collective. Check
- * for a collective before checking for a key, because the setup of a collective may wait for keys. */
+ * handled the error, and even if py-spy reports an error, because py-spy cannot read every interpreter. A stopped
+ * process is a culprit even in a collective, because it cannot continue the collective. The setup of a collective may
+ * wait for keys, so check for a collective before a key. */
 static enum way way_of(const struct rank_facts *f, const struct rank_analysis *r)
 {
     const struct spot *spot = r->spot[1];
@@ -378,8 +381,8 @@ static enum way way_of(const struct rank_facts *f, const struct rank_analysis *r
     return f->waits.name.data != NULL && !f->waits.in_barrier ? WAY_NEEDS_KEY : WAY_CULPRIT;
 }
 
-/* Add a rank to the group whose spot equals the rank's spot (`is_same`), or to a new group. Return the index of the
- * group, or GROUPS_MAX if there is no room for another group. */
+/* Add a rank to a group whose spot is the same (`is_same`), or to a new group. Return the index of the group, or
+ * GROUPS_MAX if there is no room for another group. */
 static uint32_t join_group(struct group groups[GROUPS_MAX], uint32_t *n, const struct spot *spot,
                            uint32_t rank, bool (*is_same)(const struct spot *a, const struct spot *b))
 {
@@ -404,16 +407,16 @@ static bool join_wait(struct hang *h, uint32_t rank)
     return group < GROUPS_MAX;
 }
 
-/* Return true if a thread has waited in one call of a collective between the samples. Such a thread uses no CPU time,
- * or a whole CPU if the driver of a GPU spins. If the thread has used only a little CPU time, the rank has probably
- * entered another call. */
+/* Return true if a thread has waited in the same call of a collective between the samples. Such a thread uses no CPU
+ * time, or a whole CPU if the driver of a GPU spins. A thread that has used a little CPU time has probably entered
+ * another call. */
 static bool waits_still(const struct hang *h, int64_t cpu_ms, int cpu_percent)
 {
     return cpu_ms <= 0 || (cpu_percent >= BUSY_PERCENT && h->s->hang.has_signals);
 }
 
-/* Examine one rank. Return false if it has made progress: the search then ends, because the other ranks may wait for
- * this rank, and the job is only slow. Also return false if there is no room for another group. */
+/* Examine one rank. Return false if it has made progress: the other ranks may wait for it, and the job is only slow.
+ * Also return false if there is no room for another group. The search ends in both cases. */
 static bool examine_rank(struct hang *h, uint32_t rank)
 {
     struct rank_analysis *r = &h->ranks[rank];
@@ -471,8 +474,8 @@ static bool has_ended_script(const struct spot *spot)
 }
 
 /* Return true if every rank that still runs has failed and hangs while it exits. Then no rank can wait in a collective,
- * and nothing else can explain the silence. A rank that is still in its script may have handled the error, or may be an
- * idle server. */
+ * and only these failures can explain the silence. A rank that is still in its script is not such a rank: it may have
+ * handled the error, or may be an idle server. */
 static bool all_have_failed(const struct hang *h)
 {
     uint32_t n = 0;
@@ -490,8 +493,8 @@ static bool all_have_failed(const struct hang *h)
 
 /* --- words ------------------------------------------------------------------------------------------------ */
 
-/* Texts are cut to the size of their arrays. Hosts, files and functions are from other processes and may be long. So
- * each format limits them ("%.100s"), to leave room for the other parts. */
+/* All texts are cut to the size of their arrays. Names of hosts, files and functions come from other processes and may
+ * be long. So each format limits them ("%.100s"), to leave room for the rest of the text. */
 
 /* Return "waits in" or "wait in" for ranks in a collective. Return "is in" or "are in" for ranks that wait for a GPU
  * outside of a collective. */
@@ -502,8 +505,8 @@ static const char *group_verb(const struct group *group)
     return group->n == 1 ? "waits in" : "wait in";
 }
 
-/* Append "rank 3 waits in all_reduce (train.py:88)" or "7 ranks wait in ...". Several waiting ranks are only counted,
- * because the user must examine the culprit and not them. */
+/* Append "rank 3 waits in all_reduce (train.py:88)", or only the number of several ranks: "7 ranks wait in ...". The
+ * user must examine the culprit, not the waiting ranks. */
 static void append_group(struct buf *out, const struct group *group)
 {
     char place[SPOT_PLACE_MAX];
@@ -540,7 +543,7 @@ static const char *group_words(words out, const struct hang *h, uint32_t from)
 
 struct selected {
     const struct hang *h;
-    uint32_t like; /* a rank; is_like selects all ranks that one finding can name together with this rank */
+    uint32_t like; /* a rank; is_like selects all ranks that one finding can name together with it */
 };
 
 /* Return true if rank `i` is in the same situation as the rank selected->like, so that one finding can name both. */
@@ -559,7 +562,7 @@ static bool is_like(const void *of, uint32_t i)
     return a->way == WAY_GONE || is_same_stack(a->spot[1], b->spot[1]);
 }
 
-/* Return the number of ranks that who_words names. The sentence has "is" for one rank and "are" for several. */
+/* Return the number of ranks that who_words names. The sentence needs it for "is" or "are". */
 static uint32_t count_like(const struct hang *h, uint32_t rank)
 {
     const struct selected selected = { h, rank };
@@ -569,7 +572,7 @@ static uint32_t count_like(const struct hang *h, uint32_t rank)
     return n;
 }
 
-/* Format "rank 3 (n1, pid 812)" or "ranks 3, 5-7": all ranks in the situation of `rank`. */
+/* Format "rank 3 (n1, pid 812)" or "ranks 3, 5-7": all ranks in the same situation as `rank`. */
 static const char *who_words(words out, const struct hang *h, uint32_t rank)
 {
     const struct selected selected = { h, rank };
@@ -587,9 +590,9 @@ static const char *who_words(words out, const struct hang *h, uint32_t rank)
 
 /* --- flight records --------------------------------------------------------------------------------------- */
 
-/* PyTorch writes a flight record on request, in a thread of the worker, even if the main thread hangs. With each
- * sample, the agents send the last calls of each rank (flight_open_calls). Each call has its group and number, so the
- * calls of two ranks can be compared without their earlier calls. */
+/* PyTorch writes a flight record on request. A separate thread of the worker writes it, so the main thread may hang.
+ * With each sample, the agents send the last calls of each rank (flight_open_calls). Each call has its group and
+ * number, so the calls of two ranks can be compared without their earlier calls. */
 
 /* Return the number `name` of a JSON object, or 0 if it is negative, too large for an exact double, or not a number. */
 static uint64_t whole_number(const cJSON *o, const char *name)
@@ -654,9 +657,8 @@ static void records_free(struct records *r)
     cJSON_Delete(r->compared);
 }
 
-/* Return true if a rank has the same calls in the same states in both samples. The records of different ranks are
- * written at different moments. So only a record that has not changed can be compared with the records of other
- * ranks. */
+/* Return true if a rank has the same calls in the same states in both samples. The records of two ranks are written at
+ * different moments, so only records that have not changed can be compared. */
 static bool stands_still(const struct flight_dump *a, const struct flight_dump *b)
 {
     bool is_same = a->n > 0 && a->n == b->n;
@@ -746,8 +748,8 @@ static const cJSON *compared_rank(const struct hang *h, int64_t rank)
     return NULL;
 }
 
-/* Return the smallest or the largest of the groups of ranks that made different calls. Of groups with equal sizes, the
- * last one counts as the smallest and the first one as the largest. So the two results differ, even for two ranks. */
+/* Return the smallest or the largest of the groups of ranks that made different calls. Of several smallest groups,
+ * return the last; of several largest groups, return the first. So the two results differ, even for two ranks. */
 static const cJSON *differ_group(const struct hang *h, bool largest)
 {
     const cJSON *group, *found = NULL;
@@ -786,8 +788,8 @@ static void compare_records(struct hang *h)
                  counted(who, r->n, "rank"), front);
 }
 
-/* Format " (train.py:88)" for the place "main (train.py:88)", or "". Leave out the function, because the sentence
- * already names the collective. */
+/* Format " (train.py:88)" for the place "main (train.py:88)", or "" if the place has no line. The function is left out,
+ * because the sentence already names the collective. */
 static const char *line_words(words out, const char *at)
 {
     const char *line = strchr(at, '(');
@@ -818,8 +820,8 @@ static int64_t add_records_differ(struct diagnosis *d, const struct hang *h)
 /* A call that some ranks have not reached. All members are borrowed. */
 struct behind {
     const cJSON *ranks, *there; /* ranks that have not reached the call; ranks that wait in the call */
-    const char *misses;         /* follows "has" in the sentence: "not called" or "called" */
-    const char *but;            /* follows the call in the sentence, or "" */
+    const char *misses;         /* word of the sentence after "has": "not called" or "called" */
+    const char *but;            /* text of the sentence after the name of the call, or "" */
     const char *call, *at;      /* the call, and its place in the program; `at` is "" if unknown */
 };
 
@@ -871,9 +873,9 @@ static int64_t add_half_started(struct diagnosis *d, const struct hang *h)
     return rank;
 }
 
-/* Report the culprit that the records show, and return its rank. Return -1 if the records show no culprit. Also return
- * -1 if the record of a rank is missing, because this rank may be the culprit. A slow file server, for example, delays
- * records. */
+/* Report the culprit that the records show, and return its rank, or -1 if they show none. Also return -1 if the record
+ * of a rank is missing, because this rank may be the culprit. Records may be late, for example on a slow file
+ * server. */
 static int64_t report_records(struct diagnosis *d, const struct hang *h)
 {
     if (h->records.compared == NULL || h->records.n < h->s->n_ranks)
@@ -897,10 +899,10 @@ static int64_t report_records(struct diagnosis *d, const struct hang *h)
 /* --- the verdict ------------------------------------------------------------------------------------------ */
 
 /* The verdict is one finding about one rank or group of ranks. The store's monitor reports it only if the next pair of
- * samples gives the same code and subject. So equal facts must always give the same choice. */
+ * samples gives the same code and subject. So the choice must depend only on the facts. */
 
-/* Return the culprit whose finding is first in findings.h, because findings.h has the most certain finding first. Of
- * ranks that have failed, prefer one that is not a victim (is_victim). Return n_ranks if no rank is a culprit. */
+/* Return the culprit whose finding is the first in findings.h, which has the most certain findings first. Prefer a
+ * failed rank that is not a victim (is_victim) to a victim. Return n_ranks if no rank is a culprit. */
 static uint32_t find_culprit(const struct hang *h)
 {
     uint32_t best = h->s->n_ranks;
@@ -921,7 +923,7 @@ static uint32_t find_way(const struct hang *h, enum way way)
     return i;
 }
 
-/* Return the verb for a culprit that runs: it repeats calls to other functions, or it computes in one function. */
+/* Return the verb for a culprit that uses CPU time. */
 static const char *loop_words(const struct rank_analysis *r, bool is_one)
 {
     if (r->loop != NULL)
@@ -930,8 +932,8 @@ static const char *loop_words(const struct rank_analysis *r, bool is_one)
 }
 
 /* Format "child process 81, which is in load (data.py:8), blocked in openat of /data/fifo", or "child process 81
- * (sleep), which is sleeping in clock_nanosleep". If the finding names several ranks, add the rank that the child
- * belongs to. */
+ * (sleep), which is sleeping in clock_nanosleep". If the finding names several ranks, also name the rank that has
+ * started the child. */
 static const char *child_words(words out, const struct rank_analysis *r, uint32_t rank, bool is_one)
 {
     const struct spot_child *child = r->child;
@@ -963,8 +965,8 @@ static const char *unreadable_why(const struct hang *h)
 }
 
 /* Add the finding about a rank that keeps others waiting, from the later sample. Pass all values; finding_make ignores
- * those without a placeholder. If the rank is stopped, diagnose_rank makes the finding. It gets the state of the
- * process from the sample, because the last heartbeat may be older than the stop. */
+ * values that the sentence does not contain. For a stopped rank, diagnose_rank makes the finding. Pass it the state in
+ * the sample, because the last heartbeat may be older than the stop. */
 static void add_culprit(struct diagnosis *d, const struct hang *h, uint32_t rank)
 {
     const struct rank_analysis *r = &h->ranks[rank];
@@ -988,7 +990,7 @@ static void add_culprit(struct diagnosis *d, const struct hang *h, uint32_t rank
         snprintf(object, sizeof(object), " of %.140s", spot->object);
     snprintf(call, sizeof(call), "%.60s", sleeps_in(f, spot));
     spot_place(place, r->loop != NULL ? &in_loop : spot);
-    if (r->code == FINDING_RANK_TRACEBACK && !is_one) /* other ranks may be at other places */
+    if (r->code == FINDING_RANK_TRACEBACK && !is_one) /* the others may have failed elsewhere */
         snprintf(place + strlen(place), sizeof(place) - strlen(place), " of rank %u", rank);
     if (h->n_groups > 0)
         group_words(waiters, h, 0);
@@ -1004,7 +1006,7 @@ static void add_culprit(struct diagnosis *d, const struct hang *h, uint32_t rank
 }
 
 /* Add the finding about a rank that has exited. Name the ranks that wait for it in a collective. If no rank waits, name
- * the ranks that have lost their connections to it: `victim` is one of them. */
+ * the ranks that have lost their connections to it; `victim` is one of these ranks. */
 static void add_gone(struct diagnosis *d, const struct hang *h, uint32_t rank, uint32_t victim)
 {
     const bool has_waiters = h->n_groups > 0;
@@ -1026,8 +1028,8 @@ static void add_gone(struct diagnosis *d, const struct hang *h, uint32_t rank, u
                      h->n[WAY_GONE] == 1 ? "it" : "them", "where", where, NULL);
 }
 
-/* Add the finding about a rank that waits for a key. The sentence also names the ranks that wait in a collective. If no
- * rank waits in a collective, the sentence names a culprit instead. */
+/* Add the finding about a rank that waits for a key. Also name the ranks that wait in a collective, or else a
+ * culprit. */
 static void add_needs_key(struct diagnosis *d, const struct hang *h, uint32_t rank)
 {
     struct buf key = { 0 };
@@ -1072,9 +1074,9 @@ static void add_differ(struct diagnosis *d, const struct hang *h)
 
 /* --- connections ------------------------------------------------------------------------------------------ */
 
-/* If all ranks wait in one collective, lost packets are a probable cause. The kernel repeats data that the peer has not
- * acknowledged, and counts these repetitions (TCP_INFO). The agents report each connection of a worker with such
- * repetitions as a row of the sample (STACKS_UNANSWERED). Below, such a connection is called a cut. */
+/* If all ranks wait in one collective, a probable cause is a connection that loses packets. The kernel sends data again
+ * until the peer acknowledges it. If a worker's connection has sent the same data several times, the agent reports the
+ * connection as a row of the sample (STACKS_UNANSWERED). Below, such a connection is called a cut. */
 
 /* Two ends of a connection whose data is not acknowledged. Pointers are borrowed from the snapshot and its samples. */
 struct cut {
@@ -1093,8 +1095,8 @@ static bool is_peer_at(const char *peer, const char *address)
            (has_bracket ? strncmp(peer + len, "]:", 2) == 0 : peer[len] == ':');
 }
 
-/* Return true if `peer` has an address of the node: the one that the node sent, or the one that the store sees.
- * Workers may use both. */
+/* Return true if `peer` has an address of the node. A node has two: the address that it sent, and the address that the
+ * store sees. */
 static bool is_peer_on(const char *peer, const struct snapshot_node *node)
 {
     return is_peer_at(peer, node->addr) || is_peer_at(peer, node->own);
@@ -1109,8 +1111,8 @@ static bool holds_peer(const struct spot *spot, const char *peer)
     return false;
 }
 
-/* Find an unacknowledged connection of the rank that is in both samples, preferably to another node. Return false if
- * no connection is found. One sample is not enough, because the kernel repeats a single lost packet successfully. */
+/* Find a connection of the rank that is unacknowledged in both samples, preferably to another node. Return false if no
+ * connection is found. One sample is not enough, because a single lost packet arrives when the kernel repeats it. */
 static bool find_cut(const struct hang *h, uint32_t rank, struct cut *cut)
 {
     const struct rank_analysis *r = &h->ranks[rank];
@@ -1148,8 +1150,8 @@ static bool is_same_host(const char *a, const char *b)
            strncmp(a, b, (size_t)(a_port - a)) == 0;
 }
 
-/* Format the result of the agent's UDP probe between the two ends of the cut. Use the later sample that has a result.
- * A sample has no result if the probe got no answers. If neither sample has one, return "". */
+/* Format the loss that the agent's UDP probe has measured on the path of the cut. If both samples have a result, use
+ * the later sample. If neither has one, return "". */
 static const char *loss_words(words out, const struct hang *h, const struct cut *cut)
 {
     out[0] = '\0';
@@ -1163,9 +1165,9 @@ static const char *loss_words(words out, const struct hang *h, const struct cut 
     return out;
 }
 
-/* Format "the connection between n1 and n2 (rank 2 sends to 10.0.0.3:4711 without an answer)". Return the number of
- * pairs of nodes with such a connection; the text is about the first pair. If there is no such pair, format a
- * connection to another peer. Such a connection may have nothing to do with the hang. */
+/* Return the number of pairs of nodes with a cut, and format the first: "the connection between n1 and n2 (rank 2 sends
+ * to 10.0.0.3:4711 without an answer)". If there is no such pair, format a cut to another peer, which may have nothing
+ * to do with the hang. */
 static uint32_t cut_words(words out, const struct hang *h)
 {
     enum { PAIRS_MAX = 16 };
@@ -1195,9 +1197,8 @@ static uint32_t cut_words(words out, const struct hang *h)
     return n;
 }
 
-/* Add the finding that all ranks wait in one collective. If there is a cut between two nodes, name it as the cause,
- * because it is the strongest evidence. Otherwise name the network or a GPU, but not the network if the job has only
- * one node. */
+/* Add the finding that all ranks wait in one collective. The strongest evidence of a cause is a cut between two nodes.
+ * Without a cut, name a GPU as a possible cause, and, if the job has several nodes, the network. */
 static void add_all_wait(struct diagnosis *d, const struct hang *h)
 {
     const struct snapshot *s = h->s;
@@ -1224,15 +1225,15 @@ static void add_all_wait(struct diagnosis *d, const struct hang *h)
 }
 
 /* Return true if `r` and `most` are culprits at the same place, and neither is in a loop of calls. A rank in such a
- * loop computes on the CPU, so it does not wait for a GPU. */
+ * loop does not wait for a GPU, because it computes on the CPU. */
 static bool may_adopt(const struct rank_analysis *r, const struct rank_analysis *most)
 {
     return r->way == WAY_CULPRIT && most->way == WAY_CULPRIT && r->loop == NULL && most->loop == NULL &&
            is_same_wait(r->spot[1], most->spot[1]);
 }
 
-/* Count the culprits at the place of `rank`. adopt_majority calls this for up to half of the ranks, so without a
- * majority the time is quadratic in the number of ranks. */
+/* Count the culprits at the place of `rank`. Without a majority, adopt_majority calls this for half of the ranks, so
+ * the time is quadratic in the number of ranks. */
 static uint32_t count_there(const struct hang *h, uint32_t rank)
 {
     uint32_t n = 0;
@@ -1250,8 +1251,8 @@ static void set_waits(struct hang *h, uint32_t rank)
 }
 
 /* Mark the culprits at one line as waiting ranks if they are more than half of all ranks: they probably wait for a GPU.
- * Such a rank has no frame of a collective, because it is at the line that reads a result, while the GPU's driver
- * spins. Mark no rank in any of these cases:
+ * They have no frame of a collective, because they are at the line that reads the result, where the GPU's driver spins.
+ * Mark no rank in any of these cases:
  *
  *     the job has fewer than three ranks
  *     all ranks are at this line
@@ -1303,9 +1304,9 @@ static bool surely_waits(const struct hang *h)
     return i < h->n_groups;
 }
 
-/* Return true if the rank is surely a culprit. A rank that sleeps in futex is not, because a wait for a lock and a wait
- * for other ranks look alike. A rank that computes may wait for its GPU, and so for the other ranks. Such a rank is
- * surely a culprit only if it is in a loop of calls, or if another rank waits in a known collective (`is_known`). */
+/* Return true if the rank is surely a culprit. A rank that sleeps in futex is not: it may wait for a lock or for other
+ * ranks. A rank that computes may wait for its GPU, and so for the other ranks. It is surely a culprit only if it is in
+ * a loop of calls, or if another rank waits in a known collective (`is_known`). */
 static bool is_sure(const struct rank_analysis *r, bool is_known)
 {
     return r->way == WAY_CULPRIT && r->code != FINDING_RANK_IN_LOCK &&
@@ -1314,8 +1315,8 @@ static bool is_sure(const struct rank_analysis *r, bool is_known)
 }
 
 /* Mark the ranks of may_wait as waiting ranks if another rank is surely a culprit (is_sure). If no rank surely waits
- * (surely_waits), mark them only if exactly one other rank remains. If several remained, each could itself wait,
- * undetected, for a rank that waits for a lock.
+ * (surely_waits), mark them only if exactly one other rank remains. If several remain, each of them may itself wait for
+ * a rank that waits for a lock.
  *
  * Return false if the stacks prove nothing:
  *
@@ -1354,9 +1355,9 @@ static bool only_loops(const struct hang *h)
     return h->n[WAY_CULPRIT] > 0;
 }
 
-/* Add the finding about a culprit, or about a rank that has exited. If both exist, and the culprit failed only because
- * it lost a connection (is_victim), report the rank that has exited. `culprit` or `gone` is n_ranks if there is no such
- * rank. Return the rank of the finding, or -1 if both are n_ranks. */
+/* Add the finding about a culprit, or about a rank that has exited, and return the rank of the finding. Prefer the
+ * culprit, unless it failed only because it lost a connection (is_victim). `culprit` or `gone` is n_ranks if there is
+ * no such rank. Return -1 if both are n_ranks. */
 static int64_t add_failed(struct diagnosis *d, const struct hang *h, uint32_t culprit, uint32_t gone)
 {
     const uint32_t n = h->s->n_ranks;
@@ -1370,16 +1371,18 @@ static int64_t add_failed(struct diagnosis *d, const struct hang *h, uint32_t cu
     return gone;
 }
 
-/* Add the finding and return its rank, or -1. The most certain evidence is checked first:
+/* Add the finding and return its rank, or -1. The evidence is checked in this order:
  *
  *     1. a culprit outside of a collective, unless it is a victim (is_victim) and another rank has exited
  *     2. a rank that has exited
  *     3. a missing key
- *     4. different calls in the flight records
- *     5. different collectives, or a fault of the network or a GPU
+ *     4. a cut between two nodes
+ *     5. all ranks in one collective: different calls in the flight records, else the network or a GPU
+ *     6. ranks in different collectives
  *
- * If all waiting ranks may wait for a lock (surely_waits), the flight records are checked before case 1. A rank without
- * frames may be the culprit. So if there is such a rank, cases 3 and 5 prove nothing and are left out. */
+ * If all waiting ranks may wait for a lock (surely_waits returns false), the flight records are checked before case 1.
+ * If the activity of a rank is unknown, this rank may be the culprit. So after case 2 only the flight records are
+ * checked. */
 static int64_t add_verdict(struct diagnosis *d, struct hang *h)
 {
     adopt_majority(h);
@@ -1421,8 +1424,9 @@ static int64_t add_verdict(struct diagnosis *d, struct hang *h)
 
 /* --- stacks that cannot be read ---------------------------------------------------------------------------- */
 
-/* Without py-spy or the permission to trace, only the system call of each main thread is known. It shows no line of
- * the program, so a finding from it is only a hint: it never causes --on_hang to stop or restart the job. */
+/* Without py-spy or the permission to trace, only the system call of each main thread is known. A system call shows no
+ * line of the program, so a finding from it is only a hint. --on_hang never stops or restarts the job because of a
+ * hint. */
 
 /* Groups of live ranks without frames, by the state of their main thread in the kernel. */
 struct states {
@@ -1444,7 +1448,7 @@ static bool is_same_state(const struct spot *a, const struct spot *b)
 }
 
 /* Group the live ranks without frames by their state. Leave out failed ranks, which may have closed their connections.
- * Return false if one of the other ranks may still make progress, or if there are too many groups. */
+ * Return false if a rank that is not left out may still make progress, or if there are too many groups. */
 static bool group_states(const struct hang *h, struct states *states)
 {
     for (uint32_t i = 0; i < h->s->n_ranks; i++) {
@@ -1458,8 +1462,8 @@ static bool group_states(const struct hang *h, struct states *states)
     return true;
 }
 
-/* Return the smallest group of ranks that do not sleep in futex. If all groups sleep in futex, as ranks in a collective
- * of Gloo do, return the smallest group. `states` must have a group. */
+/* Return the smallest group of ranks that do not sleep in futex. If all groups sleep in futex (as ranks in a collective
+ * of Gloo do), return the smallest of all groups. `states` must have a group. */
 static const struct group *odd_state(const struct states *states)
 {
     const struct group *odd = NULL;
@@ -1475,8 +1479,8 @@ static const struct group *odd_state(const struct states *states)
     return odd;
 }
 
-/* Return true if some ranks with frames wait in collectives, and their process states differ from the state of `group`.
- * The ranks of `group` have no frames. */
+/* Return true if some ranks wait in collectives, and their process states differ from the state of `group`. The stacks
+ * of the waiting ranks were read; the stacks of `group` were not. */
 static bool differs_from_waits(const struct hang *h, const struct group *group)
 {
     for (uint32_t i = 0; i < h->n_groups; i++)
@@ -1485,7 +1489,7 @@ static bool differs_from_waits(const struct hang *h, const struct group *group)
     return h->n_groups > 0;
 }
 
-/* Format "2 ranks are sleeping in futex, rank 3 waits in all_reduce (train.py:88)": all ranks outside of `odd`. */
+/* Format "2 ranks are sleeping in futex, rank 3 waits in all_reduce (train.py:88)": all ranks that are not in `odd`. */
 static const char *other_states(words out, const struct hang *h, const struct states *states,
                                 const struct group *odd)
 {
@@ -1537,8 +1541,8 @@ static bool add_states_differ(struct diagnosis *d, const struct hang *h)
 }
 
 /* Report ranks without frames that have printed a traceback, if no other rank may still make progress. This is only a
- * hint, because the program may have handled the exception. Leave out ranks that have lost a connection to another
- * rank, unless all ranks with a traceback have lost one. Return false if no finding was added. */
+ * hint, because the program may have handled the exception. If some of these ranks have lost a connection to another
+ * rank, and others have not, report only the others. Return false if no finding was added. */
 static bool add_failed_unread(struct diagnosis *d, const struct hang *h)
 {
     struct states states = { 0 };
@@ -1628,9 +1632,9 @@ void hang_history_free(struct hang_history *history)
     free(history);
 }
 
-/* Return true if the rank has called no collective between the samples. The proof is a main thread that has used no
- * CPU time, or an unchanged flight record. The record is needed because a thread that waits for a GPU may use CPU
- * time. */
+/* Return true if the rank has called no collective between the samples. This is proved if the main thread has used no
+ * CPU time, or if the flight record is unchanged. For a thread that waits for a GPU, only the record can prove it,
+ * because such a thread may use CPU time. */
 static bool is_at_rest(const struct hang *h, uint32_t rank)
 {
     bool is_known = h->ranks[rank].cpu_ms <= 0;
@@ -1639,9 +1643,9 @@ static bool is_at_rest(const struct hang *h, uint32_t rank)
     return is_known;
 }
 
-/* Return true if the rank may have completed a collective: it has entered or left one, or has run in one. A rank
- * outside of collectives needs no check, even if a sample lacks its frames, because it cannot complete a collective
- * without the waiting ranks. */
+/* Return true if the rank may have completed a collective: it has entered or left a collective, or has run in a
+ * collective. A rank that is outside of collectives in both samples cannot complete one without the waiting ranks. So
+ * it needs no check, even if its frames are missing. */
 static bool may_have_progressed(const struct hang *h, uint32_t rank)
 {
     const struct rank_analysis *r = &h->ranks[rank];
@@ -1685,7 +1689,7 @@ static void add_sample(struct hang_history *history, const struct hang *h, bool 
     }
 }
 
-/* Begin the history again if a rank may have made progress, or if this is the first sample. */
+/* Add a sample. First clear the history if a rank may have made progress, or if the earlier sample is missing. */
 void hang_history_add(struct hang_history **history, const struct snapshot *s)
 {
     struct hang h = { .s = s };
@@ -1705,7 +1709,7 @@ void hang_history_add(struct hang_history **history, const struct snapshot *s)
 
 /* --- the search ------------------------------------------------------------------------------------------- */
 
-/* Return why the activity of the first rank with WAY_UNKNOWN is unknown. There must be such a rank. */
+/* Return why the activity of a rank is unknown. At least one rank must have WAY_UNKNOWN; the first such rank counts. */
 static const char *unknown_why(const struct hang *h)
 {
     const uint32_t rank = find_way(h, WAY_UNKNOWN);
@@ -1718,7 +1722,7 @@ static const char *unknown_why(const struct hang *h)
     return h->n_read > 0 ? "the stacks of some ranks cannot be read" : "the stacks cannot be read";
 }
 
-/* Return why the stacks of ranks at rest give no verdict: the first reason below that applies. */
+/* Return why the stacks of ranks at rest give no verdict. The first reason that applies is returned. */
 static const char *rest_why(struct hang *h)
 {
     if (h->n[WAY_UNKNOWN] > 0)
@@ -1731,7 +1735,7 @@ static const char *rest_why(struct hang *h)
     return h->is_full ? TOO_MANY_PLACES : "a wait for other ranks and a wait for a lock look alike";
 }
 
-/* Return why the samples give no verdict: the first reason below that applies. */
+/* Return why the samples give no verdict. The first reason that applies is returned. */
 const char *hang_why_not(const struct snapshot *s)
 {
     struct hang h = { .s = s };
@@ -1751,9 +1755,9 @@ const char *hang_why_not(const struct snapshot *s)
     return why;
 }
 
-/* Compare the samples. If neither stacks nor records name a rank, use a traceback or compare the states of the
- * processes. If this shows nothing, report why the frames cannot be read. In all these cases return -1, because such a
- * finding does not prove a culprit. */
+/* Compare the samples, and return the rank that the stacks or records name. If they name no rank, add a hint from a
+ * traceback or from the states of the processes. Without a hint, report why the frames cannot be read. Return -1 after
+ * a hint or such a report, because neither proves a culprit. */
 int64_t diagnose_hang(struct diagnosis *d, const struct snapshot *s)
 {
     struct hang h;

@@ -8,9 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The constants that profile.h explains. slow_share and equal_share define the two hypotheses. equal_share is below 1,
- * so that a rank that is only a little slower than the others is not reported. false_report is the probability of a
- * false report in a window, for the whole job. */
+/* The constants that profile.h explains. equal_share is below 1, so that a rank that is only a little slower than the
+ * others is not reported. false_report is the probability of any false report about the job in a window. */
 static const double slow_share = 0.1, equal_share = 0.85, false_report = 0.02;
 
 /* A slow rank is reported only if its share of waits is at least this much smaller than the share of the other
@@ -41,10 +40,10 @@ void profile_free(struct profile *p)
     *p = (struct profile){ 0 };
 }
 
-/* Return the activity of a rank, from its stack if it has frames, and otherwise from the steps that libddp records. In
- * backward(), a thread that waits for gradients sleeps, and a thread that computes gradients runs. The stack may not
- * show whether a rank waits for other ranks or for a lock (struct spot). Such a rank counts as waiting, because a call
- * of Work.wait() is more likely than a lock. */
+/* Return the activity of a rank, from its stack or from the steps that libddp records. In backward(), the state of the
+ * thread shows the activity: it sleeps while it waits for gradients, and runs while it computes them. The stack may not
+ * show whether the rank waits for other ranks or for a lock (struct spot). Such a rank counts as waiting, because
+ * Work.wait() is more likely than a lock. */
 static enum stand stand_of(const struct spot *spot, const struct rank_facts *f)
 {
     if (f->exited)
@@ -128,8 +127,9 @@ static double share_of_others(const struct profile *p, uint32_t rank)
     return share(waits, seen);
 }
 
-/* Return true if the evidence is sufficient. n ranks are tested at once, so the limit is n / false_report. This limit
- * keeps the probability of any false report at false_report (Bonferroni's correction). */
+/* Return true if the evidence is sufficient. n ranks are tested at once, so the limit is n / false_report. Then the
+ * probability of any false report is at most false_report (Bonferroni's correction). The rank must also wait less than
+ * the others by least_loss. */
 static bool is_slow(const struct profile *p, uint32_t rank)
 {
     const struct profile_rank *r = &p->ranks[rank];
@@ -220,9 +220,9 @@ static double part_in(const struct profile_rank *r, uint64_t hash)
     return 0;
 }
 
-/* Compare how often this rank is at each place with the average of the other ranks. Return the place where this rank's
- * share exceeds the average most, or "" if there is no such place. A place where all ranks are equally often explains
- * nothing, even if this rank is there most of the time. */
+/* Return the place where this rank's share of samples exceeds the average share of the other ranks most, or "" if it
+ * exceeds the average nowhere. A place where all ranks are equally often explains nothing, even if this rank is there
+ * most of the time. */
 static const char *place_instead(const struct profile *p, uint32_t rank)
 {
     const struct profile_rank *r = &p->ranks[rank];

@@ -8,10 +8,9 @@
  * probability of at least 0.85 p. For each rank, the profile multiplies the likelihood ratios of the samples. Of each
  * wait, only the first sample counts.
  *
- * Ville's inequality limits false reports. Let a be any number between 0 and 1. If a rank is not slow, the probability
- * that its product exceeds 1 / a in a window is at most a. This is true no matter how often the product is checked, so
- * repeated checks need no correction. The product is never below least_evidence. This lower limit increases the
- * probability by less than 1 % of its value. */
+ * Ville's inequality limits false reports. For a rank that is not slow, the probability that its product ever exceeds
+ * 1 / a in a window is at most a. So the product can be checked after every sample. The lower limit of the product,
+ * least_evidence, increases this probability by less than 1 % of its value. */
 #ifndef RENDEZVOUS_DIAGNOSIS_PROFILE_H
 #define RENDEZVOUS_DIAGNOSIS_PROFILE_H
 
@@ -36,7 +35,7 @@ struct profile_place {
 };
 
 struct profile_rank {
-    uint32_t seen, waits;                        /* samples with this rank; those in which it waits */
+    uint32_t seen, waits;                        /* samples with this rank; samples where it waits */
     double evidence;                             /* product of the likelihood ratios of this window */
     bool is_slow;                                /* found slow in this window */
     bool was_slow;                               /* found slow in the previous window */

@@ -68,18 +68,17 @@ struct rank_facts member_facts(const struct members *m, uint32_t rank)
     };
 }
 
-/* Return true if the rank has been stopped for at least `least_ms`. Return false for a rank that reports its steps:
- * diagnose_still reports such a rank and the ranks that wait for it in one finding. */
+/* Return true if the rank has been stopped for at least `least_ms`. Return false for a rank that reports its steps,
+ * because diagnose_still reports that rank, together with the ranks that wait for it. */
 bool diagnose_is_stopped(const struct rank_facts *f, uint64_t least_ms)
 {
     return (f->proc_state == 'T' || f->proc_state == 't') && !f->exited && !f->node_lost && !f->has_steps &&
            f->state_ms >= least_ms;
 }
 
-/* Return the finding that explains why the rank does not arrive. Check the end of the process first, then the loss of
- * its node. Next, check whether the process is stopped or hangs in the kernel, then its wait in the store. Check its
- * CPU use and its connections last. On a lost node, ignore the state of the process, because it may be outdated. A
- * stopped process cannot react to a reply, so the wait is checked after the stop. */
+/* Return the finding that explains why the rank does not arrive. The node is checked before the state of the process,
+ * which may be outdated on a lost node. The state is checked before the wait in the store, because a stopped process
+ * cannot react to a reply. */
 enum finding_code diagnose_rank_code(const struct rank_facts *f)
 {
     if (f->exited)
@@ -290,16 +289,15 @@ cJSON *diagnose_json(const struct rank_facts *f)
     return o;
 }
 
-/* --- ranks that do not move while others wait for them
- * --------------------------------------------------- */
+/* --- ranks that do not move while others wait for them --------------------------------------------------- */
 
 /* Collectives of libddp do not use the store. But each worker records its progress in memory that it shares with its
- * agent, and heartbeats report it to the store. If ranks are in a call, they wait for the rank that is elsewhere and
- * does not move. The finding about this rank also shows the state of its process, because the remedy depends on it. */
+ * agent, and heartbeats report the progress to the store. The ranks in a call wait for a rank that is elsewhere and
+ * does not move. The finding about that rank also shows the state of its process, because the remedy depends on it. */
 
 enum {
     STILL_MS = 3000,        /* a rank is reported after it has not moved for this time */
-    STILL_BUSY_PERCENT = 5, /* percent of one CPU; low, because the host may be overloaded */
+    STILL_BUSY_PERCENT = 5, /* percent of one CPU at which a process counts as computing */
     UNKNOWN_FACTOR = 3,     /* for a rank that reports no steps, the time limit is this many times longer */
 };
 
@@ -310,7 +308,7 @@ static bool waits(const struct rank_facts *f)
 }
 
 /* Return a rank in the call with the highest number, or NULL if no rank has waited in a call for `least_ms`. With
- * asynchronous calls, ranks may be several calls apart, so any rank with a lower number may be the cause. */
+ * asynchronous calls, ranks may be several calls apart, and any rank in an earlier call may be the cause. */
 static const struct rank_facts *furthest(const struct snapshot *s, uint64_t least_ms)
 {
     const struct rank_facts *most = NULL;

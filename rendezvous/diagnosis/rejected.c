@@ -64,8 +64,8 @@ enum reject_kind reject_kind_of(struct slice first)
     return is_old_request(first) ? REJECT_C10D_1 : REJECT_OTHER;
 }
 
-/* Return true if the client may be a node. Return false for SILENT: a firewall may silence a node, but most silent
- * clients are health checks. */
+/* Return true if the client may be a node. Return false for a SILENT client, because most silent clients are health
+ * checks, although a firewall can also silence a node. */
 bool reject_may_be_a_node(enum reject_kind kind)
 {
     return kind == REJECT_C10D_1 || kind == REJECT_C10D_2 || kind == REJECT_OURS || kind == REJECT_TLS;
@@ -171,7 +171,8 @@ static bool is_same_node(const struct refusal *row, const struct rdzv_join *join
            strcmp(row->host, join->host) == 0 && strcmp(row->job, join->job) == 0;
 }
 
-/* Return the row of this node and code, or a free row, or else the oldest row with its count reset. */
+/* Return the row of this node and code. If no row matches, return a free row. If no row is free, reset the count of the
+ * oldest row and return that row. */
 static struct refusal *row_of_node(struct refusals *r, const struct rdzv_join *join, enum rdzv_refused code)
 {
     struct refusal *oldest = &r->row[0];

@@ -76,7 +76,7 @@ struct reject_facts {
     const char *why;    /* reason for the log and for `ddpctl rejects` */
     struct slice first; /* the first bytes that the client has sent */
     bool is_ours;       /* the client is a part of ddprun */
-    bool is_user;       /* the store did not read the connection, because it belongs to another user */
+    bool is_user;       /* the connection is of another user, so the store did not read from it */
 };
 
 /* Count a rejection. Return true if a log line is due. Each source gets one line per minute. */
@@ -119,7 +119,8 @@ void refusals_note(struct refusals *r, const struct rdzv_join *join, const struc
 
 enum { NOTICES_MAX = 16 };
 
-/* `sender` of a finding that any node may replace: the store has found it, or its node has left the job. */
+/* `sender` of a finding that the store itself has found, or whose node has left the job. Any node may replace such a
+ * finding. */
 enum { NOTICE_OF_STORE = 0 };
 
 struct notice {
@@ -134,9 +135,9 @@ struct notices {
     uint32_t count;
 };
 
-/* Add a finding, or replace the finding with this code and subject. An empty sentence removes the finding. `code` may
- * be from another version of ddprun: an unknown code is ignored. With NOTICE_OF_STORE as `sender`, replace the finding
- * of any node, and keep the earlier sender. Return false if another node has sent the finding. */
+/* Add a finding, or replace the finding with this code and subject. An empty sentence removes the finding. Ignore an
+ * unknown code, which another version of ddprun may send. Return false if the present finding is from another node. The
+ * store (NOTICE_OF_STORE) may replace any finding, and the earlier sender is kept. */
 bool notices_add(struct notices *n, uint64_t sender, const char *code, const char *subject,
                  const char *sentence, const char *advice);
 /* Change the sender of findings after its connection has broken: `to` is the new connection or NOTICE_OF_STORE. */

@@ -26,7 +26,7 @@ struct snapshot_node {
     uint32_t first_rank, nproc; /* ranks first_rank to first_rank + nproc - 1, if the node is in the round */
     int pid;                    /* of ddprun; 0 = unknown */
     bool is_spare, is_stopping; /* waits for the next round; has been asked to stop its workers */
-    uint64_t joined_ms, silent_ms; /* since the node joined; since its last message */
+    uint64_t joined_ms, silent_ms; /* time since the node joined; time since its last message */
 };
 
 /* A node that has left the job. */
@@ -58,7 +58,7 @@ struct snapshot_stranger {
     const char *bytes;   /* first bytes of a connection, as printable text */
     const char *job;     /* the requested job; "" = none */
     uint32_t times;
-    uint64_t ago_ms; /* since the last rejection */
+    uint64_t ago_ms; /* time since the last rejection */
 };
 
 /* An open barrier, or a key with waiters. Keys of one setup of a PyTorch group share an entry (diagnose_is_place). */
@@ -108,7 +108,7 @@ struct snapshot_cause {
     const char *host, *words; /* `words`: how the worker ended, such as "exited with code 1" */
     int32_t node_rank, rank;  /* `rank` is -1 if the cause is a node, not a worker */
     int pid, error;           /* error: errno of a failed start; 0 = the worker was started */
-    uint64_t after_ms;        /* from the start of the round to the failure */
+    uint64_t after_ms;        /* time from the start of the round to the failure */
 };
 
 /* Facts about the store's process and machine. */
@@ -116,7 +116,7 @@ struct snapshot_store {
     const char *host, *endpoint;
     uint64_t accept_overflows,
         somaxconn; /* connections that the full accept queue has dropped since the store started; limit of
-                             * this queue */
+                             * the accept queue */
     uint64_t refused_no_fd; /* how often clients began to wait because the process had no free descriptor */
     uint64_t open_files;    /* limit of open files of this process, read when clients last began to wait */
     uint64_t used, max;     /* the store's quota in bytes: used, and the limit; `max` is 0 if unknown */

@@ -44,7 +44,7 @@ static const struct {
     X("torch/nn/parallel/") /* torch 1.13: DistributedDataParallel._distributed_broadcast_coalesced */ \
     X("torch/futures/")     /* torch 1.13: Future.wait, for RPC and for Work.get_future */
 
-/* Parts of paths of libraries. Only threads and processes of the same rank share the locks of these libraries. */
+/* Parts of paths of libraries that wait only for threads and processes of the same rank, never for other ranks. */
 #define LOCAL_FILES(X)                                               \
     X("threading.py")                                                \
     X("queue.py")                                                    \
@@ -118,9 +118,8 @@ static bool has_part(const cJSON *frame, const char *const *parts, size_t n)
     return found;
 }
 
-/* Return true if the frame is in a folder of WAITING_FOLDERS. A path inside a library must begin with "torch/", because
- * another library may have the same folders: "oslo/torch/distributed/". A whole path may have any folders before
- * torch. */
+/* Return true if the frame is in a folder of WAITING_FOLDERS. A relative path must begin with "torch/", because another
+ * library may have the same folders: "oslo/torch/distributed/". An absolute path may have any folders before torch. */
 static bool is_in_waiting_folder(const cJSON *frame)
 {
     const char *path = spot_text(frame, "file");
@@ -150,8 +149,8 @@ static int read_number(const char *text, const char *format, long most)
 
 /* --- children --------------------------------------------------------------------------------------------- */
 
-/* Return the kind of processes for which a frame of a library waits. A frame in the loop of a data loader's worker also
- * gives AWAITS_LOADER. add_child recognises the worker by this frame. */
+/* Return the kind of processes for which a frame of a library waits. AWAITS_LOADER also stands for the loop of a data
+ * loader's worker, by which add_child recognises such a worker. */
 static enum spot_awaits frame_awaits(const cJSON *frame)
 {
     const char *file = spot_text(frame, "file");
@@ -203,8 +202,8 @@ static void read_awaits(struct spot *spot)
         spot->awaited_pid = read_number(spot->object, STACKS_CHILD, INT_MAX);
 }
 
-/* Add a child process. Leave out a child that waits for a message, waits in a collective, or may wait for other ranks
- * in a C function. After a fork, the outer frames are those of the parent: the child's own frames end at _bootstrap. */
+/* Add a child process, unless it waits for a message, waits in a collective, or may wait for other ranks in a C
+ * function. Stop at _bootstrap: in a process that was forked, the frames outside of it belong to the parent. */
 static void add_child(struct spot *spot, const cJSON *row, const cJSON *thread, const char *does)
 {
     struct spot_child child = {
@@ -361,8 +360,8 @@ static uint32_t count_fixed(const cJSON *a, const cJSON *b, uint32_t most)
     return n;
 }
 
-/* Return the digest of a frame's file, function and line. Return 0 if `frame` is NULL: the innermost fixed frame has
- * then called no function. */
+/* Return the digest of a frame's file, function and line. Return 0 if `frame` is NULL, because the stack has no moving
+ * frame (struct trail). */
 static uint64_t place_digest(const cJSON *frame)
 {
     const char *file = spot_text(frame, "file"), *function = spot_text(frame, "function");
@@ -411,8 +410,8 @@ static void trail_step(struct trail *t, const cJSON *from, const cJSON *to)
         t->returns = 0; /* the moving frame is at a new place: an earlier loop may have ended */
 }
 
-/* Forget the trail at a stack whose outer frames are cut off (STACKS_FRAMES_MAX), because its frames cannot be
- * counted from the outermost one. */
+/* Add a sample. Forget the trail if the outer frames are cut off (STACKS_FRAMES_MAX), because frames are counted from
+ * the outermost one. */
 void trail_add(struct trail *t, const cJSON *frames)
 {
     const uint32_t n = (uint32_t)cJSON_GetArraySize(frames);

@@ -12,8 +12,9 @@
 
 enum { SPOT_PLACE_MAX = 160, SPOT_PEERS_MAX = 8, SPOT_CHILDREN_MAX = 8 };
 
-/* The processes for which a rank may wait, as its frames or its system call show. A later value includes fewer
- * processes: any child, a child of Python's multiprocessing, a worker of PyTorch's data loader. */
+/* The kind of process for which a rank may wait, as its frames or its system call show. It is any child, a child of
+ * Python's multiprocessing, or a worker of PyTorch's data loader. Each kind except AWAITS_NONE includes the kinds after
+ * it. */
 enum spot_awaits { AWAITS_NONE, AWAITS_CHILD, AWAITS_MULTIPROCESSING, AWAITS_LOADER };
 
 /* A living process that the rank has started. Children that wait for a message or for other ranks are left out. */
@@ -21,13 +22,13 @@ struct spot_child {
     const cJSON *frames, *thread; /* `frames` is NULL if the frames were not read */
     const cJSON *user;            /* innermost frame of the user's program in this process; NULL = none */
     const char *does;
-    enum spot_awaits kind; /* the narrowest value that includes this process */
+    enum spot_awaits kind; /* the last value of the enum that includes this process */
 };
 
-/* The main thread of one rank in one sample. Work.wait() and a lock of the program are C functions without a frame, and
- * a thread sleeps in futex in both. So a rank with `may_wait` waits for other ranks or for a lock; its stack does not
- * show which. Pointers are borrowed from the rows of the sample. A zeroed struct means that the rank is not in the
- * sample. */
+/* The main thread of one rank in one sample. In Work.wait() and in a lock of the program, a thread sleeps in futex, in
+ * a C function without a frame. So the stack of a rank with `may_wait` does not show whether the rank waits for other
+ * ranks or for a lock. Pointers are borrowed from the rows of the sample. A zeroed struct means that the rank is not in
+ * the sample. */
 struct spot {
     const cJSON *frames; /* NULL = the frames were not read */
     const cJSON *thread; /* NULL = the rank is not in the sample */
@@ -42,11 +43,11 @@ struct spot {
     struct {
         const char *peer;
         int bytes;           /* size of the packets that are lost, 1 to UINT16_MAX */
-    } lossy[SPOT_PEERS_MAX]; /* peers of unacknowledged connections whose paths lose large packets */
+    } lossy[SPOT_PEERS_MAX]; /* peers with unacknowledged data; the paths to these peers lose large packets */
     uint32_t n_lossy;
     int ended_child; /* pid of a zombie that the rank has started; 0 = none */
     enum spot_awaits awaits;
-    bool awaits_future; /* the rank waits for a result of Python's executors, which may use processes */
+    bool awaits_future; /* the rank waits for a result of concurrent.futures, which a process may compute */
     int awaited_pid;    /* the child whose end the rank waits for, if the system call names it; 0 = unknown */
     struct spot_child children[SPOT_CHILDREN_MAX];
     uint32_t n_children;
@@ -60,7 +61,7 @@ uint32_t spots_read(const cJSON *rows, struct spot *spots, uint32_t n, const cha
  * line that calls it. Without a frame, format what the thread does: "an unknown place (sleeping in read)". */
 const char *spot_place(char out[SPOT_PLACE_MAX], const struct spot *spot);
 
-/* Return true if two frames are in the same function, or at the same line of it. */
+/* Return true if two frames are in the same function, and for spot_is_same_line also at the same line of it. */
 bool spot_is_same_function(const cJSON *a, const cJSON *b);
 bool spot_is_same_line(const cJSON *a, const cJSON *b);
 
@@ -88,8 +89,8 @@ struct trail {
 void trail_add(struct trail *t, const cJSON *frames);
 void trail_free(struct trail *t);
 
-/* Return the innermost frame of the user's program that all samples share. This frame has the loop, or has called the
- * function with the loop. Return NULL if the trail shows no loop, or too few samples of it. */
+/* Return the innermost frame of the user's program that is in all samples. The loop is in the function of this frame,
+ * or in a function that it has called. Return NULL if the trail shows no loop, or too few samples of it. */
 const cJSON *trail_loop(const struct trail *t);
 
 /* Return a member of a row, a frame or a thread. If its type is wrong, spot_text returns "" and spot_number returns 0.

@@ -35,10 +35,10 @@ static bool is_behind(enum finding_code code, enum finding_code other)
     return is_note != other_is_note ? is_note : code > other;
 }
 
-/* Make room for a new finding, and return its place. The list is sorted by is_behind, and then by time of insertion. If
- * the list is full, drop its last finding, which is the least important. Return NULL if the new finding has no room.
- * Keep only DIAGNOSIS_SAME findings of each code, because hundreds of missing nodes would hide other findings. Count
- * further findings of a code in `more` of the last one that is kept. */
+/* Make room for a new finding, and return its place, or NULL if the list has no room for it. The list is sorted by
+ * is_behind, and then by time of insertion. A full list drops its last finding, which is the least important. The list
+ * has at most DIAGNOSIS_SAME findings of each code, because hundreds of missing nodes would hide other findings. `more`
+ * of the last of these counts the others. */
 struct finding *diagnosis_slot(struct diagnosis *d, enum finding_code code)
 {
     uint32_t last = 0, at = d->n;
@@ -76,7 +76,7 @@ bool diagnosis_keep(struct diagnosis *d, enum finding_code code)
 
 enum {
     MOMENT_MS = 1000, /* a place counts as the main wait only after this time */
-    QUIET_MS = 10000, /* ms without progress after which a report without findings has the next stack check */
+    QUIET_MS = 10000, /* after this time without progress, also show when the next stack check is due */
     HOSTS_SHOWN = 6,  /* maximum number of hosts in a list; a longer list ends with "and 3 more" */
     RANGES_SHOWN = 8, /* maximum number of ranges in a list; a longer list ends with "and more" */
 };
@@ -93,9 +93,8 @@ bool diagnose_append_place(struct slice name, bool is_barrier, struct buf *out)
            text_append(out, name, DIAGNOSE_NAME_SHOWN) && buf_printf(out, is_torch ? "')" : "'");
 }
 
-/* Return true if two waits are at the same place. First compare the names. If the names differ, call
- * torch_key_may_set_up before torch_key_read: torch_key_may_set_up is fast, and rejects most keys that are not
- * PyTorch's. */
+/* Return true if two waits are at the same place. First compare the names. Then call torch_key_may_set_up before
+ * torch_key_read, because torch_key_may_set_up is fast and rejects most keys that are not PyTorch's. */
 bool diagnose_is_place(struct slice a, bool a_is_barrier, struct slice b, bool b_is_barrier)
 {
     struct torch_key x, y;
@@ -277,8 +276,8 @@ static void append_ranks(struct buf *out, const struct snapshot *s,
     append_ranges(out, s, s->n_ranks, is);
 }
 
-/* Format the ranks that are not at the main wait. If the rank of a waiting client is unknown, it may be one of these
- * ranks, so format "unknown". */
+/* Format the ranks that are not at the main wait. If the rank of a client at the main wait is unknown, format
+ * "unknown", because the list would wrongly contain this rank. */
 const char *absent_ranks(words out, const struct snapshot *s)
 {
     struct buf text = { 0 };
@@ -382,8 +381,8 @@ uint32_t members_of(const struct snapshot *s)
     return n;
 }
 
-/* Return the place with the most waiting ranks; of equal places, return the first. Skip waits below MOMENT_MS, because
- * they are normal. If no later check follows (is_final), skip no wait. */
+/* Return the place with the most waiting ranks, or the first of several such places. Skip waits below MOMENT_MS,
+ * because they are normal, unless no later check follows (is_final). */
 const struct snapshot_wait *main_wait(const struct snapshot *s)
 {
     const struct snapshot_wait *most = NULL;
@@ -428,8 +427,8 @@ static bool append_joined(const struct snapshot *s, struct buf *out)
                       (s->elastic ? s->min : s->max) == 1 ? "" : "s", s->n_nodes == 1 ? "has" : "have");
 }
 
-/* Append the time limit with the name of the option that sets it: "; giving up in 13 min (--timeout is 900 s)". In a
- * pause, append the time until the workers start instead. */
+/* Append the time limit with the name of the option that sets it: "; giving up in 13 min (--timeout is 900 s)". If the
+ * workers will start after a pause, append the time until their start instead. */
 static bool append_limit(const struct snapshot *s, struct buf *out)
 {
     words left;

@@ -311,8 +311,8 @@ static bool append_word(void *user, struct slice word, struct buf *out)
     return text_append(out, key->name, NAME_SHOWN);
 }
 
-/* Append the text, then the group, because each group numbers its ranks from 0. The text of a barrier already names the
- * group. */
+/* Append the text. Then append the group, because each group numbers its ranks from 0. Leave out the default group, and
+ * the group of a barrier, whose text already contains it. */
 bool torch_key_append(const struct torch_key *key, struct buf *out)
 {
     struct torch_key copy = *key;

@@ -110,7 +110,7 @@ bool torch_key_same_setup(const struct torch_key *a, const struct torch_key *b);
 bool torch_key_counts(struct slice key);
 /* Beginnings of PyTorch's keys or of their last components, for store_observer. The array ends with NULL. */
 extern const char *const torch_key_prefixes[];
-/* Return false if PyTorch does not set up a group with this key. The check is fast and rough: it returns true for some
+/* Return true if PyTorch may set up a group with this key. The check is fast and rough, so the result is true for some
  * other keys, too. */
 bool torch_key_may_set_up(struct slice key);
 

@@ -68,9 +68,8 @@ void session_enter(struct session *s, struct job *job)
 
 /* --- the end -------------------------------------------------------------------------------------------- */
 
-/* Free a session and remove it from all structures. Only this function frees sessions. The session's unfinished request
- * is charged to the quota of the job. leave_job() moves this charge to the common quota, so release the charge after
- * leave_job(). */
+/* Free a session and remove it from all structures. Only this function frees sessions. Release the charge of the
+ * unfinished request after leave_job(), which moves the charge from the job's quota to the common quota. */
 void session_free(struct hub *hub, struct session *s, const char *how)
 {
     leave_job(s, how);
@@ -214,7 +213,7 @@ void session_moves_node(struct hub *hub, struct session *old, struct session *s)
     move_vouches(hub, from, s->id);
 }
 
-/* Schedule a check of all jobs, because the job of a rejected connection is unknown. */
+/* Schedule a check of all jobs, because the rejected client may belong to any of them. */
 static void hurry_all_jobs(struct hub *hub)
 {
     EACH_NODE(node, &hub->jobs)
@@ -277,9 +276,8 @@ static void detach_sessions(struct job *job)
     }
 }
 
-/* End all waits, send no answer to the waiting clients, then detach the sessions from their ranks, then free the
- * members. Also store a new era in the job. Older connections have a lower session.era, so the store rejects their
- * requests for keys. */
+/* End all waits without an answer, then detach the sessions from their ranks, then free the members. The job gets a new
+ * era. Older connections have a lower session.era, so the store rejects their requests for keys. */
 void attempt_end(struct job *job)
 {
     job->era = ++job->hub->era;

@@ -273,8 +273,8 @@ static bool read_join(const struct message_join *m, struct rdzv_join *join, stru
     return true;
 }
 
-/* Return the job of a `join`, or NULL if the join is rejected. A node that joins again keeps its job: if it now sends
- * another name, the rendezvous rejects the join. A job without a name gets the name from its first node. */
+/* Return the job of a `join`, or NULL if the join is rejected. A node that joins again keeps its job, even if it sends
+ * another name, which the rendezvous then rejects. A job without a name gets the name from its first node. */
 static struct job *joined_job(struct hub *hub, struct session *s, const struct rdzv_join *join, cJSON *answer)
 {
     if (!gate_check_job(hub, s, join->job))
@@ -493,9 +493,9 @@ static bool call_done(struct hub *hub, struct session *s, const union message *m
     return answered(hub, r, round, rdzv_done(r, s->id, round, hub->now_ms), answer);
 }
 
-/* Handle `stopped`. The message has no exit code of rank 0 if the node does not run rank 0, or if the launcher has
- * ended rank 0. Merge the stacks of the message first, because the last `stopped` of a round leads to the verdict,
- * which contains the stacks. */
+/* Handle `stopped`. The message has no exit code of rank 0 if the node does not run rank 0, or if ddprun has stopped
+ * rank 0. First merge the stacks of the message: the last `stopped` of a round leads to the verdict, which contains
+ * them. */
 static bool call_stopped(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     struct rdzv *r = s->job->rdzv;
@@ -625,9 +625,9 @@ static bool subject_names_host(const char *subject, const char *host)
 }
 
 /* Keep a finding that a node has reported about itself, such as a full /dev/shm. Reports to all nodes then contain the
- * finding. Long texts are cut. Schedule a report only if no round runs, because only then nodes wait for a report.
- * Reject a finding about another node, and a finding that another node has already sent. A rejection (NOTICE_REFUSED)
- * does not end the agent's connection. */
+ * finding. Long texts are cut. Nodes wait for a report only while no round runs, so schedule a report only then. Reject
+ * a finding about another node, and a finding that another node has already sent. After a rejection (NOTICE_REFUSED),
+ * the agent's connection stays open. */
 static bool call_notice(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     struct job *job = s->job;
@@ -738,8 +738,9 @@ static const struct {
     [MESSAGE_BARRIERS] = { inspect_barriers, false },
 };
 
-/* Return true if the session may make calls of this class. A call of agents needs a connection that has identified
- * itself as an agent. If the store has a secret, the connection must also have proved that it has the secret. */
+/* Return true if the session may make calls of this class. An agent's call needs a client that has identified itself as
+ * an agent. If the store has a secret, the agent must also have proved that it has the secret. A client on another host
+ * must have done so, too, for a call that changes the job. */
 static bool may_call(struct hub *hub, const struct session *s, enum message_class class, const char *op)
 {
     if (class == MESSAGE_IS_AGENT_CALL && (s->role != ROLE_AGENT || !gate_is_agent(hub, s))) {

@@ -1,7 +1,7 @@
 /* events.c -- the events of a job, for an event log. See job.h.
  *
- * Most jobs have no event log. For such a job each function returns at once. Otherwise the store formats each event
- * once and sends the text to one node, which writes the event log. The code calls this node the receiver.
+ * Most jobs have no event log, and then each function returns at once. If a job has one, the store formats each event
+ * once and sends the text to the receiver: the node that writes the event log.
  *
  * Only one node receives the events, because logs on all nodes would contain the same lines. When this node leaves,
  * another node that has requested events becomes the receiver. It first gets the latest events again, because its
@@ -104,8 +104,8 @@ static void remember(struct job_events *events, const char *text)
     buf_append(recent, text, len);
 }
 
-/* Send a finding to all nodes that have requested events. One of these nodes becomes the next receiver and already has
- * the finding. So keep the finding only if no node got it. */
+/* Send a finding to all nodes that have requested events. Keep the finding for a later receiver only if no node got it.
+ * Otherwise the next receiver is one of these nodes, which has the finding already. */
 static void push_to_all(struct job *job, const char *text)
 {
     uint32_t receivers = 0;
@@ -122,8 +122,8 @@ static void push_to_all(struct job *job, const char *text)
         remember(&job->events, text);
 }
 
-/* Send an event to the receiver. find_receiver() sends all kept events to a new receiver. So keep this event after the
- * call of find_receiver(), because otherwise a new receiver would get it twice. */
+/* Send an event to the receiver, and keep it for the next receiver. Keep the event only after find_receiver(), because
+ * find_receiver() sends all kept events to a new receiver, which would get this event twice. */
 static void push_to_receiver(struct job *job, const char *text)
 {
     struct session *receiver = find_receiver(job);

@@ -37,12 +37,12 @@ enum {
     PENDING_MAX = 128,        /* maximum number of strangers without an agent at their address */
     PENDING_PER_ADDRESS = 16, /* limit for one address, so that one host cannot use up PENDING_MAX */
     PER_RANK = 4,             /* each rank of a job raises the limits of ASKED and HANDSHAKE by this number */
-    HELD_BYTES = 64 << 10,    /* a stranger with more held bytes is rejected; in ASKED, reading stops */
+    HELD_BYTES = 64 << 10,    /* a stranger with more is rejected; in ASKED, reading stops */
     HELD_SHARE = 16,          /* held bytes of all strangers: at most hub_limits.max_bytes / HELD_SHARE */
     ASKED_BYTES = 10 << 20 /* maximum held bytes of a stranger in ASKED; more than the longest value, 8 MiB */
 };
 
-/* Time in each state, in ms. An agent on the same host answers within milliseconds. */
+/* Longest time in each state, in ms. An agent on the host of the stranger answers within milliseconds. */
 static const uint32_t limit_ms[STRANGER_STATES] = {
     [STRANGER_GREETING] = 5000, [STRANGER_HELD] = 3000, [STRANGER_ASKED] = 3000, [STRANGER_HANDSHAKE] = 3000
 };
@@ -71,8 +71,8 @@ static void stop(struct hub *hub, struct session *s)
     s->is_stopped = true;
 }
 
-/* Count the held bytes of a stranger. If the held bytes of all strangers now exceed their limit, stop reading from
- * all strangers in ASKED. This happens rarely, because a stranger is stopped only once. */
+/* Count the held bytes of a stranger. When the held bytes of all strangers exceed their limit, stop reading from the
+ * strangers in ASKED. The loop over these strangers runs rarely, because each of them is stopped only once. */
 static void count_held(struct hub *hub, struct session *s)
 {
     const bool was_full = is_full(hub);
@@ -131,9 +131,9 @@ static void give_up(struct hub *hub, struct session *s)
     session_reject(hub, s, why);
 }
 
-/* Reject one stranger if too many wait at the address of `newest`, or in the whole store. Reject the oldest stranger in
- * state GREETING, because a stranger in HELD is more likely a worker. If GREETING has no stranger except `newest`,
- * reject the oldest stranger in HELD. */
+/* Reject one stranger if too many wait at the address of `newest`, or in the whole store. Prefer the oldest stranger in
+ * GREETING, because a stranger in HELD is more likely a worker. If only `newest` is in GREETING, reject the oldest
+ * stranger in HELD. */
 static void drop_oldest_stranger(struct hub *hub, const struct session *newest)
 {
     struct session *same = NULL;
@@ -171,8 +171,8 @@ static void enter_asked(struct hub *hub, struct session *s)
 {
     const enum stranger_state state = s->awaits_tls ? STRANGER_HANDSHAKE : STRANGER_ASKED;
     enter_line(hub, s, state);
-    /* If no agent at this address can answer, the connection of an agent may be broken. The stranger may then be this
-     * agent on a new connection. So do not stop reading, because the hub must receive the stranger's AUTH. */
+    /* Do not stop reading if no agent at this address can answer. The connection of an agent may be broken, and the
+     * stranger may be this agent on a new connection. The hub must then receive its AUTH. */
     if (state == STRANGER_ASKED && is_full(hub) && (s->is_held || peer_is_answerable(hub, s)))
         stop(hub, s);
     if (hub->gate[state].count > hub->limits.max_unconfirmed && hub->gate[state].count > max_unconfirmed(hub))
@@ -256,16 +256,16 @@ static const uint8_t hello[] = { 0x82, 14,  0,   0,   0,   0,   0,   0,   0,   '
 static const uint8_t validate[] = { 0, WIRE_MAGIC & 0xff, (WIRE_MAGIC >> 8) & 0xff, (WIRE_MAGIC >> 16) & 0xff,
                                     WIRE_MAGIC >> 24 };
 
-/* Before the proof of a client is checked, an agent under MUNGE sends more than any other client: the search for a
- * store, the request for the credential, and both messages of AUTH. */
+/* FIRST_BYTES must be enough for an agent under MUNGE. Before the store checks its proof, such an agent sends more than
+ * any other client. It sends the search for a store, the request for the credential, and both messages of AUTH. */
 enum { PING_BYTES = 1 + 4, AUTH_HEAD_BYTES = 1 + 8 };
 _Static_assert((int)sizeof(validate) + PING_BYTES + (int)sizeof(hello) + 3 * AUTH_HEAD_BYTES +
                        AUTH_ASK_BYTES + AUTH_HELLO_BYTES + AUTH_PROOF_BYTES <=
                    FIRST_BYTES,
                "an agent must be able to send its first messages within FIRST_BYTES");
 
-/* Compare the bytes with a fixed request. Return `whole` if all `n` bytes are equal, and GATE_MORE if only the first
- * bytes have arrived. */
+/* Compare the bytes with a fixed request of `n` bytes. Return GATE_HOLD if they differ, GATE_MORE if the bytes are
+ * equal so far but incomplete, otherwise `whole`. */
 static enum gate_verdict compare_fixed(struct slice bytes, const uint8_t *fixed, size_t n,
                                        enum gate_verdict whole)
 {
@@ -402,8 +402,8 @@ static bool greet(struct hub *hub, struct session *s, struct slice message)
            (result == AUTH_OK || refuse(hub, result, message));
 }
 
-/* Send the secret, encrypted by MUNGE, to a client that has no secret. Any client may read this answer: only munged on
- * a node with the same MUNGE key decrypts it, and only for the same user. */
+/* Send the secret, encrypted by MUNGE, to a client that has no secret. The answer reveals nothing to other clients.
+ * Only munged on a node with the same MUNGE key decrypts it, and only for the same user. */
 static bool give_credential(struct hub *hub, struct session *s, struct buf *out)
 {
     uint8_t answer[AUTH_GIFT_BYTES];
@@ -486,8 +486,8 @@ bool gate_is_agent(const struct hub *hub, const struct session *s)
            (s->auth != NULL && s->auth->state == AUTH_PROVEN && s->auth->role == AUTH_AGENT);
 }
 
-/* Accept each session whose user is known. The kernel reports the user only for a client on the store's host, and such
- * a client needs no proof. */
+/* Return true without a proof if the user of the session is known. The kernel reports the user only for a client on the
+ * store's host. */
 bool gate_may_change(const struct hub *hub, const struct session *s)
 {
     return hub->limits.secret == NULL || s->uid != SESSION_NO_UID ||
@@ -500,8 +500,8 @@ bool gate_is_job(const struct session *s, const char *job)
            (s->tls_job == NULL || s->tls_job[0] == '\0' || strcmp(s->tls_job, job) == 0);
 }
 
-/* Check the job and the tenant: a secret is valid for all jobs of its tenant, but a connection may use only the job
- * that AUTH has named. AUTH names a job by a hash, so the tenant's prefix is compared only here. */
+/* Check that the connection may use the job: AUTH has named this job, and the client has the secret of its tenant. AUTH
+ * names a job by a hash, so the tenant's prefix is compared only here. */
 bool gate_check_job(struct hub *hub, const struct session *s, const char *job)
 {
     const struct secret *of = auth_secret_of(hub->limits.secret, job);

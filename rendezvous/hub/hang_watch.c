@@ -17,15 +17,15 @@ static uint64_t limit_of(const struct hang_watch *w)
     return usual_ms > least_ms ? usual_ms : least_ms;
 }
 
-/* Return the time from one sample to the next, in ms. Before the first sign of progress, the start of a pause is
- * unknown. So a hang is certain only if the stacks stay equal for longer than a usual pause. */
+/* Return the time from one sample to the next, in ms. Before the first sign of progress, the program may be in a usual
+ * pause, and nothing shows when this pause began. So the time must be longer than a usual pause. */
 static uint64_t apart_of(const struct hang_watch *w)
 {
     return !w->has_signals && limit_of(w) > 2 * HANG_QUIET_APART_MS ? HANG_QUIET_APART_MS : HANG_APART_MS;
 }
 
-/* Forget the suspicion. The next suspicion begins after the time limit without progress. If the time between samples
- * is longer than HANG_APART_MS, the suspicion begins earlier, so that its report is not late. */
+/* Forget the suspicion. The next suspicion begins after the time limit without progress. It begins earlier if the time
+ * between samples is longer than HANG_APART_MS, so that its report is not late. */
 static void wait_for_limit(struct hang_watch *w)
 {
     const uint64_t earlier_ms = (SAMPLES - 1) * (apart_of(w) - HANG_APART_MS);
@@ -48,9 +48,9 @@ void hang_watch_end(struct hang_watch *w)
     *w = (struct hang_watch){ .limit_ms = w->limit_ms, .is_off = w->is_off };
 }
 
-/* Record a sign of progress. Heartbeats of several nodes arrive late and in any order, so ignore a sign that is older
- * than the last sign or than the round. The time before the first sign does not count as a pause, because the program
- * is starting. */
+/* Record a sign of progress. Heartbeats of several nodes arrive late and in any order. So ignore a sign that is older
+ * than the last sign or the start of the round. The time before the first sign is not a pause, because the program is
+ * starting. */
 bool hang_watch_moved(struct hang_watch *w, uint64_t ago_ms, uint64_t now_ms)
 {
     const uint64_t at_ms = ago_ms < now_ms ? now_ms - ago_ms : 0;

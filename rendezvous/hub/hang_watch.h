@@ -4,7 +4,7 @@
  *
  * The limit is --hang_timeout. Without the option the limit is HANG_FACTOR times the longest pause of the job so far,
  * and at least HANG_LEAST_MS. Each sign of progress ends the suspicion. A wrong suspicion costs only a few ms on each
- * node. A wrong report would mislead the user, so a report needs the same verdict on two pairs of samples. */
+ * node, but a wrong report misleads the user. So a report needs the same verdict on two pairs of samples. */
 #ifndef RENDEZVOUS_HUB_HANG_WATCH_H
 #define RENDEZVOUS_HUB_HANG_WATCH_H
 
@@ -13,12 +13,12 @@
 
 enum {
     HANG_LEAST_MS = 30000, /* shortest limit without --hang_timeout */
-    HANG_QUIET_FACTOR = 3, /* multiplies HANG_LEAST_MS until the round shows its first sign of progress */
+    HANG_QUIET_FACTOR = 3, /* the shortest limit is multiplied by this before the first sign of progress */
     HANG_FACTOR = 5,       /* the limit is this many times the longest pause so far */
     HANG_APART_MS = 6000,  /* ms from one sample to the next */
     /* ms between samples until the first sign of progress; long enough that a checkpoint of 40 s is not reported */
     HANG_QUIET_APART_MS = 21000,
-    /* ms from the third sample to the fourth; with this value the report follows within 15 s of the limit */
+    /* ms from the third sample to the fourth; short enough for a report within 15 s after the limit */
     HANG_CONFIRM_MS = 1000,
     /* Longest pause between two suspicions. The first pause is as long as the limit, and each further pause is twice as
      * long as the one before. */
@@ -37,10 +37,10 @@ struct hang_watch {
     uint64_t due_ms;     /* time of the next sample; 0 if none is due */
     uint32_t samples;    /* samples of this suspicion */
     uint32_t in_vain;    /* number of suspicions without a verdict since the last sign of progress */
-    uint32_t compared;   /* like `in_vain`, but counts only suspicions that have compared samples */
+    uint32_t compared;   /* number of suspicions in `in_vain` that have compared samples */
     uint64_t verdict;    /* digest of the verdict on the last two samples; 0 if there was no verdict */
     bool is_reported;    /* the verdict was reported, and no progress has followed */
-    uint64_t hint;       /* digest of the hint reported since the last sign of progress; 0 if none was */
+    uint64_t hint;       /* digest of the hint since the last sign of progress; 0 if there was no hint */
 };
 
 /* Start the watch of a new round, and keep the limit. */
@@ -51,10 +51,10 @@ void hang_watch_end(struct hang_watch *w);
 /* Record progress that happened `ago_ms` ago. Return false if later progress is already recorded. */
 bool hang_watch_moved(struct hang_watch *w, uint64_t ago_ms, uint64_t now_ms);
 
-/* Record that a process has joined a process group. The program is still starting, so this does not count as progress.
- * But the time limit starts again, and the pause before the next suspicion is reset. Without the reset, the suspicions
- * during a slow start would double this pause several times and delay the first report. Return false if the round has
- * shown progress already. */
+/* Record that a process has joined a process group. This is not progress, because the program is still starting. But
+ * the time limit starts again, and the pause before the next suspicion is reset. Otherwise suspicions during a slow
+ * start would make this pause longer and delay the first report. Return false if the round has shown progress
+ * already. */
 bool hang_watch_joined(struct hang_watch *w, uint64_t now_ms);
 
 /* Return when the next sample is due, or UINT64_MAX if no sample is due. */
@@ -63,16 +63,16 @@ uint64_t hang_watch_deadline(const struct hang_watch *w);
 /* Return true if a sample is due now, and set the time of the next sample. */
 bool hang_watch_due(struct hang_watch *w, uint64_t now_ms);
 
-/* Return true if the current suspicion has at least two samples, or the last suspicion ended with a hint. */
+/* Return true if the samples of the current suspicion can be compared, or if the last suspicion ended with a hint. */
 bool hang_watch_compares(const struct hang_watch *w);
 
 /* End the suspicion without a verdict. */
 void hang_watch_skip(struct hang_watch *w, uint64_t now_ms);
 
 /* Record a sample. `verdict` is the digest of the verdict on this sample and the previous one, or 0 without a verdict.
- * An uncertain verdict is a hint. Return true if the caller must report the verdict or the hint, because the previous
- * sample gave the same verdict. After a verdict, nothing is reported until the next progress. After a hint, only
- * another hint or a verdict is reported. */
+ * A verdict that is not certain is a hint. Return true if the caller must report the verdict or the hint, because the
+ * previous sample gave the same one. After a reported verdict, nothing is reported until the next progress. After a
+ * reported hint, only another hint or a verdict is reported. */
 bool hang_watch_sampled(struct hang_watch *w, uint64_t verdict, bool is_certain, uint64_t now_ms);
 
 #endif

@@ -39,9 +39,12 @@ static void forget(struct job *job)
     job_rename(job, "");
 }
 
-/* Do all work of a job that is due now. The order matters: stacks_tick() passes samples to monitor_run(), and
- * stacks_ask() sends the request for which monitor_run() has asked. rdzv_tick() may end the job, so monitor_run()
- * is called before it and sends the last report. forget() is last, because it may free the job. */
+/* Do all work of a job that is due now, in this order:
+ *
+ *     stacks_tick() passes samples to monitor_run()
+ *     monitor_run() may ask for samples, and stacks_ask() sends this request
+ *     rdzv_tick() may end the job, so it follows monitor_run(), which sends the last report
+ *     forget() may free the job, so it is last */
 static void tick(struct job *job)
 {
     barriers_tick(&job->barriers, job->hub->now_ms);
@@ -54,7 +57,7 @@ static void tick(struct job *job)
         forget(job);
 }
 
-/* Call tick() for all jobs, and find the next deadline. `next` is read first, because tick() may free its job. */
+/* Call tick() for all jobs, and find the next deadline. tick() may free its job, so read `next` first. */
 static void jobs_tick(struct hub *hub)
 {
     struct table_node *node = table_next(&hub->jobs, NULL);
@@ -67,8 +70,8 @@ static void jobs_tick(struct hub *hub)
     job_touch(TABLE_ENTRY(at, struct job, node));
 }
 
-/* Detect a suspension of this process or its machine: the present time is much later than the next deadline. Then
- * restart each node's timeout, because no heartbeat was read during the suspension. */
+/* Detect that this process or its machine was suspended: the present time is much later than the next deadline. Then
+ * restart each node's timeout, because no heartbeat was read meanwhile. */
 static void detect_suspension(struct hub *hub)
 {
     if (hub->jobs_deadline_ms == UINT64_MAX || hub->now_ms <= hub->jobs_deadline_ms + STOOD_STILL_MS)
@@ -89,8 +92,8 @@ bool hub_connect(struct hub *hub, conn_id conn, const char *peer, uint64_t now_m
     return session_new(hub, conn, peer);
 }
 
-/* Call detect_suspension() first. After a suspension many agents close their connections, and the report of each lost
- * agent must name the suspension. */
+/* After a suspension many agents close their connections, and the report of each lost agent must name the suspension.
+ * So call detect_suspension() first. */
 void hub_disconnect(struct hub *hub, conn_id conn, const char *why, uint64_t now_ms)
 {
     struct session *s = session_find(hub, conn);
@@ -121,8 +124,8 @@ static void note_first(struct session *s, struct slice bytes)
 }
 
 /* Process the bytes from a session, and then send all its answers together. Until the answers are sent, no code may
- * free this session. If the rendezvous drops this session meanwhile, only hub->drop_reason is set, and this function
- * frees the session at its end. */
+ * free this session. So if the rendezvous drops it meanwhile, only hub->drop_reason is set, and this function frees the
+ * session at its end. */
 static void process_bytes(struct hub *hub, struct session *s, struct slice bytes)
 {
     hub->processing = s;
@@ -172,8 +175,8 @@ void hub_expect_tls(struct hub *hub, conn_id conn)
         s->awaits_tls = true;
 }
 
-/* Record the secret. A stranger then enters gate.c again, because the agents at its address can be asked only now that
- * its tenant is known. */
+/* Record the secret that the client has proved in TLS. The secret shows the tenant. Agents of this tenant at the
+ * stranger's address can be asked only now, so pass a stranger to gate.c again. */
 void hub_set_secret(struct hub *hub, conn_id conn, const struct secret *secret, const char *job,
                     uint64_t now_ms)
 {
@@ -217,8 +220,7 @@ bool hub_note_refused(struct hub *hub, const char *peer, const char *why, uint64
                         now_ms);
 }
 
-/* Ignore the bytes of an unknown id: the hub has closed that connection, but the server had already read these
- * bytes. */
+/* Ignore the bytes of an unknown id: the server had read them before the hub closed that connection. */
 void hub_receive(struct hub *hub, conn_id conn, struct slice bytes, uint64_t now_ms)
 {
     struct session *s = session_find(hub, conn);
@@ -247,9 +249,9 @@ void hub_resume(struct hub *hub, conn_id conn, uint64_t now_ms)
 
 /* --- time ----------------------------------------------------------------------------------------------- */
 
-/* Return when the next session with an unfinished request times out. `spoken` is the index in hub->midway: 0 for the
- * first request of a session, 1 for a later request. All sessions of a list have the same limit, so the first session
- * of the list times out first. */
+/* Return when the first unfinished request of hub->midway[spoken] times out. `spoken` is 0 for the first request of a
+ * session, and 1 for later requests. All requests of a list have the same limit, so the oldest is the first in the
+ * list. */
 static uint64_t midway_deadline(const struct hub *hub, int spoken)
 {
     const struct list *line = &hub->midway[spoken];

@@ -43,8 +43,8 @@ struct hub_limits {
     const struct secret *secret; /* borrowed: a secret for each tenant; NULL if agents need no secret */
     const char *credential;      /* borrowed: the secret, encrypted by MUNGE; NULL without MUNGE */
     bool guarded; /* hold requests from other hosts until an agent confirms the client (gate.c) */
-    /* Maximum number of unconfirmed connections from addresses of agents. The same number limits the connections from
-     * these addresses that have not completed the TLS handshake. Each rank raises both limits (gate.c). */
+    /* Maximum number of unconfirmed connections from addresses of agents. Connections from these addresses that have
+     * not completed the TLS handshake have a separate limit of the same size. Each rank raises both (gate.c). */
     uint32_t max_unconfirmed;
     const struct hub_refusal *refusal; /* borrowed; NULL if nodes may join */
     /* How to decode the requests of a client that does not begin with VALIDATE. true: as requests of torch 2.1, where
@@ -107,8 +107,8 @@ void hub_set_uid(struct hub *hub, conn_id conn, uint32_t uid);
  * gate.c admits it. */
 void hub_set_foreign(struct hub *hub, conn_id conn);
 
-/* Announce that the connection must begin with TLS. Call this function before hub_set_foreign. Until hub_set_secret,
- * the hub treats the connection as a stranger (gate.c), and no agent may confirm it. */
+/* Announce that the connection must begin with TLS. Call this function before hub_set_foreign. Until hub_set_secret is
+ * called, the connection is a stranger (gate.c) that no agent can confirm. */
 void hub_expect_tls(struct hub *hub, conn_id conn);
 
 /* Record that the client has named `job` in TLS, and has proved that it has `secret`. `job` is "" if the client has
@@ -126,9 +126,9 @@ bool hub_give_credential(struct hub *hub, conn_id conn, struct buf *out);
 void hub_reject(struct hub *hub, conn_id conn, struct slice bytes, bool is_ddprun, const char *why,
                 uint64_t now_ms);
 
-/* Free a descriptor for a new client: reject one connection that no agent has confirmed. Choose the one that has been
- * in its state for the longest time, among those from the host `address`, such as "10.0.0.2". If `address` is NULL,
- * choose among all other hosts. Return false if no such connection exists. */
+/* Free a descriptor for a new client: reject a connection that no agent has confirmed. Choose the one that has been in
+ * its state for the longest time. Consider only connections from the host `address`, such as "10.0.0.2", or from all
+ * hosts if `address` is NULL. Return false if no such connection exists. */
 bool hub_drop_stranger(struct hub *hub, const char *address, uint64_t now_ms);
 
 /* Return true if the connection has sent at least one complete request. */

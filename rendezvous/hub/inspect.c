@@ -40,8 +40,7 @@ static void fail_unnamed(struct hub *hub, const struct session *s)
                  n, n == 1 ? "" : "s", whose);
 }
 
-/* Return the job that a call is about. This is the job `name`, or without a name the session's job. If the session has
- * no job, it is the only job that the session may use. */
+/* Return the job `name`. Without a name, return the session's job, or else the only job that the session may use. */
 struct job *inspect_job(struct hub *hub, const struct session *s, const char *name)
 {
     struct job *job = name != NULL ? job_find(hub, name) : s->job != NULL ? s->job : job_only(hub, s);

@@ -192,8 +192,8 @@ static struct barrier_env job_barrier_env(struct job *job)
  * the sessions of all nodes. peer_identity.c searches this table to find the agents that may know the process of a
  * connection. */
 
-/* A node may close its connection while the process of this store is suspended. The store assumes this if the
- * suspension lasted at least STOOD_LONG_MS, and ended at most JUST_NOW_MS before the store reads the close. */
+/* If the process of this store is suspended for long, nodes close their connections. The store assumes this cause if
+ * the suspension lasted at least STOOD_LONG_MS, and the store reads the close at most JUST_NOW_MS after it. */
 enum { STOOD_LONG_MS = 1000, JUST_NOW_MS = 1000 };
 
 bool job_node_room(struct session *s)
@@ -351,8 +351,8 @@ struct job *job_find(const struct hub *hub, const char *name)
     return node ? TABLE_ENTRY(node, struct job, node) : NULL;
 }
 
-/* Return the only job that the session may use, otherwise NULL. A session without a tenant may use all jobs, so it
- * gets NULL if there are several. */
+/* Return the only job that the session may use, or NULL. If TLS has named a job, this is the only one. A session
+ * without a tenant may use all jobs, so it gets NULL if there are several. */
 struct job *job_only(const struct hub *hub, const struct session *s)
 {
     struct job *only = NULL;
@@ -444,8 +444,8 @@ static uint64_t job_deadline(const struct job *job)
                : others;
 }
 
-/* Lower the deadline of the hub, in constant time. If the job's deadline becomes later, the hub's deadline stays too
- * early. The hub then ticks once too often, and this tick computes the exact deadline. */
+/* Lower the hub's deadline to the job's deadline, in constant time. The hub's deadline is not raised here. So it may be
+ * too early; the hub then ticks once too often, and this tick computes the exact deadline. */
 void job_touch(struct job *job)
 {
     uint64_t at = job_deadline(job);

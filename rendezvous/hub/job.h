@@ -1,8 +1,8 @@
 /* job.h -- one job that the hub serves: its keys, its barriers, its members, and the connections that belong to it.
  *
- * A hub inside a launcher serves one job for its whole life. ddp-rendezvous serves many jobs by name. A hub always
- * has at least one job. Before the first declaration this job has no name, but plain c10d clients may already use its
- * keys. The first declaration gives the job its name.
+ * A hub inside a launcher serves one job for its whole life. ddp-rendezvous serves many jobs by name. A new hub already
+ * has one job, which has no name. Plain c10d clients may use its keys. The first client that names a job gives this
+ * name to the nameless job.
  *
  *     connection -> session -> job -> store | barriers | members
  *
@@ -104,7 +104,7 @@ struct job {
     struct hub *hub;            /* borrowed */
     char name[MEMBER_TEXT_MAX]; /* "" if the job is not declared */
     struct job_source *source;  /* borrowed; NULL if the job is not declared or the hub serves only one job */
-    struct quota share;         /* if the hub serves many jobs: a part of source->share or of hub->quota */
+    struct quota share;  /* with many jobs: a part of source->share, or of hub->quota without a source */
     struct quota *quota; /* the quota that all memory of this job is charged to: `share` or hub->quota */
     struct store *store; /* owned */
     bool is_observed;    /* torch_observe() was called, so the store reports the use of PyTorch's keys */
@@ -126,15 +126,15 @@ struct job {
     struct job_sample sample;
     struct job_survivors survivors;
     struct list sessions; /* the connections of the job (session.in_job) */
-    /* hub->era at the end of this job's latest attempt, or 0 if no attempt has ended. A session with a lower
-     * session.era may not use the keys. */
+    /* hub->era at the end of this job's latest attempt, or 0 if no attempt has ended. Sessions with a lower session.era
+     * must not use the keys. */
     uint32_t era;
     uint64_t left_ms; /* when the last connection of the job closed */
 };
 
 /* Add a job without a name to hub->jobs, which owns the job. Return NULL if memory or quota is short. */
 struct job *job_new(struct hub *hub);
-/* Remove the job from hub->jobs and free it; no session may be in the job. */
+/* Remove the job from hub->jobs and free it. Call this only when no session is in the job. */
 void job_free(struct job *job);
 
 /* Return the job `name`, or NULL. */

@@ -308,9 +308,8 @@ static void append_last_message(const struct rdzv_node_facts *node, uint64_t now
              node->host, duration(ago, now_ms - node->last_received_ms));
 }
 
-/* Format the state of the agents of both nodes. If both have sent a message within two heartbeats, format that they
- * still reach the store. Otherwise one of the nodes may be lost, so format for each late agent when its last message
- * arrived. */
+/* Describe the agents of both nodes. If both have sent a message within two heartbeats, they still reach the store.
+ * Otherwise a node may be lost, so append for each late agent when its last message arrived. */
 static void format_agents(const struct job *job, const struct broken *b, words out)
 {
     struct rdzv_facts facts;
@@ -351,9 +350,9 @@ static void report_broken(struct job *job, const struct failure *failure)
     push_loss(job, &f);
 }
 
-/* Report why the round failed. First check whether the failed rank gave up a wait. A victim (rdzv_is_victim) failed
- * because it lost another rank: search for a lost rank that exited with 0, and then for a broken connection between two
- * nodes. */
+/* Report why the round failed. First report a wait that the failed rank has given up. A victim (rdzv_is_victim) failed
+ * because it lost another rank. For a victim, then report a lost rank that exited with 0, or else a broken connection
+ * between two nodes. */
 void lost_peer_verdict(struct job *job)
 {
     struct rdzv_facts facts;

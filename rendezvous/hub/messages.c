@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-enum { CODE_WRONG = 125 }; /* replaces an invalid exit code: 256, for example, looks like a success */
+enum { CODE_WRONG = 125 }; /* replaces an invalid exit code, such as 256, which would look like 0 */
 
 #define X(name, words) KIND_##name,
 enum kind { MESSAGE_KINDS(X) };
@@ -88,7 +88,7 @@ static void add_whole(cJSON *o, const struct row *f, int64_t value)
         json_add_integer(o, f->name, value);
 }
 
-/* Add a member to a message. Leave out an optional value that is missing. For a missing object, add null. */
+/* Add a member to a message. A missing value is left out, but a missing object or limit becomes null. */
 static void add_field(cJSON *o, const struct row *f, const void *at)
 {
     switch (f->kind) {

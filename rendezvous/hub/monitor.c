@@ -484,8 +484,8 @@ static cJSON *begin_push(bool is_final)
     return o;
 }
 
-/* Convert the push to text, and free the object. The caller frees the text (cJSON_free). `whole` is false if a member
- * could not be added. Return NULL in this case, or if memory is short. */
+/* Convert the push to text, and free the object. Return NULL if memory is short, or was short before (`whole` is
+ * false). The caller frees the text (cJSON_free). */
 static char *end_push(cJSON *o, bool whole)
 {
     char *text = whole ? cJSON_PrintUnformatted(o) : NULL;
@@ -570,8 +570,8 @@ static void note_reported(struct job_hang *hang, const struct diagnosis *d)
         }
 }
 
-/* Report findings to the nodes and to the event log. The event log gets the new findings, or, with the last report,
- * all findings. */
+/* Report findings to the nodes and to the event log. The event log gets the new findings, and all findings in the last
+ * report. */
 static void report_findings(struct job *job, const struct snapshot *s, const struct findings_now *now)
 {
     const struct diagnosis *log = s->is_final ? &now->all : &now->news;
@@ -721,9 +721,8 @@ static void note(struct job *job, const struct snapshot *s, struct diagnosis *d,
 
 /* --- stopped ranks ------------------------------------------------------------------------------------------- */
 
-/* Report each stopped rank once per stop. If a signal has stopped the rank (state T), its own agent prints no line,
- * because it has already printed the stop. If ranks wait in the store, report nothing, because the report of their
- * wait names the stopped rank. */
+/* Report each stopped rank once per stop, unless ranks wait in the store: the report of their wait names the stopped
+ * rank. The rank's own agent prints no line about state T, because it has already printed that stop. */
 static void report_stopped(struct job *job, const struct snapshot *s, struct diagnosis *d)
 {
     for (uint32_t i = 0; main_wait(s) == NULL && i < s->n_ranks; i++) {
@@ -741,7 +740,7 @@ static void report_stopped(struct job *job, const struct snapshot *s, struct dia
 
 /* --- ranks that two processes claim -------------------------------------------------------------------------- */
 
-/* Report that two processes act as one rank, unless a report has listed them. */
+/* Report that two processes act as one rank, unless an earlier report has listed the two processes. */
 void monitor_report_repeated(struct job *job)
 {
     words who;
@@ -814,8 +813,8 @@ static bool is_known(const struct job *job, const struct finding *f, int64_t ran
     return is_reported(job);
 }
 
-/* Report the finding `f`. If `rank` is the rank that hangs, end the round if --on_hang demands it. If `rank` is -1,
- * the finding is only a hint, and the round goes on. */
+/* Report the finding `f`. If `rank` is -1, the finding is only a hint, and the round goes on. Otherwise `rank` hangs,
+ * and the round ends if --on_hang is "stop" or "restart". */
 static void report_hang(struct job *job, const struct snapshot *s, struct findings_now *now,
                         const struct finding *f, int64_t rank)
 {
@@ -841,9 +840,9 @@ static int64_t find_verdict(const struct snapshot *s, struct diagnosis *d)
     return diagnosis_keep(d, FINDING_RANK_STALLED) ? 0 : -1;
 }
 
-/* Return 1 + the rank that should set the missing key, or 0 if this rank is unknown. Take the last number in the key as
- * the rank if the same key exists with the number of every other rank. Never return the highest rank: if a job sets a
- * key for each epoch, the key of the next epoch looks like the key of the highest rank. */
+/* Return 1 + the rank that should set the missing key, or 0 if this rank is unknown. The last number in the key is the
+ * rank if the same key exists with the number of every other rank. Never return the highest rank: a job may also set a
+ * key for each epoch, and then the first missing key may have this number. */
 static uint32_t expected_setter(const struct job *job, struct slice key)
 {
     enum { WORLD_MAX = 4096 }; /* larger jobs are not checked, because a check looks up a key for each rank */
@@ -869,8 +868,8 @@ static uint32_t expected_setter(const struct job *job, struct slice key)
     return found ? mine + 1 : 0;
 }
 
-/* Find the verdict (find_verdict). If it names a rank that waits for a key, determine which rank should set this key,
- * and search again with this fact. Do this only once, because expected_setter() looks up one key for each rank. */
+/* Find the verdict (find_verdict). If it names a rank that waits for a key, find the rank that should set this key, and
+ * search again with this fact. Do this only once, because expected_setter() looks up one key for each rank. */
 static int64_t find_verdict_and_setter(const struct job *job, struct job_snapshot *l, struct diagnosis *d)
 {
     const int64_t rank = find_verdict(&l->snapshot, d);
@@ -898,9 +897,9 @@ static const char *why_in_vain(const struct job_hang *hang, const struct snapsho
                                       : "two pairs of samples show different causes";
 }
 
-/* Compare the last two samples, and report a hang or a hint. Without a verdict there may be a finding that explains
- * why. Keep this finding in job->notices, which `ddpctl why` prints. After the finding ALL_RANKS_WAIT, go on searching
- * if flight records are missing, because a late record may name the rank. */
+/* Compare the last two samples, and report a hang or a hint. If there is no verdict, keep the finding that explains why
+ * in job->notices, which `ddpctl why` prints. ALL_RANKS_WAIT is uncertain if flight records are missing, because a late
+ * record may name the rank. */
 static void compare_samples(struct job *job, struct job_snapshot *l, struct findings_now *now)
 {
     struct job_hang *hang = &job->hang;
@@ -923,8 +922,8 @@ static void compare_samples(struct job *job, struct job_snapshot *l, struct find
         report_hang(job, &l->snapshot, now, &verdict, rank);
 }
 
-/* Add the last sample to the history. If it is the first sample of a suspicion, only count it, because a verdict
- * compares two samples. */
+/* Add the last sample to the history, and compare it with the previous sample. The first sample of a suspicion is only
+ * counted, because a verdict needs two samples. */
 static void evaluate_sample(struct job *job)
 {
     struct job_snapshot l;
@@ -937,8 +936,8 @@ static void evaluate_sample(struct job *job)
     }
     l.snapshot.hang = hang_of(job, true);
     hang_history_add(&hang->history, &l.snapshot);
-    /* The history shows loops that call several functions. A slow test of the model looks the same, so the history is
-     * used only with --hang_timeout. */
+    /* The history finds a loop of several functions. A long evaluation of the model looks like such a loop, so the
+     * history is used only if the user has set --hang_timeout. */
     l.snapshot.hang.history = hang->watch.limit_ms > 0 ? hang->history : NULL;
     if (hang->watch.samples == 0)
         (void)hang_watch_sampled(&hang->watch, 0, true, job->hub->now_ms);

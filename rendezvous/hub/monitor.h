@@ -40,8 +40,9 @@ void monitor_diagnose(const struct job *job, struct job_snapshot *snapshot, stru
  * job. */
 void monitor_run(struct job *job);
 
-/* Report that two processes act as one rank, unless a report has listed them. Call this before a failed worker ends the
- * round. The error of that worker does not name this cause, and its agent cannot detect the cause. */
+/* Report that two processes act as one rank, unless an earlier report has listed them. Such processes may make a worker
+ * fail, and neither its error nor its agent can name this cause. So call this function before the failure ends the
+ * round. */
 void monitor_report_repeated(struct job *job);
 
 #endif

@@ -12,9 +12,9 @@
  * has agents at the client's address.
  *
  * If agent and client run on the store's host, the kernel reports their users. An agent may then vouch only for
- * connections of the same user. An agent of root may vouch for all. On other hosts the agent's answer is the only
- * source. If agents of several jobs share an address, a `vouch` is only a claim, which becomes valid after CLAIM_MS. If
- * a second job claims the connection within this time, the connection is closed. */
+ * connections of the same user. An agent of root may vouch for every connection. On other hosts the agent's answer
+ * is the only source. If agents of several jobs share an address, a `vouch` is only a claim, which becomes valid
+ * after CLAIM_MS. If a second job claims the connection within this time, the connection is closed. */
 #include "hub/messages.h"
 #include "hub/schedule.h"
 #include "hub/session.h"
@@ -36,17 +36,17 @@ static bool users_are_known(const struct session *agent, const struct session *s
     return agent->uid != SESSION_NO_UID && s->uid != SESSION_NO_UID;
 }
 
-/* Return true if the agent and the client have the same address, and the same user if both users are known. An agent of
- * root may have workers of any user. The address alone proves little, because hosts behind NAT may share it. */
+/* Return true if the agent and the client have the same address and, if known, the same user. The address alone proves
+ * little, because hosts behind NAT may share it. An agent of root fits every user, because its workers may have any
+ * user. */
 static bool is_at_its_address(const struct session *agent, const struct session *s)
 {
     return (!users_are_known(agent, s) || agent->uid == s->uid || agent->uid == 0) &&
            slice_equal(session_address(agent), session_address(s));
 }
 
-/* Return true if the agent can find the process of the session, because both have the same address. If the session
- * already has a job or a tenant, the agent must belong to this job or tenant, too. Return false before the end of the
- * TLS handshake. */
+/* Return true if the agent is able to find the process of the session. Both must have the same address. The job and the
+ * tenant of the session must be unknown, or those of the agent. Before the end of the TLS handshake, return false. */
 static bool may_identify(const struct session *agent, const struct session *s)
 {
     return (s->job == NULL || s->job == agent->job) && (s->tenant == NULL || s->tenant == agent->tenant) &&
@@ -92,8 +92,8 @@ void peer_ask(struct hub *hub, struct session *s)
         ask(hub, s, false);
 }
 
-/* Ask the agents, but not before the end of the TLS handshake, because the job is then unknown. In this case, return
- * whether any agent is at the session's address. */
+/* Ask the agents. Before the end of the TLS handshake the job is unknown. Then do not ask, but return true if any agent
+ * is at the session's address. */
 bool peer_ask_user(struct hub *hub, struct session *s)
 {
     const struct slice address = session_address(s);
@@ -126,8 +126,8 @@ bool peer_ask_owner(struct hub *hub, struct session *s)
 
 /* --- held sessions ---------------------------------------------------------------------------------------- */
 
-/* Hold the requests from a session. Move the session to the list of held sessions. If the session stayed in the list
- * of sessions with an unfinished request, the timeout of that list would close it. */
+/* Hold the requests from a session. Move the session to the list of held sessions. The list of sessions with an
+ * unfinished request has a timeout that would close the session. */
 bool peer_hold(struct hub *hub, struct session *s)
 {
     s->is_held = true;
@@ -246,9 +246,9 @@ static bool refuse_claim(cJSON *answer)
     return false;
 }
 
-/* Return true if an agent of another job has also named the process of this session, and the store cannot decide which
- * agent is right. The store can decide if the client has named its job in TLS. It can also decide if the kernel has
- * reported the users, because may_identify() then rejects agents of other users. */
+/* Return true if an agent of another job has named the process of this session, too, and the store cannot decide which
+ * agent is right. The store can decide if the client has named its job in TLS, or if the kernel has reported the users.
+ * may_identify() then rejects agents of other users. */
 static bool is_claimed_elsewhere(const struct session *agent, const struct session *s)
 {
     return s->role == ROLE_PLAIN && s->tls_job == NULL && s->job != NULL && s->job != agent->job &&
@@ -267,9 +267,8 @@ static void reject_claimed_twice(struct hub *hub, const struct session *agent, s
     session_reject(hub, s, why);
 }
 
-/* Return true if no agent of another job may claim the session. This is certain for a session in a job, unless the
- * session is held. For a session without a job, either of two facts is sufficient: the kernel has reported the users,
- * or only one job has agents at the address. */
+/* Return true if no agent of another job can claim the session. A session with a job must not be held. For a session
+ * without a job, the kernel must have reported the users, or only one job has agents at the address. */
 static bool is_certain(const struct hub *hub, const struct session *agent, const struct session *s)
 {
     if (s->job != NULL)
@@ -301,8 +300,8 @@ static bool is_one_tenant(const struct hub *hub, const struct session *agent, co
     return true;
 }
 
-/* Admit a stranger after an agent has confirmed the stranger's user without naming the process. If agents of several
- * tenants are at the address, do not admit the stranger until an agent names the process. */
+/* Admit a stranger, because an agent has confirmed the user but has not named the process. If the address has agents of
+ * several tenants, the tenant is unknown, so do nothing. */
 static void admit_user(struct hub *hub, const struct session *agent, struct session *s)
 {
     if (s->stranger_state == STRANGER_NONE || !may_identify(agent, s) || !is_one_tenant(hub, agent, s))
@@ -312,7 +311,7 @@ static void admit_user(struct hub *hub, const struct session *agent, struct sess
 }
 
 /* Record that an agent has named the process of the session. A stranger becomes a held session, because release() and
- * claim() expect one. */
+ * claim() expect a held session. */
 static void name_process(struct hub *hub, const struct session *agent, struct session *s)
 {
     s->tenant = agent->tenant;
@@ -324,8 +323,9 @@ static void name_process(struct hub *hub, const struct session *agent, struct se
     s->is_held = true;
 }
 
-/* Return true if the client may be this rank. Any rank is allowed if no agent has vouched for the client and the client
- * has no tenant. Such a client is on this host, or the store has no secret. */
+/* Return true if the client may be this rank. Allow any rank if the client has no tenant and no agent has vouched for
+ * it. Such a client is on this host, or the store has no secret. Otherwise an agent that can identify the client must
+ * run the rank. */
 bool peer_may_be_rank(const struct hub *hub, const struct session *s, const char *job, int64_t rank)
 {
     if (s->tenant == NULL && s->voucher == 0)
@@ -337,9 +337,8 @@ bool peer_may_be_rank(const struct hub *hub, const struct session *s, const char
     return false;
 }
 
-/* Handle `vouch`. If the connection has been closed meanwhile, do not report an error. `pid` 0 confirms only the user.
- * A connection from an earlier attempt (session.era) gets no rank, because another process now has this rank. Detach
- * the session before it gets its rank: if an agent corrects an earlier `vouch`, the session still has the old rank. */
+/* Handle `vouch`: an agent names the process of a connection, or confirms only its user if `pid` is 0. An unknown
+ * connection is no error, because it may have been closed meanwhile. */
 bool control_vouch(struct hub *hub, struct session *agent, const union message *m, cJSON *answer)
 {
     const int64_t conn = m->vouch.conn, rank = m->vouch.rank, pid = m->vouch.pid;
@@ -366,8 +365,9 @@ bool control_vouch(struct hub *hub, struct session *agent, const union message *
         release(s, agent->job);
     else
         claim(s, agent->job);
-    session_detach(s);
+    session_detach(s); /* an earlier `vouch` may have named another rank */
     session_is_process(s, (int)pid, true);
+    /* a connection from an earlier attempt gets no rank, because another process now has this rank */
     if (rank >= 0 && rank < (int64_t)agent->job->members.world_size && s->era >= agent->job->era)
         session_attach(s, (uint32_t)rank);
     return true;

@@ -89,9 +89,9 @@ static bool refuse_job(const struct job *job, const struct job_name *name)
     return false;
 }
 
-/* Find the job of a worker, and enter it. Without an agent, the first worker declares the job. The job of such workers
- * ends when the last of them leaves, so the next worker may declare another job. Copy hub->era to a session that begins
- * an attempt, because the store rejects sessions with a lower era than the job. */
+/* Find the job of a worker, and enter it. Without an agent, the first worker declares the job. When all workers of such
+ * a job have left, the next worker may declare another job. A session that begins an attempt gets the new hub->era,
+ * because the store rejects sessions of an older era. */
 static bool join_job(struct hub *hub, struct session *s, const struct job_name *name)
 {
     struct job *job = job_claim(hub, s, name->job);
@@ -156,8 +156,8 @@ static bool welcome(struct hub *hub, struct session *s, const struct introductio
     return true;
 }
 
-/* Return true if role and job in IDENTIFY agree with AUTH, and if the agent that has named the process runs this rank.
- * Otherwise a worker could act as a rank of another job or node. */
+/* Return true if role and job in IDENTIFY agree with AUTH. A worker's rank must also run on the node whose agent has
+ * confirmed the connection. Otherwise a worker could act as a rank of another job or node. */
 static bool is_allowed(struct hub *hub, const struct session *s, const struct introduction *who)
 {
     if (who->role == ROLE_AGENT && !gate_is_agent(hub, s))
@@ -219,8 +219,8 @@ static bool refuse_barrier(struct hub *hub, struct slice name, const char *why)
     return ok;
 }
 
-/* Handle BARRIER_NAMED. Begin the wait before the arrival, because the last arrival ends all waits, also the wait of
- * its own session. */
+/* Handle BARRIER_NAMED. Begin the wait before the arrival, because the last arrival ends all waits, including the wait
+ * of this session. */
 static bool on_barrier_named(struct hub *hub, struct session *s, const struct request *req)
 {
     if (s->role != ROLE_WORKER)
@@ -383,8 +383,8 @@ static bool on_check(struct hub *hub, struct session *s, const struct request *r
     return append_u8(&hub->out, !store_check(s->job->store, req->blob[0]));
 }
 
-/* Handle WAIT and BARRIER. If a key is missing, session_woken() answers when all keys exist. Begin the wait before the
- * call of the store, because the store calls torch_observer.c, which reads and changes the start of the wait. */
+/* Handle WAIT and BARRIER. If a key is missing, session_woken() answers when all keys exist. Begin the wait first,
+ * because the store calls torch_observer.c, which reads and may change waits_since_ms. */
 static bool on_wait_or_barrier(struct hub *hub, struct session *s, const struct request *req)
 {
     const uint64_t since_ms = s->waits_since_ms;
@@ -511,8 +511,8 @@ static inline bool is_settled(const struct hub *hub, const struct session *s)
 }
 
 /* Return true if the session has a job or the request needs none. A plain client cannot name its job, so it enters a
- * job only if it may use exactly one (job_only). On the client's first request for a key, also ask the agents which
- * process it is, and begin to observe PyTorch's keys. */
+ * job only if it may use exactly one (job_only). At the client's first request for a key, also ask the agents to which
+ * process the connection belongs, and begin to observe PyTorch's keys. */
 static bool has_job(struct hub *hub, struct session *s, const struct op *op)
 {
     if (op->id >= OP_IDENTIFY || op->id == OP_VALIDATE || op->id == OP_PING)
@@ -619,11 +619,10 @@ static bool collect(struct hub *hub, struct session *s, struct slice *bytes)
  * received bytes or from session.in. */
 struct ahead {
     struct request req[AHEAD_MAX];
-    const void *start[AHEAD_MAX]; /* first byte of each request */
+    const void *start[AHEAD_MAX]; /* address of each request */
     uint32_t n;                   /* number of requests */
     struct slice rest;            /* bytes after the `n` requests */
-    /* WIRE_OK if the array `req` is full; `rest` may then contain more requests. Otherwise the result of decoding
-     * `rest`. */
+    /* Why the decoding stopped: WIRE_OK after enough requests, otherwise the result for the request at `rest`. */
     enum wire_status status;
     struct ddp_err err;
 };
@@ -638,8 +637,8 @@ static void bring_near(const struct store *store, const struct ahead *ahead)
     store_expect(store, hashes, ahead->n);
 }
 
-/* Decode requests up to the first that is incomplete or invalid. The limit of a request is the free part of the quota,
- * plus the buffer of the session, which is already charged to the quota. */
+/* Decode requests up to the first that is incomplete or invalid. A request may fill the free part of the quota and the
+ * session's buffer, which is already charged to the quota. */
 static void decode_ahead(struct hub *hub, struct session *s, struct slice bytes, struct ahead *out)
 {
     const uint32_t most = s->job != NULL ? AHEAD_MAX : 1;

@@ -81,8 +81,7 @@ static cJSON *encode_cause(const struct rdzv_cause *cause)
     return message_encode_failure_cause(&failure);
 }
 
-/* Return a time as the value of a member of kind LIMIT. UINT64_MAX (never) becomes MESSAGE_NONE, which is sent as
- * null. */
+/* Convert a time for a message. UINT64_MAX (never) becomes MESSAGE_NONE, which is sent as null. */
 static int64_t limit_ms(uint64_t ms)
 {
     return ms == UINT64_MAX ? MESSAGE_NONE : (int64_t)ms;
@@ -176,8 +175,8 @@ static void push_to_node(void *user, uint64_t node, const struct rdzv_notice *no
 
 /* --- effects of the rendezvous ---------------------------------------------------------------------------- */
 
-/* Return true if the monitor need not compare the nodes of this round (schedule_round): all have the same number of
- * workers, and no address is translated. Addresses are checked only in the first round. */
+/* Return true if the monitor need not compare the nodes of this round (schedule_round). In this case all nodes have the
+ * same number of workers, and no address is translated. Addresses are checked only in the first round. */
 static bool is_ordinary(const struct rdzv_round *world)
 {
     for (uint32_t i = 0; i < world->nnodes; i++) {
@@ -257,8 +256,8 @@ static void drop(void *user, uint64_t node, const char *why)
         session_drop(hub, s, why);
 }
 
-/* Report the processes on the GPU of the failed worker once, in the event log and in `ddpctl why`. The verdict contains
- * the same facts for the reports of the nodes. If the node had reported the GPU before, replace its finding. */
+/* Report once, in the event log and in `ddpctl why`, which processes use the GPU of the failed worker. If a node has
+ * already reported this finding, replace it. The nodes' own reports get the same facts from the verdict. */
 static void report_gpu_users(struct job *job)
 {
     struct rdzv_facts facts;

@@ -116,8 +116,8 @@ static void forget_torch(struct schedule_state *w)
     w->torch_surplus = false;
 }
 
-/* Return true if the check for a rank that does not move is due, and ranks are in a collective or a barrier. Clear the
- * check if it is due, or if no round runs. */
+/* Return true if the check for a rank that does not move is due. Without a rank in a collective or a barrier, the check
+ * is not needed. Clear the check if it was due, or if no round runs. */
 static bool still_is_due(struct job *job, const struct rdzv_facts *facts)
 {
     struct schedule_state *w = &job->watch;
@@ -130,9 +130,8 @@ static bool still_is_due(struct job *job, const struct rdzv_facts *facts)
     return runs && due && waits;
 }
 
-/* Return the checks that are due now, and clear their times. Some checks are for a job that gathers nodes, and others
- * for a job that runs. Also clear the times that do not fit the present state, because they are from an earlier
- * round. */
+/* Return the checks that are due now, and clear their times. A job that gathers nodes has other checks than a job that
+ * runs. Clear the times of the other checks, too, because they are from an earlier round. */
 static struct schedule_due due_now(struct job *job, const struct rdzv_facts *facts)
 {
     struct schedule_state *w = &job->watch;
@@ -248,8 +247,8 @@ uint64_t schedule_torch_limit(const struct schedule_state *w)
     return (w->torch_ended ? first_ms(SITUATION_TORCH_ENDED) : first_ms(SITUATION_TORCH_WAITS)) - EARLY_MS;
 }
 
-/* Record the result of a check. The first report of a wait is complete. Later reports contain only changes, until no
- * rank waits. If the wait is too short for a report, check again when it is long enough. */
+/* Record the result of a check. The first report of a wait is complete, and later reports contain only changes. The
+ * wait ends when no rank waits. If it is too short for a report, check again when it is long enough. */
 void schedule_torch_seen(struct job *job, uint64_t waited_ms, bool report)
 {
     struct schedule_state *w = &job->watch;
@@ -297,8 +296,8 @@ void schedule_call(struct job *job)
     job->watch.calls = true;
 }
 
-/* Return the time until the next check. A wait that is too short for a report is checked again soon after it becomes
- * long enough. The longer a wait, the later its next check. */
+/* Return the time until the next check. A reported wait is checked regularly. A wait that is too short for a report is
+ * checked soon after it becomes long enough. Other waits are checked less often the longer they are. */
 static uint64_t still_again(bool is_reported, uint64_t waited_ms)
 {
     if (is_reported)
@@ -308,8 +307,8 @@ static uint64_t still_again(bool is_reported, uint64_t waited_ms)
                : waited_ms / 5;
 }
 
-/* Compare the wait with the longest usual wait. A reported wait does not count as usual, so that its changes are
- * reported, too. */
+/* Return true if the wait is not much longer than usual waits of this job. After a report, return false, so that
+ * changes are reported, too. */
 bool schedule_is_usual(const struct schedule_state *w, uint64_t waited_ms)
 {
     return !w->still_reported &&
@@ -330,9 +329,9 @@ void schedule_learn(struct schedule_state *w, uint64_t digest)
         w->usual.known[w->usual.n_known++ % DIAGNOSIS_MAX] = digest;
 }
 
-/* Measure the waits that end by themselves. A check notices the end of a wait late, so the measured time may be too
- * long. If the start of the wait is later than at the last check, the earlier wait has ended and a new one has
- * begun. */
+/* Update the longest wait that ended by itself. usual->since_ms is the start of a long wait that an earlier check has
+ * found. This wait has ended if there is no long wait now, or if the present wait began later. A check notices the end
+ * late, so the measured time may be too long. */
 static void measure(struct schedule_usual *usual, uint64_t waited_ms, uint64_t now_ms)
 {
     const bool waits = waited_ms >= first_ms(SITUATION_STANDS_STILL);
@@ -347,8 +346,8 @@ static void measure(struct schedule_usual *usual, uint64_t waited_ms, uint64_t n
     usual->waits = waits || usual->waits;
 }
 
-/* Record the result of a check. The first report of a wait is complete. Later reports contain only changes, until no
- * rank waits long enough for a report. */
+/* Record the result of a check. The first report of a wait is complete, and later reports contain only changes. The
+ * wait ends when no rank waits long enough for a report. */
 void schedule_still_seen(struct job *job, uint64_t waited_ms, bool report)
 {
     struct schedule_state *w = &job->watch;

@@ -44,8 +44,8 @@ struct schedule_row {
 };
 extern const struct schedule_row schedule[SITUATIONS];
 
-/* Number of digests of reported findings that are kept. It exceeds DIAGNOSIS_MAX, the number of current findings,
- * because some digests are kept after their cause has ended. */
+/* Maximum number of digests of reported findings that are kept. It exceeds DIAGNOSIS_MAX, the limit for findings at one
+ * moment, because some digests are kept after their cause has ended. */
 enum { SCHEDULE_REPORTED_MAX = 3 * DIAGNOSIS_MAX };
 
 /* The waits of this round that were long enough to report and then ended by themselves. */
@@ -125,8 +125,8 @@ void schedule_attempt(struct job *job, bool begins);
 /* Record the result of a check. `waited_ms` is the length of the longest wait of a rank; 0 = no rank waits. `report` is
  * true if this wait is reported now. */
 void schedule_still_seen(struct job *job, uint64_t waited_ms, bool report);
-/* Return true if a wait of `waited_ms` is usual for this round: no report about it was due yet, and it is shorter than
- * the longest usual wait times usual_factor (row STANDS_STILL of SCHEDULE). */
+/* Return true if a wait of `waited_ms` is usual for this round. It was not reported, and is shorter than usual_factor
+ * (row STANDS_STILL of SCHEDULE) times the longest usual wait. */
 bool schedule_is_usual(const struct schedule_state *w, uint64_t waited_ms);
 /* Return true if schedule_learn() has added this digest in this round. It adds the digests of findings about waits that
  * are usual for the job. */

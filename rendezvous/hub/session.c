@@ -28,8 +28,9 @@ struct session *session_find(const struct hub *hub, conn_id conn)
     return node ? TABLE_ENTRY(node, struct session, node) : NULL;
 }
 
-/* Return true if the session may use the job `name`. A session with a tenant may use only the jobs of this tenant,
- * other sessions all jobs. Clients of this host have no tenant, and in a store without a secret no client has one. */
+/* Return true if the session may use the job `name`. A session with a tenant may use only the jobs of this tenant, and
+ * a session without a tenant may use all jobs. Clients of this host, and all clients of a store without a secret, have
+ * no tenant. */
 bool session_may_use(const struct hub *hub, const struct session *s, const char *name)
 {
     return s->tenant == NULL || auth_secret_of(hub->limits.secret, name) == s->tenant;
@@ -49,9 +50,9 @@ void session_begin_wait(struct hub *hub, struct session *s, const struct op *op)
     s->waits_since_ms = hub->now_ms;
 }
 
-/* Answer a WAIT or BARRIER with one zero byte. Send this byte directly, because hub->out only holds bytes for
- * hub->processing. The waiting session is never hub->processing, because its next request ends its wait (apply() in
- * requests.c). */
+/* Answer a WAIT or BARRIER with one zero byte. Send the byte directly, because hub->out only collects bytes for the
+ * session hub->processing. A waiting session is never hub->processing, because its next request ends its wait (apply()
+ * in requests.c). */
 void session_woken(void *user, struct store_waiter *waiter)
 {
     struct hub *hub = user;
@@ -76,7 +77,7 @@ void session_leave_wait(struct session *s)
 
 /* --- the rank of a session ------------------------------------------------------------------------------ */
 
-/* Attach the session to its rank, and count the connection in members.connected. A job that a worker has declared ends
+/* Attach the session to its rank, and count it in members.connected. If a worker has declared the job, the job ends
  * when this count becomes 0. */
 void session_attach(struct session *s, uint32_t rank)
 {
@@ -109,8 +110,8 @@ void session_is_process(struct session *s, int pid, bool by_agent)
 
 /* --- new sessions --------------------------------------------------------------------------------------- */
 
-/* Add a session for a new connection. The session gets the present era of the hub. A later attempt has a higher era,
- * and so rejects requests of this session. */
+/* Add a session for a new connection, with the present era of the hub. When an attempt of the session's job ends, this
+ * job gets a higher era, and the store rejects later requests of the session. */
 bool session_new(struct hub *hub, conn_id conn, const char *peer)
 {
     struct session *s = calloc(1, sizeof(*s));
@@ -172,8 +173,8 @@ struct rejects *hub_all_rejects(struct hub *hub)
 
 /* --- connections of other hosts, see gate.c ------------------------------------------------------------- */
 
-/* Remove a stranger from the list of its state. Decrease the count of the list, because gate.c compares this count with
- * its limits. */
+/* Remove a stranger from the list of its state, and decrease the count of this list, which gate.c compares with a
+ * limit. */
 void session_leave_line(struct hub *hub, struct session *s)
 {
     if (s->stranger_state == STRANGER_NONE)
@@ -191,8 +192,8 @@ void session_admit(struct hub *hub, struct session *s)
     session_release(hub, s);
 }
 
-/* Queue the session, so that hub.c processes its held bytes later. The caller may be the handler of `vouch`, while the
- * bytes of another connection are being processed. */
+/* Queue the session, so that hub.c processes its held bytes later. They must not be processed here: the caller may be
+ * the handler of `vouch`, while the bytes of another connection are still being processed. */
 void session_release(struct hub *hub, struct session *s)
 {
     if (s->is_stopped)
@@ -220,7 +221,7 @@ void session_end_auth(struct hub *hub, struct session *s)
  * a node that does not read, or that never confirms. */
 enum { KEPT_MAX = 4 << 20 };
 
-/* Charge the memory of the kept frames. It is charged to the hub, because the job of a node may change. */
+/* Charge the memory of the kept frames to the hub, not to a job, because the job of a node may change. */
 static void charge_kept(struct hub *hub, const struct kept *sent, size_t before)
 {
     quota_release(&hub->quota, before);
@@ -250,8 +251,8 @@ static void session_forgets_frames(struct session *s)
     buf_free(&s->as_node->sent.bytes);
 }
 
-/* Keep a sent frame until the node confirms it. If the unconfirmed frames exceed KEPT_MAX, the node may no longer
- * resume, so that it cannot fill the memory of the store. */
+/* Keep a sent frame until the node confirms it. If the unconfirmed frames exceed KEPT_MAX, free them all, because a
+ * node must not fill the memory of the store. This node can then no longer resume. */
 static void session_keeps(struct session *s, struct slice frame)
 {
     struct kept *sent = &s->as_node->sent;
@@ -435,8 +436,8 @@ bool facts_awaited(const struct session *s, uint32_t n, struct slice *name)
     return in_barrier || n < keys || meet != NULL;
 }
 
-/* Return the name of the request. A client of torch 1.13 waits in a barrier by repeating ADD of 0, so this poll counts
- * as a wait, too. */
+/* Return the name of the request with which the session waits, or NULL. A client of torch 1.13 waits in a barrier by
+ * repeating ADD of 0, so this poll counts as a wait, too. */
 const char *facts_waits_by(const struct session *s)
 {
     if (s->waits_in != 0)

@@ -100,8 +100,8 @@ struct session {
     struct barrier_waiter barrier_waiter; /* the session's place in a named barrier */
     struct session_node *as_node;         /* owned; NULL = the session has never joined a rendezvous */
     struct auth *auth;                    /* owned; NULL = the session has never sent AUTH */
-    struct list stranger; /* in the list of its stranger_state (gate.c) since stranger_since_ms */
-    uint64_t stranger_since_ms;
+    struct list stranger;                 /* in the list of strangers with the same stranger_state (gate.c) */
+    uint64_t stranger_since_ms;           /* when the session entered this list */
     const struct secret *tenant; /* borrowed: the tenant whose jobs the session may use; NULL = all jobs */
     char *tls_job;   /* owned: job that the client named in TLS; "" if it named no job; NULL without TLS */
     conn_id voucher; /* the agent that has named the session's process; 0 = no agent */
@@ -134,7 +134,7 @@ struct session {
 /* Plain connections that wait until the hub knows their job (peer_identity.c). Each is in one of these lists. */
 struct peer_lines {
     struct list held;     /* sessions without a known job, the oldest first */
-    struct list claimed;  /* held sessions that an agent has claimed, the first claim first */
+    struct list claimed;  /* held sessions that an agent has claimed, in the order of the claims */
     struct list released; /* sessions whose job is known now; their held bytes are processed next */
 };
 
@@ -217,8 +217,8 @@ bool gate_count(struct hub *hub, struct session *s, size_t bytes);
 /* Hold the bytes of a stranger from now on. If they exceed the limit, return false: the connection must then be
  * closed. */
 bool gate_hold(struct hub *hub, struct session *s);
-/* Return true if the held bytes of a stranger are within their limit. If the stranger may be a worker, stop reading
- * from it long before the limit, until an agent confirms it. */
+/* Return true if the held bytes of a stranger are within their limit. In the state STRANGER_ASKED the limit is high, so
+ * stop reading from the stranger long before it, until an agent confirms the stranger. */
 bool gate_holds(struct hub *hub, struct session *s);
 /* Handle a message of AUTH. */
 bool gate_auth(struct hub *hub, struct session *s, struct slice message);
@@ -227,9 +227,9 @@ bool gate_check_tag(struct hub *hub, struct session *s, const struct op *op, str
 /* Return true if the session may make the calls of agents: the store has no secret, or the session has passed AUTH
  * as an agent. */
 bool gate_is_agent(const struct hub *hub, const struct session *s);
-/* Return true if the session may change the job as an operator. On another host than the store, the client must have
- * proved that it has the secret. An agent's `vouch` is not enough, because agents also
- * vouch for workers, which must not change the job. */
+/* Return true if the session may change the job as an operator. A client on another host than the store must have
+ * proved that it has the secret. An agent's `vouch` is not enough, because agents also vouch for workers, which must
+ * not change the job. */
 bool gate_may_change(const struct hub *hub, const struct session *s);
 /* Return true unless the client has named another job than `job` in AUTH or TLS. */
 bool gate_is_job(const struct session *s, const char *job);
@@ -251,8 +251,8 @@ bool peer_ask_owner(struct hub *hub, struct session *s);
 bool peer_hold(struct hub *hub, struct session *s);
 /* Return true if further bytes of a held session still fit. */
 bool peer_holds(struct hub *hub, const struct session *s);
-/* Return true if the session may be this rank of this job. If an agent has vouched for the session, that agent must
- * run the rank. If the session only has a tenant, some agent at its address must run the rank. */
+/* Return true if the session may be rank `rank` of `job`. If an agent has vouched for the session, this agent must run
+ * the rank. If only the session's tenant is known, any agent at the session's address must run the rank. */
 bool peer_may_be_rank(const struct hub *hub, const struct session *s, const char *job, int64_t rank);
 /* Return when peer_tick() must be called next; UINT64_MAX = never. peer_tick() ends the waits for `vouch` that have
  * timed out. */
@@ -283,8 +283,8 @@ void stacks_add_survivors(struct session *s, uint32_t round, const struct cJSON 
 struct cJSON *stacks_of_survivors(const struct job *job);
 /* Expect the stacks of a node on its new connection `to`, after its old connection `from` has broken. */
 void stacks_moved(struct job *job, conn_id from, conn_id to);
-/* End an open request for stacks if its time limit (job_sample.until_ms) has passed. Free the rows of survivors after
- * the last `stopped` of a round. */
+/* End an open request for stacks if its time limit (job_sample.until_ms) has passed. Also free the rows of survivors if
+ * no round is stopping. */
 void stacks_tick(struct job *job);
 /* Request the stacks of all ranks if the monitor or the profile needs a sample. */
 void stacks_ask(struct job *job);

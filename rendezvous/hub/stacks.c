@@ -3,9 +3,8 @@
  *
  *     ddpctl --stacks--> hub --sample--> agents --sampled--> hub (equal stacks are folded) --> ddpctl
  *
- * The operator gets the answer when all nodes have answered. After STACKS_STORE_MS the operator gets the answer with
- * the names of the missing nodes. A job has at most one open request. Operators with the same request share the
- * answer.
+ * The operator gets the answer when all nodes have answered, or after STACKS_STORE_MS with the names of the missing
+ * nodes. A job has at most one open request. Operators with the same request share the answer.
  *
  * After a failure the agents record the stacks of the survivors by themselves:
  *
@@ -162,8 +161,8 @@ static bool find_nodes(struct job *job, const struct rank_set *ranks)
     return ok;
 }
 
-/* Push the question to all nodes of the sample. Only a sample for a hang asks for flight records. It asks only for the
- * records since the last progress. */
+/* Ask all nodes of the sample. A sample for a hang also asks for flight records, but only for those since the last
+ * progress. */
 static void ask_nodes(struct job *job)
 {
     struct job_sample *sample = &job->sample;
@@ -183,9 +182,8 @@ static void ask_nodes(struct job *job)
     cJSON_Delete(question);
 }
 
-/* Begin a request, which ends at until_ms even if some nodes have not answered. If the result is false, the caller must
- * call sample_refuse(). The caller sends the question itself, because it must first register the operator for the
- * answer. */
+/* Begin a request. It ends at until_ms, even if some nodes have not answered. After a false result, the caller must
+ * call sample_refuse(). After true, it must call ask_nodes(), but first register the operator, if any. */
 static bool sample_begin(struct job *job, const struct message_stacks *m, const struct rank_set *ranks)
 {
     struct hub *hub = job->hub;
@@ -234,9 +232,9 @@ static bool is_other(const struct job_sample *sample, const struct message_stack
            sample->askers.len >= ASKERS_MAX * sizeof(conn_id);
 }
 
-/* Request a sample for the monitor or the profile, unless a request is open. An operator's sample is not used for them:
- * its stacks may be older than the suspicion of a hang, and it has no flight records. While a request is open, the
- * monitor waits, and the profile skips its sample. */
+/* Request a sample for the monitor or the profile, unless a request is open. They never use an operator's sample: its
+ * stacks may be older than the suspicion of a hang, and it has no flight records. While a request is open, the monitor
+ * waits, and the profile skips its sample. */
 void stacks_ask(struct job *job)
 {
     static const struct message_stacks all = { .ranks = "" };
@@ -285,8 +283,8 @@ void stacks_tick(struct job *job)
         stacks_free(&job->survivors.stacks);
 }
 
-/* Handle `stacks`. Ask the nodes last, so that no node takes a sample if the operator cannot be registered. Any later
- * request of the operator ends its wait (answer_all). */
+/* Handle `stacks`. Ask the nodes last: if the operator cannot be registered, no node must take a sample. Any later
+ * request of the operator ends its wait for the answer (answer_all). */
 bool control_stacks(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     (void)answer;
@@ -326,7 +324,7 @@ static cJSON *encode_call(const struct message_flight_call *m)
     return parsed;
 }
 
-/* Add the collective calls that a node reported to sample->calls. Ignore calls of ranks that the node does not run.
+/* Add to sample->calls the collective calls that a node has reported. Ignore calls of ranks that the node does not run.
  * Replace control characters in the texts. If not all calls fit, add none, because a rank with an incomplete record
  * would seem to be behind. */
 static void merge_calls(struct job_sample *sample, const cJSON *rows, uint32_t first, uint32_t n)

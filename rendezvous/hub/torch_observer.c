@@ -282,8 +282,8 @@ static bool is_other_process(const struct snapshot_claim *a, const struct snapsh
     return a->pid != 0 && b->pid != 0 && (a->pid != b->pid || !slice_equal(a->address, b->address));
 }
 
-/* Return true if two processes have published an address of the same rank. The claims must be sorted by this rank
- * (`published`). Compare each claim with the first one of its rank that has a pid. */
+/* Return true if two processes have published an address of the same rank. The claims must be sorted by `published`,
+ * this rank. Compare each claim with the first claim of its rank that has a pid. */
 static bool are_double(const struct snapshot_claim *claims, uint32_t n)
 {
     const struct snapshot_claim *first = claims;

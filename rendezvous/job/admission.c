@@ -1,8 +1,8 @@
 /* admission.c -- the checks before a node may join a job.
  *
  * The first node sets the rules of the job, and each later node is compared with these rules. A rejection names both
- * values and both hosts, because the mistake may be on either node. The rows of a table list the checks in order of
- * importance, because only the first difference is reported.
+ * values and both hosts, because the mistake may be on either node. Only the first difference is reported, so the table
+ * lists the checks in order of importance.
  *
  * If a known node joins again, only its job and its instance are checked. The checks themselves change nothing. */
 #include "job/round.h"
@@ -71,8 +71,8 @@ static bool same_job(const struct check *c)
                         c->join->job, c->r->job);
 }
 
-/* Reject an agent of an earlier run of the job. An agent that has not joined yet has no instance, so every run accepts
- * it. */
+/* Reject an agent of an earlier run of the job. An agent that joins for the first time has no instance yet, so every
+ * run accepts it. */
 static bool same_instance(const struct check *c)
 {
     return c->join->instance[0] == '\0' || strcmp(c->r->instance, c->join->instance) == 0 ||
@@ -89,9 +89,9 @@ static bool not_over(const struct check *c)
            word_refusal(c, "job '%.200s' is over: %s cannot join", c->r->job, c->self);
 }
 
-/* Reject an agent of another minor version, because versions may not understand each other's messages. First compare
- * its version with the version of the first node, because the user knows this node. Then compare it with the version of
- * the store, because no other node has joined before the first node. */
+/* Reject an agent of another minor version, because versions may not understand each other's messages. Compare its
+ * version with the version of the first node, because the user knows this node. If the agent is the first node, only
+ * the version of the store can differ. */
 static bool same_version(const struct check *c)
 {
     const struct rules *rules = &c->r->rules;
@@ -115,7 +115,7 @@ static const char *nnodes_text(char *room, size_t size, uint32_t min, uint32_t m
     return room;
 }
 
-/* Return " (elastic)" or " (static)", or "" if the first node has the same mode. */
+/* Return " (elastic)" or " (static)", or "" if both nodes have the same mode. */
 static const char *mode_text(bool elastic, bool same)
 {
     return same ? "" : elastic ? " (elastic)" : " (static)";
@@ -146,9 +146,8 @@ static bool same_role(const struct check *c)
     return strcmp(role, c->r->rules.role) == 0;
 }
 
-/* Reject a node of an elastic job whose number of workers differs from that of the other nodes. The number may
- * differ with --uneven, between roles, or if nodes determine it themselves (gpu, cpu, auto). In a static job it may
- * always differ. */
+/* Reject a node whose number of workers differs from that of the other nodes. This applies only to elastic jobs. The
+ * number may differ with --uneven, between roles, or if a node determines it itself (gpu, cpu, auto). */
 static bool same_nproc(const struct check *c)
 {
     const struct rules *rules = &c->r->rules;
@@ -175,8 +174,8 @@ static bool same_program(const struct check *c)
                         rules->program);
 }
 
-/* Reject a node rank that is not below --nnodes. Use the node's own --nnodes, because same_nnodes has already found it
- * equal to the --nnodes of the job. */
+/* Reject a node rank that is not below --nnodes. same_nnodes has already compared the node's --nnodes with that of the
+ * job, so use the node's. */
 static bool rank_is_there(const struct check *c)
 {
     const struct rdzv_join *j = c->join;
@@ -193,8 +192,8 @@ static const struct node *holder_of(const struct check *c)
     return j->elastic || j->node_rank < 0 ? NULL : c->r->place[j->node_rank];
 }
 
-/* Reject a second ddprun with the same node rank on one host, if a scheduler has started both. It should start only one
- * ddprun on each node, but has started one for each worker. */
+/* Reject a second ddprun with the same node rank on one host, if a scheduler has started both. The scheduler should
+ * start one ddprun on each node, but has started one for each worker. */
 static bool one_task_a_node(const struct check *c)
 {
     const struct rdzv_join *j = c->join;
@@ -230,9 +229,9 @@ static bool rank_is_free(const struct check *c)
                         j->pid, j->node_rank, holder->host, holder->pid);
 }
 
-/* Reject a node if a static job already has all its nodes. An elastic job keeps further nodes as spares, up to
- * RDZV_NODES_MAX nodes. Also limit the number of live and finished nodes together, because a finished node stays in
- * memory until its connection closes. */
+/* Reject a node if the job has no room. A static job has room for --nnodes nodes. An elastic job also keeps spares, up
+ * to RDZV_NODES_MAX nodes. A finished node stays in memory until its connection closes, so live and finished nodes
+ * together are limited, too. */
 static bool has_room(const struct check *c)
 {
     const struct rdzv *r = c->r;
@@ -268,15 +267,16 @@ static const struct {
 
 /* --- the rules ------------------------------------------------------------------------------------------ */
 
-/* Limit a time that a peer has sent. Adding 2^64 - 1 ms to the clock would otherwise give a deadline in the past. */
+/* Limit a time that a peer has sent. Otherwise a time of 2^64 - 1 ms, added to the clock, would give a deadline in the
+ * past. */
 static uint64_t cut(uint64_t ms)
 {
     return ms < TEN_YEARS_MS ? ms : TEN_YEARS_MS;
 }
 
-/* Store the rules of the first node. Call this function before rdzv_add_node, which needs `place`. Times and limits on
- * restarts are not compared between nodes, because the first node's values apply to all. The join timeout starts here,
- * when the first node begins to wait. */
+/* Store the rules of the first node. Call this function before rdzv_add_node, which needs `place`. The first node's
+ * times and limits on restarts apply to all nodes, so they are not compared. The join timeout starts here, when the
+ * first node begins to wait. */
 static bool store_rules(struct rdzv *r, const struct rdzv_join *j)
 {
     struct rules *rules = &r->rules;
@@ -331,8 +331,8 @@ static enum rdzv_refused refuse_join(struct rdzv *r, const struct check *c, enum
     return code;
 }
 
-/* Run the checks in order, and return the first objection. Further objections are not reported, because correcting one
- * mistake often removes them. */
+/* Run the checks in order, and return the first failure. Do not report further failures, because correcting one mistake
+ * often removes them. */
 static enum rdzv_refused find_objection(const struct check *c)
 {
     for (size_t i = 0; i < sizeof(checks) / sizeof(checks[0]); i++)
@@ -417,7 +417,7 @@ static enum rdzv_refused join_first_time(struct rdzv *r, uint64_t id, const stru
     return RDZV_WELCOME;
 }
 
-/* Check the join and let the node wait. Call rdzv_touch last, because a new node exists only after the checks. */
+/* Check the join and let the node wait. A new node exists only after the checks, so call rdzv_touch last. */
 void rdzv_admit(struct rdzv *r, struct node *known, struct rdzv_joining *joining, enum rdzv_admission as)
 {
     struct check check = { .r = r, .join = joining->join, .refusal = joining->refusal, .as = as };

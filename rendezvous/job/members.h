@@ -41,7 +41,7 @@ struct member {
     uint64_t call_seq;            /* number of the rank's last collective */
     char call[MEMBER_CALL_MAX];   /* name of the collective that the rank is in now; "" = none */
     uint64_t stepped_ms;          /* when `step` or the call last changed */
-    uint64_t last_received_ms;    /* time of the last byte on those connections of the rank that are closed */
+    uint64_t last_received_ms;    /* when the last byte arrived on a closed connection of the rank */
 };
 
 struct members {

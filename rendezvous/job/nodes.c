@@ -14,18 +14,18 @@
 
 /* --- heartbeats ------------------------------------------------------------------------------------------ */
 
-/* The silence of a node is the time since its last message. The list `watched` has the longest silent node first. A
- * message moves its node to the end of this list, in constant time.
+/* The silence of a node is the time since its last message. In the list `watched`, the node with the longest silence is
+ * first. A message moves its node to the end, in constant time.
  *
  * After a suspension of the server (a moved VM, SIGSTOP), all nodes seem silent, because their heartbeats are still
- * unread. To detect a suspension, the server checks the time every CHECK_MS. If a check is more than LATE_MS late, the
- * silence of all nodes is excused: it starts again at the time of this check.
+ * unread. The server checks the time every CHECK_MS. A check that is more than LATE_MS late shows a suspension. The
+ * silence of all nodes is then excused: it starts again at the time of this check.
  *
- * On an overloaded server every check is late. So the silence of a node is excused at most PARDONS times. After that,
- * the node is lost if it stays silent for node_timeout_ms.
+ * On an overloaded server every check is late. So a node is excused at most PARDONS times. Then it is lost if it stays
+ * silent for node_timeout_ms.
  *
- * The server also wakes when the timeout of a silent node ends (rdzv_watch_deadline). Otherwise it would notice a lost
- * node up to CHECK_MS late, and --node_timeout=fast would take a third longer. */
+ * The server also wakes when the timeout of a silent node ends (rdzv_watch_deadline). Otherwise it would detect the
+ * loss up to CHECK_MS late, which is a third of the timeout with --node_timeout=fast. */
 
 enum { CHECK_MS = 500, LATE_MS = STOOD_STILL_MS, PARDONS = 2 };
 
@@ -53,8 +53,8 @@ uint64_t rdzv_watch_deadline(const struct rdzv *r)
     return silent_ms < r->watch_ms ? silent_ms : r->watch_ms;
 }
 
-/* Excuse the silence of each node that has fewer than PARDONS excuses. The order of `watched` does not change: a
- * node that is silent for longer than another has at least as many excuses. */
+/* Excuse the silence of each node that has fewer than PARDONS excuses. `watched` stays in order, because a node that is
+ * silent for longer never has fewer excuses. */
 void rdzv_pardon(struct rdzv *r, uint64_t now_ms)
 {
     r->now_ms = now_ms;
@@ -726,8 +726,8 @@ static void list_hosts(const struct rdzv *r, struct rdzv_waiting *w)
     }
 }
 
-/* Describe the state for the waiting nodes. While a round runs, they are spares, and `joined` is the number of
- * members. */
+/* Describe the state for the waiting nodes. While a round runs, the waiting nodes are spares, and `joined` is the
+ * number of members of the round. */
 static struct rdzv_waiting describe_waiting(const struct rdzv *r)
 {
     bool between = r->state != RDZV_RUNNING && r->state != RDZV_STOPPING;

@@ -63,8 +63,8 @@ static const cell machine[RDZV_N_STATES][RDZV_N_EVENTS] = {
 };
 /* clang-format on */
 
-/* Return the next state of a job that has no nodes left. If the job has had a round, it is over. Otherwise forget the
- * rules and gather nodes again, so that any node may join as the first node. */
+/* Return the next state of a job that has no nodes left. The job is over if it has had a round. Otherwise gather nodes
+ * again. Forget the rules of the first node, so that a node with other rules may join. */
 static enum rdzv_state end_without_nodes(struct rdzv *r)
 {
     r->next_notice_ms = UINT64_MAX;
@@ -129,8 +129,8 @@ static enum rdzv_state joins_late(struct rdzv *r, struct node *node, const struc
 
 /* --- no round runs -------------------------------------------------------------------------------------- */
 
-/* Begin the last call. While members of the previous round are missing, this call takes at least RETURN_MS, because
- * they must first reap their workers. A last call of 0 ms begins the round at once. */
+/* Begin the last call. It takes at least RETURN_MS while members of the previous round are missing, because they must
+ * first reap their workers. A last call of 0 ms begins the round at once. */
 static enum rdzv_state last_call(struct rdzv *r)
 {
     char within[TEXT_MS_MAX];
@@ -149,7 +149,7 @@ static enum rdzv_state last_call(struct rdzv *r)
 }
 
 /* Return the next state after a join or a leave. Begin a complete round at once. If an elastic job has enough nodes,
- * begin the last call. A last call that has already begun is not prolonged. Otherwise continue to gather nodes. */
+ * begin the last call, but do not prolong one that has begun. Otherwise continue to gather nodes. */
 static enum rdzv_state begins(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     (void)node, (void)e;
@@ -216,8 +216,8 @@ static void note_leave(struct rdzv *r, const struct node *node, const struct rdz
     rdzv_note(r, RDZV_RECORD_LEAVE, node, "%s leaves%s: %s", rdzv_name(node, name, sizeof(name)), from, by);
 }
 
-/* Let a node without running workers leave. Before the first round, the user may start the node again. Between two
- * rounds, a static job ends, because it cannot continue without the node. */
+/* Let a node without running workers leave. Between two rounds this ends a static job, which cannot continue without
+ * the node. Before the first round it does not, because the user may start the node again. */
 static enum rdzv_state leaves(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     note_leave(r, node, e, "");
@@ -308,7 +308,7 @@ static enum rdzv_state stops_unasked(struct rdzv *r, struct node *node, const st
 }
 
 /* Handle a node that leaves while a round runs. Stop the round, unless the node is a spare or all its workers have
- * ended with 0. */
+ * ended with exit code 0. */
 static enum rdzv_state leaves_round(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     char name[2 * RDZV_TEXT_MAX], by[RDZV_TEXT_MAX], words[RDZV_WORDS_MAX];
@@ -336,7 +336,7 @@ static void set_loss(struct rdzv *r, const struct node *node, const struct rdzv_
 }
 
 /* Handle the loss of a node while a round runs. Stop the round, unless the node is a spare or all its workers have
- * ended with 0. Set the cause before lose() frees the node. */
+ * ended with exit code 0. Set the cause before lose() frees the node. */
 static enum rdzv_state lost_from_round(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     bool matters = rdzv_is_member(r, node) && node->state != RDZV_NODE_DONE;
@@ -372,8 +372,8 @@ static enum rdzv_state agrees(struct rdzv *r, struct node *node, const struct rd
 
 /* --- a round is being stopped --------------------------------------------------------------------------- */
 
-/* Record a further failure. If the present cause is a victim (a worker that lost a peer) and this failure is not,
- * replace the cause, because the failure of the peer may arrive after the failure of its victim. */
+/* Record a further failure. The failure of a peer may arrive after the failure of its victim (a worker that lost this
+ * peer). So if the present cause is a victim and this failure is not, replace the cause. */
 static enum rdzv_state better_cause(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     if (r->end.cause.failure.victim && !rdzv_is_victim(e->failure))
@@ -406,8 +406,8 @@ static enum rdzv_state has_stopped(struct rdzv *r, struct node *node, const stru
     return rdzv_decide_if_stopped(r);
 }
 
-/* Let a node leave while the round is being stopped. If the node's workers still run, the node stays
- * until it sends `stopped`. The cause of the round's end does not change. A static job gets no restart. */
+/* Let a node leave while the round is being stopped. A node whose workers still run stays until it sends `stopped`. The
+ * leave does not change the cause of the round's end, but it prevents a restart of a static job. */
 static enum rdzv_state leaves_late(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     if (!rdzv_is_member(r, node))

@@ -24,8 +24,8 @@
 
 #include <stddef.h>
 
-/* Rows for the ends of rounds, the reasons against a restart, and the rejections. The rows generate the enums below,
- * the words of the protocol and the texts of messages. */
+/* The rows below generate the enums, the words of the protocol and the texts of messages. Some rows are from these two
+ * headers. */
 #include "diagnosis/findings.h"
 #include "base/events.h"
 
@@ -109,9 +109,9 @@ struct rdzv_join {
     uint32_t store_port; /* port of the workers' store if rank 0 runs here; 0 = workers use the job's store */
     int pid;             /* process of the agent */
     bool elastic;
-    uint32_t nnodes_min, nnodes_max; /* equal in a static job */
+    uint32_t nnodes_min, nnodes_max; /* least and greatest number of nodes; equal in a static job */
     int32_t node_rank;               /* only in a static job; -1 = any free rank */
-    uint32_t nproc;                  /* workers of this node */
+    uint32_t nproc;                  /* number of workers of this node */
     bool nproc_given;                /* `nproc` is a number from the command line; false = gpu, cpu or auto */
     bool uneven;                     /* --uneven: nodes may have different programs and numbers of workers */
     /* Rules for the whole job. Only the values of the first node are used. */
@@ -135,9 +135,9 @@ enum rdzv_answer {
 
 /* --- messages to nodes ---------------------------------------------------------------------------------- */
 
-/* The cause of a round's end. A victim is a worker that failed only because it lost a peer: the peer ended, or the
- * connection to it broke. The failure of the peer is then the real cause. If the real cause is reported later, it
- * replaces the failure of the victim. */
+/* The cause of a round's end. A worker is a victim if it failed only because it lost a peer: the peer ended, or the
+ * connection to it broke. The real cause is then the failure of the peer, and replaces the victim's failure if it is
+ * reported later. */
 struct rdzv_cause {
     enum rdzv_why why;
     enum no_restart no_retry; /* the reason against a restart; NONE = a restart may help */
@@ -294,14 +294,14 @@ struct rdzv_stopped {
 enum rdzv_answer rdzv_stopped(struct rdzv *r, uint64_t node, uint32_t round, const struct rdzv_stopped *how,
                               uint64_t now_ms);
 
-/* Report that the node leaves for good, because `by` has sent `signal`. `by` is "" if the sender is unknown. If
- * `signal` is 0, the agent gave up, and `by` is the reason. `code` is the code of the finding that explains the leave,
- * or "" if no finding explains it. */
+/* Report that the node leaves for good, because `by` (the sender, "" if unknown) has sent `signal`. If `signal` is 0,
+ * the agent has given up, and `by` is the reason. `code` is the code of the finding that explains the leave, or "" if
+ * no finding explains it. */
 void rdzv_leave(struct rdzv *r, uint64_t node, int signal, const char *by, const char *code, uint64_t now_ms);
 /* Report that the node's connection has closed. `how` is the end of the log line "node 1 (n1) is lost: ...". */
 void rdzv_lost(struct rdzv *r, uint64_t node, const char *how, uint64_t now_ms);
-/* Report that the node's connection broke, and that the node did not connect again in time. The cause names the
- * broken connection, not the silence that follows. */
+/* Report that the node's connection broke, and that the node did not connect again in time. The cause names the broken
+ * connection, because the silence is only its consequence. */
 void rdzv_cut(struct rdzv *r, uint64_t node, const char *how, uint64_t now_ms);
 /* Give a node the id `next` of its new connection, which replaces a broken connection. The node keeps its state, its
  * ranks and its place. Return false if the rendezvous has no node with the id `node`. */
@@ -388,8 +388,8 @@ struct rdzv_facts {
 void rdzv_facts(const struct rdzv *r, struct rdzv_facts *facts);
 /* Fill *facts. Return false if the rendezvous has no node with the id `node`. */
 bool rdzv_node_facts(const struct rdzv *r, uint64_t node, struct rdzv_node_facts *facts);
-/* Return the id of the node that joined next after the node `after`, or 0 if no node joined later. If `after` is 0,
- * return the first node. */
+/* Return the id of the first node that joined after the node `after`, or 0 if no node joined later. If `after` is 0,
+ * return the first node of all. */
 uint64_t rdzv_next_node(const struct rdzv *r, uint64_t after);
 /* Return the id of the node that runs `rank`, or 0 if no round runs or the node has left. */
 uint64_t rdzv_node_of_rank(const struct rdzv *r, uint32_t rank);

@@ -74,9 +74,9 @@ static enum no_restart restarts_progress(struct restarts *a, int64_t step)
     return too_often ? NO_RESTART_NO_PROGRESS : NO_RESTART_NONE;
 }
 
-/* Return the pause before the next attempt. It doubles with each attempt without progress, or with each failed
- * attempt if no attempt has reported progress. Stop doubling at half of the cap, so that the pause cannot
- * overflow. */
+/* Return the pause before the next attempt. The pause doubles with each attempt without progress. If no attempt has
+ * ever reported progress, it doubles with each failed attempt. Stop doubling at half of the cap, so that the pause
+ * cannot overflow. */
 static uint64_t restarts_backoff(const struct restarts *a)
 {
     uint32_t doublings = a->best_step >= 0 ? a->standing : a->failed > 0 ? a->failed - 1 : 0;
@@ -486,9 +486,8 @@ static enum rdzv_state restart(struct rdzv *r, uint64_t backoff_ms)
 }
 
 /* Decide between a restart and the end of the job. `no` is the reason against a restart; a later check may replace an
- * earlier reason. The progress is checked only if the end of the round counts for --max_restarts (is_charged) and no
- * other reason exists. If it counts and --max_restarts is 0, the job ends. The user then expects no restart, so only a
- * stop by the user is given as a reason. */
+ * earlier reason. If the end of the round counts for --max_restarts (is_charged) and --max_restarts is 0, the user
+ * expects no restart. The job then ends, and only a stop by the user is given as a reason. */
 static enum rdzv_state decide_round(struct rdzv *r)
 {
     enum no_restart no = NO_RESTART_NONE;

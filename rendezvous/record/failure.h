@@ -14,10 +14,12 @@
 
 enum failure_shown { FAILURE_HIDDEN, FAILURE_BYTES };
 
-/* Optional facts about a failure; 0, false or "" means unknown. The columns of R are: X, kind, name, least, most, value
- * if missing, description, shown as, label. The columns from `kind` to `description` are the arguments of X, as for a
- * row of hub/messages.h. `shown as` decides how reports print the fact: as BYTES after the label, or HIDDEN (not at
- * all). */
+/* Optional facts about a failure; 0, false or "" means unknown. The columns of a row of R:
+ *
+ *     X
+ *     kind, name, least, most, value if missing, description     the arguments of X, as in hub/messages.h
+ *     shown as     BYTES: reports print the fact after the label; HIDDEN: reports do not print it
+ *     label */
 #define FAILURE_ROWS(R, X)                                                                        \
     R(X, MARK, from_stdout, 0, 0, 0, "the lines are from stdout", HIDDEN, "")                     \
     R(X, WHOLE, peak_rss, 0, MESSAGE_NUMBER_MAX, 0, "peak memory in bytes", BYTES, "peak memory") \
@@ -38,8 +40,8 @@ enum failure_shown { FAILURE_HIDDEN, FAILURE_BYTES };
     X(NONE, "")                       /* another attempt follows, or the user requested no restart */     \
     X(USED_UP, "used_up")             /* --max_restarts */                                                \
     X(CANNOT_START, "cannot_start")   /* the program cannot be executed */                                \
-    X(USAGE, "usage")                 /* a worker soon exited with 2, 126 or 127: a wrong command line */ \
-    X(IMPORT, "import")               /* every worker of a node soon exited with the same import error */ \
+    X(USAGE, "usage")                 /* a worker exited with code 2, 126 or 127 soon after its start */  \
+    X(IMPORT, "import")               /* all workers of a node exited early with the same import error */ \
     X(NO_PROGRESS, "no_progress")     /* --max_no_progress */                                             \
     X(HANGS, "hangs")                 /* --on_hang=stop */                                                \
     X(STOPPED, "stopped")             /* the user stopped the job */                                      \

@@ -17,8 +17,8 @@ static void word_set(_Atomic uint64_t *word, uint64_t value)
     atomic_store_explicit(word, value, memory_order_relaxed);
 }
 
-/* Add an entry. First invalidate the old entry, and set `call` of the new entry last, so that a reader skips an entry
- * that is being written. A reader that has read the old `call` before may still mix old and new values (flight.h). */
+/* Add an entry in the place of the oldest one. `call` is 0 until the new entry is complete, so that a reader skips an
+ * incomplete entry. A reader that has read the old `call` before may still mix old and new values (flight.h). */
 struct flight_op *flight_add(struct flight *f, const struct flight_begin *b)
 {
     const uint64_t record = atomic_load_explicit(&f->records, memory_order_relaxed);

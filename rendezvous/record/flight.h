@@ -1,8 +1,8 @@
 /* flight.h -- a rank's flight recorder: the layout of its latest calls in memory. Pure.
  *
- * Launcher and worker share the memory: each worker has one page of a memory file. The environment variable
- * DDPRUN_PAGE shows the worker its page. So the record remains if a rank is stopped, loops or was killed. Under
- * another launcher, only the worker has the memory.
+ * Launcher and worker share the memory, so that the record remains if a rank is stopped, loops or was killed. Each
+ * worker has one page of a memory file, and finds it by the environment variable DDPRUN_PAGE. Under another launcher,
+ * only the worker has the memory.
  *
  * A worker writes with relaxed atomics: each write is one instruction and never waits. A concurrent reader may see an
  * entry with both old and new values. A number from the page is compared with its limit before it is used as a size or
@@ -123,9 +123,9 @@ void flight_finish(struct flight *f, struct flight_op *op, enum flight_state sta
  * is printable and ends with a NUL. For an index outside the table, the copy is "?". */
 const char *flight_word(char out[FLIGHT_WORD], const char (*words)[FLIGHT_WORD], size_t n, unsigned index);
 
-/* Write the whole record as JSON (docs/libddp.md), in pieces. `why` is the reason for writing the record. The
- * function needs no heap and no state of the C library, so that a signal handler may call it. Return false if `put`
- * has returned false. */
+/* Write the whole record as JSON (docs/libddp.md) by calls of `put`. Return false if `put` has returned false. `why` is
+ * the reason for writing the record. A signal handler may call this function, because it needs no heap and no state of
+ * the C library. */
 typedef bool (*flight_put)(void *user, const char *text, size_t len);
 bool flight_json(const struct flight *f, const char *why, uint64_t now_ns, flight_put put, void *user);
 

@@ -1,9 +1,11 @@
 /* flight_dump.c -- see flight_dump.h.
  *
- * All ranks of a process group make the same calls in the same order, so group and number identify a call. The first
- * call in which two records differ causes all later differences. If no calls differ, the other ranks wait for the rank
- * whose last call has the lowest number in its group. Sends and receives have no common numbers. A rank that waits in
- * one of them waits for its peer, unless the peer waits in the opposite call. */
+ * All ranks of a process group make the same calls in the same order, so group and number identify a call. If the
+ * records of two ranks differ, the first call that differs causes all later differences. If no calls differ, the rank
+ * whose last call has the lowest number in its group is behind, and the other ranks wait for it.
+ *
+ * A send and its receive have no common number. A rank that waits in a send or a receive waits for its peer, unless the
+ * peer waits in the opposite call. */
 #include "record/flight_dump.h"
 
 #include "base/text.h"
@@ -198,8 +200,9 @@ static void read_group(struct flight_entry *e, const cJSON *group)
         copy_text(e->group, sizeof(e->group), cJSON_GetArrayItem(group, 0));
 }
 
-/* Read the number of elements of all outputs of an all_gather. All ranks get all inputs, so this number is equal on all
- * ranks, even if the inputs differ. The outputs of other calls may differ, or have the sizes of the inputs. */
+/* Read the number of elements of all outputs of an all_gather. This number is equal on all ranks, even if their inputs
+ * differ, because each rank gets all inputs. Other calls are skipped: their outputs may differ, or have the sizes of
+ * the inputs. */
 static void read_outputs(struct flight_entry *e, const cJSON *sizes)
 {
     const cJSON *shape;
@@ -279,15 +282,15 @@ void flight_dump_sort(struct flight_dump *d)
 /* --- sends and receives ----------------------------------------------------------------------------------- */
 
 /* Return true for a send or a receive, or for the entry that PyTorch appends to several of them. Records before version
- * 2.2 do not have the member "is_p2p". */
+ * 2.2 lack the member "is_p2p", so check the name, too. */
 static bool is_p2p(const cJSON *row, const struct flight_entry *e)
 {
     return cJSON_IsTrue(item_of(row, "is_p2p")) || strncmp(e->name, "send ", 5) == 0 ||
            strncmp(e->name, "recv ", 5) == 0;
 }
 
-/* Convert `member`, a rank within a group, to the rank in the job. Return -1 if the record does not have the group's
- * ranks. These ranks are text, such as "[0, 2, 4]". */
+/* Convert `member`, a rank within a group, to the rank in the job. The record has the ranks of a group as text, such as
+ * "[0, 2, 4]". Return -1 if the text is missing or too short. */
 static int rank_of_member(const cJSON *groups, const cJSON *row, long member)
 {
     const char *name = cJSON_GetStringValue(cJSON_GetArrayItem(item_of(row, "process_group"), 0));
@@ -301,8 +304,8 @@ static int rank_of_member(const cJSON *groups, const cJSON *row, long member)
     return -1;
 }
 
-/* Read the peer of "send 0->1" or "recv 0<-1". These numbers are ranks within the group, so rename the call, for
- * example to "send to rank 5", with the rank in the job. "recv 0<-?" receives from any rank. */
+/* Read the peer of "send 0->1" or "recv 0<-1". These numbers are ranks within the group. Rename the call, so that it
+ * shows the rank in the job: "send to rank 5". "recv 0<-?" receives from any rank. */
 static void read_peer(struct flight_entry *e, const cJSON *groups, const cJSON *row)
 {
     const bool is_send = strncmp(e->name, "send", 4) == 0;
@@ -315,8 +318,8 @@ static void read_peer(struct flight_entry *e, const cJSON *groups, const cJSON *
         snprintf(e->name, sizeof(e->name), is_send ? "send to rank %d" : "receive from rank %d", e->peer);
 }
 
-/* Add a send or a receive. Parts of one coalesced call have the same number, and the last entry of this number has
- * their progress. */
+/* Add a send or a receive. The parts of a coalesced call and its last entry have the same number. Only the last entry
+ * has the progress, which is copied to the parts. */
 static void add_p2p(struct flight_dump *d, struct flight_entry *e, const cJSON *groups, const cJSON *row)
 {
     e->seq = count_of(item_of(row, "p2p_seq_id"));
@@ -547,8 +550,8 @@ static bool has_equal_sizes(const struct flight_entry *e)
            strstr(e->name, "scatter") == NULL;
 }
 
-/* Return true if two ranks made the same call, apart from its outputs. Compare sizes only if the collective requires
- * equal sizes. A call without a place in the code is from libddp, whose collectives always require equal sizes. */
+/* Return true if two ranks made the same call, apart from its outputs. Sizes may differ only in some collectives of
+ * PyTorch (has_equal_sizes). A call without a place in the code is a call of libddp. */
 static bool has_same_inputs(const struct flight_entry *a, const struct flight_entry *b)
 {
     return strcmp(a->name, b->name) == 0 && strcmp(a->dtype, b->dtype) == 0 && strcmp(a->op, b->op) == 0 &&
@@ -613,8 +616,8 @@ static const struct flight_entry *first_open(const struct flight_dump *d, const 
     return open;
 }
 
-/* Sort the groups by the age of their last calls. Keep the latest FLIGHT_OPEN_MAX / 2 groups, because each group may
- * have two open calls. The group of all ranks is always kept: if it is too old, it replaces the oldest kept group. */
+/* Sort the groups by the age of their last calls, and keep the latest FLIGHT_OPEN_MAX / 2 groups: each group may have
+ * two open calls. If the group of all ranks is not among them, it replaces the oldest of them. */
 size_t flight_open_calls(const struct flight_dump *d, const struct flight_entry *calls[FLIGHT_OPEN_MAX])
 {
     const struct flight_entry **lasts = calloc(d->n + 1, sizeof(*lasts));
@@ -649,8 +652,8 @@ bool flight_is_scheduled(const struct flight_dump *d, const struct flight_entry 
     return is_in_state(d, call, "scheduled");
 }
 
-/* Find a call that only some GPUs have started. Compare only the first open call of each rank, because a GPU executes
- * the calls of a group in order. */
+/* Find a call that only some GPUs have started. This is the first open call of a rank, because a GPU executes the calls
+ * of a group in order. */
 const struct flight_entry *flight_half_started(const struct flight_dump *dumps, size_t n)
 {
     const struct flight_entry *found = NULL;
@@ -682,8 +685,8 @@ static const struct flight_entry *first_difference(const struct flight_dump *fir
     return earliest;
 }
 
-/* Return the earliest call in which two records differ. Compare each record with the first and with the previous
- * record. The first alone is not enough, because it may lack the calls in which two others differ. */
+/* Return the earliest call in which two records differ. Compare each record with the first record and with the previous
+ * one, because the first record may lack the calls in which two others differ. */
 static const struct flight_entry *parting(const struct flight_dump *dumps, size_t n)
 {
     const struct flight_entry *earliest = NULL;
@@ -754,8 +757,8 @@ static const struct flight_entry *front_of(const struct flight_dump *dumps, size
     return front;
 }
 
-/* Return true if a rank has not reached the call `front` of a group. Return false for a rank without a call in this
- * group: either the rank is not a member, or its record no longer contains its calls in the group. */
+/* Return true if a rank has calls in the group, but none as late as `front`. A rank without calls in the group does not
+ * count as behind: it is not a member, or its record has lost these calls. */
 static bool is_behind(const struct flight_dump *d, const struct flight_entry *front)
 {
     const struct flight_entry *last = last_in_group(d, front->group);
@@ -781,9 +784,9 @@ static bool has_rank_behind(const struct flight_dump *dumps, size_t n, const str
     return false;
 }
 
-/* Return the call in which ranks most likely wait. This is the last call of a group if some rank has not completed
- * it, and another rank has not reached it. If several groups have such a call, return the oldest. Otherwise return
- * the last call of the default group. */
+/* Return the call in which ranks most likely wait. This is the last call of a group, if some rank has not completed it
+ * and another rank has not reached it. If several groups have such a call, return the oldest. If no group has one,
+ * return the last call of the default group. */
 static const struct flight_entry *furthest(const struct flight_dump *dumps, size_t n)
 {
     const struct flight_entry *front = NULL;
@@ -837,8 +840,8 @@ static bool has_match(const struct flight_dump *peer, const struct flight_entry 
     return false;
 }
 
-/* Add, for each rank, its first open send or receive whose peer does not have the opposite call open. Also add the
- * last call of this peer. */
+/* Add, for each rank, the first open send or receive for which the peer does not have the opposite call open. Add the
+ * last call of this peer, too. */
 static void add_peers(cJSON *answer, const struct flight_dump *dumps, size_t n)
 {
     char text[FLIGHT_CALL_WORDS];
@@ -896,8 +899,8 @@ static void add_to_side(cJSON *rows, struct sides *sides, const struct flight_du
     json_append(sides->ranks[i], cJSON_CreateNumber(d->rank));
 }
 
-/* Add the stack of each side. If `differ` is not NULL, each rank contributes its call with the group and number of
- * `differ`. Otherwise each rank contributes its last call, and the ranks that are behind come first. */
+/* Add the stack of each side. With `differ`, each rank contributes its call with the group and number of `differ`. If
+ * `differ` is NULL, each rank contributes its last call, and the ranks that are behind come first. */
 static void add_sides(cJSON *answer, const struct flight_dump *dumps, size_t n,
                       const struct flight_entry *differ)
 {

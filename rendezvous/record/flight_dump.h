@@ -53,7 +53,7 @@ struct flight_entry {
  * so a record keeps each stack once. */
 struct flight_stack {
     uint64_t hash;
-    cJSON *frames; /* owned: [{"function", "file", "line", "user"}, ...], the innermost first */
+    cJSON *frames; /* owned JSON array, innermost frame first; members: "function", "file", "line", "user" */
 };
 
 /* The record of one rank. */
@@ -77,9 +77,9 @@ ddp_status flight_dump_read(struct flight_dump *dump, const char *file, struct s
                             struct ddp_err *err);
 void flight_dump_free(struct flight_dump *dump);
 
-/* Find the calls of a rank that its peers may wait for: the last call of each group, and before it the first
- * call that is not completed. The group of all ranks is always included. The calls of the latest group are
- * last. Return the number of calls; `calls` points into the record. */
+/* Find the calls of a rank that its peers may wait for. In each group these are the first call that is not completed,
+ * and the last call. The group of all ranks is always included. The calls of the latest group come last. Return the
+ * number of calls; `calls` points into the record. */
 size_t flight_open_calls(const struct flight_dump *dump, const struct flight_entry *calls[FLIGHT_OPEN_MAX]);
 
 /* Search the group of all ranks for a call that some ranks' GPUs have started and other ranks' GPUs have not. Return

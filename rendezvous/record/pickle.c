@@ -387,8 +387,9 @@ static bool skip_bytes(struct machine *m, size_t len)
     return take_bytes(m, len) != NULL;
 }
 
-/* Execute one opcode. Before the call, *last is the string that the previous opcode has pushed, which this opcode may
- * store in the memo. Afterwards *last is the string that this opcode has pushed; empty = no string. */
+/* Execute one opcode. *last is the string that the previous opcode has pushed, and this opcode may store it in the
+ * memo. On return, *last is the string that this opcode has pushed. An empty string means that the opcode has pushed no
+ * string. */
 static bool step(struct machine *m, unsigned char opcode, struct slice *last)
 {
     const struct slice before = *last;

@@ -132,8 +132,8 @@ static cJSON *new_frame(const char *function, const char *file, int line, bool i
     return o;
 }
 
-/* Copy a frame of py-spy. Decide by the full path whether the file belongs to a library. py-spy also prints a path that
- * is shortened by sys.path, such as "pkg/data.py". Such a path may be a file of the user or of a library. */
+/* Copy a frame of py-spy. Decide by the full path whether the file belongs to a library, because the short path, such
+ * as "pkg/data.py", does not show this. */
 static cJSON *py_spy_frame(const cJSON *frame, size_t *bytes)
 {
     const char *path = text_of(frame, "filename"), *shown = text_of(frame, "short_filename");
@@ -183,8 +183,8 @@ static bool is_same(const cJSON *a, const cJSON *b)
            (member(a, "frames") == NULL || cJSON_Compare(member(a, "frames"), member(b, "frames"), true));
 }
 
-/* Return true for the main thread of a process that a worker has started. Such a thread never shares a row with main
- * threads of workers, because the text of their row does not mention child processes (append_where). */
+/* Return true for the main thread of a child process of a worker. Such a thread shares no row with main threads of
+ * workers. A row of several workers shows no process (append_where), so the child would look like a worker. */
 static bool is_main_of_child(const cJSON *thread)
 {
     return cJSON_IsTrue(member(thread, "main")) && cJSON_IsTrue(member(thread, "child"));
@@ -600,9 +600,9 @@ static bool append_row(const struct shown *shown, bool brief, struct buf *out)
            append_state(shown, out) && buf_printf(out, "\n") && append_frames(frames, brief, out);
 }
 
-/* Return true if a brief text leaves out this row. The row must be of child processes, or of threads that are not main
- * threads, and no code of the user may run in it. An idle data loader is an example. A child without frames is shown.
- * "<string>" is not code of the user: a process that multiprocessing has spawned begins with it. */
+/* Return true if a brief text leaves out this row. The row then has only child processes, or threads that are not main
+ * threads, and they run no code of the user. An example is an idle data loader. A child without frames is shown.
+ * "<string>" is not code of the user, because every process that multiprocessing spawns begins with it. */
 static bool is_usual(const struct shown *shown)
 {
     const cJSON *frame, *frames = member(shown->row, "frames");
@@ -638,7 +638,7 @@ static int append_rows(const cJSON *rows, int most, struct buf *out)
     for (size_t i = 0; i < n && ok; i++) {
         const size_t before = out->len;
         ok = append_row(&sorted[i], brief, out);
-        /* keep a line for a note, which is the last row */
+        /* leave one line for the last row if it is a note */
         const int room = most - (sorted[i].kind != OF_NOTES && sorted[n - 1].kind == OF_NOTES);
         if (brief && (is_usual(&sorted[i]) || count_lines(out, start) > room)) {
             out->len = before;

@@ -108,8 +108,8 @@ void stacks_merge(struct stacks *s, const struct cJSON *rows, uint32_t first, ui
  * A ">" marks frames of the user's program. Return false if memory is short. */
 bool stacks_text(const struct cJSON *rows, struct buf *out);
 
-/* Append at most `most` lines of the text that stacks_text appends. Leave out threads and child processes in which no
- * code of the user runs. Of each row, append only the innermost frame and the innermost frame of the user's program.
+/* Append the text of stacks_text, but at most `most` lines. Leave out threads and child processes in which no code of
+ * the user runs. Of each row, append only two frames: the innermost one, and the innermost one of the user's program.
  * Return the number of rows that are left out, or -1 if memory is short. */
 int stacks_brief(const struct cJSON *rows, int most, struct buf *out);
 

@@ -10,8 +10,8 @@
  *
  *   - The client sends an invalid request: the hub calls close_client. The client becomes ENDING: its replies are
  *     written, and the client has ENDING_MS to close its side.
- *   - The client does not read, or a write fails: conn_send reports the failure while the hub is running, so the hub
- *     cannot be called at once. The client becomes DOOMED and is closed at the end of the turn (clients.h).
+ *   - The client does not read, or a write fails. The client becomes DOOMED and is closed at the end of the turn
+ *     (clients.h), because conn_send reports the failure while the hub is running.
  *
  * Replies to DOOMED and ENDING clients are discarded. */
 #include "server/clients.h"
@@ -286,7 +286,7 @@ enum {
 
 /* The states of a client. Clients that are not SERVED are in a list of struct clients. */
 enum place {
-    SERVED, /* requests are handled; or the connection is closing, and on_conn_closed follows */
+    SERVED, /* requests are handled; also the state of a closing connection before on_conn_closed */
     DOOMED, /* will be closed at the end of the turn: a write failed, or the client reads too slowly */
     ENDING, /* requests are no longer handled; the replies are being written */
     REFUSED, /* like ENDING, for a client on another host; closed before other clients if descriptors run out */
@@ -307,7 +307,7 @@ struct client {
     bool has_begun;           /* the first byte was received; it shows whether the client uses TLS */
     bool has_asked;           /* the client has received the credential (auth/auth.h), so TLS must follow */
     bool has_other_version;   /* the request for the credential has another version than this store */
-    uint8_t n_asked;          /* received bytes of the request for the credential */
+    uint8_t n_asked;          /* number of received bytes of the request for the credential */
     struct admission_entry admission;
     struct sockaddr_in6 peer; /* large enough for IPv4, too */
 };
@@ -488,7 +488,7 @@ static bool may_reply(void *user, conn_id id, uint64_t bytes)
     if (!is_full && bytes > 0 && !has_room(clients, bytes))
         set_wants(c, bytes);
     if (is_full || c->wants > 0)
-        conn_stop_reading(&c->conn); /* pass() does this, too, but not for held requests (hub/gate.c) */
+        conn_stop_reading(&c->conn); /* pass() also does this, but not for held requests (hub/gate.c) */
     return !is_full && c->wants == 0;
 }
 
@@ -790,8 +790,8 @@ static void reject(struct client *c, struct slice bytes, const char *why)
                now_ms(c->clients));
 }
 
-/* Close a TLS client after a message that cannot be decrypted. The network or an attacker has changed the message, so
- * the node may connect again. */
+/* Close a TLS client after a message that cannot be decrypted. The node may connect again, because the network or an
+ * attacker has changed the message. */
 static void cut_by_tls(struct client *c)
 {
     flush(c->clients);
@@ -853,8 +853,8 @@ static void refuse_version(struct client *c)
 
 /* Answer the request for the credential, and remove it from `bytes`. The request is the first message of a connection
  * and has a fixed size. From a client on another host, accept it also in parts, because such a client must begin with
- * this request or with TLS. From a client on this host, accept it only as a whole, because a part of it may be the
- * beginning of another request. Return false if more bytes must arrive, or if the client was rejected. */
+ * this request or with TLS. From a client on this host, accept only the whole request, because a part of it may also
+ * begin a request of the store. Return false if more bytes must arrive, or if the client was rejected. */
 static bool answer_credential_request(struct client *c, struct slice *bytes)
 {
     const size_t rest = AUTH_ASK_TLS_BYTES - c->n_asked, n = bytes->len < rest ? bytes->len : rest;
@@ -1011,8 +1011,8 @@ static bool admit(struct clients *clients, struct client *c, int64_t uid)
     return false;
 }
 
-/* Add a client. If conn_open or hub_connect fails, close the connection; on_conn_closed then frees the client. The
- * hub does not know such a client, ignores the later calls about it, and needs no hub_disconnect. */
+/* Add a client. If conn_open or hub_connect fails, close the connection; on_conn_closed then frees the client. The hub
+ * ignores all calls about such a client. */
 bool clients_add(struct clients *clients, int fd, const struct sockaddr *peer, int64_t uid)
 {
     char text[ENDPOINT_TEXT_MAX];

@@ -57,8 +57,8 @@ struct replies {
 /* Limits for the connections of each source, and the choice of a connection to close if descriptors run out.
  *
  * A source is a user of this host if the kernel knows the user, else an address (for IPv6 the /64 network). The limit
- * of a source is a fraction of all connections. So if a job has thousands of ranks at one address, it is enough to
- * raise the limit of descriptors. */
+ * of a source is a fraction of `max`, and the limit of descriptors determines `max`. So a job with thousands of ranks
+ * at one address only needs more descriptors. */
 
 enum {
     ADMISSION_SILENT_MS = 1000, /* a connection of this age without a request may be closed */

@@ -1,11 +1,11 @@
 /* conn.c -- see conn.h.
  *
- * The calls without failures, which allocate nothing:
+ * While nothing fails, the calls are as follows. They allocate nothing.
  *
  *     conn_open -> on_read -> host.on_bytes -> the owner calls conn_send -> one write(2) -> on_read ...
  *     on_read with EOF -> host.on_end -> uv_close -> on_handle_closed -> host.on_closed
  *
- * Failures and ends:
+ * The other cases:
  *
  *   - The socket does not accept all bytes: the rest is queued in pieces in an outbox. libuv writes the first piece.
  *     Small replies are appended to the last piece. Long values are not copied: the piece holds a reference.
@@ -14,8 +14,8 @@
  *   - The owner closes the connection: conn_finish writes the queue, sends a FIN and discards input until the peer's
  *     FIN.
  *
- * Input must be discarded before a close, because the kernel sends a reset if close(2) finds unread input. A reset makes
- * a torch 1.13 client abort its process. */
+ * Input must be discarded before a close, because the kernel sends a reset if close(2) finds unread input. A reset
+ * makes a torch 1.13 client abort its process. */
 #include "server/conn.h"
 
 #include "base/buf.h"
@@ -167,8 +167,8 @@ void conn_abort(struct conn *c)
     uv_close((uv_handle_t *)&c->tcp, on_handle_closed);
 }
 
-/* Continue after the whole queue of a closing connection is written: close the connection, or send a FIN and wait for
- * the peer's FIN. */
+/* Continue to close a connection whose queue is written: close it now, or send a FIN and wait for the FIN of the
+ * peer. */
 static void flushed(struct conn *c)
 {
     if (c->peer_ended || !c->wait_fin) {
@@ -282,8 +282,8 @@ size_t conn_queued(const struct conn *c)
     return uv_stream_get_write_queue_size((const uv_stream_t *)&c->tcp) + waiting;
 }
 
-/* Queue bytes. Only unsent bytes count for max_queue_bytes. So a peer that reads as fast as replies are queued is not
- * closed. */
+/* Queue bytes. Only unsent bytes count for max_queue_bytes, so a peer is not closed while it reads as fast as replies
+ * are queued. */
 static enum conn_sent queue(struct conn *c, struct slice bytes, struct shared *holder)
 {
     const struct conn_host *host = c->host;
@@ -294,7 +294,7 @@ static enum conn_sent queue(struct conn *c, struct slice bytes, struct shared *h
     if (bytes.len > room)
         return CONN_NO_ROOM;
     if (holder != NULL && (holder->size > room || holder->size / 2 > bytes.len))
-        holder = NULL; /* copy the bytes: their block is much larger, or exceeds the limit */
+        holder = NULL; /* copy the bytes: their whole block would use much more memory, or exceed the limit */
     if (c->outbox == NULL && !outbox_new(c))
         return CONN_BROKEN;
     const bool is_writing = c->outbox->first != NULL;
@@ -349,10 +349,9 @@ static void on_need_buffer(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
     *buf = uv_buf_init(host->read_buffer, CONN_READ_BYTES);
 }
 
-/* Set the socket options. TCP_NODELAY: replies are sent at once. The other options let the kernel close a connection
- * after 120 s without any answer (keep-alive: 60 s + 4 * 15 s), because the host may have disappeared. Agents and the
- * hub detect lost nodes sooner, by heartbeats. Failures are ignored, because the connection works without the
- * options. */
+/* Set the socket options; the connection also works without them, so ignore failures. TCP_NODELAY: replies are sent at
+ * once. The other options: the kernel closes a connection after 120 s without any answer (60 s + 4 * 15 s), because the
+ * host may have disappeared. Agents and the hub detect lost nodes sooner, by heartbeats. */
 static void tune(int fd)
 {
     static const struct {

@@ -35,8 +35,8 @@ ddp_status daemon_options_parse(int argc, char *const argv[], struct daemon_opti
                                 struct ddp_err *err);
 
 /* Check whether other hosts can reach the store without a secret. If not, return FINDING_NONE and leave `finding`
- * unset. If they can, return FINDING_STORE_IS_OPEN if --insecure allows this. Otherwise return FINDING_NO_SECRET; the
- * store must then not start. */
+ * unset. Otherwise return FINDING_STORE_IS_OPEN with --insecure, or FINDING_NO_SECRET without: the store must then not
+ * start. */
 enum finding_code daemon_options_check_open(const struct daemon_options *o, struct finding *finding);
 
 /* Append the text for DAEMON_HELP or DAEMON_HELP_MAN to `out`. Return false if memory is short. */

@@ -44,19 +44,19 @@ uint64_t listen_queue_limit(int fd)
 
 /* --- listener --------------------------------------------------------------------------------------------- */
 
-/* The sockets are created without libuv, because libuv always sets SO_REUSEADDR. A fixed port needs this option,
- * because a restarted daemon must not wait until old connections leave TIME_WAIT. For port 0 the option must not be
- * set: another user could bind the chosen port on a more specific address before this process calls listen. A fixed
- * port has the same risk, so listen follows bind at once.
+/* The sockets are created without libuv, which always sets SO_REUSEADDR.
  *
- * With SO_REUSEADDR, two ddpruns of a job on one host can bind the same port at the same time. If both then call
- * listen, Linux rejects both calls, and neither would host the store. So try again if bind has succeeded but listen has
- * failed. */
+ * A fixed port needs SO_REUSEADDR: a restarted daemon must not wait until old connections leave TIME_WAIT. Port 0 must
+ * not have it: another user could bind the chosen port on a more specific address before this process calls listen.
+ * This could also happen with a fixed port, so listen follows bind at once.
+ *
+ * Two ddpruns of a job on one host can bind the same port at the same time. If both then call listen, Linux rejects
+ * both calls, and no process hosts the store. So if listen has failed after bind has succeeded, try again. */
 
 enum { TRIES = 12, PAUSE_US = 4000 /* longest pause before the next try */ };
 
-/* Open a listening socket. Return its descriptor, or -errno. Set *met if bind succeeded but listen found the port in
- * use: another process has probably bound it at the same time. */
+/* Open a listening socket. Return its descriptor, or -errno. Set *met if listen fails after bind because the port is in
+ * use: another process has probably bound the port at the same time. */
 static int listen_once(const struct addrinfo *at, bool reuse, bool *met)
 {
     const int yes = 1, no = 0;
@@ -104,7 +104,7 @@ static int listen_on(const struct addrinfo *at, bool reuse)
 }
 
 /* Listen on the first address of `list` that works. Return the descriptor, or -errno of the last try. If the port is in
- * use on an address, do not try the next address: clients that use this address would reach the wrong service. */
+ * use on an address, do not try the next address: clients that use the first one would reach the wrong service. */
 static int listen_on_first(const struct addrinfo *list, bool reuse)
 {
     int fd = -EADDRNOTAVAIL;
@@ -203,8 +203,8 @@ ddp_status listener_open(const char *host, int port, const char *option, struct 
 
 /* Without failures: the socket becomes readable -> on_connectable -> accept4 until the queue is empty -> on_client.
  *
- * Descriptors have run out if accept4 fails with EMFILE, or if `open` reaches `max`. The next client then stays in the
- * kernel's queue. Polling stops, because the loop would otherwise run without a pause. make_room may close clients
+ * Descriptors have run out if accept4 fails with EMFILE, or if `open` reaches `max`. New clients then stay in the
+ * kernel's queue, and polling stops, because the loop would otherwise run without a pause. make_room may close clients
  * that have sent no request. The acceptor tries again when a client leaves, or after PAUSE_MS.
  *
  * uv_listen is not used, because on EMFILE libuv accepts and closes all waiting clients without a report. */
@@ -238,8 +238,8 @@ static void pause_for(struct acceptor *a, const char *why)
     }
 }
 
-/* Return true if acceptor_close was called, possibly by on_client. a->fd is then closed, and its number may belong to
- * another file. */
+/* Return true if acceptor_close was called. on_client may have called it. Then a->fd is closed, and its number may
+ * belong to another file. */
 static bool is_closed(const struct acceptor *a)
 {
     return uv_is_closing((const uv_handle_t *)&a->poll);
@@ -274,11 +274,12 @@ static void on_connectable(uv_poll_t *poll, int status, int events)
     (void)status;
     (void)events;
     for (int i = 0; i < AT_ONCE && !is_closed(a) && accept_one(a); i++)
-        continue; /* if more clients wait, libuv calls this function again in the next turn */
+        continue; /* libuv calls this function again if more clients wait */
 }
 
-/* Raise the soft limit of descriptors to the hard limit, because torch 1.13 needs two sockets for each rank. Return
- * the number of descriptors for clients: the limit without RESERVE, at most 2^20, the size of the map in clients.c. */
+/* Raise the soft limit of descriptors to the hard limit, because torch 1.13 needs two sockets for each rank. Return the
+ * number of descriptors for clients. It is at most 2^20, the size of the map in clients.c. RESERVE descriptors, or a
+ * quarter if there are few, are not for clients. */
 static unsigned raise_limit(void)
 {
     struct rlimit limit = { 1024, 1024 };
@@ -329,12 +330,12 @@ void acceptor_close(struct acceptor *a, uv_close_cb closed)
 
 /* --- port holder ------------------------------------------------------------------------------------------ */
 
-/* The files /proc/net/tcp and tcp6 show the inode of each socket. /proc/PID/fd shows the descriptors of a process as
- * links such as "socket:[inode]". Only root can read these links for processes of other users. The files of
- * /proc/net show only sockets that listen or are connected, so the process of any other socket cannot be found.
+/* The files /proc/net/tcp and tcp6 show the inode of each socket that listens or is connected. /proc/PID/fd shows the
+ * descriptors of a process as links such as "socket:[inode]". Only root can read these links for processes of other
+ * users.
  *
- * Two lines of /proc/net/tcp: a listener, and a connection in TIME_WAIT. Ports and states are hexadecimal, uid and inode
- * decimal; addresses are in the byte order of the host:
+ * Two lines of /proc/net/tcp: a listener, and a connection in TIME_WAIT. Ports and states are hexadecimal, uid and
+ * inode decimal; addresses are in the byte order of the host:
  *
  *     0: 0100007F:72D8 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1000        0 31337 1 ...
  *     1: 0100007F:72D8 0100007F:C350 06 00000000:00000000 03:00000B7A 00000000     0        0 0 3 ...
@@ -354,9 +355,9 @@ static bool parse_line(const char *line, int *port, unsigned *state, struct port
     return n == 4;
 }
 
-/* Find the socket with the local port `port` in `table`, the text of /proc/net/tcp or tcp6, and set inode and uid.
- * Prefer a listener, because accepted connections have the same local port. Return false if no process has such a
- * socket open, and set `leftover` if such a socket is in TIME_WAIT. */
+/* Find the socket with the local port `port` in `table`, the text of /proc/net/tcp or tcp6. Set its inode and uid.
+ * Accepted connections have the same local port, so prefer a listener. If no process has such a socket open, return
+ * false, and set `leftover` if a connection is in TIME_WAIT. */
 static bool port_table_find(const char *table, int port, struct port_holder *out)
 {
     *out = (struct port_holder){ 0 };
@@ -540,8 +541,8 @@ static void set_job(struct port_holder *out)
     buf_free(&text);
 }
 
-/* Compute the age of the process from the field "starttime" of /proc/PID/stat. Count the fields after the last ')',
- * because the process name may contain any byte. */
+/* Set the age of the process from the field "starttime" of /proc/PID/stat. The process name may contain any byte, so
+ * count the fields after the last ')'. */
 static void set_age(struct port_holder *out)
 {
     char path[64];

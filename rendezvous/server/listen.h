@@ -27,10 +27,10 @@ struct listener {
     char address[288]; /* "HOST:PORT" of the socket, with an IP address as HOST */
 };
 
-/* Bind and listen. `host` is an address or a name. If `host` is NULL or "", listen on all addresses. If a name has
- * several addresses, use the first that belongs to this host. Resolving a name may block for many seconds. If `port` is
- * 0, the kernel chooses a free port. `option` is the command-line option that sets the port, for the remedy in the
- * error; it may be NULL. Return DDP_OK, or DDP_ERR_IO with the reason and a remedy in `err`. */
+/* Bind and listen. `host` is an address, a name (resolving it may block for many seconds), or NULL or "" for all
+ * addresses. If a name has several addresses, use the first that belongs to this host. If `port` is 0, the kernel
+ * chooses a free port. `option`, which may be NULL, is the command-line option for the port; errors name it in the
+ * remedy. Return DDP_OK, or DDP_ERR_IO with the reason and a remedy in `err`. */
 ddp_status listener_open(const char *host, int port, const char *option, struct listener *out,
                          struct ddp_err *err);
 
@@ -51,8 +51,8 @@ struct acceptor {
     /* Called when descriptors have run out. The callback closes up to `waiting` clients that have sent no request.
      * `waiting` is the number of clients in the kernel's queue and may be 0. */
     void (*make_room)(struct acceptor *a, unsigned waiting);
-    /* Called when descriptors have run out and `waiting` > 0 clients are in the kernel's queue. After a call, it is
-     * called again only when a client was accepted in the meantime. */
+    /* Called when descriptors have run out and `waiting` > 0 clients are in the kernel's queue. It is not called again
+     * before a client is accepted. */
     void (*on_short)(struct acceptor *a, unsigned waiting, const char *why);
 };
 
@@ -91,9 +91,9 @@ struct port_holder {
  * "a process that is hidden from you". Return `text`. */
 char *port_holder_words(const struct port_holder *holder, char *text, size_t size);
 
-/* Find the process that uses `port` on this host. Return true if its socket was found; `pid` may still be 0. Only
- * sockets that listen or are connected are found. Return false if no process uses the port, with `leftover` set if
- * closed connections still use it. */
+/* Find the process that uses `port` on this host. Return true if a listening or connected socket with this port was
+ * found; its process may be unknown (`pid` is 0). Otherwise return false, and set `leftover` if closed connections
+ * still use the port. */
 bool port_holder_find(int port, struct port_holder *out);
 
 /* Find the process that has the socket with this inode open. Return false if no process of /proc shows this socket. */

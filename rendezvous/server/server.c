@@ -52,7 +52,7 @@ struct store_server {
     uv_timer_t timer;
     uv_prepare_t before_sleep;
     uint64_t timer_at_ms;       /* UINT64_MAX if the timer is not set */
-    bool caught_up;             /* after a suspension, a short timer was set to read unread input first */
+    bool caught_up;             /* was_suspended() has set a short timer, to read unread input first */
     bool stopping;              /* end_all was called */
     bool stop_requested;        /* used only by the thread that called store_server_start */
     uint64_t wait_nodes_ms;     /* the longest wait for nodes, set before the stop is requested */

@@ -118,17 +118,17 @@ static enum socket_place place_by_route(struct socket_owners *o, const struct en
     return is_route && reply.body.rtm_type == RTN_LOCAL ? THIS_HOST : OTHER_HOST;
 }
 
-/* Return true if the kernel chooses the address as the source of packets to the same address. The address then belongs
- * to this host. connect() of a UDP socket chooses a source without sending a packet. This check needs no netlink, but
- * it does not find a second IPv4 address in the same network. If no descriptor is left, return true, because a client
- * of unknown origin must not count as a client on another host. */
+/* Return true if the kernel would send packets to this address from the same address, because the address then belongs
+ * to this host. connect() of a UDP socket chooses the source without sending a packet. This check needs no netlink, but
+ * it does not find a second IPv4 address in the same network. If no descriptor is left, return true, because the user
+ * of a client on another host is not checked. */
 static bool source_is(const struct end *end)
 {
     struct sockaddr_storage to = { 0 }, from = { 0 };
     struct end chosen;
     socklen_t len = sizeof(from);
     to.ss_family = (sa_family_t)end->family;
-    ((struct sockaddr_in *)&to)->sin_port = htons(9); /* any port; sin6_port has the same offset */
+    ((struct sockaddr_in *)&to)->sin_port = htons(9); /* any port; same offset in sockaddr_in6 */
     if (end->family == AF_INET)
         memcpy(&((struct sockaddr_in *)&to)->sin_addr, end->address, 4);
     else
@@ -200,8 +200,8 @@ static bool diag_ask(struct socket_owners *o, const struct end *near, const stru
     return netlink_ask(netlink_socket(&o->diag, NETLINK_SOCK_DIAG), &q.head);
 }
 
-/* TCP states in which a process still has the socket open. After shutdown(2), a socket in FIN_WAIT still has an
- * inode. close(2) removes the inode. */
+/* TCP states in which a process may have the socket open. FIN_WAIT follows shutdown(2) or close(2): after close(2) the
+ * socket has no inode (diag_owner). */
 enum { CONNECTED = 1 << TCP_ESTABLISHED | 1 << TCP_CLOSE_WAIT | 1 << TCP_FIN_WAIT1 | 1 << TCP_FIN_WAIT2 };
 
 /* Read the owner of a socket that is in one of `states`. Return false if the socket has no inode, because a process
@@ -307,9 +307,9 @@ enum socket_state socket_owner_find(struct socket_owners *o, const struct sockad
     return state != SOCKET_UNKNOWN ? state : tables_find(&from, &to, owner);
 }
 
-/* Find the listeners of one family. `state` and `owner` are the result of an earlier search in the other family.
- * Replace `owner` only if that search found no listener, or if the user of `owner` is `uid`. Return the new state, or
- * SOCKET_UNKNOWN if the kernel does not answer. */
+/* Find the listeners of one family. `state` and `owner` are the result of an earlier search in the other family. Prefer
+ * a listener whose user is not `uid`: replace `owner` only if it has the user `uid`, or if no listener was found yet.
+ * Return the new state, or SOCKET_UNKNOWN if the kernel does not answer. */
 static enum socket_state dump_listeners(struct socket_owners *o, int family, int port, uint32_t uid,
                                         enum socket_state state, struct socket_owner *owner)
 {
@@ -358,9 +358,9 @@ void socket_owners_close(struct socket_owners *o)
 
 /* --- uid gate --------------------------------------------------------------------------------------------- */
 
-/* A connection is rejected if its client has closed it before accept, because its user is unknown. If such a connection
- * were accepted, any user could send a request and close at once. After a reset, a newer connection may have the same
- * two addresses. The kernel would then report the user of the newer connection. */
+/* If a client closes its connection before accept, its user is unknown, and the connection is rejected. Otherwise any
+ * user could send a request and close at once. After a reset the kernel may even report a wrong user: the user of a
+ * newer connection with the same two addresses. */
 
 static bool is_ours(int64_t uid)
 {
@@ -384,8 +384,8 @@ const char *uid_gate_served(char out[static UID_GATE_SERVED_MAX])
     return out;
 }
 
-/* Return true if the client is allowed. If its host is unknown, treat it like a client on this host: its user must be
- * known and allowed. */
+/* Return true if the client is on another host, or if its user is known and allowed. Treat a client whose host is
+ * unknown like a client on this host. */
 bool uid_gate_admits(struct uid_gate *g, int fd, const struct sockaddr *peer, int64_t *uid,
                      char why[static UID_GATE_WHY_MAX])
 {

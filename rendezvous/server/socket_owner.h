@@ -50,9 +50,9 @@ void socket_owners_close(struct socket_owners *o);
 
 /* --- uid gate --------------------------------------------------------------------------------------------- */
 
-/* The uid gate rejects connections of other users of this host, but not of root. The check is needed because a PyTorch
- * client cannot authenticate itself. Connections from other hosts are accepted here, because only the kernels of these
- * hosts know the users. The hub decides whether to serve these connections. */
+/* The uid gate rejects connections of other users of this host, except root, because a PyTorch client cannot
+ * authenticate itself. It accepts connections from other hosts, whose users are unknown to this kernel. The hub decides
+ * whether to serve these connections. */
 
 enum { UID_GATE_WHY_MAX = 160, UID_GATE_SERVED_MAX = 32 }; /* bytes of the texts, with the NUL */
 

@@ -33,7 +33,7 @@ enum barrier_outcome {
 
 enum barrier_state { BARRIER_NEW, BARRIER_OPEN, BARRIER_PASSED, BARRIER_FAILED, BARRIER_STATES };
 
-/* A named barrier. Two bitmaps have one bit for each rank, and are small even for 100,000 ranks:
+/* A named barrier. It has two bitmaps with one bit for each rank, which are small even for 100,000 ranks. Example:
  *
  *     members {0, 2, 3}        is_member    1 0 1 1
  *     rank 2 has arrived       has_arrived  0 0 1 0        members 3, arrived 1
@@ -46,9 +46,9 @@ struct barrier {
     enum barrier_state state;
     enum barrier_outcome outcome; /* valid in BARRIER_FAILED */
     uint32_t world_size;          /* number of bits in each bitmap */
-    uint32_t members, arrived;    /* number of members; number of members that have arrived */
+    uint32_t members, arrived;    /* number of members, and how many of them have arrived */
     uint8_t *is_member;           /* owned; NULL after the barrier has passed */
-    uint8_t *has_arrived;         /* in the same block of memory as is_member */
+    uint8_t *has_arrived;         /* points into the memory block of is_member */
     uint64_t began_ms;            /* time of the first arrival, on the caller's clock (barrier_call.now_ms) */
     uint64_t deadline_ms;         /* time at which the barrier fails, on the caller's clock */
     struct buf report;            /* valid in BARRIER_FAILED: the JSON report for all members */
@@ -139,7 +139,7 @@ void barriers_clear(struct barriers *b);
 
 /* Process the arrival of a rank. Return false, without an answer, if memory or quota is short. */
 bool barriers_arrive(struct barriers *b, struct barrier_waiter *waiter, const struct barrier_call *call);
-/* End a connection's wait and send no answer, because the client cancels the wait or disconnects. Do nothing if the
+/* End a connection's wait without an answer, if the client cancels the wait or disconnects. Do nothing if the
  * connection waits at no barrier. */
 void barriers_leave(struct barriers *b, struct barrier_waiter *waiter);
 /* Fail every open barrier that has the member `rank`, because the process of this rank has ended. */

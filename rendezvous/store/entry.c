@@ -1,7 +1,7 @@
 /* entry.c -- see entry.h.
  *
- * Memory is charged to the quota before it is allocated. No field stores the charge. It is computed from the length of
- * the key, `room`, `cap` and the items. So the same charge is returned when the memory is freed. */
+ * Memory is charged to the quota before it is allocated. The charge is not stored. It is computed from the length of
+ * the key, `room`, `cap` and the items, so the same charge is returned when the memory is freed. */
 #include "store/entry.h"
 
 #include <stdlib.h>
@@ -19,8 +19,8 @@ struct entry *entry_find(const struct entries *entries, struct slice key)
     return node ? TABLE_ENTRY(node, struct entry, node) : NULL;
 }
 
-/* Prefetch the entries with these hashes, and three cache lines of each value. A longer value is copied in order, so
- * the processor prefetches its further lines itself. */
+/* Prefetch the entries with these hashes, and the first three cache lines of each value. The rest of a longer value is
+ * copied in order, so the processor prefetches it itself. */
 void entries_expect(const struct entries *entries, const uint32_t *hashes, uint32_t n)
 {
     enum { LINE = 64, LINES = 3 };
@@ -75,8 +75,8 @@ static uint8_t *room_of(struct entry *entry)
     return (uint8_t *)entry->key + entry->node.key_len;
 }
 
-/* Return the separate block of the value, or NULL. If `room` is 0, the value cannot be after the key. Then do not
- * compare `value` with the address after the key, because the entry ends there and the separate block may follow. */
+/* Return the separate block of the value, or NULL. If `room` is 0, the value is never after the key. In this case the
+ * separate block may begin at the address after the key, where the entry ends, so do not compare the addresses. */
 struct shared *entry_holder(struct entry *entry)
 {
     const bool is_behind_key = entry->room > 0 && entry->value == room_of(entry);
@@ -85,8 +85,8 @@ struct shared *entry_holder(struct entry *entry)
                : (struct shared *)(void *)(entry->value - offsetof(struct shared, bytes));
 }
 
-/* Return how many bytes a separate block charges to the quota. Return 0 for a value after the key, because the charge
- * of the entry includes this value. */
+/* Return how many bytes of the quota a separate block uses. Return 0 for a value after the key, which is a part of the
+ * entry's charge. */
 static uint32_t block_cost(struct entry *entry)
 {
     return entry_holder(entry) != NULL ? entry->cap : 0;
@@ -114,8 +114,9 @@ static bool resize(struct entries *entries, struct entry *entry, uint32_t cap, u
     return true;
 }
 
-/* Set the value. Keep the old block if the new value fits and needs at least a quarter of it. So ADD need not allocate,
- * and a short value does not keep 8 MiB. Allocate another block if a reply that is being sent holds the old block. */
+/* Set the value. Keep the old block if the new value fits and fills at least a quarter of it. So ADD need not allocate,
+ * and a short value does not keep a block of 8 MiB. A block that a reply is sending cannot be changed, so then allocate
+ * another. */
 bool entry_set(struct entries *entries, struct entry *entry, struct slice value)
 {
     const uint32_t cap = value.len < VALUE_MIN ? VALUE_MIN : (uint32_t)value.len;
@@ -135,9 +136,9 @@ bool entry_set(struct entries *entries, struct entry *entry, struct slice value)
     return true;
 }
 
-/* Append to the value. Enlarge a full block by half of its size, so that many small appends seldom copy the value. If
- * memory is short, enlarge it only by the new bytes. A reply that holds the block may still send the old bytes, because
- * the reply has its own length. */
+/* Append to the value. If the block is full, allocate half as much again as is needed, so that many small appends
+ * seldom copy the value. If memory is short, allocate only what is needed. A reply that is sending the block may
+ * continue, because it has its own length. */
 bool entry_append(struct entries *entries, struct entry *entry, struct slice value)
 {
     if (!entry->exists)
@@ -162,7 +163,7 @@ void entry_unset(struct entries *entries, struct entry *entry)
     entry->exists = false;
 }
 
-/* Insert a new item between the youngest and the oldest item of the ring. */
+/* Insert an item at the end of the ring: between the youngest and the oldest item. */
 static void append_item(struct entry *entry, struct queue_item *item)
 {
     struct queue_item *before = entry->push_end;

@@ -32,7 +32,7 @@ struct queue_item {
 
 struct entry {
     struct table_node node;
-    uint8_t *value;    /* NULL, or the address after the key, or `bytes` of an owned struct shared */
+    uint8_t *value;    /* NULL; or the place after the key; or the bytes of an owned struct shared */
     uint32_t len, cap; /* length of the value; length of the longest value that needs no new allocation */
     uint32_t
         woken; /* number of connections that were woken for the queue and not yet passed to store_acted (store.h) */
@@ -82,8 +82,8 @@ static inline uint64_t entry_cost(size_t key_len)
 /* Return the entry of a key, or NULL. An entry without a value may have waiters or a queue; see entry_is_there. */
 struct entry *entry_find(const struct entries *entries, struct slice key);
 
-/* Return the block that contains the value. A caller that adds a reference to it may use the bytes even after the
- * entry was changed or freed. Return NULL if the entry has no value, or has it after the key. */
+/* Return the block that contains the value. A caller that needs the bytes after the entry was changed or freed adds a
+ * reference to the block. Return NULL if the entry has no value, or if the value is in the entry, after the key. */
 struct shared *entry_holder(struct entry *entry);
 
 /* Prefetch the entries with these hashes and their values, because requests will soon use them (see table_expect). */

@@ -3,9 +3,10 @@
  * Keys, values, queues, waits and barriers are charged *before* memory is allocated, so a full store rejects requests
  * instead of growing. The charge is the allocated size, which is much larger than the size of a small key.
  *
- * A quota may be a share of another quota, its `whole`. A share may use at most half of the memory that the other
- * shares do not use. In ddp-rendezvous, each source (a local user or a network, see hub/job.c) has a share of the
- * store. Each job has a share of its source's share, so declaring more jobs gives a source no more memory. */
+ * A quota may be a share of another quota, its `whole`. A share may use half of the memory that the other shares leave
+ * free, or its `floor` if that is larger. In ddp-rendezvous, each source (a local user or a network, see hub/job.c) has
+ * a share of the store. Each job has a share of its source's share. So a source gets no more memory by declaring more
+ * jobs. */
 #ifndef RENDEZVOUS_QUOTA_H
 #define RENDEZVOUS_QUOTA_H
 

@@ -273,8 +273,8 @@ static enum store_status written(struct store *s, struct entry *entry, bool done
     return done ? STORE_OK : STORE_FULL;
 }
 
-/* Set a key. SET is the most frequent request, so this function saves the call of written() and does the same work
- * itself. If the value fits in the old memory, SET costs one lookup and one copy, and no malloc. */
+/* Set a key. SET is the most frequent request, so this function does the work of written() without a call. If the value
+ * fits in the old memory, SET costs one lookup and one copy, and no malloc. */
 enum store_status store_set(struct store *s, struct slice key, struct slice value)
 {
     struct entry *entry = entry_make(&s->entries, key, value.len);

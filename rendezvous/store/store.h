@@ -47,8 +47,8 @@ struct store_observer {
     /* A key is observed if the key, or its part after the last '/', begins with one of these prefixes. The array ends
      * with NULL. */
     const char *const *prefixes;
-    /* Called after an observed key was set, except by a COMPARE_SET that has replaced a value. `anew` is true if the
-     * key already had a non-empty value. */
+    /* Called after an observed key was set, but not after a COMPARE_SET that has replaced a value. `anew` is true if
+     * the key already had a non-empty value. */
     void (*written)(void *user, struct slice key, bool anew);
     /* Called after ADD has added `delta` to an observed key. `sum` is the new value. */
     void (*counted)(void *user, struct slice key, int64_t delta, int64_t sum);
@@ -124,8 +124,8 @@ enum store_status store_barrier(struct store *s, struct store_waiter *w, struct 
 /* End the wait of a connection without calling `wake`, because the connection sends another request or closes. */
 void store_leave(struct store *s, struct store_waiter *w);
 
-/* Record that a connection has sent a request or has closed. If it was woken for a queue but has not removed an item,
- * wake the next waiter of the queue. If it was not woken for a queue, do nothing. */
+/* Handle a request or the close of a connection. If the connection was woken for a queue but has not removed an item,
+ * wake the next waiter of the queue. */
 void store_acted(struct store *s, struct store_waiter *w);
 
 /* Return the number of keys that a connection still waits for; 0 = the connection does not wait. */

@@ -159,8 +159,8 @@ static void grow_chains(struct table *t)
 }
 
 /* Insert a node. If the array of chains is too full, first enlarge it. A table with `is_busy` has at most 3 nodes for 4
- * chains, because each further node in a chain costs a read from memory. Other tables have up to 1 node for each chain,
- * to save memory. */
+ * chains, because each further node in a chain costs a read from memory. Other tables have at most as many nodes as
+ * chains, to save memory. */
 void table_insert(struct table *t, struct table_node *node)
 {
     const uint32_t spare = t->is_busy ? t->mask / 4 : 0;

@@ -21,7 +21,7 @@ struct table {
     struct table_node **chain; /* owned: the first node of each chain; NULL = an empty chain */
     uint32_t mask;             /* number of chains - 1; the number of chains is a power of two */
     uint32_t count;            /* number of nodes */
-    bool is_busy; /* each request uses this table, so it has more chains than nodes (table_insert) */
+    bool is_busy;              /* keep chains short, because each request uses this table (table_insert) */
 };
 
 #define TABLE_ENTRY(node, type, member) ((type *)(void *)((char *)(node)-offsetof(type, member)))

@@ -43,12 +43,13 @@ struct request {
     uint32_t count; /* number of items of the list, where a pair is one item; 0 = the request has no list */
 };
 
-/* Prepare the parser for a new connection. A connection that begins with VALIDATE has dialect C. Any other connection
- * has dialect B if `dialect_b` is true, else A until a request shows that it is B. */
+/* Prepare the parser for a new connection. A connection that begins with VALIDATE has dialect C. For any other
+ * connection, `dialect_b` decides: true means dialect B; false means dialect A, until a request shows that the dialect
+ * is B. */
 void wire_init(struct wire *w, bool dialect_b);
 
-/* Decode the first request of `in`, which must begin with all bytes of this request that have arrived. Further
- * requests may follow.
+/* Decode the first request of `in`. `in` must contain all bytes of this request that have arrived, and may contain
+ * further requests.
  *
  *     WIRE_OK:   *req points into `in`; *used is the length of the request in bytes.
  *     WIRE_MORE: the request is incomplete; call again with the same bytes and more.

@@ -1,4 +1,5 @@
-/* Like nccl.c, for cuBLASLt and the driver: compiled with the real headers by tests/shell/test_abi.sh, and never run. */
+/* Checks our declarations of cuBLASLt and the driver, as nccl.c does for NCCL. tests/shell/test_abi.sh compiles this
+ * file with the real headers, and it is never run. */
 #include <cublasLt.h>
 #include <cuda.h>
 
@@ -28,7 +29,8 @@ SAME_SIZE(cublasLtMatrixLayoutAttribute_t);
 SAME_SIZE(cublasLtMatmulPreferenceAttributes_t);
 SAME_SIZE(CUresult);
 
-/* A copy of our lt_choice. compute_abi.h does not compile it here, because NVIDIA's types replace ours. */
+/* A copy of compute_abi.h's lt_choice. Here the header leaves out its own types (CUBLASLT_ABI_TYPES), because NVIDIA's
+ * types replace them. */
 typedef struct {
     lt_algorithm algo;
     size_t workspaceSize;

@@ -1,6 +1,6 @@
-/* Compiled with the real nccl.h and cuda_runtime_api.h by tests/shell/test_abi.sh, and never run: our own
- * declarations (worker/cuda/nccl_abi.h and cudart_abi.h) become a second declaration of the real functions, which the
- * compiler rejects if anything differs. */
+/* tests/shell/test_abi.sh compiles this file with the real nccl.h and cuda_runtime_api.h, and never runs it. Our
+ * declarations (worker/cuda/nccl_abi.h and cudart_abi.h) declare the real functions a second time, so the compiler
+ * reports any difference. */
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 #include <stdbool.h>
@@ -27,7 +27,7 @@ typedef enum cudaMemcpyKind cuda_copy_kind;
 typedef struct cudaPointerAttributes cuda_pointer;
 #include "cuda/cudart_abi.h"
 
-/* The enums are unsigned and have four bytes, like our declarations. */
+/* The enums of CUDA and NCCL are unsigned and have four bytes, as our declarations assume. */
 #define SAME_SIZE(type) _Static_assert(sizeof(type) == sizeof(unsigned) && (type)-1 > 0, #type)
 SAME_SIZE(ncclResult_t);
 SAME_SIZE(ncclDataType_t);

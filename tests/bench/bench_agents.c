@@ -136,8 +136,8 @@ static void measure_join(void)
 
 /* --- barriers --------------------------------------------------------------------------------------------- */
 
-/* Measure from the first member's request to the last one's reply. Real members prepare their requests on
- * separate processors; here all are prepared before the clock starts. */
+/* Measure from the first member's request to the last member's reply. All requests are prepared before the clock
+ * starts, because real members prepare their requests on separate processors. */
 static double pass_barrier(struct farm *f, int number)
 {
     struct buf words = { 0 };

@@ -3,11 +3,14 @@
  *     bench_output DDPRUN FLOOD [MILLISECONDS]
  *
  * There are 64 workers (tests/prog/flood.c): 63 write without pause, and one quiet worker writes a line from time to
- * time. This line contains the time at which it was written. stdout is a file, which is read while it grows. The delay
- * of a quiet line ends when this program reads the line. The first 300 ms do not count, because workers are still being
- * started. Memory is the largest resident set (VmHWM) of any process of the launcher. Then 8 workers sleep, which shows
- * the cost of the launcher itself. This cost is the sum of the resident sets, and PSS, in which shared pages count
- * once. The output is Markdown tables, and JSON lines on descriptor 3 if it is open. */
+ * time. This line contains the time at which it was written. stdout is a file, which this program reads while the file
+ * grows. The delay of a quiet line ends when this program reads the line. The first 300 ms do not count, because
+ * workers are still being started. Memory is the largest resident set (VmHWM) of any process of the launcher.
+ *
+ * In a second run, 8 workers sleep. This run shows the memory of an idle launcher, as two sums over its processes. One
+ * sum is of the resident sets, the other of the PSS, in which shared pages count once.
+ *
+ * The output is Markdown tables, and JSON lines on descriptor 3 if it is open. */
 #include "timed.h"
 
 #include <dirent.h>
@@ -112,7 +115,7 @@ static size_t launcher_processes(pid_t top, const char *worker, pid_t pids[OTHER
 struct reader {
     int fd;
     char *chunk;
-    size_t kept; /* a piece of a line at the beginning of the chunk */
+    size_t kept; /* bytes of an incomplete line at the beginning of the chunk */
     double *samples;
     size_t n;
     long long bytes;
@@ -128,8 +131,8 @@ static int by_value(const void *a, const void *b)
 }
 
 /* Read to the present end of the file, but stop after READS_MAX reads, because the file may grow faster than it is
- * read. A line does not count if it is read late. It is late if this program got no CPU for a while, or is far behind
- * the end of the file. */
+ * read. Do not count a line if this program is to blame for its delay. This is so if it got no CPU for a while, or
+ * still has many bytes to read. */
 static void read_on(struct reader *r)
 {
     ssize_t n;
@@ -289,7 +292,7 @@ int main(int argc, char *argv[])
     }
     char path[256];
     const char *tmp = getenv("TMPDIR");
-    setpriority(PRIO_PROCESS, 0, -20); /* otherwise we would measure our own wait for a CPU; needs root */
+    setpriority(PRIO_PROCESS, 0, -20); /* else waits for a CPU would count as delays; needs root */
     snprintf(path, sizeof(path), "%s/bench_output.%d", tmp != NULL ? tmp : "/tmp", (int)getpid());
     char *ours[] = { argv[1], "--standalone", "-q", "--nproc_per_node=64", argv[2], ms, NULL };
     char *hydra[] = { "mpiexec.hydra", "-prepend-rank", "-n", "64", argv[2], ms, NULL };

@@ -2,11 +2,13 @@
  *
  *     bench_reaction DDPRUN PROBE_WORKER [TRIALS]
  *
- * When all 65 workers run, one worker notes the time and exits with 3. Each of the 64 other workers notes the time when
- * its handler of SIGTERM runs, and waits before it ends, so that the time does not include the cost of 64 deaths. The
- * launchers take turns with one trial each. Slow launchers get fewer trials, and a launcher that three times did not
- * signal all workers within the limit gets no more. The output is a Markdown table, and JSON lines on descriptor 3 if
- * it is open. */
+ * When all 65 workers run, one worker notes the time and exits with code 3. Each of the 64 other workers notes the time
+ * when its handler of SIGTERM runs. It then waits before it ends, so that the time does not include the ends of 64
+ * processes.
+ *
+ * The launchers take turns with one trial each. Slow launchers get fewer trials. After three trials in which a launcher
+ * did not signal all workers in time, it gets no more. The output is a Markdown table, and JSON lines on descriptor 3
+ * if it is open. */
 #include "peer_job.h"
 #include "timed.h"
 
@@ -45,8 +47,8 @@ static int limit_ms(const struct peer *p)
     return is_slow(p) ? 12000 : 3000;
 }
 
-/* Get the ms from the failure to the first and to the last SIGTERM of the other workers. Return false while one of
- * these workers has not received SIGTERM. */
+/* Set *first and *last to the times from the failure to the first and to the last SIGTERM, in ms. Return false while
+ * one of the other workers has not received SIGTERM. */
 static bool told(double *first, double *last)
 {
     const struct notes *notes = peer_jobs_notes();
@@ -87,8 +89,8 @@ static void try_once(struct series *s, const struct peer *p, const char *worker)
     peer_job_end(&j);
 }
 
-/* Return the number of trials. All launchers except ddprun get fewer trials, because they need a second or more per
- * trial, and their times vary less. */
+/* Return the number of trials. All launchers except ddprun need a second or more per trial, and their times vary less,
+ * so they get fewer trials. */
 static int trials_for(enum peer_id id, int trials)
 {
     const struct peer *p = &peers[id];

@@ -88,8 +88,8 @@ static void measure_trips(const char *what, int store_port, int echo_port, reque
     buf_free(&request);
 }
 
-/* Compare the servers on the last processor, with the client on the first processor. Send the same requests
- * alternately to both servers. */
+/* Measure both servers with the same requests, which are sent alternately to the two. The servers run on the last
+ * processor, the client runs on the first. */
 static void round_trips(const char *path)
 {
     struct bench_server store, echo;

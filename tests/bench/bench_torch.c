@@ -248,8 +248,8 @@ static void crowds(void)
 
 /* --- launch ------------------------------------------------------------------------------------------------- */
 
-/* Return the time of a launch. With Python 3.11, Debian's torchrun 1.13 starts nothing unless an option for stdout is
- * set. Newer versions have the options --redirects and --tee of `theirs` as their defaults. */
+/* Return the time of a launch. `theirs` has --redirects and --tee, because with Python 3.11 Debian's torchrun 1.13
+ * starts nothing without an option for stdout. */
 static double launch_ms(int who)
 {
     const char *const ours[] = { ddprun, "--standalone", "--nproc_per_node=4", "tests/bench/torch/hello.py",
@@ -276,7 +276,7 @@ static void launches(void)
     setenv("PYTHON_EXEC", python, 1);
     unsetenv("VIRTUAL_ENV"); /* VIRTUAL_ENV would take precedence */
     need(bench_start_genuine(python, &genuine),
-         "cannot start PyTorch's store"); /* the version comes from this store */
+         "cannot start PyTorch's store"); /* this store also reports its version */
     bench_stop(&genuine.server);
     for (int turn = -1; turn < LAUNCHES; turn++)
         for (int who = 0; who < ECHO; who++)

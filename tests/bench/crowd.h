@@ -37,14 +37,14 @@ void load_free(struct load *load);
 
 /* Connect the members one after the other. With dialect C, each member sends the greeting. */
 void crowd_connect(struct crowd *c, int port, int n, enum dialect dialect);
-/* Connect all members at once. Each counts itself, as PyTorch's clients do. Return the milliseconds until the last
- * member has its answer. */
+/* Connect all members at once. Each adds 1 to a counter, as PyTorch's clients do at their start. Return the
+ * milliseconds until the last member has its answer. */
 double crowd_rush(struct crowd *c, int port, int n, enum dialect dialect);
 /* Connect to the echo server of loopback.h, which answers as `load` defines. */
 void crowd_connect_echo(struct crowd *c, int port, int n, const struct load *load);
 void crowd_close(struct crowd *c);
 
-/* Set the key that the loads read: crowd_value_key. */
+/* Set the value of crowd_value_key, the key that the loads read. */
 extern const char crowd_value_key[];
 void crowd_prepare(int port, enum dialect dialect);
 

@@ -186,9 +186,9 @@ static bool turn(struct farm *f, int limit_ms, farm_words hello, void *user)
     return n > 0;
 }
 
-/* Wait for messages. Real agents have separate processors. Here each message would wake this process at the store's
- * cost. So this process sleeps NAP_US before each read, and then reads many messages at once. This adds at most
- * NAP_US to the measured time. */
+/* Wait for messages. Sleep NAP_US before each read, so that one read gets many messages. Otherwise each message would
+ * wake this process, which shares the processors with the store, and would slow down the store. Real agents have other
+ * processors. The sleep adds at most NAP_US to the measured time. */
 bool farm_wait(struct farm *f, enum farm_kind kind, uint32_t wanted, double limit_ms)
 {
     const double until = timed_now() + limit_ms;

@@ -59,7 +59,7 @@ bool farm_wait(struct farm *f, enum farm_kind kind, uint32_t count, double limit
 /* Reset all counts to 0. */
 void farm_forget(struct farm *f);
 
-/* Append requests, for `hello` and farm_say. */
+/* Append one request to `out`. Both `hello` and farm_say can send it. */
 void farm_put_greeting(struct buf *out);
 void farm_put_identify(struct buf *out, const char *json);
 void farm_put_control(struct buf *out, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -182,7 +182,7 @@ bool bench_start_echo(struct bench_server *out)
 
 /* --- the store ------------------------------------------------------------------------------------------ */
 
-/* Return the path of ddp-rendezvous, because the calling program is BUILD/tests/bench/NAME. */
+/* Return the path of ddp-rendezvous, which is in BUILD; this program is BUILD/tests/bench/NAME. */
 static const char *beside_this(char *path, size_t size)
 {
     char self[4096];

@@ -1,9 +1,9 @@
 /* peer_job.h -- start a job with any launcher, observe it, and leave no process of it behind.
  *
  * A program with this module adopts orphans of a launcher (tests/survivors/tree.h). All processes that it starts have a
- * cookie in the environment. So the program finds all processes of a job in /proc, and never a foreign process. It
- * finds even a process that is not a descendant, because the daemon of a resource manager has started it. All of this
- * runs in a child process. The parent waits, and cleans up if the child or the user ends the program early. */
+ * cookie in the environment. So the program finds all processes of a job in /proc, and never a foreign process. It also
+ * finds processes that were started by the daemon of a resource manager and are not descendants. All of this runs in a
+ * child process. The parent waits, and cleans up if the child or the user ends the program early. */
 #ifndef TESTS_BENCH_PEER_JOB_H
 #define TESTS_BENCH_PEER_JOB_H
 

@@ -130,14 +130,15 @@ static int run(struct peer_job *j, const struct probe *q, const struct peer *p)
     return code_within(j, END_MS);
 }
 
-/* Wait until no process is left, the launcher included; return false after LEFT_MS. A process that is about
- * to end has no environment any more and can be reaped a moment later (REAP_MS). */
+/* Wait until no process is left, the launcher included. Return false after LEFT_MS. Processes are found by their
+ * environment. A process that is about to end has no environment any more, so it may still have to be reaped
+ * afterwards. */
 static bool nobody_left(struct peer_job *j, int64_t *gone_ns)
 {
     const int64_t from = notes_now();
     bool nobody;
     while (!(nobody = peer_job_alive(NULL) == 0) && notes_now() - from < (int64_t)LEFT_MS * 1000000) {
-        /* Reap adopted processes. After the end of the launcher this call does not wait, so sleep afterwards. */
+        /* Reap adopted processes. Once the launcher has ended, this call returns at once, so sleep afterwards. */
         peer_job_wait(j, LOOK_MS);
         if (j->ended)
             usleep(LOOK_MS * 1000);
@@ -173,8 +174,8 @@ void probe_all_done(const struct probe *q, const struct peer *p, char cell[PROBE
     peer_job_end(&j);
 }
 
-/* Return true if the text contains `number` as a whole number. torchrun lists all failures before the "Root Cause", so
- * skip this list. */
+/* Return true if the text contains `number` as a whole number. If torchrun has printed a "Root Cause", skip the text
+ * before it, which lists all failures. */
 static bool names(const char *text, int number)
 {
     char digits[16];
@@ -265,7 +266,7 @@ void probe_agent(const struct probe *q, const struct peer *p, char cell[PROBE_CE
     peer_job_end(&j);
 }
 
-/* Wait until all survivors have printed their line. The launcher may pass output on late, so check repeatedly. */
+/* Wait until all survivors have printed their line. Check repeatedly, because the launcher may print it late. */
 static bool survivors_ready(struct peer_job *j, const struct peer *p)
 {
     static char text[TEXT];

@@ -17,8 +17,8 @@ struct probe {
     int signal; /* the signal that the probe sends, or 0 */
 };
 
-/* Each of these functions needs the launcher's start time and a few seconds for each trial. A job that does not end
- * counts as "hung". */
+/* Each of these functions writes its result to `cell`. A trial takes the time of a start and a few seconds more. A job
+ * that does not end counts as "hung". */
 
 /* Show the exit codes, and how often each of them occurred. */
 void probe_code(const struct probe *q, const struct peer *p, char cell[PROBE_CELL]);

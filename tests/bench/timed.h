@@ -30,8 +30,9 @@ bool timed_have(const char *program);
 
 /* Where a benchmark writes its numbers for build/bench.json. */
 
-/* Return descriptor 3, which scripts/bench.sh opens; stdout has the table for readers. Measured programs do not
- * inherit it. NULL when the program is run by hand: then only the table is printed. Close it with fclose. */
+/* Return descriptor 3 as a file, which the caller closes with fclose. scripts/bench.sh opens this descriptor; stdout
+ * has the table for readers. Measured programs do not inherit it. Return NULL if the program is run by hand: then only
+ * the table is printed. */
 FILE *results_open(void);
 
 #endif

@@ -375,7 +375,7 @@ Test(ddpctl_jobs, a_record_of_another_user_is_ignored)
     end_job(p);
 }
 
-/* ddprun and the schedulers' variables: messages, rejections, and the only file that ddprun reads for them.
+/* ddprun under a scheduler: its messages, its rejections, and the only file of a scheduler that it reads.
  * tests/unit/plan/test_scheduler.c tests each scheduler. */
 
 TestSuite(why, .timeout = 120);

@@ -176,8 +176,8 @@ static void find_own_group(char own[CGROUP_PATH_MAX])
     buf_free(&mounts);
 }
 
-/* The group is empty before its first worker starts and after its last worker has ended. A start of ddprun removes it
- * only if its owner has ended. The ddprun of another test may also remove it. */
+/* A group is empty after its last worker, but also before its first. So a start of ddprun must remove an empty group
+ * only if its owner has ended. The start that removes the group may be that of another test. */
 Test(ddprun_contain, an_empty_group_goes_with_its_owner_and_not_before, .init = set_up, .fini = tear_down)
 {
     char own[CGROUP_PATH_MAX], group[CGROUP_PATH_MAX + 64], other[CGROUP_PATH_MAX + 64];
@@ -281,7 +281,7 @@ Test(ddprun_contain, the_next_start_removes_the_group_of_a_dead_job, .init = set
     next_start_cleans_up("--contain=cgroup");
 }
 
-/* If the directory for records was temporary, no record of a job is left, but its group is. */
+/* If the directory for records was temporary, a killed job leaves its group but no record. */
 Test(ddprun_contain, the_next_start_removes_an_empty_group_without_a_record, .init = set_up,
      .fini = tear_down)
 {
@@ -314,7 +314,7 @@ Test(ddprun_contain, the_next_start_removes_an_empty_group_without_a_record, .in
 
 #define DYING_COOKIE "5d1c7f0e9b3a48266ab2745628734b15"
 
-/* Keep the process alive as its second thread. The end of the pipe closes when the process ends. */
+/* Keep the process alive as its second thread, until the test closes the pipe. */
 static void *outlast(void *end)
 {
     char byte;
@@ -360,8 +360,8 @@ static int start_dying_agent(pid_t *agent)
     return ends[1];
 }
 
-/* Until the last thread has ended, a worker that this thread has just cloned may have no cookie yet and would be
- * missed. */
+/* The job counts as alive until the last thread of its agent has ended. This thread may have just cloned a worker that
+ * has no cookie yet, and the search for leftovers would miss this worker. */
 Test(ddprun_contain, a_job_is_dead_when_the_last_thread_of_its_agent_is, .init = set_up, .fini = tear_down)
 {
     pid_t agent;
@@ -407,7 +407,8 @@ static void skip_unless_all_is_seen(void)
         cr_skip_test("skipped, because only root in the first PID namespace sees and makes the others");
 }
 
-/* Write a job's record in the new PID namespace. There the pids of its guardian and agent belong to other processes. */
+/* Write the record of a job in the new PID namespace. In the first PID namespace, the pids in this record belong to
+ * other processes. */
 static void write_elsewhere(void)
 {
     struct ddp_err err;
@@ -415,7 +416,8 @@ static void write_elsewhere(void)
         _exit(1);
 }
 
-/* Run in a new namespace, whose first process is also its last. This process ends when the pipe is closed. */
+/* Start a PID namespace with a single process, which writes the record and ends when the pipe is closed. Return the
+ * process outside that waits for it. */
 static pid_t start_elsewhere(int ends[2])
 {
     char byte;
@@ -497,8 +499,8 @@ Test(ddprun_contain, a_pid_namespace_shows_the_hosts_pids_to_the_user, .init = s
     cr_expect_neq(told, seen, "the worker sees the host's pids");
 }
 
-/* Run with a limit on namespaces. Such limits belong to a user namespace, so a separate user namespace leaves the
- * machine unchanged. Only a process without capabilities needs a user namespace. */
+/* Run with a limit on namespaces, set in a new user namespace, so that the limits of the machine stay unchanged. For
+ * max_user_namespaces drop all capabilities, because with them ddprun needs no user namespace. */
 static struct run_result run_with_limit(const char *limit, const char *option)
 {
     char script[1024];

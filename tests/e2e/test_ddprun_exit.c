@@ -179,7 +179,8 @@ Test(ddprun_exit, a_missing_program_does_not_join_an_elastic_job)
     SILENT(r, "joined");
 }
 
-/* The python3 in this PATH leaves a trace. The PATH of --env decides, not the launcher's own PATH. */
+/* The python3 in the PATH of --env prints a line when it starts, and the test expects no output. The PATH of --env
+ * decides, not the PATH of ddprun. */
 Test(ddprun_exit, a_missing_script_is_found_before_python_starts)
 {
     char *dir = job_dir(), python[256], script[256], path[300];

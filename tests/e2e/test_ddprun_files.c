@@ -221,7 +221,7 @@ Test(ddprun_files, a_report_that_the_disk_cannot_take_is_not_left_there_in_half)
     SAYS(r, " inodes free)");
 }
 
-/* The error of the worker names no file, and a single worker writes to ddprun's own stdout. */
+/* The worker's error names no file. ddprun names its own stdout, because a single worker writes there. */
 Test(ddprun_files, the_full_disk_of_stdout_is_named_and_no_other)
 {
     struct run_result r =
@@ -234,8 +234,8 @@ Test(ddprun_files, the_full_disk_of_stdout_is_named_and_no_other)
     cr_expect_null(strstr(r.err, "free;"), "only one disk: %s", r.err);
 }
 
-/* Each row has a command that writes a file on the full disk, and the start of its error. XDG_RUNTIME_DIR is the
- * directory of the records of jobs. `begin` is an event log without events of ranks. */
+/* Each row has a command that writes a file on the full disk, and the part of the error that names the file. ddprun
+ * keeps its records of jobs in XDG_RUNTIME_DIR. $D/begin is the event log of an earlier job. */
 Test(ddprun_files, every_error_of_a_full_disk_has_its_free_space)
 {
     static const struct {
@@ -400,7 +400,7 @@ Test(ddprun_files, a_slow_reader_gets_all_in_the_end)
     size_t n = 0;
     char some[4096];
     pid_t pid = start_unread(&reader, "yes | head -c 1000000");
-    usleep(1500000); /* until all workers have ended */
+    usleep(1500000); /* wait until all workers have ended */
     for (ssize_t got; (got = read(reader, some, sizeof(some))) > 0;)
         n += (size_t)got;
     cr_expect_eq(end_of(pid), 0);
@@ -559,8 +559,8 @@ Test(ddprun_private, nor_is_a_directory_below_one)
     expect_empty(below);
 }
 
-/* In a directory like /tmp, other users may not rename entries. A link is resolved, because the owner of the link may
- * change it. */
+/* In a sticky directory such as /tmp, other users cannot rename entries. A link to it is resolved, because the owner of
+ * the link could change the link. */
 Test(ddprun_private, a_sticky_directory_is_used_by_its_real_name)
 {
     char sticky[300], link[300], real[400];

@@ -242,7 +242,7 @@ Test(ddprun_meet, who_is_stopped_while_it_waits_speaks_of_no_workers)
 
 #define LOCAL_ONLY "localhost is a"
 
-/* If the nodes were on two hosts, each node would wait for the other. */
+/* The endpoint is localhost. On two hosts, each node would wait for the other. */
 Test(ddprun_meet, a_loopback_endpoint_is_warned_of_in_each_waiting_line_and_in_the_report)
 {
     struct run_process *process = NODE("--nnodes=2", free_port_option("--rdzv_endpoint=localhost:"),
@@ -315,8 +315,7 @@ Test(ddprun_meet, a_master_address_of_nobody_ends_node_0_at_once)
                    "203.0.113.7");
 }
 
-/* Node 0 cannot start its store. It waits for the other nodes, because they need the reason, but at most until its
- * timeout. */
+/* Node 0 cannot start its store. It stays, so that the other nodes learn the reason, but only until its timeout. */
 Test(ddprun_meet, a_node_0_without_a_store_waits_no_longer_than_its_timeout)
 {
     struct run_result r = run_wait(NODE("--nnodes=2", "--node_rank=0", "--master_addr=203.0.113.7",
@@ -700,7 +699,7 @@ Test(loopback_nodes, workers_that_die_of_the_hosts_death_are_not_blamed_for_it)
     says(1, "lost the");
 }
 
-/* The other node reports the path of a program that one node lacks. */
+/* The program is missing on node 1. Node 0 reports its path, too. */
 Test(loopback_nodes, a_program_that_only_one_node_lacks_is_named_on_both)
 {
     choose_port();
@@ -769,7 +768,8 @@ Test(loopback_nodes, who_has_the_store_stays_until_the_others_are_done)
     prints(1, "done");
 }
 
-/* After a user's stop, a host's store still serves a node whose worker takes longer to end. */
+/* A user stops the node that hosts the store. The store still serves the other node, whose worker takes longer to
+ * end. */
 Test(loopback_nodes, a_stopped_host_keeps_its_store_until_the_others_have_ended)
 {
     START(SH, "[ $RANK = 0 ] || trap '" AT_GATE "; exit 0' TERM; echo ready; while sleep 0.05; do :; done");
@@ -798,7 +798,7 @@ Test(loopback_nodes, nodes_that_do_not_agree_are_told_both_values)
         says(i, "has --nnodes=3");
     }
     says(0, "NODE_REJECTED");
-    says(0, "; first cause: "); /* node 0 prints it in the report, after its timeout */
+    says(0, "; first cause: "); /* in the report of node 0, after its timeout */
 }
 
 /* Copy a program, and replace its version by `version`, a text of the same length. */

@@ -229,7 +229,8 @@ static int hold_stdout(const char *dir)
     return open(path, O_WRONLY | O_CLOEXEC);
 }
 
-/* If the last open pipe has lost its reader, closing it ends the output. */
+/* ddprun detects only at the last output that nothing reads its stdout. It then closes its last pipe, and must still
+ * exit with 0. */
 Test(ddprun_output, a_reader_whose_absence_shows_last_does_no_harm)
 {
     char *dir = job_dir();
@@ -293,7 +294,8 @@ Test(ddprun_output, ranks_that_are_filtered_out_are_in_the_report)
     SAYS(r, "hidden cause");
 }
 
-/* Return how many workers have printed the line. Several folded lines may have this text if the machine is slow. */
+/* Return how many workers have printed the line. On a slow machine, equal lines may be folded into several lines, so
+ * add the ranks of each. */
 static int ranks_of(const char *out, const char *text)
 {
     int n = 0;
@@ -473,8 +475,7 @@ Test(ddprun_terminal, what_nobody_else_prints_is_not_lost_by_folding)
 
 TestSuite(ddprun_logs, .timeout = 120);
 
-/* Return the directory of the job below `test_dir`. The link `latest` may be beside it, and the order of names in a
- * directory is undefined. */
+/* Return the directory of the job below `test_dir`. Skip the link `latest`, which may come before or after it. */
 static const char *job_root(void)
 {
     static char root[512];
@@ -718,8 +719,8 @@ Test(stdin_e2e, an_attempt_reads_on_where_the_last_one_stopped)
     cr_expect_str_eq(r.out, "a\nb\n");
 }
 
-/* Start a new session whose leader acts as a shell: it starts ddprun in the background, and moves ddprun to the
- * foreground when it gets SIGUSR1. */
+/* Start a new session whose leader acts as a shell. The leader starts ddprun in the background. After SIGUSR1, the
+ * leader moves ddprun to the foreground. */
 static pid_t start_in_background(int *terminal)
 {
     sigset_t front;

@@ -198,7 +198,7 @@ Test(ddprun_plan, without_a_number_there_is_one_worker_per_gpu_and_more_are_refu
     cr_expect(strstr(r.err, "3") != NULL && strstr(r.err, "2") != NULL, "%s", r.err);
 }
 
-/* Run a script while process 1 and this test compute on GPU 1, which admits one process. */
+/* Run a script while two processes, pid 1 and this test, compute on GPU 1, which admits only one process. */
 static struct run_result run_on_busy_gpus(const char *option, const char *script)
 {
     char rows[200];
@@ -225,7 +225,7 @@ Test(ddprun_plan, a_process_on_the_gpu_of_a_worker_is_named_before_the_start)
     SILENT(r, "GPU_BUSY");
 }
 
-/* The driver's function hangs until rank 0 has removed the row "hang" from the driver's file. */
+/* The call of the driver hangs until rank 0 has removed the row "hang" from the file of the fake driver. */
 Test(ddprun_plan, the_workers_start_while_the_driver_hangs)
 {
     static const char script[] = "[ $RANK = 1 ] && exit; until [ -e $FAKE_NVML.asked ]; do sleep 0.1; done; "
@@ -236,8 +236,8 @@ Test(ddprun_plan, the_workers_start_while_the_driver_hangs)
     SILENT(r, "GPU_BUSY");
 }
 
-/* Run a job whose rank 1 fails with the line `error`. Before it fails, rank 1 writes itself and `row` into the driver's
- * list of processes on GPU 1. */
+/* Run a job whose rank 1 fails with the line `error`. Before it fails, rank 1 writes its own pid and `row` into the
+ * fake driver's list of the processes on GPU 1. */
 static struct run_result fail_on_gpus(const char *row, const char *error)
 {
     char script[600];
@@ -281,8 +281,8 @@ Test(ddprun_plan, no_process_is_named_without_one_outside_the_job_or_for_another
     SILENT(r, "GPU_BUSY");
 }
 
-/* A table that grows while a thread runs stops the agent for an RCU grace period, about 10 ms. Each worker reads the
- * size of the agent's table at its own start. */
+/* If the agent's descriptor table grows while the agent has a thread, the kernel stops the agent for about 10 ms (an
+ * RCU grace period). Each worker reads the size of this table at its own start. */
 Test(ddprun_plan, the_agent_grows_its_descriptor_table_before_the_first_worker)
 {
     struct run_result r =
@@ -298,7 +298,7 @@ Test(ddprun_plan, the_agent_grows_its_descriptor_table_before_the_first_worker)
     cr_expect_geq(first, 24 * 9, "%d descriptors for 24 workers", first);
 }
 
-/* Run ddprun with command lines for torchrun: torchrun's options, the program name torchrun, and torchrun's file
+/* Tests of ddprun in place of torchrun: with torchrun's options, under the name torchrun, and with torchrun's file
  * timer. */
 
 TestSuite(ddprun_torchrun, .timeout = 60);
@@ -543,8 +543,8 @@ Test(ddprun_torchrun, bash_completes_its_options)
 
 TestSuite(ddprun_python, .timeout = 60);
 
-/* $D is in w/bin, and three directories have a Python that prints its name. `why` prints the Python that ddprun chose,
- * and the variables and paths in the reason. */
+/* ddprun ($D) is in w/bin. v/bin, w/bin and p/bin each have a Python that prints its own path. `run` shows by this path
+ * which Python ddprun chose. `why` prints the choice of --dry_run, and the variables and paths in its reason. */
 #define PYTHONS                                                                                           \
     "W=$(pwd -P); for d in v w p; do mkdir -p $d/bin; printf '#!/bin/sh\necho $0\n' >$d/bin/python3.99; " \
     "chmod +x $d/bin/*; ln -s python3.99 $d/bin/python; done; ln -s python3.99 p/bin/python3; "           \

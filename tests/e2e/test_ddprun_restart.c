@@ -180,7 +180,7 @@ Test(ddprun_restart, a_node_that_leaves_during_the_wait_ends_the_job_of_both)
 {
     const char *port = free_port_option("--master_port="), *ranks[] = { "--node_rank=0", "--node_rank=1" };
     struct run_process *nodes[2];
-    signal(SIGINT, SIG_DFL); /* the test runner may be a background job of a shell, which ignores it */
+    signal(SIGINT, SIG_DFL); /* a shell may have started this test in the background, with SIGINT ignored */
     for (int i = 0; i < 2; i++) {
         const char *argv[] = { bin("ddprun"),
                                "--nnodes=2",
@@ -261,7 +261,7 @@ Test(ddprun_restart, a_victim_that_ends_first_is_not_the_cause)
     PRINTS(r, "full disk");
 }
 
-/* PyTorch's workers have no exit code for a lost peer. No other worker fails, so the job reports the victim as the
+/* By its output, the worker is a victim: its peer is gone. No other worker fails, so the job reports the victim as the
  * first failure. */
 Test(ddprun_restart, who_says_that_its_peer_is_gone_is_a_victim)
 {
@@ -396,7 +396,8 @@ static void make_job_data(void)
     cr_assert_eq(r.exit_code, 0, "%s", r.err);
 }
 
-/* By default the ranks agree after a checkpoint. The next round continues from this checkpoint. */
+/* By default, the ranks agree to accept the late node after a checkpoint. The next round continues from this
+ * checkpoint. */
 Test(grow, agreed_takes_a_late_node_in_behind_a_checkpoint)
 {
     struct pace pace;
@@ -441,7 +442,7 @@ Test(grow, too_few_nodes_that_are_left_say_for_what_they_wait)
     says(0, "stopped by SIGTERM");
 }
 
-/* A node on the endpoint's host joins the store that runs there, but not the job of another user. */
+/* The store at the endpoint serves job "one", so a node of job "two" is rejected. */
 Test(grow, two_jobs_at_one_endpoint_are_told_both_names)
 {
     start(0, "--rdzv_id=one", (const char *const[]){ "--timeout=60s", SH, "exit 0", NULL });

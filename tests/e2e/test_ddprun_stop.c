@@ -131,8 +131,8 @@ Test(ddprun_stop, a_stopped_agent_is_woken_to_hear_it)
     EXPECT(r, 143);
 }
 
-/* Stop the agent (SIGSTOP) and end the job, as two users may do. A SIGSTOP takes a moment, and neither order may leave
- * the agent stopped. */
+/* Stop the agent (SIGSTOP) and end the job, as two users may do at the same time. `first` is the signal that is sent
+ * first. The agent must not stay stopped in either order. */
 static void stop_and_end(int first)
 {
     struct run_process *p = JOB_START("--nproc_per_node=2", WORKER, "say:ready", "forever");
@@ -157,8 +157,8 @@ Test(ddprun_stop, an_agent_that_is_stopped_while_it_ends_the_job_goes_on)
     stop_and_end(SIGTERM);
 }
 
-/* The agent has already read the guardian's message. The guardian still wakes the agent, because this message ends the
- * job. */
+/* The agent is stopped after it has read that the job ends. The guardian must wake it anyway, so that the job can
+ * end. */
 Test(ddprun_stop, nor_is_it_left_standing_when_the_user_has_chosen_the_signal)
 {
     struct run_process *p = JOB_START("--nproc_per_node=2", "--signals_to_handle=SIGUSR1", "--grace=300ms",
@@ -172,7 +172,7 @@ Test(ddprun_stop, nor_is_it_left_standing_when_the_user_has_chosen_the_signal)
     EXPECT(r, 128 + SIGUSR1);
 }
 
-/* Start ddprun with a pipe without a reader as stdout. The test reads its stderr. */
+/* Start ddprun with a pipe as stdout, which no process reads. The test reads only its stderr. */
 static struct run_process *start_unread(int *reader, const char *program, const char *arguments)
 {
     char command[1024];
@@ -187,8 +187,8 @@ static struct run_process *start_unread(int *reader, const char *program, const 
     return p;
 }
 
-/* The reader of ddprun's output may be stopped, or wait for ddprun; the user's signal takes precedence over the rest
- * of the output. */
+/* The reader of ddprun's output does not read: it may be stopped, or wait for ddprun. The user's signal must end
+ * ddprun, even if the rest of the output is lost. */
 Test(ddprun_stop, after_the_users_stop_nobody_waits_for_a_reader_that_does_not_read)
 {
     int reader;
@@ -267,8 +267,8 @@ Test(ddprun_stop, nothing_is_left_after_kill_9_of_the_agent)
     SAYS(r, "SIGKILL");
 }
 
-/* Return true if a process has these words in its command line. The words of a worker are in the agent's command line,
- * too. */
+/* Return true if a process has these words in its command line. The command line of the agent contains the words of its
+ * workers, too. So the result is true until the agent and its workers have ended. */
 static bool is_anybody_called(const char *words)
 {
     struct run_result r = run_command((const char *const[]){ "pgrep", "-f", words, NULL }, NULL);
@@ -286,14 +286,14 @@ Test(ddprun_stop, nothing_is_left_when_the_guardian_is_killed_during_the_start)
         usleep((useconds_t)(1000 * i));
         kill(run_pid(p), SIGKILL);
         run_wait(p);
-        /* Do not use job_witness_alone: at the time of its check, a late worker may not have opened the file yet. */
+        /* Do not use job_witness_alone: when it checks, a late worker may not have opened the file yet. */
         for (struct patience left = { 0 }; is_anybody_called(w.path);)
             cr_assert(patience_left(&left), "round %d: a process is left", i);
         job_witness_close(&w);
     }
 }
 
-/* A process holds ddprun's stdout and does not read: the job is over, and one signal must end ddprun. */
+/* The job is over, but the process that holds ddprun's stdout does not read. One signal must end ddprun. */
 Test(ddprun_stop, output_that_nobody_reads_does_not_hold_us_for_ever)
 {
     int reader;
@@ -308,10 +308,10 @@ Test(ddprun_stop, output_that_nobody_reads_does_not_hold_us_for_ever)
     close(reader);
 }
 
-/* A worker that not even SIGKILL ends.
+/* A worker that not even SIGKILL ends: it hangs in the kernel (state D), and SIGKILL is pending.
  *
- * Only a frozen cgroup of version 1 brings a worker into a state D that the test can end. The worker hangs in the
- * kernel with SIGKILL pending until the cgroup is thawed. The test needs root and the freezer hierarchy. */
+ * The test must be able to end this state. Only a frozen cgroup of version 1 allows that: when it is thawed, the worker
+ * dies. This needs root and the freezer hierarchy. */
 
 TestSuite(ddprun_stuck, .timeout = 120);
 
@@ -334,7 +334,7 @@ static void make_freezer(void)
         cr_skip_test("skipped, because there is no freezer cgroup of version 1 that we may write");
 }
 
-/* Let the processes in the group run and die, otherwise the group stays. */
+/* Thaw the group, so that its processes can die. A group with processes cannot be removed. */
 static void remove_freezer(void)
 {
     write_text("freezer.state", "THAWED");
@@ -374,8 +374,8 @@ Test(ddprun_stuck, what_cannot_be_killed_is_named_and_left, .fini = remove_freez
     cr_expect(strstr(r.err, "rank 0") != NULL, "the cause is named as well:\n%s", r.err);
 }
 
-/* A rank stops outside of calls, and the others wait for it in a call. Before any timeout ddprun names this rank, and
- * files contain the last call of every rank. */
+/* Rank 1 stops outside of a collective, and the other rank waits for it in a collective. Long before any timeout,
+ * ddprun must name rank 1. The records must contain the last collective of each rank. */
 
 static char *dir;
 
@@ -487,7 +487,8 @@ Test(ddprun_still, a_rank_that_loops_is_named_and_says_on_request_what_it_did)
     cr_expect_eq(r.exit_code, 143, "%s", r.err);
 }
 
-/* ddprun may have stopped rank 0 before that rank could see its result. */
+/* The last completed collective of rank 0 is not checked, because ddprun may have stopped rank 0 before the collective
+ * returned. */
 Test(ddprun_still, a_rank_that_is_killed_has_left_its_record)
 {
     struct run_result r = run_wait(start("die"));

@@ -113,8 +113,9 @@ DETACH_TEST(a_job_in_the_background_is_listed_watched_and_stopped)
 }
 
 /* Expect one row for a job although ddprun searches its directory twice: as XDG_RUNTIME_DIR, and as the default
- * /run/user/UID. If /run/user/UID is missing, ddprun searches /tmp twice: as TMPDIR, and as a default. This is not a
- * separate test. Otherwise its job would appear in the list of a test that runs at the same time and expects no job. */
+ * /run/user/UID. If /run/user/UID is missing, ddprun searches /tmp twice: as TMPDIR, and as a default. The test that
+ * expects no job calls this function. A separate test could run at the same time as that test, and its job would be
+ * listed there. */
 static void expect_one_job_in_a_directory_with_two_names(void)
 {
     char name[64], job[320], unique[64];
@@ -219,8 +220,8 @@ DETACH_TEST(hosts_run_in_the_background)
     expect_no_job();
 }
 
-/* A program that runs argv[1:] in the shell of a new terminal and copies the terminal's output to stdout. The kernel closes
- * the terminal when this program ends. */
+/* A program that runs argv[1:] in the shell of a new terminal and copies the terminal's output to stdout. The kernel
+ * closes the terminal when this program ends. */
 static const char terminal[] =
     "import os, pty, sys\n"
     "pid, fd = pty.fork()\n"
@@ -356,7 +357,7 @@ DETACH_TEST(stop_names_the_pid_of_a_supervisor_that_does_not_answer)
     EXPECT(r, 125);
     snprintf(advice, sizeof(advice), "(pid %d)", (int)supervisor);
     SAYS(r, advice);
-    r = run_wait(viewer); /* the supervisor has received the request */
+    r = run_wait(viewer); /* once continued, the supervisor carries out the request */
     EXPECT(r, 130);
     expect_no_job();
 }
@@ -393,12 +394,12 @@ DETACH_TEST(a_job_is_found_by_its_rdzv_id)
     expect_one_job_in_a_directory_with_two_names();
 }
 
-/* The answer of the supervisor has room for a part of such a command line only. */
+/* The answer of the supervisor has room for only a part of such a command line. */
 DETACH_TEST(a_job_with_a_long_argument_is_listed_and_stopped)
 {
     static char word[100001];
     for (size_t i = 0; i + 2 < sizeof(word); i += 2)
-        memcpy(word + i, "\"\xC3", 2); /* quoted in JSON; not UTF-8, so replaced there */
+        memcpy(word + i, "\"\xC3", 2); /* JSON escapes byte 1 and replaces byte 2, which is not UTF-8 */
     struct run_result r = DDPRUN("--detach", "--standalone", WORKER, "forever", word);
     const char *id = id_of(&r);
     r = DDPRUN("list", "--json");
@@ -420,7 +421,7 @@ DETACH_TEST(errors_are_reported_before_the_job_leaves_the_terminal)
     cr_expect_eq(sockets(), 0);
 }
 
-/* A program may have the name of a command. */
+/* A program can have the same name as a command of ddprun. */
 DETACH_TEST(a_script_called_list_starts_as_a_path)
 {
     char path[300];

@@ -172,7 +172,7 @@ Test(fallbacks, a_limit_that_is_too_small_is_named_with_the_remedy)
     expect_named("ulimit -u 3", "'ulimit -u 19'");
 }
 
-/* ddprun raises its own limit, but the workers keep the limit that the report shows. */
+/* The report shows the limit of the workers, because ddprun raises only its own limit. */
 Test(fallbacks, a_report_that_mentions_a_limit_shows_its_value)
 {
     char script[512];

@@ -1,7 +1,7 @@
-/* Jobs that hang after their start: the rank, the line and the reason, on every node, within 15 s of --hang_timeout.
- * Stacks are from a stand-in for py-spy, and also from py-spy if it is installed. Most jobs run without PyTorch,
- * because its import takes longer than the rest of a test. Instead they import a stand-in for PyTorch with the same
- * frames, from site-packages/ in tests/data/hangs. */
+/* Jobs that hang after their start. Every node must report the rank, the line and the reason within 15 s of
+ * --hang_timeout. Stacks are from a stand-in for py-spy, and also from py-spy if it is installed. Most jobs do not
+ * import PyTorch, because the import takes longer than the rest of a test. They import a stand-in with the same frames,
+ * from site-packages/ in tests/data/hangs. */
 #include "job.h"
 #include "run.h"
 
@@ -357,9 +357,9 @@ Test(hangs, a_slow_rank_is_told_to_every_node_and_shown_by_top, .init = make_dir
 
 /* --- slow ranks ------------------------------------------------------------------------------------------------ */
 
-/* Start four ranks of `worker`, a program with its arguments. Expect a report that names rank 1, whose steps take five
- * times as long as the other steps. On a busy machine another rank may be slow, too, so other findings do no harm. The
- * report must contain `place`, where rank 1 is while the others wait. If `place` is "", any place is allowed. */
+/* Start four ranks of `worker`, a program with its arguments. The steps of rank 1 take five times as long as the other
+ * steps. Expect a report that names rank 1, and `place`, where rank 1 is while the others wait. If `place` is "", any
+ * place is allowed. Ignore other findings, because on a busy machine another rank may be slow, too. */
 static void expect_slow(const char *const worker[4], const char *place, const struct run_options *options)
 {
     const int timeout_ms = options->timeout_ms;
@@ -392,8 +392,8 @@ Test(hangs, a_slow_rank_is_named_by_the_steps_of_libddp)
 /* --- scenes ------------------------------------------------------------------------------------------------------ */
 
 /* A job and its expected report. `way` is what rank 1, or every rank, does in this job. If `code` is NULL, the job ends
- * without a report. With the way "spawn" there are two findings about processes of mp.spawn, and the timing decides
- * which finding comes first. */
+ * without a report. The row "spawn" accepts either of two findings about processes of mp.spawn, because the timing
+ * decides which one comes first. */
 struct scene {
     const char *way, *words, *code, *ranks;
 };
@@ -499,8 +499,8 @@ static void skip_without_python(void)
 }
 
 /* The jobs run at the same time, because a job mostly waits for the next sample of its stacks. Jobs that use the
- * processor come first in the list, so that they end early. `calls` comes later, because it needs the most samples.
- * Without --hang_timeout, the wait for a key is reported after 10 s. */
+ * processor come first in the list, so that they end early. `calls` needs the most samples, so its report is expected
+ * late. For `unwatched`, which has no --hang_timeout, `ddpctl why` reports the wait for a key after 10 s. */
 Test(hangs, every_class_that_needs_no_pytorch, .init = test_dir_open, .fini = test_dir_close)
 {
     static const struct scene *const key = &plain_scenes[KEY_SCENE];

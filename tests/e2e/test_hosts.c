@@ -1,5 +1,5 @@
-/* ddprun --hosts: one command, one console and no process left. A script stands in for ssh and starts all hosts here; the last
- * tests use a real sshd. */
+/* ddprun --hosts: one command starts all hosts, one console shows all output, and no process is left. A script in place
+ * of ssh starts all "hosts" on this machine; the last tests use a real sshd. */
 #include "ddp/context.h"
 #include "job.h"
 #include "procstat.h"
@@ -25,7 +25,7 @@ TestSuite(hosts, .timeout = 120);
 
 /* --- a remote shell ---------------------------------------------------------------------------------------- */
 
-/* The replacement for ssh: SHELL HOST COMMAND. Some hosts fail as ssh does. */
+/* The script in place of ssh. Its arguments are the host and the command. Some hosts fail as with ssh. */
 static const char script[] =
     "#!/bin/sh\n"
     "host=$1; shift\n"
@@ -203,7 +203,8 @@ HOSTS_TEST(output_stays_whole_when_the_reader_is_slow)
     cr_expect_eq(job_count(r.out, "[b:1] 77777"), 1);
 }
 
-/* The login shell prints the title of a terminal, and the workers' last lines have no newline. */
+/* The login shell of host `title` prints the title of a terminal, without a newline. The workers' last lines have no
+ * newline, either. */
 HOSTS_TEST(lines_without_an_end_hide_no_answer)
 {
     struct run_result r = JOB("--hosts=title", shell, "--no_prefix", "sh", "-c", "printf abc");
@@ -260,7 +261,7 @@ HOSTS_TEST(ranks_of_every_host_read_the_input)
     cr_expect_eq(job_count(r.out, "[c:3] 3000000"), 1, "%s", r.out);
 }
 
-/* Rank 0 exits without reading, and rank 3 closes its stdin and runs until the others have read. */
+/* Rank 0 exits without reading. Rank 3 closes its stdin, and runs until a rank has read its input to the end. */
 HOSTS_TEST(a_host_that_does_not_read_delays_no_other_host)
 {
     char command[600];
@@ -273,7 +274,7 @@ HOSTS_TEST(a_host_that_does_not_read_delays_no_other_host)
     cr_expect_eq(job_count(r.out, "[b:1] 3000000"), 1, "%s", r.out);
 }
 
-/* Without a number of workers, the starter does not know on which host rank 1 runs. */
+/* Host a has no number of workers, so the starter does not know on which host rank 1 runs. */
 HOSTS_TEST(input_reaches_a_rank_of_an_unknown_host)
 {
     char command[900];
@@ -297,8 +298,8 @@ HOSTS_TEST(a_rank_that_does_not_exist_cannot_read_the_input)
     SAYS(r, "--stdin");
 }
 
-/* Rank 1 reads only after the writer has had time to fill every buffer. Until then rank 0 waits, too, and most bytes
- * stay with the writer. No byte is lost. */
+/* The writer must wait until rank 1 reads: when rank 1 begins to read, the file `written` must not exist yet. No byte
+ * may be lost. */
 HOSTS_TEST(input_waits_until_the_worker_reads)
 {
     char command[900];
@@ -313,7 +314,8 @@ HOSTS_TEST(input_waits_until_the_worker_reads)
     cr_expect_str_eq(r.out, "40000000\n", "%s%s", r.out, r.err);
 }
 
-/* While the job takes input, the relay's reports about this input are between the bytes that the job prints. */
+/* The relay's reports about the input are sent between the bytes that the job prints. The test expects the job's bytes
+ * without these reports. */
 HOSTS_TEST(reports_about_input_leave_the_output_unchanged)
 {
     char command[900];
@@ -432,8 +434,8 @@ HOSTS_TEST(a_shared_pipe_stays_blocking)
     cr_expect_str_eq(r.out, "0\n", "%s%s", r.out, r.err);
 }
 
-/* After su, the terminal belongs to another user, so ddprun cannot open it. Root without capabilities cannot open such
- * a terminal, either. */
+/* ddprun cannot open its terminal, as after su, when the terminal belongs to another user. If the test runs as root, it
+ * drops root's capabilities, with which root could open it. */
 HOSTS_TEST(a_terminal_that_cannot_be_opened_is_no_input)
 {
     static const char program[] =
@@ -576,7 +578,7 @@ static void skip_without_fuse(void)
         cr_skip_test("skipped, because this user cannot mount a file system of FUSE");
 }
 
-/* The server of this file system never answers. */
+/* This file system of FUSE never answers. */
 HOSTS_TEST(a_directory_on_a_file_system_that_hangs_is_one_finding)
 {
     char cwd[300];
@@ -622,7 +624,7 @@ HOSTS_TEST(a_single_host_without_an_address_ends_the_start)
 
 #define APART "--master_addr=127.0.0.1", "true"
 
-/* The host `island` does not reach the store, and does not print this itself. Node 0 prints the reason while it
+/* Host `island` does not reach the store. It prints nothing about this, because node 0 prints the reason while it
  * waits. */
 HOSTS_TEST(a_host_that_does_not_reach_the_store_is_explained_by_the_others)
 {
@@ -636,7 +638,8 @@ HOSTS_TEST(a_host_that_does_not_reach_the_store_is_explained_by_the_others)
     cr_expect_null(strstr(r.err, "HOST_ENDED"), "%s", r.err);
 }
 
-/* No user starts ddprun on that host again, so the others do not wait for the default timeout of 15 minutes. */
+/* Host `leaver` gives up, and no user starts ddprun there again. So the others must not wait until the default timeout
+ * of 15 minutes. */
 HOSTS_TEST(a_host_that_gives_up_ends_the_wait_of_all)
 {
     skip_without_networks();
@@ -647,7 +650,7 @@ HOSTS_TEST(a_host_that_gives_up_ends_the_wait_of_all)
     SAYS(r, "[NO_ROUTE]");
 }
 
-/* The guardian of host `island` is killed and sends nothing, but the starter detects that ddprun has ended. */
+/* The guardian of host `island` is killed, so it cannot report its end. The starter must detect this end. */
 HOSTS_TEST(a_host_that_is_killed_before_the_job_begins_ends_the_wait_of_all)
 {
     skip_without_networks();
@@ -657,7 +660,7 @@ HOSTS_TEST(a_host_that_is_killed_before_the_job_begins_ends_the_wait_of_all)
     const pid_t starter = procstat_child(run_pid(p), 0);
     pid_t agent = starter > 0 ? procstat_child(starter, 1) : 0, guardian = 0, child;
     while (agent > 0 &&
-           (child = procstat_child(agent, 0)) > 0) { /* shells, then the relay, then the guardian */
+           (child = procstat_child(agent, 0)) > 0) { /* from the shells to the relay to the guardian */
         guardian = agent;
         agent = child;
     }
@@ -669,8 +672,8 @@ HOSTS_TEST(a_host_that_is_killed_before_the_job_begins_ends_the_wait_of_all)
     SAYS(r, "[HOST_ENDED]");
 }
 
-/* The hosts leaver and leaver2 give up, and node 0 ends because of the first of them. Host "records" runs no node, but
- * writes the messages for its node to a file. */
+/* Hosts leaver and leaver2 give up, and node 0 ends because of the first of the two. Host `records` does not run
+ * ddprun: it writes the messages that its node would receive to the file `got`. */
 HOSTS_TEST(a_host_other_than_the_first_gets_one_end_and_no_other_finding)
 {
     char path[300], text[65536];
@@ -683,14 +686,15 @@ HOSTS_TEST(a_host_other_than_the_first_gets_one_end_and_no_other_finding)
     cr_assert_not_null(file);
     size_t n = fread(text, 1, sizeof(text) - 1, file);
     fclose(file);
-    for (size_t i = 0; i < n; i++) /* replace the zeros in the lengths of messages */
+    for (size_t i = 0; i < n; i++) /* turn NULs into spaces, so that count() reads all messages */
         text[i] = text[i] == '\0' ? ' ' : text[i];
     text[n] = '\0';
     cr_expect_eq(count(text, "\"ends\":true"), 1, "%s", text);
     cr_expect_eq(count(text, "\"ends\":false"), 0, "%s", text);
 }
 
-/* Node 0 and host c end because of the host without the program, so its exit code counts. */
+/* Host `lacks` has no program, and fails with exit code 127. The other hosts end because of this failure, so the job
+ * has the same exit code. */
 HOSTS_TEST(a_host_without_the_program_gives_the_exit_code_without_a_round)
 {
     char path[300];
@@ -824,7 +828,8 @@ HOSTS_TEST(a_dry_run_prints_a_command_for_each_host)
 
 /* --- a program that is shipped ---------------------------------------------------------------------------------- */
 
-/* Run a job with --ship. Each worker prints its agent's program, and "no library" if it has not inherited the library. */
+/* Run a job with --ship. Each worker prints the path of its agent's program. It also prints "no library" if it has not
+ * inherited the library. */
 static struct run_result run_shipped(const char *hosts)
 {
     char path[300], variable[320], xdg[300];
@@ -868,8 +873,8 @@ HOSTS_TEST(a_shipped_program_runs_and_leaves_no_file)
     expect_no_copy();
 }
 
-/* The second host does not have the library of cJSON. A worker must not inherit the descriptor of the shipped
- * library. */
+/* The second host lacks the library of cJSON, so --ship must bring it. A worker must not inherit the library's
+ * descriptor. */
 HOSTS_TEST(a_shipped_program_brings_its_library)
 {
     char command[400];
@@ -886,7 +891,8 @@ HOSTS_TEST(a_shipped_program_brings_its_library)
     expect_no_copy();
 }
 
-/* The program contains the name of the library with which it was linked, and not the name of the preloaded copy. */
+/* LD_PRELOAD has loaded a copy of the library under another name. The program does not contain this name, so --ship
+ * must fail. */
 HOSTS_TEST(a_preloaded_library_is_not_shipped)
 {
     char command[700], preload[400];
@@ -1001,8 +1007,8 @@ HOSTS_TEST(ctrl_c_ends_all_hosts)
     job_witness_close(&w);
 }
 
-/* Every node prints a finished event. The starter prints only the event of the node whose worker has failed, and not
- * that of node 0. */
+/* Every node prints an event "finished". The starter prints only one of them: the event of the node whose worker has
+ * failed. */
 HOSTS_TEST(one_finished_event_is_the_last_line)
 {
     struct run_result r =
@@ -1014,8 +1020,8 @@ HOSTS_TEST(one_finished_event_is_the_last_line)
     cr_expect_not_null(strstr(finished, "\"node_rank\":1,"), "%s", r.out);
 }
 
-/* Another order of the members changes nothing. Text of the remote shell after the event is printed, although the event
- * of the first host is held back. */
+/* Host `sorts` prints the members of the event in another order, and then its remote shell prints a line. The starter
+ * must find the event and print the line. */
 HOSTS_TEST(the_finished_event_is_found_by_its_members)
 {
     struct run_result r = JOB("--hosts=a,sorts", shell, "--json", "true");
@@ -1027,8 +1033,8 @@ HOSTS_TEST(the_finished_event_is_found_by_its_members)
     cr_expect_eq(strchr(finished, '\n') + 1 - finished, (long)strlen(finished), "%s", r.out);
 }
 
-/* The workers continue after SIGINT and SIGTERM, and the grace period is longer than the test. If a host learns from
- * another host that the job stops, it sends SIGTERM. */
+/* The workers catch SIGINT and SIGTERM and continue, and the grace period is longer than the test. So only the second
+ * SIGINT ends the job. */
 HOSTS_TEST(a_second_ctrl_c_kills_on_all_hosts)
 {
     struct job_witness w;
@@ -1113,8 +1119,8 @@ static bool is_ddprun(pid_t pid)
     return strncmp(name, "ddprun", 6) == 0;
 }
 
-/* Kill one process of a host's connection in each job. The lost host is the only headline, and the reports of the other
- * nodes have this reason and the exit code of the job. */
+/* In each of six jobs, kill another process of the connection to a host. The lost host must be the only finding. The
+ * reports of the other nodes must have this reason and the exit code of the job. */
 HOSTS_TEST(a_lost_host_is_the_reason_in_all_reports)
 {
     char option[320];
@@ -1183,7 +1189,8 @@ static struct run_result kill_agent_of(int host)
     return run_wait(p);
 }
 
-/* ddprun on the host of the killed agent exits with 137. The exit code of the job is that in the report. */
+/* On the host of the killed agent, ddprun exits with code 137. But the job has the exit code of the report: 125, a lost
+ * node. */
 HOSTS_TEST(a_killed_agent_of_another_host_is_a_lost_node)
 {
     struct run_result r = kill_agent_of(1);
@@ -1240,7 +1247,7 @@ static struct run_process *start_hanging(const char *hosts, pid_t *group)
     return p;
 }
 
-/* Two texts name the limit of --timeout: the message that the starter waits, and the finding. */
+/* Two texts contain the limit of --timeout: the starter's message while it waits, and the finding. */
 HOSTS_TEST(the_timeout_limits_the_wait_for_a_remote_shell)
 {
     struct run_result r = JOB("--hosts=a,stuck", shell, "--timeout=6500ms", "true");
@@ -1313,10 +1320,10 @@ HOSTS_TEST(sigusr1_reaches_the_workers_of_all_hosts)
 
 /* --- a tree ------------------------------------------------------------------------------------------------------ */
 
-/* HOPS has the path to a host: the hosts that have started it, one after the other. */
+/* The variable HOPS lists the hosts on the way to a host in the tree, for example "/n5/n69". */
 HOSTS_TEST(seventy_hosts_start_as_a_tree)
 {
-    training_skip_same_threads(); /* a_tree_passes_input_folds_lines_and_collects_files has these threads */
+    training_skip_same_threads(); /* a_tree_passes_input_folds_lines_and_collects_files runs the same threads */
     struct run_result r = JOB("--hosts=n[0-69]", shell, "--node_timeout=60s", "sh", "-c", "echo at $HOPS");
     EXPECT(r, 0);
     cr_expect_eq(count(r.out, "] at /n"), 70, "%s", r.out);
@@ -1329,7 +1336,7 @@ HOSTS_TEST(seventy_hosts_start_as_a_tree)
 HOSTS_TEST(at_most_32_remote_shells_start_at_once)
 {
     char path[300];
-    training_skip_same_threads(); /* ranks_follow_the_list_and_every_line_names_its_host has these threads */
+    training_skip_same_threads(); /* ranks_follow_the_list_and_every_line_names_its_host runs the same threads */
     snprintf(path, sizeof(path), "%s/on", dir);
     cr_assert_eq(mkdir(path, 0755), 0);
     gate_shut();
@@ -1350,7 +1357,8 @@ HOSTS_TEST(at_most_32_remote_shells_start_at_once)
     free(counts);
 }
 
-/* Send the first bytes of a client to the port as soon as something listens. Return the number of bytes of the answer. */
+/* As soon as a process listens at the port, connect and send the first bytes of a client. Return the number of bytes of
+ * the answer. */
 static ssize_t ask_port(int port)
 {
     const struct sockaddr_in to = { .sin_family = AF_INET,
@@ -1393,11 +1401,11 @@ HOSTS_TEST(a_relay_that_holds_the_stores_port_answers_only_probes)
     EXPECT(r, 0);
 }
 
-/* If hosts of the default tree have no keys, the starting host starts the other hosts itself. With --ssh_fanout the
- * user has requested the tree, so the missing key is an error. */
+/* Inner hosts of the tree have no keys for hosts `locked`. In the default tree, the starting host then starts these
+ * hosts itself. With --ssh_fanout the user has requested the tree, so the missing key is an error. */
 HOSTS_TEST(a_host_that_its_host_does_not_reach_starts_from_here_or_is_named)
 {
-    training_skip_same_threads(); /* a_tree_passes_input_folds_lines_and_collects_files has these threads */
+    training_skip_same_threads(); /* a_tree_passes_input_folds_lines_and_collects_files runs the same threads */
     struct run_result r =
         JOB("--hosts=n[0-15],locked[16-63]", shell, "--node_timeout=60s", "sh", "-c", "echo at $HOPS");
     EXPECT(r, 0);
@@ -1510,7 +1518,8 @@ HOSTS_TEST(a_lost_inner_host_is_named_and_its_hosts_end)
     }
 }
 
-/* The processes of a branch must be able to write all their bytes, although no process reads the branch's output. */
+/* No process reads the output of a branch of the tree. The processes of the branch must still be able to write all
+ * their bytes, and end. */
 HOSTS_TEST(a_branch_without_a_reader_lets_its_processes_end)
 {
     static const char words[] = "\0\0010\0sh\0-c\0echo x; cat; head -c 1000000 /dev/zero && touch done";
@@ -1610,7 +1619,7 @@ HOSTS_TEST(a_worker_cannot_send_files)
     EXPECT(r, 2);
 }
 
-/* The starter prints a line of more than 1 MiB in pieces, and the last piece does not end with a newline. */
+/* The starter prints a line of more than 1 MiB in pieces. Here the last piece does not end with a newline. */
 HOSTS_TEST(a_long_line_without_an_end_cuts_no_files)
 {
     char option[320];
@@ -1632,8 +1641,8 @@ HOSTS_TEST(a_shell_that_never_ends_does_not_hold_a_job_without_files)
     SILENT(r, "HOST_LOST");
 }
 
-/* After the end of the job, the shell waits 36 s for a reader of its stderr. The starter ends other shells after
- * 30 s. */
+/* For 36 s after the end of the job, the test does not read the output of host `late`, whose shell still writes. The
+ * starter must not end this shell after 30 s, as it does with other shells. */
 HOSTS_TEST(a_slow_reader_loses_no_line_of_a_shell)
 {
     struct run_process *p = JOB_START("--hosts=a,late", shell, "sh", "-c", "echo up");
@@ -1644,7 +1653,8 @@ HOSTS_TEST(a_slow_reader_loses_no_line_of_a_shell)
     SAYS(r, "\n1500000\n");
 }
 
-/* The line looks like the end of the job on this host. Only the relay knows the token of such an answer. */
+/* The worker prints a line that looks like the relay's report that the job has ended on this host. A true report also
+ * has a token that only the relay knows. */
 HOSTS_TEST(a_worker_cannot_report_the_end_of_its_host)
 {
     struct run_result r = JOB("--hosts=a", shell, "--no_prefix", "sh", "-c",
@@ -1654,7 +1664,7 @@ HOSTS_TEST(a_worker_cannot_report_the_end_of_its_host)
     PRINTS(r, "more");
 }
 
-/* After the last log file, the remote shell of a host continues to write, and does not end. */
+/* The remote shell of host `chatty` continues to write after the last log file, and never ends. */
 HOSTS_TEST(a_shell_that_never_ends_does_not_hold_the_end)
 {
     char option[320];
@@ -1677,8 +1687,8 @@ HOSTS_TEST(a_job_that_does_not_start_has_no_log_files)
 
 /* --- equal lines -------------------------------------------------------------------------------------------------- */
 
-/* Return a command whose workers meet before they run `what`, because a line waits only a short time for equal lines of
- * other workers. */
+/* Return a command that runs `what` after all workers have met. Only then are equal lines folded, because a line waits
+ * only a short time for equal lines of other workers. */
 static const char *met(char command[600], const char *what)
 {
     static int meetings;
@@ -1690,8 +1700,8 @@ static const char *met(char command[600], const char *what)
     return command;
 }
 
-/* Run a job with --fold until `folded` is a line of its output, and `folded_err` one of stderr: at most five times,
- * because a busy machine may write equal lines too late for folding. */
+/* Run a job with --fold. Expect the line `folded` on stdout and the line `folded_err` on stderr. Try at most five
+ * times, because on a busy machine equal lines may come too late for folding. */
 static struct run_result fold(const char *hosts, const char *option, const char *what, const char *folded,
                               const char *folded_err)
 {
@@ -1757,7 +1767,7 @@ Test(hosts, a_relay_ends_at_bytes_that_are_no_message)
     }
 }
 
-/* Play the relay of the first host: answer two connections to a loopback address, each after `wait_ms`. */
+/* Answer two connections to a loopback address, each after `wait_ms`, as the relay of the first host does. */
 static pid_t start_answers(in_addr_t address, int port, int wait_ms)
 {
     const struct sockaddr_in at = { .sin_family = AF_INET,
@@ -1782,8 +1792,8 @@ static pid_t start_answers(in_addr_t address, int port, int wait_ms)
     return pid;
 }
 
-/* The preferred address answers late. The first time, the other address ends the wait. If the hosts then have no
- * address in common, they probe again, and the relay waits for all addresses. */
+/* The preferred address, 127.0.0.2, answers late. The first probe ends when the other address has answered. A repeated
+ * probe, which hosts without a common address request, waits for all addresses. */
 Test(hosts, only_a_repeated_probe_waits_for_a_slow_address)
 {
     char command[400], body[100];
@@ -1867,7 +1877,7 @@ HOSTS_TEST(a_job_runs_through_sshd_and_ends_with_the_connection)
     stop_sshd();
 }
 
-/* The port in the list takes precedence over the port of --ssh. Nothing listens on the port of --ssh. */
+/* A port in the list of hosts overrides the port in --ssh. Here nothing listens on the port in --ssh. */
 HOSTS_TEST(a_port_of_the_list_reaches_sshd)
 {
     char hosts[64], option[1300];
@@ -1894,7 +1904,7 @@ HOSTS_TEST(sshd_brings_the_program)
     stop_sshd();
 }
 
-/* A connection that does not log in uses up the only login that the sshd accepts at a time. */
+/* The sshd accepts one login at a time, and a connection that does not log in occupies it. */
 HOSTS_TEST(an_sshd_that_accepts_no_more_logins_is_busy)
 {
     const char *ssh = start_sshd_with("MaxStartups 1\\n");

@@ -86,8 +86,8 @@ Test(run, finds_programs_in_the_named_build_directory)
 
 TestSuite(hosts, .timeout = 240);
 
-/* Expect that host `h` reaches node0. Try several times, because the bridge between the hosts learns from traffic which
- * cable leads to a host. */
+/* Expect that host `h` reaches node0. Try several times, because the bridge between the hosts must first learn where
+ * each host is. */
 static void expect_reaches(const struct host *h)
 {
     const char *argv[] = { "ping", "-c1", "-W1", "node0", NULL };

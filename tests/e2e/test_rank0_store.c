@@ -273,7 +273,8 @@ Test(rank0_store, is_not_met_where_another_user_listens)
     SAYS(r, "another user");
 }
 
-/* Rank 0 of a job of root may have switched to another user. Its store must only belong to this job. */
+/* In a job of root, rank 0 may run as another user. ddprun must accept its store, because the process belongs to the
+ * job. */
 Test(rank0_store, may_be_a_worker_s_of_another_user)
 {
     char script[512];

@@ -1,5 +1,6 @@
 /* ddp-rendezvous under attack: broken, rude and greedy clients. A normal client works beside each of them, and the
- * server's memory and CPU time stay bounded. (The same bytes stopped or inflated genuine TCPStore servers.) */
+ * server's memory and CPU time stay bounded. The same bytes stopped PyTorch's own TCPStore, or made it use much
+ * memory. */
 #include "base/clock.h"
 #include "run.h"
 #include "procstat.h"
@@ -124,7 +125,8 @@ Test(rendezvous_attacks, one_byte_and_then_silence_stops_nobody)
         close(mute[i]);
 }
 
-/* 60 MiB of a request that is never complete. A server that parses from the start at each read needs a minute. */
+/* Send 60 MiB of a request that is never complete. A server that parses the request from its first byte at each read
+ * would need a minute. */
 Test(rendezvous_attacks, an_endless_multi_set_costs_linear_time)
 {
     enum { PAIR = 4096, PAIRS = 15000, KEY = 8 };
@@ -230,7 +232,7 @@ Test(rendezvous_attacks, random_bytes_are_survived)
     expect_memory_below(4096);
 }
 
-/* The store waits for a client that it has refused, but only for a limited time. */
+/* The store waits until a refused client closes its connection, but only for a limited time. */
 Test(rendezvous_attacks, rude_clients_that_never_close_are_closed)
 {
     enum { RUDE = 20 };
@@ -291,9 +293,8 @@ static void set_big(void)
     free(value);
 }
 
-/* Twenty clients request 56 MiB each. Ten other clients request 8 MiB again and again. None of these clients reads.
- * Small requests are still answered. A client that reads gets its large reply after the store has closed clients that
- * do not read. */
+/* Twenty clients request 56 MiB each, ten others request 8 MiB again and again, and none of them reads. Small requests
+ * are still answered. A client that reads gets its large reply, because the store closes clients that do not read. */
 Test(rendezvous_attacks, unread_replies_stay_within_their_limit)
 {
     enum { GREEDY = 30, ASKED = 200, LIMIT_KIB = 256 << 10, VALUE_KIB = 3 * (BIG >> 10) };
@@ -409,12 +410,13 @@ Test(rendezvous_attacks, idle_clients_are_cheap)
         close(idle[i]);
 }
 
-/* Connect more clients than the store has descriptors. Connected clients are served. The other clients wait until
- * descriptors are free. */
+/* Replace the fixture of the suite, because the tests below start a separate server. */
 static void no_siege(void)
 {
 }
 
+/* More clients connect than the store has descriptors. Connected clients are served. The others wait until descriptors
+ * are free. */
 Test(rendezvous_attacks, running_out_of_descriptors_hurts_nobody, .init = no_siege, .fini = no_siege)
 {
     enum { CLIENTS = 150, FDS = 64 };
@@ -441,7 +443,8 @@ Test(rendezvous_attacks, running_out_of_descriptors_hurts_nobody, .init = no_sie
     daemon_stop(&d);
 }
 
-/* Silent connections use up the store's limit of connections. A connection that has sent a request stays. */
+/* Silent connections use up the descriptors of the store. To serve other clients, the store closes silent connections,
+ * but no connection that has sent a request. */
 Test(rendezvous_attacks, silent_connections_do_not_shut_honest_clients_out, .init = no_siege,
      .fini = no_siege)
 {

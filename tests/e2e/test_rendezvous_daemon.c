@@ -343,8 +343,8 @@ static void until_rank_0_is_there(int port)
     ddp_store_close(ctl);
 }
 
-/* The second rank arrives in time, but the daemon is suspended from before that moment until after the barrier's
- * timeout. */
+/* The daemon is suspended before the second rank arrives, and continues after the timeout of the barrier. The rank has
+ * arrived in time, so the barrier must succeed. */
 Test(rendezvous_daemon, that_stood_still_blames_nobody)
 {
     struct daemon d = daemon_start("127.0.0.1:0", NULL);

@@ -381,7 +381,7 @@ Test(signals_e2e, a_launcher_that_stood_still_blames_nobody)
 
 /* --- a terminal -------------------------------------------------------------------------------------------------- */
 
-/* Run ddprun alone in the session of a new terminal. */
+/* ddprun, which runs alone in the session of a new terminal. */
 struct terminal {
     int fd;
     pid_t pid;

@@ -144,7 +144,7 @@ static char *child_row(const char *json, int rank, const char *words)
     return found != NULL ? found : strdup("");
 }
 
-/* Wait until the stacks have a row of a child of `rank` with these words. At first, the child may still run. */
+/* Ask for the stacks until a child of `rank` has a row with these words, because the child may not be there yet. */
 static void expect_child_of(int rank, const char *words)
 {
     struct run_result r = ask("--json");
@@ -259,7 +259,7 @@ ParameterizedTestParameters(stacks_e2e, a_py_spy_that_fails_is_named_and_costs_n
         { "kill -SEGV $$", "by signal 11" },
         { "echo hello", "no stacks" },
         { "echo '[{\"frames\":[{'", "no stacks" },
-        { "head -c 100000000 /dev/zero | tr '\\0' a", "py-spy printed" }, /* more than 4 MiB, or no stacks */
+        { "head -c 100000000 /dev/zero | tr '\\0' a", "py-spy printed" }, /* "more than ..." or "no stacks" */
         { "echo 'Error: no such thing' >&2; exit 4", "exit code 4: Error: no such thing" },
         { "echo 'Permission denied' >&2; exit 1", "cannot read" },
     };
@@ -388,7 +388,7 @@ Test(stacks_e2e, a_py_spy_that_cannot_be_started_is_not_missing)
     end(p);
 }
 
-/* After a failure the time limit is shorter, so only ddpctl shows this text. */
+/* ddpctl waits for py-spy for 2 s, and the report of a failure for only 1 s. */
 Test(stacks_e2e, a_py_spy_that_does_not_answer_ddpctl_is_named)
 {
     write_script("py-spy", "exec sleep 1000");
@@ -625,7 +625,7 @@ Test(stacks_e2e, the_real_py_spy_names_file_line_and_function)
     end(p);
 }
 
-/* Start the child as a data loader does. Its row has no frames of its parent. */
+/* Fork the child, as a data loader does. Its row must not show the frames that it has inherited from its parent. */
 Test(stacks_e2e, the_real_py_spy_names_the_line_of_a_child)
 {
     struct run_process *p = start_python("import multiprocessing, os, time\n"

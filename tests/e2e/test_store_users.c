@@ -43,7 +43,8 @@ static int connect_to(struct in_addr host, int port)
     return fd;
 }
 
-/* Connect, SET a new key, close, in a loop. Some clients end their stream first, some stay open. */
+/* Connect and SET a new key, in a loop. Of every three connections, one is closed at once, one is closed after a FIN
+ * (shutdown), and one stays open after a FIN. */
 static int set_and_close(struct in_addr host, int port)
 {
     for (int i = 0; i < ATTEMPTS; i++) {
@@ -353,8 +354,8 @@ Test(store_users, a_job_serves_every_user_with_insecure)
 
 TestSuite(store_claims, .timeout = 120);
 
-/* SET and IDENTIFY arrive in one segment: when the agent claims the connection for its rank, the connection has
- * already identified itself. The sleep lets the rejection reach the agent while its worker still runs. */
+/* SET and IDENTIFY arrive in one segment. So the connection has already identified itself when the agent claims it, and
+ * the claim is rejected. The sleep keeps the worker alive until the agent has the rejection. */
 static const char both_at_once[] =
     "exec 3<>/dev/tcp/$MASTER_ADDR/$MASTER_PORT\n"
     "t=$(mktemp)\n"

@@ -1,9 +1,10 @@
-/* test_survivors.c -- a sample of `make survivors`, of `make launches`, and of the program that reuses process ids. The
- * sample of `make survivors` has each kind of worker once with each fault and each --contain.
+/* test_survivors.c -- samples of three checks: `make survivors`, `make launches`, and the program that reuses process
+ * ids. The sample of `make survivors` has each kind of worker once with each fault and each --contain.
  *
- * The programs are in tests/survivors/, and trust no output of ddprun: a trial runs below a process that adopts orphans,
- * and is over when wait() reports that there is no child. `make survivors` measures how soon ddprun ends on a quiet
- * machine. Here other tests may use the processors, so AFTER is long. A survivor stays, so it is found in any case. */
+ * The programs are in tests/survivors/, and trust no output of ddprun. A trial runs below a process that adopts
+ * orphans, and is over when wait() reports that there is no child. AFTER, the time until a process counts as a
+ * survivor, is long, because other tests may use the processors. Only `make survivors` on a quiet machine measures how
+ * soon ddprun ends. */
 #include "run.h"
 
 #include <criterion/criterion.h>
@@ -21,7 +22,7 @@ struct sample {
 
 TestSuite(survivors, .timeout = 300);
 
-/* Return the end of `text`, from the beginning of a line. */
+/* Return the last SHOWN bytes of `text`, from the first whole line on. Return a shorter text unchanged. */
 static const char *end_of(const char *text)
 {
     const size_t len = strlen(text);
@@ -29,8 +30,8 @@ static const char *end_of(const char *text)
     return from != NULL ? from + 1 : text;
 }
 
-/* Expect a clean result of a program of tests/survivors/; the reason comes last and is short, because logs may be
- * cut. */
+/* Run a program of tests/survivors/, and expect that it finds no fault. Print only the end of its output, which names
+ * the fault, because logs may be cut. */
 static void expect_clean(const char *const argv[])
 {
     bin_seek_no_leaks();
@@ -43,9 +44,9 @@ static void expect_clean(const char *const argv[])
                  failed != NULL ? failed : end_of(r.out));
 }
 
-/* Chains use the whole machine, so they are a separate sample. Its faults cover each process that may have to end the
- * chains. Under a sanitizer only daemons run. ddprun is then too slow to win a race against chains, and one kind of
- * descendant is enough to find wrong accesses. */
+/* Chains of processes use the whole machine, so they are separate samples. CHAINS has only the faults of processes that
+ * may have to end a chain. Under a sanitizer, ddprun is too slow to win a race against chains, so only daemons run. One
+ * kind of descendant is enough to find wrong accesses. */
 #define ALL    "term,guardian,agent,both,hangup,oom"
 #define CHAINS "chains", "term,guardian,agent,both"
 ParameterizedTestParameters(survivors, nothing_outlives_its_job_and_no_other_job_is_touched)

@@ -179,8 +179,8 @@ static void share(const char *how, const char *words)
     stop(&both);
 }
 
-/* In torch 2.x, all ranks leave the barrier as soon as the count was right for a moment. So this test needs torch 1.x.
- * In torch 2.x, the addresses that the ranks publish show the error instead. */
+/* This test needs torch 1.x. In torch 2.x, all ranks leave the barrier as soon as the count was right for a moment.
+ * There only the addresses that the ranks publish show the error. */
 Test(torch_diagnosis, more_in_a_barrier_than_there_are_ranks)
 {
     torch_skip_without();

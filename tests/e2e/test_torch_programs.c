@@ -197,8 +197,8 @@ static void expect_no_more(const struct nodes *n, const struct row *row)
     cr_expect_eq(printed, lines, "%s", n->end[0].out);
 }
 
-/* Return true if the test runs torchrun, too. This takes longer, because each of its processes imports PyTorch.
- * torchrun itself cannot run a PyTorch without libuv. */
+/* Return true if the test runs torchrun, too. With torch 1.13 only `make interop` runs torchrun (DDP_RESTARTS), because
+ * each of its processes imports PyTorch, which takes long. torchrun cannot run a PyTorch without libuv. */
 static bool torchrun_runs(void)
 {
     return !torch_refuses_stores() && (getenv("DDP_RESTARTS") != NULL || !torch_is_old());
@@ -309,8 +309,9 @@ static void expect_all_passed(struct play *play)
     gate_open();
 }
 
-/* Play `scene` with `program`. Without a program (NULL) the ranks only stay. Each rank stays until expect_all_passed.
- * The job has a secret, so the connections of all nodes but node 0 pass the gate. */
+/* Play `scene` with `program`, or with ranks that only stay if `program` is NULL. Each rank stays until
+ * expect_all_passed. The job has a secret, so the store admits connections from other hosts only after an agent has
+ * confirmed them. */
 static void play_on_hosts(struct scene scene, const char *program, const char *arguments)
 {
     char stay[PATH_MAX], path[PATH_MAX] = "", line[2 * PATH_MAX + 256];

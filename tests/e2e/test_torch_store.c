@@ -74,7 +74,8 @@ static void talk(ddp_store *store)
     cr_assert_eq(sum, 3, "%d keys: question, answer, n", (int)sum);
 }
 
-/* Let a wait time out, and set its key later. PyTorch's own server would answer this wait before the next reply. */
+/* Let a wait time out, and set its key later. Check that the late answer to the wait is not taken as the next reply:
+ * PyTorch's own server still sends this answer. */
 static void give_up_a_wait(ddp_store *store, ddp_store *other)
 {
     const char *const keys[] = { "question", "late" };

@@ -22,7 +22,7 @@ enum { VARIABLES_MAX = 400, FILES_MAX = 12, TEXT_MAX = 65536, NAME_MAX_LEN = 32 
 #define TORCH_1 "/usr/bin/python3 -m torch.distributed.run -r 1 -t 1 --monitor_interval=0.2"
 #define RECORD  "tests/data/torchrun-2.15.0.env"
 
-enum sets_for { ALL, NEWER }; /* NEWER: 1.13 does not have these options */
+enum sets_for { ALL, NEWER }; /* NEWER: torchrun 1.13 does not have the options of the set */
 
 /* $T is the launcher, $E the worker, $P a free port. */
 static const struct set {
@@ -352,7 +352,7 @@ static void try_1(const char *name)
     try(set_called(name), TORCH_1);
 }
 
-/* Each set has two tests, because tests run in parallel, and torchrun takes most of its time to import torch. */
+/* Each set has two tests, which run in parallel, because an import of torch takes seconds. */
 #define OLD_AND_NEW(set)                               \
     Test(torchrun_env, set##_is_as_with_1_13)          \
     {                                                  \

@@ -110,9 +110,9 @@ static int loss_curve(double *loss, int room)
     return n;
 }
 
-/* The losses that PyTorch 1.13 computes from the same seed and data: tests/e2e/torch_losses.py prints them. Shuffle,
- * first parameters, gradients and Adam must all agree. From the fourth step on the tolerance is larger, because Adam
- * turns rounding errors into differences. The eleventh batch is shorter than the others. */
+/* tests/e2e/torch_losses.py prints the losses that PyTorch 1.13 computes from the same seed and data. Shuffle, first
+ * parameters, gradients and Adam must all agree. From the fourth step on the tolerance is larger, because Adam turns
+ * rounding errors into differences. The eleventh batch is shorter than the others. */
 Test(train, the_first_losses_are_pytorchs)
 {
     enum { STEPS = 11 };
@@ -330,7 +330,7 @@ Test(train, workers_that_were_told_different_things_are_told_what)
     train(3, "--data @/data --limit_steps 2 --batch 20 --quiet");
 }
 
-/* The check comes before the first epoch and not after the last epoch. */
+/* The path of --summary is checked before the first epoch, although the file is written after the last epoch. */
 Test(train, what_is_written_at_the_end_is_looked_at_in_the_beginning)
 {
     make_data("data", "500", NULL);
@@ -392,7 +392,7 @@ Test(make_data, without_a_place_to_write_it_says_so)
     cr_expect(r.exit_code == 1 && strstr(r.err, "make-data: error: /proc/no: "), "%s", r.err);
 }
 
-/* gpt2:tiny as a user trains it: tokens from make-data, any number of workers, models of llm.c. */
+/* gpt2:tiny, trained on tokens from make-data, with any number of workers, and from models of llm.c. */
 
 TestSuite(train_gpt2, .init = test_dir_open, .fini = test_dir_close);
 
@@ -419,7 +419,7 @@ Test(train_gpt2, one_two_and_four_workers_come_to_the_same_bits)
     }
 }
 
-/* With a rate of 1e-30 no parameter changes. */
+/* With a learning rate of 1e-30 no parameter changes, so the hash stays that of the exported model. */
 Test(train_gpt2, an_exported_model_is_begun_with_by_all_workers)
 {
     make_tokens();
@@ -649,9 +649,9 @@ static double number(const cJSON *json, const char *key)
     return cJSON_GetNumberValue(cJSON_GetObjectItem(json, key));
 }
 
-/* The values are normalised over a shard, so they are equal bit by bit. The running means and variances are those of
- * the first shard, so the test set gives the same result. The augmentation depends on the sample, not on the worker.
- * The second batch is short. */
+/* Each shard is normalised separately, so the parameters are equal bit by bit. The running means and variances are
+ * those of the first shard, so the accuracy on the test set is equal, too. The augmentation depends on the sample, not
+ * on the worker. The second batch is short. */
 Test(train_resnet, parameters_and_accuracy_are_the_same_for_1_and_2_workers_with_threads_and_without)
 {
     training_skip_same_threads();
@@ -703,8 +703,8 @@ Test(train_resnet, stopped_in_the_middle_of_an_epoch_it_goes_on_to_the_same_end)
     cJSON_Delete(resumed);
 }
 
-/* All threads of train flush subnormals: its own, the loader's, and those that OpenBLAS starts before main. The test
- * acts as a debugger: it stops each thread and reads its control word. */
+/* All threads of the process flush subnormals: those of train, those of the loader, and those that OpenBLAS starts
+ * before main. The test acts as a debugger: it stops each thread and reads its control word. */
 
 TestSuite(train_subnormals, .init = test_dir_open, .fini = test_dir_close, .timeout = 240);
 
@@ -791,7 +791,7 @@ static void expect_all_flush(const char *blas_threads, const char *option, int b
     cr_expect_eq(keeping, 0, "%d of %d threads keep subnormals", keeping, threads);
 }
 
-/* OpenBLAS starts at most as many threads as there are processors. --keep_last starts no thread. */
+/* With --keep_last, train itself starts no thread. OpenBLAS starts its thread only if it may use two processors. */
 Test(train_subnormals, threads_that_openblas_starts_before_main_flush_them)
 {
     if (cores_allowed() < 2)

@@ -125,7 +125,7 @@ Test(train_gpu, two_workers_go_on_in_bf16)
     cr_expect_str_eq(summary().hash, whole.hash);
 }
 
-/* Each worker sees one device, as with --virtual_local_rank. Here all workers see the same fake device. */
+/* Each worker has one visible device, as with --virtual_local_rank. Here it is the same fake device for all workers. */
 Test(train_gpu, a_device_of_each_workers_own_is_taken)
 {
     static const char *const own[] = { "env", "LOCAL_RANK=0", "DDPRUN_OWN_GPU=1", "DDP_SHARE_GPU=1", NULL };
@@ -138,8 +138,8 @@ Test(train_gpu, a_device_of_each_workers_own_is_taken)
     cr_expect(strstr(r.out, ", on GPUs") != NULL, "%s", r.out);
 }
 
-/* Return the peak that the first step's utilisation refers to, in an unknown unit that is the same in all runs. Return
- * 0 if the step has no utilisation. */
+/* Return the peak rate from which `train` has computed the first step's utilisation ("mfu"), in tokens/s. Return 0 if
+ * the step has no utilisation. */
 static double peak_of(const char *line)
 {
     size_t len;
@@ -166,8 +166,8 @@ Test(train_gpu, a_known_device_has_its_mfu)
     cr_expect_float_eq(known / said, 10, 1e-6, "%g, %g", known, said);
 }
 
-/* The second step has one image, so the second worker and the second accumulated part have no image. The fake GPU is
- * slow, so the model is small. */
+/* The second step has only one image, so the second worker and the second part of --accumulate get no image. The model
+ * is small, because the fake GPU is slow. */
 Test(train_gpu, resnet20_is_normalised_over_all_workers)
 {
     training_skip_same_threads();
@@ -294,8 +294,8 @@ Test(gpu_world, equal_where_the_loss_is_scaled)
     free(one);
 }
 
-/* The fake NCCL adds in rank order in every call. With shares, the norm is summed in other pieces, so its last digits
- * may differ. So the test does not clip. */
+/* The fake NCCL always adds in rank order, so the averages have the same bits. But with shares the norm is summed in
+ * other pieces, and its last digits may differ. So this test must not clip. */
 Test(gpu_world, shares_change_no_bit_of_averages)
 {
     training_skip_same_code();

@@ -1,5 +1,5 @@
-/* train's checkpoints as a user sees them: resumed, rejected, skipped, or only tested; also a full disk and a
- * restart. */
+/* Checkpoints of `train` as a user sees them: runs resume from them, reject them, skip them, or only test them. Also a
+ * full disk and a restart. */
 #include "job.h"
 #include "procstat.h"
 #include "run.h"

@@ -29,7 +29,7 @@ static void expect_part(const char *text, const char *part)
     cr_assert(strstr(text, part) != NULL, "\"%s\" is not in:\n%s", part, text);
 }
 
-/* Count the files in shared memory that belong to this test. Other programs of the machine start and end meanwhile. */
+/* Count only the files in shared memory that belong to this test, because other programs start and end meanwhile. */
 static int files_of_ours(const char *directory)
 {
     int n = 0;

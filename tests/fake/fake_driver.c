@@ -1,5 +1,5 @@
-/* fake_driver.c -- the CUDA driver of fake_gpu.h: a module is a text, "fake f32", that names one of shim.h's tables;
- * a kernel runs on the thread of its stream. */
+/* fake_driver.c -- the CUDA driver of fake_gpu.h. The text of a module, such as "fake f32", names a table of shim.h. A
+ * kernel runs on the thread of its stream. */
 #include "fake_gpu.h"
 
 #include "cuda/compute_abi.h"

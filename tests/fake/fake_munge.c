@@ -1,5 +1,5 @@
-/* A stand-in for libmunge whose "munged" is this library. A credential is readable text, and FAKE_MUNGE says what
- * fails:
+/* A library in place of libmunge, which needs no munged. A credential is readable text. The variable FAKE_MUNGE selects
+ * a failure:
  *
  *     down        no munged answers
  *     hang        munged never answers

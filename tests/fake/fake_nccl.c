@@ -78,7 +78,7 @@ static nccl_result init(struct ncclComm **out, int ranks, const nccl_id *id, int
     comm->board = mmap(NULL, sizeof(struct board), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     close(fd);
     if (sscanf(id->internal, "/proc/%d/fd/%d", &fd, &own) == 2 && fd == getpid())
-        comm->calls = -own; /* negative: a descriptor that is closed after all ranks have opened the file */
+        comm->calls = -own; /* negative: a descriptor to close after all ranks have opened the file */
     comm->rank = rank;
     comm->ranks = ranks;
     atomic_fetch_add(&comm->board->joined, 1);

@@ -1,5 +1,6 @@
-/* shim.c -- see shim.h. Fibers alternate: each runs until it waits. A barrier counts arrivals. A waiting fiber checks
- * this count each time it runs. All threads of a block (or lanes of a warp) run the same code, so most wait once. */
+/* shim.c -- see shim.h. Fibers alternate: each runs until it waits. A fiber that waits at a barrier checks the count of
+ * arrivals each time it runs. All threads of a block (or lanes of a warp) run the same code, so the count is usually
+ * complete at the first check. */
 #include "shim.h"
 
 #include <pthread.h>
@@ -26,7 +27,7 @@ struct fiber {
 struct warp {
     struct barrier barrier;
     float given[2][LANES];
-    float a[2][LANES][8], b[2][LANES][4]; /* operands of a product; the two halves of a word are adjacent */
+    float a[2][LANES][8], b[2][LANES][4]; /* operands of a product; a word has two adjacent elements */
 };
 
 struct shim_run {

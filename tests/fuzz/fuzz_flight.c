@@ -1,4 +1,5 @@
-/* Any bytes as a flight record: the comparison with itself and with an empty record ends, and its result is printed. */
+/* Read any bytes as a flight record. The comparison with itself and with an empty record must end, and its result is
+ * printed. */
 #include "ctl/tables.h"
 #include "record/flight_dump.h"
 

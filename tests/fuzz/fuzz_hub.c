@@ -3,12 +3,12 @@
  * The input is a program: each byte selects a step (a request, an event) or one of its arguments. After the end of the
  * input, a random generator with the input as its seed provides the bytes, so short inputs reach deep states, too. Most
  * requests are valid and use values that the hub has pushed: round, ranks, instance, connection ids. A request may
- * arrive in pieces, after other requests, or with one bit changed. The checks: no bytes for a closed connection, no
- * empty send, deadlines that move on, and the sanitizers.
+ * arrive in pieces, after other requests, or with one bit changed. The program checks that the hub sends nothing to a
+ * closed connection, that no send is empty, and that deadlines move on. The sanitizers check the memory.
  *
- * Half of the hubs have secrets. Then each connection has a level of trust. Only an agent that has proven the secret may
- * change the membership of a job, and only of the agent's job. Only a local client, or one that has proven the secret,
- * may cancel a barrier.
+ * Half of the hubs have secrets. Then each connection has a level of trust. Only an agent that has proven the secret of
+ * a job may change the membership of this job. Only a local client, or a client that has proven the secret, may cancel
+ * a barrier.
  *
  * Environment: with FUZZ_HUB_STEPS=N random programs run until N steps are done, without libFuzzer; FUZZ_HUB_SEED
  * (default: 1) selects the programs. FUZZ_HUB_TRACE=1 prints each step. The number of steps is printed at exit. */
@@ -63,8 +63,7 @@ static conn_id last_conn;
 static uint64_t now_ms;
 static const uint8_t *input, *input_end;
 static uint64_t seed; /* state of the random generator for bytes after the input */
-static uint64_t
-    luck; /* state of the generator for the server's decisions: room for replies, the owner of a connection */
+static uint64_t luck; /* state of the generator for the server's decisions (room for replies, owners) */
 static unsigned long long steps;
 static bool traces;
 static const struct secret secret_of_all = { .key = { 1 } };
@@ -142,7 +141,8 @@ static void learn_instance(struct slice bytes, char instance[static 64])
     instance[n] = '\0';
 }
 
-/* Search instead of parsing, because replies to c10d requests are between the JSON texts. */
+/* Search the bytes for names of JSON members. They cannot be parsed as a whole, because replies to c10d requests are
+ * between the JSON texts. */
 static void check_send(void *user, conn_id conn, struct slice bytes, struct shared *holder)
 {
     (void)holder;
@@ -377,7 +377,7 @@ static void report_words(struct peer *p)
              take(2) ? "notice" : "trouble", codes[take(4)], take(4), take(4) ? "t" : "");
 }
 
-/* Vouch for a connection whose owner the hub has requested, or for any recent connection. */
+/* Vouch for a connection about which the hub has asked, or for any recent connection. */
 static void vouch(struct peer *p)
 {
     const long long conn = take(4) ? p->asked_conn : (long long)last_conn - (long long)take(PEERS);
@@ -443,7 +443,7 @@ static void put_keys(struct peer *p, bool pairs)
 static void put_field(struct peer *p, const struct field *field)
 {
     static const char *const values[] = { "", "1", "2", "v", "abcdefghijklmnop" };
-    static const char big[70000]; /* enough for a reply that needs may_reply */
+    static const char big[70000]; /* so long that the hub calls may_reply before it returns such a value */
     switch (field->shape) {
     case SHAPE_U32:
         assert(append_u32(&p->unsent, field == &field_table[FIELD_MAGIC] ? WIRE_MAGIC : take(256)));
@@ -504,7 +504,7 @@ static uint64_t members_of(const struct job *job)
     return digest;
 }
 
-/* Return a digest of the nodes, rounds and ends of ranks of all jobs except `but`. */
+/* Return a digest of the membership of all jobs except job `but`: nodes, rounds, and which ranks have ended. */
 static uint64_t membership(const char *but)
 {
     uint64_t sum = 0;
@@ -517,8 +517,8 @@ static uint64_t membership(const char *but)
     return sum;
 }
 
-/* The job whose membership the bytes of the current connection may change; NULL if there is no such job. A store of one
- * job has one secret, whatever the name of the job. */
+/* The job whose membership the bytes of the current connection may change; NULL if there is no such job. An agent with
+ * secret_of_all is not checked, because this secret is valid for every job name. */
 static const char *own_job;
 static bool is_checked;
 static uint64_t others_before;
@@ -632,7 +632,7 @@ static void pass_time(void)
         assert(i < TICKS_MAX);
         hub_tick(hub, now_ms);
     }
-    if (which == 15) { /* another client needs the descriptor of a stranger */
+    if (which == 15) { /* drop a stranger, as the server does if another client needs its descriptor */
         const uint64_t before = membership(NULL);
         hub_drop_stranger(hub, draw(&luck, 2) ? NULL : "10.0.0.1", now_ms);
         assert(membership(NULL) == before);
@@ -706,7 +706,7 @@ static void print_steps(void)
     fprintf(stderr, "fuzz_hub: %llu steps\n", steps);
 }
 
-/* Run random programs until `n` steps are done. The bytes of each program are a hash of the number of its run. */
+/* Run random programs until `n` steps are done. The input of each program is a hash of the number of its run. */
 static void run_random(unsigned long long n, unsigned long long run)
 {
     while (steps < n) {

@@ -1,5 +1,5 @@
-/* Any stream in any pieces: the lines must be those of the whole stream. Only line ends, and updates that later updates
- * overwrite, may be lost. The first two bytes choose limit and pieces. */
+/* A stream that arrives in pieces must give the same lines as the stream in one piece. The first two bytes of the input
+ * choose the limit of a line and the size of a piece. */
 #include "output/lines.h"
 
 #include <stdlib.h>

@@ -36,7 +36,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
     struct ddp_err err = { .msg = "" };
     memcpy(head, data, len < LLMC_HEADER ? len : LLMC_HEADER);
     if (llmc_check(&f, tiny(), head, len, &err) == DDP_OK || err.msg[0] == '\0')
-        abort(); /* no input is as long as a model, so it must be rejected */
+        abort(); /* every model is longer than the input, so llmc_check must reject the input */
     if (f.bytes != 0 && llmc_check(&f, tiny(), head, f.bytes, &err) == DDP_OK)
         read_body(&f);
     return 0;

@@ -1,5 +1,5 @@
-/* Any text as the manifest of a checkpoint: parsed, or rejected with an error text. The checksum is corrected first,
- * because otherwise every input would be rejected for its checksum. */
+/* Parses any text as the manifest of a checkpoint. The result is a sound manifest, or an error with a text. The
+ * checksum is corrected first, because otherwise every input would be rejected for its checksum. */
 #include "core/crc32c.h"
 #include "checkpoint/manifest.h"
 

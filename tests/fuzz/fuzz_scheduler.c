@@ -15,7 +15,7 @@ static void print(const struct scheduler *s, const struct cli *cli)
 {
     struct buf out = { 0 };
     if (!scheduler_print(s, cli, NULL, &out) || !scheduler_print_json(s, cli, NULL, &out))
-        abort(); /* they fail only when memory is short, and the fuzz program has enough */
+        abort(); /* both calls fail only if memory is short, which does not happen here */
     buf_free(&out);
 }
 

@@ -1,5 +1,5 @@
-/* Any output of a worker. The terminal must get only prefixes, and lines of text, tabs and colours. The input is a
- * template, a NUL, and the bytes of a worker. The template is also parsed as a set of ranks. */
+/* Prints any bytes as the output of a worker. The terminal must get only prefixes, text, newlines, tabs and colours.
+ * The input is a template, a NUL, and the bytes of a worker. The template is also parsed as a set of ranks. */
 #include "output/lines.h"
 #include "tables/prefix.h"
 #include "record/rank_set.h"
@@ -17,7 +17,8 @@ static void note(void *user, struct slice text, enum line_kind kind)
         abort();
 }
 
-/* Return the length of a colour, or of the valid character, at `p`; 0 for anything that must not be here. */
+/* Return the length of the colour or of the valid character at `p`. Return 0 for anything that a terminal must not
+ * get. */
 static size_t harmless(const uint8_t *p, size_t len)
 {
     size_t n = 2;

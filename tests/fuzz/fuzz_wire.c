@@ -1,5 +1,5 @@
-/* Decode any bytes in one piece, and in pieces. The first byte determines the size of the pieces. Both must give the
- * same requests, every view must be inside the input, and a list must end where its field ends. */
+/* Decode any bytes in one piece, and again in pieces whose size depends on the first byte. Both ways must give the same
+ * requests, every view must be inside the input, and a list must end where its field ends. */
 #include "store/wire.h"
 
 #include <assert.h>

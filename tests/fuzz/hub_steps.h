@@ -1,6 +1,6 @@
-/* hub_steps.h -- the meaning of a fuzz program's input: steps of two bytes and a text. The lowest two bits of the first
- * byte choose one of four connections, and the next three bits choose the event on this connection. The second byte is
- * the length of the text.
+/* hub_steps.h -- the meaning of a fuzz program's input. The input is a sequence of steps. A step is two bytes and a
+ * text. The lowest two bits of the first byte choose one of four connections, and the next three bits choose the event
+ * on this connection. The second byte is the length of the text.
  *
  * Included by one .c file per program, which opens the connections. */
 #ifndef TESTS_FUZZ_HUB_STEPS_H

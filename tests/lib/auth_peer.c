@@ -21,7 +21,7 @@ static void frame_of(struct buf *out, enum op_id op, struct slice bytes, struct 
               (auth != NULL ? auth_append_frame(auth, code, bytes, out) : append_blob(out, bytes)));
 }
 
-/* Send a request. Without `tagged` the request has no tag. */
+/* Send a request. If `tagged` is true, append the tag that authenticates the request. */
 void peer_send_frame(struct client *c, enum op_id op, struct slice bytes, bool tagged)
 {
     const size_t before = c->sent.len;
@@ -230,7 +230,7 @@ void attack_with_reports(int taken)
         const char *answer = peer_call(&c, reports[i]);
         cr_expect_not_null(strstr(answer, "\"ok\":false"), "%s: %s", reports[i], answer);
     }
-    /* an agent may leave at any time, and this one is no member */
+    /* an agent may send `leave` at any time; this one is no member, so nothing happens */
     peer_call(&c, "{\"op\":\"leave\",\"round\":1,\"signal\":15}");
     const char *answer = call_join(&c, taken, 2);
     cr_expect_not_null(strstr(answer, "\"ok\":false"), "%s", answer);
@@ -239,7 +239,7 @@ void attack_with_reports(int taken)
 
 enum { IN_HELLO, IN_PROOF, IN_IDENTIFY, IN_JOIN, MESSAGES };
 
-/* Join as an agent, but one bit of one message is wrong. Return false if the message has no such byte. */
+/* Join as an agent, but invert one bit of byte `byte` of one message. Return false if the message has no such byte. */
 static bool join_with_wrong_bit(int message, size_t byte)
 {
     static const char *const texts[] = { [IN_IDENTIFY] = "{\"role\":\"agent\",\"job\":\"demo\"}",

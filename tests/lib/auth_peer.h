@@ -1,5 +1,5 @@
 /* auth_peer.h -- a client that has the secret of a store, and functions that attack AUTH with the client's messages.
- * The test chooses the host, because it provides connect().
+ * The test provides connect(), and so chooses the host of the client.
  *
  * The job is "demo". Every expectation has a deadline of PEER_DEADLINE_MS. */
 #ifndef TESTS_LIB_AUTH_PEER_H

@@ -14,7 +14,7 @@
 
 #define WORKER "(worker)"
 
-/* Run a job to its end, or only start a job. */
+/* JOB runs a job to its end; JOB_START only starts it. */
 #define JOB(...)       job_run((const char *const[]){ __VA_ARGS__, NULL }, NULL)
 #define JOB_START(...) job_start((const char *const[]){ __VA_ARGS__, NULL }, NULL)
 
@@ -22,7 +22,8 @@
 #define EXPECT(r, code) \
     cr_expect_eq((r).exit_code, code, "exit %d, signal %d, stderr:\n%s", (r).exit_code, (r).signal, (r).err)
 
-/* Expect the text `words` on stderr (SAYS), on stdout, or not on stderr. Otherwise print the output. */
+/* SAYS expects the text `words` on stderr, PRINTS expects it on stdout, and SILENT expects that stderr does not have
+ * it. On failure they print the output. */
 #define SAYS(r, words)   cr_expect(strstr((r).err, words) != NULL, "'%s' is not in:\n%s", words, (r).err)
 #define PRINTS(r, words) cr_expect(strstr((r).out, words) != NULL, "'%s' is not in:\n%s", words, (r).out)
 #define SILENT(r, words) cr_expect(strstr((r).err, words) == NULL, "'%s' is in:\n%s", words, (r).err)
@@ -70,8 +71,8 @@ void job_witness_close(struct job_witness *w);
 
 /* --- gate ------------------------------------------------------------------------------------------------- */
 
-/* Workers that wait for the test, or for all other workers. A test acts on the running job while the workers wait. So
- * the job cannot end early, and no test guesses the time of a start.
+/* The gate lets workers wait while a test acts on the running job. So the job cannot end early, and no test guesses the
+ * time of a start.
  *
  *     gate_shut();
  *     struct run_process *p = JOB_START("sh", "-c", "echo up; " AT_GATE);
@@ -100,7 +101,7 @@ void gate_gone(void);
 /* Counts of the lines that tests/prog/torn_writer has written. */
 
 struct lines_seen {
-    int whole, torn; /* torn also counts a line after a lost line, and a line in the wrong order */
+    int whole, torn; /* torn: broken lines, lines after a lost line, lines in the wrong order */
     char first[120]; /* the beginning of the first torn line */
 };
 
@@ -131,15 +132,15 @@ bool torch_refuses_stores(void);
 /* Skip the test if the interpreter has no torch, or a torch for which torch_refuses_stores() is true (Debian 13). */
 void torch_skip_without_libuv(void);
 
-/* Return the number in the environment variable `name`. Without the variable return `usual`, or a tenth of `usual`
- * under a sanitizer. `make interop` sets the variable to repeat often what `make test` only samples. */
+/* Return the number in the environment variable `name`, which `make interop` sets for many repetitions. Without the
+ * variable return `usual`, or a tenth of `usual` under a sanitizer. */
 int torch_number(const char *name, int usual);
 
 /* Return the environment of a job whose workers run the interpreter: PYTHON_EXEC, and no more threads than needed. */
 const char *const *torch_env(void);
 
-/* Return "PATH=..." with py-spy: PATH, followed by the folder $DDP_PY_SPY, where scripts/test.sh installs py-spy. Skip
- * the test if py-spy is missing. All other tests run without py-spy. */
+/* Skip the test if py-spy is missing. Otherwise return "PATH=...", which ends with the folder of py-spy ($DDP_PY_SPY,
+ * set by scripts/test.sh). All other tests run without py-spy. */
 const char *py_spy_path(void);
 
 #endif

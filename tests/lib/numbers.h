@@ -54,7 +54,7 @@ struct model_batch known_batch(const struct model_kind *kind, int step);
  *
  * A test compiles the layer's source with LAYERS_IN_DOUBLE (real.h) and fills a struct grad_check: the arrays whose
  * gradients the layer computes, and functions that run the layer forward and backward. The loss is sum(out x mix),
- * with fixed random numbers as mix, so backward's input is mix itself. */
+ * where mix has fixed random numbers. So the gradient of `out`, the input of backward, is mix. */
 
 enum { GRAD_CHECK_ARRAYS = 4 };
 
@@ -69,7 +69,7 @@ struct grad_check {
     void (*forward)(void);  /* computes `out` from the arrays `in` */
     void (*backward)(void); /* computes the gradients of the arrays `in` from `mix` */
     double tolerance,       /* both relative and absolute; 0 means 1e-7 */
-        step;               /* of the central differences; 0 means 1e-5 */
+        step;               /* step of the central differences; 0 means 1e-5 */
 };
 
 /* Fill `value` with numbers in [-1, 1), which are the same in every run. */

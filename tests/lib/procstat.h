@@ -34,8 +34,8 @@ bool procstat_is_sanitized(pid_t pid);
 /* Raise the limit of descriptors: root raises it to `most`, other users to the hard limit. Return the new limit. */
 uint32_t limits_raise_descriptors(uint32_t most);
 
-/* Limit the size of files, memory files included, because code handles EFBIG in the same way as ENOSPC. RLIM_INFINITY
- * removes the limit. */
+/* Limit the size of files, memory files included. This simulates a full disk, because code handles EFBIG in the same
+ * way as ENOSPC. RLIM_INFINITY removes the limit. */
 void limits_cut_files(rlim_t bytes);
 
 #endif

@@ -109,7 +109,7 @@ const char *test_path(const char *name)
  * that was bound and closed here. The position in the range depends on this process's id, because each test is a
  * process. */
 
-/* Avoid 29500, which is ddprun's own port, and the ports that tests of port ranges use. */
+/* Exclude the ports that tests of port ranges use, and ddprun's own port 29500. */
 enum { LOWEST = 10000, HIGHEST = 19999, APART = 7 };
 
 static bool is_free(int port)

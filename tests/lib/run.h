@@ -18,7 +18,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* Waiting for a condition. A test never waits for a fixed time, because durations depend on the machine. A wait lasts
+/* A test waits for a condition and not for a fixed time, because durations depend on the machine. A wait lasts
  * PATIENCE_MS only if the condition never holds.
  *
  *     for (struct patience p = { 0 }; !condition && patience_left(&p);)
@@ -34,8 +34,8 @@ struct patience {
 /* Sleep for a few milliseconds. Return false if the time is over. */
 bool patience_left(struct patience *p);
 
-/* Read from `fd` until `text` is in `seen`, a string that may have content. Return false at the end of the file, if
- * `seen` is full, or after PATIENCE_MS without bytes. */
+/* Append what arrives at `fd` to the string `seen`, until `seen` contains `text`. Return false at the end of the file,
+ * if `seen` is full, or after PATIENCE_MS without bytes. */
 bool patience_read(int fd, char *seen, unsigned long size, const char *text);
 
 /* --- temp dir --------------------------------------------------------------------------------------------- */
@@ -114,8 +114,8 @@ bool run_until_error(struct run_process *process, const char *text, int timeout_
 /* Return the text on stdout so far, which is valid until the next call with this process. */
 const char *run_output(struct run_process *process);
 
-/* Wait for the end of the program, and kill its group after the timeout of the options. Free `process` and return the
- * result. */
+/* Wait for the end of the program. Kill its group when the timeout of the options is over. Free `process` and return
+ * the result. */
 struct run_result run_wait(struct run_process *process);
 
 /* Return the path of a built program: $DDP_BUILD/program, else in the build directory of this test program. The text
@@ -126,9 +126,9 @@ const char *bin(const char *program);
  * and a place for their reports. Some tests take these away. */
 bool bin_is_sanitized(void);
 
-/* Return true if uid 65534 can reach the programs. Return false in a clone below a home directory of mode 0700. Only
- * root may call this function. In such a clone setpriv still starts a program, because setpriv holds root's rights
- * until exec, but the program cannot open its own files. */
+/* Return true if uid 65534 can reach the programs. In a clone below a home directory of mode 0700 it cannot. There
+ * setpriv starts a program with root's rights, but the program cannot open its own files. Only root may call this
+ * function. */
 bool bin_is_open_to_nobody(void);
 
 /* Switch off the check for leaks in programs that this test starts later, because LeakSanitizer fails if a program is

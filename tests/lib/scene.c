@@ -281,7 +281,7 @@ void host_names(const struct host *host, const char *lines)
     cr_assert(put_file(path, lines));
 }
 
-/* Return true if process `pid` is alive (a zombie has no program any more) and in the host's PID namespace. */
+/* Return true if process `pid` is in the host's PID namespace and not a zombie, which has no /proc/PID/exe. */
 static bool is_on(const struct host *h, pid_t pid)
 {
     char path[64], theirs[64] = "", ours[64] = "";
@@ -375,8 +375,7 @@ static void end_process(pid_t *pid)
 void host_off(struct hosts *net, int index)
 {
     host_cable(net, index, false);
-    /* do not wait for process 1 here: the kernel releases process 1 only after the test has waited for all programs
-     * on the host */
+    /* do not wait for process 1 here: it ends only after the test has reaped the other programs of the host */
     kill(net->host[index].init, SIGKILL);
     net->host[index].off = true;
 }
@@ -408,8 +407,8 @@ static void hosts_net_address(enum hosts_kind kind, struct host *h)
         snprintf(h->addr, sizeof(h->addr), "10.9.0.%d", h->index + 1);
 }
 
-/* Write the commands for p<i>, the end of host i's cable on the bridge's side. It becomes a port of the bridge, or has
- * an address of the router. */
+/* Write the commands for p<i>, the end of host i's cable on the bridge's side. If a router separates host i from the
+ * bridge, give p<i> an address of the router. Otherwise make p<i> a port of the bridge. */
 static int put_port(const struct hosts *net, int i, char *text, size_t size)
 {
     if (is_inside(net->kind, i))

@@ -1,20 +1,20 @@
-/* scene.h -- a job on several hosts, its fault, and the output that every node must print. A test has one row for
- * each case.
+/* scene.h -- a job on several hosts, its fault, and the output that every node must print. A test has one row for each
+ * case.
  *
  *     SCENE(losses, a_killed_launcher_is_named, .program = "worker say:up forever", .until = "up",
  *           .fault = fault_kill_launcher, .victim = 1, .says = "NODE_LOST_CLOSED|node 1 (node1)", .within_ms = EXITS,
  *           .node = { [0] = { .exit = 125 }, [1] = { .exit = KILLED } })
  *
- * ddprun runs on `hosts` hosts (2 by default). Node i has the options "--nproc_per_node=2 --grace=2" and, unless
- * `elastic` is set, "--nnodes=2 --node_rank=i --master_addr=10.9.0.1". Then follow `options` and the node's own
- * options. Spaces separate the words of options and of `program`. The first word of `program` is the name of a
- * program of the tests, or a path.
+ * ddprun runs on `hosts` hosts (2 by default). Node i has these options, in this order: "--nproc_per_node=2 --grace=2";
+ * unless `elastic` is set, "--nnodes=2 --node_rank=i --master_addr=10.9.0.1"; `options`; the options of the node.
+ * Spaces separate the words of options and of `program`. The first word of `program` is a path, or the name of a
+ * program of the tests.
  *
- * Expected texts are separated by '|'. Each text must follow the previous text on stderr. Every node must print `says`
- * within `within_ms` of the fault, or of the start if the scene has no fault. This does not apply to a node that is
- * KILLED or `silent_on`. Node i must also print `node[i].says`, within the node's own `within_ms` if that is set, and
- * `node[i].ends` at any time. The test does not check the exit code of a node with exit code ANY. At the end no process
- * may remain on any host. */
+ * A member with expected texts has one or more texts, separated by '|', which must be on stderr in this order. Every
+ * node prints `says`, except a node that is KILLED or `silent_on`. Node i also prints node[i].says. The time limit for
+ * both is `within_ms` after the fault, or after the start if the scene has no fault. node[i].within_ms replaces it for
+ * node i. Node i prints node[i].ends at any time. A node with exit code ANY may have any exit code. At the end no
+ * process may remain on any host. */
 #ifndef TESTS_LIB_SCENE_H
 #define TESTS_LIB_SCENE_H
 
@@ -34,13 +34,13 @@
  *     ...
  *     hosts_close(net);
  *
- * A host is a process with separate network, host name, process ids, mounts and shared memory (10.9.0.1 and up on
- * eth0, separate /etc/hosts with all names, /run and /dev/shm). This process is process 1 of the host. A bridge in
- * another network namespace connects the cables of the hosts. Other processes of the machine do not see these
- * networks, so addresses and interfaces cannot conflict with the machine or with another test. When the test ends in
- * any way, the kernel kills process 1 of each host, with everything that ran there, and removes the networks. Control
- * groups are not removed by the kernel: hosts_close() removes them, or, after a test was killed, the next
- * hosts_open().
+ * A host is a process with separate network (10.9.0.1 and up on eth0), host name, process ids, mounts and shared
+ * memory. Its /run and /dev/shm are separate, too, and its /etc/hosts has the names of all hosts. This process is
+ * process 1 of the host. A bridge in another network namespace connects the hosts. Other processes of the machine do
+ * not see these networks, so addresses cannot conflict with the machine or with another test.
+ *
+ * When the test ends in any way, the kernel kills process 1 of each host, with everything that ran there, and removes
+ * the networks. hosts_close() removes the control groups. If the test was killed, the next hosts_open() removes them.
  *
  * Connections can be cut in several ways: drop packets in one direction (host_rules), pull the cable (host_cable),
  * stop all processes (host_signal), switch off the machine (host_off: no further packet). */

@@ -1,5 +1,4 @@
-/* sim_agent.c -- see sim_agent.h. A queue has the events in the order of time, and the agent's effects add further
- * events. */
+/* sim_agent.c -- see sim_agent.h. Events are in a queue, ordered by time. Effects of the agent add further events. */
 #include "sim_agent.h"
 
 #include "agent/agent.h"
@@ -90,7 +89,7 @@ static void spawn(struct asim *sim, int r)
                                        .import_error = w->import_error });
 }
 
-/* Let the planned end of worker `r` count as an end after a signal of the agent. */
+/* Mark the planned end of worker `r` as the effect of a signal that the agent has sent. */
 static void ask(struct asim *sim, int r)
 {
     for (size_t i = 0; i < sim->n_queue; i++)
@@ -331,8 +330,7 @@ static void feed(struct asim *sim, const struct agent_event *e)
     cr_assert_eq(sim->finished, agent_state(sim->agent) == AGENT_DONE);
 }
 
-/* Return true if a scheduled event still happens. A worker ends once, so later events of the same worker do not
- * happen. */
+/* Return true if a scheduled event still happens. Of several ends of one worker, only the first happens. */
 static bool still_happens(struct asim *sim, const struct agent_event *e, int attempt)
 {
     int r = e->local_rank;

@@ -1,9 +1,8 @@
-/* sim_agent.h -- an agent with simulated workers on a clock that jumps from event to event, and a store that answers
- * as for a job of one node unless the test changes the answers.
+/* sim_agent.h -- an agent with simulated workers and a simulated store, on a clock that jumps from event to event.
+ * Unless the test changes the answers, the store answers as for a job of one node.
  *
- * The test sets the behaviour of each worker, and asim_run runs the job to its end. The result is a trace, one line
- * per event at the left edge and the agent's effects indented below that line. Each effect is also checked for
- * validity. */
+ * The test sets the behaviour of each worker, and asim_run runs the job to its end. The result is a trace, one line per
+ * event at the left edge and the agent's effects indented below that line. Each effect is also checked for validity. */
 #ifndef TESTS_SIM_AGENT_H
 #define TESTS_SIM_AGENT_H
 
@@ -23,7 +22,7 @@ struct asim_worker {
     int exit_code;         /* exit code of a worker that ends by itself */
     int signal;            /* signal that ends the worker, instead of an exit; 0 if none */
     bool ignores_polite;   /* only SIGKILL ends the worker */
-    uint64_t slow_ms;      /* ms from a polite signal to the worker's end */
+    uint64_t slow_ms;      /* ms from a polite signal (not SIGKILL) to the worker's end */
     int polite_exit;       /* exit code after a polite signal; 0 if the signal kills the worker */
     bool stuck;            /* hangs in the kernel: even SIGKILL does not end the worker */
     bool leaves_daemon;    /* the worker leaves a descendant */
@@ -40,8 +39,8 @@ struct asim {
     struct agent *agent;
     int nproc;
     struct asim_worker worker[ASIM_WORKERS];
-    int good_from; /* in this and all later attempts, all workers end with 0 after a second */
-    int restarts;  /* restarts that the store grants, each after backoff_ms */
+    int good_from; /* first attempt in which every worker exits with code 0 after 1 s; later attempts are the same */
+    int restarts; /* restarts that the store grants, each after backoff_ms */
     uint64_t backoff_ms;
     uint64_t verdict_ms;   /* ms from `stopped` or `done` to the verdict; ASIM_FOR_EVER if none arrives */
     bool not_ready;        /* no later attempt can be prepared */
@@ -52,7 +51,7 @@ struct asim {
     size_t n_queue;
     uint64_t order;
     bool alive[ASIM_WORKERS], started[ASIM_WORKERS], told_exit[ASIM_WORKERS];
-    bool told_failed, told_end, left; /* effect was emitted: told_failed and told_end in this attempt */
+    bool told_failed, told_end, left; /* the agent has emitted this effect; the first two: in this attempt */
     bool lost;                        /* the store is lost */
     int cause_code; /* exit code of the failure that the agent reported to the store; 0 if none */
     int daemons, stubborn_daemons;

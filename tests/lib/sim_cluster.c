@@ -247,8 +247,6 @@ static void to_store(struct cluster *c, int i, enum word word)
                                                 .word = word });
 }
 
-/* There is no message for the end of an agent: the closed connection shows the end. */
-
 static void spawn(struct cluster *c, int i)
 {
     struct cluster_node *node = &c->node[i];

@@ -5,8 +5,8 @@
  * cluster_run runs until nothing more can happen. The messages between nodes and store become a trace: "n1 > failed",
  * "n0 < stop: failed". A message takes a millisecond.
  *
- * Always checked: an agent starts a worker only in a round that the agent has received. No worker of an older round
- * runs at the same time on a node that is still in the job. Ranks are dense and unique. Each agent ends. */
+ * Always checked: an agent starts a worker only after it has received a round. When a round begins, no worker of an
+ * older round runs on its nodes. Ranks are dense and unique. Each agent ends. */
 #ifndef SIM_CLUSTER_H
 #define SIM_CLUSTER_H
 

@@ -41,8 +41,8 @@ void sim_feed(struct sim *sim, conn_id conn, const char *hex);
 void sim_feed_cut(struct sim *sim, conn_id conn, const char *hex, size_t step);
 void sim_feed_bytes(struct sim *sim, conn_id conn, struct slice bytes);
 
-/* Fail the test unless exactly these bytes (hex), or "closed: ..." with the beginning of the reason, arrived since
- * the last call. In the reason, '*' stands for any text. */
+/* Fail the test unless exactly this output has arrived since the last call: bytes in hex, or "closed: " and the
+ * beginning of the reason. In the reason, '*' stands for any text. */
 #define sim_expect(sim, conn, hex) sim_expect_at(sim, conn, hex, __FILE__, __LINE__)
 void sim_expect_at(struct sim *sim, conn_id conn, const char *hex, const char *file, int line);
 

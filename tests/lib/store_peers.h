@@ -86,8 +86,8 @@ void peer_expect_service_at(int port, const char *file, int line);
  * script:
  *
  *     <       what follows is expected, byte by byte: two hex digits (blanks are free), or ?? for any byte
- *     >       what follows is sent: hex digits, @ (the last 4 bytes that met ??), or a 'text without blanks
- *     blob    (behind <) any blob, a length and its bytes
+ *     >       what follows is sent: hex digits, @ (the last 4 bytes that matched ??), or text after a '
+ *     blob    (after <) any blob: its length and its bytes
  *     slowly  from here on each byte is sent in a separate segment
  *     hangup  close at once
  *
@@ -103,8 +103,8 @@ int fake_store_port(const struct fake_store *fake);
 /* Return the number of connections so far. */
 int fake_store_connections(const struct fake_store *fake);
 
-/* Stop and free the fake store. Return the first difference between the clients and the script, or NULL. The text is
- * valid until the next call. */
+/* Stop and free the fake store. Return the first difference between the received bytes and the script, or NULL. The
+ * text is valid until the next call. */
 const char *fake_store_stop(struct fake_store *fake);
 
 /* Bind a port of 127.0.0.1 without listening, so that connections are refused. Return the socket, which the caller

@@ -13,7 +13,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Skip the test under ThreadSanitizer, because another test has the same threads. The two tests differ in the model,
+/* Skip the test under ThreadSanitizer, because another test runs the same threads. The two tests differ in the model,
  * the number of workers or the single-threaded part. */
 void training_skip_same_threads(void);
 

@@ -128,7 +128,7 @@ static void do_kill_store(struct run *r)
         run_signal(r->store, SIGKILL);
 }
 
-/* LOST: the other nodes lose this node. Their messages name this node, or the store that was lost with it. */
+/* LOST: the other nodes lose the victim. Their messages name the victim, or the store that was lost with it. */
 enum effect { HARMLESS, LOST, PARTED, STOPPED, FAILED, STORELESS };
 
 static const struct fault {
@@ -253,8 +253,8 @@ static bool names_store(const struct run *r, int i)
     return says(r, i, "lost the") || says(r, i, "10.9.0.1:29");
 }
 
-/* Return true if the messages name a rank as the first failure. No rank fails by itself here: the test has killed the
- * rank, or its failure is a consequence. */
+/* Return true if the messages name the exit of a rank as the first failure. That is the wrong cause, because here a
+ * rank exits only as a consequence of the fault. */
 static bool blames_a_rank(const struct run *r, int i)
 {
     return says(r, i, "failed first: exit");

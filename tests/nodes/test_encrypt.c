@@ -1,5 +1,5 @@
-/* Jobs of two nodes with --encrypt: what is on the network, who gets in, and what an attacker on the path, on a third
- * host or at the store's address gets. */
+/* Jobs of two nodes with --encrypt. The tests check what is readable on the network, and which nodes can join. They
+ * also check what an attacker can do on the path, on a third host or at the store's address. */
 #include "job.h"
 #include "scene.h"
 
@@ -77,7 +77,8 @@ SCENE(encrypt, a_listener_reads_no_key, .options = "--encrypt", .program = MEMBE
 SCENE(encrypt, a_listener_reads_every_key_of_a_plain_job, .program = MEMBER, .before = listen_on_path,
       .until = "met", .after = all_is_readable, .node = { { .exit = 143 }, { .exit = 143 } })
 
-/* A worker of node 0 may be stopped before the store has accepted its connection, which the store then rejects. */
+/* A restart may stop a worker of node 0 before the store has accepted its connection. The store then rejects the
+ * connection. */
 SCENE(encrypt, an_elastic_job_restarts, .elastic = true,
       .options = "--encrypt --nnodes=2:2 --rdzv_backend=c10d --rdzv_id=el --rdzv_endpoint=10.9.0.1 "
                  "--max_restarts=2 --restart_backoff=200ms",
@@ -98,7 +99,7 @@ SCENE(encrypt, a_broken_connection_is_made_again, .options = "--encrypt --node_t
       .program = MEMBER, .before = listen_on_path, .fault = reset_to_the_agent, .after = nothing_is_readable,
       .node = { { .exit = 143 }, { .exit = 143, .ends = "works again" } })
 
-/* Change four encrypted bytes of one packet with a message of the agent or of the store. The other side detects the
+/* Change four encrypted bytes of a message of the agent or of the store, in one packet. The receiver detects the
  * change, and the agent connects again. */
 static void change_a_packet(const struct host *from, const char *port, struct run_process *agent)
 {
@@ -128,8 +129,9 @@ SCENE(encrypt, a_changed_message_of_the_store_ends_no_job, .options = "--encrypt
       .until = "up", .fault = change_a_packet_of_the_store, .after = after_stop_all,
       .node = { { .exit = 143 }, { .exit = 143, .ends = "works again" } })
 
-/* Kill an agent. The kernel sends a FIN or a reset, which proves nothing, so the store waits for the agent's new
- * connection. Only the agent is killed, because an agent without its guardian ends the connection properly. */
+/* Kill an agent, but not its guardian: an agent without a guardian ends the connection properly. The kernel of the
+ * killed agent sends a FIN or a reset. An attacker can forge both, so the store waits for the agent's new
+ * connection. */
 static void kill_agent(struct play *play)
 {
     cr_assert(host_sh(&play->net->host[1], "kill -KILL $(pgrep -n -x ddprun)"));

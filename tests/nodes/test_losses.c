@@ -57,8 +57,8 @@ SCENE(losses, a_short_freeze_harms_nobody, .until = "up", .fault = freeze_shortl
 SCENE(losses, a_short_freeze_of_the_store_harms_nobody, .until = "up", .fault = freeze_shortly, .victim = 0,
       .never = "lost", .says = "stopped by", .node = { { .exit = 143 }, { .exit = 143 } })
 
-/* The store itself is stopped for longer than the nodes' timeout. It must read the nodes' messages before it
- * decides. */
+/* The store is stopped for longer than the nodes' timeout. When it continues, it must read the nodes' messages before
+ * it decides about the nodes. */
 SCENE(losses, a_frozen_store_is_lost_by_the_others, .until = "up", .fault = fault_freeze, .victim = 0,
       .within_ms = BEATS, .after = after_heal,
       .node = { { .exit = ENDED, .ends = "node 1 (node1)" }, { .exit = ENDED, .says = "lost the" } })
@@ -143,8 +143,8 @@ static void cut_both_ways(struct play *play)
     host_rules(&play->net->host[1], "add rule inet f out oifname eth0 drop");
 }
 
-/* Cut the network for more than two heartbeats, so the node dials during the cut. Afterwards the packets of the old
- * connection are still dropped, so only a new connection can work. One transaction replaces the rules. */
+/* Cut the network for more than two heartbeats, so that node 1 dials during the cut. Then drop only the packets of the
+ * old connection, so that the node needs a new one. A single transaction changes the rules. */
 static void cut_until_dial(struct play *play)
 {
     const struct host *node = &play->net->host[1];
@@ -237,8 +237,8 @@ SCENE(losses, a_connection_that_stays_broken_is_named, .until = "up", .fault = r
 
 /* --- large packets that are lost ---------------------------------------------------------------------------- */
 
-/* Give a link on the path a smaller MTU, and drop ICMP messages. Without segmentation offload, the length of a packet
- * is its length on the wire. */
+/* Drop packets of more than 600 bytes, like a link with a small MTU whose ICMP messages are lost. Without segmentation
+ * offload, the rule sees the length on the wire. */
 static void shrink_path(struct play *play)
 {
     for (int i = 0; i < 2; i++) {
@@ -325,8 +325,8 @@ SCENE(losses, a_path_without_answers_is_unknown, .hosts = 3, .before = drop_prob
 
 /* --- with PyTorch ------------------------------------------------------------------------------------------- */
 
-/* Answer each TCP packet from node 2 to node 1 with a reset. The store on node 0 remains reachable. A rule on both nodes would drop
- * the resets, too. */
+/* Answer each TCP packet from node 2 to node 1 with a reset. Only node 1 has the rule, because the same rule on node 2
+ * would drop the resets. The store on node 0 remains reachable. */
 static void reset_between_workers(struct play *play)
 {
     host_rules(&play->net->host[1], "add rule inet f in ip saddr %s meta l4proto tcp reject with tcp reset",
@@ -356,7 +356,8 @@ Test(losses, a_connection_of_gloo_that_breaks_is_named_by_its_nodes, .timeout = 
                                       .node = { { .exit = 1 }, { .exit = 1 }, { .exit = 1 } } });
 }
 
-/* Let rank 0 ignore SIGTERM. The attempt then does not end, so the store gives no verdict before it is killed. */
+/* Let rank 0 ignore SIGTERM, so that the attempt does not end. The test then kills the store before the store sends a
+ * verdict. */
 static void drop_probes_and_hold(struct play *play)
 {
     drop_probes(play);

@@ -14,7 +14,7 @@ SCENE(networks, v6_addresses_reach_the_workers_as_they_are, V6, .program = "work
 SCENE(networks, v6_endpoint_in_brackets, V6_10D "--rdzv_endpoint=[fd00::1]:29400",
       .program = "member sum barrier:end", .node = { { .exit = 0 }, { .exit = 0 } })
 
-/* Any spelling works, because the endpoint is compared as an address. */
+/* Any spelling of an IPv6 address works, because endpoints are compared as addresses. */
 SCENE(networks, v6_endpoint_without_a_port, V6_10D "--rdzv_endpoint=[FD00:0::0:1]", .program = "worker env",
       .node = { { .prints = "MASTER_ADDR=fd00::1|MASTER_PORT=29400" }, { .prints = "MASTER_ADDR=fd00::1" } })
 

@@ -1,10 +1,10 @@
-/* Node 1 does not reach the store. Long before the timeout, node 1 prints the reason with its code, and node 0, which
- * waits, names node 1. The message of the timeout names --timeout. */
+/* Node 1 does not reach the store. Long before the timeout, node 1 prints the reason with its code. Node 0 waits, and
+ * names node 1. At the timeout, the message names --timeout. */
 #include "scene.h"
 
 TestSuite(reach, .timeout = 120);
 
-/* A timeout of more than 8 s, because a finding that persists is printed in full only after 8 s. */
+/* A finding that persists is printed in full only after 8 s, so the timeout must be longer. */
 #define SHORT "--timeout=13 "
 
 #define MISSING "node 1 has not joined|NODE_MISSING"
@@ -106,7 +106,8 @@ SCENE(reach, a_name_that_means_the_node_itself, .elastic = true,
       .node = { { .options = "--node_rank=0", .exit = 125, .says = MISSING },
                 { .options = "--node_rank=1", .exit = 125, .says = "127.0.1.1|NAME_IS_LOOPBACK" } })
 
-/* Remove the name of the master. learn_name() adds it later, as a cluster publishes the name of a pod only later. */
+/* Remove the name of the master, which learn_name() adds later. In a cluster, the name of a pod also becomes known only
+ * later. */
 static void forget_name(struct play *play)
 {
     host_names(&play->net->host[1], "127.0.0.1 localhost\n");
@@ -136,8 +137,8 @@ SCENE(reach, a_name_that_means_node_0_itself_on_node_0, .elastic = true,
                   .exit = 125,
                   .says = "node0 reports: |127.0.1.1|[MASTER_NAME_IS_LOOPBACK]" } })
 
-/* Node 0 waits only 10 s for nodes that the job does not need. Node 1 is needed, so it gets the reason of node 0 even
- * if it starts after 11 s. */
+/* Node 0 cannot host the store, and waits until node 1 has the reason. Node 1 starts after 11 s. Node 0 would wait only
+ * 10 s for a node that the job does not need, but the job needs node 1. */
 SCENE(reach, a_node_that_starts_late_gets_node_0s_reason, .elastic = true,
       .options = "--nnodes=2 --master_addr=node0", .before = own_name_is_loopback,
       .within_ms = 4 * CONNECTIONS,
@@ -218,8 +219,8 @@ SCENE(reach, a_service_that_says_nothing, .cases = "other_service", .options = S
 SCENE(reach, a_proxy_that_closes, .cases = "other_service", .options = SHORT, .before = closing_server,
       .within_ms = CONNECTIONS, .node = ONLY_1(.says = "10.9.0.1:29500|HELLO_CLOSED"))
 
-/* Another process has the port of node 0's store. Node 0 names this process at once. Node 1 finds that the process is
- * not a store. */
+/* Another process has the port of node 0's store. Node 0 names this process at once. Node 1 only finds that no store
+ * answers. */
 SCENE(reach, a_port_that_is_taken, .cases = "F01", .options = SHORT, .before = mute_server,
       .within_ms = CONNECTIONS,
       .node = { { .exit = 125, .says = "port 29500|python3|PORT_IN_USE", .within_ms = EXITS },

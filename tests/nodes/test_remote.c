@@ -1,6 +1,6 @@
-/* ddprun --hosts on hosts with a real sshd each. One command on node 0 starts the job on all hosts. Nothing is left
- * when a host, the network or the terminal's node fails. DDP_HOSTS=64 starts the first job on 64 hosts instead of
- * 8. */
+/* ddprun --hosts on hosts with a real sshd each. One command on node 0 starts the job on all hosts. If a host, the
+ * network or the terminal's node fails, no process or file of the job may be left on any host. DDP_HOSTS=64 starts the
+ * first job on 64 hosts instead of 8. */
 #include "scene.h"
 
 #include "base/clock.h"
@@ -48,14 +48,14 @@ static void close_hosts(struct hosts *net)
     temp_dir_remove(dir);
 }
 
-/* The node timeout of jobs with a fault. Such a job must end everywhere within END_MS of the fault. At the node timeout
- * the workers end, and ssh on the starting host and on branches notices that a host does not answer. BUSY_MS is for a
- * busy machine. */
+/* Jobs with a fault use this node timeout. After it the workers end, and ssh on the starting host and on branches
+ * detects a host that does not answer. Such a job must end on all hosts within END_MS of the fault. BUSY_MS of this
+ * time are for a busy machine. */
 #define NODE_TIMEOUT "--node_timeout=10"
 enum { BUSY_MS = 10 * 1000, END_MS = 10 * 1000 + BUSY_MS };
 
-/* List what a job has left on a host: running processes, files and control groups. Process 1, sshd and the empty directory for
- * files of jobs may stay. The last line is "end". */
+/* List what a job has left on a host: running processes, files and control groups. Process 1, sshd and the empty
+ * directory for files of jobs may stay. The last line is "end". */
 static char *find_leftovers(const struct host *host)
 {
     char command[600];
@@ -178,7 +178,7 @@ static struct run_process *start_on_port(const struct hosts *net, const char *ad
                       &(struct run_options){ .env = (const char *[]){ "OMP_NUM_THREADS=1", NULL } });
 }
 
-/* ssh still works, so the finding of the node without a store reaches the node of the store. */
+/* Node 1 loses the store on node 0. Its finding still reaches node 0, by ssh. */
 Test(remote, a_host_that_loses_the_store_is_explained_by_node_0, .timeout = 180)
 {
     struct hosts *net = open_hosts(2);
@@ -187,7 +187,7 @@ Test(remote, a_host_that_loses_the_store_is_explained_by_node_0, .timeout = 180)
     host_rules(&net->host[0], "add rule inet f in iifname eth0 tcp dport 29500 drop");
     cr_expect(run_until_error(p, "node1 reports: waiting for node 0's store at 10.9.0.1:29500", 100000));
     struct run_result r = run_wait(p);
-    cr_expect_neq(r.exit_code, 0, "%s", r.err); /* 123 if node 1 ends first, else 125 */
+    cr_expect_neq(r.exit_code, 0, "%s", r.err); /* exit code 123 if node 1 ends first, else 125 */
     cr_expect_not_null(strstr(r.err, "; node1 reports: "), "%s", r.err);
     for (int i = 0; i < 2; i++)
         expect_nothing_left(net, i);
@@ -292,10 +292,10 @@ Test(remote, hosts_that_do_not_reach_each_other_are_named, .timeout = 180)
 
 /* --- a host that cannot start ------------------------------------------------------------------------------------ */
 
-/* The shell command `breaks` runs on node1 before the job, and `heals` runs there after the job. $ROOT is the folder of
- * the programs, $AREA the folder of the job's directory, and $NODES the folder of this test. */
+/* A fault on node1, which the shell command `breaks` makes before the job, and `heals` removes after the job. $ROOT is
+ * the folder of the programs, $AREA the folder of the job's directory, and $NODES the folder of this test. */
 struct bad_start {
-    const char *hosts, *key, *known; /* option --hosts; files in the test's directory: key, known_hosts */
+    const char *hosts, *key, *known; /* option --hosts, and two files in the test's directory */
     const char *breaks, *heals;
     const char *finding, *words;
     const char *needs; /* command that must succeed; NULL = none */
@@ -429,7 +429,7 @@ static struct run_result expect_bad_end(struct hosts *net, struct run_process *p
     for (int k = 0; k < net->count; k++)
         expect_end_since(net, k, fault_ms);
     struct run_result r = run_wait(p);
-    /* another host may end before the host of the killed agent */
+    /* exit code 125 if another host ends before the host of the killed worker */
     cr_expect(r.exit_code == bad->exit_code || (bad->exit_code == 137 && r.exit_code == 125), "%s: %d: %s",
               bad->kills, r.exit_code, r.err);
     cr_expect_not_null(strstr(r.err, bad->words), "%s: %s", bad->kills, r.err);
@@ -449,7 +449,8 @@ Test(remote, a_killed_process_ends_the_job_and_leaves_nothing, .timeout = 300)
 
 /* --- a host that gets ddprun for the job ------------------------------------------------------------------------------ */
 
-/* Start a job whose second host has neither ddprun nor the library of cJSON, and gets both by --ship. Each worker prints the program of its ddprun. */
+/* Start a job whose second host has neither ddprun nor the library of cJSON, and gets both by --ship. Each worker
+ * prints the path of its ddprun. */
 static struct run_process *start_shipped(const struct hosts *net)
 {
     const char *argv[] = { bin("ddprun"), "--hosts=node0,node1",

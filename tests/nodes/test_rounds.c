@@ -81,7 +81,8 @@ SCENE(rounds, a_late_node_is_taken_in_at_once, .hosts = 3, .elastic = true,
       .program = "worker env say:up forever", .until = "up", .fault = come_and_grow, .within_ms = 60000,
       .node = { { .exit = 143 }, { .exit = 143 }, { .by_hand = true, .exit = 143 } })
 
-/* Lose a node while a node beyond MAX waits. The waiting node replaces the lost node. */
+/* Lose a node of a job that has its maximum of nodes, while one more node waits as a spare. The spare replaces the lost
+ * node. */
 static void lose_1_of_2(struct play *play)
 {
     cr_expect(run_until_error(play->node[2], "next restart", 20000));
@@ -145,7 +146,7 @@ SCENE(rounds, a_rendezvous_of_its_own, SERVED, .program = "worker env",
       .node = {
           { .prints = "MASTER_ADDR=10.9.0.3" }, { .prints = "MASTER_ADDR=10.9.0.3" }, { .by_hand = true } })
 
-/* Kill a node and start it again. Any node may die, because another node takes its place. */
+/* Kill the victim and start it again. The job continues even without node 0, because the store is on another host. */
 static void die_and_come_again(struct play *play)
 {
     const int other = 1 - play->scene->victim;

@@ -23,7 +23,7 @@
 #define GREETING "00cef7853c"
 #define KEY_K    "01000000000000006b"
 
-/* The bytes that a stranger sends after the greeting. Each request must end without an answer from the store. */
+/* The bytes that a stranger sends after the greeting. The store must reject each request (expect_refused). */
 static const char *const attacks[] = {
     /* read, write, delete, list */
     "03" KEY_K, "01" KEY_K "010000000000000076", "08" KEY_K, "11",
@@ -44,7 +44,8 @@ static struct run_result stranger(const struct host *from, const char *as, const
     return host_run(from, argv);
 }
 
-/* Make all attacks. The store answers IDENTIFY with a reason only if it has read the request (`answers`). */
+/* Make all attacks, and expect that the store closes each connection without an answer. If `answers` is true, IDENTIFY
+ * gets an error text first. `answers` is false if the store refuses this user at accept. */
 static void expect_refused(const struct host *from, const char *as, bool answers)
 {
     for (size_t i = 0; i < sizeof(attacks) / sizeof(attacks[0]); i++) {
@@ -175,7 +176,7 @@ SCENE(strangers, another_user_of_a_workers_host_gets_no_answer, .until = "up",
 
 /* --- the processes of a worker's host ------------------------------------------------------------------------ */
 
-/* Claim ranks on node 1, where a process of the job's user may only be a rank of node 1. */
+/* Claim ranks as a process on node 1. The store must accept only a rank of node 1. */
 static void claim_ranks(struct play *play)
 {
     static const struct {
@@ -258,8 +259,8 @@ SCENE(strangers, two_hundred_ranks_of_a_node_pass_at_once, .options = "--rdzv_id
       .never = ": rejected: ", .after = expect_no_rejects,
       .node = { { .exit = 143 }, { .options = "--nproc_per_node=200", .exit = 143 } })
 
-/* The ranks of both attempts connect through the gate. A worker of node 0 may be stopped before the store has accepted
- * the worker's connection. The store then rejects this connection. */
+/* The ranks of both attempts connect through the gate. The restart may stop a worker of node 0 before the store has
+ * accepted its connection. The store then rejects the connection. */
 SCENE(strangers, an_elastic_job_restarts, .elastic = true,
       .options = "--nnodes=2:2 --rdzv_backend=c10d --rdzv_id=el --rdzv_endpoint=10.9.0.1 --max_restarts=2 "
                  "--restart_backoff=200ms",
@@ -269,7 +270,7 @@ SCENE(strangers, an_elastic_job_restarts, .elastic = true,
 
 /* --- many bytes, slow bytes, nonsense ------------------------------------------------------------------------ */
 
-/* Return the memory of the ddprun that uses the most: VmRSS now, or VmHWM at its peak. */
+/* Return the memory of the ddprun process that uses the most. `row` is VmRSS (now) or VmHWM (at the peak). */
 static long memory_kb(const struct host *host, const char *row)
 {
     long most = 0;
@@ -346,7 +347,7 @@ SCENE(strangers, another_user_of_the_stores_host_fills_and_stalls_nothing, .prog
       .node = { { .prints = "served|served" }, { .prints = "served|served" } })
 
 /* Attack from node 1, whose agent is asked about each connection. The gate does not limit the number of connections
- * from a node. Each of 200 strangers holds 64 KiB and the bytes of one more read. */
+ * from a node. Each of 200 strangers may hold 64 KiB, and the bytes of the read that exceeds this limit. */
 static void besiege_from_node(struct play *play)
 {
     besiege(play, 1, "setpriv --reuid=65534 --regid=65534 --clear-groups", "10.9.0.2", 200 * 192);
@@ -368,8 +369,9 @@ static struct {
     uid_t uid;
 } attacker = { 2, 0 };
 
-/* Connect as the attacker to the store. Only this thread enters the network of the host, and leaves it at once. A socket
- * belongs to the user that has created it. */
+/* Connect to the store from the host of the attacker, as the user of the attacker. Only this thread enters the network
+ * of the host, and leaves it at once. The uid is changed only for socket(), because a socket belongs to the user that
+ * has created it. */
 static int connect_as_attacker(void)
 {
     char path[64];
@@ -450,9 +452,9 @@ static void encode_calls(char *calls[CALLS])
 /* How the attacker begins. */
 enum { AT_ONCE, AFTER_IDENTIFY, WITH_OTHER_SECRET, WITH_WRONG_PROOF, STARTS };
 
-/* Begin a connection, and make the call. The attacker has another secret than the job. With WITH_WRONG_PROOF it sends
- * the fingerprint of the job's secret, so that the store asks for the proof. Everyone on the network can read this
- * fingerprint. */
+/* Begin a connection in the way `start`, and send the call `text`. The attacker has another secret than the job. With
+ * WITH_WRONG_PROOF it sends the fingerprint of the job's secret, which everyone on the network can read, so that the
+ * store asks for the proof. */
 static void begin_attack(struct client *c, int start, const struct secret *real, const char *text)
 {
     peer_greet(c, AUTH_AGENT);
@@ -473,8 +475,8 @@ static void begin_attack(struct client *c, int start, const struct secret *real,
     peer_send_frame(c, OP_CONTROL, slice_str(text), false);
 }
 
-/* Make every call as the attacker, after each beginning of a connection, and expect no answer. The store rejects an
- * IDENTIFY with a reason. */
+/* Make every call as the attacker, after each way to begin a connection, and expect no answer to the call. If no AUTH
+ * came before, an IDENTIFY gets an answer: the reason of its rejection. */
 static void claim_membership(const struct secret *real)
 {
     static const struct secret other = { .key = { 1, 2, 3 } };
@@ -546,8 +548,8 @@ SCENE(strangers, a_third_host_takes_no_place_and_ends_no_rank, .hosts = 3,
 
 /* --- recorded and changed messages -------------------------------------------------------------------------- */
 
-/* Print, in hexadecimal digits, the bytes that this host has sent to the store on the agent's connection. This is the
- * connection that contains a `join`. */
+/* Print, in hexadecimal digits, the bytes that this host has sent to the store on the agent's connection, which is the
+ * one with a `join`. */
 static const char recorder[] = "import signal,socket,sys\n"
                                "s=socket.socket(socket.AF_PACKET,socket.SOCK_RAW,socket.ntohs(3))\n"
                                "s.setsockopt(socket.SOL_SOCKET,33,1<<24)\n" /* SO_RCVBUFFORCE */
@@ -612,8 +614,8 @@ static size_t count_answer(struct slice bytes)
     return n;
 }
 
-/* Send all bytes of node 1's agent again. The store may answer only PING, `hello` and the first message of AUTH. This
- * message of AUTH is still valid when it is repeated. */
+/* Send all bytes of node 1's agent again. The store must answer only PING, `hello` and the first message of AUTH, which
+ * is still valid when it is repeated. */
 static void replay(struct play *play)
 {
     struct buf bytes = recorded_bytes(play);
@@ -756,7 +758,8 @@ static void flood(struct play *play)
     cr_expect_eq(r.signal, SIGTERM, "the flood has ended by itself: %s%s", r.out, r.err);
 }
 
-/* The same job runs twice, the first time without handshakes. The connection of node 1 never breaks. */
+/* Run the same job twice: without half-open handshakes, and then with them. In both runs the connection of node 1 must
+ * not break. */
 Test(strangers, half_open_handshakes_do_not_delay_an_agent)
 {
     struct scene scene = { .name = "half_open_handshakes_do_not_delay_an_agent",
@@ -774,7 +777,7 @@ Test(strangers, half_open_handshakes_do_not_delay_an_agent)
 
 /* --- where the secret is ----------------------------------------------------------------------------------- */
 
-/* Search for the secret, as digits and as bytes: no environment, command line or memory of a worker may contain it. */
+/* Expect that no environment, command line or memory of a worker contains the secret, as digits or as bytes. */
 static void search_workers(struct play *play)
 {
     static const char script[] =

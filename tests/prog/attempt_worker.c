@@ -30,8 +30,8 @@ static int failed(ddp_status status)
     return ddp_exit_code(status);
 }
 
-/* Set the keys of an attempt. All attempts use the same names, so a key of an earlier attempt would be found or would
- * conflict. */
+/* Set the keys of an attempt. All attempts use the same names, so a key that an earlier attempt has left would be
+ * detected. */
 static int keys(ddp_ctx *ctx, int good_attempt)
 {
     struct ddp_err err;

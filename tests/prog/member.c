@@ -2,10 +2,9 @@
  *
  *     member only:3 key:answer all barrier:epoch-1
  *
- * An argument is NAME or NAME:VALUE; the table `actions` lists them. Three arguments skip the following arguments up
- * to "all": "only:RANK" on all other ranks, "but:RANK" on rank RANK, and "attempt:N" in all attempts except N. If a
- * call fails, the program prints the reason and exits with ddp_exit_code(). At the end the program finalizes and
- * exits with 0. */
+ * An argument is NAME or NAME:VALUE; the table `actions` lists them. Three arguments limit the following arguments, up
+ * to "all": "only:RANK" to one rank, "but:RANK" to all other ranks, and "attempt:N" to one attempt. If a call fails,
+ * the program prints the reason and exits with ddp_exit_code(). At the end the program finalizes and exits with 0. */
 #include "ddp/ddp.h"
 
 #include <signal.h>

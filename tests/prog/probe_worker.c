@@ -103,8 +103,8 @@ static void on_term(int sig)
         mine->told = notes_now();
 }
 
-/* Wait before the end, so that the time that the kernel needs for one worker's end is not in the times of other
- * workers. */
+/* Wait a->ms before the end, because the kernel's work for the end of this worker would delay the other workers, whose
+ * times are measured. */
 static void do_stay(const struct action *a)
 {
     for (int i = 0; i < STAY_MS && mine->told == 0; i += 1000)

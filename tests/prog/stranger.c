@@ -144,8 +144,8 @@ static int add_on_many(const char *host, const char *port, int count)
 
 /* --- attacks ------------------------------------------------------------------------------------------------ */
 
-/* Each function writes the next bytes of connection `i` to `bytes`, and returns their number. `n` is the number of calls
- * for this connection. */
+/* Each function writes the next bytes of connection `i` to `bytes`, and returns their number. `n` counts its calls for
+ * this connection, from 0. */
 
 /* Make a SET of a new key with a large value. */
 static size_t make_fill(int i, unsigned n, uint8_t *bytes)

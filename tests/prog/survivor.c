@@ -3,7 +3,8 @@
  *     survivor KIND [HOG_RANK HOG_DELAY_MS]
  *
  * KIND is a row of `kinds`. A worker writes a line with "ready" when all processes of the worker have started. The
- * worker of rank HOG_RANK instead allocates memory after the delay, until the kernel's out-of-memory killer ends it.
+ * worker of rank HOG_RANK ignores KIND. After the delay it allocates memory, until the kernel's out-of-memory killer
+ * ends it.
  *
  * The rank is read from any launcher's variables, so that other launchers can be tested as well. */
 #include "launched.h"
@@ -158,7 +159,7 @@ static void be_chains(void)
     be_plain();
 }
 
-/* Start children that end and free their process ids while the launcher still has these ids. */
+/* Start short-lived children again and again, so that the launcher finds pids whose processes are already gone. */
 static void be_churning(void)
 {
     ignore_polite_signals();
@@ -183,7 +184,8 @@ static void on_any_signal(int sig)
         _exit(FAILED);
 }
 
-/* Act as a process of another job, which no launcher may signal. Print a line at every signal that can be caught. */
+/* Act as a process of another job, which the launcher must not signal. Print a line at every signal that can be
+ * caught. */
 static void be_bystander(void)
 {
     for (int sig = 1; sig < NSIG; sig++)

@@ -122,8 +122,8 @@ static inline bool page_is_plain(const struct page_row *f)
     return f->name[i] == '\0' && f->what[i] == '\0';
 }
 
-/* Append a message. Only the name of a member is shown if an earlier row or the name itself describes the member. The
- * sender's round is left out. */
+/* Append a message. Omit the description of a member if an earlier message has it, or if it only repeats the name. Omit
+ * the sender's round. */
 static inline bool page_put_message(struct buf *out, int id)
 {
     int printed = 0;

@@ -50,7 +50,8 @@ static int number_of(const char *name)
     return text != NULL ? atoi(text) : 0;
 }
 
-/* Return true at `where`, in the N-th step or checkpoint. Set *rank to the rank that dies. */
+/* Return true if DIE names this place (`where`) and this number of a step or checkpoint (`n`). Set *rank to the rank
+ * that dies. */
 static bool is_now(const char *where, int n, int *rank)
 {
     char what[16];
@@ -98,7 +99,8 @@ static bool sleeps(void)
     return state != NULL && state[1] == ' ' && state[2] == 'S';
 }
 
-/* Check several times, because the thread may sleep for a moment in another wait. */
+/* Die when the first thread sleeps in five checks in a row. A single check could find a short sleep before the wait for
+ * the last rank. */
 static void *die_asleep(void *unused)
 {
     for (int seen = 0; seen < 5; seen = sleeps() ? seen + 1 : 0)
@@ -156,8 +158,7 @@ ddp_status __wrap_ddp_ckpts_save(ddp_ckpts *ckpts, const ddp_ckpt_point *point, 
                                  size_t n, struct ddp_err *err)
 {
     struct ddp_err ignored;
-    ddp_ckpts_wait(ckpts,
-                   &ignored); /* wait for the previous checkpoint, so that later calls belong to this one */
+    ddp_ckpts_wait(ckpts, &ignored); /* so that later calls belong to the new checkpoint */
     saves++;
     is_saving = true;
     return __real_ddp_ckpts_save(ckpts, point, blocks, n, err);

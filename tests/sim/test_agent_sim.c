@@ -592,7 +592,7 @@ Test(agent_nodes, a_failure_that_the_store_has_heard_of_outlives_it, .init = one
     cr_assert_eq(agent_first_failure(sim.agent), 0);
 }
 
-/* The worker's peer was on the node of the store. */
+/* The worker's peer was on the node that hosted the store. */
 Test(agent_nodes, a_worker_that_lost_its_peer_is_a_consequence_even_if_the_store_has_heard_of_it,
      .init = one_worker, .fini = done)
 {

@@ -241,8 +241,8 @@ Test(findings_sim, other_numbers_and_versions_are_told_to_those_who_wait)
     cr_assert_not_null(strstr(text_of(told, "text"), "nnodes"), "%s", text_of(told, "text"));
 }
 
-/* A rejected node has ended. The waiting nodes get the advice to start this node again: first at once, then again at
- * the timeout. */
+/* The store rejects node 1, which then ends. Node 0 waits, and gets the advice to start node 1 again: at once, and
+ * again at the timeout. */
 Test(findings_sim, who_waits_for_a_node_that_was_refused_is_told_so)
 {
     join(N0, 0, 2, "");
@@ -310,8 +310,7 @@ Test(findings_sim, the_next_word_has_only_what_is_new)
     expect_silence(N0);
 }
 
-/* Node 1 joins after node 0 has got the finding. Node 1 gets the finding when it has waited as long as node 0
- * before. */
+/* Node 1 joins after node 0 has got the finding. It gets the finding after the same waiting time. */
 Test(findings_sim, a_node_that_comes_later_is_told_what_the_others_know)
 {
     join(N0, 0, 3, "");
@@ -359,7 +358,8 @@ Test(findings_sim, who_may_be_a_node_that_was_started_wrongly_is_told_at_once)
     expect_told(N0, "TORCHRUN_INSTEAD", "peer");
 }
 
-/* A client with another protocol may be a health check. But nodes that wait get the finding once. */
+/* A client with another protocol may be a health check, or a node with wrong options. So a node that waits gets the
+ * finding, but only once. */
 Test(findings_sim, another_protocol_is_told_to_a_job_that_waits)
 {
     join(N0, 0, 2, "");
@@ -484,7 +484,8 @@ Test(findings_ranks_sim, ports_that_are_closed_are_told_to_all_when_a_rank_finds
     expect_why("PORTS_CLOSED", "rank 2 (n1, pid 202)");
 }
 
-/* The store passes on the report of a rank without delay, because the rank will end soon, and then the round ends. */
+/* The report of a rank is passed on without delay, because the round ends soon: the rank itself ends after its
+ * report. */
 Test(findings_ranks_sim, what_a_rank_meets_is_told_at_once_also_right_after_another_look)
 {
     cJSON *looked = NULL;
@@ -533,7 +534,7 @@ Test(findings_ranks_sim, a_stopped_rank_that_others_wait_for)
     expect_why("RANK_STOPPED", "rank 3");
 }
 
-/* The nodes get the finding without a request, once, with the same text on every node. */
+/* Each node gets the finding once, without asking for it. All nodes get the same text. */
 Test(findings_ranks_sim, a_barrier_that_hangs_is_told_long_before_its_time_out)
 {
     three_wait();
@@ -552,7 +553,7 @@ Test(findings_ranks_sim, a_barrier_that_hangs_is_told_long_before_its_time_out)
     expect_silence(N0);
 }
 
-/* The missing rank may be on its way to the barrier, because its steps change. */
+/* The missing rank still makes steps, so it may be on its way to the barrier. */
 Test(findings_ranks_sim, a_barrier_whose_last_rank_still_moves_is_left_alone)
 {
     three_wait();
@@ -566,7 +567,7 @@ Test(findings_ranks_sim, a_barrier_whose_last_rank_still_moves_is_left_alone)
     expect_silence(N0);
 }
 
-/* A missing rank that reports no steps is reported only after half a minute. */
+/* If the missing rank reports no steps, it is reported only after half a minute. */
 Test(findings_ranks_sim, a_rank_that_does_not_come_and_tells_nothing_is_told_later)
 {
     three_wait();
@@ -671,7 +672,8 @@ Test(findings_ranks_sim, a_rank_that_was_told_to_stop_has_not_left_a_barrier_ear
     cr_expect_null(last_push(N0, "left_waiting"));
 }
 
-/* Rank 0 gives up in a collective, and no other worker has failed. The store does not see waits in a collective. */
+/* Rank 0 gives up in a collective, where the store does not see its wait. Rank 3 has ended well by itself, so rank 0
+ * has waited for it. Rank 2 was stopped by its agent. */
 Test(findings_ranks_sim, a_rank_that_ends_well_is_what_one_that_gave_up_has_lost)
 {
     join(N0, 0, 2, "");
@@ -709,7 +711,7 @@ static void two_leave_and_one_gives_up(const char *words)
     sim_say(&sim, N1, "{\"op\":\"stopped\",\"round\":1,\"max_code\":0}");
 }
 
-/* Rank 2 had sent its part, and had nothing more to do. */
+/* Ranks 2 and 3 have ended well. Rank 0 names rank 3, so rank 2 is not reported: it had sent its part. */
 Test(findings_ranks_sim, of_those_that_ended_well_the_one_that_was_missed_is_named)
 {
     two_leave_and_one_gives_up("rank 3 (pid 203 on n1) has ended while rank 0 waited in gather #9");
@@ -724,8 +726,8 @@ Test(findings_ranks_sim, all_that_ended_well_are_named_when_nobody_says_who_was_
     cr_expect(says("while rank 0 waited"), "%s", text_of(told, "text"));
 }
 
-/* Let rank 0 fail with `line` as the end of its log and `lost_bytes` as the size of lost packets. No other rank ends by
- * itself. */
+/* Let rank 0 fail with `line` as the end of its log. `lost_bytes` is the size of packets that are lost on its path. No
+ * other rank ends by itself. */
 static void one_loses_its_path(const char *line, int lost_bytes)
 {
     char json[512];
@@ -777,7 +779,8 @@ Test(findings_ranks_sim, a_connection_that_breaks_on_a_path_that_loses_large_pac
     cr_assert(says("1500 bytes from n0 to n1 ") && says("(PATH_LOSES_LARGE)"), "%s", text_of(told, "text"));
 }
 
-/* Node 1 has stopped its workers, and is silent for longer than two heartbeats, but not for the node timeout. */
+/* Node 1 has stopped its workers. Its last message is older than two heartbeats, but not older than the node
+ * timeout. */
 Test(findings_ranks_sim, a_connection_that_breaks_to_a_node_that_is_silent)
 {
     for (int node = 0; node < 3; node++)
@@ -795,8 +798,8 @@ Test(findings_ranks_sim, a_connection_that_breaks_to_a_node_that_is_silent)
               "%s", text_of(told, "text"));
 }
 
-/* The log contains an address of the rank's own node, an address that only begins like that of the other node, or no
- * address. So the log does not show a broken connection between two nodes. */
+/* In these logs the lost peer has no address, or an address of the rank's own node. Or its address only begins like
+ * that of the other node. So they do not show a broken connection between two nodes. */
 Test(findings_ranks_sim, a_lost_peer_that_no_other_node_has_breaks_no_connection)
 {
     static const char *const lines[] = { "Connection closed by peer [10.0.0.1]:41234",
@@ -890,8 +893,8 @@ Test(findings_ranks_sim, a_rank_that_stands_still_is_named_on_all_nodes_while_th
     expect_silence(N0);
 }
 
-/* The heartbeat of the missing rank's node came 1.9 s after the other heartbeat. Only this difference may delay the
- * finding. */
+/* The heartbeat of node 0 came 1.9 s before the heartbeat of node 1, the node of the missing rank. The finding may be
+ * late only by this difference. */
 Test(findings_ranks_sim, beats_of_different_times_cost_little)
 {
     two_nodes_run();
@@ -963,7 +966,7 @@ Test(findings_ranks_sim, another_rank_is_told_at_once_and_so_is_one_that_is_stop
     expect_told(N0, "RANK_STALLED", "rank 3");
 }
 
-/* Each epoch has a barrier with another name, and rank 3 is late at all of them. */
+/* Rank 3 is late at one barrier per epoch. Each barrier has another name, but only the first is reported. */
 Test(findings_ranks_sim, barriers_that_are_passed_late_are_told_once)
 {
     three_wait();

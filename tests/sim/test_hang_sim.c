@@ -13,7 +13,7 @@ enum { N0 = 10, N1, NODES = 2, OPERATOR = 40, S = 1000 };
 
 static struct sim sim;
 static int samples[NODES];     /* samples requested from each node */
-static int with_records;       /* samples of node 0 that the search for hangs has requested */
+static int with_records;       /* number of samples that the search for hangs has requested from node 0 */
 static bool holds;             /* the nodes do not answer requests for samples */
 static int findings[NODES];    /* number of findings pushed to each node */
 static char told[NODES][2048]; /* text of the latest finding */
@@ -23,11 +23,11 @@ static bool has_frames;        /* the nodes can read stacks */
 static bool has_calls;         /* the nodes send flight records */
 static bool is_late;           /* rank 3 has not written its record yet */
 static bool moves;             /* the function that rank 3 runs is at a later line in each sample */
-static int cycle;              /* samples until rank 3's function returns to its first line; 0 = never */
-static int cpu_ms;             /* CPU time that each waiting rank uses between two samples */
-static cJSON *recorded;        /* tests/data/hangs/recorded/pauses.json; NULL = the samples are made up */
-static int second;             /* seconds since the start of the recorded job, which is repeated */
-static bool is_held;           /* `second` does not advance: all ranks stay where they are */
+static int cycle;       /* number of samples until rank 3's function returns to its first line; 0 = never */
+static int cpu_ms;      /* CPU time that each waiting rank uses between two samples */
+static cJSON *recorded; /* tests/data/hangs/recorded/pauses.json; NULL = the samples are made up */
+static int second;      /* seconds since the start of the recorded job, which is repeated */
+static bool is_held;    /* `second` does not advance: all ranks stay where they are */
 
 static void join(conn_id conn, const char *more)
 {
@@ -111,8 +111,8 @@ static const cJSON *recorded_at(const char *list, const cJSON *of_rank, int i)
     return cJSON_GetArrayItem(cJSON_GetObjectItem(recorded, list), number_at(of_rank, i));
 }
 
-/* Answer with the recorded stacks of all ranks. The store uses those of the node's own ranks. The CPU time grows with each
- * repetition of the recorded job. */
+/* Answer with the recorded stacks of all ranks; the store uses only those of the node's own ranks. The recorded job is
+ * repeated, so add the CPU time of the earlier repetitions. */
 static void answer_recorded(conn_id conn, double id)
 {
     const cJSON *samples_of = cJSON_GetObjectItem(recorded, "samples"), *sample = sample_now(), *of_rank;
@@ -211,7 +211,7 @@ static void take_pushes(conn_id conn)
     }
 }
 
-/* Let `ms` pass with a heartbeat each second. With `moves_on`, each heartbeat follows a line of output. */
+/* Let `ms` pass with a heartbeat each second. With `moves_on`, each heartbeat reports a new line of output. */
 static void live(uint64_t ms, bool moves_on)
 {
     for (const uint64_t until = sim.now_ms + ms; sim.now_ms < until;) {
@@ -283,8 +283,8 @@ Test(hang_sim, why_says_how_often_stacks_gave_no_verdict_since_the_last_progress
     cr_expect(strstr(why(), "progress for") != NULL && strstr(why(), "stacks 1 time") == NULL, "%s", why());
 }
 
-/* An operator's request reads stacks without flight records, and may be older than the suspicion. So the search for
- * hangs does not use its stacks. */
+/* A request of an operator reads stacks without flight records, and may have been sent before the suspicion. So the
+ * search for hangs does not use its stacks. */
 Test(hang_sim, an_open_request_of_an_operator_is_no_sample_of_the_search)
 {
     run_job("");
@@ -342,7 +342,8 @@ static void read_recorded(void)
     cr_assert_not_null(recorded);
 }
 
-/* Let the recorded job go on. With `has_lines`, send a heartbeat with the age of each new line. */
+/* Let the recorded job run for `seconds`, with a heartbeat each second. With `has_lines`, a heartbeat also has the age
+ * of the last line if that line is new. */
 static void replay(int seconds, bool has_lines)
 {
     char beat[80];
@@ -419,7 +420,7 @@ Test(hang_sim, a_slow_job_is_left_alone)
     cr_expect_lt(samples[0], 60);
 }
 
-/* Rank 3 calls load_batch in a loop of three lines. Such a rank may be slow, so the report comes after four suspicions. */
+/* Rank 3 calls load_batch in a loop of three lines. It may only be slow, so it is reported after four suspicions. */
 Test(hang_sim, an_endless_loop_of_several_calls_is_reported_after_several_suspicions)
 {
     run_job(",\"hang_ms\":30000");
@@ -507,8 +508,8 @@ Test(hang_sim, ranks_that_all_wait_name_the_network)
     expect_told(0, "(n0, n1)");
 }
 
-/* Each rank sets a key that ends with its number, and one key is missing. The report names the rank of this key. But if
- * the missing number is the highest, it may also be the number of a step. Then no rank is named. */
+/* Each rank sets a key that ends with its number, and one key is missing. The report names the rank that should have
+ * set it. If the missing number is the highest, the report names no rank, because the number may be that of a step. */
 Test(hang_sim, the_rank_that_sets_a_key_by_convention_is_named_unless_it_is_the_last)
 {
     run_job("");
@@ -629,7 +630,7 @@ Test(hang_sim, a_stopped_rank_is_reported_at_once_and_not_again)
     sim_say(&sim, N1, "{\"op\":\"heartbeat\",\"workers\":[[1,\"t\",0,\"ptrace_stop\"]]}");
     live(5 * S, true);
     cr_expect_eq(findings[0], 2);
-    expect_told(1, "rank 3: stopped"); /* agents do not print that a debugger has stopped a worker */
+    expect_told(1, "rank 3: stopped"); /* the node's own agent does not print a stop by a debugger */
 }
 
 /* Other ranks may make progress while a rank is stopped. */

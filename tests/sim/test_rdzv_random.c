@@ -343,7 +343,7 @@ static void leave(struct agent *a)
     must(open || a->phase == FINISHED || a->phase == STOPPING, "one that leaves is kept waiting");
 }
 
-/* Let an agent vanish. The model drops the node first, because no message may go to the node afterwards. */
+/* Let an agent vanish. Set its phase first, because a message to this agent is an error from now on. */
 static void vanish(struct agent *a)
 {
     if (a->phase == OUT)
@@ -375,8 +375,8 @@ static void wait_ms(uint32_t ms)
     }
 }
 
-/* Let the server stand still for up to 21 s. Then it checks the nodes before it reads their messages. The server reads
- * messages at least after every second standstill, because nodes.c excuses the silence of a node only twice. */
+/* Let the server stand still for up to 21 s, then check the nodes before it reads their messages. Before every second
+ * standstill it reads all messages, because nodes.c excuses the silence of a node only twice. */
 static void freeze(void)
 {
     if (s.n_freezes++ % 2 == 0)

@@ -159,7 +159,8 @@ Test(restart_sim, a_usage_error_shows_within_five_seconds)
 
 /* --- import errors -------------------------------------------------------------------------------------- */
 
-/* Run two workers with the same import error. The second worker may have another error, or live longer. */
+/* Run two workers. Worker 0 fails with the import error 7, and worker 1 with `second_error` (0: no import error).
+ * Return the reason against a restart. */
 static enum no_restart after_imports(uint64_t first_ms, uint64_t second_ms, uint64_t second_error)
 {
     two_workers();
@@ -227,8 +228,8 @@ Test(restart_sim, no_new_attempt_beside_what_cannot_be_killed, .init = two_worke
 
 /* --- ranks that lost a peer ----------------------------------------------------------------------------- */
 
-/* Worker 0 detects the death of worker 1 before the agent does. Worker 0 is not stopped because of this, and not
- * reported as the cause. */
+/* Worker 0 detects the death of worker 1, and ends before the agent detects this death. The agent waits for the cause,
+ * and reports worker 1. */
 Test(restart_sim, who_lost_a_peer_is_not_the_cause, .fini = done)
 {
     asim_init(&sim, 3, 30000);
@@ -300,7 +301,7 @@ Test(restart_sim, who_is_dying_when_the_doubt_ends_is_waited_for, .fini = done)
     cr_assert_null(strstr(said + 1, "say that"), "once");
 }
 
-/* Worker 1 hangs in the kernel while it dies, so the agent does not wait for its end forever. */
+/* Worker 1 hangs in the kernel while it dies. The agent waits for its end only for a limited time. */
 Test(restart_sim, who_dies_too_long_is_not_waited_for, .fini = done)
 {
     asim_init(&sim, 2, 1000);
@@ -334,7 +335,8 @@ Test(restart_sim, the_users_stop_ends_the_doubt, .fini = done)
     cr_assert_eq(agent_first_failure(sim.agent), 0, "it gave up before the user did");
 }
 
-/* With several nodes, the detection of a lost node may take seconds. Until then its victims are not causes. */
+/* With several nodes, the detection of a lost node may take seconds. Until then, a rank that lost its peer on this node
+ * is not reported as the cause. */
 Test(restart_sim, the_doubt_lasts_as_long_as_the_job_needs, .fini = done)
 {
     asim_init_with(&sim, &(struct agent_options){ .nproc = 2, .grace_ms = 30000, .settle_ms = 4000 });

@@ -1,5 +1,5 @@
-/* Attacks on AUTH and on the calls of agents, over real sockets: recorded bytes, the store's own bytes, an exchanged role,
- * one wrong bit in each message, and reports about ranks of another node. */
+/* Attacks on AUTH and on the calls of agents, over real sockets. The attacker replays recorded bytes, sends the store's
+ * bytes back, exchanges the role, changes one bit of each message, or reports ranks of another node. */
 #include "auth_peer.h"
 #include "store_peers.h"
 
@@ -32,8 +32,8 @@ TestSuite(auth_attacks, .init = serve_secret, .fini = serve_end, .timeout = 300)
 
 /* --- attacks ---------------------------------------------------------------------------------------------------- */
 
-/* Send all bytes of an agent's connection again on a new connection. The store answers the first message, because it is
- * correct. Then it closes the connection. */
+/* Send all bytes of an agent's connection again on a new connection. The store answers the first message, because that
+ * message is correct, and then closes the connection. */
 Test(auth_attacks, a_recorded_agent_is_not_an_agent)
 {
     struct client agent, replay;

@@ -197,7 +197,7 @@ static ddp_status all_reduce(ddp_ctx *ctx, size_t n)
     return ddp_all_reduce(ddp_world(ctx), x, x, n, DDP_F32, DDP_SUM, NULL, NULL);
 }
 
-/* Make twenty calls, which leave as many keys as one call. */
+/* Make twenty calls. They leave no more keys in the store than one call. */
 static void go_well(struct rank *me)
 {
     int64_t keys = 0;

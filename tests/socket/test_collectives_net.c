@@ -397,7 +397,7 @@ Test(collectives_net, leaving_after_finalize_is_not_dying, .timeout = 120)
     ranks_free(&run);
 }
 
-/* Expect that the keys for the meeting of hosts are removed from the store, as on one host. */
+/* Count the keys that remain in the store after the start. Several hosts must leave as many keys as one host. */
 static void count_keys(struct rank *me)
 {
     int64_t keys = 0;

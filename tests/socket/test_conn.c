@@ -1,5 +1,5 @@
-/* Replies that do not fit into the socket. They are sent later, in order. The connection copies a reply, or holds a
- * reference to its block. A held reply counts with the whole block. */
+/* Replies that do not fit into the socket are sent later, in order. The connection copies a reply, or holds a reference
+ * to the block that contains it. Then the whole block counts as queued. */
 #include "server/conn.h"
 #include "server/listen.h"
 
@@ -179,7 +179,7 @@ Test(listen_queue, has_the_limit_that_was_asked_for)
     cr_assert_eq(listen_queue_drops(listener), 0);
 }
 
-/* On loopback, the kernel drops a connection before connect() returns. */
+/* On loopback, the kernel counts a drop before connect() returns, so the test does not wait. */
 Test(listen_queue, drops_are_counted_once_it_is_full)
 {
     for (int i = 0; i < CLIENTS; i++) {

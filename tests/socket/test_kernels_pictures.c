@@ -62,7 +62,7 @@ EACH_PRECISION(kernels_pictures, convolutions_of_many_pictures)
     convolution((struct conv){ 2, 3, 4, 1 }, 70);
 }
 
-/* The CPU adds the values one after the other, in float. */
+/* The tolerance is larger, because the CPU adds many values one after the other, in float. */
 EACH_PRECISION(kernels_pictures, convolutions_of_many_places)
 {
     if (d.precision == PRECISION_FP32)
@@ -189,7 +189,7 @@ EACH_PRECISION(kernels_pictures, normalisations)
     normalisation(3, 300, 2);
 }
 
-/* An empty batch has nothing to learn from. */
+/* An empty batch changes no output and no running value, and its gradients of weight and bias are 0. */
 EACH_PRECISION(kernels_pictures, batches_that_are_empty)
 {
     struct layer l = layer_of(2, 3, 1);

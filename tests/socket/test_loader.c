@@ -301,8 +301,8 @@ Test(loader, memory_may_be_the_programs)
     cr_expect_null(loader);
 }
 
-/* Any number of threads must give the same batches before the error and the same text, although some threads have
- * read far ahead. */
+/* Threads may have read far ahead. For any number of threads, the batches before the error and the text of the error
+ * must be the same. */
 Test(loader, an_error_is_told_when_its_batch_is_asked_for)
 {
     for (int threads = 0; threads <= 4; threads += 2) {
@@ -414,8 +414,9 @@ static void await_stuck(void)
     cr_assert(atomic_load(&world.reached));
 }
 
-/* If the loader is freed, a thread in the middle of a batch drops the batch. ddp_loader_free waits only for the sample
- * that the thread reads. If this wait times out and the program continues, it never gets the dropped batch. */
+/* ddp_loader_free waits only for the sample that the thread is reading; the thread then drops the rest of the batch. If
+ * the sample takes too long, ddp_loader_free returns DDP_ERR_TIMEOUT and frees nothing. A call of ddp_loader_next must
+ * then fail, too, and not return the incomplete batch. */
 Test(loader, the_rest_of_a_batch_is_not_read_when_nobody_wants_it)
 {
     const ddp_batch *batch;
@@ -457,9 +458,9 @@ Test(loader, a_sample_that_does_not_come_is_named)
         continue;
 }
 
-/* A run that is stopped in the middle of an epoch and continues with another number of ranks: each sample still
- * occurs once, and the state is the same. The "model" is a sum over samples of exact numbers, so it does not depend
- * on how they are distributed. */
+/* A run stops in the middle of an epoch, and continues with another number of ranks. Each sample must still occur once,
+ * and the final state must be the same. The "model" sums exact numbers over the samples, so its state does not depend
+ * on which rank has which sample. */
 
 enum {
     RESUME_SAMPLES = 60,

@@ -234,7 +234,7 @@ static void expect_refused(void)
     cr_expect_not_null(strstr(err.msg, "File exists"), "%s", err.msg);
 }
 
-/* The creator of an existing directory may own it and its content. */
+/* An existing root is rejected, because another user may have created it and may own files in it. */
 Test(logdir, one_that_is_there_is_refused)
 {
     char latest[300];
@@ -318,8 +318,8 @@ Test(logdir, without_a_descriptor_the_limit_is_named)
     cr_expect_not_null(strstr(err.msg, value), "%s", err.msg);
 }
 
-/* A separate thread writes lines into a file: whole lines, in order, and without delay for the caller if the file
- * accepts none. */
+/* A separate thread writes lines into a file, whole and in order. The caller never waits, even if the file accepts no
+ * bytes. */
 
 TestSuite(line_file, .timeout = 120);
 

@@ -97,7 +97,7 @@ Test(lost_peers, a_rank_that_dies_inside_a_collective_is_named, .timeout = 120)
     ranks_free(&run);
 }
 
-/* Die after a collective, which has succeeded on all ranks. The next collective fails. */
+/* Die after a collective that has succeeded on all ranks, so that the next collective fails. */
 static void die_after(struct rank *me)
 {
     ddp_ctx *ctx = init_and_warm_up(me);
@@ -269,8 +269,8 @@ Test(lost_peers, a_rank_that_is_started_twice_is_told_so, .timeout = 120)
     ranks_free(&run);
 }
 
-/* Allow this process `n` more descriptors. They are the lowest free numbers, because there may be holes below the
- * inherited descriptors. */
+/* Allow this process `n` more descriptors. Opening them shows the limit to set: some numbers below the inherited
+ * descriptors may be free. */
 static void allow_descriptors(int n)
 {
     int fd[8], got = 0;
@@ -371,8 +371,8 @@ static struct ends ends_of(int fd)
     return e;
 }
 
-/* Start a worker that holds `fd`, itself or (deep) in a grandchild that has left its session. Close this process's
- * copy. */
+/* Start a worker that holds `fd`. With `deep`, a child of the worker holds `fd` instead, in another session. The caller
+ * closes its own copy. */
 static pid_t worker_with(int fd, bool deep)
 {
     pid_t pid = fork();
@@ -455,7 +455,8 @@ Test(vouch_node, the_worker_that_holds_it_is_found)
     peer_lookup_free(&v);
 }
 
-/* The process is "bash train.sh" with its children. A separate session hides no child. */
+/* As with "bash train.sh", a child of the worker holds the connection. The child is found although it is in another
+ * session. */
 Test(vouch_node, a_grandchild_s_connection_is_its_worker_s)
 {
     struct ends e;

@@ -56,7 +56,7 @@ static void compare(const char *name, int precision, double of_loss, double of_g
     const struct model_kind *kind = known_kind(name);
     struct model_batch batch = known_batch(kind, 0);
     double loss, nothing;
-    const size_t most = kind->input == MODEL_TOKENS ? 1 : 5; /* few, because fibers are slow */
+    const size_t most = kind->input == MODEL_TOKENS ? 1 : 5; /* few, because the fake GPU is slow */
     batch.rows = batch.rows < most ? batch.rows : most;
     open_both(name, precision);
     d.tolerance = of_gradients;
@@ -99,8 +99,8 @@ Test(models_gpu, seqnet_in_fp32, .timeout = 120)
     compare("seqnet", PRECISION_FP32, 2e-5, 2e-5);
 }
 
-/* In each of twenty layers a value near 0 may change its sign, which changes a gradient by about 1 %. Weights that are
- * rounded to fp16 change some gradients by 13 %, on the CPU, too. */
+/* The tolerance for gradients is large. In each of twenty layers a value near 0 may change its sign, which changes a
+ * gradient by about 1 %. Weights that are rounded to fp16 change some gradients by 13 %, on the CPU, too. */
 Test(models_gpu, resnet20_in_fp32, .timeout = 120)
 {
     compare("resnet20", PRECISION_FP32, 1e-5, 0.1);
@@ -135,7 +135,8 @@ Test(models_gpu, a_test_of_resnet20_finds_the_same, .timeout = 120)
     expect_the_same_test("resnet20");
 }
 
-/* The layers have memory for fewer images than the test has, so the test runs in pieces. A value has two bytes. */
+/* The layers have memory for fewer images than the test has, so the test runs in pieces. It uses bf16, so that a value
+ * has two bytes and not four. */
 Test(models_gpu, a_large_test_goes_in_pieces, .timeout = 120)
 {
     enum { ROWS = 21, PIXELS = 3 * 8 * 8 };

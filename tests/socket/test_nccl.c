@@ -1,5 +1,5 @@
-/* The NCCL backend, and the cpu backend with device buffers, on a fake NCCL and CUDA (tests/fake/fake_gpu.h) between
- * real processes: right values, and the errors of the ranks after faults. */
+/* Two backends between real processes, on a fake NCCL and CUDA (tests/fake/fake_gpu.h): NCCL, and cpu with device
+ * buffers. The tests check the values, and the errors of the ranks after faults. */
 #include "ranks.h"
 
 #include <criterion/criterion.h>
@@ -59,7 +59,8 @@ Test(staged, three_ranks_agree_on_every_type_and_operation, .timeout = 120)
     expect_all_well(3, some_types, RANKS_PLAIN_STORE, &staged_options);
 }
 
-/* CUDA limits the distance between two rows, here to a megabyte. A piece may be longer than this limit. */
+/* CUDA limits the distance between two rows of a copy; in this test the limit is 1 MB. A rank's part of a large count
+ * may be longer than that. */
 Test(staged, two_ranks_move_large_counts, .timeout = 120)
 {
     setenv("FAKE_CUDA_PITCH", "1000000", 1);
@@ -88,7 +89,7 @@ static unsigned error_of_cuda(void)
     return ask != NULL ? ask() : 999;
 }
 
-/* Expect that the function returns while its slow call is still in progress, because the host must not wait. */
+/* Expect that an all-reduce returns while NCCL is still busy, because the host must not wait. */
 static void do_not_wait(struct rank *me)
 {
     enum { CALLS = 300 };
@@ -384,8 +385,8 @@ Test(nccl, without_a_gpu_it_is_said_what_is_missing, .timeout = 120)
     expect_all_well(1, no_device, RANKS_PLAIN_STORE, NULL);
 }
 
-/* The reducer with gradients in device memory (tests/fake/fake_gpu.h): averages, also after the buckets were rebuilt,
- * then buffers and unused parameters. The host must not wait earlier than necessary. */
+/* The reducer with gradients in device memory (tests/fake/fake_gpu.h). The tests check averages (also after the buckets
+ * were rebuilt), buffers, unused parameters, and that the host does not wait too early. */
 
 enum { PARAMS = 5, COUNT = 3000 };
 
@@ -438,8 +439,8 @@ static float value(struct model *m, const float *at)
     return x;
 }
 
-/* Run one step without its finish. The last parameter is ready first. Parameter c is the last in the order that the
- * first step records. Parameter `unused` takes no part. */
+/* Run one step without its finish. The last parameter is ready first, and parameter c is ready last. Parameter `unused`
+ * takes no part. */
 static void backward(struct model *m, int number, int unused)
 {
     static const int order[] = { 4, 3, 1, 0, 2 };
@@ -528,12 +529,12 @@ Test(reducer_gpu, what_nobody_uses_keeps_its_gradient, .timeout = 120)
     run(2, unused, &nccl_options);
 }
 
-/* Finish the program's part of a step before any all-reduce has begun. */
+/* Expect that the program finishes its part of a step although no all-reduce has begun. */
 static void goes_on(struct rank *me)
 {
     setenv("FAKE_NCCL_SHUT", "0", 1); /* set from the start, because threads read the variable */
     ddp_reducer_options options = DDP_REDUCER_OPTIONS_INIT;
-    options.keep_buffers = 1; /* 1, because the stream would wait for a broadcast of the buffers */
+    options.keep_buffers = 1; /* otherwise the buffers are broadcast, and the stream waits */
     struct model m = model_open(me, &nccl_options, options);
     const float *grad = ddp_reducer_grad(m.reducer, 4); /* a gradient of the first bucket */
     setenv("FAKE_NCCL_SHUT", "1", 1);
@@ -549,8 +550,7 @@ Test(reducer_gpu, the_host_waits_for_no_bucket, .timeout = 120)
     run(2, goes_on, NULL);
 }
 
-/* Give up before the end. All buckets are launched without an error, and the job is aborted before the stream waits
- * for the last bucket. */
+/* Abort the job after all buckets were launched without an error, and before the stream waits for the last bucket. */
 static void gives_up_before_the_end(struct rank *me)
 {
     setenv("FAKE_NCCL_SHUT", "0", 1); /* set from the start, because threads read the variable */

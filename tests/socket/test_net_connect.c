@@ -239,7 +239,7 @@ Test(net_door, what_the_kernel_refuses_at_once_is_its_own_words)
     expect_words(&err, (const char *const[]){ "255.255.255.255", "unreachable", NULL });
 }
 
-/* The port of a closed door refuses connections, as a firewall that rejects does. */
+/* After net_door_close, the port refuses connections, like a firewall that rejects packets. */
 Test(net_door, a_refused_port_is_an_error_that_names_both_ends_and_the_knobs)
 {
     const struct net_hello hello = hello_of(1, 0);
@@ -301,7 +301,7 @@ static void close_ports(const char *how)
         cr_skip_test("skipped, because nft is not there or cannot make rules");
 }
 
-/* Initialise a rank. The name of each rank's host is a letter of `user`. */
+/* Initialise a rank. Its host has a name of one letter: the letter of `user` at the index of the rank. */
 static void init(struct rank *me)
 {
     const char name[] = { ((const char *)me->user)[me->rank], '\0' };

@@ -12,13 +12,13 @@ static void expect_words(ddp_status status, const char *text, const char *words)
     cr_expect(strstr(text, words) != NULL, "'%s' is not in: %s", words, text);
 }
 
-/* Expect this text as the last error of the thread. */
+/* Expect `status`, and `words` in the last error of the thread. */
 static void kept(ddp_status status, const char *words)
 {
     expect_words(status, ddp_last_error(), words);
 }
 
-/* Expect this text in `err`, and also as the last error of the thread. */
+/* Expect `status`, and `words` both in `err` and in the last error of the thread. */
 static struct ddp_err err;
 
 static void told(ddp_status status, const char *words)

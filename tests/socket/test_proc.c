@@ -107,7 +107,7 @@ Test(proc, the_exit_code_comes_back)
     cr_expect(WIFEXITED(status) && WEXITSTATUS(status) == 7);
 }
 
-/* Use the highest CPU that this process may use. It differs from the lowest CPU if there is a choice. */
+/* Bind the worker to the highest CPU that this process may use. */
 Test(proc, a_worker_is_bound_to_its_cpus_before_it_begins)
 {
     int error, status;
@@ -286,7 +286,7 @@ static void write_file(const char *name, const void *data, size_t n)
     chmod(path, 0755);
 }
 
-/* Install a Python 3.99 with a torch of that version. Put the library that contains `function` into `bytes`. */
+/* Install a Python 3.99 with torch `version`. Put the library that contains `function` into `bytes`. */
 static void install(const char *version, void *function)
 {
     static const char *const names[] = { "bin", "lib",         "lib/python3.99",
@@ -460,8 +460,7 @@ static int loopback_pair(int *listener)
     return fd;
 }
 
-/* The peer of a blocked recv is the other rank of a collective. A rank that accepts waits for a rank that has not
- * connected. */
+/* In recv a rank waits for another rank of its collective. In accept it waits for a rank that has not connected yet. */
 Test(proc, a_thread_that_receives_names_its_peer)
 {
     char byte, peer[64];
@@ -482,7 +481,7 @@ Test(proc, a_thread_that_receives_names_its_peer)
     const char *at_end = strstr(t.object, peer);
     cr_expect(at_end != NULL && at_end[strlen(peer)] == '\0', "%s", t.object);
     end_child(pid);
-    const int accepted = accept(listener, NULL, NULL); /* the next accept blocks */
+    const int accepted = accept(listener, NULL, NULL); /* so that the next accept blocks */
     const pid_t accepting = fork();
     if (accepting == 0)
         _exit(accept(listener, NULL, NULL) < 0);

@@ -180,7 +180,7 @@ Test(recorder, the_programs_own_handler_stays)
     ranks_free(&run);
 }
 
-/* A signal handler that waits for its disk. It posts when it begins, and ends when the test posts. */
+/* A signal handler that simulates a slow disk: it posts `begun`, and returns when the test posts `go_on`. */
 struct slow_disk {
     struct sigusr1 sigusr1;
     sem_t begun, go_on;

@@ -416,8 +416,8 @@ static void uneven_step(struct rank *me, ddp_reducer *reducer, const ddp_reducer
     model_mean[7] = (float)(step + 1000 * me->rank);
 }
 
-/* Run ranks with different numbers of batches. A higher rank has fewer batches, so rank 0 is alone at the end, and
- * all ranks get its model. A second epoch shows that all ranks are in step again. */
+/* Run ranks with different numbers of batches. A higher rank has fewer batches, so only rank 0 trains at the end, and
+ * all ranks then get its model. A second epoch shows that all ranks are in step again. */
 static void uneven(struct rank *me, ddp_uneven how)
 {
     const ddp_param list[] = { { .name = "bn.mean", .data = model_mean, .count = 33, .dtype = DDP_F32 } };
@@ -478,8 +478,8 @@ Test(reducer_join, an_early_end_can_be_an_error_on_all_ranks, .timeout = 30)
     model_run_on("aaa", stop_early);
 }
 
-/* Interrupt a forward by an early end. This forward is not a step, so it must not change whether the next forward sends
- * the buffers. This holds for the rank that was in the forward and for the other rank. */
+/* End early on one rank, while the other rank is in a forward without sync. This forward is not a step, so the next
+ * forward must still send the buffers, on both ranks. */
 static void stop_between_syncs(struct rank *me)
 {
     const ddp_param list[] = { { .name = "bn.mean", .data = model_mean, .count = 33, .dtype = DDP_F32 } };
@@ -539,7 +539,7 @@ static ddp_reducer *open_reducer(struct rank *me, ddp_ctx *ctx, const ddp_reduce
     return reducer;
 }
 
-/* Make a step with the first `used` parameters. Add `add` to the present values. */
+/* Make a step with the first `used` parameters. With `add`, add to the present gradients; otherwise replace them. */
 static void step(struct rank *me, ddp_reducer *reducer, int number, size_t used, bool add)
 {
     rank_expect_ok(me, ddp_reducer_forward(reducer));

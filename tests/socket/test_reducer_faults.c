@@ -74,8 +74,8 @@ Test(reducer_faults, a_thread_that_nobody_asked_for_may_be_missing, .timeout = 3
     model_run_on("ab", no_thread);
 }
 
-/* Fail to rebuild the buckets. In rank 0's order parameters 3 and 5 share a bucket that is larger than any earlier
- * bucket. */
+/* Fail to rebuild the buckets. In rank 0's order, parameters 3 and 5 share a bucket that needs more memory than any
+ * earlier bucket. */
 static void no_memory_for_rebuild(struct rank *me)
 {
     static const size_t order[MODEL_PARAMS] = { 0, 3, 5, 1, 4, 2 };

@@ -149,7 +149,7 @@ Test(socket_owner, of_a_connection_that_is_half_closed)
     }
 }
 
-/* For a closed socket the kernel shows uid 0, which would be wrong. */
+/* The kernel reports uid 0 for a closed socket. The lookup must not return root as the owner. */
 Test(socket_owner, closed_sockets_have_none)
 {
     for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
@@ -167,7 +167,7 @@ Test(socket_owner, closed_sockets_have_none)
     }
 }
 
-/* The lookup finds a listener, which is not the connection. */
+/* A listener has this local address, but no connection does. The lookup must not return the owner of the listener. */
 Test(socket_owner, a_listener_is_no_connection)
 {
     struct socket_owners o = { 0 };
@@ -309,7 +309,8 @@ static bool is_soon_of_this_host(const char *address)
     return place_of(address) == THIS_HOST;
 }
 
-/* The kernel chooses 10.9.0.7 as the source of packets to any address of that network. */
+/* 10.9.0.8 is also an address of this host, although the kernel chooses 10.9.0.7 as the source of packets to this
+ * network. */
 Test(socket_owner, a_second_address_of_one_network_is_of_this_host)
 {
     if (unshare(CLONE_NEWNET) != 0)
@@ -326,8 +327,8 @@ Test(socket_owner, a_second_address_of_one_network_is_of_this_host)
 
 /* --- the gate ---------------------------------------------------------------------------------------------------- */
 
-/* Pass the accepted end of a connection to a gate. No descriptor is left, so neither netlink nor /proc/net/tcp can be
- * opened, as in a sandbox that has none of them. */
+/* Pass the accepted end of a connection to a gate. The process may open no descriptor, so the gate can use neither
+ * netlink nor /proc/net/tcp, as in a sandbox. */
 static bool admits_without_kernel(struct pair *p, bool insecure, int64_t *uid,
                                   char why[static UID_GATE_WHY_MAX])
 {

@@ -250,7 +250,8 @@ static void *wait_long(void *arg)
     return NULL;
 }
 
-/* A call that waits for another thread's wait has its own deadline, and its failure does not affect the connection. */
+/* A call waits while another thread uses the same handle. The call has its own timeout, after which the connection is
+ * still usable. */
 Test(store_client, a_call_does_not_wait_for_another_threads_for_ever)
 {
     const ddp_store_options options = { .size = sizeof(options), .timeout_ms = 100, .rank = -1 };
@@ -352,8 +353,8 @@ Test(store_dialects, a_new_store_answers_the_ping)
     done(store);
 }
 
-/* torch 2.2 to 2.4 do not support PING and end the connection. The first request that they answer deletes a key that
- * does not exist. The length of the key, 4096, follows the opcode. */
+/* torch 2.2 to 2.4 end the connection at PING. So the client connects again, and deletes a key that does not exist,
+ * which these versions answer. The script has the opcode, the length 4096 of the key, and the key. */
 Test(store_dialects, a_store_without_ping_is_greeted_again)
 {
     char script[128 + 3 * 4096] = "< 00 cef7853c 08 0010000000000000 2f ";
@@ -415,7 +416,8 @@ Test(store_dialects, a_wait_is_cancelled_with_one_byte_and_answered_with_one)
     done(store);
 }
 
-/* The key was set at the moment of the timeout. The store sends two bytes, and the wait has succeeded. */
+/* The key was set at the moment of the timeout. The store sends 00, the answer to WAIT, then 01, the answer to
+ * CANCEL_WAIT. So the wait has succeeded. */
 Test(store_dialects, a_wait_that_ends_while_it_is_cancelled_has_succeeded)
 {
     PLAY(WELCOME WAIT_A "< 0c > 00 01 < 07 > 0000000000000000");

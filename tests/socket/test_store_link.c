@@ -359,7 +359,8 @@ Test(store_link, a_failure_is_judged_and_the_next_round_has_no_old_keys, .init =
     cr_expect_eq(lost, 0, "%s", why_lost);
 }
 
-/* An agent may send `stopped` before it receives the verdict, so this message may arrive after the end of the round. */
+/* An agent may send `stopped` before it receives the verdict. The message may then arrive after the end of the
+ * round. */
 Test(store_link, a_message_about_an_old_round_changes_nothing, .init = start_server, .fini = close_all)
 {
     open_link(store_server_port(server));
@@ -472,7 +473,8 @@ Test(store_link_peers, a_store_that_says_nothing_is_lost_in_time, .init = start_
     expect_lost("", 0, "for 0.6 s");
 }
 
-/* On an overloaded machine every heartbeat is so late that this process seems to have been stopped. */
+/* The machine is so overloaded that every heartbeat is late. The agent might believe that it was suspended, but must
+ * still detect that the store is silent. */
 Test(store_link_peers, a_silent_store_is_lost_however_late_we_look, .init = start_server, .fini = close_all)
 {
     silent_ms = 600;
@@ -508,7 +510,7 @@ static void put_object(struct buf *out, const char *json)
 #define STOP_2    "{\"push\":\"stop\",\"round\":2,\"why\":\"failed\",\"cause\":{\"rank\":0}}"
 #define VERDICT_0 "{\"push\":\"verdict\",\"round\":0,\"next\":\"restart\"}"
 
-/* Pause this process while a heartbeat becomes due. Afterwards the loop reads the store's message before it sends the
+/* Sleep until a heartbeat is due. Meanwhile the store's message arrives, so the loop reads it before it sends the
  * heartbeat. */
 static void sleep_over_a_beat(uv_idle_t *idle)
 {
@@ -525,8 +527,8 @@ static void sleep_long(uv_check_t *check)
     uv_close((uv_handle_t *)check, NULL);
 }
 
-/* A pause of this process must not count as silence of the store. The store's message may be in any buffer during the
- * pause. */
+/* The store's message arrives while this process pauses, and may be in any buffer afterwards. The pause must not count
+ * as silence of the store. */
 Test(store_link_peers, a_store_that_spoke_before_we_slept_is_not_lost, .init = start_server,
      .fini = close_all)
 {
@@ -550,8 +552,8 @@ Test(store_link_peers, a_store_that_spoke_before_we_slept_is_not_lost, .init = s
     buf_free(&bytes);
 }
 
-/* No worker may start for a round of other nodes, or while earlier workers still run. No worker may stop because of
- * another round. */
+/* The agent must ignore a round of other nodes, and a round that begins while workers of an earlier round run. A `stop`
+ * of another round must stop no worker. */
 Test(store_link_peers, a_round_is_for_whom_it_is_meant, .init = start_server, .fini = close_all)
 {
     static const struct {
@@ -638,8 +640,9 @@ static struct {
     bool closed; /* the agent closed the connection before the store */
 } path;
 
-/* Offsets in the bytes from the store. The answer of AUTH comes first. Then follow the answer to IDENTIFY (a status and
- * an empty text with a tag), and the answer to `join`. */
+/* Offsets in the bytes from the store, which are the answers to AUTH, IDENTIFY and `join`. The answer to IDENTIFY is a
+ * status, and an empty text with a tag. Each offset is a start: AT_WELCOME of the status, AT_TAG of the tag, and
+ * AT_ANSWER of the text of the answer to `join`. LENGTH is the size of the number before each text. */
 enum {
     LENGTH = 8,
     AT_WELCOME = LENGTH + AUTH_ANSWER_BYTES,
@@ -702,7 +705,8 @@ static void close_path(void)
     close(path.listener);
 }
 
-/* Change the status or the tag of the welcome, or the text of the answer to `join`. Without a change, the link works. */
+/* Change one byte: in the status or the tag of the welcome, or in the answer to `join`. Without a change, the link
+ * works. */
 Test(store_link_peers, a_changed_byte_of_the_store_ends_the_link_with_the_reason)
 {
     static const size_t flips[] = { AT_WELCOME, AT_TAG,         AT_TAG + AUTH_TAG_BYTES - 1,
@@ -728,7 +732,8 @@ Test(store_link_peers, a_changed_byte_of_the_store_ends_the_link_with_the_reason
 /* --- MUNGE -------------------------------------------------------------------------------------------------------
  *
  * tests/fake/fake_munge.c takes the place of libmunge. The variable FAKE_MUNGE selects a failure. MUNGE is only used
- * for stores that other hosts reach. So the store's address is 0.0.0.0, with which Linux connects to this host. */
+ * for stores that other hosts can reach, so the store's address is 0.0.0.0. On Linux, connecting to 0.0.0.0 reaches
+ * this host. */
 
 TestSuite(store_link_munge, .timeout = 120);
 
@@ -842,7 +847,7 @@ Test(store_link_munge, an_open_store_starts_no_workers, .init = begin_munge, .fi
     buf_free(&bytes);
 }
 
-/* A recorded credential and a recorded proof, which the same store has made for another connection. */
+/* The peer sends a credential and a proof that the true store has made for an earlier connection. */
 Test(store_link_munge, a_recorded_store_proves_nothing, .init = begin_munge, .fini = end_munge)
 {
     static const uint8_t nonce[AUTH_NONCE_BYTES] = { 7 };

@@ -323,7 +323,7 @@ Test(store_jobs, a_plain_client_that_asked_for_much_before_gets_all_of_it)
     for (int i = 0; i < ASKED; i++)
         peer_send_hex(plain, "03 0400000000000000 2f626967");
     vouch_for_next(b);
-    hear_of(b, "{\"ok\":true}"); /* the server has sent as much as there is room for */
+    hear_of(b, "{\"ok\":true}"); /* the replies have now reached the limit for unread replies */
     setsockopt(plain, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
     for (int i = 0; i < ASKED; i++)
         cr_assert_eq(recv(plain, reply, sizeof(reply), MSG_WAITALL), (ssize_t)sizeof(reply), "reply %d", i);
@@ -467,7 +467,7 @@ static char *control(ddp_store *store, const char *request)
     return reply;
 }
 
-/* Wait until the store has another thread's request: ask until the answer contains `words`. */
+/* Wait until the store has received a request of another thread: repeat `request` until the answer contains `words`. */
 static void until_answer(ddp_store *ctl, const char *request, const char *words)
 {
     bool there = false;

@@ -1,5 +1,6 @@
-/* Subnormal gradients between real ranks: the results do not depend on the mode of the threads that call, nor on whether a thread of
- * the library computes; and no call changes the caller's mode. One host, several hosts, private and shared memory. */
+/* Subnormal gradients between real ranks. The results must not depend on the modes of the calling threads, nor on which
+ * thread computes: the caller's or one of the library. No call may change the caller's mode. The tests use one host,
+ * several hosts, private memory and shared memory. */
 #include "ranks.h"
 #include "numbers.h"
 

@@ -21,7 +21,7 @@ struct scene {
     const size_t *parts; /* samples of each rank */
 };
 
-/* The data of a rank: its part begins at `first` of all values. */
+/* The data of a rank: its part of each array of the whole batch, from index `first` on. */
 struct part {
     ddp_syncbn bn;
     size_t n, first, values;

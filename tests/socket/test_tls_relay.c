@@ -213,7 +213,8 @@ Test(tls_relay, passes_the_end_of_the_store_on)
     peer_expect_end(fd);
 }
 
-/* A reader that stops blocks only its own connection. The relay and the store buffer limited numbers of bytes. */
+/* If a worker stops reading, only its own connection is blocked. The relay and the store buffer a limited number of
+ * bytes. */
 Test(tls_relay, a_slow_reader_delays_only_itself)
 {
     enum { BYTES = 8 << 20, TIMES = 4 };
@@ -390,7 +391,8 @@ Test(tls_relay_ends, the_end_of_the_store_is_an_end)
     expect_answer(0, 0);
 }
 
-/* Anyone on the path can forge a FIN. The worker must not take a cut answer for a complete one. */
+/* Anyone on the path can forge a FIN of the store. So the worker gets a reset, which shows that the answer is
+ * incomplete. */
 Test(tls_relay_ends, a_store_that_is_cut_off_is_a_reset)
 {
     fake_meet();
@@ -426,8 +428,8 @@ Test(tls_relay_ends, the_reset_of_a_worker_is_a_reset)
 
 enum { TICKS_US = 1200 * 1000 }; /* more than two ticks of the relay */
 
-/* Return one address of the connection `fd`. With `get` = getpeername it is the address of the peer, with getsockname
- * the own address. */
+/* Return an address of the connection `fd`: the peer's address if `get` is getpeername, the local address if `get` is
+ * getsockname. */
 static const char *name_of(int fd, int (*get)(int, struct sockaddr *, socklen_t *))
 {
     static char text[2][ENDPOINT_TEXT_MAX];
@@ -459,7 +461,7 @@ Test(tls_relay_ends, a_silent_store_is_given_up_after_thirty_seconds)
     close(fake.fd);
 }
 
-/* After the worker has closed its connection, the store has five seconds to do the same. */
+/* After the worker has closed its connection, the store must close its connection within five seconds. */
 Test(tls_relay_ends, a_store_that_does_not_end_is_cut_after_five_seconds)
 {
     fake_meet();
@@ -508,7 +510,7 @@ enum {
     LAST_BYTES = 200 << 10
 }; /* the relay can keep so many bytes for the store, but the small socket buffers cannot */
 
-/* Return the descriptor of this process whose own end of a connection is `own`, and whose peer is `peer`. */
+/* Return the descriptor of this process's socket with the local address `own` and the remote address `peer`. */
 static int socket_between(const char *own, const char *peer)
 {
     for (int fd = 3; fd < 1024; fd++) {
@@ -522,8 +524,8 @@ static int socket_between(const char *own, const char *peer)
     return -1;
 }
 
-/* Give small buffers to the connection between the relay and the store, then end a worker whose last bytes do not fit.
- * Return when the relay has read all of them and the worker's end. */
+/* Give small buffers to the connection between the relay and the store. Then end a worker whose last bytes do not fit
+ * into these buffers. Return when the relay has read the last bytes and the FIN of the worker. */
 static void leave_last_bytes(void)
 {
     static char bytes[LAST_BYTES];
@@ -546,7 +548,7 @@ static void leave_last_bytes(void)
         cr_assert(getsockopt(relays, IPPROTO_TCP, TCP_INFO, &info, &len) == 0 &&
                   ioctl(relays, FIONREAD, &unread) == 0);
     }
-    /* Each call of find() waits for one turn of the relay's loop. In these turns the relay reads the worker's end. */
+    /* Each call of find() waits for one turn of the relay's loop. In these turns the relay reads the worker's FIN. */
     for (int turns = 0; turns < 3; turns++)
         cr_assert_eq(find(name_of(fake.fd, getpeername)), TLS_RELAY_WORKER);
 }

@@ -365,8 +365,8 @@ Test(writer, who_is_too_slow_loses_what_is_over_the_limit_in_one_hole, .init = o
     close(pipe_fds[0]);
 }
 
-/* The thread writes all earlier bytes slowly. Then a line is dropped. The hole is before the bytes that follow this
- * line. */
+/* "lost" is dropped while the thread still writes "hello". The gap must be between "hello" and "after", not at the
+ * end. */
 Test(writer, a_hole_behind_the_bytes_that_are_being_written_is_one_hole_and_not_the_end)
 {
     int slot;
@@ -583,8 +583,8 @@ Test(wakeup, every_ring_is_heard)
     listen_to_rings();
 }
 
-/* Each wakeup preempts the waking thread. If the loop waited for this thread, it would spin for a second each time,
- * until the kernel takes the processor away from the loop. */
+/* The thread of the loop has a real-time priority, and shares one processor with the thread that rings. If it waited
+ * for the other thread in a busy loop, it would use the processor for up to a second at each ring. */
 Test(wakeup, who_is_served_first_does_not_wait_for_the_ringer)
 {
     cpu_set_t one;

@@ -17,7 +17,7 @@ enum { PARAMS = 5, MOST = 1000, STEPS = 4 };
 static const size_t counts[PARAMS] = { 1000, 7, 1, 0, 513 };
 static const char *const names[PARAMS] = { "fc1.weight", "fc1.bias", "scale", "empty", "fc2.weight" };
 
-/* The same model twice: one for ZeRO, one updated whole on every rank. */
+/* The same model twice: `zero` is updated with ZeRO, and `whole` is updated on every rank. */
 struct twins {
     float zero[PARAMS][MOST], whole[PARAMS][MOST], grad[PARAMS][MOST], s0[PARAMS][MOST], s1[PARAMS][MOST];
 };
@@ -150,8 +150,8 @@ static int half_step(struct rank *me, ddp_zero1 *zero, ddp_scaler *scaler, float
     return go;
 }
 
-/* Change a parameter of about 4 by updates of 2^-12. The f32 master copy adds them up, although an f16 would lose each
- * of them. An infinity on one rank stops the step on all ranks. */
+/* Change a parameter of about 4 by updates of 2^-12. An f16 would lose each update, but the f32 master copy adds them
+ * up. An infinity on one rank stops the step on all ranks. */
 static void half_rank(struct rank *me)
 {
     ddp_ctx *ctx = rank_init(me, NULL);
@@ -174,8 +174,8 @@ Test(zero1, f16_has_a_master_copy_and_an_infinity_on_one_rank_stops_all)
     ranks_all_well(3, half_rank, RANKS_PLAIN_STORE, NULL);
 }
 
-/* Export arrays and compute their hash, which must be the same for every world size. After an import the run continues
- * with the same bits. */
+/* Export arrays and compute their hash, which must be the same for every world size. After an import, further steps
+ * must give the same bits. */
 static void export_rank(struct rank *me)
 {
     static float master[HALVES], momentum[HALVES];
@@ -252,7 +252,7 @@ Test(zero1, calls_in_the_wrong_order_say_which_comes_first)
     ranks_all_well(2, wrong_order, RANKS_PLAIN_STORE, NULL);
 }
 
-/* Unscale twice. Gradients that are divided twice would be too small by the scale, without an error. */
+/* Unscale twice, which must fail. Otherwise the gradients would be divided twice, and would be too small. */
 static void unscaled_twice(struct rank *me)
 {
     ddp_ctx *ctx = rank_init(me, NULL);
@@ -297,7 +297,7 @@ Test(zero1, a_momentum_that_comes_later_has_no_array)
     ranks_all_well(2, late_momentum, RANKS_PLAIN_STORE, NULL);
 }
 
-/* Use another learning rate. The momentum may differ, because AdamW does not use it. */
+/* Use another learning rate on one rank. A different momentum is no error, because AdamW does not use it. */
 static void other_rate(struct rank *me)
 {
     static float x[3];
@@ -323,7 +323,7 @@ Test(zero1, another_rate_on_one_rank_is_named_on_all)
     ranks_free(&ranks);
 }
 
-/* Use other decay flags on one rank. Flags that are all 0 mean the same as NULL, so they cause no error. */
+/* Use other decay flags on one rank. Flags that are all 0 are no error, because NULL means the same. */
 static void other_decay(struct rank *me)
 {
     static float x[2][3];
@@ -410,7 +410,7 @@ Test(zero1, unusable_parameters_are_named)
 
 enum { PARTS = 8, SHARES_PARAMS = 6, SHARES_STEPS = 2, ALL = 303049 };
 
-/* Parameters that end in the middle of a bucket, span several, are tiny, or are empty. */
+/* Of these parameters, some end in the middle of a bucket or span several buckets; one is tiny, and one is empty. */
 static const size_t shares_counts[SHARES_PARAMS] = { 20000, 33000, 0, 49, 200000, 50000 };
 static const size_t order[SHARES_PARAMS] = { 5, 4, 3, 1, 2, 0 };
 

@@ -1,4 +1,5 @@
-/* bystander.c -- see bystander.h. Signals and ends of its processes are the only evidence; ddprun is not asked. */
+/* bystander.c -- see bystander.h. The second job counts as affected if one of its processes gets a signal or ends.
+ * ddprun is not asked. */
 #include "bystander.h"
 
 #include "procstat.h"

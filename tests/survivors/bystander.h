@@ -1,4 +1,4 @@
-/* bystander.h -- the second job of the same user, which the first must not affect.
+/* bystander.h -- a second job of the same user. A trial with another job must not affect this job.
  *
  * A pidfd watches each process of the second job. Each of these processes prints a line at every signal that can be
  * caught. */
@@ -22,8 +22,8 @@ struct bystander {
 /* Start the second job with the launcher of `t`. Return false if the job did not start; `why` then has its output. */
 bool bystander_open(struct bystander *b, const struct trial *t, char *why, size_t size);
 
-/* Return NULL while all processes of the job live and have got no signal; otherwise return the fault as a static
- * text. Output of the job's launcher about itself does not count. */
+/* Return NULL if no process of the second job has ended, and none of its workers has got a signal. Otherwise return
+ * what has happened, as a static text. Messages of the launcher in the output are ignored. */
 const char *bystander_harm(struct bystander *b);
 
 void bystander_close(struct bystander *b);

@@ -14,7 +14,8 @@ struct cage {
 /* Return true if memory can be limited on this machine. */
 bool cage_has_memory(void);
 
-/* Return true if the number of processes can be limited. The limit RLIMIT_NPROC does not apply to root. */
+/* Return true if the number of processes can be limited. Root needs control groups for this, because RLIMIT_NPROC does
+ * not apply to root. */
 bool cage_has_processes(void);
 
 /* Create groups that are named after the calling process. */

@@ -33,7 +33,7 @@ void launcher_argv(enum launcher by, const struct trial *t, int workers, const c
 {
     static char filter[4096];
     int n = 0;
-    if (t->without != NULL) { /* the program `without` is in the directory of the worker */
+    if (t->without != NULL) { /* the program called "without" is in the directory of the worker */
         snprintf(filter, sizeof(filter), "%.*s/without", (int)(strrchr(t->worker, '/') - t->worker),
                  t->worker);
         argv[n++] = filter;
@@ -51,7 +51,7 @@ void launcher_argv(enum launcher by, const struct trial *t, int workers, const c
 }
 
 /* Return the limit for the end of a job. torchrun waits 30 s between SIGTERM and SIGKILL, and no option shortens this
- * time. mpirun and Hydra have no such option, so they get plenty of time. */
+ * time. mpirun and Hydra have no option for their grace period either, so their limit is generous. */
 uint64_t launcher_limit_ms(const struct trial *t)
 {
     if (t->by < BY_PEERS)

@@ -55,7 +55,7 @@ struct launch {
     pid_t pid;
     bool ended;
     int status;
-    pid_t followed[FOLLOWED_MAX]; /* traced processes other than the launcher: the agent */
+    pid_t followed[FOLLOWED_MAX]; /* the agent, if it is traced; the launcher is not in this list */
     int n_followed;
     int others; /* number of processes that the launcher has left behind */
     struct last_moment last;
@@ -81,12 +81,12 @@ _Noreturn static void become(const char *ddprun, const struct launch *l)
         close(null);
     tree_default_signals();
     if (l->traced)
-        raise(SIGSTOP); /* until the tracer continues this process */
+        raise(SIGSTOP); /* stop here until the tracer continues this process */
     execl(ddprun, "ddprun", "--standalone", "-q", workers, "/bin/true", (char *)NULL);
     _exit(127);
 }
 
-/* Follow the agent, which is created by fork; workers are not followed, because they are created by vfork. */
+/* Follow the agent, which is created by fork. Workers are created by vfork, so they are not followed. */
 static bool trace(pid_t pid)
 {
     const long options = PTRACE_O_TRACEEXIT | PTRACE_O_TRACEFORK | PTRACE_O_EXITKILL;
@@ -118,8 +118,8 @@ static void go_on(struct launch *l, pid_t pid, int status)
     ptrace(PTRACE_CONT, pid, NULL, event != 0 ? 0L : (long)sig);
 }
 
-/* Note the end of a process. In a traced launch, the end of the agent is reported here before the end of the guardian.
- * The launcher has left behind all other processes, and all that end after the guardian. */
+/* Note the end of a process. If it is not the launcher, the launcher has left it behind. The only exception is the
+ * agent of a traced launch, whose end is reported here before the end of the guardian. */
 static void note_end(struct launch *l, pid_t pid, int status)
 {
     if (pid != l->pid) {
@@ -166,8 +166,8 @@ static uint64_t pick(uint64_t *random, uint64_t below)
     return *random % below;
 }
 
-/* Return how many workers the limit of descriptors allows: a worker needs nine during its start, and ddprun itself
- * needs up to 64. */
+/* Return the maximum number of workers: each needs nine descriptors during its start, and ddprun itself needs up to
+ * 64. */
 static uint64_t most_workers(void)
 {
     struct rlimit files;
@@ -176,8 +176,8 @@ static uint64_t most_workers(void)
     return files.rlim_max > 64 + 2 * 9 ? (files.rlim_max - 64) / 9 : 1;
 }
 
-/* Choose a launch. The first launch has one worker and is traced, as the reference. The number of workers of a
- * later launch is at most a random power of two, from 2^0 to 2^8. */
+/* Choose a launch. The first launch is the reference: one worker, traced. A later launch has at most 2^k workers, with
+ * a random k from 0 to 8, so small numbers are more frequent. */
 static struct launch choose(const struct counts *c, uint64_t *random)
 {
     if (c->launches == 0)
@@ -232,7 +232,8 @@ static void print(FILE *out, const struct counts *c, int of)
     fflush(out);
 }
 
-/* Return true if both processes were examined. Otherwise the counts mean nothing. */
+/* Return false if guardian and agent of the first launch were not both examined, because all later counts are compared
+ * with theirs. */
 static bool is_measure(const struct counts *c)
 {
     return c->launches != 1 || c->measure.processes >= 2;

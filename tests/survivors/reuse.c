@@ -2,12 +2,12 @@
  *
  *     reuse [--jobs=N] DDPRUN WORKER
  *
- * In a new PID namespace with 400 numbers, jobs of forking workers are started and stopped or killed, while thousands
- * of strangers start and end at the same time: a pid that ddprun has just read soon belongs to a stranger. A stranger
- * exits with 0. A stranger that gets any signal ends differently, and its parent counts it.
+ * In a new PID namespace with 400 numbers, jobs of forking workers are started, and stopped or killed. Meanwhile
+ * thousands of short-lived strangers start and end, so a pid that ddprun has just read soon belongs to a stranger.
+ * Every signal to a stranger is counted.
  *
- * Exit status 0: no stranger was signalled; 1: a stranger was signalled; 77: such a namespace is not available (it needs
- * root and Linux 6.14; in older kernels, the limit applies to the whole machine). */
+ * Exit status 0: no stranger was signalled; 1: a stranger was signalled; 77: such a namespace is not available (it
+ * needs root and Linux 6.14; in older kernels, the limit applies to the whole machine). */
 #include "tree.h"
 
 #include "base/clock.h"
@@ -60,8 +60,8 @@ static void catch_all(void)
             signal(sig, on_signal);
 }
 
-/* Start a stranger with a short life. A signal during this life is counted by the handler, or by how the process
- * ended. */
+/* Start a stranger with a short life. A signal to the stranger is counted by its handler. If the signal kills the
+ * stranger, run_swarm() counts it. */
 static void start_stranger(void)
 {
     pid_t pid = fork();
@@ -107,9 +107,9 @@ static void pause_ms(int ms)
     nanosleep(&(struct timespec){ .tv_nsec = ms * 1000000L }, NULL);
 }
 
-/* Run a job. ddprun signals all processes of the tree at SIGTSTP, at SIGCONT and at the end of the job. The pid of a
- * worker's child may be reused after ddprun has read it. After SIGKILL to the guardian, the lifeline ends, and so the
- * agent ends the job. */
+/* Run a job. ddprun signals all processes of the job at SIGTSTP, at SIGCONT and at the end. Each time, a pid may be
+ * reused after ddprun has read it. Every third job ends with SIGKILL to the guardian: the agent then detects the end of
+ * the lifeline and ends the job. */
 static void run_job(const char *ddprun, const char *worker, int i)
 {
     static const char *const kinds[] = { "churn", "forks", "churn", "daemon" };

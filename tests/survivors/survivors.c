@@ -3,9 +3,9 @@
  *     survivors [--rounds=N] [--jobs=N] [--seed=N] [--after=MS] [--launchers=A,B] [--kinds=A,B] [--faults=A,B] [--peers]
  *               [--without=CALL,CALL] DDPRUN WORKER
  *
- * Prints a table for each launcher: trials, survivors, the worst time; then each failure on a line, with the arguments
- * that repeat it. Exit status 0: no process survived, and no other process was affected. 1: a process survived or was
- * affected. 77: nothing could be tested here.
+ * Prints a table of trials, survivors and the worst time for each launcher. Each failure has a line below the table,
+ * with the arguments that repeat it. Exit status 0: no process survived, and no other process was affected. 1: a
+ * process survived or was affected. 77: nothing could be tested here.
  *
  * Trials run in parallel, each below its own process (tree.h). Another job of the same user (bystander.h) runs all the
  * time, and no trial may affect it. The results are in memory shared with the trials. */
@@ -167,8 +167,7 @@ static void add_trials(struct series *s, enum launcher by, const char *record_di
 }
 
 /* Make the list of trials. Rounds are the outer loop, so that an interrupted series has tried each kind with each fault
- * equally often. Chains come last, one trial at a time: they use the whole machine, and the measurement is for one
- * job. */
+ * equally often. Chains come last, one trial at a time, because a chain uses the whole machine. */
 static bool make_trials(struct series *s, enum launcher by, const char *record_dir)
 {
     const struct options *o = s->o;
@@ -236,8 +235,8 @@ static void run_trials(struct series *s, size_t until, int jobs)
 
 /* --- one launcher ------------------------------------------------------------------------------------------- */
 
-/* Change the lock on the program file: `how` is an operation of flock. A test runner may run several copies of this
- * program at the same time, but trials of chains need the whole machine. */
+/* Change the lock on the program file: `how` is an operation of flock. Trials of chains need the whole machine, but a
+ * test runner may run several copies of this program at the same time. */
 static void take_turn(int how)
 {
     static int self = -1;

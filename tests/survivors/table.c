@@ -117,8 +117,8 @@ int table_print(const struct trial *trials, const struct trial_result *results, 
     return bad + (touched != NULL);
 }
 
-/* Return the line with the reason. Launchers begin with notes and end with advice. The line with the reason names an
- * error or a failure; if there is no such line, it is the last line. */
+/* Return the first line that names an error or a failure, or else the last line. Launchers print notes before the
+ * reason and advice after it. */
 static const char *telling_line(const char *text)
 {
     const char *last = text;

@@ -1,7 +1,8 @@
 /* tree.c -- see tree.h.
  *
- * This process signals only its children, because a child's pid cannot be reused until this process waits for the child.
- * A deeper process becomes a child when its parent dies, and the next round signals this process. */
+ * This program signals only its children. The pid of a child cannot be reused until this program has waited for the
+ * child. When the parent of another descendant dies, the descendant becomes a child of this program and gets a signal
+ * in the next round. */
 #include "tree.h"
 
 #include "procstat.h"

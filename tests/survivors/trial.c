@@ -1,11 +1,15 @@
 /* trial.c -- see trial.h.
  *
- * The steps of a trial: start the job; wait for a moment that the seed has chosen (during the start, or when all workers
- * are ready); make the fault; wait until wait() reports that no child is left, or the time is over; count the survivors,
- * kill them, and report.
+ * The steps of a trial:
  *
- * When both processes of ddprun were killed, the next start must find the survivors: a job of one worker runs, and
- * the time counts from its start. */
+ *   1. Start the job.
+ *   2. Wait for the moment that the seed has chosen: during the start, or when all workers are ready.
+ *   3. Make the fault.
+ *   4. Wait until no child is left, or the time is over.
+ *   5. Count the survivors, kill them, and report.
+ *
+ * If the fault has killed both processes of ddprun, the next start of ddprun must find the survivors. So the trial
+ * starts a job of one worker in step 4, and measures the time from this start. */
 #include "trial.h"
 
 #include "live.h"
@@ -27,7 +31,7 @@ enum {
     HOG_RANK = WORKERS - 1,
     HOG_DELAY_MS = 200,
     READY_MS = 20000,        /* limit for the start, on a busy machine */
-    START_SPREAD_US = 30000, /* time in which a fault during the start comes; a start takes less time */
+    START_SPREAD_US = 30000, /* a fault during the start comes within this time; the start is shorter */
     LATER_SPREAD_US = 10000,
     SETTLE_US = 50000,    /* both processes were killed: pause before the next start */
     NEXT_START_MS = 3000, /* limit for the next start, which first finds the survivors; added to after_ms */
@@ -99,8 +103,8 @@ static bool start_workers(struct run *x)
         (const char *const[]){ x->live.t->worker, kinds[x->live.t->kind], hog_rank, delay, NULL });
 }
 
-/* Open a pidfd of the agent. Of the guardian's children, only the agent leads a session; earlier children test the
- * kernel's features. The agent is not a child of this process, so its pid may be reused: check it again after the
+/* Open a pidfd of the agent, the only child of the guardian that leads a session. (Earlier children only test the
+ * kernel's features.) The agent is not a child of this process, so its pid may be reused. Check the pid again after the
  * open. */
 static int open_agent(struct run *x)
 {
@@ -153,7 +157,7 @@ static bool until_oom(struct run *x)
     const uint64_t until = clock_ms() + READY_MS;
     bool somebody = true;
     int kills;
-    /* After the last live_step, read the count once more, because the kill may have ended the job. */
+    /* Count the kills again after the last live_step, because a kill may have ended the job. */
     while ((kills = cage_oom_kills(&x->live.cage)) == 0 && somebody && clock_ms() < until)
         somebody = live_step(&x->live, clock_us() + LOOK_US);
     return kills > 0 ||
@@ -196,8 +200,8 @@ static bool until_moment(struct run *x)
     return true;
 }
 
-/* Count the processes that are left, but return at least 1. wait() has reported a child, although a list of /proc may
- * miss processes that live only briefly. */
+/* Count the processes that are left. Return at least 1, because wait() has reported a child; the list of /proc may miss
+ * processes that live only briefly. */
 static int count_left(struct run *x)
 {
     const size_t seen = tree_count(x->r->words, sizeof(x->r->words));

@@ -55,7 +55,7 @@ struct trial {
     int after_ms;       /* added to two time limits: for the end of a job, and for ddprun's next start */
     const char *ddprun; /* paths of the programs */
     const char *worker;
-    const char *without;    /* system calls that ddprun must do without (tests/prog/without.c), NULL = none */
+    const char *without;    /* system calls that fail in ddprun (tests/prog/without.c); NULL = none */
     const char *record_dir; /* where ddprun keeps its records for its next start */
 };
 
@@ -77,8 +77,8 @@ struct trial_result {
 /* Run the trial in a new process, which adopts everything that the job leaves. */
 void trial_run(const struct trial *t, struct trial_result *r);
 
-/* Write to `argv` the command line with which `by` starts `workers` workers with the arguments `args`. `argv` has room
- * for LAUNCHER_ARGS entries. The numbers in the command line are texts in static memory. */
+/* Write to `argv` the command line of the launcher `by` for `workers` workers, which get the arguments `args`. `argv`
+ * has room for LAUNCHER_ARGS entries. The numbers in the command line are texts in static memory. */
 enum { LAUNCHER_ARGS = 28 };
 void launcher_argv(enum launcher by, const struct trial *t, int workers, const char *const args[],
                    const char *argv[LAUNCHER_ARGS]);

@@ -293,8 +293,8 @@ static int fail(const char *words)
     return 1;
 }
 
-/* Return the context's options. Use a GPU unless --memory is "private". With the cpu backend, use a GPU only if
- * --memory is "gpu". */
+/* Return the context's options. Use a GPU if --memory is "gpu", or if --memory is not "private" and the backend is not
+ * "cpu". */
 static ddp_options context_options(const struct bench_options *o)
 {
     ddp_options options = DDP_OPTIONS_INIT;

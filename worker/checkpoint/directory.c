@@ -81,9 +81,8 @@ static bool append(uint64_t **steps, size_t *n, uint64_t step)
     return true;
 }
 
-/* Return the next name in the directory. At the end, return NULL with errno 0. After a failure, return NULL with
- * another errno. If the caller treated a failure as the end, it could miss checkpoints, and the run could start from
- * the beginning. */
+/* Return the next name in the directory, or NULL. With NULL, errno is 0 at the end and not 0 after a failure. The
+ * caller must not confuse the two: it would miss checkpoints, and the run could start from the beginning. */
 static const char *next_name(DIR *there)
 {
     errno = 0;
@@ -263,9 +262,9 @@ static ddp_status write_files(const struct ckpt_dir *dir, int at, const ddp_ckpt
 }
 
 /* Rename the finished directory `temporary` to `name`. If `name` exists, exchange the two directories, so that a
- * checkpoint of this step exists at any moment. NFS cannot exchange directories. On NFS, move the old directory away
- * first, and move it back if the rename fails. If the old directory cannot be removed, ckpt_dir_tidy removes it later
- * or warns. */
+ * checkpoint of this step exists at any moment. NFS cannot exchange directories: there, move the old directory away
+ * first, and move it back if the rename fails. If the old directory cannot be removed at the end, ckpt_dir_tidy removes
+ * it later or warns. */
 static int rename_finished(int fd, const char *temporary, const char *name)
 {
     char old[NAME];

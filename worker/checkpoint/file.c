@@ -84,7 +84,7 @@ ddp_status file_read(const char *path, int fd, uint64_t at, void *to, size_t len
  * fails removes the temporary file and frees everything. */
 struct atomic_file {
     int fd;
-    char *path;      /* owned, like `temporary`, until commit or a failure */
+    char *path;      /* owned until commit or a failure; `temporary` too */
     char *temporary; /* the temporary file; NULL if `path` is a device or a pipe, which is written directly */
 };
 
@@ -378,8 +378,8 @@ static ddp_status read_head(struct reader *r, uint8_t head[HEAD], size_t n)
     return DDP_OK;
 }
 
-/* Compare a row of the table with the caller's block at the same position. The caller must pass the blocks in the order
- * in which they were saved. A program uses one list of blocks to save and to load. */
+/* Compare a row of the table with the caller's block at the same position. A program passes the same list of blocks to
+ * save and to load, so the order must be the same. */
 static ddp_status check_entry(struct reader *r, const uint8_t *entry, const ddp_ckpt_block *block)
 {
     char name[MAX_NAME];

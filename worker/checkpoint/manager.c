@@ -35,7 +35,7 @@ struct copy {
     ddp_ckpt_block *blocks; /* the blocks point into `names` and `data` */
     char (*names)[NAME];
     char *data;
-    size_t n, room_blocks, room; /* number of blocks in use; blocks allocated; bytes allocated for `data` */
+    size_t n, room_blocks, room; /* n: blocks in use; room_blocks: blocks allocated; room: bytes of `data` */
 };
 
 struct ddp_ckpts {

@@ -32,9 +32,8 @@ struct comm_paths backend_paths(const struct worker_env *env)
  * folder. In an installation, libddp_cuda is in lib/, and this code is in lib/, bin/ or libexec/ddprun/. */
 static const char *const beside[] = { "", "../lib/", "../../lib/" };
 
-/* Set `path` to the name of the folder of this code, with a '/' at the end. If the folder is unknown, set `path` to "".
- * If the shell found the program in PATH, dladdr may return only the program's name. Then read the program's path from
- * /proc/self/exe. */
+/* Set `path` to the folder of this code, with a '/' at the end, or to "" if the folder is unknown. dladdr may return a
+ * name without a folder if the shell found the program in PATH. In this case read /proc/self/exe. */
 static void own_directory(char path[PATH_ROOM])
 {
     Dl_info info;

@@ -87,8 +87,8 @@ static ddp_status set_new(const struct bootstrap *b, const char *key, const void
     return status;
 }
 
-/* Publish the card of this rank. If two processes have the same rank, the second process fails. It must not replace
- * the first card: the job would split into two groups that wait for each other. */
+/* Publish the card of this rank. If two processes have the same rank, the second one fails and does not replace the
+ * first card. Otherwise the job would split into two groups that wait for each other. */
 static ddp_status leave_card(const struct bootstrap *b, struct ddp_err *err)
 {
     char key[KEY], card[CARD], *theirs = NULL;
@@ -195,8 +195,8 @@ static ddp_status meet_by_name(const struct bootstrap *b, struct ddp_err *err)
     return status == DDP_OK && b->rank == 0 ? ddp_store_add(b->store, counter, 1, NULL, err) : status;
 }
 
-/* Wait until all ranks have joined. With a ddprun store, wait at the named barrier first. If a rank is missing, the
- * barrier's report has the host from which the rank has connected, or describes how the rank has ended. */
+/* Wait until all ranks have joined. With a ddprun store, wait at the named barrier first, because its report about a
+ * missing rank has more facts. It has the host from which the rank has connected, or how the rank has ended. */
 ddp_status bootstrap_meet(const struct bootstrap *bootstrap, struct bootstrap_card *cards,
                           struct ddp_err *err)
 {

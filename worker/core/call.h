@@ -19,7 +19,7 @@ enum call_side {
     AT_ROOT_WORLD /* only the root, n * world elements */
 };
 
-/* Rows of kind, name, input, output, and two flags: the call has a reduce operation; the call has a root. */
+/* Columns: kind, name, input, output, true if the call has a reduce operation, true if the call has a root. */
 #define CALL_KIND_LIST(X)                                                  \
     X(ALL_REDUCE, "all_reduce", AT_ALL, AT_ALL, true, false)               \
     X(REDUCE, "reduce", AT_ALL, AT_ROOT, true, true)                       \

@@ -148,9 +148,9 @@ static ddp_status read_verdict(const char *go, struct ddp_err *err)
     return err->code;
 }
 
-/* Publish `err` as the verdict. If another rank has published a verdict before, that first verdict stays, because all
- * ranks must follow one verdict. Return DDP_OK if the first verdict is "+" (allowed). Otherwise *err becomes the first
- * verdict. If the store does not answer, *err stays this rank's error. */
+/* Publish `err` as the verdict, unless another rank has already published a verdict: all ranks must follow the first
+ * one. Return DDP_OK if the first verdict is "+" (allowed). Otherwise set *err to the first verdict, and return its
+ * code. If the store does not answer, return this rank's error. */
 static ddp_status refuse_call(struct ddp_ctx *ctx, uint64_t seq, struct ddp_err *err)
 {
     char key[KEY], reason[CALL_REASON];
@@ -283,8 +283,8 @@ ddp_status collective_check_enter(struct ddp_ctx *ctx, const struct call *call, 
     return status == DDP_OK ? DDP_OK : ddp_wrap(err, "DDPRUN_DEBUG=detail");
 }
 
-/* Store a checksum of the result, for the comparison at the next call. Only results of the cpu backend can be read
- * here. After the last call, rank 0 deletes the keys of that call, because no later call deletes them. */
+/* Store a checksum of the result, which the next call compares. Only results of the cpu backend can be read here. If
+ * this is the last call of the program (CALL_FINALIZE), rank 0 deletes the keys of this call. */
 void collective_check_leave(struct ddp_ctx *ctx, const struct call *call, uint64_t seq)
 {
     if (ctx->check.store != NULL && call->kind == CALL_FINALIZE && ctx->env.rank == 0)

@@ -1,9 +1,10 @@
 /* environment.h -- the identity of a worker, read from the environment that ddprun or torchrun sets.
  *
- * Pure: the caller passes the function that reads a variable, so a test needs no process. There are four main
- * variables: RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT.
- *   - If none of them is set, the worker runs alone, as a world of one.
- *   - If all four are set, the worker is a rank of a world. All other variables have defaults.
+ * Pure: the caller passes the function that reads a variable, so a test needs no process.
+ *
+ * The four main variables are RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT. All other variables have defaults.
+ *   - If no main variable is set, the worker runs alone, as a world of one.
+ *   - If all four are set, the worker is a rank of a world.
  *   - If only some are set, the start fails and names the missing ones, because a guess could make a rank wait
  *     forever.
  *
@@ -19,8 +20,8 @@
 
 enum { WORKER_WORLD_MAX = 1 << 20 };
 
-/* Rows of field, variable, smallest value, largest value, default, and whether the variable is one of the four main
- * variables. A default of -1 means "unset".
+/* Each row has: field, variable, smallest value, largest value, default, and whether the variable is one of the four
+ * main variables. A default of -1 means "unset".
  *
  * - DDPRUN_ATTEMPT counts all earlier starts of the workers. TORCHELASTIC_RESTART_COUNT counts only the restarts
  *   after a failure.
@@ -39,7 +40,7 @@ enum { WORKER_WORLD_MAX = 1 << 20 };
     X(init_timeout_ms, "DDPRUN_INIT_TIMEOUT_MS", 1, INT_MAX, 60000, false)  \
     X(step_timeout_ms, "DDPRUN_STEP_TIMEOUT_MS", 1, INT_MAX, 600000, false)
 
-/* Rows of field, variable, size in bytes with the NUL, default, and whether the variable is one of the four main
+/* Each row has: field, variable, size in bytes with the NUL, default, and whether the variable is one of the four main
  * variables.
  *
  * - DDPRUN_PAGE is the memory that ddprun shares with this worker for the flight recorder (recorder.h).

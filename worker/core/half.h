@@ -41,7 +41,8 @@ static inline uint16_t f32_to_bf16(float value)
 }
 
 /* Convert f16 to f32. Shift exponent and mantissa to their positions in f32, and add 112, the difference of the
- * exponents' biases. For a subnormal f16, m * 2^-24, compute 2^-14 + m * 2^-24 in f32, then subtract 2^-14. */
+ * exponents' biases. A subnormal f16 has the value m * 2^-24, where m is the mantissa: compute 2^-14 + m * 2^-24 in
+ * f32, then subtract 2^-14. */
 static inline float f16_to_f32(uint16_t h)
 {
     uint32_t magnitude = ((uint32_t)h & 0x7fff) << 13;

@@ -65,9 +65,9 @@ static void sigusr1_listen(struct sigusr1 *listener)
         sigaction(SIGUSR1, &handler, NULL);
 }
 
-/* Remove a listener. If the result is false, a handler is still running, and the listener must not be freed. Another
- * thread may be running the handler with this listener, so wait for that thread, but at most HANDLER_WAIT_MS, because
- * the disk may hang. Keep the signal handler, because a late signal would otherwise end the process. */
+/* Remove a listener. Another thread may be running the handler with this listener, so wait until no handler runs, but
+ * at most HANDLER_WAIT_MS, because the disk may hang. Return false if a handler still runs; the listener must then not
+ * be freed. Leave the handler installed, because a late signal would otherwise end the process. */
 static bool sigusr1_leave(struct sigusr1 *listener)
 {
     for (int i = 0; i < PLACES; i++) {

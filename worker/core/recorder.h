@@ -30,7 +30,7 @@ struct recorder {
     /* The name of the file, and its name while it is written. Both are "" if no file is requested. */
     char path[RECORDER_PATH], temporary[RECORDER_PATH];
     _Atomic int busy; /* 1 while a thread is writing the file */
-    /* The reducer sets `bucket` and `posted_ns` before it makes a call: */
+    /* The reducer sets the next two members before it makes a call. */
     int bucket;            /* number of the bucket that the next call reduces, or -1 */
     uint64_t posted_ns;    /* time of clock_ns() when the job of `bucket` was posted; 0 if unknown */
     struct flight_op *op;  /* the entry of the latest call */

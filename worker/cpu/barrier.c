@@ -21,7 +21,8 @@
 
 /* --- the other ranks as processes ------------------------------------------------------------------------ */
 
-/* Close all descriptors. A second call has no effect. `peers` may come from a peers_open() that has failed. */
+/* Close all descriptors. A second call has no effect. This function also accepts the `peers` of a peers_open() that has
+ * failed. */
 static void peers_close(struct peers *peers)
 {
     if (peers->fds == NULL)
@@ -33,8 +34,8 @@ static void peers_close(struct peers *peers)
     peers->fds = NULL;
 }
 
-/* Open the pidfd of one peer. Fail if the peer has ended and its parent has waited for it. pidfd_open succeeds for
- * a zombie; peers_ended() detects the zombie. */
+/* Open the pidfd of one peer. Fail if the peer no longer exists. pidfd_open succeeds for a zombie, but peers_ended()
+ * detects the zombie later. */
 static ddp_status open_one(struct peers *peers, int32_t pid, int rank, struct ddp_err *err)
 {
     char remedy[FILES_REMEDY_MAX];
@@ -262,8 +263,8 @@ ddp_status barrier_give_up(const struct shm_barrier *barrier, struct ddp_err *er
     return err->code;
 }
 
-/* Fail if a peer has ended or another host has failed. If the phase is over, return DDP_OK even after such a failure:
- * all peers have arrived, and a peer may end right after its last barrier. */
+/* Fail if a peer has ended or another host has failed, unless the phase is over. Then all peers have arrived, and a
+ * peer may end right after its last barrier. */
 static ddp_status check_peers(const struct shm_barrier *b, struct ddp_err *err)
 {
     int ended = peers_ended(&b->peers);
@@ -339,8 +340,8 @@ static ddp_status wait_for_others(struct shm_barrier *b, struct ddp_err *err)
     return sleep_until_over(b, err);
 }
 
-/* Begin the next phase; called by the last rank to arrive. If the marks differ, do not begin the phase. The other
- * ranks then read the reason in the control page. */
+/* Begin the next phase, if `compare` is false or all marks are equal. Only the last rank to arrive calls this function.
+ * If the marks differ, the other ranks read the reason in the control page. */
 static ddp_status release_all(struct shm_barrier *b, bool compare, struct ddp_err *err)
 {
     if (compare && compare_marks(b->control, b->world, err) != DDP_OK)
@@ -368,8 +369,8 @@ ddp_status barrier_pass(struct shm_barrier *barrier, bool compare, struct ddp_er
     return wait_for_others(barrier, err);
 }
 
-/* Make the same checks as a barrier. Functions that wait for other hosts, or for a key of the store, call this
- * function, too. */
+/* Make the checks that a barrier makes while it waits. Functions that wait for other hosts, or for a key of the store,
+ * call this function. */
 ddp_status barrier_check(struct shm_barrier *barrier, bool in_call, struct ddp_err *err)
 {
     ddp_status status = shm_aborted(barrier->control, err);

@@ -11,8 +11,8 @@
 
 #include <string.h>
 
-/* Write the mark of the next call, which says where this rank's buffers are. Each rank has two marks, because a slow
- * peer may still read the mark of the previous call. No peer reads an older mark. */
+/* Write the mark of the next call, which describes where this rank's buffers are. A slow peer may still read the mark
+ * of the previous call, so each rank has two marks. No peer reads an older mark. */
 void cpu_begin(struct cpu_comm *cpu, const struct call *call)
 {
     int rank = cpu->control->ranks[cpu->rank].rank;
@@ -55,8 +55,8 @@ static bool out_of_reach(const void *found, size_t bytes)
 
 bool cpu_in_reach(const struct cpu_comm *cpu, const struct call *call, int rank)
 {
-    /* On one host, all_reduce and reduce write into peers' outputs. In all other calls a rank writes only its own
-     * output, which may be private. */
+    /* On one host, all_reduce and reduce also write into the outputs of other ranks. In all other calls a rank writes
+     * only its output, which may be private. */
     bool writes_outputs = cpu->net == NULL && (call->kind == CALL_ALL_REDUCE || call->kind == CALL_REDUCE);
 
     if (out_of_reach(cpu_input_of(cpu, call, rank), cpu_in_bytes(cpu, call, rank)))
@@ -70,8 +70,8 @@ static void collect_inputs(struct cpu_comm *cpu, const struct call *call)
         cpu->in[r] = cpu_input_of(cpu, call, r);
 }
 
-/* Combine this rank's part of the elements and write the result to all outputs. An output may also be an input:
- * between the two barriers only this rank reads and writes this part. */
+/* Combine this rank's part of the elements and write the result to all outputs. An output may also be an input, because
+ * only this rank reads and writes this part between the two barriers. */
 static void direct_all_reduce(struct cpu_comm *cpu, const struct call *call)
 {
     size_t at, n;
@@ -153,22 +153,21 @@ static void run_in_place(struct cpu_comm *cpu, const struct call *call)
 
 /* Collectives on private memory. Values are copied through slots, which all ranks can read, in steps of a slot's size.
  *
- * A collective has three stages: give (copy this rank's values into a slot), combine (reduce this rank's part of
- * all slots), and take (copy the result out of the slots). The stages overlap. A turn is the work between two
- * barriers:
+ * A collective has three stages. Give: copy this rank's values into a slot. Combine: reduce this rank's part of all
+ * slots. Take: copy the result out of the slots. The stages overlap. A turn is the work between two barriers:
  *
- *     turn                1        2        3        4        5
+ *     turn                0        1        2        3        4
  *     give             step 0   step 1   step 2
  *     combine                   step 0   step 1   step 2
  *     take                               step 0   step 1   step 2
  *
- * Each stage needs only two slots: slot a for even steps and slot b for odd steps. In turn 3 a rank gives step 2 into
- * slot a. The last read of slot a was the combine stage of step 0 in turn 2, before the barrier that ends turn 2. The
+ * Each stage needs only two slots: slot a for even steps and slot b for odd steps. In turn 2 a rank gives step 2 into
+ * slot a. The last read of slot a was the combine stage of step 0 in turn 1, before the barrier that ends turn 1. The
  * take slots follow the same pattern one turn later. Steps are numbered from call to call without a gap, so no barrier
  * is needed after the last turn of a call.
  *
- * Calls without a combine stage have two stages. A small call has one step and one barrier. A small call has no combine
- * stage, because each rank combines all values itself.
+ * Calls without a combine stage have two stages. A small call has one step and one barrier. It has no combine stage,
+ * because each rank combines all values itself.
  *
  * The first barrier of a call compares marks. A rank with private buffers gives its first step before that barrier,
  * without knowing whether other ranks have private buffers. */
@@ -209,8 +208,8 @@ static char *out_at(const struct call *call, size_t element)
     return (char *)call->out + element * ddp_dtype_size(call->dtype);
 }
 
-/* Copy in pieces of 2 KiB, because the C library copies pieces of this size with vector loops. It copies larger
- * blocks with `rep movsb`. If the data is in another core's cache, `rep movsb` is four times slower (AMD Zen 3). */
+/* Copy in pieces of 2 KiB. The C library copies larger blocks with `rep movsb`, which is four times slower if the data
+ * is in another core's cache (AMD Zen 3). It copies pieces of 2 KiB with vector loops. */
 void cpu_copy(void *to, const void *from, size_t bytes)
 {
     enum { PIECE = 2048 };
@@ -290,7 +289,7 @@ static void copy_parts(struct cpu_comm *cpu, const struct call *call, const stru
     }
 }
 
-/* Reduce all values of the step from all ranks' give slots into the output: the take stage of a small call. */
+/* Reduce the values in all ranks' give slots into the output: the take stage of a small call. */
 static void combine_slots(struct cpu_comm *cpu, const struct call *call, const struct step *step)
 {
     collect_slots(cpu, step, 0);
@@ -298,7 +297,7 @@ static void combine_slots(struct cpu_comm *cpu, const struct call *call, const s
     reduce_range(call->dtype, call->op, cpu->in, (size_t)cpu->world, 0, step->n, cpu->out, 1);
 }
 
-/* Reduce the values for this rank, from all ranks' give slots, into the output: the take stage of reduce_scatter. */
+/* Reduce this rank's values in all ranks' give slots into the output: the take stage of reduce_scatter. */
 static void combine_own(struct cpu_comm *cpu, const struct call *call, const struct step *step)
 {
     collect_slots(cpu, step, (size_t)cpu->rank * step->n * ddp_dtype_size(call->dtype));
@@ -382,8 +381,8 @@ static struct pipeline make_pipeline(struct cpu_comm *cpu, const struct call *ca
     return p;
 }
 
-/* Run a stage for one step. Even and odd steps use different slots, also from one call to the next, so cpu->turn counts
- * the steps of all earlier calls. */
+/* Run a stage for one step. Even and odd steps use different slots. Steps are counted over all calls, so cpu->turn is
+ * the number of steps in earlier calls. */
 static void run_stage(const struct pipeline *p, stage_fn stage, size_t number)
 {
     size_t at = number * p->per_step, left = (size_t)p->call->n - at;
@@ -444,10 +443,11 @@ static int count_in_reach(const struct cpu_comm *cpu, const struct call *call, i
     return count;
 }
 
-/* Run the call. Before the first barrier, each rank with private buffers copies its values of step 0 into its slot.
- * After the barrier every rank reads every mark, so all ranks choose the same path. If the call uses slots, and a rank
- * has an input that all ranks can reach, the slot of that rank is still empty. Then all ranks repeat turn 0, which is
- * the work before the first barrier. */
+/* Run the call. Before the first barrier, each rank with private buffers does turn 0: it copies its values of step 0
+ * into its slot. After the barrier every rank reads all marks, so all ranks choose the same path.
+ *
+ * On the path through slots, a rank whose input all ranks can reach has not done turn 0 yet. If there is such a rank,
+ * all ranks do turn 0 again. */
 ddp_status host_run(struct cpu_comm *cpu, const struct call *call, struct ddp_err *err)
 {
     int with_input;

@@ -46,8 +46,8 @@ static ddp_status no_such_interface(const struct ifaddrs *all, const char *iface
                     iface, list);
 }
 
-/* Set `address` to the address of the interface `iface`. If the interface has several addresses, take the first one
- * that getifaddrs lists, which is usually IPv4. If `iface` is an address of this host, set `address` to `iface`. */
+/* Set `address` to the address of the interface `iface`, or to `iface` itself if it is an address of this host. If the
+ * interface has several addresses, take the first that getifaddrs lists, which is usually IPv4. */
 static ddp_status find_interface(const char *iface, char address[NET_ADDRESS], struct ddp_err *err)
 {
     struct ifaddrs *all;
@@ -182,8 +182,8 @@ static int net_connect(const char *address, int port, const char *source, int *f
 
 /* --- dial: connect to a rank -------------------------------------------------------------------------- */
 
-/* Limits for connecting. After a refusal, retry for a second; try_again explains the reason. If the peer does not
- * answer, give up, because a retry would meet the same firewall. */
+/* Limits for connecting. After a refusal, try again for a second (see try_again). If the peer does not answer at all,
+ * give up, because the next try would meet the same firewall. */
 
 enum {
     REFUSED_MS = 1000, /* time for retries after a refusal */
@@ -191,8 +191,8 @@ enum {
     SILENT_MS = 10000  /* time without an answer until the dial fails; TCP has sent four packets by then */
 };
 
-/* Report an unreachable rank. Name both hosts and the direction, because the user must open ports between them. If the
- * address is another host's loopback address, the text gives this reason. */
+/* Report an unreachable rank. Name both hosts and the direction, because the user must open ports between them. An
+ * address that is the loopback address of another host is named as the reason. */
 static ddp_status unreachable(const struct net_dial *d, const char *how, struct ddp_err *err)
 {
     char where[ENDPOINT_TEXT_MAX];
@@ -253,9 +253,9 @@ struct pollfd net_dial_poll(const struct net_dial *dial)
     return (struct pollfd){ .fd = dial->fd, .events = dial->hello_sent ? POLLIN : POLLOUT };
 }
 
-/* Close the socket and schedule the next try, or fail after REFUSED_MS. One refusal is not an error: a peer that is
- * ending refuses connections before this rank detects the peer's end. The error that reports the peer's end is
- * clearer than a refusal. */
+/* Close the socket and schedule the next try, or fail after REFUSED_MS. One refusal is not an error. A peer that is
+ * ending already refuses connections when this rank has not yet detected its end. The error about this end is clearer
+ * than an error about a refusal. */
 static ddp_status try_again(struct net_dial *d, int error, struct ddp_err *err)
 {
     net_dial_close(d);
@@ -265,8 +265,8 @@ static ddp_status try_again(struct net_dial *d, int error, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Check a connection in progress, and send the hello when it is ready. SO_ERROR is 0 both while connecting and after
- * success, but getpeername succeeds only after success. If connect failed at once, d->error has its errno. */
+/* Check a connection in progress, and send the hello when it is ready. While connecting, SO_ERROR is 0, as after
+ * success. But getpeername succeeds only after success. If connect failed at once, d->error has its errno. */
 static ddp_status check_connection(struct net_dial *d, struct ddp_err *err)
 {
     struct sockaddr_storage peer;
@@ -292,8 +292,9 @@ static ddp_status check_connection(struct net_dial *d, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Read the answer to the hello. This wait has no time limit, because the other rank may be starting; check_joining
- * in net_join.c has a deadline. Read no byte after the answer, because later bytes belong to the link. */
+/* Read the answer to the hello. The wait has no time limit here, because the other rank may still be starting.
+ * check_joining in net_join.c has the deadline. Read no byte after the answer, because later bytes belong to the
+ * link. */
 static ddp_status read_answer(struct net_dial *d, struct ddp_err *err)
 {
     ssize_t n = recv(d->fd, d->answer + d->got, NET_ANSWER - d->got, 0);
@@ -330,8 +331,8 @@ ddp_status net_dial_serve(struct net_dial *dial, struct ddp_err *err)
 
 /* --- door: accept ranks ------------------------------------------------------------------------------- */
 
-/* HELLO_MS: time for a guest to send its hello. Guests use only the fixed table of the door. So a port scanner only
- * occupies one of the 32 places in this table for 5 s. */
+/* HELLO_MS: time for a guest to send its hello. Guests are kept only in the 32 places of the door's table. So a port
+ * scanner occupies one of these places for 5 s, and does no other harm. */
 
 enum { HELLO_MS = 5000 };
 
@@ -385,9 +386,9 @@ static struct net_guest *find_place(struct net_door *door)
     return oldest;
 }
 
-/* Accept connections until the queue is empty. Thousands of ranks may connect at the same moment, and the kernel drops
- * connections when the queue is full. If descriptors or memory are short, set is_starved, so that the next poll does
- * not wait for the port. The port stays readable, so a poll that waits for it would always return at once. */
+/* Accept connections until the queue is empty, because the kernel drops connections when the queue is full, and
+ * thousands of ranks may connect at once. If descriptors or memory are short, set is_starved. The next poll then does
+ * not wait for the port: it is still readable, so poll would always return at once. */
 static void accept_all(struct net_door *door)
 {
     int fd;
@@ -454,8 +455,8 @@ static bool read_guest(struct net_guest *guest, const struct net_hello *mine, st
     return false;
 }
 
-/* Accept connections, then read from every guest. A recv without data is cheaper than a search for the guests that
- * poll reported. */
+/* Accept connections, then read from every guest, without a search for the guests that poll reported: a recv that finds
+ * no data is cheaper. */
 int net_door_serve(struct net_door *door, struct net_links *links)
 {
     int accepted = 0;

@@ -42,15 +42,15 @@ enum { NET_CLOSED = 256 };
 
 struct net_dial {
     struct net_link *link;         /* borrowed */
-    const struct net_hello *hello; /* borrowed; check_connection sets `to` and `lane` in a copy */
+    const struct net_hello *hello; /* borrowed; check_connection sends a copy with `to` and `lane` */
     const char *address;           /* borrowed: this rank's address, for error texts */
-    /* borrowed: the address to connect from; "" lets the kernel choose, because DDP_IFACE is not set */
+    /* borrowed: the address to connect from; without DDP_IFACE it is "", and the kernel chooses */
     const char *source;
     struct net_card card;
     int fd;                    /* -1 while waiting for the next try, and after the dial */
     int error;                 /* errno of a connect that failed at once, else 0 */
     bool hello_sent;           /* true if the hello was sent */
-    uint64_t began_ms, try_ms; /* start of the first try; start of the current or the next try */
+    uint64_t began_ms, try_ms; /* start of the first try, and of the current or next try */
     size_t got;                /* bytes of `answer` that have arrived */
     uint8_t answer[NET_ANSWER];
     char closed[NET_CLOSED]; /* why the address cannot be reached; "" before a failure */

@@ -1,9 +1,8 @@
 /* net_join.c -- connects and disconnects hosts; see net_join.h.
  *
- * Each rank that serves a lane (net_plan.h) listens and publishes its address in the store. For each pair of hosts,
- * the host with the higher number connects. One loop connects to some ranks and accepts others. The loop also checks
- * whether a rank has given up. A rank of this host writes the reason to the control page. A rank of another host writes
- * the reason to the store. */
+ * Each rank that serves a lane (net_plan.h) listens and publishes its address in the store. For each pair of hosts, the
+ * host with the higher number connects. One loop makes and accepts all connections of a rank. It also checks whether a
+ * rank has given up. A rank of this host writes the reason to the control page, a rank of another host to the store. */
 #include "cpu/net_join.h"
 
 #include "base/clock.h"
@@ -22,10 +21,10 @@
  * the first rank that fails, and returns it to all later ranks. So all ranks report the original cause. net_end_set
  * opens another connection to the store, because a request on the rank's usual connection may never end. */
 
-/* Timeout of one request to the store. Peers must report a failure within a second. */
+/* Timeout of one request to the store, so that peers can report a failure within a second. */
 enum { STORE_MS = 500 };
 
-/* Format the key for the reason why this run ended. The nonce separates runs that have the same prefix. */
+/* Format the key under which a rank stores why this run ended. The nonce separates runs that have the same prefix. */
 void net_end_open(struct net_end *end, const struct bootstrap *bootstrap, const uint8_t nonce[SHM_NONCE])
 {
     char *to = end->key;
@@ -96,8 +95,8 @@ static void card_key(char key[32], int rank)
 
 /* --- own identity ------------------------------------------------------------------------------------- */
 
-/* Fill in this rank's hello. If the run's name is too long, cut its beginning. Its end is the number of the attempt,
- * which distinguishes runs of one job. */
+/* Fill in this rank's hello. If the run's name is too long, cut its beginning, because the number of the attempt at the
+ * end distinguishes the runs of one job. */
 static void make_hello(struct joining *j, const struct comm_setup *setup)
 {
     const struct net *net = j->net;
@@ -272,8 +271,8 @@ static void report_closed_ports(const struct joining *j)
             report_closed(j, j->dials[i].closed);
 }
 
-/* Connect all links. The loop polls for SLICE_MS at most, because a rank that ends cannot wake the loop. Check the
- * clock too: if clients send all the time, poll always reports data before SLICE_MS is over. */
+/* Connect all links. Poll for at most SLICE_MS, because a rank that ends cannot wake the loop. Check the clock, too: if
+ * clients send all the time, poll never waits that long. */
 static ddp_status connect_all(struct joining *j, struct ddp_err *err)
 {
     uint64_t checked_ms = clock_ms();
@@ -419,7 +418,7 @@ ddp_status net_open(struct net **out, struct cpu_comm *cpu, const struct comm_se
     net->abroad = (struct barrier_abroad){ net, check_abroad, publish_abroad };
     net_end_open(&net->end, setup->bootstrap, cpu->meeting.nonce);
     cpu->barrier.abroad = &net->abroad;
-    net->leaving = true; /* ignore closed connections, because the start reads failures from the store */
+    net->leaving = true; /* ignore closed connections during the start, which reads failures from the store */
     ddp_status status = net_prepare(net, err);
     if (status == DDP_OK)
         status = net_join(net, setup, err);

@@ -34,7 +34,7 @@ struct net {
     struct net_end end;
     struct barrier_abroad abroad;  /* functions by which the barrier of this host checks the other hosts */
     bool leaving;                  /* true in the start and in finalize: closed connections are ignored */
-    size_t slot_bytes, area_bytes; /* bytes of a slot in shared memory, and of `area` */
+    size_t slot_bytes, area_bytes; /* size of a slot in shared memory, and size of `area` */
     uint8_t *area;                 /* owned: for each lane, received pieces, then pieces to send */
     uint8_t *finished[2];  /* owned: finished values of even and odd steps, sent in the second phase */
     const void **partials; /* owned: one pointer for each piece, for reduce_join */

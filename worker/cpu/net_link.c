@@ -1,9 +1,9 @@
 /* net_link.c -- see net_link.h.
  *
- * Only net_finish waits. All other functions fill queues, or move as many bytes as the sockets accept. The kernel
- * reads and writes the callers' memory directly. So a range must stay unchanged until its queue is done. One loop
- * sends and receives on all links. If two hosts first sent all their data to each other, both would block on full
- * socket buffers. */
+ * Only net_finish waits. All other functions fill queues, or move as many bytes as the sockets accept. The kernel reads
+ * and writes the callers' memory directly. So a range must stay unchanged until its queue is done. One loop sends and
+ * receives on all links. If two hosts first sent all their data to each other, both would block on full socket
+ * buffers. */
 #include "cpu/net_link.h"
 
 #include "cpu/barrier.h"
@@ -76,8 +76,8 @@ void net_link_attach(struct net_link *link, int fd)
     link->fd = fd;
 }
 
-/* Append a range. If all ranges of the queue are done, start again at its front, because a queue has room only for
- * the ranges of one call. */
+/* Append a range. The queue has room only for the ranges of one call, so begin at its front again when all ranges are
+ * done. */
 static void queue_range(struct net_queue *q, void *at, size_t n)
 {
     if (n == 0)
@@ -155,8 +155,8 @@ static int move_bytes(struct net_links *links, struct net_link *link, struct net
     return -1;
 }
 
-/* Compare the peer's head when it has arrived. The head is the first range of a call, so it is complete when
- * in.next is not 0 or the queue is empty. */
+/* Compare the peer's head when it has arrived. The head is the first range of a call. It has arrived if in.next, the
+ * index of the range in progress, is not 0, or if all ranges are done. */
 static ddp_status check_head(struct net_link *link, struct ddp_err *err)
 {
     if (!link->head_due || (link->in.next == 0 && !is_done(&link->in)))

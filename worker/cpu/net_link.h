@@ -65,7 +65,7 @@ void net_link_receive(struct net_link *link, void *to, size_t n);
 /* Move the bytes that can be moved without waiting. */
 ddp_status net_transfer(struct net_links *links, struct ddp_err *err);
 
-/* Wait until all queues are empty. Fail after the timeout of `barrier`, or if a rank of this host ends or gives
+/* Wait until all queues are empty. Fail after the timeout of `barrier`, or if a rank of this host has ended or given
  * up. */
 ddp_status net_finish(struct net_links *links, struct shm_barrier *barrier, struct ddp_err *err);
 

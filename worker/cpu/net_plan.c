@@ -133,8 +133,8 @@ static size_t all_of(const struct net_way *way, size_t n)
     return way->columns == NET_PER_RANK ? n * (size_t)way->layout->world : n;
 }
 
-/* Return an upper limit of the number of elements that one host owns in a step of `n` elements. Shares may differ by
- * one unit of PART_LINE bytes, which has at most PART_LINE elements. */
+/* Return an upper limit of the number of elements that one host owns in a step of `n` elements. The shares of two hosts
+ * differ by at most PART_LINE bytes, which hold at most PART_LINE elements. */
 static size_t own_of(const struct net_way *way, size_t n)
 {
     switch (way->columns) {

@@ -1,21 +1,26 @@
 /* net_plan.h -- computes which values each host sends to which host in a collective. Pure.
  *
- * A collective has steps that fit into the slots of shared memory. The elements of a step are divided into columns,
- * and each column has one host as its owner. There are at most two phases:
+ * A collective has steps that fit into the slots of shared memory. The elements of a step are divided into columns, and
+ * each column has one host as its owner. There are at most two phases:
  *
  *     first    REDUCE  every host sends its pieces of a column (reduce.h, unfinished) to the owner, which joins them
  *              SPREAD  the root's host sends the column to its owner
  *     second   the owner sends the finished column to the hosts that need it
  *
- *                      columns                     first     second
- *     all_reduce       a share for each host       reduce    to all           each of H hosts sends 2 (H-1)/H buffers
- *     broadcast        a share for each host       spread    to all but the root's
- *     reduce           one, of the root's host     reduce    -
- *     reduce_scatter   one for each rank           reduce    -
- *     scatter          one for each rank           spread    -
- *     all_gather       one for each rank           -         to all
- *     gather           one for each rank           -         to the root's host
- *     small calls      one, owned by all hosts     as above  -                one phase instead of two
+ * The columns and phases of each call:
+ *
+ *                      columns                          first     second
+ *     all_reduce       one for each host                reduce    to all hosts
+ *     broadcast        one for each host                spread    to all but the root's host
+ *     reduce           one, owned by the root's host    reduce    -
+ *     reduce_scatter   one for each rank                reduce    -
+ *     scatter          one for each rank                spread    -
+ *     all_gather       one for each rank                -         to all hosts
+ *     gather           one for each rank                -         to the root's host
+ *     a small call     one, owned by all hosts          as above  -
+ *
+ * In an all_reduce each of H hosts sends 2 (H-1)/H buffers. A small call has one phase, because every host owns the
+ * column.
  *
  * Sender and receiver compute all sizes from the same call and the same layout, so no size is sent. */
 #ifndef WORKER_CPU_NET_PLAN_H
@@ -26,12 +31,11 @@
 
 #include <stdbool.h>
 
-/* The layout of a job: which rank is on which host, which rank serves which lane, and which pieces each host
- * combines.
+/* The layout of a job: which rank is on which host, which rank serves which lane, and which pieces each host combines.
  *
- * Hosts are numbered in the order of their lowest ranks. The work of a collective is divided among lanes: lane k is
- * the k-th part of every column, and one rank of every host serves lane k. Each lane has one connection for each
- * pair of hosts. On a host with fewer ranks than lanes, a rank serves several lanes.
+ * Hosts are numbered in the order of their lowest ranks. A lane is a part of the work: lane k carries the k-th part of
+ * every column. On every host one rank serves lane k. Each lane has one connection for each pair of hosts. If a host
+ * has fewer ranks than lanes, a rank serves several lanes.
  *
  * A piece is a subtree of the reduction tree (reduce.h). All ranks of a piece are on one host, but the next larger
  * subtree has ranks on several hosts. An example with three ranks on each of two hosts: {0,1} {2} | {3} {4,5}. If the
@@ -124,16 +128,16 @@ bool net_owns(const struct net_column *column, int host);
 /* Return true if `host` has the finished column after the first phase, as its owner or as the root's host. */
 bool net_holds(const struct net_way *way, const struct net_column *column, int host);
 
-/* Return true if host `from` sends the column to host `to`: in the first phase (net_goes_first), or in the second phase
- * (net_goes_second). */
+/* Return true if host `from` sends the column to host `to`. net_goes_first is about the first phase, and
+ * net_goes_second about the second. */
 bool net_goes_first(const struct net_way *way, const struct net_column *column, int from, int to);
 bool net_goes_second(const struct net_way *way, const struct net_column *column, int from, int to);
 
 /* Return true if `host` needs the finished column. */
 bool net_wants(const struct net_way *way, const struct net_column *column, int host);
 
-/* Return the index of the first element of column number `c` in the step that begins at element `at`: net_in_place in
- * a rank's input, net_slot_place in the slot of this step, net_out_place in a rank's output. */
+/* Return the index of the first element of column number `c`. net_in_place: in a rank's input, for the step that begins
+ * at element `at`. net_slot_place: in the slot of a step. net_out_place: in a rank's output, for the step at `at`. */
 size_t net_in_place(const struct net_way *way, const struct net_column *column, int c, size_t at);
 size_t net_slot_place(const struct net_way *way, const struct net_column *column);
 size_t net_out_place(const struct net_way *way, const struct net_column *column, int c, size_t at);

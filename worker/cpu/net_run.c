@@ -43,7 +43,7 @@ struct net_step {
  * them. Then it writes the finished part into its take slot, from which all ranks of the host copy. No rank waits
  * for another rank of its host in the middle of a turn. */
 
-/* Return true if this rank serves an i-th lane, counted from 0, and the call uses this lane. */
+/* Return true if the call uses lane number `i`, from 0, of the lanes that this rank serves. */
 static bool serves(const struct net_call *c, int i)
 {
     return i < c->net->served && net_lane(c->net, i) < c->way.lanes;
@@ -435,9 +435,9 @@ static int count_net_reach(const struct net_call *c, int *with_input)
     return count;
 }
 
-/* Run all turns. As in host.c, a rank with private buffers fills its slot for turn 0 before the first barrier. If
- * another rank has an input that all ranks can reach, the slot of that rank is still empty. Then all ranks repeat
- * turn 0. */
+/* Run all turns. As in host.c, a rank with private buffers fills its slot for turn 0 before the first barrier. So the
+ * loop skips turn 0, except in two cases. All ranks may read the inputs in place. Or another rank has an input but an
+ * empty slot, because all ranks can reach its buffers. */
 static ddp_status run_steps(struct net_call *c, struct ddp_err *err)
 {
     struct cpu_comm *cpu = c->net->cpu;

@@ -147,9 +147,9 @@ static void segment_close(struct segment *segment)
 
 /* --- the control page ------------------------------------------------------------------------------------- */
 
-/* Bytes of a slot. A slot of SLOT_MOST bytes stays in the second-level cache between writing and reading. With many
- * ranks on a host slots are smaller: all slots together have at most SLOTS_TOTAL bytes, unless SLOT_LEAST needs
- * more. */
+/* Bytes of a slot. A slot of SLOT_MOST bytes stays in the second-level cache between writing and reading. If many ranks
+ * share a host, slots are smaller, so that all slots together have at most SLOTS_TOTAL bytes. But no slot is smaller
+ * than SLOT_LEAST. */
 enum { SLOT_MOST = 256 << 10, SLOT_LEAST = 16 << 10, SLOTS_TOTAL = 64 << 20 };
 
 /* Return the size of the control page in bytes. Round it up to a multiple of SEGMENT_PAGE, where the slots begin. */
@@ -204,8 +204,8 @@ void shm_abort_publish(struct shm_control *control, ddp_status code, const char 
     futex_wake_all(&control->phase);
 }
 
-/* Return the error of the rank that has aborted, or DDP_OK. Every barrier calls this function, so without an abort it
- * only loads one number. Limit the length of the text, because the NUL may be missing. */
+/* Return the error of the rank that has aborted, or DDP_OK. Every barrier calls this function, so it is fast without an
+ * abort: it only loads one number. Limit the length of the text, because the NUL may be missing. */
 ddp_status shm_aborted(struct shm_control *control, struct ddp_err *err)
 {
     if (!atomic_load_explicit(&control->abort_ready, memory_order_acquire))
@@ -419,8 +419,8 @@ static ddp_status make_page_here(const struct bootstrap *b, struct meeting *m, s
     return status;
 }
 
-/* Map this host's page. Compute the page's size, because a size from a peer may be wrong. If the page cannot be
- * opened, its creator may have failed and closed it; then return the creator's error from the store. */
+/* Map this host's page. Compute the page's size, because a size from a peer may be wrong. If the page cannot be opened,
+ * its creator may have failed and closed it, so return the creator's error from the store. */
 static ddp_status find_page(const struct bootstrap *b, const char *key, const struct segment_offer *offer,
                             struct meeting *m, struct ddp_err *err)
 {

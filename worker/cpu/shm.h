@@ -133,9 +133,9 @@ const struct shm_mark *shm_mark_of(const struct shm_control *control, int rank, 
 /* Return the mark of the last call that `rank` has begun. */
 const struct shm_mark *shm_last_mark(const struct shm_control *control, int rank);
 
-/* Claim the right to publish the abort text. Return false if another rank was first. After a claim, the rank must call
- * shm_abort_publish, which wakes all sleepers. The rank may first ask other hosts for an earlier reason. Any thread of
- * any rank may call these functions. */
+/* Claim the right to publish the abort text. Return false if another rank was first. The claiming rank must then call
+ * shm_abort_publish, which wakes all sleepers. Before that it has time to ask other hosts for an earlier reason. Any
+ * thread of any rank may call these functions. */
 bool shm_abort_claim(struct shm_control *control);
 void shm_abort_publish(struct shm_control *control, ddp_status code, const char *words);
 
@@ -217,8 +217,8 @@ void meeting_close(struct meeting *meeting);
  * joined. */
 ddp_status meeting_over(const struct bootstrap *bootstrap, struct meeting *meeting, struct ddp_err *err);
 
-/* Report a failed start to ranks that may not have mapped the page yet. The page's creator publishes the reason in the
- * store for these ranks. Ranks that have mapped the page read the reason in the page. */
+/* Report a failed start to the other ranks. For ranks that have not mapped the page yet, the page's creator publishes
+ * the reason in the store. Ranks that have mapped the page read the reason in the page. */
 void meeting_refuse(const struct bootstrap *bootstrap, const struct meeting *meeting,
                     const struct ddp_err *reason);
 

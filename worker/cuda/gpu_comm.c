@@ -41,7 +41,7 @@ static void *blocks_get(struct gpu_comm *base, size_t bytes, struct ddp_err *err
     return block->memory;
 }
 
-/* Combine the statuses of all ranks. If memory is short on one rank, the call fails on all ranks, and the job may
+/* Combine the statuses of all ranks. If memory is short on one rank, the call fails on all ranks, so the job can
  * continue. */
 static ddp_status blocks_vote(struct gpu_comm *base, size_t bytes, struct ddp_err *err)
 {

@@ -119,8 +119,8 @@ enum { CHECK_MS = 50, SUSPECT_MS = 400 };
 
 /* --- failing ------------------------------------------------------------------------------------------ */
 
-/* Publish the reason, then abort the communicator. Publish first, because other ranks wait for the reason. Release
- * the lock first: in state FAILING no other thread uses NCCL. */
+/* Publish the reason before the abort, because other ranks wait for it. Do both without the lock: in state FAILING no
+ * other thread uses NCCL. */
 static void publish_and_abort(struct nccl_comm *n, struct ddp_err *err)
 {
     struct ncclComm *nccl = n->nccl;

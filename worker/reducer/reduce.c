@@ -226,8 +226,8 @@ static void tree(const struct work *w, tile *to, size_t first, size_t count, siz
 /* --- f32, two or four ranks ------------------------------------------------------------------------------ */
 
 /* Number of floats that are read from one input before the next input. AMD processors choose a first-level cache line
- * by a hash of the address. If lines of two inputs have the same hash, they replace each other each time the loop
- * switches to the other input. With strips of four cache lines the loop switches rarely. */
+ * by a hash of the address, so lines of two inputs may have the same place in the cache. They then replace each other
+ * each time the loop switches between the inputs. With strips of four cache lines the loop switches rarely. */
 enum { STRIP = 64 };
 
 struct fused {

@@ -137,7 +137,8 @@ static size_t divisor_of(const ddp_reducer *reducer)
 }
 
 /* Return the factors of an average. Without predivide the backend divides by the world size, so that sums of 16-bit
- * types do not overflow. `after` corrects the result if the divisor is another number. */
+ * types do not overflow. With DDP_UNEVEN_ACTIVE the divisor is the number of ranks that have a batch, and `after`
+ * corrects the result. */
 static struct averaging averaging_of(const ddp_reducer *reducer)
 {
     double divisor = (double)divisor_of(reducer), world = ddp_world_size(reducer->group->ctx);
@@ -497,8 +498,8 @@ static ddp_status sync_begin(ddp_reducer *reducer, const struct step_effects *ef
     return status;
 }
 
-/* End a step: wait for all buckets, and with find_unused exchange which parameters were used. After the first step
- * with sync, the first rank with a batch determines the order of the rebuild. */
+/* End a step: wait for all buckets, and with find_unused exchange which parameters were used. After the first step with
+ * sync, set order_root, whose order the rebuild uses, to the first rank with a batch. */
 static ddp_status sync_end(ddp_reducer *reducer)
 {
     ddp_status status = bucket_wait(reducer);

@@ -96,7 +96,7 @@ static ddp_status misuse_unfinished(const struct reducer_step *step, struct ddp_
                     missing > LISTED ? ", and others" : "");
 }
 
-/* Report that finish was called, although no step has begun. With find_unused, every parameter would otherwise count
+/* Report that finish was called, although no step has begun. With find_unused, such a call would mark every parameter
  * as unused. */
 static ddp_status misuse_nothing_begun(struct ddp_err *err)
 {
@@ -169,9 +169,9 @@ static void record_order(struct reducer_step *step, size_t i)
         step->order[step->ordered++] = i;
 }
 
-/* Mark parameter i as ready. In a step without sync a parameter may be marked several times, because such a step
- * may have several backward passes. With uneven inputs the step must have begun with forward, because the other
- * ranks wait for this rank's answer. */
+/* Mark parameter i as ready. A step without sync may have several backward passes, so the parameter may then be marked
+ * several times. With uneven inputs, forward must have begun the step, because the other ranks wait for the answer that
+ * this rank sends there. */
 static ddp_status mark_param(struct reducer_step *step, size_t i, struct ddp_err *err)
 {
     if (i >= step->n)
@@ -224,8 +224,8 @@ void step_shadow(struct reducer_step *step, bool sync)
     step->phase = STEP_BACKWARD;
 }
 
-/* Return true and set *bucket if the next bucket in the plan's order is ready. Between steps, `pending` has the
- * values of an earlier step, so return false. */
+/* Return true and set *bucket if the next bucket in the plan's order is ready. Return false between steps, because
+ * `pending` then has the values of an earlier step. */
 bool step_launch(struct reducer_step *step, size_t *bucket)
 {
     bool some_left = step->phase == STEP_BACKWARD && step->sync && step->launched < step->plan->count;

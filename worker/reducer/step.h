@@ -53,8 +53,8 @@ struct step_effects {
     bool send_buffers; /* broadcast the buffers of the first rank with a batch */
 };
 
-/* Begin a step. If a call of step_forward, step_ready, step_unused or step_finish is not allowed, the function returns
- * DDP_ERR_ARG and changes nothing. The text names the parameters and buckets in the wrong state. */
+/* Begin a step. Like step_ready, step_unused and step_finish, return DDP_ERR_ARG and change nothing if the call is not
+ * allowed now. The text names the parameters and buckets in the wrong state. */
 ddp_status step_forward(struct reducer_step *step, struct step_effects *effects, struct ddp_err *err);
 
 /* Mark a parameter as ready or as unused. In a step with sync, call one of the two functions once for each

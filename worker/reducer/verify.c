@@ -161,7 +161,7 @@ ddp_status reducer_check_device(const ddp_reducer_options *options, struct ddp_e
         what);
 }
 
-/* Check the types of the parameters. Integers cannot be multiplied by a fraction. */
+/* Return an error if an option multiplies the gradients by a fraction and a parameter has an integer type. */
 ddp_status reducer_check_types(const ddp_param *params, size_t n, const ddp_reducer_options *options,
                                struct ddp_err *err)
 {
@@ -177,7 +177,7 @@ ddp_status reducer_check_types(const ddp_param *params, size_t n, const ddp_redu
 
 /* --- models of all ranks ------------------------------------------------------------------------------ */
 
-/* The first message of each rank: the lengths of the model's lists, and a hash of all cards. */
+/* The first message of each rank: the lengths of the model's lists, and a hash of all cards (struct card). */
 struct summary {
     int64_t counts[MODEL_LISTS];
     int64_t hash;

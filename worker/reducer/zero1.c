@@ -416,9 +416,9 @@ ddp_status ddp_zero1_reduce(ddp_zero1 *zero)
     return status;
 }
 
-/* Divide the gradients by the scale; collective. Each rank checks only its share for infinite values, so all ranks
- * exchange the result. First call ddp_scaler_unscaled on a copy of the scaler, to detect a wrong stage before the
- * gradients change. */
+/* Divide the gradients by the scale; collective. Each rank checks its own share for infinite values, and then all ranks
+ * exchange the result. ddp_scaler_unscaled is tried on a copy of the scaler before the gradients change, to detect a
+ * call in a wrong stage. */
 ddp_status ddp_zero1_unscale(ddp_zero1 *zero, ddp_scaler *scaler)
 {
     NOT_NULL(zero, NULL);

@@ -17,8 +17,8 @@ static bool is_power_of_two(int n)
     return (n & (n - 1)) == 0;
 }
 
-/* Return the number of shards. The world size must divide the batch. With 1, 2 or 4 workers, return the largest of 4,
- * 2 and 1 that divides the batch. Otherwise each worker has one shard. */
+/* Return the number of shards. The world size divides the batch. With 1, 2 or 4 workers, return the largest of 4, 2 and
+ * 1 that divides the batch. Otherwise each worker has one shard. */
 static int shards_of(uint64_t global_batch, int world_size)
 {
     if (!is_power_of_two(world_size) || world_size > SPLIT_SHARDS)
@@ -139,8 +139,8 @@ static ddp_status open_loader(struct batch_source *source, ddp_loader_options *o
     return status;
 }
 
-/* Initialize the source for training. A batch of the loader has as many rows as a shard, but not more than the shard's
- * part of the data set. */
+/* Initialize the source for training. A batch of the loader has the size of a shard, or of the shard's part of the data
+ * set if that is smaller. */
 ddp_status batch_source_init(struct batch_source *source, const struct dataset *set,
                              const struct split *split, const struct batch_source_options *options,
                              struct ddp_err *err)
@@ -173,8 +173,7 @@ ddp_status batch_source_init_test(struct batch_source *source, const struct data
     return status == DDP_OK ? library(ddp_loader_start(source->loader, 0, 0), err) : status;
 }
 
-/* Free the source. If a thread is still in a read, free nothing, because the thread still uses the memory. The program
- * ends anyway. */
+/* Free the source. If a thread is still reading, it uses the memory, so free nothing; the program ends anyway. */
 bool batch_source_free(struct batch_source *source)
 {
     if (ddp_loader_free(source->loader) != DDP_OK)

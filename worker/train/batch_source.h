@@ -29,12 +29,16 @@
  *     2 workers    (s0+s1) | (s2+s3)          the last + is the all-reduce
  *     4 workers    s0 | s1 | s2 | s3          two levels of + are the all-reduce
  *
- * With three workers, or more than four, each worker has one shard. Then results differ by rounding from the results of
- * other numbers of workers. --determinism world uses eight shards, which makes a single worker slower by a fifth. With
- * --sync_bn each worker has one shard, because batch normalization needs all its samples at once. Without --sync_bn,
- * batch normalization uses the samples of a shard. On a GPU each worker has one shard, too. With --accumulate K each
- * worker has K shards, so that it has fewer samples in memory. --determinism world then uses 8 K shards on all workers
- * together, also on a GPU. */
+ * In these cases the number of shards is different:
+ *
+ *   - Three workers, or more than four: each worker has one shard. The results then differ by rounding from the
+ *     results of other numbers of workers.
+ *   - --sync_bn: each worker has one shard, because batch normalization needs all samples of the worker at once.
+ *     Without --sync_bn it uses the samples of a shard.
+ *   - A GPU: each worker has one shard.
+ *   - --accumulate K: each worker has K shards, so that it has fewer samples in memory.
+ *   - --determinism world: all workers together have 8 shards, or 8 K with --accumulate K, also on a GPU. This makes a
+ *     single worker slower by a fifth. */
 
 enum { SPLIT_SHARDS = 4, SPLIT_WORLD_SHARDS = 8 };
 
@@ -100,9 +104,9 @@ ddp_status batch_source_start_epoch(struct batch_source *source, uint64_t epoch,
                                     struct ddp_err *err);
 
 /* Load the rows of this worker's shard number `shard` in step `step`. `batch` borrows the rows until the next call.
- * Steps and shards must be requested in order. The weights of all targets of all workers add up to source->sum.
- * batch_source_init sets source->sum to the number of workers, by which the reducer divides. Errors name file, offset
- * and value. */
+ * Steps and shards must be requested in order. The weights of all targets in a step, over all workers, add up to the
+ * number of workers (source->sum). The reducer divides the gradients by this number. Errors name file, offset and
+ * value. */
 ddp_status batch_source_next(struct batch_source *source, uint64_t step, int shard, struct model_batch *batch,
                              struct ddp_err *err);
 

@@ -146,7 +146,7 @@ static ddp_status compare(const char *dir, const int64_t *theirs, const int64_t 
     return DDP_OK;
 }
 
-/* Return the error for a file whose blocks differ from this run's. The saved run had another model size or
+/* Return the error for a file whose blocks differ from this run's, because the saved run had another model size or
  * optimizer. */
 static ddp_status other_blocks(struct ddp_err *err)
 {

@@ -67,8 +67,8 @@ struct compute_ops {
     /* Computes a row of y for each token: the token's row in `tokens` plus the row of its position in `places`. */
     void (*embedding_forward)(struct compute *c, void *y, const struct model_batch *batch, const void *tokens,
                               const void *places, size_t n);
-    /* Adds to dtokens, because the head may use the same weight; then dtokens already has the head's gradient.
-     * dplaces has `max_length` rows. */
+    /* Adds to dtokens: if the head uses the same weight, dtokens already has the head's gradient. dplaces has
+     * `max_length` rows. */
     void (*embedding_backward)(struct compute *c, real *dtokens, real *dplaces, const void *dy,
                                const struct model_batch *batch, size_t max_length, size_t n);
     /* Normalizes each row as torch's nn.LayerNorm does. Stores its mean, and 1 / sqrt(variance + 1e-5) as `scale`,
@@ -118,9 +118,9 @@ struct compute_ops {
     /* Computes the mean of each plane of n numbers, as torch's nn.AdaptiveAvgPool2d(1) does. */
     void (*pool_forward)(struct compute *c, void *y, const void *x, size_t planes, size_t n);
     void (*pool_backward)(struct compute *c, void *dx, const void *dy, size_t planes, size_t n);
-    /* Sets d to the gradient of the loss with respect to z. Returns the sum of the losses of rows with a weight above
-     * 0. On a device, returns 0, and `report` returns the sum later. d and z may be the same array. `wide` is true for
-     * models with many classes; d and z must then be the same array. */
+    /* Sets d to the gradient of the loss with respect to z. d and z may be the same array. If `wide` is true, for
+     * models with many classes, they must be the same. Returns the sum of the losses of rows with a weight above 0. On
+     * a device, returns 0, and `report` returns the sum later. */
     double (*cross_entropy)(struct compute *c, void *d, void *z, const struct model_batch *batch,
                             size_t classes, bool wide);
     /* Used when a model is tested. Returns the sum of the losses. On a device, waits for the sum, and also sets
@@ -241,8 +241,8 @@ static inline void *compute_rows(struct compute *c, size_t rows, size_t n)
 /* --- the compute of a GPU (cuda/cuda.c), with the kernels of cuda/kernels.h and cuBLASLt ------------------ */
 
 /* NVIDIA's libraries (libcudart, libcuda, libcublasLt) are loaded at run time. The kernels are in
- * train_kernels.TYPE.fatbin, in the program's folder or in ../../share/ddprun (relative to that folder). If the
- * variable DDP_TRAIN_KERNELS is set, they are in the folder that it names. */
+ * train_kernels.TYPE.fatbin. The variable DDP_TRAIN_KERNELS names the folder of this file. Without the variable, the
+ * folder is the program's folder, or ../../share/ddprun relative to it. */
 
 /* Return DDP_OK if `train` can compute on a GPU, and set *count to the number of GPUs. The error DDP_ERR_UNSUPPORTED
  * names the missing part. Do not open a GPU. */

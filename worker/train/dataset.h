@@ -18,7 +18,7 @@
 
 enum { PICTURE_SIDE = 28, PICTURE_PIXELS = PICTURE_SIDE * PICTURE_SIDE, CLASSES = 10 };
 
-/* Rows for the four files of Fashion-MNIST: part (enum dataset_part), kind, name. */
+/* The four files of Fashion-MNIST, as rows of part, kind and name. */
 #define DATASET_FILES(X)                        \
     X(TRAIN, IMAGES, "train-images-idx3-ubyte") \
     X(TRAIN, LABELS, "train-labels-idx1-ubyte") \
@@ -33,7 +33,7 @@ const char *dataset_file_name(enum dataset_part part, enum dataset_kind kind);
 /* The model's requirements for the data. */
 struct dataset_request {
     enum model_input input;
-    size_t length, vocabulary; /* for tokens: number of tokens in a sample; number of different tokens */
+    size_t length, vocabulary; /* for tokens: number in a sample, and number of different tokens */
 };
 
 struct dataset {

@@ -47,9 +47,9 @@ ddp_status files_make_dir(const char *path, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Return true if ddp_file_replace renames a new file to `path`. ddp_file_replace renames if `path` is a regular or
- * missing file, and otherwise writes in place. A symbolic link is not replaced, so its directory need not be
- * writable. */
+/* Return true if `path` is a regular or missing file. ddp_file_replace then renames a new file to `path`, so the
+ * directory must be writable. For a symbolic link, ddp_file_replace changes only the target, and files_may_write()
+ * checks no directory. Other files, such as pipes, are written in place. */
 static bool is_replaced(const char *path)
 {
     struct stat s;

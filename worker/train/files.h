@@ -20,7 +20,7 @@ ddp_status files_size(int fd, uint64_t *bytes, struct ddp_err *err);
 /* Read `len` bytes at `offset`, or fewer at the end of the file. Set *got to the number of bytes read. */
 ddp_status files_read(int fd, uint8_t *to, size_t len, uint64_t offset, size_t *got, struct ddp_err *err);
 
-/* Compare the size `bytes` of a file with the size `asked` that its header requires. For a longer file, the error
+/* Fail unless a file of `bytes` bytes has the size `asked`, which its header requires. If the file is longer, the error
  * text is "offset N: END, but the file is longer", where END is the text `end`. */
 ddp_status files_check_length(uint64_t bytes, uint64_t asked, const char *end, struct ddp_err *err);
 
@@ -59,8 +59,8 @@ ddp_status whole_file_fill(struct whole_file *f, size_t want, struct ddp_err *er
 
 void whole_file_close(struct whole_file *f);
 
-/* Write the path of DIR/NAME, or else of DIR/NAME.gz, to `path`, which has room for PATH_MAX bytes. Return
- * DDP_ERR_IO if neither file exists. */
+/* Write to `path` the path of DIR/NAME, or of DIR/NAME.gz if only that file exists. `path` has room for PATH_MAX bytes.
+ * Return DDP_ERR_IO if neither file exists. */
 ddp_status whole_file_find(char *path, const char *dir, const char *name, struct ddp_err *err);
 
 #endif

@@ -13,10 +13,9 @@
 #include <stdlib.h>
 
 /* Return the buffer and the number of merges of part `part` in a tree of `n` parts (see gradient.h). The loop walks
- * from the root to the part. A step to the right enters a right half, which uses the next buffer. When the last part of
- * a right half is done, one merge adds this half to the left half. So a step to the right increases `merges`. A step to
- * the left enters a left half. The part is then not the last part of any right half that was entered before, so a step
- * to the left sets `merges` to 0. */
+ * from the root to the part. Each step into a right half uses the next buffer. A merge adds a finished right half to
+ * its left half. So the number of merges after a part is the number of right halves that end with this part. These are
+ * the halves that the walk has entered since its last step into a left half. */
 static struct tree_part tree_part(int n, int part)
 {
     struct tree_part p = { 0, 0 };

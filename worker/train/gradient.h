@@ -1,5 +1,5 @@
-/* gradient.h -- computes the gradient of one step on this worker: the sum of its shards' gradients, added as a
- * binary tree (see batch_source.h). */
+/* gradient.h -- computes the gradient of one step on this worker. It is the sum of the gradients of the worker's
+ * shards, added as a binary tree (see batch_source.h). */
 #ifndef WORKER_TRAIN_GRADIENT_H
 #define WORKER_TRAIN_GRADIENT_H
 
@@ -10,21 +10,21 @@
 /* The order in which parts are added as a binary tree with little memory. Pure arithmetic.
  *
  * A tree of n parts is (left half) + (right half), down to single parts; the left half has n / 2 parts. For n = 4:
- * ((p0+p1)+(p2+p3)). The parts are computed in order, each in its own buffer (tree_part.buffer). A merge adds buffer
- * b to buffer b - 1. After a part there are tree_part.merges merges. The first of these merges adds the part's own
- * buffer. From merge to merge, b decreases by 1. The final sum is in buffer 0:
+ * ((p0+p1)+(p2+p3)). The parts are computed in order. Part i is computed in buffer tree_part.buffer, and then
+ * tree_part.merges merges follow. A merge adds a buffer to the buffer before it. The first merge adds the part's own
+ * buffer, the next merge the buffer before, and so on. The final sum is in buffer 0:
  *
  *     part 0   in buffer 0
  *     part 1   in buffer 1      1 -> 0                 p0+p1
  *     part 2   in buffer 1                             p2
  *     part 3   in buffer 2      2 -> 1, 1 -> 0         p2+p3, (p0+p1)+(p2+p3)
  *
- * If the number of ranks is a power of two and each rank has the same number of parts, each rank's parts are a
- * subtree. So the all-reduce continues the tree over the ranks. */
+ * If the number of ranks is a power of two and each rank has the same number of parts, each rank's parts are a subtree.
+ * So the all-reduce continues the tree over the ranks. */
 
 struct tree_part {
     int buffer; /* buffer in which the part is computed */
-    int merges; /* number of merges after the part */
+    int merges; /* number of merges that follow the part */
 };
 
 enum { GRADIENT_BUFFERS = 32 }; /* enough for the largest number of shards */
@@ -33,8 +33,8 @@ enum { GRADIENT_BUFFERS = 32 }; /* enough for the largest number of shards */
 struct gradient_watch {
     /* Called with the gradient of parameter i of one shard, before it is added to the gradients of other shards. */
     ddp_status (*part)(void *user, size_t i, float *grad, struct ddp_err *err);
-    /* Called when the gradient of parameter i is the sum over all shards, during the backward pass of the last
-     * shard. */
+    /* Called when the gradient of parameter i is summed over all shards. This happens during the backward pass of the
+     * last shard. */
     ddp_status (*whole)(void *user, size_t i, struct ddp_err *err);
     /* Called when phase `phase` begins, which ends the previous phase. If `phase` is PHASES, no new phase begins. */
     void (*phase)(void *user, enum phase phase);
@@ -49,7 +49,7 @@ struct gradient {
     float *const *sum
         [GRADIENT_BUFFERS]; /* for each buffer, pointers to the gradients of all parameters; [0] is the caller's */
     double loss[GRADIENT_BUFFERS]; /* for each buffer, the sum of the losses of its shards */
-    struct tree_part part;         /* buffer of the current shard, and the merges after it */
+    struct tree_part part;         /* the current shard's buffer, and the merges that follow */
     int shard;                     /* number of the current shard, from 0 */
     const struct gradient_watch *watch;
 };

@@ -16,9 +16,9 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Rows of the driver's name for a GPU (* matches any ending), TFLOP/s in 16 bits, and TFLOP/s in float32. The numbers
- * are from NVIDIA's documents; a comment at each row names the document. If a document has only a number "with
- * sparsity", the table has half of that number. */
+/* Columns: the driver's name for a GPU (* matches any ending), TFLOP/s in 16 bits, TFLOP/s in float32. The numbers are
+ * from NVIDIA's documents; a comment at each row names the document. If a document has only a number "with sparsity",
+ * the table has half of that number. */
 static const struct row {
     const char *name;
     double narrow, is_float;
@@ -38,8 +38,8 @@ static const struct row {
     { "NVIDIA H100 PCIe", 756, 51.2 },
     /* NVIDIA H100 NVL, datasheet (2024): BFLOAT16 1,671 with sparsity, FP32 60 */
     { "NVIDIA H100 NVL", 835.5, 60 },
-    /* NVIDIA H200 Tensor Core GPU, datasheet (2024): SXM: BFLOAT16 1,979 with sparsity, FP32 67 (the chip of the H100
-     * SXM, so the row has the exact numbers of that chip); NVL: BFLOAT16 1,671 with sparsity, FP32 60 */
+    /* NVIDIA H200 Tensor Core GPU, datasheet (2024): SXM: BFLOAT16 1,979 with sparsity, FP32 67; NVL: BFLOAT16 1,671
+     * with sparsity, FP32 60. The SXM row has the exact numbers of the H100 SXM, which has the same chip. */
     { "NVIDIA H200", 989.4, 66.9 },
     { "NVIDIA H200 NVL", 835.5, 60 },
     /* NVIDIA L4, datasheet (2023): BFLOAT16 242 with sparsity, FP32 30.3 */

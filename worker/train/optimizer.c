@@ -104,7 +104,7 @@ static void optimizer_device_one(struct optimizer *o, const ddp_optim *rule, siz
 /* --- checkpoints -------------------------------------------------------------------------------------- */
 
 /* Gather all slots on rank 0; collective if each rank has only its share. If layers read the masters, every rank has
- * all masters, so rank 0 copies slot 0 from its own device. */
+ * all of them, so rank 0 gets slot 0 (the masters) from its own device. */
 static ddp_status optimizer_device_gather(struct optimizer *o, struct ddp_err *err)
 {
     struct model_tensors *params = &o->model->params;
@@ -163,8 +163,8 @@ float optimizer_weight(const struct optimizer *o)
     return is_rounded(o) ? o->scaler.scale : divisor_of(o);
 }
 
-/* Round first, then multiply by the divisor. Otherwise the number of ranks would determine which values exceed the
- * range of 16 bits. */
+/* Round the gradient to 16 bits, then multiply it by the divisor. In the other order, whether a value exceeds the range
+ * of 16 bits would depend on the number of ranks. */
 ddp_status optimizer_round(struct optimizer *o, size_t i, float *grad, struct ddp_err *err)
 {
     float divisor = divisor_of(o);
@@ -414,8 +414,8 @@ static void norm_and_clip(struct optimizer *o, bool clips)
                     : ddp_grad_norm((const float *const *)o->grad, o->count, n);
 }
 
-/* Compute the norm if needed, and clip the gradients. With ZeRO-1, an infinite limit computes the norm without
- * clipping. */
+/* Compute the norm if needed, and clip the gradients. ddp_zero1_clip does both: with an infinite limit it only computes
+ * the norm. */
 static ddp_status limit_norm(struct optimizer *o, bool wants_norm, struct ddp_err *err)
 {
     bool clips = o->options->clip > 0;
@@ -555,7 +555,7 @@ static ddp_status import_slot(struct optimizer *o, int slot, struct ddp_err *err
     return status;
 }
 
-/* Free the whole arrays if each rank has only its share of the state. Only a checkpoint needs the whole arrays. */
+/* Free the whole arrays if each rank has only its share of the state: then only a checkpoint needs whole arrays. */
 void optimizer_forget(struct optimizer *o)
 {
     if (!is_shared_out(o))

@@ -57,8 +57,8 @@ ddp_status optimizer_begin(struct optimizer *o, struct ddp_err *err);
 /* Overwrite the buffers with rank 0's buffers; collective if the model has buffers. */
 ddp_status optimizer_share_buffers(const struct model *model, ddp_ctx *ctx);
 
-/* Return the required sum of the weights of all samples of a step, over all ranks. This number includes the scale of
- * the loss, and the factor by which the reducer or ZeRO-1 divides later. */
+/* Return the sum that the weights of all samples of a step must have, over all ranks. The sum includes the scale of the
+ * loss. It also includes the factor by which the reducer or ZeRO-1 divides later. */
 float optimizer_weight(const struct optimizer *o);
 
 /* Round the gradient of parameter i of one shard, with 16-bit precision on the CPU. Call this before the gradient

@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-/* Rows of name, and name in the options. x is the position from 0 (end of the warm-up) to 1 (end of the run):
+/* Columns: name, word in the options. The rate depends on x, from 0 (end of the warm-up) to 1 (end of the run):
  *   CONSTANT  lr        COSINE  final + (lr - final) (1 + cos(pi x)) / 2        LINEAR  lr + (final - lr) x */
 #define SCHEDULE_LIST(X)    \
     X(CONSTANT, "constant") \

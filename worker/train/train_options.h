@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-/* The types to which weights are rounded before layers read them. Rows of name, and word on the command line. */
+/* The types to which weights are rounded before layers read them. Columns: name, word on the command line. */
 #define PRECISION_LIST(X) \
     X(FP32, "fp32")       \
     X(BF16, "bf16")       \

@@ -24,8 +24,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* A test uses no padding, because padding would count some samples twice. So the ranks may have different numbers of
- * samples. A batch of a test has about EVALUATE_TARGETS targets. */
+/* A test uses no padding, which would count some samples twice. So the ranks may have different numbers of samples. A
+ * batch of a test has about EVALUATE_TARGETS targets. */
 enum { EVALUATE_TARGETS = 256 };
 
 /* Return the number of samples that are tested at once. */
@@ -53,8 +53,8 @@ static ddp_status count_batch(struct model *model, struct batch_source *source, 
     return DDP_OK;
 }
 
-/* Sum the counts over all ranks. Check the number of samples, because a percentage would not show that a sample was
- * left out or tested twice. */
+/* Sum the counts over all ranks. Also check the number of samples: if a sample was left out or tested twice, the
+ * percentage would not show it. */
 static ddp_status add_up(ddp_ctx *ctx, struct accuracy *a, const struct dataset *set, struct ddp_err *err)
 {
     int64_t counts[2] = { a->correct, a->samples };
@@ -92,7 +92,7 @@ static ddp_status evaluate(struct model *model, const struct dataset *set, ddp_c
     return status;
 }
 
-/* One step, on all ranks together:
+/* All ranks run one step together. These files run its parts:
  *
  *     forward and backward on this rank's part of the batch   gradient.c, into memory of the reducer (or ZeRO-1)
  *     average of the gradients                                optimizer.c, already during the backward pass
@@ -106,8 +106,8 @@ static ddp_status part_done(void *user, size_t i, float *grad, struct ddp_err *e
     return optimizer_round(&t->optimizer, i, grad, err);
 }
 
-/* Report that a gradient is complete. Without a communication thread this call waits for the other ranks if a
- * bucket is full. */
+/* Report that a gradient is complete. If this fills a bucket, and there is no communication thread, the call waits for
+ * the other ranks. */
 static ddp_status whole_done(void *user, size_t i, struct ddp_err *err)
 {
     struct trainer *t = user;
@@ -390,9 +390,8 @@ static ddp_status trainer_resume(struct trainer *t, struct ddp_err *err)
 
 /* --- what a run needs ------------------------------------------------------------------------------------- */
 
-/* A run opens its resources in this order: files with names from the user, the data, memory. These steps come first,
- * because they fail most often. Steps that need all ranks come last: the reducer, and the checkpoint that rank 0 reads
- * for all ranks. */
+/* A run first opens what fails most often: files with names from the user, then the data, then memory. Last are the
+ * steps that need all ranks: the reducer, and the checkpoint that rank 0 reads for all ranks. */
 
 /* Set the number of BLAS threads. The default is one, because usually every core has a worker. */
 static void set_threads(uint64_t wanted)
@@ -418,8 +417,8 @@ static ddp_status refuse_early_version(const char *dir, struct ddp_err *err)
         path);
 }
 
-/* Open the checkpoints. Fail if the directory has checkpoints but --resume is missing. Otherwise one directory
- * would have checkpoints of two runs, and old checkpoints would be removed. */
+/* Open the checkpoints. Fail if the directory has checkpoints but --resume is missing. Otherwise this run would mix its
+ * checkpoints with those of another run, and would remove old ones. */
 static ddp_status open_checkpoints(const struct train_options *o, struct ddp_err *err)
 {
     char newest[64];
@@ -648,7 +647,7 @@ static ddp_status close_dump(struct trainer *t, struct ddp_err *err)
                     write_error_text(errno, t->options->dump_gradients, why));
 }
 
-/* Close everything, even after a failure, and return the first error. First wait for the device, which may still
+/* Close everything, even after a failure, and return the first error. Wait for the device first, because it may still
  * use memory that is freed here. */
 ddp_status trainer_close(struct trainer *t, struct ddp_err *err)
 {
@@ -767,8 +766,8 @@ static ddp_status report_epoch(struct trainer *t, uint64_t samples, uint64_t us,
     return journal_epoch(&t->journal, &line, err);
 }
 
-/* After rank 0 has written a checkpoint, agree that waiting nodes may join. Rank 0 asks the store for the number of
- * waiting nodes and sends this number to the other ranks. Training continues until the launcher restarts the job. */
+/* After rank 0 has written a checkpoint, let waiting nodes join. All ranks must agree, so rank 0 asks the store for the
+ * number of waiting nodes and sends it to the other ranks. Training continues until the launcher restarts the job. */
 static ddp_status agree_to_grow(struct trainer *t, struct ddp_err *err)
 {
     int32_t nodes = 0;

@@ -21,7 +21,7 @@
 
 /* Results of a test over all ranks. */
 struct accuracy {
-    int64_t correct, samples; /* correct predictions; all predictions, one for each picture or token */
+    int64_t correct, samples; /* correct predictions, and all: one for each picture or token */
     double loss;              /* mean loss */
 };
 
@@ -55,14 +55,14 @@ struct trainer {
     FILE *dump;       /* file for --dump_gradients, or NULL */
     ddp_ckpts *ckpts; /* on rank 0; NULL if nothing is saved */
 
-    uint64_t epochs_done, resumed_epochs; /* epochs of all runs; epochs of earlier runs */
+    uint64_t epochs_done, resumed_epochs; /* epochs so far, and how many of them in earlier runs */
     uint64_t epoch_step;                  /* number of steps in the current epoch so far */
-    uint64_t steps_done, steps_here;      /* steps of all runs; steps of this run */
+    uint64_t steps_done, steps_here;      /* steps so far, and how many of them in this run */
     uint64_t saved_step;                  /* step of this run's newest checkpoint; 0 before the first */
-    uint64_t samples_here,
-        train_us; /* samples of all ranks in this run; duration of this run without tests, in us */
-    double loss;  /* mean loss of the last epoch */
-    double epoch_loss, loss_here; /* sums: over all ranks in this epoch; this rank's since trainer_sum_loss */
+    uint64_t samples_here, train_us;      /* this run: samples of all ranks, and us without tests */
+    double loss;                          /* mean loss of the last epoch */
+    /* sum over all ranks in this epoch, and sum over this rank since trainer_sum_loss */
+    double epoch_loss, loss_here;
     struct accuracy accuracy;
 };
 

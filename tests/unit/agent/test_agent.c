@@ -32,8 +32,8 @@ static void verdict(struct agent *a, uint64_t now_ms, bool restart)
     agent_step(a, &e, &n);
 }
 
-/* Create an agent with two workers and one restart, in `state`. In STOPPING and KILLING worker 0 has failed and
- * worker 1 is alive. In DOUBTING worker 0 has lost its peer. */
+/* Create an agent with two workers and one restart, in `state`. In STOPPING and KILLING worker 0 has failed and worker
+ * 1 is alive. In SETTLING worker 0 has lost its peer. */
 static struct agent *in_state(enum agent_state state)
 {
     struct agent *a = agent_new(&(struct agent_options){
@@ -223,7 +223,8 @@ Test(agent, a_stop_that_the_store_has_reported_is_no_request_of_the_user)
     agent_free(a);
 }
 
-/* A handler of SIGTERM may end a worker within a millisecond of the signal: only the sender knows the order. */
+/* A worker may end in the millisecond in which SIGTERM is sent to it. The time does not show which came first, but
+ * `unasked` does. */
 Test(agent, an_end_is_a_consequence_when_our_signal_came_first_however_soon)
 {
     for (int unasked = 0; unasked < 2; unasked++) {
@@ -266,8 +267,8 @@ Test(agent, a_sigkill_before_ours_is_somebody_elses)
 
 /* --- --exit-code ---------------------------------------------------------------------------------------- */
 
-/* Three workers that end in this order, 10 ms apart. The fourth column is the reaction of worker 2 to a stop. `x` is an
- * exit code and `s` a signal. For a worker that reports a lost peer, `v` is an exit code and `w` a signal. */
+/* The ends of three workers, in this order, 10 ms apart. The fourth column is the reaction of worker 2 to a stop. `x`
+ * is an exit code and `s` a signal; `v` and `w` are the same for a worker that reports a lost peer. */
 struct end {
     int code, signal, error;
     bool lost_peer;
@@ -425,8 +426,7 @@ Test(agent, a_stop_that_every_worker_answers_with_0_is_a_success_where_the_user_
     cr_expect_eq(code_of_stop(EXIT_POLICY_MAX, 0, 0), 128 + SIGTERM);
 }
 
-/* Every policy uses this code, because a script that continues must be able to detect that this host has a process
- * that cannot be killed. */
+/* Every policy returns this exit code, so that a script can detect that a process on this host cannot be killed. */
 Test(agent, what_cannot_be_killed_has_an_exit_code_of_its_own)
 {
     for (int policy = 0; policy < 3; policy++) {
@@ -455,7 +455,8 @@ static bool is_sampled_first(const struct agent_effect *effect)
     return false;
 }
 
-/* No report needs the stacks of ranks that are stopped by the user, or to add nodes. */
+/* The stacks of the survivors are sampled only before a stop because of a failure. No report needs them if the user
+ * stops the job, or if the job grows. */
 Test(agent, survivors_of_a_failure_are_sampled_before_they_are_signalled)
 {
     struct agent *a = in_state(AGENT_RUNNING);

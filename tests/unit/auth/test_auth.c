@@ -229,7 +229,7 @@ Test(auth, a_role_cannot_be_exchanged)
     cr_assert_eq(get_proof(), AUTH_BAD_PROOF);
 }
 
-/* The stranger knows an answer of another instance of the store, which has the same secret. */
+/* The stranger knows an answer of another store that has the same secret. */
 Test(auth, an_answer_of_another_instance_is_another_connection)
 {
     greet(AUTH_AGENT, "gpt");
@@ -383,7 +383,7 @@ Test(auth, a_long_job_is_another_job_than_its_beginning)
     cr_assert_not(auth_is_job(&store, longest));
 }
 
-/* Another version may have messages of other sizes. The answer has the same size in all versions. */
+/* Another version may have messages of other sizes, but the answer has the same size in all versions. */
 Test(auth, another_version_is_named)
 {
     uint8_t longer[300] = { 1, AUTH_AGENT };

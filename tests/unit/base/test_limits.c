@@ -93,8 +93,8 @@ static bool write_in(const char *path, const char *name, const char *text)
     return f != NULL && fclose(f) == 0 && ok;
 }
 
-/* Return true if this process already has a lower limit than the test's. The error `text` names the lowest limit of
- * the process's groups. */
+/* Return true if this process already has a lower limit than the limit that the test sets. `text` is the error before
+ * the test sets its limit, and names the lowest limit of the process's groups. */
 static bool has_lower_limit(const char *text, bool is_memory)
 {
     double value;
@@ -105,8 +105,8 @@ static bool has_lower_limit(const char *text, bool is_memory)
     return is_memory ? unit == 'b' || unit == 'K' || (unit == 'M' && value < 768) : value < 777;
 }
 
-/* Move this process into a new group with a limit. Exit with 77 if this user cannot do this or already has a lower
- * limit. Exit with 0 if the error names the limit, else with 1. */
+/* Move this process into a new group with a limit. Exit with code 77 if this user cannot do this or already has a lower
+ * limit. Otherwise exit with code 0 if the error names the limit, else with code 1. */
 static void exit_in_group(const char *controller, const char *v1, const char *v2, const char *limit,
                           const char *words)
 {

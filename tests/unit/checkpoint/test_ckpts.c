@@ -234,8 +234,8 @@ Test(ckpts, the_last_few_and_every_nth_stay)
     close_well(c);
 }
 
-/* If a checkpoint of a later step exists, it belongs to an abandoned run, or is damaged. keep_last does not count it,
- * because otherwise the new checkpoint would be removed. */
+/* A checkpoint of a later step belongs to an abandoned run, or is damaged. keep_last must not count it: otherwise the
+ * new checkpoint would be removed. */
 Test(ckpts, a_later_one_neither_goes_nor_counts)
 {
     ddp_ckpts *c = open_with((ddp_ckpts_options){ .keep_last = 1 });
@@ -660,8 +660,8 @@ Test(ckpts_disk, a_directory_that_was_made_is_flushed_with_its_parent_once)
     cr_expect_eq(flushed, 1);
 }
 
-/* The newest checkpoint is undamaged. If an older one were loaded, work would be lost. The advice "remove them" would
- * lose all checkpoints. */
+/* A checkpoint that cannot be read now need not be damaged. Loading an older one instead would lose work. The advice to
+ * remove damaged checkpoints would lose all of them. */
 Test(ckpts_disk, what_cannot_be_read_is_not_taken_for_damaged)
 {
     ddp_ckpt_point point;

@@ -57,8 +57,8 @@ Test(cli, names_may_be_cut_short_where_that_is_clear)
     REFUSED("option --master=h is ambiguous: --master_addr, --master_port", "--master=h", "prog");
 }
 
-/* These abbreviations also fit --max_no_progress, --timeout and --no_prefix. torchrun does not have these options, so
- * the abbreviations mean torchrun's options. */
+/* These abbreviations also fit --max_no_progress, --timeout and --no_prefix. But only ddprun has these options, so the
+ * abbreviations mean torchrun's options. */
 Test(cli, what_is_clear_to_torchrun_is_clear)
 {
     PARSE("--max=2", "--t", "3", "--no-p", "--re=0:1", "prog");
@@ -393,7 +393,7 @@ Test(cli_nodes, a_range_of_nodes_or_c10d_is_elastic)
     cli_free(&cli);
 }
 
-/* As in torchrun, the default rendezvous is static, even for --nnodes=2:2. Scripts use this form with --node_rank. */
+/* A rendezvous is static by default, as in torchrun, even for --nnodes=2:2. Scripts use this form with --node_rank. */
 Test(cli_nodes, a_range_of_one_number_is_that_number_and_static)
 {
     PARSE_NODE("--nnodes=2:2", "--node_rank=1", "--master_addr=10.0.0.1");

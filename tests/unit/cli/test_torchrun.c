@@ -219,7 +219,8 @@ static bool notes(const char *words)
     return found;
 }
 
-/* Scripts write --rdzv_endpoint=$UNSET. An empty option also overrides the value of a variable. */
+/* A script may write --rdzv_endpoint=$UNSET. The option is then empty, which means its default, even if a variable such
+ * as PET_RDZV_ENDPOINT has a value. */
 Test(torchrun, an_empty_value_is_the_default_under_its_name, .fini = tear_down)
 {
     char *set[] = { "PET_RDZV_ENDPOINT=h:7", "PET_MASTER_ADDR=g", "PET_LOG_DIR=logs", "PET_ROLE=r", NULL };

@@ -19,7 +19,7 @@ Test(proc_stat, state_parent_and_start)
     cr_expect_not(proc_stat_is_dead(&s));
 }
 
-/* A process chooses its own name. */
+/* A process may choose a name that looks like the other fields. */
 Test(proc_stat, a_name_that_looks_like_the_rest)
 {
     struct proc_stat s;
@@ -104,7 +104,7 @@ Test(unanswered, data_that_was_sent_four_times)
 
 Test(unanswered, other_connections)
 {
-    expect_unanswered(TCP("0300000A:1267", "01", "01", "00000003"), NULL, 0); /* a lost packet */
+    expect_unanswered(TCP("0300000A:1267", "01", "01", "00000003"), NULL, 0); /* too few repetitions */
     expect_unanswered(TCP("0300000A:1267", "01", "04", "00000009"), NULL, 0); /* the peer does not read */
     expect_unanswered(TCP("0300000A:1267", "04", "01", "00000009"), NULL, 0); /* closed here */
     expect_unanswered("  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt", NULL, 0);

@@ -1,7 +1,7 @@
-/* Calls of libddp that compute: results do not depend on the mode of the calling thread, and each call restores that
- * mode.
+/* Functions of libddp that compute. The results must not depend on whether the calling thread keeps or flushes
+ * subnormals, and each call must restore the mode of the thread.
  *
- * A function computes into zeroed memory, once in a thread that keeps subnormals and once in one that flushes them. */
+ * Each test computes into zeroed memory twice, once in each mode. */
 #include "ddp/amp.h"
 #include "ddp/optim.h"
 #include "ddp/syncbn.h"
@@ -300,7 +300,8 @@ Test(flush_subnormals, unscaling_is_the_same)
     expect_no_subnormal((const float *)results[0], 3 * (N + 1), "gradient");
 }
 
-/* Reduce the scale until it is below the normal f32 numbers. It is not a gradient, so it must not be flushed to 0. */
+/* Reduce the scale until it is below the normal f32 numbers. The scale is not a gradient, so it must not be flushed to
+ * 0. */
 static size_t back_off(unsigned char *to)
 {
     double(*state)[DDP_SCALER_STATE] = (void *)to;

@@ -8,7 +8,7 @@
 
 enum { WORLD_MOST = 33, N = 521 };
 
-static double room[WORLD_MOST][N]; /* values of every rank, of any type */
+static double room[WORLD_MOST][N]; /* a row of values for each rank; smaller types fill only a part */
 
 static void fill(ddp_dtype dtype)
 {
@@ -16,7 +16,7 @@ static void fill(ddp_dtype dtype)
     srand(11);
     for (size_t i = 0; i < sizeof(room); i++)
         bytes[i] = (unsigned char)rand();
-    /* Random bits would mostly be huge; keep floats within some powers of two of each other. */
+    /* Random bits would give mostly huge floats, so replace floats by values of similar size. */
     for (int r = 0; r < WORLD_MOST; r++)
         for (int i = 0; i < N; i++) {
             float f = (float)(rand() % 20001 - 10000) / (float)(1 + rand() % 300);
@@ -185,7 +185,8 @@ static void check_column(const struct net_way *way, const struct net_column *col
     }
 }
 
-/* Check a step. Its columns are adjacent in the slot, and the parts of the lanes are adjacent in a column. */
+/* Check a step: the columns are adjacent, the parts of the lanes are adjacent in their column, and all fit into the
+ * slot. */
 static void check_step(const struct net_way *way, size_t n, const char *word)
 {
     size_t at = 0;

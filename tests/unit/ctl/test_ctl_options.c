@@ -25,7 +25,7 @@ static char *ddprun_env(const char *name)
     return strcmp(name, "DDPRUN_STORE_ADDR") == 0 ? "[::1]:7" : worker_env(name);
 }
 
-/* Split `line` like a shell, without quotes. */
+/* Split `line` at blanks, and parse the words. */
 static ddp_status parse(const char *line, char *(*env)(const char *), struct ctl_options *o,
                         struct ddp_err *err)
 {

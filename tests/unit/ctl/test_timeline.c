@@ -1,4 +1,5 @@
-/* Tests how a timeline draws event logs as bars. Two nodes' logs are in tests/data, and other logs contain errors. */
+/* How a timeline draws event logs as bars. The logs of two nodes are in tests/data. Other logs are made here, some with
+ * errors. */
 #include "ctl/timeline.h"
 
 #include <criterion/criterion.h>
@@ -95,7 +96,8 @@ Test(timeline, nodes_stand_before_ranks_by_number)
     cr_expect_eq(t.rows[RANK1].node, NODE1);
 }
 
-/* Node 1's clock is 1,000 s ahead. The offset for the first line of its log is known only from later lines. */
+/* Node 1's clock is 1,000 s ahead. Only later lines of its log show this offset, but it also applies to the first
+ * line. */
 Test(timeline, all_stand_by_the_store_s_clock)
 {
     two_nodes();
@@ -171,7 +173,8 @@ Test(timeline, a_node_that_never_joined_is_drawn_too)
     expect_bar(0, TIMELINE_CONNECTING, 0, 3000, TIMELINE_JOB);
 }
 
-/* No store corrects the times here. An event with an invalid wall-clock time is placed by its monotonic time. */
+/* The node never reached a store, so its wall clock gives the times. An event with an invalid wall-clock time is placed
+ * by its monotonic time. */
 Test(timeline, impossible_times_are_ignored)
 {
     static const struct {
@@ -230,7 +233,7 @@ Test(timeline, the_ranks_of_a_lost_node_are_lost_with_it)
     cr_expect_str_eq(bar_of(1, TIMELINE_RUNNING)->text, "node 0 (n0) is lost");
 }
 
-/* The job was killed, or the log ends before the barrier opened. */
+/* The log ends before the barrier is complete, for example because the job was killed. */
 Test(timeline, a_barrier_that_never_opened_is_drawn_for_who_came_first)
 {
     lines("{\"event\":\"barrier_open\",\"store_ms\":10,\"job\":\"a\",\"instance\":\"i\",\"n\":1,\"barrier\":"

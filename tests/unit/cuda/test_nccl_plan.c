@@ -31,7 +31,8 @@ Test(nccl_plan, nothing_is_asked_of_nccl_where_there_is_nothing_to_move)
     cr_assert_eq(nccl_plan(&(struct call){ .kind = CALL_BARRIER, .n = 1 }).way, NCCL_WAY_NOTHING);
 }
 
-/* Format the moves as "s0:4 r1:8 ": a send to rank 0 from byte 4, a receive from rank 1 to byte 8 of the buffers. */
+/* Format the moves of a call. "s0:4 r1:8 " means a send to rank 0 from byte 4 of the buffer, and a receive from rank 1
+ * to byte 8. */
 static const char *moves(char text[256], const struct call *call, int rank, int world)
 {
     struct nccl_move move;

@@ -103,8 +103,8 @@ Test(sampler, sixty_thousand_samples_begin_as_torchs_do)
     ddp_sampler_free(s);
 }
 
-/* The known value c7a3... was computed with a basis that lacks the last digit of the FNV basis. The test checks both
- * values. */
+/* The known value c7a3... was computed with a wrong basis, which lacks the last digit of the FNV basis. Check this
+ * value, and the value for the right basis. */
 Test(sampler, sixty_thousand_samples_have_the_known_hash)
 {
     ddp_sampler *s = sampler(60000, 1, 0, 42, shuffled);
@@ -113,7 +113,7 @@ Test(sampler, sixty_thousand_samples_have_the_known_hash)
     ddp_sampler_free(s);
 }
 
-/* For each n and world, all ranks together get every sample once, and their lengths differ by at most one. */
+/* For each n and world, the ranks together get every sample exactly once. Two ranks differ by at most one sample. */
 Test(sampler, without_padding_every_sample_comes_exactly_once)
 {
     for (uint64_t n = 1; n <= 23; n++) {

@@ -33,7 +33,8 @@ Test(diagnose_job, a_rank_outside_of_the_call_in_which_the_others_wait)
            "computes (99 % CPU)");
 }
 
-/* Python computes for less than 5 % of the time, for example because it waits for a lock most of the time. */
+/* A rank in the state "running" is reported as stalled if it uses almost no CPU time (below 5 %). For example, Python
+ * may wait for a lock. */
 Test(diagnose_job, a_rank_that_runs_at_times_has_an_agent)
 {
     EXPECT(CASE(RUNNING, RANKS(STEPPED(0, "all_reduce", 9, 5000),
@@ -98,7 +99,8 @@ Test(diagnose_job, too_few_nodes_of_an_elastic_job)
     EXPECT(s, "TOO_FEW_NODES", "2 of at least 3 nodes", "n0, n1");
 }
 
-/* The minimum number of nodes is enough, before the first round and after it. A node that returns counts, too. */
+/* An elastic job needs only its minimum number of nodes, before and after its first round. A node that will return
+ * counts, too. */
 Test(diagnose_job, exactly_the_minimum_of_an_elastic_job_is_enough)
 {
     struct snapshot s =
@@ -147,7 +149,7 @@ static struct snapshot lost(bool silent)
                                          .gone_ms = 1500 };
     struct snapshot s = CASE(RUNNING, .gone = &gone, .n_gone = 1);
     gone.silent = silent;
-    s.n_nodes = 0; /* the texts would be gone when this function returns */
+    s.n_nodes = 0; /* without nodes: their texts are not valid after this function */
     s.phase = PHASE_STOPPING;
     return s;
 }
@@ -232,7 +234,7 @@ Test(diagnose_job, an_elastic_job_that_has_enough_misses_nobody_who_was_refused)
     expect_at(&d, 1, "NODE_REJECTED", "n-1 (pid 899)", "rejected (NPROC_DIFFERS)");
 }
 
-/* The node returned with the right command, and was lost after that. */
+/* After its rejection, the node was accepted with the right command, and was then lost. */
 Test(diagnose_job, a_node_that_was_let_in_at_last_and_died_is_not_missed_for_its_refusal)
 {
     struct diagnosis d =
@@ -299,8 +301,8 @@ Test(diagnose_job, torchrun_in_place_of_ddprun_explains_a_missing_node)
     expect_at(&d, 1, "NODE_MISSING", "node 1", "");
 }
 
-/* In the table of findings, FOREIGN_CLIENT precedes NODE_MISSING. But FOREIGN_CLIENT is a note, and notes come last
- * because they name no culprit. */
+/* FOREIGN_CLIENT is before NODE_MISSING in the table of findings. But it is a note, and notes come last, because they
+ * name no culprit. */
 Test(diagnose_job, a_note_follows_the_culprit)
 {
     struct diagnosis d =
@@ -392,7 +394,7 @@ Test(diagnose_job, workers_that_cannot_reach_each_other)
     expect_at(&d, 1, "WORKER_FAILED", "rank 3 (n1, pid 73)", "");
 }
 
-/* Expect the finding `code` about the missing rank 3. The finding about the barrier follows, because it is the
+/* Expect the finding `code` about the missing rank 3, and after it the finding about the barrier, which is the
  * consequence. */
 static void expect_missing(struct rank_facts rank, const char *code, const char *sentence)
 {
@@ -492,7 +494,7 @@ Test(diagnose_job, what_is_too_much_for_a_screen_is_counted)
 
 /* --- diagnose ------------------------------------------------------------------------------------------------- */
 
-/* From facts to sentences. The small helpers that print untrusted bytes are tested, too. */
+/* The sentences and the JSON for the facts about a rank, and the helpers that print untrusted bytes. */
 
 static void expect(struct rank_facts facts, const char *sentence, const char *json)
 {
@@ -669,7 +671,7 @@ Test(findings, long_words_are_cut)
     cr_assert_str_eq(f.sentence + FINDING_TEXT_MAX - 4, "...");
 }
 
-/* Return true if `example` contains all pieces of `sentence` between the placeholders, in the same order. */
+/* Return true if `example` contains the parts of `sentence` around the placeholders, in the same order. */
 static bool is_example(const char *sentence, const char *example)
 {
     const char *at = example;

@@ -41,7 +41,7 @@ Test(screen, a_node_has_left)
     free(text);
 }
 
-/* The pause of a restart ends with a start, not with the end of the job. */
+/* The pause ends with the start of the workers, so the text must not show it as a time limit (--timeout). */
 Test(screen, a_pause_is_no_limit)
 {
     char *text = screen(CASE(GATHERING, .pause_ms = 161, NODES(NODE(0), NODE(1))));
@@ -80,7 +80,7 @@ Test(screen, says_why_stacks_gave_no_verdict)
         "ranks again ('ddpctl stacks' prints the stacks now)");
 }
 
-/* No wait has begun, so the text contains no duration. A node that has left is reported as a node that had joined. */
+/* No node has joined, or all nodes have left. No wait has begun, so the text contains no duration. */
 Test(screen, a_store_without_anybody)
 {
     struct snapshot s = { .job = "", .knob = "--timeout", .left_ms = UINT64_MAX };
@@ -158,8 +158,8 @@ Test(screen, findings_as_json)
     cJSON_Delete(o);
 }
 
-/* If the list is full, the last finding in the list is dropped. `left_out` counts this finding and the further findings
- * with the same code. */
+/* A full list drops its last finding. `left_out` counts this finding and the further findings with the same code, whose
+ * number is in `more`. */
 Test(slots, a_dropped_finding_is_counted_with_its_further_ones)
 {
     static struct diagnosis d;

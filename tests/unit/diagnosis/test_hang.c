@@ -384,7 +384,7 @@ Test(hang, one_of_two_sleepers_beside_a_majority_is_not_named)
 Test(hang, too_many_places_give_no_verdict)
 {
     struct hang_case c = load("async", "async");
-    add_places(&c, 18); /* ranks 0 and 2 are at the same line, and rank 1 sleeps */
+    add_places(&c, 18); /* 16 places: ranks 0 and 2 share one, and rank 1 sleeps */
     expect_verdict(&c, "RANK_SLEEPS", "rank 1 (n1, pid 71)", "is in wait_for_work (worker.py:");
     case_free(&c);
     c = load("async", "async");
@@ -677,7 +677,8 @@ Test(hang, a_future_may_need_a_child_that_has_ended)
     case_free(&c);
 }
 
-/* If the stack of the rank has a frame of the program, the program may have handled the exception of the traceback. */
+/* In the first case no frame of the program is left, so the exception has ended the program. In the second case the
+ * program still runs, and may have handled the exception. */
 Test(hang, a_rank_that_ends_after_a_traceback_does_not_wait_for_a_child)
 {
     static const char *const cases[][2] = { { "traceback", "RANK_TRACEBACK" },
@@ -976,7 +977,7 @@ Test(hang, records_name_the_rank_that_is_behind_if_stacks_are_equal)
         "for 42.0 s");
 }
 
-/* Work.wait() and a lock look alike, so a record is better evidence. */
+/* A stack does not distinguish Work.wait() from a lock, so a flight record is better evidence. */
 Test(hang, records_decide_if_no_rank_is_in_a_known_collective)
 {
     expect_by_records("async", true, ONE_BEHIND, "RANK_BEHIND", "rank 1 (n1, pid 71)",
@@ -1205,7 +1206,8 @@ Test(hang, a_state_without_a_stack_may_be_uninterruptible)
         "is uninterruptible in read (nfs_wait), while 3 ranks are sleeping in futex; no progress for 43.0 s");
 }
 
-/* A rank that waits in a collective of Gloo sleeps in futex. The other ranks do not, so they may be the culprits. */
+/* Rank 0 sleeps in futex, as in a collective of Gloo. The other ranks are in another state, so they may be the
+ * culprits. */
 Test(hang, most_states_without_stacks_differ_from_a_wait)
 {
     const char *rows = "[" STATE(0, GLOO, 9) "," STATE(1, "sleeping in read", 9) "," STATE(
@@ -1674,7 +1676,8 @@ Test(hang_loops, ranks_that_repeat_their_calls_are_named_with_the_function_of_th
 
 #define SPINS_AT(cpu) AT("step", "train.py", 90, MAIN_OF(3, "running", cpu))
 
-/* Rank 3 uses CPU time at one line. It may wait for a GPU there, in a different step in each sample. */
+/* Rank 1 repeats its calls, but rank 3 uses CPU time at one line. Rank 3 may only be slow, because it may wait for the
+ * GPU at this line in each step. So there is no finding. */
 Test(hang_loops, a_rank_that_computes_elsewhere_may_be_slow_too)
 {
     struct diagnosis d = diagnose_all(SAMPLES("[" WAITERS "," CALLS(1, "f", 5) "," SPINS_AT(100) "]",

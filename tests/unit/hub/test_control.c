@@ -159,7 +159,7 @@ Test(control, an_exit_report_about_another_pid_is_about_the_past)
     cr_assert_null(strstr(sim_control(&sim, CLIENT, "{\"op\":\"status\"}"), "exited"));
 }
 
-/* An agent that has not joined, or only declared a job, reports nothing about ranks. */
+/* An agent that has not joined must not report about ranks, even if it has declared a job. */
 Test(control, only_a_node_reports_about_ranks)
 {
     static const char *const reports[] = {
@@ -326,7 +326,8 @@ TestSuite(control_rdzv, .init = set_up_rdzv, .fini = tear_down_rdzv);
 
 /* --- one agent ------------------------------------------------------------------------------------------------- */
 
-/* Return object number `at` of those that the agent got; its text is valid until the call after the next. */
+/* Remove the object at byte `at` of the bytes that the hub has sent, and return its text. The text is valid until the
+ * call after the next. */
 static const char *take(conn_id conn, size_t at)
 {
     static char kept[2][1 << 19];
@@ -452,7 +453,7 @@ Test(control_rdzv, the_hang_rules_of_the_first_node_count)
     cr_expect_str_eq(job->hang.action, "stop");
 }
 
-/* The answer and the round arrive together, so there is only one round trip before the first worker starts. */
+/* The answer to `join` and the round arrive together, so the first worker starts after one round trip. */
 Test(control_rdzv, one_node_starts_after_one_round_trip)
 {
     const char *answer = join(N0, 0, 1, ",\"addr\":\"10.0.0.1\"");
@@ -606,7 +607,7 @@ Test(control_rdzv, the_process_on_a_full_gpu_is_in_the_verdict_and_in_why)
 #undef FULL_GPU
 }
 
-/* All nodes exit with the code of the first failure, and exit() cuts this code to a byte. */
+/* All nodes exit with the code of the first failure. exit() keeps only the lowest 8 bits, so 256 would become 0. */
 Test(control_rdzv, a_code_that_no_process_ends_with_is_refused)
 {
     static const char *const wrong[] = {
@@ -720,8 +721,8 @@ static void expect_refused_role(conn_id conn, const char *json, const char *word
     sim_expect(&sim, conn, "closed: IDENTIFY refused");
 }
 
-/* The start of an attempt closes the connections of earlier workers. If a node became a worker, this would free a node
- * that the rendezvous still uses. */
+/* The start of an attempt closes the connections of earlier workers. A node that has become a worker would be closed,
+ * too, although the rendezvous still uses it. */
 Test(control_rdzv, a_node_cannot_change_its_role)
 {
     two_nodes();
@@ -912,7 +913,7 @@ Test(control_rdzv, without_stacks_the_verdict_has_none)
     cr_expect_null(strstr(hear(N0), "stacks"));
 }
 
-/* Send more rows from the first node than fit. The verdict has the same space for the rows of each node. */
+/* Send more rows from the first node than fit. In the verdict, each node has the same space for its rows. */
 static void expect_fair(int bytes)
 {
     struct buf many = { 0 };

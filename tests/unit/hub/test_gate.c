@@ -1,5 +1,5 @@
-/* Connections from other hosts: the rights of a stranger at first, after a proof of the secret, and after the
- * confirmation by an agent. */
+/* Connections from other hosts. The tests check the rights of a stranger in three states: new, after a proof of the
+ * secret, and after the confirmation by an agent. */
 #include "auth/auth.c"
 #include "ddp/context.h"
 #include "sim_hub.h"
@@ -305,8 +305,8 @@ Test(gate, beyond_128_strangers_of_separate_addresses_the_oldest_goes)
     cr_expect(sim.conn[FIRST + 2].open, "%s", sim.conn[FIRST + 2].closed);
 }
 
-/* 300 nodes connect before the store reads from the first of them. The store drops the oldest, whose agents connect again, as
- * launcher/node/node.c does. */
+/* 300 nodes connect before the store reads from the first of them. The store drops the oldest connections. Their agents
+ * connect again, as real agents do (launcher/node/node.c). */
 Test(gate, three_hundred_agents_that_arrive_at_once_all_join)
 {
     enum { AGENTS = 300, ROUNDS = 3 };
@@ -501,8 +501,7 @@ Test(gate, a_stranger_gets_few_credentials_and_no_more_time)
     expect_closed(FIRST + 1, "more than 128 bytes");
 }
 
-/* An AUTH of another version may be longer than a stranger's limit. The store answers after the first byte of this
- * AUTH. */
+/* An AUTH of another version may be longer than a stranger's limit, so the store answers after the first byte. */
 Test(gate, an_agent_of_another_version_is_answered)
 {
     uint8_t unused[AUTH_PROOF_BYTES];
@@ -525,7 +524,7 @@ Test(gate, an_agent_of_another_version_is_answered)
     expect_closed(FIRST + 2, "install the same version of ddprun");
 }
 
-/* The user of the store's host is the user of the job, but only agents have the secret. */
+/* A client on the store's host has the same user as the job, but not the secret that the calls of agents need. */
 Test(gate, agents_calls_need_the_secret_on_the_stores_host_too)
 {
     struct buf text = { 0 };
@@ -576,7 +575,8 @@ Test(gate, an_agent_at_its_address_opens_a_connection)
     cr_assert(sim.conn[FIRST].open, "%s", sim.conn[FIRST].closed);
 }
 
-/* Two hundred strangers that may be workers would otherwise fill 2 GiB. */
+/* Until an agent confirms a stranger, the store reads only the beginning of a long request. Otherwise two hundred such
+ * strangers could fill 2 GiB. */
 Test(gate, of_a_large_value_only_the_beginning_is_read_before_the_agents_word)
 {
     static uint8_t value[100 << 10];
@@ -679,8 +679,8 @@ static void admit(conn_id conn)
     cr_assert(has(call(AGENT, json), "\"ok\":true"));
 }
 
-/* No agent confirms the connections of another user. Beyond the limit, the store closes the oldest of them, and still
- * serves a worker from the same address. */
+/* No agent confirms the connections of another user. Beyond the limit for strangers, the store closes the oldest of
+ * these connections, and still serves a worker from the same address. */
 Test(gate, the_strangers_of_agents_addresses_have_a_limit)
 {
     enum { BASE = 12, MOST = BASE + 4 * 2, WORKER = FIRST + MOST + 10 };
@@ -716,8 +716,8 @@ Test(gate, as_many_strangers_wait_as_the_ranks_need)
     }
 }
 
-/* The strangers from the addresses of agents fill 1/16 of the memory, their limit. The store closes none of them, reads
- * no more from them, and still serves a worker. */
+/* The strangers from the addresses of agents reach their limit, 1/16 of the memory. The store reads no more from them,
+ * but closes none of them, and still serves a worker. */
 Test(gate, the_strangers_of_agents_addresses_hold_few_bytes)
 {
     enum { MEMORY = 16 << 20, SHARE = MEMORY / 16, STRANGERS = 100, WORKER = FIRST + STRANGERS };
@@ -998,7 +998,7 @@ Test(gate, an_agent_sends_findings_of_its_own_node_only)
     cr_expect_not(has(answer, "is full") || has(answer, "GPU_BUSY"));
 }
 
-/* A second process of a host replaces the finding of the first only after the first has left. */
+/* A second agent of a host can replace the finding of the first agent only after the first agent has left. */
 Test(gate, a_finding_of_a_lost_agent_belongs_to_the_next_agent_of_its_host)
 {
     static const char first[] =
@@ -1100,7 +1100,7 @@ Test(tenants, a_secret_is_valid_for_its_jobs_only)
     }
 }
 
-/* Without IDENTIFY, each call of an agent checks job and tenant by itself. */
+/* An agent may make a call without IDENTIFY, so each call checks job and tenant. */
 Test(tenants, no_call_reaches_a_job_of_another_secret)
 {
     static const char *const tries[] = {

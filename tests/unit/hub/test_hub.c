@@ -857,7 +857,7 @@ Test(jobs, one_source_with_many_jobs_leaves_room_for_others)
         expect_room_beside(&source_cases[i]);
 }
 
-/* 16 KiB of the 16 MiB are reserved for each job. */
+/* The store reserves 16 KiB of its 16 MiB for each job. */
 Test(jobs, a_job_has_its_reserve_though_its_own_source_is_full)
 {
     start_with_16_mib();

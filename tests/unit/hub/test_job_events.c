@@ -89,7 +89,7 @@ Test(job_events, a_join_and_a_round_are_told_with_the_time_of_the_store)
         "\"nnodes\":1,\"world_size\":1,\"members\":[[511,0,0,1]],");
 }
 
-/* An agent rejects a message that is too long. It would then have no event of the round at all. */
+/* An agent rejects a message that is too long. So the store sends a long event without its list of nodes. */
 Test(job_events, a_list_of_nodes_that_is_too_long_is_left_out)
 {
     enum { NODES = WIRE_MAX_JSON / 2 / 8 };
@@ -149,8 +149,8 @@ Test(job_events, the_process_on_a_full_gpu_is_an_event_of_the_end)
     cr_expect_eq(job->troubles.count, 0);
 }
 
-/* If the receiver of the events leaves, the next receiver gets the earlier events. A finding that it already has is not
- * repeated. */
+/* If the receiver of the events leaves, the next receiver gets the earlier events, except findings: it has received
+ * them already. */
 Test(job_events, a_finding_is_told_once_to_all_who_asked)
 {
     const struct finding f = { .code = FINDING_RANK_SLEEPS, .subject = "rank 1", .sentence = "it sleeps" };
@@ -175,7 +175,7 @@ Test(job_events, only_one_of_those_who_asked_is_told)
     cr_expect_eq(events(N1), 0);
 }
 
-/* Events to the first agent may have been on their way when it died. */
+/* The first agent may have died before it read the events, so the next agent gets all of them. */
 Test(job_events, the_next_one_takes_over_and_is_told_again)
 {
     join(N0, 0, 2, true);

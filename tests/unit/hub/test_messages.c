@@ -1,5 +1,4 @@
-/* The table of control messages: how messages are encoded and decoded, and the documentation that is printed from the
- * table. */
+/* Tests of the table of control messages: encoding, decoding, and the documentation that is printed from the table. */
 #include "hub/messages.h"
 #include "tests/prog/table_pages.h"
 

@@ -388,7 +388,7 @@ Test(held, a_job_of_another_user_will_not_do)
     sim_expect(&sim, PLAIN, "closed: the job");
 }
 
-/* The connection identifies itself while its agent's answer is on its way. */
+/* The connection identifies itself before the answer of its agent arrives, so the agent's claim is refused. */
 Test(vouch, a_refused_claim_has_a_code)
 {
     node(A, "a");

@@ -14,7 +14,7 @@ enum { T = 18000, NODE = SIM_AGENT };
 static struct sim sim;
 static struct job *job;
 
-/* Start a job of `nnodes` nodes. A job of one node runs. In a larger job, only one node has joined. */
+/* Let one node join a job of `nnodes` nodes. A job of one node then runs, and a larger job waits. */
 static void set_up(int nnodes)
 {
     sim_init(&sim, NULL);

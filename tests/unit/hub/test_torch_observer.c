@@ -1,5 +1,5 @@
-/* PyTorch's ranks form a group, or fail to, through a hub without sockets: the reports to all nodes and their
- * times. */
+/* PyTorch's ranks form a group, or fail to form it, through a hub without sockets. The tests check the reports to all
+ * nodes and when they are sent. */
 #include "hub/session.h"
 #include "hub/job.h"
 #include "sim_hub.h"
@@ -176,7 +176,7 @@ Test(torch_watch, a_complete_barrier_is_none)
     cr_assert_str_empty(told());
 }
 
-/* The barrier of the first launch was complete. Only the two ranks of the second launch wait. */
+/* The first launch has completed the barrier, so only the client of the second launch waits. */
 Test(torch_watch, who_has_passed_a_barrier_does_not_wait_in_it_again)
 {
     client(RANK0, 0, 100);
@@ -246,7 +246,8 @@ Test(torch_watch, an_id_that_nobody_sets_is_told_with_who_waits)
     expect_operator("status", "\"waits_for_torch\":{\"kind\":\"nccl_id\",\"text\":\"rank 0's NCCL id\"");
 }
 
-/* torch 2.x waits for ten seconds, reads the count, and waits again. */
+/* torch 2.x waits for ten seconds, reads the count, and waits again. The report must give the time since the first
+ * wait. */
 Test(torch_watch, who_waits_again_has_waited_since_the_first_time)
 {
     client(RANK0, 0, 100);
@@ -296,7 +297,7 @@ Test(torch_watch, two_launches_of_one_store_are_told_at_once)
     expect_operator("waiters", "\"pid\":900,\"owner\":\"python3 (pid 900) on n0\",\"op\":\"ADD\"");
 }
 
-/* The agent's answer comes after the first check of the group. */
+/* The agent names the owner of the last connection only after the first check of the group. */
 Test(torch_watch, an_owner_that_is_known_late_is_told_at_once)
 {
     four_count();
@@ -309,8 +310,8 @@ Test(torch_watch, an_owner_that_is_known_late_is_told_at_once)
     expect_told("\"code\":\"STORE_SHARED\"");
 }
 
-/* A wait that was reported ends, because a process of rank 1 joins as rank 0 and as rank 1 (mp.spawn). The search for a
- * hang then reports what hangs next. */
+/* The store has reported a wait for rank 1. The wait ends, because two processes of rank 1 (mp.spawn) join as rank 0
+ * and as rank 1. Then the search for a hang may report the next wait. */
 Test(torch_watch, a_wait_that_has_ended_is_not_the_present_wait)
 {
     client(RANK0, 0, 100);
@@ -328,7 +329,7 @@ Test(torch_watch, a_wait_that_has_ended_is_not_the_present_wait)
     cr_expect_not(job->watch.torch_reported);
 }
 
-/* Only ranks without a printed name are counted, so the text stays short. */
+/* All four names fit into the report. Only processes without a printed name would be counted. */
 Test(torch_watch, two_launches_are_told_by_all_their_names)
 {
     char words[141], json[256];
@@ -389,7 +390,7 @@ static void fail_rank_0(void)
             "\"words\":\"exit 1\"}");
 }
 
-/* Children of both workers register, and their errors end the round before a check is due. */
+/* Two processes register as rank 0. A worker fails and ends the round before the store's next check is due. */
 Test(torch_watch, a_failure_after_two_processes_were_one_rank_names_that_rank)
 {
     client(OTHER0, -1, 0);
@@ -401,7 +402,8 @@ Test(torch_watch, a_failure_after_two_processes_were_one_rank_names_that_rank)
     cr_expect(strstr(text, "rank 0 has") != NULL && strstr(text, "[RANK_REPEATED]") != NULL, "%s", text);
 }
 
-/* The children of rank 1 register after a report that rank 1 does not join. Their error ends the round. */
+/* The store has reported that rank 1 is missing. Then another process registers as rank 0, and a failure ends the
+ * round. */
 Test(torch_watch, a_failure_names_a_rank_of_two_processes_after_a_report_of_a_missing_rank)
 {
     client(RANK0, 0, 100);
@@ -483,8 +485,8 @@ Test(torch_watch, an_owner_is_said_by_nodes_of_the_job_only)
     cr_expect(strstr(answer, "\"ok\":true") != NULL, "%s", answer);
 }
 
-/* Any client can make the store ask agents for the owner of a connection, and for each answer an agent searches its
- * whole machine. So the store limits its questions. */
+/* Any client can make the store ask the agents which process owns a connection. To answer, an agent searches its whole
+ * machine. So the store limits how often it asks. */
 Test(torch_watch, agents_are_asked_for_a_few_only)
 {
     for (int i = 0; i < 12; i++) {
@@ -508,7 +510,8 @@ Test(torch_watch, who_is_missing_is_not_guessed)
     cr_expect(strstr(text, "for 10.0 s for rank 1's Gloo address; missing: unknown") != NULL, "%s", text);
 }
 
-/* In PyTorch 1.13, no rank passes a barrier whose count is too high, so the ranks read the count again and again. */
+/* The ranks count twice in one barrier. In PyTorch 1.13 a barrier whose count is too high never opens, so the ranks
+ * read the count again and again. */
 Test(torch_watch, ranks_that_set_a_group_up_again_are_no_second_launch)
 {
     client(RANK0, 0, 100);
@@ -554,7 +557,7 @@ Test(torch_watch, an_agent_knows_a_process_better_than_it_itself)
     cr_assert_str_empty(told());
 }
 
-/* The first wait was answered. The next wait is for a rank that has ended. */
+/* The first wait of rank 0 ends well. Its next wait is for rank 1, which has already ended. */
 Test(torch_watch, after_an_end_it_is_looked_again_soon)
 {
     client(RANK0, 0, 100);
@@ -571,12 +574,12 @@ Test(torch_watch, after_an_end_it_is_looked_again_soon)
 
 /* --- PyTorch leftovers ---------------------------------------------------------------------------------------- */
 
-/* A PyTorch rank gives up waiting for the others of a group and ends: the time and the reason of the
- * report. */
+/* PyTorch ranks that give up waiting for the others of a group, and end. The tests check when and why this is
+ * reported. */
 
 TestSuite(torch_left, .init = set_up, .fini = tear_down);
 
-/* Send the messages of a node whose rank 0 has failed. The last message, "stopped", makes the store send its
+/* Send the messages of a node whose rank 0 has failed. After the last message, "stopped", the store sends its
  * verdict. */
 static void rank_0_fails(const char *how)
 {
@@ -604,7 +607,7 @@ static void rank_0_waits(uint64_t until_ms)
     (void)told();
 }
 
-/* torch 1.13 sends nothing: its connection ends. */
+/* torch 1.13 does not cancel its wait: it only closes the connection. */
 Test(torch_left, who_gave_up_is_told_with_whom_it_has_waited_for)
 {
     rank_0_waits(12000);
@@ -612,7 +615,7 @@ Test(torch_left, who_gave_up_is_told_with_whom_it_has_waited_for)
     expect_given_up("\"exit_code\":1", true);
 }
 
-/* torch 2.x cancels its wait, and prints the error first. */
+/* torch 2.x cancels its wait, prints the error, and then closes the connection. */
 Test(torch_left, who_takes_its_wait_back_and_goes_has_given_up)
 {
     rank_0_waits(12000);
@@ -623,7 +626,7 @@ Test(torch_left, who_takes_its_wait_back_and_goes_has_given_up)
     expect_given_up("\"exit_code\":1", true);
 }
 
-/* The message of the node arrives before the end of the connection. */
+/* The node reports the failure before the store detects the end of the connection. */
 Test(torch_left, who_gave_up_may_still_be_connected)
 {
     rank_0_waits(12000);
@@ -649,14 +652,16 @@ Test(torch_left, the_barrier_of_torch_1_is_given_up_as_well)
     expect_barrier("1 of the 2 ranks");
 }
 
-/* If the ranks of two launches have counted in one barrier, no rank is missing. */
+/* The ranks of two launches have counted in one barrier. So the report gives their number, because no rank is
+ * missing. */
 Test(torch_left, who_gave_up_a_barrier_of_too_many_is_told_how_many)
 {
     four_count();
     expect_barrier("4 ranks");
 }
 
-/* The job ends when the node disconnects. sim_hub.c fails the test if the store sends bytes to a closed connection. */
+/* The node disconnects, so the job ends. The store must send it no more bytes: sim_hub.c fails the test if bytes are
+ * sent to a closed connection. */
 Test(torch_left, a_node_that_has_gone_is_told_nothing)
 {
     rank_0_waits(12000);
@@ -680,7 +685,7 @@ Test(torch_left, who_waited_for_a_moment_only_has_not_given_up)
     expect_given_up("\"exit_code\":1", false);
 }
 
-/* The second wait of rank 0 succeeds, so the later failure of rank 0 has another reason. */
+/* The second wait of rank 0 succeeds, so rank 0 fails later for another reason. */
 Test(torch_left, who_waits_again_and_goes_on_has_not_given_up)
 {
     rank_0_waits(12000);
@@ -712,8 +717,8 @@ Test(torch_left, who_finds_the_others_at_once_when_it_waits_again_has_not_given_
     expect_given_up("\"exit_code\":1", false);
 }
 
-/* Rank 0 tries again on a second connection (OTHER0). The agent's answer about OTHER0 may arrive after OTHER0 has found
- * all keys. */
+/* Rank 0 tries again on a second connection, OTHER0. The store may learn from the agent that OTHER0 is rank 0 only
+ * after OTHER0 has found all keys. */
 Test(torch_left, who_tries_again_on_another_connection_has_not_given_up)
 {
     rank_0_waits(12000);
@@ -737,7 +742,7 @@ Test(torch_left, who_tries_again_after_its_connection_has_ended_has_not_given_up
     expect_given_up("\"exit_code\":1", false);
 }
 
-/* The key belongs to the program itself, and the group has formed before. */
+/* The group has formed. Then rank 0 waits for a key of the program, not of PyTorch. */
 Test(torch_left, who_waits_for_a_key_of_its_own_gives_up_no_group)
 {
     rank_0_waits(5000);
@@ -762,7 +767,7 @@ Test(torch_left, who_went_on_for_long_without_the_others_has_not_given_up)
 
 /* --- subscribers ---------------------------------------------------------------------------------------------- */
 
-/* The store observes no keys for nodes, and none for workers that have sent IDENTIFY. */
+/* Keys of nodes, and of workers that have sent IDENTIFY, are not observed. */
 Test(torch_watch, only_a_plain_client_makes_the_store_look_into_keys)
 {
     const struct job *job = job_only(sim.hub, &(struct session){ .id = 0 });

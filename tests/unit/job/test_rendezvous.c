@@ -76,7 +76,7 @@ Test(rendezvous, a_worker_that_gave_up_gives_way_to_one_that_failed)
     cr_assert_not(facts().cause->failure.victim);
 }
 
-/* PyTorch's workers have no exit code for a lost peer, so their node reads their output. */
+/* PyTorch's workers have no exit code for a lost peer. Their node detects it in their output, and sets `victim`. */
 Test(rendezvous, one_that_says_so_in_words_gives_way_too)
 {
     const struct failure says = { .rank = 0, .exit_code = 1, .victim = true };
@@ -477,8 +477,8 @@ static void enter_state(enum rdzv_state state)
         stop_all(1, 0, 1);
 }
 
-/* Use rdzv_step() directly, because the public functions reject a message that is not allowed now before they use the
- * table. */
+/* Call rdzv_step() directly. The public functions reject messages that this state does not allow, so these messages
+ * would not reach the table. */
 static void step(enum rdzv_event_type type)
 {
     const struct failure failure = { .rank = 0, .signal = 6, .words = "was killed" };
@@ -547,8 +547,8 @@ static void walk(struct buf *out)
     cr_assert(buf_append(out, "", 1));
 }
 
-/* Every cell with an action has a row: the next state unless it is the same, the messages to nodes, and the first
- * line of the log. */
+/* One row for each cell of the table in which something happens. A row has state, event, new state (if it changes),
+ * messages to nodes, and the first line of the log. */
 Test(rendezvous, every_cell_of_the_table)
 {
     static const char *const expected =
@@ -630,7 +630,7 @@ Test(rdzv_join, another_version)
     cr_assert_eq(rsim_join_as(&sim, 7, &join), RDZV_WELCOME);
 }
 
-/* There is no other node whose version could be named. */
+/* There is no other node yet, so the error names the version of the store. */
 Test(rdzv_join, another_version_than_the_stores)
 {
     struct rdzv_join join = sim.join;
@@ -829,7 +829,8 @@ Test(rdzv_join, a_member_cannot_join_twice)
     cr_assert_str_eq(sim.refusal.sentence, "node 0 (n0) takes part in attempt 0 already");
 }
 
-/* Before the first round a user can correct a mistake without waiting. */
+/* After all nodes have left before the first round, the next node may bring other rules. So a user can correct a
+ * mistake at once. */
 Test(rdzv_join, when_all_have_left_before_the_first_round_the_next_brings_new_rules)
 {
     struct rdzv_join join = sim.join;
@@ -1065,7 +1066,7 @@ Test(restarts, what_cannot_change_is_not_tried_again)
     cr_assert_eq(restarts_failed(&a, &cause), NO_RESTART_CANNOT_START);
 }
 
-/* The last failure would exceed the budget, too, but the reason in the failure itself helps more. */
+/* No restart is left, but the reported reason is the usage error, because it helps the user more. */
 Test(restarts, a_usage_error_is_named_before_the_budget)
 {
     const struct rdzv_cause cause = { .why = RDZV_WHY_FAILED, .no_retry = NO_RESTART_USAGE };

@@ -111,7 +111,7 @@ Test(net_messages, a_round_that_makes_no_sense_is_none)
         cr_expect_not(round_of(wrong[i]), "%s", wrong[i]);
 }
 
-/* The message is from a job of thousands of nodes, or from a broken store. */
+/* Such a message comes from a job of thousands of nodes, or from a broken store. */
 Test(net_messages, long_lists_and_names_are_cut)
 {
     char text[64 * 1024] = "{" ROUND ",\"nodes\":[", host[300];
@@ -171,7 +171,7 @@ Test(net_messages, a_stop_with_its_cause)
     cr_expect_eq(failure_code(&cause), 128 + 9);
 }
 
-/* The causes: a worker's code, errno, a user's signal, a node without a code, and no failure at all. */
+/* Exit codes of these causes: exit code of a worker, errno of a start, signal of a user, a lost node, no failure. */
 Test(net_messages, the_code_of_a_cause)
 {
     stop_of("{\"why\":\"failed\",\"cause\":{\"rank\":0,\"exit_code\":7}}");
@@ -230,7 +230,7 @@ Test(net_messages, a_verdict_to_end_says_why_and_with_what)
     }
 }
 
-/* exit() would cut 256 to 0. */
+/* exit(256) would end with exit code 0. */
 Test(net_messages, a_code_that_no_process_ends_with_is_no_success)
 {
     cr_assert(verdict_of("{\"next\":\"finish\",\"exit\":{\"first\":256,\"max\":512,\"rank0\":-1}}"));

@@ -44,7 +44,8 @@ Test(beat, the_same_is_told_once)
     cr_expect_str_eq(at(4, 100, 'S', 5, "futex_wait_queue"), "[[3,\"S\",0,\"futex_wait_queue\"]]");
 }
 
-/* A process that computes may sleep at the moment of a sample, so its share of CPU time decides. */
+/* A process that computes may sleep at the moment of a sample. So its share of CPU time decides whether the heartbeat
+ * shows it as running (R). */
 Test(beat, who_works_is_told_by_the_share_of_time)
 {
     at(1, 100, 'R', 0, "");

@@ -1,5 +1,5 @@
-/* Each allocation of the launcher's pure modules fails once: the module must report that, stay consistent, and free
- * its memory. malloc and its family are replaced in this program; the n-th call returns NULL. */
+/* In each run another allocation of the launcher's pure modules fails: the module must report the failure, stay
+ * consistent, and free its memory. This program replaces malloc and its family; the n-th call returns NULL. */
 #include "report/final_report.c"
 #include "command_line.h"
 #include "output/event_log.h"
@@ -93,7 +93,7 @@ static void step(struct agent *a, enum agent_event_type type, int r, int code)
     agent_step(a, &e, &n);
 }
 
-/* Let one worker fail, and make every report about it. Return true if no step ran out of memory. */
+/* Let one worker fail, and make every report about the failure. Return true if no step ran out of memory. */
 static bool tell_everything(const struct plan *plan, struct agent *a, struct buf *out)
 {
     struct tail tails[3] = { 0 };
@@ -118,7 +118,7 @@ static bool tell_everything(const struct plan *plan, struct agent *a, struct buf
     return ok;
 }
 
-/* Count a line. Without memory for waiting lines, a line is printed at once, so no line is lost. */
+/* Count a line. If memory for waiting lines is short, a line is printed at once, so every line must be counted. */
 static void count_line(void *user, const struct fold_line *line)
 {
     int *ranks = user;

@@ -1,4 +1,5 @@
-/* CUDA_VISIBLE_DEVICES as CUDA reads it, the number of workers, and the users of a GPU. */
+/* Tests of three tasks: read CUDA_VISIBLE_DEVICES by CUDA's rules, choose the number of workers, and find the users of
+ * a GPU. */
 #include "plan/machine.c"
 #include "plan/gpus.h"
 

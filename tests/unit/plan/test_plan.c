@@ -111,8 +111,8 @@ Test(plan, lets_rank_0_host_for_a_pytorch_that_refuses_our_store, .fini = tear_d
 
 #define SWITCH "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
 
-/* A cluster may set this variable for all jobs. The variable must not disable the launcher's store for programs that
- * need it. */
+/* A cluster may set SWITCH for all jobs. SWITCH applies only to Python programs: other programs need the launcher's
+ * store. */
 Test(plan, torchruns_switch_is_for_programs_of_pythons, .fini = tear_down)
 {
     char *set[] = { "PATH=/bin", SWITCH "=1", NULL };

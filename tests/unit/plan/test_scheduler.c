@@ -87,8 +87,8 @@ Test(scheduler, recorded_environments_become_plans)
     }
 }
 
-/* A later check would only report that the node rank or other nodes are missing. The finding names the cause, so it
- * comes first. */
+/* The finding names the cause. It precedes a later check, which would only report that the node rank or other nodes are
+ * missing. */
 Test(scheduler, a_script_runs_on_the_first_node_only)
 {
     static const char *const alone[] = { "slurm-batch-script", "slurm-salloc-shell", "pbs-script" };

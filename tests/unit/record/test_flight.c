@@ -139,8 +139,8 @@ Test(flight, what_was_kept_is_old_after_the_next_call)
     cr_expect_not(flight_is_kept(flight));
 }
 
-/* The launcher prints the memory in which a worker has recorded its calls. The worker may have written any bytes
- * there. */
+/* The launcher prints the memory in which a worker has recorded its calls. A faulty worker can write any bytes to this
+ * memory. */
 Test(flight, damaged_memory_is_printed_as_what_it_is)
 {
     memset((void *)flight, 0xff, sizeof(*flight));

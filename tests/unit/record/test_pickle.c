@@ -106,8 +106,7 @@ Test(pickle, values_in_the_wrong_place)
     expect_error(BYTES("\x80\x02\x8a\x09"), "more than 64 bits");
 }
 
-/* 60 lists, each of which contains the previous list twice, would be 2^60 values. 25 lists of depth 25 are 2^25
- * values. */
+/* A short file can describe 2^60 values: 60 lists, each of which contains the previous list twice. */
 Test(pickle, copies_count_against_the_limit)
 {
     char bytes[1024] = "\x80\x02]q";
@@ -121,7 +120,7 @@ Test(pickle, copies_count_against_the_limit)
     expect_error(slice_of(bytes, n), "many values");
 }
 
-/* Each mark and its empty tuple are two bytes of the file. */
+/* An empty tuple needs only two bytes, so this file has five million of them. */
 Test(pickle, empty_tuples_count_against_the_limit)
 {
     const size_t len = 10 << 20;

@@ -110,7 +110,8 @@ Test(stacks, the_rare_stack_comes_first)
     cr_assert_not_null(strstr(brief(4, 1), " time\n  > load  pkg/data.py:41\n"), "%s", (char *)out.data);
 }
 
-/* The child process and the data loader's feeder thread run the same code on every rank. */
+/* Rank 1 also has a child process and a feeder thread of the data loader. Their rows come after those of the main
+ * threads, because they run the same code on every rank. */
 Test(stacks, other_threads_and_children_come_behind_main_threads)
 {
     add_recorded("loads", 1, 28732, false);
@@ -128,7 +129,8 @@ Test(stacks, other_threads_and_children_come_behind_main_threads)
                        (char *)out.data);
 }
 
-/* The agent makes the rows of struct stacks, and the store merges the rows of all agents. */
+/* A child sleeps in the same call as its worker. It must have a row in the agent's struct stacks, and also after the
+ * store has merged the rows of all agents. */
 Test(stacks, a_child_in_the_state_of_its_worker_is_still_shown)
 {
     struct stack_thread t = {

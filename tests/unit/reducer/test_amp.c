@@ -58,8 +58,7 @@ Test(scaler, every_call_does_what_torchs_does)
     cJSON_Delete(json);
 }
 
-/* Each of the nine cells of the header's table has the stage after the call, or 'x' for a rejection that changes
- * nothing. */
+/* `expected` is the table of ddp/amp.h: the stage after each call, or 'x' for a rejection that changes nothing. */
 Test(scaler, every_call_in_every_stage)
 {
     static const char expected[3][4] = { "Uxx", "xSx", "xRR" }; /* [call][stage] */

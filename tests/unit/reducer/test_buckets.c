@@ -62,7 +62,8 @@ Test(buckets, everything_small_is_one_bucket)
 
 Test(buckets, the_first_limit_is_one_mebibyte_the_next_are_larger)
 {
-    /* 1 MiB is 262144 floats. Parameters 0 and 1 fill the first bucket exactly, and the rest shares 25 MiB. */
+    /* The limit is 1 MiB (262144 floats) for the first bucket, and 25 MiB for later buckets. Parameters 0 and 1 fill
+     * the first bucket exactly, and the rest is in the second. */
     const ddp_param params[] = { F32(131072), F32(131072), F32(1000), F32(2000), F32(3000) };
     make_plan(params, 5, MIB, 25 * MIB);
     cr_assert_str_eq(story(5), "[2 3 4] [0 1]");
@@ -81,8 +82,8 @@ Test(buckets, a_bucket_may_exceed_its_limit_by_one_parameter)
     bucket_plan_free(&plan);
 }
 
-/* PyTorch's own test of the rule has this case: types do not share buckets, and each type has its own sequence of
- * limits. */
+/* Types do not share buckets, and each type begins with the first limit again. PyTorch's own test of the rule has this
+ * case. */
 Test(buckets, types_are_kept_apart)
 {
     const ddp_param params[] = { F32(50), F64(25), F32(50), F64(25), F32(50), F64(25) };

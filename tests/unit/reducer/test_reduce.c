@@ -19,7 +19,8 @@ static void reduce_rows(ddp_dtype dtype, ddp_op op, const void *rows, size_t wor
     reduce_range(dtype, op, in, world, 0, n, &out, 1);
 }
 
-/* Return the sum by the tree, computed element by element. This is a second implementation of the same order. */
+/* Return the sum in the order of the tree. This is a second, simpler implementation, with which the results are
+ * compared. */
 static float tree_sum(const float *x, size_t count)
 {
     if (count == 1)
@@ -201,8 +202,8 @@ Test(reduce, minimum_and_maximum_keep_a_nan)
     cr_assert(low[2] == 2 && low[3] == -0.5f && high[2] == 3 && high[3] == 0.5f);
 }
 
-/* 2048 + 1 is not an f16. If every addition were rounded, both additions of 1 would be lost. Rounding once keeps
- * both. */
+/* An f16 cannot have the value 2048 + 1. If every addition were rounded, both additions of 1 would be lost. Rounding
+ * once keeps both. */
 Test(reduce, f16_and_bf16_are_rounded_once)
 {
     uint16_t h[3][1] = { { f32_to_f16(2048) }, { f32_to_f16(1) }, { f32_to_f16(1) } }, out;

@@ -189,7 +189,7 @@ Test(reducer_step, with_uneven_inputs_forward_may_not_be_left_out)
            "finish\n");
 }
 
-/* After a step without sync no buffers are sent, and in this step a parameter may be ready twice. */
+/* In a step without sync, a parameter may be ready twice. The next forward then sends no buffers. */
 Test(reducer_step, steps_without_sync_launch_nothing)
 {
     whole_step();
@@ -238,7 +238,8 @@ Test(reducer_step, what_is_not_marked_is_unused_and_counts_as_zero)
            "unused 2, blank -> bucket 1 -> bucket 2\n");
 }
 
-/* The gradient of an unused parameter contains the accumulated values. */
+/* The second step does not use parameter 4, but its gradient has the values of the first step. So it is not replaced by
+ * zeros ("blank"). */
 Test(reducer_step, what_was_used_in_a_step_without_sync_is_not_blank_in_the_next)
 {
     step.find_unused = true;
@@ -334,7 +335,8 @@ Test(reducer_step, an_order_from_another_rank_is_looked_at)
     cr_assert_not(step_is_order((const int64_t[]){ 2, 0, -1, 1 }, 4, seen));
 }
 
-/* Decoding of the answers that ranks exchange when their numbers of batches differ: whether each rank has a batch. */
+/* If ranks have different numbers of batches, each rank answers whether it has a batch. These tests decode the
+ * answers. */
 
 static struct batch_ranks ranks;
 

@@ -1,4 +1,4 @@
-/* The log files of a host: the names that the starter accepts, and the entries that a relay sends. */
+/* Log files of a host: which names the starter accepts, and which entries a relay sends. */
 #include "remote/collect.c"
 #include "run.h"
 

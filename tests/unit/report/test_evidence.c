@@ -120,7 +120,8 @@ static void put(const char *name, const char *content)
     cr_assert(f != NULL && fputs(content, f) >= 0 && fclose(f) == 0);
 }
 
-/* Check that the lower limit of the outer group is found. No group has a memory controller. */
+/* Expect the limit of the outer group, which is lower than the limit of the inner group. No group has a memory
+ * controller. */
 static void expect_limits(const char *type, const char *groups)
 {
     char mounts[300];
@@ -184,7 +185,7 @@ Test(evidence, has_the_memory_of_the_group_with_the_least_left)
     rmdir(root);
 }
 
-/* The job's group is in another mount, whose path only begins with the path of the known mount. */
+/* The group of the job, job2, is not below the known mount, job: only the beginning of its path is equal. */
 Test(evidence, watches_no_group_of_another_mount)
 {
     char mounts[300];

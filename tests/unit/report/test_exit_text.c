@@ -58,8 +58,8 @@ Test(oom_find_cause, without_a_limit_at_its_end_the_machine_had_no_memory)
     cr_expect_not(e.oom_likely);
 }
 
-/* The machine's counter also counts other jobs. If the counters of this job's groups stay the same, another job was
- * killed. */
+/* The machine's counter of OOM kills also counts other jobs. If the counters of this job's control groups stay the
+ * same, the kernel has killed a process of another job. */
 Test(oom_find_cause, kills_of_other_jobs_are_not_ours)
 {
     struct oom_watch quiet = OUTER;
@@ -72,8 +72,8 @@ Test(oom_find_cause, kills_of_other_jobs_are_not_ours)
     cr_expect(e.oom_likely);
 }
 
-/* A full page cache also brings a v1 group to its limit, so a peak at the limit does not prove a lack of memory. Here
- * the kernel has counted no kill. */
+/* A full page cache also brings a control group (v1) to its memory limit. So a peak at the limit does not prove a lack
+ * of memory. Here the kernel has counted no kill. */
 Test(oom_find_cause, a_full_page_cache_is_no_cause)
 {
     struct oom_watch cache = OUTER;
@@ -207,7 +207,8 @@ Test(coredump_fault, is_in_the_notes)
 
 /* --- mapped files --------------------------------------------------------------------------------------- */
 
-/* The file of a mapping is not known, so the cause names no full disk. */
+/* After a SIGBUS, ddprun does not know which mapped file the worker has accessed. So the cause must not report a full
+ * disk. */
 Test(end_cause, names_no_disk_for_a_mapped_file)
 {
     static const struct agent_worker bus = { .verdict = WORKER_FAILED, .signal = SIGBUS };

@@ -81,7 +81,7 @@ Test(host_findings, a_gpu_with_another_process)
     cr_assert(!gpu_finding(&(struct gpu_users){ 0 }, "0", "", "n1", &f));
 }
 
-/* Ranks 2 and 3 have GPUs 0 and 1. Only the users of the failed worker's GPU go into its record. */
+/* Ranks 2 and 3 have GPUs 0 and 1. answer.gpu and answer.users are only about the GPU of the failed worker. */
 Test(host_findings, the_answer_for_a_failed_worker)
 {
     static struct plan_worker workers[] = { { .rank = 2, .gpu = "0" },
@@ -154,7 +154,7 @@ static void become_rank(int fd, const char *job, const char *rank)
     _exit(1);
 }
 
-/* Start a process of a rank whose agent is this process, or whose agent has ended. */
+/* Start a process of a rank. If `has_agent` is true, its agent is this process. Otherwise its agent has ended. */
 static pid_t start_rank(const char *job, const char *rank, bool has_agent)
 {
     int pipes[2];

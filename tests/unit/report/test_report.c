@@ -261,7 +261,8 @@ Test(report, tells_a_witness_of_another_ranks_trouble)
     }
 }
 
-/* If the network failed, there is no hint, and the report does not ask for the users of the GPU. */
+/* Rank 1 runs out of GPU memory, but the finding names the network. The report then has no hint about the memory, and
+ * does not ask which processes use the GPU. */
 Test(report, a_full_gpu_after_a_broken_connection_has_no_hint, .fini = tear_down)
 {
     struct buf hint = { 0 };
@@ -731,7 +732,8 @@ Test(report_attempts, the_attempts_before_the_last_one_are_listed)
                     "  restart  none: all restarts of --max_restarts=2 are used up\n");
 }
 
-/* The kernel's data about an attempt have gone when the next attempt begins, but the texts remain. */
+/* When the next attempt begins, the kernel's data about the previous attempt are gone, but ddprun has kept the
+ * texts. */
 Test(report_attempts, the_words_of_each_attempt_are_kept)
 {
     const struct worker_evidence oom = { .oom = OOM_CGROUP };

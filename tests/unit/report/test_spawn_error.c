@@ -1,4 +1,4 @@
-/* The reason why a program could not be started, found in the program's first bytes. */
+/* Tests of the reason why a program could not be started, which is found in its first bytes. */
 #include "report/spawn_error.c"
 
 #include <criterion/criterion.h>
@@ -144,8 +144,8 @@ Test(start_words, of_a_system_without_room)
 
 /* --- elf ------------------------------------------------------------------------------------------------------ */
 
-/* The header of a program: for this machine, for other machines, cut at every byte, and with a wrong value in each
- * byte. */
+/* The header of an ELF program. The tests use headers for this and other machines, headers that are cut at every byte,
+ * and headers with a wrong value in each byte. */
 
 static const char LOADER[] = "/lib64/ld-linux-x86-64.so.2";
 
@@ -246,7 +246,8 @@ Test(elf_check, a_file_cut_anywhere_is_read_no_further)
     }
 }
 
-/* The test gives every byte every value. For any offsets, the name must stay a text within its bounds. */
+/* Give every byte of the header every value. For any offset in the header, the name must stay a text within its
+ * bounds. */
 Test(elf_check, no_byte_of_the_header_leads_outside)
 {
     struct program good = program(EM_X86_64);

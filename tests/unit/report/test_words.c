@@ -95,7 +95,7 @@ Test(hints, show_the_limits_that_they_mention)
     }
 }
 
-/* Other nodes do not know the values. */
+/* Only node n1 knows the values, so the hint of another node refers to the report on n1. */
 Test(hints, of_another_node_name_the_report_with_the_values)
 {
     const struct hint_facts facts = { .host = "n1" };
@@ -138,8 +138,8 @@ Test(hints, show_the_room_of_the_file_that_could_not_be_written)
     cr_expect_not(hint_full_disk(slice_of(NULL, 0), &full));
 }
 
-/* If the line names no path, the hint shows the free space of all likely places. For a full quota it shows no free
- * space, because the free space is not what the quota has left. */
+/* If the line names no path, the hint shows the free space of all likely places. If a quota is full, the hint shows no
+ * free space, because a quota can be full on a disk with free space. */
 Test(hints, show_the_room_of_each_place)
 {
     static struct full_disk full = { .n_rooms = 2,
@@ -256,7 +256,7 @@ Test(hints, a_dead_data_loader_is_named_when_python_speaks_of_a_connection)
     cr_expect_null(strstr(hint("pair.cc: Connection reset by peer"), "DataLoader"));
 }
 
-/* Python's message does not name the cause, because no module is missing. */
+/* The script hides the package of the same name. Python's message does not show this, because no module is missing. */
 Test(hints, a_script_with_the_name_of_a_package_hides_it)
 {
     cr_expect(

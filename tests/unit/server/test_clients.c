@@ -1,5 +1,5 @@
-/* The layer between the loop and the hub: numbers from which a client's pointer is found in constant time, replies that
- * wait, lines of the log, and the admission of clients. */
+/* Tests of the layer between the loop and the hub. It has ids that lead to a client's pointer in constant time, queued
+ * replies, lines of the log, and the admission of clients. */
 #include "base/log.h"
 #include "server/clients.c"
 
@@ -184,7 +184,7 @@ Test(admission, each_source_has_its_share)
     cr_assert_eq(fill(0, address(1)), MAX - MAX / 8);
 }
 
-/* With any number of sources, the store's own user finds room. */
+/* The store's own user finds room, even if other sources have all the connections that they can get. */
 Test(admission, all_limited_sources_have_a_share_together)
 {
     const struct admission_key own = user(SELF), one = address(1), two = address(2), three = address(3);

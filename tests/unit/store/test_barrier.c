@@ -238,7 +238,8 @@ static uint32_t random_below(uint32_t n)
     return (uint32_t)(state >> 33) % n;
 }
 
-/* Update the model. A member with an answer has left. A name is used up when any member has an answer. */
+/* Update the model. A rank that got an answer has left its barrier, and the name of this barrier cannot be used again
+ * in this attempt. */
 static void update_model(const int *before)
 {
     for (int rank = 0; rank < WORLD; rank++) {
@@ -304,7 +305,7 @@ static void step_cancel(int n)
     update_model(before);
 }
 
-/* Begin a new attempt when most names are used up. */
+/* Begin a new attempt when at most five names can still be used. */
 static void step_attempt(void)
 {
     int over = 0;

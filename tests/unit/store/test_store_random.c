@@ -134,7 +134,7 @@ static void step_wait_queue(uint32_t c, uint32_t k)
     buf_free(&keys);
 }
 
-/* Check that no client waits for a queue while the queue has an item that is not promised to any client. */
+/* Check a queue: if clients wait for it, each of its items must be promised to a client. */
 static void check_queue(uint32_t k)
 {
     uint32_t promised = 0, waiting = 0;

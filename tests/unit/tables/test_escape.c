@@ -117,7 +117,7 @@ Test(escape, bytes_that_are_not_utf8_become_visible)
     expect("\xed\xa0\x80 surrogate", "\\xed\\xa0\\x80 surrogate");
 }
 
-/* The test tries every introducer followed by every byte, and every single byte. Each becomes text. */
+/* Every pair of bytes, alone and after each introducer of a control sequence, must become text. */
 Test(escape, no_pair_of_bytes_behind_an_introducer_passes)
 {
     static const char *const introducers[] = { "",      "\033",     "\033[",    "\033]",  "\033P",

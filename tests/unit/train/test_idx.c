@@ -1,4 +1,4 @@
-/* Data files: complete ones are read, all others are rejected by name and offset. */
+/* Complete data files are read. All others are rejected with an error that names the file and the offset. */
 #include "run.h"
 #include "train/dataset.h"
 

@@ -117,8 +117,8 @@ static double loss_of(double *d, double *logits, bool wide)
     return cpu_cross_entropy(NULL, d, logits, &batch, OUT, wide);
 }
 
-/* Compute sum(weight x loss) from one row at a time, because the function itself adds the losses without the
- * weights. */
+/* Compute sum(weight x loss) row by row, because cpu_examine ignores the weights when it adds the losses of several
+ * rows. */
 static void entropy_there(void)
 {
     loss_out[0] = 0;

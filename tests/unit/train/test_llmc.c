@@ -84,7 +84,7 @@ Test(llmc, the_sizes_are_those_of_llm_cs_files)
     cr_expect_eq(llmc_bytes(known_kind("gpt2:1558M")), 1024 + 4 * (uint64_t)(1557611200 + 47 * 1600));
 }
 
-/* The file has 64 rows more than there are tokens. */
+/* The file has 64 rows of padding after the rows of the tokens. */
 Test(llmc, rows_of_padding_are_passed_over)
 {
     const size_t row = 64 * 4, behind_tokens = LLMC_HEADER + 256 * row, more = 64 * row;

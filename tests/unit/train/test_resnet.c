@@ -1,6 +1,6 @@
-/* resnet20 on pictures of 8 x 8: the samples of a batch that count, the test mode, and the running means and
- * variances. test_torch_models.c compares the values with torch's. test_resnet_layers.c compares the gradients of
- * each layer with central differences. */
+/* resnet20 on pictures of 8 x 8: rows with a weight of 0, the test mode, and the running means and variances.
+ * test_torch_models.c compares the values with torch's. test_resnet_layers.c compares the gradients of each layer with
+ * central differences. */
 #include "train/models/models.h"
 
 #include <criterion/criterion.h>

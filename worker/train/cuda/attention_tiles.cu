@@ -124,7 +124,7 @@ __device__ inline void write_result(value *to, size_t stride, result x, const fl
  * process the last tiles. */
 struct work {
     struct head h;
-    size_t number, tiles, tile; /* number of the head; number of tiles; tile of this block */
+    size_t number, tiles, tile; /* number of the head; tiles of a head; tile of this block */
 };
 
 __device__ inline struct work work_of(const void *qkv, size_t length, size_t heads, size_t width)
@@ -137,8 +137,8 @@ __device__ inline struct work work_of(const void *qkv, size_t length, size_t hea
     return w;
 }
 
-/* Add a tile of scores to the softmax. Turn the scores into probabilities relative to the largest score so far,
- * and scale the earlier results down if that score has grown. */
+/* Add a tile of scores to the softmax. Turn the scores into probabilities relative to the largest score so far. If that
+ * score has grown, scale the earlier results down. */
 __device__ inline void soften(result s, result y, float top[2], float sum[2], size_t first_query, size_t first_key, size_t length,
                               float scale)
 {
@@ -260,7 +260,7 @@ KERNEL(attention_backward_key_tiles, attention_back)
     __shared__ ALIGNED16 tile q, q_turned, d, d_turned;
     __shared__ float log_sum[TILE], dots[TILE];
     const struct work w = work_of(a.qkv, a.length, a.heads, a.width);
-    const size_t first = (w.tiles - 1 - w.tile) * TILE; /* here the first tiles have the most work */
+    const size_t first = (w.tiles - 1 - w.tile) * TILE; /* for keys, the first tiles have the most work */
     const value *dy = (const value *)a.dy + w.h.row * a.length * a.width + w.h.head * w.h.width;
     const float one[2] = { 1, 1 };
     left_rows k, v;

@@ -46,7 +46,7 @@ static ddp_status load_symbols(const struct lib_kind *kind, size_t place, const 
     return status == DDP_OK ? lib_symbols(kind, handle, symbols, n, table, err) : status;
 }
 
-/* Return the index in lt_places of the cuBLASLt that has the runtime's version. */
+/* Return the index in lt_places of the cuBLASLt that belongs to the version of the CUDA runtime. */
 static size_t place_of(const struct gpu *gpu)
 {
     int version = 0;

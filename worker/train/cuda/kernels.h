@@ -9,7 +9,7 @@
 
 #include <stddef.h>
 
-/* Rows of name, threads per block, and name of the struct of arguments without "_args". */
+/* Columns: name, threads per block, name of the struct of arguments without "_args". */
 #define KERNEL_LIST(X)                                           \
     X(add, 256, add)                                             \
     X(narrow, 256, narrow)                                       \
@@ -247,7 +247,7 @@ struct join_squares_args {
     size_t parts;
     float most, unscale;
 };
-/* p has the float masters. w is the copy of p that other kernels read, or NULL. g is multiplied by *factor.
+/* p has the weights as float. w is the copy that other kernels read, or NULL. g is multiplied by *factor.
  * worker/reducer/optim.c explains the other numbers. */
 struct update_adam_args {
     float *p, *m, *v;

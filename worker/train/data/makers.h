@@ -23,8 +23,8 @@
 
 /* The synthetic language: invented words. Each word is followed by one of four words.
  *
- * Pure, with the same text on every machine. A word depends on the previous word, and its letters depend on the
- * word. So a perfect model has a loss of about 0.2 nats per letter; 256 equally likely letters would give 5.5. */
+ * Pure, with the same text on every machine. Only the choice of the next word is random, so a perfect model has a loss
+ * of about 0.2 nats per letter. With 256 equally likely letters, the loss would be 5.5. */
 
 enum { SPEECH_WORDS = 96, SPEECH_LETTERS = 10, SPEECH_NEXT = 4 };
 
@@ -43,7 +43,7 @@ struct maker_order {
 struct maker {
     const char *name, *unit;
     uint64_t samples, test_samples; /* default */
-    uint64_t most; /* upper limit for `samples` and for `test_samples`; a part is created in memory */
+    uint64_t most; /* upper limit for `samples`, and for `test_samples`; both are created in memory */
     ddp_status (*make)(const struct maker_order *order, ddp_random *luck, struct ddp_err *err);
 };
 

@@ -3,8 +3,8 @@
 
 #include <string.h>
 
-/* cpu_gelu_forward computes tanh as 1 - 2 / (exp(2u) + 1). Near 0 the result has the absolute error of exp. This error
- * is small enough, because GELU adds 1 to tanh. */
+/* cpu_gelu_forward computes tanh as 1 - 2 / (exp(2u) + 1). Near 0 this loses digits of tanh. The loss does not matter,
+ * because GELU adds 1 to tanh. */
 
 static const real gelu_slope = (real)0.7978845608028654, gelu_cube = (real)0.044715;
 

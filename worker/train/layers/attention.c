@@ -241,8 +241,8 @@ static double entropy(real *d, const real *z, const struct model_batch *b, size_
     return loss;
 }
 
-/* Return the loss as entropy() does, and overwrite z with the gradient. The last bits differ from entropy(), because
- * this function uses lanes_exp. */
+/* Return the loss as entropy() does, and overwrite z with the gradient. Both differ in the last bits from the results
+ * of entropy(), because this function uses lanes_exp. */
 static double entropy_wide(real *z, const struct model_batch *b, size_t n)
 {
     double loss = 0;

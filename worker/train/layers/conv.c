@@ -236,9 +236,9 @@ void cpu_conv_forward(ON_CPU, const struct conv *c, void *y, const void *x, cons
 
 /* --- the gradient of x -------------------------------------------------------------------------------- */
 
-/* The lines (or columns) of x that use the same taps. Phase p has the lines first + i * stride (i < count) and the
- * taps p + u * stride (u < taps). The gradient of line first + i * stride is a sum over u: tap p + u * stride times
- * line start + i - u of dy. */
+/* The lines (or columns) of x that use the same taps. Phase p has the lines first + i * stride for i < count, and the
+ * taps p + u * stride for u < taps. Line i of the phase gets the gradient: sum over u of tap[p + u * stride] * dy[start
+ * + i - u]. */
 struct phase {
     size_t first, count, start, taps;
 };

@@ -1,7 +1,7 @@
 /* conv_tile.c -- see conv_tile.h.
  *
- * The inner loop sums OUTS channels at a time. The sums of a channel are in three registers of consecutive pixels.
- * Each loaded number is then used in several sums, so loads do not limit the speed. The Makefile allows fused
+ * The inner loop computes OUTS channels at a time. For each channel, three registers contain the sums of consecutive
+ * pixels. Each loaded number is then used in several sums, so loads do not limit the speed. The Makefile allows fused
  * multiply-add in this file. */
 #include "train/layers/conv_tile.h"
 

@@ -24,10 +24,11 @@ struct conv_sum {
 void conv_tile_sum(const struct conv_sum *s, real *y, size_t pitch, size_t n, const real *x,
                    const real *weight);
 
-/* Arguments of conv_tile_product, which sums over the side x side pixels of dy. dy has `outs` channels. The sum is
- * computed for each i below `width`, which is a multiple of CONV_LANES:
+/* Arguments of conv_tile_product, which computes for each channel o below `outs` and each i below `width`:
  *
- *     dw[o * pitch + i] += sum over line l and column k of  dy[o][l][k] * x[l * line + k * step + i] */
+ *     dw[o * pitch + i] += sum over line l and column k of  dy[o][l][k] * x[l * line + k * step + i]
+ *
+ * l and k are below `side`. `width` is a multiple of CONV_LANES. */
 struct conv_product {
     size_t side, line, step;
     size_t outs, width, pitch;

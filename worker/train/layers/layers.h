@@ -17,9 +17,8 @@ struct linear {
 enum activation { ACTIVATION_RELU, ACTIVATION_SIGMOID, ACTIVATION_LOG_SOFTMAX };
 
 /* The shortcut: the input that a residual block adds to its result. If the block halves the picture and has more
- * channels, the shortcut uses every second pixel of every second line. The new channels get zeros (option A of He et
- * al. 2015). Half of the new channels come before the channels of x and half after them, as in PyTorch
- * programs with option A. */
+ * channels, the shortcut uses every second pixel of every second line. It adds channels of zeros (option A of He et al.
+ * 2015). As in PyTorch programs with option A, half of the new channels come before the channels of x. */
 struct shortcut {
     size_t in, out, side; /* channels of x and y (in <= out), side of x */
     size_t stride;        /* the side of y is side / stride, rounded up */

@@ -7,9 +7,8 @@
 
 #include <stdlib.h>
 
-/* The arrays that a block keeps for backward: X(name, widths, floats). If `widths` is not 0, an array has `widths` x
- * model width values for each token. Otherwise the array has `floats` floats for each token; h is the number of
- * heads. */
+/* The arrays that a block keeps for backward, as rows of name, widths and floats. For each token, an array has `widths`
+ * x model width values or, if `widths` is 0, `floats` floats. h is the number of heads. */
 #define KEPT(X)      \
     X(norm1, 1, 0)   \
     X(mean1, 0, 1)   \

@@ -12,8 +12,8 @@
 
 #include "train/models/models.h"
 
-/* Each row has the name that follows "gpt2:", the numbers of blocks and heads, the width, the longest sequence, and the
- * size of the vocabulary. `tiny` is for tests. 10M and tiny use bytes as tokens. */
+/* Each row has: the name that follows "gpt2:", number of blocks, number of heads, width, longest sequence, size of the
+ * vocabulary. `tiny` is for tests. 10M and tiny use bytes as tokens. */
 #define GPT2_SIZES(X)                  \
     X(tiny, 2, 2, 64, 64, 256)         \
     X(10M, 6, 6, 384, 256, 256)        \
@@ -26,8 +26,9 @@ struct gpt2_config {
     size_t blocks, heads, width;
 };
 
-/* Tensors of each block, in order: name, shape (two sizes in widths; the second is 0 for a vector), initial values. A
- * model has wte.weight and wpe.weight, then the tensors of all blocks, then ln_f.weight and ln_f.bias. */
+/* The tensors of each block, in order. Each row has: id, name, shape (two sizes in widths; the second is 0 for a
+ * vector), initial values. A model has wte.weight and wpe.weight, then the tensors of all blocks, then ln_f.weight and
+ * ln_f.bias. */
 #define GPT2_BLOCK_TENSORS(X)                         \
     X(LN1_WEIGHT, "ln_1.weight", 1, 0, ONES)          \
     X(LN1_BIAS, "ln_1.bias", 1, 0, ZEROS)             \

@@ -121,7 +121,7 @@ void model_free(struct model *m)
     m->ops->free(m);
 }
 
-/* Return the number of rows up to the last row that is not padding. */
+/* Return the number of rows without the padding at the end of the batch. */
 static size_t rows_that_count(const struct model_batch *batch)
 {
     size_t rows = batch->rows;

@@ -104,8 +104,8 @@ ddp_status model_create(const struct model_kind *kind, const struct model_spec *
 void model_free(struct model *m); /* `m` may be NULL */
 
 /* Run a forward pass. Set *loss to the sum of the losses of all targets in rows with a weight above 0. With
- * MODEL_TRAIN, layers such as batch normalization work as in training, and model_backward may follow. With
- * MODEL_TRAIN on a device, *loss is 0, and compute_ops.report returns the sum later. Collective if layers
+ * MODEL_TRAIN, layers such as batch normalization work as in training, and model_backward may follow. With MODEL_TRAIN
+ * on a device, *loss is 0, because only a later compute_ops.report returns the sum. Collective if layers
  * communicate. */
 ddp_status model_forward(struct model *m, const struct model_batch *batch, enum model_mode mode, double *loss,
                          struct ddp_err *err);

@@ -94,9 +94,8 @@ static ddp_status cpu_forward(const struct normalise *n, const struct batch_norm
 
 /* --- on a device ------------------------------------------------------------------------------------------- */
 
-/* Normalize on a device. Ranks exchange their records, and each rank merges them in the order of ranks. A variance
- * needs two values of each channel. No check is needed, because after the last stage each picture still has at least
- * 7 x 7 values of a channel. */
+/* Normalize on a device. Each rank merges the records of all ranks in the order of ranks. A variance needs at least two
+ * values of each channel. This is not checked, because even the smallest picture has 49 values of a channel. */
 static ddp_status device_forward(struct normalise *n, const struct batch_norm *b, void *y, const void *x,
                                  size_t rows, struct ddp_err *err)
 {

@@ -192,22 +192,23 @@ def run_trial(python, way, after, ranks, reports, folder, network, begin_s):
     pattern = pattern_of(way, network, python)
     if not wait_for(has_begun, time.time() + begin_s):
         return "it did not begin: " + "".join(texts())[-500:], 0
-    cut_at = 0
+    since = max(map(os.path.getmtime, marks))
     if way in ("network", "broken"):
         time.sleep(2)
         if way == "network":
             network.cut("tcp dport 1-65535 drop")
         else:  # one direction, because in a ring the rank that cannot send waits, but the rank that cannot receive fails
             network.cut("tcp flags & rst == 0 reject with tcp reset", both=False)
-        cut_at = time.time()
+        since = time.time()
     if way == "gpu":
         open(f"{folder}/gpus", "w").write(f"process 1 {os.getpid()} 31744\n")
     is_over = lambda: WAYS[way] is None and after and os.path.exists(f"{folder}/{after}.1")
     wait_for(lambda: all(map(pattern.search, texts())) or is_over(), time.time() + QUIET_S.get(way, GIVE_UP_S))
     told = (any if WAYS[way] is None else all)(map(pattern.search, texts()))
     limit_s, deadline_s = LIMITS.get(way, (LIMIT_S, DEADLINE_S))
-    # The marks are read again, because each of the two processes of `spawn` writes one.
-    late = time.time() - max(cut_at, *map(os.path.getmtime, marks)) - limit_s
+    if way == "spawn":  # the second of its two processes has written the mark again
+        since = max(map(os.path.getmtime, marks))
+    late = time.time() - since - limit_s
     text = "".join(texts())
     if WAYS[way] is None:
         return "a report without a hang: " + text[-500:] if told else "", 0

@@ -71,8 +71,8 @@ static void install(const char *version, const char *library)
     snprintf(exec_entry, sizeof(exec_entry), "PYTHON_EXEC=%s/bin/python3.99", dir);
 }
 
-/* Install a fake torch. ddprun finds out from its library whether torch has libuv, so use the library that contains
- * `function` in place of PyTorch's. */
+/* Install a fake torch. Its library is the one that contains `function`, because ddprun finds out from the library of
+ * torch whether torch has libuv. */
 static void install_library_of(const char *version, void *function)
 {
     Dl_info where;

@@ -139,8 +139,9 @@ static ddp_status check_number(const struct gpu_list *list, int count, struct dd
 static ddp_status no_gpu(const struct gpu_list *list, struct ddp_err *err)
 {
     if (list->physical == 0)
-        return ddp_fail(err, DDP_ERR_ARG,
-                        "--nproc_per_node=gpu: this machine has no GPU; use a number or 'cpu'");
+        return ddp_fail(
+            err, DDP_ERR_ARG,
+            "--nproc_per_node=gpu: this machine has no GPU; use a number, or --nproc_per_node=cpu");
     return ddp_fail(
         err, DDP_ERR_ARG,
         "--nproc_per_node=gpu: CUDA_VISIBLE_DEVICES shows no GPU, although this machine has %d; correct "
@@ -170,4 +171,16 @@ ddp_status gpus_workers(const struct gpu_list *list, struct cli_nproc want, bool
     }
     *nproc = want.count;
     return share ? DDP_OK : check_number(list, want.count, err);
+}
+
+const char *gpus_of_worker(const struct gpu_list *list, int local_rank, int nproc, bool share)
+{
+    if (share && list->n > 0)
+        return list->names[local_rank % list->n];
+    return nproc <= list->n ? list->names[local_rank] : NULL;
+}
+
+const char *gpus_of_task(const struct gpu_list *list, int local_rank)
+{
+    return local_rank < list->n ? list->names[local_rank] : NULL;
 }

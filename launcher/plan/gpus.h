@@ -31,4 +31,11 @@ void gpus_list(struct gpu_list *list, const char *visible, int physical);
 ddp_status gpus_workers(const struct gpu_list *list, struct cli_nproc want, bool share, int cpus, int *nproc,
                         struct ddp_err *err);
 
+/* Return the name of the GPU of worker `local_rank` of `nproc` workers, or NULL if the worker has no GPU. If `share` is
+ * true, several workers get the same GPU. */
+const char *gpus_of_worker(const struct gpu_list *list, int local_rank, int nproc, bool share);
+
+/* Return the name of the GPU of a scheduler's task with this LOCAL_RANK, or NULL if there are too few GPUs. */
+const char *gpus_of_task(const struct gpu_list *list, int local_rank);
+
 #endif

@@ -237,11 +237,11 @@ static void note_ignored(struct plan *plan)
         if (cli->origin[options[i].option] == FROM_COMMAND_LINE && options[i].ignored)
             strcat(names, options[i].text);
     if (names[0] != '\0')
-        plan_note(plan,
-                  "accepted without effect:%s; ddprun starts each worker as a new process, detects its exit "
-                  "at once, and "
-                  "writes events only with --events or --json",
-                  names);
+        plan_note(
+            plan,
+            "accepted without effect:%s; every worker is a new process, its exit is detected at once, and "
+            "only --events and --json write events",
+            names);
 }
 
 static void note_nodes(struct plan *plan)
@@ -496,22 +496,6 @@ static ddp_status plan_prefix(struct plan *plan, struct ddp_err *err)
 
 /* --- all workers ---------------------------------------------------------------------------------------- */
 
-/* Return the GPU of a task's worker: the visible GPU whose index is LOCAL_RANK. Return NULL if there is no such GPU. */
-static const char *task_gpu(const struct plan *plan)
-{
-    const int local = plan->cli->task.local_rank;
-    return local < plan->gpus->n ? plan->gpus->names[local] : NULL;
-}
-
-/* Return the GPU of a worker, or NULL. With --share_gpu, several workers get the same GPU. */
-static const char *worker_gpu(const struct plan *plan, int local_rank)
-{
-    const struct gpu_list *gpus = plan->gpus;
-    if (plan->cli->share_gpu && gpus->n > 0)
-        return gpus->names[local_rank % gpus->n];
-    return plan->nproc <= gpus->n ? gpus->names[local_rank] : NULL;
-}
-
 /* Return the name of the variable with the list of GPUs for --virtual_local_rank, as in torchrun: HIP_VISIBLE_DEVICES
  * if it is set and not empty, otherwise CUDA_VISIBLE_DEVICES. */
 static const char *parent_variable(const struct plan *plan)
@@ -582,9 +566,8 @@ static ddp_status plan_each(struct plan *plan, struct ddp_err *err)
     for (int r = 0; r < plan->nproc; r++) {
         struct plan_worker *w = &plan->workers[r];
         w->local_rank = r;
-        w->gpu = worker_gpu(plan, r);
-        if (plan->cli->per_task)
-            w->gpu = task_gpu(plan);
+        w->gpu = plan->cli->per_task ? gpus_of_task(plan->gpus, plan->cli->task.local_rank)
+                                     : gpus_of_worker(plan->gpus, r, plan->nproc, plan->cli->share_gpu);
         if (plan->cli->virtual_local_rank && !plan_visible_gpu(plan, w))
             return DDP_ERR_NOMEM;
         w->argv = program_argv(plan->cli, python, plan->cli->per_task ? plan->cli->task.local_rank : r);

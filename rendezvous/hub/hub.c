@@ -79,7 +79,7 @@ static void detect_suspension(struct hub *hub)
     hub->stood_ms = hub->now_ms - hub->jobs_deadline_ms;
     hub->woke_ms = hub->jobs_deadline_ms = hub->now_ms;
     EACH_NODE(node, &hub->jobs)
-    job_pardon(TABLE_ENTRY(node, struct job, node));
+    job_excuse_silence(TABLE_ENTRY(node, struct job, node));
     LIST_EACH(at, &hub->cut)
     LIST_ENTRY(at, struct session_node, cut)->cut_until_ms += hub->stood_ms;
 }

@@ -254,10 +254,10 @@ void job_node_gone(struct session *s, const char *how)
     schedule_hurry(s->job);
 }
 
-void job_pardon(struct job *job)
+void job_excuse_silence(struct job *job)
 {
     if (job->rdzv != NULL)
-        rdzv_pardon(job->rdzv, job->hub->now_ms);
+        rdzv_excuse_silence(job->rdzv, job->hub->now_ms);
 }
 
 /* Time for which a finished rendezvous is kept, so that operators can ask how the job ended. If an agent joins during

@@ -181,7 +181,7 @@ void job_node_gone(struct session *s, const char *how);
 void job_node_ends(struct session *s);
 
 /* Restart every node's heartbeat timeout after a suspension of this process. */
-void job_pardon(struct job *job);
+void job_excuse_silence(struct job *job);
 
 /* --- events.c ------------------------------------------------------------------------------------------------- */
 

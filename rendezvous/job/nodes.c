@@ -21,18 +21,18 @@
  * unread. The server checks the time every CHECK_MS. A check that is more than LATE_MS late shows a suspension. The
  * silence of all nodes is then excused: it starts again at the time of this check.
  *
- * On an overloaded server every check is late. So a node is excused at most PARDONS times. Then it is lost if it stays
- * silent for node_timeout_ms.
+ * On an overloaded server every check is late. So a node is excused at most EXCUSES_MAX times. Then it is lost if it
+ * stays silent for node_timeout_ms.
  *
  * The server also wakes when the timeout of a silent node ends (rdzv_watch_deadline). Otherwise it would detect the
  * loss up to CHECK_MS late, which is a third of the timeout with --node_timeout=fast. */
 
-enum { CHECK_MS = 500, LATE_MS = STOOD_STILL_MS, PARDONS = 2 };
+enum { CHECK_MS = 500, LATE_MS = STOOD_STILL_MS, EXCUSES_MAX = 2 };
 
 void rdzv_touch(struct rdzv *r, struct node *node)
 {
-    node->last_received_ms = node->spared_ms = r->now_ms;
-    node->pardons = 0;
+    node->last_received_ms = node->silent_since_ms = r->now_ms;
+    node->excuses = 0;
     list_remove(&node->watched);
     list_insert(&r->watched, &node->watched);
     if (r->watch_ms == UINT64_MAX)
@@ -49,21 +49,21 @@ uint64_t rdzv_watch_deadline(const struct rdzv *r)
     if (!is_watching(r))
         return UINT64_MAX;
     const struct node *first = LIST_ENTRY(r->watched.next, struct node, watched);
-    const uint64_t silent_ms = first->spared_ms + r->rules.node_timeout_ms;
+    const uint64_t silent_ms = first->silent_since_ms + r->rules.node_timeout_ms;
     return silent_ms < r->watch_ms ? silent_ms : r->watch_ms;
 }
 
-/* Excuse the silence of each node that has fewer than PARDONS excuses. `watched` stays in order, because a node that is
- * silent for longer never has fewer excuses. */
-void rdzv_pardon(struct rdzv *r, uint64_t now_ms)
+/* Excuse the silence of each node that has fewer than EXCUSES_MAX excuses. `watched` stays in order, because a node
+ * that is silent for longer never has fewer excuses. */
+void rdzv_excuse_silence(struct rdzv *r, uint64_t now_ms)
 {
     r->now_ms = now_ms;
     LIST_EACH(at, &r->watched)
     {
         struct node *node = LIST_ENTRY(at, struct node, watched);
-        if (node->pardons < PARDONS) {
-            node->pardons++;
-            node->spared_ms = now_ms;
+        if (node->excuses < EXCUSES_MAX) {
+            node->excuses++;
+            node->silent_since_ms = now_ms;
         }
     }
     r->watch_ms = is_watching(r) ? now_ms : UINT64_MAX;
@@ -76,14 +76,14 @@ void rdzv_check_own_pulse(struct rdzv *r)
     if (is_watching(r) && r->now_ms < r->watch_ms)
         return;
     if (is_watching(r) && r->now_ms > r->watch_ms + LATE_MS)
-        rdzv_pardon(r, r->now_ms);
+        rdzv_excuse_silence(r, r->now_ms);
     r->watch_ms = is_watching(r) ? r->now_ms + CHECK_MS : UINT64_MAX;
 }
 
 bool rdzv_is_silent(const struct rdzv *r, const struct node *node)
 {
     const uint64_t limit_ms = r->rules.node_timeout_ms;
-    return limit_ms > 0 && r->now_ms >= node->spared_ms + limit_ms;
+    return limit_ms > 0 && r->now_ms >= node->silent_since_ms + limit_ms;
 }
 
 struct node *rdzv_silent_node(const struct rdzv *r)

@@ -48,10 +48,11 @@ struct node {
     uint64_t joined_ms;            /* time of the first join */
     uint64_t last_received_ms;     /* time of the last message */
     uint64_t grace_ms;             /* as in struct rdzv_join */
-    uint64_t spared_ms; /* start of the node's silence: time of the last message, or of a later rdzv_pardon */
-    uint32_t pardons;   /* number of calls of rdzv_pardon since the last message, at most PARDONS */
-    bool leaving;       /* the node sent `leave` in a round, and has not sent `stopped` yet */
-    int leave_signal;   /* signal in the node's `leave`; 0 = the agent gave up */
+    /* start of the silence: time of the last message, or of a later rdzv_excuse_silence */
+    uint64_t silent_since_ms;
+    uint32_t excuses; /* number of calls of rdzv_excuse_silence since the last message, at most EXCUSES_MAX */
+    bool leaving;     /* the node sent `leave` in a round, and has not sent `stopped` yet */
+    int leave_signal; /* signal in the node's `leave`; 0 = the agent gave up */
     char host[RDZV_TEXT_MAX], addr[RDZV_TEXT_MAX], own[64], boot_id[64], version[64], role[64];
 };
 

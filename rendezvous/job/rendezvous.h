@@ -313,7 +313,7 @@ void rdzv_grow_agreed(struct rdzv *r, uint64_t now_ms);
 void rdzv_hangs(struct rdzv *r, const struct failure *failure, uint64_t now_ms);
 /* Excuse the silence of all nodes until now, because this server was suspended. nodes.c limits the number of
  * excuses. */
-void rdzv_pardon(struct rdzv *r, uint64_t now_ms);
+void rdzv_excuse_silence(struct rdzv *r, uint64_t now_ms);
 /* Record a message from the node as a sign of life. */
 void rdzv_received(struct rdzv *r, uint64_t node, uint64_t now_ms);
 

@@ -239,7 +239,7 @@ static void after_text(const struct group *g, char out[AFTER_MAX])
 static const char *const sentences[] = {
     [NEVER_STARTED] = "rank{s} {ranks}{where} {was} never started",
     [NOT_EXECUTED] = "rank{s} {ranks}{where} could not be started either",
-    [RUNS_ON] = "rank{s} {ranks}{where} cannot be killed: a system call does not return",
+    [RUNS_ON] = "rank{s} {ranks}{where} did not end after SIGKILL",
     [FINE] = "rank{s} {ranks}{where} exited with code 0",
     [STOPPED] = "rank{s} {ranks}{where} {was} stopped by ddprun as a consequence ({signal})",
     [KILLED] = "rank{s} {ranks}{where} {was} killed by ddprun as a consequence ({signal})",
@@ -437,6 +437,19 @@ static void append_stuck(struct rows *rows, const char *label, const struct stuc
                 s->where[0] != '\0' ? " in " : "", s->where);
 }
 
+/* Append the remedy for processes that SIGKILL has not ended. A runnable process ends as soon as it gets CPU time. Any
+ * other process is in a system call. */
+static void append_stuck_remedy(const struct report *r, struct rows *rows)
+{
+    bool all_run = true;
+    for (size_t i = 0; i < r->n_stuck; i++)
+        all_run = all_run && r->stuck[i].state == 'R';
+    rows_printf(rows, "",
+                all_run ? "the process ends when it gets CPU time, which other programs use now"
+                        : "the process ends when its system call returns; if the call never "
+                          "returns, reboot the host");
+}
+
 static void append_left(const struct report *r, struct rows *rows)
 {
     struct buf text = { 0 };
@@ -467,9 +480,7 @@ static void report_attempts(const struct report *r, struct rows *rows)
     for (size_t i = 0; i < r->n_stuck && i < STUCK_SHOWN; i++)
         append_stuck(rows, i == 0 ? "alive" : "", &r->stuck[i]);
     if (r->n_stuck > 0)
-        rows_printf(
-            rows, "",
-            "the process ends when its system call returns; if the call never returns, reboot the host");
+        append_stuck_remedy(r, rows);
 }
 
 /* The report first describes the first failure: its cause and remedy, the rank, its times and its last lines. Then the
@@ -484,7 +495,7 @@ static void report_attempts(const struct report *r, struct rows *rows)
  *       stacks   ranks 0-1,3:
  *                    all_reduce  torch/distributed/distributed_c10d.py:1541
  *                  > main  train.py:30
- *       logs     logs/k3x9; of this worker: logs/k3x9/attempt_0/2
+ *       logs     logs/k3x9; logs of this worker: logs/k3x9/attempt_0/2
  *       exit     7, because of rank 2 on n1
  *
  * Each part has a limit, so the report has at most REPORT_LINES_MAX lines for any number of workers. The JSON and
@@ -697,7 +708,7 @@ static void named_files(const struct report *r, const struct plan_worker *w, str
     }
     if (out != NULL)
         rows_printf(rows, "logs", "%s%s%s%s%s", root != NULL ? root : "",
-                    root != NULL ? "; of this worker: " : "", out, err != NULL ? ", " : "",
+                    root != NULL ? "; logs of this worker: " : "", out, err != NULL ? ", " : "",
                     err != NULL ? err : "");
 }
 
@@ -708,7 +719,7 @@ static void where(const struct report *r, struct rows *rows)
     if (w != NULL && r->plan->cli->log_file != NULL)
         named_files(r, w, rows);
     else if (w != NULL && w->log_dir != NULL)
-        rows_printf(rows, "logs", "%s; of this worker: %s", r->plan->log_root, w->log_dir);
+        rows_printf(rows, "logs", "%s; logs of this worker: %s", r->plan->log_root, w->log_dir);
     else if (r->plan->log_root != NULL)
         rows_printf(rows, "logs", "%s", r->plan->log_root);
 }

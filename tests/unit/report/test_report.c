@@ -38,7 +38,7 @@ Test(report, names_the_first_failure_and_its_last_words, .fini = tear_down)
            "           |   boom at line 7\n"
            "  then     ranks 0,3 ended 3 ms to 200 ms later with exit 1\n"
            "           rank 1 was stopped by ddprun as a consequence (SIGTERM)\n"
-           "  logs     logs/k3x9; of this worker: logs/k3x9/attempt_0/2\n"
+           "  logs     logs/k3x9; logs of this worker: logs/k3x9/attempt_0/2\n"
            "  exit     7, because of rank 2 on n1\n");
 }
 
@@ -107,7 +107,7 @@ Test(report, shows_a_segfault_with_address_and_core_file, .fini = tear_down)
     expect("ddprun: rank 0 on n1 failed: killed by SIGSEGV (signal 11), 100 ms after its start\n"
            "  why      the worker accessed address 0x10, which is not mapped or is protected; the "
            "instruction is\n           in libnccl.so.2+0x4a1b0\n"
-           "  core     /tmp/core.4000 (12 MiB); gdb ./train /tmp/core.4000 shows the place of the crash\n"
+           "  core     /tmp/core.4000 (12 MiB); 'gdb ./train /tmp/core.4000' shows the place of the crash\n"
            "  worker   rank 0 (local rank 0), pid 4000, host n1\n"
            "  times    started 2023-11-14 22:13:21.000, ended 22:13:21.100\n"
            "  stdout   | step 2\n"
@@ -190,7 +190,8 @@ Test(report, says_that_dev_shm_is_full, .fini = tear_down)
         "           than is free gets SIGBUS\n"
         "  try      enlarge /dev/shm: docker run --shm-size=8g (or --ipc=host), or mount -o remount,size=8g\n"
         "           /dev/shm; delete what earlier jobs left there\n"
-        "  core     none: the limit for core files is 0; to get one, run ulimit -c unlimited before ddprun\n"
+        "  core     none: the limit for core files is 0; to get one, run 'ulimit -c unlimited' before "
+        "ddprun\n"
         "  worker   rank 0 (local rank 0), pid 4000, host n1\n"
         "  times    started 2023-11-14 22:13:21.000, ended 22:13:22.000\n"
         "  output   the worker wrote nothing\n"
@@ -304,7 +305,7 @@ Test(report, of_a_user_stop_blames_nobody, .fini = tear_down)
     expect("ddprun: stopped by SIGINT after 8.5 s\n"
            "  then     rank 0 was stopped by ddprun as a consequence (SIGINT)\n"
            "           rank 1 exited with code 0\n"
-           "           rank 2 cannot be killed: a system call does not return\n"
+           "           rank 2 did not end after SIGKILL\n"
            "           rank 3 ended with exit 4\n"
            "  exit     130 = 128 + 2 (SIGINT)\n");
 }
@@ -330,7 +331,7 @@ Test(report, of_a_program_that_cannot_be_started_names_path_reason_and_cure, .fi
            "  worker   rank 0 (local rank 0), host n1\n"
            "  times    start failed 2023-11-14 22:13:21.000\n"
            "  then     rank 1 was never started\n"
-           "  logs     logs/k3x9; of this worker: logs/k3x9/attempt_0/0\n"
+           "  logs     logs/k3x9; logs of this worker: logs/k3x9/attempt_0/0\n"
            "  exit     126, because of rank 0 on n1\n");
 }
 
@@ -819,6 +820,16 @@ Test(report_attempts, what_is_left_behind_is_named)
         "           pid 13 (loader) cannot be killed: state D\n"
         "           the process ends when its system call returns; if the call never returns, reboot the "
         "host\n");
+}
+
+Test(report_attempts, a_process_that_gets_no_cpu_time_needs_no_reboot)
+{
+    const struct stuck stuck = { .pid = 12, .rank = 1, .name = "python3", .state = 'R' };
+    make(0);
+    attempts_report.stuck = &stuck;
+    attempts_report.n_stuck = 1;
+    attempts_expect("  alive    pid 12 (rank 1, python3) cannot be killed: state R\n"
+                    "           the process ends when it gets CPU time, which other programs use now\n");
 }
 
 Test(report_attempts, the_same_is_in_the_json)

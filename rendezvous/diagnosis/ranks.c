@@ -397,7 +397,7 @@ static const char *does(words out, const struct rank_facts *f)
     if (f->wchan != NULL)
         snprintf(in, sizeof(in), " in %.64s", f->wchan);
     if (f->proc_state == 'T' || f->proc_state == 't')
-        snprintf(out, WORDS_LEN, "is stopped (state T)");
+        snprintf(out, WORDS_LEN, "is stopped (state %c)", f->proc_state);
     else if (f->proc_state == 'D')
         snprintf(out, WORDS_LEN, "hangs in the kernel (state D%.80s)", in);
     else if (f->proc_state != 0 && f->cpu_percent >= STILL_BUSY_PERCENT)

@@ -110,8 +110,8 @@ static ddp_status leave_card(const struct bootstrap *b, struct ddp_err *err)
 
 /* --- the cards of other ranks ------------------------------------------------------------------------------- */
 
-/* List the ranks that have not published a card, as "1, 3", and return their number. If the store fails, the list
- * ends early. */
+/* List the ranks that have not published a card, as "1, 3", and return their number. If the store fails, return the
+ * number so far, or -1 if it is 0. */
 static int list_missing(const struct bootstrap *b, char *list, size_t room)
 {
     int missing = 0;
@@ -124,7 +124,7 @@ static int list_missing(const struct bootstrap *b, char *list, size_t room)
         int there = 1;
         rank_key(key, b, r);
         if (ddp_store_check(b->store, keys, 1, &there, NULL) != DDP_OK)
-            break;
+            return missing > 0 ? missing : -1;
         if (there)
             continue;
         missing++;
@@ -140,6 +140,11 @@ static ddp_status name_missing(const struct bootstrap *b, struct ddp_err *err)
 {
     char list[512];
     int missing = list_missing(b, list, sizeof(list));
+    if (missing < 0)
+        return ddp_fail(err, DDP_ERR_TIMEOUT,
+                        "not all %d ranks have joined within %g s, and the store no longer answers; check "
+                        "that its process still runs",
+                        b->world_size, b->timeout_ms / 1000.0);
     if (missing == 0)
         return ddp_fail(err, DDP_ERR_TIMEOUT,
                         "all %d ranks have joined, but rank 0 has not completed the start within %g s",

@@ -23,7 +23,7 @@ static const char *const lt_places[] = { "libcublasLt.so.13", "libcublasLt.so.12
                                          "/usr/local/cuda/lib64/libcublasLt.so", NULL };
 static const struct lib_kind lt_kind = {
     "cuBLASLt (libcublasLt)", "DDP_CUBLASLT_LIBRARY", lt_places,
-    "install the CUDA toolkit, or `pip install nvidia-cublas`: its file is "
+    "install the CUDA toolkit, or `pip install nvidia-cublas`, which installs "
     "site-packages/nvidia/cu13/lib/libcublasLt.so.13"
 };
 static const struct lib_symbol lt_symbols[] = {
@@ -103,7 +103,9 @@ static FILE *open_kernels(const char *type, char path[PATH_ROOM])
 static ddp_status read_all(FILE *file, const char *path, char **image, struct ddp_err *err)
 {
     long size = fseek(file, 0, SEEK_END) == 0 ? ftell(file) : -1;
-    if (size <= 0 || size > KERNELS_MOST)
+    if (size < 0)
+        return ddp_fail(err, DDP_ERR_IO, "%s: cannot read: %s", path, strerror(errno));
+    if (size == 0 || size > KERNELS_MOST)
         return ddp_fail(err, DDP_ERR_CORRUPT,
                         "%s: a file of %ld bytes cannot contain kernels; build the file again with `make`",
                         path, size);
@@ -213,7 +215,7 @@ void cuda_release(struct compute *base, void *memory)
     struct cuda *c = cuda_of(base);
     if (memory == NULL)
         return;
-    cuda_check(c, c->gpu.call.stream_sync(c->stream), "cannot wait before cudaFree");
+    cuda_check(c, c->gpu.call.stream_sync(c->stream), "cannot wait for the GPU before cudaFree");
     cuda_check(c, c->gpu.call.free(memory), "cudaFree");
 }
 

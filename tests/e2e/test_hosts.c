@@ -266,7 +266,7 @@ HOSTS_TEST(a_host_that_does_not_read_delays_no_other_host)
 {
     char command[600];
     snprintf(command, sizeof(command),
-             "case $RANK in 0) ;; 3) exec <&-; while [ ! -e %s/read ]; do sleep 0.1; done ;; "
+             "case $RANK in 0 | 2) ;; 3) exec <&-; while [ ! -e %s/read ]; do sleep 0.1; done ;; "
              "*) wc -c; : >%s/read ;; esac",
              dir, dir);
     struct run_result r = run_with_input("--stdin=0,1,3", command);
@@ -1272,7 +1272,7 @@ HOSTS_TEST(ctrl_c_ends_the_start_at_once)
     run_signal(p, SIGINT);
     struct run_result r = run_wait(p);
     EXPECT(r, 130);
-    cr_expect_eq(count(r.err, " is canceled; "), 1, "%s", r.err);
+    cr_expect_eq(count(r.err, " is cancelled; "), 1, "%s", r.err);
     SILENT(r, "killed");
     cr_expect(kill(-group, 0) != 0 && errno == ESRCH, "a process of the remote shell is left");
 }
@@ -1282,7 +1282,7 @@ HOSTS_TEST(a_second_ctrl_c_kills_the_remote_shells)
     pid_t group;
     struct run_process *p = start_hanging("--hosts=a,deaf", &group);
     run_signal(p, SIGINT);
-    cr_expect(run_until_error(p, " is canceled; ", PATIENCE_MS));
+    cr_expect(run_until_error(p, " is cancelled; ", PATIENCE_MS));
     run_signal(p, SIGINT);
     struct run_result r = run_wait(p);
     EXPECT(r, 130);

@@ -76,8 +76,8 @@ static int print_prefix(void)
     if (own_prefix(prefix))
         return print_out(buf_printf(&out, "%s\n", prefix), &out);
     log_error(
-        "--print_prefix: ddprun is not installed: the program is not in a directory called bin; install "
-        "it with make install PREFIX=DIR");
+        "--print_prefix: ddprun is not installed, because its directory is not called bin; install it with "
+        "make install PREFIX=DIR");
     return EXIT_CODE_DDPRUN;
 }
 
@@ -482,9 +482,8 @@ static int run_hosts(const struct cli *cli, char *const *argv, const char *host)
 static int refuse_hosts(const struct scheduler *s, const struct cli *cli)
 {
     const bool srun_helps = strcmp(s->name, "slurm") == 0 && !start_by_srun(cli);
-    log_error("--hosts: %s started this process, and can start ddprun on its nodes; use '%s ...' without "
-              "--hosts, or "
-              "pass %s--scheduler=none",
+    log_error("--hosts: this process runs under %s, which can itself start ddprun on all nodes; use '%s ...' "
+              "without --hosts, or pass %s--scheduler=none",
               s->title, scheduler_launch(s), srun_helps ? "--remote_shell=srun or " : "");
     return EXIT_CODE_USAGE;
 }

@@ -167,11 +167,10 @@ static ddp_status check_hosts(const struct cli *cli, struct ddp_err *err)
     if (cli->hosts != NULL && cli->hostfile != NULL)
         return exclude(cli, OPT_HOSTS, OPT_HOSTFILE, err);
     if (cli_gives(cli, OPT_NNODES) && cli->nnodes.min != cli->nnodes.max)
-        return ddp_fail(
-            err, DDP_ERR_ARG,
-            "--hosts starts exactly the hosts of its list, but --nnodes=%s is an elastic job; for an "
-            "elastic job, start ddprun on each node with --rdzv_endpoint",
-            nnodes_format(&cli->nnodes, other));
+        return ddp_fail(err, DDP_ERR_ARG,
+                        "--hosts starts ddprun on every host of its list, but --nnodes=%s requests an "
+                        "elastic job; for an elastic job, start ddprun on each node with --rdzv_endpoint",
+                        nnodes_format(&cli->nnodes, other));
     for (size_t i = 0; i < sizeof(decided) / sizeof(decided[0]); i++)
         if (cli_gives(cli, decided[i]))
             return ddp_fail(
@@ -250,7 +249,7 @@ static ddp_status check_meeting(const struct cli *cli, struct ddp_err *err)
                         "--nnodes=%s needs the address of the store: %s--rdzv_endpoint=HOST[:PORT], the same "
                         "on every node",
                         nnodes_format(&cli->nnodes, text),
-                        cli_is_elastic(cli) ? "" : "--master_addr=HOST (node 0's) or ");
+                        cli_is_elastic(cli) ? "" : "--master_addr=HOST (the host of node 0) or ");
     if (cli->nnodes.min > 1 && open_port)
         return ddp_fail(err, DDP_ERR_ARG,
                         "--nnodes=%s needs a fixed port, because with port 0 the other nodes cannot know on "

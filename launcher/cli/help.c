@@ -134,8 +134,8 @@ static const char purpose[] =
     "Start the workers of a data-parallel job on this machine, forward their output, and stop all workers "
     "if one fails. Everything after PROGRAM belongs to PROGRAM.";
 static const char rules[] =
-    "Option names may be shortened; dashes in them equal underscores. PET_<NAME> sets a default; for a "
-    "switch use 1 or 0. ddprun exits with the code of the worker that failed first; ddprun "
+    "Option names may be shortened, and a dash is the same as an underscore. A variable PET_<NAME> sets "
+    "a default; for a switch use 1 or 0. ddprun exits with the code of the worker that failed first; ddprun "
     "--print_man lists all exit codes.";
 
 bool cli_print_command_help(enum cli_command command, struct buf *out)
@@ -203,8 +203,8 @@ static bool man_environment(struct buf *out)
         "off and "
         "any other integer means on. An empty variable is ignored. ddprun also reads CUDA_VISIBLE_DEVICES, "
         "TMPDIR, VIRTUAL_ENV and PYTHON_EXEC. Scripts and modules run under the first Python that exists: "
-        "that of the active virtual environment, that of the virtual environment in which ddprun is "
-        "installed, PYTHON_EXEC, python3 in PATH. \\-\\-dry_run prints which Python is used.\n.PP\nddprun "
+        "the Python of the active virtual environment, the Python of the virtual environment that contains "
+        "ddprun, PYTHON_EXEC, python3 in PATH. \\-\\-dry_run prints which Python is used.\n.PP\nddprun "
         "sets for each worker:\n");
 #define X(name, format, value, when, text) ok = ok && man_entry(out, #name, text);
     WORKER_ENV_LIST(X)
@@ -290,12 +290,14 @@ static bool man_events(struct buf *out)
 #define X(name, word) ok = ok && buf_printf(out, "%s, ", word);
     EVENTS_OF_RENDEZVOUS(X)
     EVENTS_OF_STORE(X)
-    ok = ok && buf_printf(out, "and each node also writes its own events: ");
+    out->len -= ok ? strlen(", ") : 0;
+    ok = ok &&
+         buf_printf(out, ". Each node also writes its own events, with the number of the round if a round "
+                         "has begun: ");
     EVENTS_OF_AGENT(X)
 #undef X
-    return ok &&
-           buf_printf(out,
-                      "with the number of the round if one has begun. 'ddpctl timeline' draws all events.\n");
+    out->len -= ok ? strlen(", ") : 0;
+    return ok && buf_printf(out, ". 'ddpctl timeline' draws all events.\n");
 }
 
 static bool man_commands(struct buf *out)

@@ -50,7 +50,7 @@
 #define DDPRUN_OPTIONS(X)                                                                                    \
     X(NPROC_PER_NODE, "nproc_per_node", 0, NPROC, nproc, "N", NULL, true, FIRST, JOB,                               \
       "workers on this node: a number, 'gpu' (one per visible GPU), 'cpu' (one per usable CPU) or 'auto' "   \
-      "(GPUs, else CPUs) (default: one per visible GPU, or 1)")                                             \
+      "(GPUs, else CPUs) (default: one per visible GPU, else 1)")                                             \
     X(STANDALONE, "standalone", 0, SWITCH, standalone, NULL, NULL, true, FIRST, JOB,                                  \
       "run a job on this node only; its store uses a free port unless --master_port is given")                        \
     X(MASTER_ADDR, "master_addr", 0, HOST, master_addr, "HOST", "127.0.0.1", true, FIRST, JOB,                      \
@@ -70,8 +70,7 @@
       "workers)")              \
     X(HOSTFILE, "hostfile", 0, HOSTFILE, hostfile, "FILE", NULL, false, OURS, NODES,                                     \
       "start workers on the hosts in FILE: one host per line, with optional slots=N (N workers), user=NAME and port=N. In " \
-      "HOST:X, X is a number of workers; but X is the port if X is at least 1024, or if the line has "          \
-      "slots=N")               \
+      "HOST:X, X is the number of workers, or the port if X is at least 1024 or the line has slots=N")          \
     X(REMOTE_SHELL, "remote_shell", 0, TEXT, remote_shell, "CMD", "ssh", true, OURS, NODES,                          \
       "program that --hosts calls as 'CMD HOST COMMAND', where COMMAND is one argument for a shell on HOST; in " \
       "a Slurm allocation the default is srun")                                                              \
@@ -125,13 +124,13 @@
     X(GROW, "grow", 0, WORD, grow, "WHEN", "agreed", true, OURS, NODES,                                            \
       "when waiting nodes join a running elastic job: 'agreed' (when every rank has agreed, " \
       "with ddp_grow_agree or the key ddprun/grow/RANK), 'now' (the workers are " \
-      "restarted), or 'never' (only at the next restart)")                                     \
+      "restarted), or 'never' (they wait for the next restart)")                                     \
     X(NODE_TIMEOUT, "node_timeout", 0, NODE_TIMEOUT, node_timeout_ms, "TIME", "3s", true, OURS, NODES,             \
       "time without a heartbeat after which a node is lost; 'fast' is 1.5s")                                   \
     X(EXIT_BARRIER_TIMEOUT, "exit_barrier_timeout", 0, DURATION, exit_barrier_ms, "TIME", "5m", true, OURS, NODES, \
       "how long a node waits for the other nodes after its own workers have finished")                                    \
     X(SCHEDULER, "scheduler", 0, TEXT, scheduler, "NAME", "auto", true, OURS, NODES,                               \
-      "defaults come from the variables of this scheduler: 'auto' (the scheduler that started this " \
+      "take defaults from the variables of this scheduler: 'auto' (the scheduler that started this " \
       "process), 'none', slurm, openmpi, hydra, pytorchjob, kubernetes, pbs or lsf")                                   \
     X(PER_TASK, "per_task", 0, SWITCH, per_task, NULL, NULL, true, OURS, NODES,                                      \
       "run one worker in this task, because the scheduler started one ddprun for each worker")            \
@@ -159,15 +158,15 @@
       "accept more workers than GPUs: worker N uses GPU N modulo the number of GPUs, and NCCL accepts "         \
       "shared GPUs; slow, for tests")                                                                                       \
     X(NUMA_BINDING, "numa_binding", 0, WORD, numa_binding, "WHERE", NULL, true, THEIRS, PROGRAM,         \
-      "bind each worker to CPUs near its GPU: all CPUs of the NUMA 'node' or the 'socket', an 'exclusive' "  \
-      "share of the NUMA node, or one 'core-complex' (CPUs with a common cache)")                              \
+      "bind each worker to CPUs near its GPU. WHERE is node (the NUMA node), socket, exclusive (a share of "  \
+      "the NUMA node) or core-complex (CPUs with a common cache)")                              \
     X(ENV, "env", 0, ENV, env, "NAME[=VALUE]", NULL, false, OURS, PROGRAM,                                         \
       "set a variable for the workers. Without VALUE, the workers on all hosts of --hosts get the value "       \
       "that NAME has here. May be given several times")                                                                                 \
     X(CONTAIN, "contain", 0, WORD, contain, "LAYER", "auto", true, OURS, PROGRAM,                               \
       "how ddprun finds and kills all processes of the job at its end: 'plain' (adopts orphans), "              \
-      "'cgroup' (also a control group; needs a writable cgroup v2), 'pidns' (also a PID namespace; "            \
-      "process ids differ inside and outside) or 'auto' (cgroup if possible, else plain)")                     \
+      "'cgroup' (plain with a control group; needs a writable cgroup v2), 'pidns' (plain with a PID "         \
+      "namespace; the workers see other process ids) or 'auto' (cgroup if possible, else plain)")                     \
     X(STDIN, "stdin", 0, INPUT, input, "RANKS", "0", true, OURS, PROGRAM,                                          \
       "workers that read ddprun's stdin: ranks such as 0,2-5, 'all' (each worker reads everything) or "         \
       "'none'; the stdin of the other workers is empty")                                                                                 \
@@ -226,7 +225,7 @@
     X(EVENT_LOG_HANDLER, "event_log_handler", 0, NAME, event_log_handler, "NAME", "null", true, THEIRS, OUTPUT, \
       "'null' or 'console'; accepted without effect, because --events and --json write events")                         \
     X(LOGS_SPECS, "logs_specs", 0, NAME, logs_specs, "NAME", NULL, false, THEIRS, OUTPUT,              \
-      "only 'default', the layout of --log_dir; ddprun cannot load Python plug-ins")                                  \
+      "must be 'default', the layout of --log_dir; ddprun cannot load Python plug-ins")                                  \
     X(QUIET, "quiet", 'q', SWITCH, quiet, NULL, NULL, true, OURS, OUTPUT,                                            \
       "print only errors")                                                                              \
     X(VERBOSE, "verbose", 'v', SWITCH, verbose, NULL, NULL, true, OURS, OUTPUT,                                      \
@@ -257,8 +256,8 @@
       "highest), 'rank0' (that of rank 0) or 'workers' (like 'first', but 0 if a signal stopped the job "       \
       "and every worker of this node exited with 0)")                                                                           \
     X(HANG_TIMEOUT, "hang_timeout", 0, HANG_TIMEOUT, hang_timeout_ms, "TIME|off", NULL, true, OURS, FAILURE,          \
-      "time without a sign of progress after which ddprun compares the stacks of all ranks; a hang is "         \
-      "reported about 12 s later (default: 30s, or 5 times the longest pause so far if that is longer)")                      \
+      "time without a sign of progress (default: 30s, or 5 times the longest pause so far if that is "         \
+      "longer); ddprun then compares the stacks of all ranks, and reports a hang about 12 s later")                      \
     X(ON_HANG, "on_hang", 0, WORD, on_hang, "ACTION", "report", true, OURS, FAILURE,                         \
       "what happens after a hang is reported: 'report' (nothing more), 'stop' (stop the job) or "               \
       "'restart' (restart it as after a failure, see --max_restarts); without py-spy, a hang of Python workers " \

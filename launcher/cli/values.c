@@ -56,11 +56,11 @@ static const struct option_words words[OPTIONS] = {
         "'node', 'socket', 'exclusive' or 'core-complex'", [NUMA_NODE] = "node", [NUMA_SOCKET] = "socket",
         [NUMA_EXCLUSIVE] = "exclusive", [NUMA_CORE_COMPLEX] = "core-complex"),
     [OPT_EVENT_LOG_HANDLER] = OPTION_WORDS(
-        "'null' or 'console'; ddprun cannot load other handlers, which are Python code; use --events=FILE "
+        "'null' or 'console'; other handlers are Python code, which ddprun cannot load; use --events=FILE "
         "or --json",
         "null", "console"),
     [OPT_LOGS_SPECS] = OPTION_WORDS(
-        "'default'; ddprun cannot load other names, which are Python code (torchrun.logs_specs); use "
+        "'default'; other names refer to Python code (torchrun.logs_specs), which ddprun cannot load; use "
         "--log_file=PATTERN to name the log files",
         "default"),
     [OPT_HELP] = OPTION_WORDS(NULL, [HELP_ALL] = "all"),
@@ -648,8 +648,7 @@ static ddp_status unknown_key(struct cli_rdzv_conf *conf, const char *key, struc
     for (size_t i = 0; i < CONF_ROWS && used < sizeof(list); i++)
         used +=
             (size_t)snprintf(list + used, sizeof(list) - used, "%s%s", i > 0 ? ", " : "", conf_rows[i].key);
-    return ddp_fail(err, DDP_ERR_ARG, "KEY=VALUE,..., but the key '%s' is unknown; valid keys: %s", key,
-                    list);
+    return ddp_fail(err, DDP_ERR_ARG, "a known key instead of '%s'; valid keys: %s", key, list);
 }
 
 static ddp_status set_key(struct cli_rdzv_conf *conf, const char *key, const char *value, struct ddp_err *err)

@@ -181,7 +181,7 @@ static bool cgroup_locate(const char *groups, const char *mounts, char dir[CGROU
     while (has_group && cgroup_next_mount(&mounts, NULL, &m)) {
         const char *rest = cgroup_below(group, m.root);
         if (rest == NULL)
-            reason = "ddprun's own group is outside the mounted cgroup v2";
+            reason = "the control group of ddprun is outside the mounted cgroup v2";
         else if (!m.writable)
             reason = "cgroup v2 is mounted read-only";
         else if ((size_t)snprintf(dir, CGROUP_PATH_MAX, "%s%s", m.where, rest) < CGROUP_PATH_MAX)

@@ -266,8 +266,8 @@ static const struct {
 } rows[] = {
     { procfs_is_own, true,
       "/proc is not mounted for this PID namespace: processes that workers started get no SIGTERM and "
-      "are killed when the workers are gone; run 'mount -t proc proc /proc' (docker and podman mount "
-      "/proc)" },
+      "are killed when the workers are gone; run 'mount -t proc proc /proc' (docker and podman do "
+      "this by default)" },
     { shows_all, false,
       "/proc hides the processes of other users (hidepid): if a worker changes its user, its children "
       "get no SIGTERM and are killed when their parents are gone" },

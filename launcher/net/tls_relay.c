@@ -174,7 +174,7 @@ static bool check_time(struct relay_link *l, uint64_t now_ms)
         (!shakes && (has_bytes(&l->up) || has_bytes(&l->down))))
         return true;
     if (shakes)
-        relay_log(l, "connection and TLS handshake not complete within 30 s");
+        relay_log(l, "the connection and the TLS handshake did not complete within 30 s");
     link_close(l);
     return false;
 }

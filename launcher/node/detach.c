@@ -567,8 +567,8 @@ int detach_stop(const char *id)
         log_info("job %s received SIGINT, as from Ctrl-C; a second 'ddprun stop %s' kills the job",
                  job_text(job, "id"), job_text(job, "id"));
     else
-        log_error("stop: the supervisor of job %s (pid %d) does not answer: the job may have just ended; if "
-                  "'ddprun list' still shows the job, kill the supervisor to end the job",
+        log_error("stop: the supervisor of job %s (pid %d) does not answer, maybe because the job has just "
+                  "ended; if 'ddprun list' still shows the job, kill the supervisor to end the job",
                   id, (int)supervisor.pid);
     cJSON_Delete(job);
     return ok ? EXIT_CODE_OK : EXIT_CODE_DDPRUN;

@@ -690,9 +690,8 @@ static void print_dying(struct node *n, int local_rank)
 {
     output_note(
         n->out.output,
-        "waiting for the exit status of rank %d (pid %d), at most %d s, because other ranks have lost the "
-        "connection to this rank: the kernel is still freeing the memory of this process, or writing "
-        "its core file",
+        "rank %d (pid %d) is ending, and other ranks have lost the connection to this rank; waiting at "
+        "most %d s until the kernel has freed the memory of this process or has written its core file",
         node_rank(n, local_rank), agent_worker(n->agent, local_rank)->pid, AGENT_DYING_MS / 1000);
 }
 

@@ -277,9 +277,10 @@ static void on_link_lost(void *user, const char *why)
     else
         n->meet.n_resumes++;
     if (fate->is_silent || n->meet.n_resumes > QUIET_JOINS)
-        output_note(n->out.output,
-                    "warning: the store at %s:%d does not answer this node's join: %s; trying again",
-                    n->plan->master_addr, n->plan->master_port, why);
+        output_note(
+            n->out.output,
+            "warning: the store at %s:%d does not answer this node's request to join: %s; trying again",
+            n->plan->master_addr, n->plan->master_port, why);
     node_expect_nothing(n);
     store_link_close(n->meet.link);
     n->meet.link = NULL;

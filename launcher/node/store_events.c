@@ -342,8 +342,8 @@ static bool is_foreign(struct node *n, const struct socket_owner *owner)
 static void print_taken(const struct node *n, const struct socket_owner *owner, char *words, size_t size)
 {
     snprintf(words, size,
-             "port %d, held for the store of rank 0, is in use: uid %u listens there; find the process with "
-             "'ss -ltnp sport = :%d' as root",
+             "port %d, reserved for the store of rank 0, is in use by a process of uid %u; to find this "
+             "process, run 'ss -ltnp sport = :%d' as root",
              n->plan->offered_port, owner->uid, n->plan->offered_port);
 }
 

@@ -313,7 +313,7 @@ static void print_nnodes(const struct cli *cli, char *out, size_t size)
 
 static void print_nproc(const struct cli *cli, char *out, size_t size)
 {
-    static const char *const words[] = { [NPROC_DEFAULT] = "one for each visible GPU, or 1",
+    static const char *const words[] = { [NPROC_DEFAULT] = "one per visible GPU, 1 if none",
                                          [NPROC_GPU] = "gpu",
                                          [NPROC_CPU] = "cpu",
                                          [NPROC_AUTO] = "auto" };
@@ -399,9 +399,9 @@ static bool print_tasks(const struct scheduler *s, const struct cli *cli, struct
     const struct scheduler_tasks *t = &s->tasks;
     if (!t->known)
         return true;
-    bool ok = buf_printf(
-        out, "%-16sthis is task %d of %d; task %d of %d on this node; node %d of %d (counted from 0)\n",
-        "task", t->task, t->tasks, t->local, t->here, t->node, t->nodes);
+    bool ok =
+        buf_printf(out, "%-16scounted from 0: task %d of %d; task %d of %d on this node; node %d of %d\n",
+                   "task", t->task, t->tasks, t->local, t->here, t->node, t->nodes);
     if (cli->per_task)
         ok = ok &&
              buf_printf(out, "%-16sRANK=%d LOCAL_RANK=%d LOCAL_WORLD_SIZE=%d GROUP_RANK=%d WORLD_SIZE=%d\n",

@@ -312,8 +312,8 @@ static void note_components(struct scheduler *s, const struct scheduler_facts *f
     if (components > 1)
         scheduler_note(
             s,
-            "this is one of %d components of a heterogeneous Slurm job, and each component is a separate "
-            "ddprun job; to join them, set --nnodes, --node_rank, --master_addr and --rdzv_id",
+            "this heterogeneous Slurm job has %d components, and each component is a separate ddprun job; to "
+            "join the components, set --nnodes, --node_rank, --master_addr and --rdzv_id",
             components);
 }
 
@@ -473,7 +473,8 @@ static void read_hosts(struct scheduler *s, const struct scheduler_facts *f, con
         scheduler_note(s, "cannot read %s=%.120s on this host; set --nnodes, --node_rank and --master_addr",
                        name, scheduler_env(f, name));
     } else {
-        scheduler_note(s, "%s has no host, or more than %d; set --nnodes, --node_rank and --master_addr",
+        scheduler_note(s,
+                       "%s lists no host, or more than %d hosts; set --nnodes, --node_rank and --master_addr",
                        name, HOST_WORDS_MAX);
     }
 }
@@ -727,11 +728,11 @@ static void note_conflicts(struct scheduler *s, const struct cli *cli)
     const struct cli_nnodes *n = &cli->nnodes;
     if (known_nodes && is_set_by_user(cli, OPT_NNODES) && n->min == n->max &&
         n->max != number_of(s, SCHEDULER_NODES))
-        scheduler_note(s, "--nnodes=%d is used, although %s provides %s (%s)", n->max, s->title,
+        scheduler_note(s, "--nnodes=%d overrides the value from %s: %s (%s)", n->max, s->title,
                        s->values[SCHEDULER_NODES].text, s->values[SCHEDULER_NODES].from);
     if (known_rank && is_set_by_user(cli, OPT_NODE_RANK) &&
         cli->node_rank != number_of(s, SCHEDULER_NODE_RANK))
-        scheduler_note(s, "--node_rank=%d is used, although %s provides %s (%s)", cli->node_rank, s->title,
+        scheduler_note(s, "--node_rank=%d overrides the value from %s: %s (%s)", cli->node_rank, s->title,
                        s->values[SCHEDULER_NODE_RANK].text, s->values[SCHEDULER_NODE_RANK].from);
     if (is_set_by_user(cli, OPT_NPROC_PER_NODE) && cli->nproc.kind == NPROC_NUMBER &&
         s->values[SCHEDULER_WORKERS].text[0] != '\0' && cli->nproc.count != number_of(s, SCHEDULER_WORKERS))

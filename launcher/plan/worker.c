@@ -462,10 +462,8 @@ ddp_status plan_check_log_dir(const struct plan *plan, struct ddp_err *err)
                         "--flight_recorder: no directory for the ranks' records; add --log_dir=DIR");
     if (plan->facts->tmp_dir != NULL || plan->cli->log_dir != NULL || !needs_log_root(plan))
         return DDP_OK;
-    return ddp_fail(
-        err, DDP_ERR_ARG,
-        "no safe directory for log files: %s, and /tmp and /var/tmp are not safe, either; set --log_dir=DIR",
-        plan->facts->tmp_note);
+    return ddp_fail(err, DDP_ERR_ARG, "%s; neither /tmp nor /var/tmp is a safe directory; set --log_dir=DIR",
+                    plan->facts->tmp_note);
 }
 
 /* Choose the job's log directory. The name contains random text, so that each run has a new directory. */

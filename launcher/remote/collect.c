@@ -310,7 +310,7 @@ bool collection_report(const struct collection *all, bool is_quiet, struct buf *
         if (!c->ended || c->why[0] != '\0')
             ok = ok &&
                  buf_printf(out,
-                            "ddprun: %s: some log files were not copied: %s; they are on %s in %s_node%d\n",
+                            "ddprun: %s: some log files were not copied (%s); they are on %s in %s_node%d\n",
                             all->hosts[i].name, c->why[0] != '\0' ? c->why : "the connection ended too early",
                             all->hosts[i].name, all->root, i);
     }

@@ -554,16 +554,20 @@ static void probe_again(struct starter *s)
 static void fail_without_address(struct starter *s)
 {
     const struct peer *first = &s->peers[0];
+    char unreached[100] = "";
     struct finding f;
     int i = 1;
-    while (i < s->n - 1 && s->peers[i].reached[0] != '\0')
+    while (i < s->n && s->peers[i].reached[0] != '\0')
         i++;
     if (s->n == 1)
         finding_make(&f, FINDING_HOST_NOT_READY, first->host->name, "words",
                      "it has no network address, not even on lo", NULL);
-    else
-        finding_make(&f, FINDING_NO_COMMON_ADDRESS, first->host->name, "other", s->peers[i].host->name,
-                     "addresses", first->answer.addresses, NULL);
+    else {
+        if (i < s->n)
+            snprintf(unreached, sizeof(unreached), "; %.80s reaches none", s->peers[i].host->name);
+        finding_make(&f, FINDING_NO_COMMON_ADDRESS, first->host->name, "addresses", first->answer.addresses,
+                     "unreached", unreached, NULL);
+    }
     fail(s, &f);
 }
 
@@ -1119,7 +1123,7 @@ static void print_stop(struct starter *s, const struct received_signal *received
         buf_printf(&out, "ddprun: %.*s%s\n", (int)from.len, (const char *)from.data,
                    s->stops > 1
                        ? " again: killing the remote shells"
-                       : ": the start of the hosts is canceled; a second signal kills the remote shells"))
+                       : ": the start of the hosts is cancelled; a second signal kills the remote shells"))
         write_sink(s, SINK_STDERR, &out);
     buf_free(&from);
     buf_free(&out);

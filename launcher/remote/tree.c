@@ -253,8 +253,8 @@ const char *ship_map(struct slice *bytes, size_t *library)
     unmap(program);
     unmap(file);
     if (!is_named)
-        return "the program does not contain the name of the loaded cJSON library; unset LD_PRELOAD, or "
-               "install ddprun on the hosts and leave out --ship";
+        return "the loaded cJSON library is not the library with which ddprun was linked; unset LD_PRELOAD, "
+               "or install ddprun on the hosts and leave out --ship";
     return both != MAP_FAILED ? NULL : strerror(error);
 }
 

@@ -398,9 +398,9 @@ static const struct hint {
     { .piece = "\r\342\200\231: No such file or directory", "the script has Windows line ends: convert them with sed -i 's/\\r$//' SCRIPT" },
     { .piece = "Connection refused", lost_loader, .with = "/multiprocessing/connection.py" },
     { .piece = "Connection refused",
-      "no process listens at the address that the worker tried; for ddprun's store this address must be MASTER_ADDR with MASTER_PORT; if the address belongs to another rank, that rank has exited, or GLOO_SOCKET_IFNAME names an interface that the other hosts cannot reach",
+      "no process listens at the address that the worker tried; a connection to ddprun's store needs MASTER_ADDR and MASTER_PORT; a connection to another rank fails if that rank has exited, or if GLOO_SOCKET_IFNAME names an interface that the other hosts cannot reach",
       .applies = has_gloo_interface },
-    { .piece = "Connection refused", "no process listens at the address that the worker tried; for ddprun's store this address must be MASTER_ADDR with MASTER_PORT; if the address belongs to another rank, that rank has exited; if the address is 127.0.0.1 but that rank is on another host, set the interface that the hosts share, for example GLOO_SOCKET_IFNAME=eth0" },
+    { .piece = "Connection refused", "no process listens at the address that the worker tried; a connection to ddprun's store needs MASTER_ADDR and MASTER_PORT; a connection to another rank fails if that rank has exited, or if the address is 127.0.0.1 and that rank is on another host: then set the interface that the hosts share, for example GLOO_SOCKET_IFNAME=eth0" },
     { .piece = "recv operation to complete", LATE_RANK },
     { .piece = "send operation to complete", LATE_RANK },
     { .piece = "caught collective operation timeout", LATE_RANK },
@@ -413,7 +413,7 @@ static const struct hint {
     { .piece = "terminate called without an active exception",
       "a C++ thread still ran when the process exited; the reason for the exit is the error above the line 'terminate called'; if there is no such error, call torch.distributed.destroy_process_group() at the end of the script" },
     { .piece = "Stale file handle", "the file no longer exists on the file server: mount the file system again" },
-    { .piece = "Permission denied", "the worker's user does not have the permission: compare the output of 'id' with the owner and mode in 'ls -l'" },
+    { .piece = "Permission denied", "the worker's user has no permission for the file in the error: compare the output of 'id' with the owner and mode in 'ls -l'" },
 };
 /* clang-format on */
 

@@ -522,14 +522,14 @@ static const struct row {
     { SIGKILL, TIMER_RAN_OUT, "its timer expired (SIGKILL)",
       "the worker set a timer for \"{timer}\" (torch.distributed.elastic.timer) and did not release the timer in time, so ddprun killed the worker",
       "find out what the worker waited for: read its last lines, or start again and run py-spy dump --pid PID before the timer expires" },
-    { SIGKILL, PORT_TAKEN, "another user took the port of its store (SIGKILL)",
-      "a process of uid {port_uid} listens on port {port}, which was held for the store of rank 0 (--torch_store=rank0); ddprun killed rank 0 so that no rank connects to that process",
+    { SIGKILL, PORT_TAKEN, "another user took the port of this rank's store (SIGKILL)",
+      "a process of uid {port_uid} listens on port {port}, which was reserved for the store of rank 0 (--torch_store=rank0); ddprun killed rank 0 so that no rank connects to that process",
       "find that process: ss -ltnp sport = :{port} (as root); the next start uses another port" },
     { SIGKILL, OOM_IN_CGROUP, "out of memory (SIGKILL)",
       "out of memory: limit {limit} of cgroup {cgroup}, peak {peak}; the kernel killed {kills} there",
       LESS_MEMORY "; or raise the limit: {limit_file} of that cgroup, --mem of the scheduler, --memory of the container" },
     { SIGKILL, OOM_OF_SYSTEM, "out of memory (SIGKILL)",
-      "out of memory: the memory of the whole machine ran out, not that of a cgroup; the kernel killed {kills}",
+      "out of memory on the whole machine, not only in a cgroup; the kernel killed {kills}",
       LESS_MEMORY "; or run fewer jobs on this machine" },
     { SIGKILL, OOM_LIKELY, "most likely out of memory (SIGKILL)",
       "most likely out of memory: the kernel killed {kills} on this machine to free memory, and control groups cannot be read here",
@@ -669,20 +669,20 @@ static const char *coredump_sentence(const struct worker_evidence *e)
 {
     switch (e->coredump_kind) {
     case CORE_FILE:
-        return "{core} ({size}); gdb {program} {core} shows the place of the crash";
+        return "{core} ({size}); 'gdb {program} {core}' shows the place of the crash";
     case CORE_PIPED:
         if (strstr(e->core, "systemd-coredump") != NULL)
-            return "kept by systemd-coredump; coredumpctl gdb {pid} shows the place of the crash";
+            return "kept by systemd-coredump; 'coredumpctl gdb {pid}' shows the place of the crash";
         if (strstr(e->core, "apport") != NULL)
             return "passed to apport; look in /var/crash and /var/lib/apport/coredump";
         return "passed by the kernel to {core}";
     case CORE_LOST:
         return "written to the worker's directory, or where kernel.core_pattern ('{core}') puts it";
     case CORE_NO_LIMIT:
-        return "none: the limit for core files is 0; to get one, run ulimit -c unlimited before ddprun";
+        return "none: the limit for core files is 0; to get one, run 'ulimit -c unlimited' before ddprun";
     case CORE_NO_PATTERN:
-        return "none: kernel.core_pattern is empty; to get one, run sysctl "
-               "kernel.core_pattern=core.%e.%p as root";
+        return "none: kernel.core_pattern is empty; to get one, run 'sysctl "
+               "kernel.core_pattern=core.%e.%p' as root";
     case CORE_NOT_DUMPED:
         return "none: the kernel wrote no core file (kernel.core_pattern is '{core}'); check whether "
                "the directory is read-only or the disk is full";

@@ -388,7 +388,7 @@ void announce_waiting_for_end(const struct announce *a, const char *nodes, const
         output_note(
             a->output,
             "warning: all workers here exited with code 0, but the workers of %s did not exit within %.10g s "
-            "(--exit_barrier_timeout): leaving the job",
+            "(--exit_barrier_timeout); leaving the job",
             who, limit_s);
     else
         output_note(a->output, "no process of the job runs here any more; waiting for %s", who);

@@ -19,7 +19,7 @@
 #define SIGNAL_LIST(X)                                                                                       \
     X(TERM,  STOP,   true,                                                                                   \
       "stops the job: workers get the signal, and SIGKILL after the grace period; a second SIGTERM kills at once",        \
-      "the same", "the program decides; if SIGTERM ends the worker, the worker has failed")                        \
+      "the same", "the program decides; a worker that SIGTERM ends counts as failed")                        \
     X(INT,   STOP,   true,                                                                                   \
       "like SIGTERM (Ctrl-C)", "the same", "like SIGTERM")                                                       \
     X(HUP,   STOP,   true,                                                                                   \

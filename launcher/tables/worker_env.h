@@ -42,13 +42,14 @@
     X(TORCHELASTIC_SIGNALS_TO_HANDLE, "%s", f->signals, true, "signals that stop the job")                  \
     X(TORCHELASTIC_TIMER_FILE, "%s%s", ENV_PATH(f->timer_file), f->timer_file != NULL,                      \
       "FIFO for the workers' timers, with TORCHELASTIC_ENABLE_FILE_TIMER=1")                                \
-    X(TORCH_NCCL_ASYNC_ERROR_HANDLING, "%s", f->nccl_async, true, "NCCL's error handling: inherited, or 1") \
+    X(TORCH_NCCL_ASYNC_ERROR_HANDLING, "%s", f->nccl_async, true,                                           \
+      "NCCL's error handling: 1 unless inherited")                                                          \
     X(NCCL_ASYNC_ERROR_HANDLING, "%s", f->nccl_async_old, true,                                             \
       "name of TORCH_NCCL_ASYNC_ERROR_HANDLING before PyTorch 2.2")                                         \
     X(CUDA_VISIBLE_DEVICES, "%s", f->visible, f->visible != NULL,                                           \
       "the one GPU of this worker, with --virtual_local_rank")                                              \
     X(HIP_VISIBLE_DEVICES, "%s", f->visible, f->visible != NULL && f->hip,                                  \
-      "CUDA_VISIBLE_DEVICES for AMD GPUs, if inherited")                                                    \
+      "AMD's CUDA_VISIBLE_DEVICES; replaces an inherited value")                                            \
     X(DDPRUN_OWN_GPU, "%s", "1", f->visible != NULL,                                                        \
       "each worker sees a separate GPU (--virtual_local_rank)")                                             \
     X(DDP_SHARE_GPU, "%s", "1", f->share_gpu, "several workers share one GPU (--share_gpu)")                \
@@ -65,15 +66,15 @@
     X(DDP_FLIGHT_RECORDER, "%s%s", ENV_PATH(f->flight), f->flight != NULL,                                  \
       "directory where libddp writes a rank's last calls when the job fails")                               \
     X(TORCH_FR_BUFFER_SIZE, "%s", f->torch_calls, f->torch_flight != NULL,                                  \
-      "--flight_recorder: how many calls PyTorch keeps: inherited, or 2000")                                \
+      "--flight_recorder: number of calls PyTorch keeps (2000 unless inherited)")                           \
     X(TORCH_FR_DUMP_ON_TIMEOUT, "%s", "1", f->torch_flight != NULL,                                         \
       "--flight_recorder: PyTorch writes the calls at a timeout")                                           \
     X(TORCH_FR_DUMP_TEMP_FILE, "%s%s/" FLIGHT_TORCH_STEM, ENV_PATH(f->torch_flight),                        \
       f->torch_flight != NULL,                                                                              \
-      "--flight_recorder: path of PyTorch's files without the rank, which PyTorch appends")                 \
+      "--flight_recorder: prefix of PyTorch's file paths; PyTorch appends the rank")                        \
     X(TORCH_NCCL_DEBUG_INFO_PIPE_FILE, "%s%s/" FLIGHT_PIPE_STEM, ENV_PATH(f->torch_flight),                 \
       f->torch_flight != NULL && f->torch_pipes,                                                            \
-      "--flight_recorder: path of the FIFOs without the rank; ddprun writes to a FIFO to request a record") \
+      "--flight_recorder: path of the FIFOs up to their rank; ddprun writes to a FIFO to request a record") \
     X(TORCH_NCCL_TRACE_BUFFER_SIZE, "%s", f->torch_calls, f->torch_flight != NULL,                          \
       "name of TORCH_FR_BUFFER_SIZE before PyTorch 2.9")                                                    \
     X(TORCH_NCCL_DUMP_ON_TIMEOUT, "%s", "1", f->torch_flight != NULL,                                       \

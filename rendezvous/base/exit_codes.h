@@ -53,12 +53,12 @@
       "build for another machine.",                                                                       \
       "./train is not executable")                                                                        \
     X(127, NOT_FOUND, "the program, or the script for Python, was not found",                             \
-      "check the path on every node, and PATH",                                                           \
+      "check the path of the program on every node, and PATH",                                            \
       "execve failed with ENOENT, or no directory of PATH has the program. Typical causes: a spelling "   \
       "error, or a file system that this node does not mount.",                                           \
       "./trian: no such file")                                                                            \
     X(128, SIGNAL,                                                                                        \
-      "128 + n: signal n killed the worker that failed first, stopped the job, or killed ddprun's agent", \
+      "128 + n: signal n stopped the job, or killed ddprun's agent or the worker that failed first",      \
       "see the report, which names the signal, and its sender if Linux reports it",                       \
       "The kernel reported that a signal ended the process, or ddprun itself received the signal. "       \
       "Typical causes: Ctrl-C (130), a lack of memory (137), a bug in C or C++ code (139), or a time "    \

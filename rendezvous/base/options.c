@@ -371,7 +371,8 @@ ddp_status options_parse(const struct option_table *table, int argc, char *const
         *rest = (int)(reader.at - argv);
     if (status != DDP_OK || rest != NULL || next_word(&reader) == NULL)
         return status;
-    return ddp_fail(err, DDP_ERR_ARG, "'%s': expected only options; see --help", *reader.at);
+    return ddp_fail(err, DDP_ERR_ARG, "unexpected argument '%s': only options are valid; see --help",
+                    *reader.at);
 }
 
 /* --- texts ---------------------------------------------------------------------------------------------- */

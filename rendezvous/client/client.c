@@ -123,12 +123,12 @@ ddp_status ddp_store_local_address(const ddp_store *store, char *address, size_t
     socklen_t len = sizeof(own);
 
     if (getsockname(store->stream.fd, (struct sockaddr *)&own, &len) != 0)
-        return ddp_fail(err, DDP_ERR_CLOSED, "%s: cannot read the connection's own address: %s", store->where,
-                        strerror(errno));
+        return ddp_fail(err, DDP_ERR_CLOSED, "%s: cannot read the local address of the connection: %s",
+                        store->where, strerror(errno));
     int why = getnameinfo((struct sockaddr *)&own, len, address, (socklen_t)room, NULL, 0, NI_NUMERICHOST);
     if (why != 0)
-        return ddp_fail(err, DDP_ERR_IO, "%s: cannot format the connection's own address: %s", store->where,
-                        gai_strerror(why));
+        return ddp_fail(err, DDP_ERR_IO, "%s: cannot format the local address of the connection: %s",
+                        store->where, gai_strerror(why));
     return DDP_OK;
 }
 

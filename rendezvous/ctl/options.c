@@ -24,8 +24,9 @@ static const struct ctl_command commands[] = {
     { "jobs", NULL, "all jobs that the store serves", "jobs", false, ctl_format_jobs },
     { "rejects", NULL, "connections and nodes that were rejected", "rejects", false, ctl_format_rejects },
     { "why", NULL, "why the job does not start or continue, and the remedy", "why", false, ctl_format_why },
-    { "top", NULL, "what each rank does, and with --profile_ranks how much it waits (use --watch)", "status",
-      false, ctl_format_top },
+    { "top", NULL,
+      "what each rank does; in jobs with --profile_ranks, also the share of time it waits (add --watch)",
+      "status", false, ctl_format_top },
     { "stacks", NULL, "where the threads of each rank are: Python frames, or the state in the kernel",
       "stacks", false, ctl_format_stacks },
     { "keys", NULL, "the keys, their sizes, and the beginning of each value", "keys", false,
@@ -85,8 +86,8 @@ static const struct option_row rows[] = {
       .value = "HOST:PORT",
       .parse = parse_addr,
       .at = AT(addr),
-      .help = "the store, or its port on this machine (default: $DDPRUN_STORE_ADDR, else "
-              "$MASTER_ADDR:$MASTER_PORT, else the store of your only job on this machine)" },
+      .help = "address of the store; PORT alone is a store on this machine (default: $DDPRUN_STORE_ADDR, "
+              "else $MASTER_ADDR:$MASTER_PORT, else the store of your job here, if you have only one)" },
     { .name = "secret_file",
       .value = "FILE",
       .type = OPTION_TEXT,

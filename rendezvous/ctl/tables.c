@@ -638,7 +638,7 @@ static bool append_none_behind(const cJSON *answer, struct buf *out)
 {
     const char *front = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(answer, "front"));
     if (front != NULL && strcmp(front, "no call") == 0)
-        return buf_printf(out, "behind    none; no record has a call in the group of all ranks\n");
+        return buf_printf(out, "behind    unknown; the records contain no call of the group of all ranks\n");
     const bool is_complete = !has_some(answer, "missing") &&
                              cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(answer, "there")) ==
                                  cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(answer, "ranks"));

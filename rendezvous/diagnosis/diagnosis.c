@@ -471,7 +471,7 @@ static void append_claims(const struct snapshot_surplus *surplus, struct buf *ou
     if (surplus->n > shown)
         buf_printf(out, "; and %u more", surplus->n - shown);
     if (others > 0)
-        buf_printf(out, "; and %llu that exited or registered twice", others);
+        buf_printf(out, "; registrations over closed connections: %llu", others);
 }
 
 /* Return true if some process of the group is neither a worker of this job nor a child of a worker. */

@@ -62,8 +62,7 @@
       "address of another host, or a port below net.ipv4.ip_unprivileged_port_start.")                      \
     X(NO_STORE_HOST, ERROR,                                                                                 \
       "no node hosts the store: ${subject} is not an address of ${host} (${addresses})",                    \
-      "pass the address of the node that hosts the store, or pass --host_store=yes on exactly one "         \
-      "node",                                                                                               \
+      "pass an address of node 0 as --master_addr, or pass --host_store=yes on exactly one node",                                                                                               \
       "no node hosts the store: 10.0.0.9 is not an address of n0 (10.0.0.1)",                               \
       "Node 0 compared the master address with its own addresses and found no match. No store answered "    \
       "at the master address. Typical cause: a --master_addr of an earlier job.")                           \
@@ -92,9 +91,9 @@
       "start the store and all nodes with the same --secret_file=FILE or PET_SECRET_FILE ('ddprun "             \
       "--make_secret FILE' makes one)",                                                                         \
       "the store at 10.0.0.1:29500 serves every host that reaches it, because it has no secret",                \
-      "The store has no secret, and other hosts may use it, because --insecure is given or ddprun was "     \
-      "started under the name torchrun. Typical causes: --insecure, or a script written for torchrun, "     \
-      "on a network with other users.")                                                                     \
+      "The store has no secret, but other hosts can use it, because --insecure is given or ddprun was " \
+      "started under the name torchrun. Typical causes: --insecure on a network with other users, or a " \
+      "script written for torchrun.")                                                                     \
     X(MASTER_NAME_IS_LOOPBACK, ERROR,                                                                       \
       "on ${this_host} the name '${subject}' resolves to ${address}, where no other node can reach the "    \
       "store",                                                                                              \
@@ -131,30 +130,30 @@
       "${subject} allows this user ${have} processes and threads; this job needs about ${number} there",    \
       "raise the limit: 'ulimit -u ${number}', or nproc in /etc/security/limits.conf",                      \
       "n1 allows this user 512 processes and threads; this job needs about 2048 there",                     \
-      "The limit RLIMIT_NPROC is below the estimate for the workers and their threads, so fork or "         \
-      "pthread_create would fail. Typical causes: a limit that the administrator has set for each "         \
-      "user, or a container with a low limit.")                                                             \
+      "The limit RLIMIT_NPROC is below the estimate for the workers and their threads, so fork or " \
+      "pthread_create may fail. Typical causes: a limit that the administrator has set for each user, or " \
+      "a container with a low limit.")                                                             \
     X(LIMIT_MEMLOCK, WARNING,                                                                               \
       "${subject} allows ${have} of locked memory, but has InfiniBand, which needs an unlimited "           \
       "amount",                                                                                             \
       "set LimitMEMLOCK=infinity for the service that starts ddprun (slurmd, container runtime); "          \
       "limits.conf does not apply to services",                                                             \
       "n1 allows 64 KiB of locked memory, but has InfiniBand, which needs an unlimited amount",             \
-      "An InfiniBand device is present and RLIMIT_MEMLOCK is finite. Registering memory for RDMA would fail "       \
-      "in NCCL. Typical causes: a service without LimitMEMLOCK=infinity, " \
-      "or a container without --ulimit memlock=-1.")                             \
+      "An InfiniBand device is present and RLIMIT_MEMLOCK is finite. NCCL may fail to register memory " \
+      "for RDMA. Typical causes: a service without LimitMEMLOCK=infinity, or a container without " \
+      "--ulimit memlock=-1.")                             \
     X(SHM_SMALL, WARNING,                                                                                   \
       "/dev/shm on ${subject} has ${have} free; ${workers} need about ${need} there",                       \
       "start the container with --shm-size=8g or --ipc=host, or delete files of ended jobs in /dev/shm",    \
       "/dev/shm on n1 has 64 MiB free; 8 workers need about 512 MiB there",                                 \
-      "The free space of /dev/shm is below the estimate, so data loaders or NCCL would be killed by "       \
-      "SIGBUS. Typical cause: Docker's default of 64 MiB.")                                                 \
+      "The free space of /dev/shm is below the estimate, so SIGBUS may kill data loaders or NCCL. " \
+      "Typical cause: Docker's default of 64 MiB.")                                                 \
     /* The two findings about GPUs need an answer of NVML (NVIDIA Management Library). ddprun waits for it  \
      * for 200 ms before the start, for 1 s after a failure, and in a suspected hang until the next sample. */ \
     X(GPU_BUSY, WARNING,                                                                                    \
       "${subject}${ranks} is used by ${process}",                                                           \
-      "stop that process if it belongs to an earlier job, or set CUDA_VISIBLE_DEVICES for ddprun to "         \
-      "other GPUs",                                                                                         \
+      "stop that process if it belongs to an earlier job, or give ddprun other GPUs " \
+      "(CUDA_VISIBLE_DEVICES)",                                                                                         \
       "GPU 2 of n1 (rank 2) is used by pid 4242 (user ann), 31 GiB",                                        \
       "NVML listed a process outside this job that computes on a GPU of a worker. ddprun asks NVML before " \
       "the start, in a suspected hang, and after a worker failed because its GPU was full or busy. The "    \
@@ -165,7 +164,7 @@
       "run 'nvidia-smi -i ${gpu} -c DEFAULT' as root, or start at most one worker for each GPU "            \
       "(--nproc_per_node)",                                                                                 \
       "GPU 2 of n1 is in compute mode Exclusive_Process, which admits one process; 2 workers need this GPU", \
-      "NVML reported a compute mode that admits fewer processes than that "                       \
+      "NVML reported a compute mode that admits fewer processes than the "                       \
       "GPU has workers, so CUDA would fail with 'devices are busy or unavailable'. Typical causes: a setting "     \
       "of the batch system or of an administrator, or more workers than GPUs.")                             \
     X(ADDRESS_NOT_UNIQUE, ERROR,                                                                            \
@@ -252,8 +251,8 @@
     /* Stage "route": the kernel rejects the address before the first packet (errno of connect). */         \
     X(NO_ROUTE, ERROR,                                                                                      \
       "${this_host} has no route to ${address}",                                                            \
-      "check the address, and on ${this_host} the interfaces ('ip addr') and the routes ('ip route'); a "   \
-      "container may not be connected to the network of ${address}",                                                                    \
+      "check the address, and on ${this_host} the interfaces ('ip addr') and the routes ('ip route'); a " \
+      "container needs a connection to the network of ${address}",                                                                    \
       "n1 has no route to 10.0.0.1",                                                                        \
       "The kernel's route lookup failed with ENETUNREACH. Typical causes: an interface that is down, or a "         \
       "container that is not connected to the network of the address.")                                                                            \
@@ -315,9 +314,9 @@
       "connect failed with EHOSTUNREACH after about three seconds: no machine answered the kernel's ARP or "        \
       "neighbour requests. Typical causes: a machine that is off, or an address that no machine has.")              \
     X(CONNECT_REJECTED, ERROR,                                                                              \
-      "a device between ${this_host} and ${at} rejected the connection after ${took}",                      \
+      "a firewall or router rejected the connection from ${this_host} to ${at} after ${took}",                      \
       "allow TCP port ${port} in the firewall; firewalld rejects most ports by default",                    \
-      "a device between n1 and 10.0.0.1:29500 rejected the connection after 0.8 ms",                        \
+      "a firewall or router rejected the connection from n1 to 10.0.0.1:29500 after 0.8 ms",                        \
       "connect failed with EHOSTUNREACH within a round trip: an ICMP message rejected the connection. "     \
       "Typical cause: firewalld.")                                                                          \
     X(NET_UNREACHABLE, ERROR,                                                                               \
@@ -387,8 +386,8 @@
       "${at} is a store that accepts only encrypted connections from other hosts, but this node has no --encrypt",            \
       "start all nodes with --encrypt",                                                                     \
       "10.0.0.1:29500 is a store that accepts only encrypted connections from other hosts, but this node has no --encrypt",   \
-      "The store was started with --encrypt and answered an unencrypted request with a "                    \
-      "TLS alert. Typical cause: --encrypt was given to node 0 or to ddp-rendezvous only.")                 \
+      "The store was started with --encrypt and answered an unencrypted request with a TLS alert. " \
+      "Typical cause: only node 0 or ddp-rendezvous has --encrypt.")                 \
     X(STORE_NOT_ENCRYPTED, ERROR,                                                                           \
       "${at} is a store without --encrypt, but this node has --encrypt",                                    \
       "start the store and all nodes with --encrypt, or all of them without",                               \
@@ -416,7 +415,7 @@
      * PORT_IS_OTHER_SERVICE covers all unknown protocols. */                                               \
     X(PORT_IS_SSH, ERROR,                                                                                   \
       "${at} is an SSH server, not a store; it sent \"${bytes}\"",                                          \
-      "choose another port that 'ss -ltn' on the store's host does not list",                               \
+      "choose a port that 'ss -ltn' on the store's host does not list",                               \
       "10.0.0.1:22 is an SSH server, not a store; it sent \"SSH-2.0-OpenSSH_9.2\"",                         \
       "The first bytes of the reply are an SSH banner. Typical cause: port 22 in --master_port or "         \
       "--rdzv_endpoint.")                                                                                           \
@@ -453,9 +452,8 @@
 #define FINDINGS_OF_REFUSALS(X)                                                                             \
     X(WRONG_TASK_LAYOUT, ERROR,                                                                             \
       "${words}",                                                                                           \
-      "start one ddprun on each node to start all its workers (srun --ntasks-per-node=1 "      \
-      "ddprun ..., mpirun --map-by ppr:1:node ddprun ...), or run one worker in each task (ddprun "         \
-      "--per_task ...)",                                                                                    \
+      "start one ddprun on each node for all its workers (srun --ntasks-per-node=1 ddprun ..., mpirun " \
+      "--map-by ppr:1:node ddprun ...), or run one worker in each task (ddprun --per_task ...)",                                                                                    \
       "Slurm has started 8 copies of ddprun on 2 nodes for job slurm-77.0, 4 of them on this node; each copy " \
       "would start all workers of its node",                                                                \
       "The scheduler started several tasks on a node, and each task runs ddprun. Typical causes: "                  \
@@ -487,7 +485,7 @@
     X(JOB_FULL, ERROR,                                                                                      \
       "${words}",                                                                                           \
       "raise --nnodes, or stop the extra node, which may belong to an earlier start or to another job",     \
-      "n3 (pid 99) is one node too many: job 'none' already has 2 of 2 nodes, as required by n0",           \
+      "n3 (pid 99) is one node too many: job 'none' already has 2 of 2 nodes; the first node was n0",       \
       "More nodes joined than --nnodes allows. Typical causes: a node of an earlier start that still runs, or "     \
       "one start too many.")                                                                                        \
     /* The nodes sent different values of one parameter. The first node sets the expected value. */         \
@@ -579,8 +577,8 @@
       "loaded into ssh-agent.")                                                                             \
     X(HOST_KEY_UNKNOWN, ERROR,                                                                              \
       "${subject} is not in known_hosts, so ssh rejects its key: ${words}",                                 \
-      "run '${remote_shell} ${subject} true' once, compare the key with the host's own key and accept it; " \
-      "for many hosts on a network that you trust, pass --remote_shell='ssh -o "                            \
+      "run '${remote_shell} ${subject} true' once, compare the printed fingerprint with that of the " \
+      "host, and accept the key; for many hosts on a network that you trust, pass --remote_shell='ssh -o " \
       "StrictHostKeyChecking=accept-new'",                                                                  \
       "n1 is not in known_hosts, so ssh rejects its key: Host key verification failed.",                    \
       "The file known_hosts has no key of this host, and ddprun never answers ssh's question. Typical "     \
@@ -597,12 +595,13 @@
       "hosts.")                                                                                             \
     X(HOST_HOP_FAILED, ERROR,                                                                               \
       "${starting_host} should start ddprun on ${subject}, but cannot reach it: ${words}",                  \
-      "pass --ssh_fanout=0 to start all hosts from here; or give ${starting_host} an ssh key for ${subject}, and " \
-      "add ${subject} to its known_hosts; --remote_shell='ssh -A' forwards your ssh-agent",                 \
+      "pass --ssh_fanout=0 to start all hosts from here; or give ${starting_host} an ssh key for " \
+      "${subject}, and add ${subject} to known_hosts there; --remote_shell='ssh -A' forwards your " \
+      "ssh-agent",                 \
       "n4 should start ddprun on n20, but cannot reach it: ann@n20: Permission denied (publickey).",        \
-      "With --ssh_fanout, a host that ddprun has reached starts further hosts with its own ssh. Typical "   \
-      "causes on the starting host: no ssh key, no ssh-agent, or a known_hosts file that lacks the host to " \
-      "start.")                                                                                             \
+      "With --ssh_fanout, a host that ddprun has reached starts ddprun on further hosts with its own " \
+      "ssh. Typical causes on the starting host: no ssh key, no ssh-agent, or a known_hosts file that " \
+      "lacks the other host.")                                                                                             \
     /* The login succeeded: the faults below are on the host itself. */                                     \
     X(HOST_HAS_NO_DDPRUN, ERROR,                                                                            \
       "${subject} has no ddprun: neither ${path} nor ddprun in the PATH of a non-interactive shell",        \
@@ -615,8 +614,8 @@
       "${subject} cannot start the job: ${words}",                                                          \
       "correct the error on ${subject} and start again",                                                    \
       "n1 cannot start the job: /home/ann/run: No such file or directory",                                  \
-      "ddprun on that host cannot start its node. Typical causes: a missing directory, file or library "     \
-      "on that host.")                                                                                       \
+      "The start on that host failed, and no other finding explains this. Typical causes: a missing " \
+      "directory, file or library on that host.")                                                                                       \
     X(HOST_VERSION_DIFFERS, ERROR,                                                                           \
       "${subject} has another version of ddprun: ${words}",                                                  \
       "install the same version on ${subject}, or pass --ship to send the ddprun of the starting host",     \
@@ -677,9 +676,9 @@
       "${subject}: ddprun has ended (${words}), so the job cannot begin",                                   \
       "read the output of ${subject} above, correct the error and start again",                              \
       "n1: ddprun has ended (exit code 125), so the job cannot begin",                                      \
-      "With --hosts, ddprun on one host ended before all nodes had joined. The other nodes end, too, "      \
-      "because ddprun is started only once on each host. Typical causes: an option that is wrong on that "         \
-      "host, or a user who stopped ddprun there.")                                                          \
+      "With --hosts, ddprun on one host ended before all nodes had joined. The other nodes end, too, " \
+      "because ddprun is not started there again. Typical causes: an option that is wrong on that host, " \
+      "or a user who stopped ddprun there.")                                                          \
     X(HOST_LOST, ERROR,                                                                                     \
       "${subject} was lost: its remote shell ended while the job ran (${words})",                           \
       "check ${subject} and the network to it; the workers on ${subject} stop by themselves",                  \
@@ -687,9 +686,9 @@
       "ssh ended although ddprun on that host had not reported its end. Typical causes: a failure of "      \
       "the host or the network, or a user who stopped ssh.")                                                \
     X(NO_COMMON_ADDRESS, ERROR,                                                                             \
-      "${subject} has no address that all hosts reach: ${other} reaches no address of ${subject} (${addresses})",              \
+      "no address of ${subject} (${addresses}) is reachable from all other hosts${unreached}",              \
       "open the TCP ports between the hosts, or pass --master_addr and --master_port",                      \
-      "n0 has no address that all hosts reach: n1 reaches no address of n0 (10.0.0.1)",                                \
+      "no address of n0 (10.0.0.1) is reachable from all other hosts; n1 reaches none",                                \
       "The first host of --hosts opened a port, but no address of this host was reachable from all "        \
       "other hosts. Typical causes: a firewall, or a first host without an address in the network of "      \
       "the others.")
@@ -711,8 +710,8 @@
       "start ddprun with '${launch_command} ...', once on each node, and do not reduce --nodes or --ntasks; " \
       "or pass --nnodes=${started_nodes} if this is intended",                                              \
       "Slurm allocated 4 nodes to job 77, but started ddprun on only 2",                                    \
-      "The step has fewer nodes than the allocation. Typical cause: the step has a smaller --nodes or "     \
-      "--ntasks than the allocation.")                                                                      \
+      "The step has fewer nodes than the allocation. Typical cause: srun with a --nodes or --ntasks that " \
+      "is too small.")                                                                      \
     X(NNODES_NOT_LAUNCHED, WARNING,                                                                         \
       "${subject} needs ${nnodes} nodes (--nnodes), but ${scheduler} started ddprun on ${started_nodes}",   \
       "request ${nnodes} nodes from ${scheduler}, or omit --nnodes",                                        \
@@ -794,11 +793,11 @@
       "clients wait in the accept queue until other clients leave. Typical cause: the default of 1024 open "        \
       "files, with many workers.")                                                                                  \
     X(STORE_NEARLY_FULL, ERROR,                                                                             \
-      "the store on ${subject} is full: ${used} of ${max} bytes",                                           \
+      "the store on ${subject} has almost no memory left: ${used} of ${max} bytes are used",                                           \
       "delete keys that the program no longer needs (delete_key of PyTorch's store, ddp_store_delete "      \
       "of libddp; 'ddpctl keys' lists all keys), or pass a larger --max-bytes to ddp-rendezvous if it "     \
       "hosts the store",                                                                                    \
-      "the store on n0 is full: 1073000000 of 1073741824 bytes",                                            \
+      "the store on n0 has almost no memory left: 1073000000 of 1073741824 bytes are used",                                            \
       "Less than 1/64 of the store's memory limit is free. Without free memory, SET requests fail. Typical "        \
       "cause: a program that never removes its keys.")
 
@@ -838,17 +837,17 @@
      * machine closes the connections. If a machine crashes or its network is cut, the connection stays     \
      * open. */                                                                                             \
     X(NODE_LOST_SILENT, ERROR,                                                                              \
-      "${subject} has been lost for ${time}: ${words}",                                                     \
+      "${subject} was lost ${time} ago: ${words}",                                                     \
       "check whether that host is down or frozen, or its network is cut: " \
       "run ping between that host and the store's host, in both directions",                                                              \
-      "node 1 (n1, pid 80) has been lost for 12 s: silent for 15 s",                                        \
+      "node 1 (n1, pid 80) was lost 12 s ago: silent for 15 s",                                        \
       "No heartbeat arrived for --node_timeout, and the connection stayed open. Typical causes: a crashed or "      \
       "frozen machine, or a cut network.")                                                                          \
     X(NODE_LOST_CLOSED, ERROR,                                                                              \
-      "${subject} has been lost for ${time}: ${words}",                                                     \
+      "${subject} was lost ${time} ago: ${words}",                                                     \
       "ddprun there exited or was killed: check its output, and the kernel's log for an out-of-memory kill; " \
       "if only the connection broke, check the network to the store's host",                                \
-      "node 1 (n1, pid 80) has been lost for 12 s: its connection was closed",                              \
+      "node 1 (n1, pid 80) was lost 12 s ago: its connection was closed",                              \
       "The agent's connection closed, although the agent had not announced that it leaves. Typical "        \
       "causes: kill -9, the out-of-memory killer, or a firewall that reset the connection.")                \
     /* The agent's timers show whether ddprun itself was frozen. Without this finding, a user would look    \
@@ -1008,9 +1007,9 @@
     /* Findings from the requests and connections of the rank. They are used if the state of its process    \
      * explains nothing. */                                                                                 \
     X(RANK_WAITS_ELSEWHERE, ERROR,                                                                          \
-      "${subject}: connected${where}, but waits for ${waits}; last message ${silent} ago",                  \
+      "${subject}: connected${where}, but waits elsewhere, for ${waits}; last message ${silent} ago",                  \
       "compare the code before this point: the calls of this rank differ from those of the others",               \
-      "rank 3: connected (n1, pid 812), but waits for key 'eval'; last message 32 s ago",                   \
+      "rank 3: connected (n1, pid 812), but waits elsewhere, for key 'eval'; last message 32 s ago",                   \
       "Most ranks wait at one place, and this rank waits at another. Typical cause: a branch that depends on "      \
       "the rank.")                                                                                                  \
     X(RANK_DISCONNECTED, WARNING,                                                                           \
@@ -1060,8 +1059,8 @@
 #define FINDINGS_OF_HANGS(X)                                                                                \
     X(RANK_CHILD_ENDED, ERROR,                                                                              \
       "${subject} ${is} in ${place} and wait${s} for child process ${child_pid}, which has ended; no progress for ${time}; ${waiters}", \
-      "find out how process ${child_pid} ended: its log, or 'dmesg' if memory ran out; a data loader "      \
-      "needs less memory with a smaller num_workers",                                                       \
+      "the log, or 'dmesg' if memory ran out, shows how process ${child_pid} ended; a data loader needs " \
+      "less memory with a smaller num_workers",                                                       \
       "rank 3 (n1, pid 812) is in next_batch (data.py:41) and waits for child process 840, which has "      \
       "ended; no progress for 42 s; 7 ranks wait in all_reduce (train.py:88)",                              \
       "Successive samples of the stacks are equal, and a process that the rank started is a zombie: it has ended, and the " \
@@ -1082,13 +1081,14 @@
       "data loader, test with num_workers=0, or set DataLoader(timeout=60)",                                \
       "rank 3 (n1, pid 812) is in next_batch (data.py:41) and waits for child process 840, which is in "    \
       "load (data.py:12), blocked in openat of /mnt/data/x.bin; no progress for 42 s; 7 ranks wait in all_reduce (train.py:88)", \
-      "Successive samples of the stacks are equal, and the rank waits for a process that it has started: for its end or for a message. "  \
-      "This process is alive and does not wait for the rank. Typical causes: a worker of a data loader that waits for a file " \
-      "system, or a program that does not end.")                                                            \
+      "Successive samples of the stacks are equal, and the rank waits until a child process ends or " \
+      "sends a message. This process is alive and does not wait for the rank. Typical causes: a worker " \
+      "of a data loader that waits for a file system, or a program that does not end.")                                                            \
     X(RANK_IN_LOCK, ERROR,                                                                                  \
       "${subject} ${is} in ${place} and wait${s} for a lock or for another thread, without progress for ${time}; ${waiters}", \
-      "'ddpctl stacks --rank ${rank}' shows all threads of rank ${rank}: find the thread that must release the lock, set the " \
-      "event or fill the queue; if this thread is not shown, it has ended; but in Work.wait() a rank waits for other ranks", \
+      "'ddpctl stacks --rank ${rank}' shows all threads of rank ${rank}: find the thread that holds the " \
+      "lock (or must set the event or fill the queue); a thread that is not shown has ended; but in " \
+      "Work.wait() a rank waits for other ranks", \
       "rank 3 (n1, pid 812) is in take_lock (data.py:41) and waits for a lock or for another thread, without progress for " \
       "42 s; 7 ranks wait in all_reduce (train.py:88)",                                                     \
       "Successive samples of the stacks are equal, and the main thread of the rank sleeps in "                     \
@@ -1116,9 +1116,10 @@
       "function is only slow, pass a larger --hang_timeout to ddprun",                                                       \
       "rank 3 (n1, pid 812) is in spin (data.py:41) and computes (99 % CPU), without progress for 42 s; "     \
       "7 ranks wait in all_reduce (train.py:88)",                                                   \
-      "Successive samples of the stacks show the same functions, and the rank uses CPU time outside of a collective "      \
-      "while others wait in one. If the rank repeats the same calls, at least eight samples show this " \
-      "function, and the program has returned to earlier lines. Typical causes: an endless loop, or preparation of data on one rank only.") \
+      "Successive samples of the stacks show the same functions, and the rank uses CPU time outside of a " \
+      "collective while others wait in one. Or the rank repeats the same calls: at least eight samples " \
+      "show this function, and the program has returned to earlier lines. Typical causes: an endless " \
+      "loop, or preparation of data on one rank only.") \
     /* The stacks show no rank outside of a collective. The ranks may be in different calls, a rank may     \
      * need a key, or the network or a GPU may have failed. */                                              \
     X(COLLECTIVES_DIFFER, ERROR,                                                                            \
@@ -1166,8 +1167,8 @@
       "${subject}: ${arrived} of ${members} ranks have waited for ${time}; ${missing} missing",             \
       "see the findings about the missing ranks",                                                           \
       "barrier 'epoch-3': 3 of 4 ranks have waited for 32 s; 1 missing",                                    \
-      "The ranks of a named barrier have waited for ten seconds, or the barrier has timed out. Typical causes: "    \
-      "a missing rank that computes, has ended, or waits elsewhere.")                                       \
+      "Some ranks of a named barrier have waited for ten seconds, or the barrier has timed out. Typical " \
+      "causes: a missing rank that computes, has ended, or waits elsewhere.")                                       \
     X(INIT_INCOMPLETE, WARNING,                                                                             \
       "${subject}: ${arrived} of ${members} ranks have waited for ${time} for ${what}; missing: "           \
       "${missing}",                                                                                         \
@@ -1183,10 +1184,11 @@
       "the line of the program",                                                                            \
       "rank 3 (n1, pid 812) is sleeping in clock_nanosleep, while 7 ranks are sleeping in futex; no "       \
       "progress for 43 s; the stacks cannot be read: py-spy is not installed; pip install py-spy",          \
-      "In successive samples this rank slept in one system call, and all other ranks slept in another. Or this " \
-      "rank printed a Python traceback, printed nothing after it, and slept. The stacks could not be read, so the " \
-      "others may wait for something else, or the program may have handled the exception. Typical "         \
-      "causes: a sleep, a read from a file, pipe or socket without data, or a hang at the exit of a rank.") \
+      "Either this rank slept in one system call in successive samples while the others waited " \
+      "elsewhere, or this rank printed a Python traceback last and then slept. The finding is uncertain " \
+      "without stacks: the others may wait for something else, or the program may have handled the " \
+      "exception. Typical causes: a sleep, a read from a file, pipe or socket without data, or a hang at " \
+      "the exit of a rank.") \
     X(STACKS_UNREADABLE, NOTE,                                                                              \
       "the job made no progress for ${time}, and the stacks of ${subject} cannot be read: ${note}",         \
       "remove the reason why py-spy cannot read the stacks; then every node names the rank that the others wait for",                             \

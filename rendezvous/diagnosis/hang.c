@@ -1043,7 +1043,7 @@ static void add_needs_key(struct diagnosis *d, const struct hang *h, uint32_t ra
              key.data != NULL ? (const char *)key.data : "");
     buf_free(&key);
     if (setter > 0 && setter <= h->s->n_ranks)
-        snprintf(by, sizeof(by), "; every other rank has set its own key, but rank %u has not", setter - 1);
+        snprintf(by, sizeof(by), "; only rank %u has not set its own key", setter - 1);
     if (h->n_groups > 0)
         snprintf(others, sizeof(others), "; %.250s", group_words(waiters, h, 0));
     else if (culprit < h->s->n_ranks)

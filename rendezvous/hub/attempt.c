@@ -271,8 +271,7 @@ static void detach_sessions(struct job *job)
         session_detach(s);
         torch_client_free(&s->torch);
         if (may_be_dropped(s))
-            session_drop(job->hub, s,
-                         "the connection belongs to an earlier attempt; the next attempt begins");
+            session_drop(job->hub, s, "this connection belongs to an attempt that has ended");
     }
 }
 

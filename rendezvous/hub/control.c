@@ -104,8 +104,7 @@ static bool may_begin(const struct job *job, const struct session *s, const stru
     struct hub *hub = job->hub;
     const struct members *m = &job->members;
     if (job->rdzv != NULL) {
-        ddp_fail(&hub->err, DDP_ERR_MISMATCH,
-                 "the call `job` cannot declare job '%s', because nodes have joined it; call `join`",
+        ddp_fail(&hub->err, DDP_ERR_MISMATCH, "`job`: nodes have already joined job '%s'; call `join`",
                  job->name);
         return false;
     }
@@ -135,8 +134,8 @@ static bool call_declare(struct hub *hub, struct session *s, const union message
                                    .world_size = (uint32_t)m->job.world_size };
     if (s->is_node) {
         ddp_fail(&hub->err, DDP_ERR_ARG,
-                 "the connection of a node (here of job '%s') cannot declare a job; open a new connection "
-                 "for `job`",
+                 "`job`: this connection belongs to a node of job '%s' and cannot declare a job; open a new "
+                 "connection",
                  s->job->name);
         return false;
     }
@@ -681,8 +680,8 @@ static bool call_trouble(struct hub *hub, struct session *s, const union message
     struct finding f;
     if (s->role != ROLE_WORKER || !is_of_ranks(finding_by_name(code))) {
         ddp_fail(&hub->err, DDP_ERR_ARG,
-                 "`trouble`: only ranks may send this call, and only with the code of a finding that ranks "
-                 "may report; got code '%.60s'",
+                 "`trouble`: only ranks may send this call, and its code must be one that ranks may report; "
+                 "got '%.60s'",
                  code);
         return false;
     }

@@ -365,8 +365,8 @@ static bool refuse(struct hub *hub, enum auth_result result, struct slice messag
         auth_hello_fingerprint(message, theirs);
         ddp_fail(
             &hub->err, DDP_ERR_MISMATCH,
-            "no secret of this store has the client's fingerprint sha256 %.8s..; add it to the secret file "
-            "of the store, or use another --secret_file",
+            "no secret of this store has the client's fingerprint sha256 %.8s..; add the client's secret "
+            "to the secret file of the store, or use another --secret_file",
             theirs);
     } else if (result == AUTH_NO_SECRET && hub->limits.secret == NULL) {
         auth_hello_fingerprint(message, theirs);

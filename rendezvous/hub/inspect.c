@@ -36,8 +36,9 @@ static void fail_unnamed(struct hub *hub, const struct session *s)
     if (n == 0)
         ddp_fail(&hub->err, DDP_ERR_ARG, "this store has no job%s", whose);
     else
-        ddp_fail(&hub->err, DDP_ERR_ARG, "this store has %u job%s%s; name one with \"job\" (ddpctl --job ID)",
-                 n, n == 1 ? "" : "s", whose);
+        ddp_fail(&hub->err, DDP_ERR_ARG,
+                 "this store has %u job%s%s; choose one with ddpctl --job ID (\"job\" in the request)", n,
+                 n == 1 ? "" : "s", whose);
 }
 
 /* Return the job `name`. Without a name, return the session's job, or else the only job that the session may use. */

@@ -80,9 +80,9 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
       "processes that changed: [local rank, state, percent of a CPU, kernel function]")                    \
     X(LIST, steps, 0, 0, 0, "ranks with progress: [local rank, step, number of the collective, its name]") \
     X(WHOLE, moved_ms, 0, MESSAGE_MS_MAX, MESSAGE_NONE, "time since last progress")                        \
-    X(LIST, errors, 0, 0, 0, "traceback lines: [local rank, text]; missing text deletes them")             \
+    X(LIST, errors, 0, 0, 0, "last lines of tracebacks: [local rank, text]; [local rank] deletes")         \
     X(WHOLE, heard, 0, MESSAGE_NUMBER_MAX, MESSAGE_NONE,                                                   \
-      "frames received, counted from the one with `token`")                                                \
+      "frames received, counted from the frame with `token`")                                              \
     ROUND_OF_SENDER(X)
 
 #define FIELDS_OF_hello(X)
@@ -139,7 +139,7 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(WHOLE, node_timeout_ms, 0, MESSAGE_MS_MAX, 0, "silence after which a node is lost, 0 = never")       \
     X(TEXT, join_knob, 0, LIMIT_TEXT - 1, 0, "option that sets join_timeout_ms")                           \
     X(TEXT, grow, 0, 16, 0,                                                                                \
-      "when a running job accepts nodes (--grow): agreed (default; by all ranks), now, never")             \
+      "when a running job accepts nodes (--grow): agreed (default: all ranks agree), now, never")          \
     X(WHOLE, hang_ms, 0, MESSAGE_MS_MAX, MESSAGE_NONE, "--hang_timeout, 0 = off; absent = adaptive")       \
     X(TEXT, on_hang, 0, 16, 0, "report (default), stop, restart")                                          \
     X(MARK, profile, 0, 0, 0, "--profile_ranks")                                                           \
@@ -363,7 +363,8 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(WHOLE, id, 1, MESSAGE_NUMBER_MAX, 0, "number of the request") \
     X(TEXT, ranks, 0, LIMIT_TEXT - 1, 0, "as in `stacks`")          \
     X(FLAG, native, 0, 0, 0, "also C frames")                       \
-    X(WHOLE, still_ms, 0, MESSAGE_NUMBER_MAX, MESSAGE_NONE, "ms without progress; send flight records, too")
+    X(WHOLE, still_ms, 0, MESSAGE_NUMBER_MAX, MESSAGE_NONE,         \
+      "ms without progress; requests flight records, too")
 
 /* The texts have the limits of record/flight_dump.h. */
 #define FIELDS_OF_flight_call(X)                                    \
@@ -382,7 +383,7 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
 #define FIELDS_OF_findings(X)                                   \
     X(FLAG, final, 0, 0, 0, "last report before the job fails") \
     X(TEXT, text, 0, WIRE_MAX_JSON, 0, "the report as lines")   \
-    X(LIST, findings, 0, 0, 0, "objects `finding`; none and no text: the hang is over")
+    X(LIST, findings, 0, 0, 0, "objects `finding`; empty, like `text`, when the hang is over")
 #define FIELDS_OF_left_waiting(X) FIELDS_OF_findings(X)
 #define FIELDS_OF_finding(X)                                                      \
     X(TEXT, code, 0, FINDING_SUBJECT_MAX - 1, 0, "finding, see `ddprun explain`") \
@@ -414,7 +415,7 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(OWNER, owner, "owner", AGENT_CALL, "a connection belongs to another process")                       \
     X(NOTICE, notice, "notice", AGENT_CALL, "a finding of the node about itself")                         \
     X(SAMPLED, sampled, "sampled", AGENT_CALL, "the stacks of the node's ranks")                          \
-    X(TROUBLE, trouble, "trouble", CALL, "a rank reports a finding; only ranks may send it")              \
+    X(TROUBLE, trouble, "trouble", CALL, "a finding of the sending rank about itself")                    \
     X(BARRIER_CANCEL, barrier_cancel, "barrier_cancel", CHANGE_CALL, "cancels an open barrier")           \
     X(JOBS, jobs, "jobs", CALL, "lists the jobs")                                                         \
     X(REJECTS, rejects, "rejects", CALL, "lists connections and nodes that were rejected")                \

@@ -139,7 +139,7 @@ static bool may_have_role(struct hub *hub, const struct session *s, enum role ro
     if (!s->is_node || role == ROLE_AGENT)
         return true;
     ddp_fail(&hub->err, DDP_ERR_ARG,
-             "this connection belongs to a node of job '%s', which cannot change its role to \"%s\"",
+             "this connection belongs to a node of job '%s' and cannot change its role to \"%s\"",
              s->job->name, role_names[role]);
     return false;
 }

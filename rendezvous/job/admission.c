@@ -239,7 +239,7 @@ static bool has_room(const struct check *c)
     return (r->n_live < limit && r->by_id.count < 2 * RDZV_NODES_MAX) ||
            word_refusal(c,
                         "%s is one node too many: job '%.200s' already has %" PRIu32 " of %" PRIu32
-                        " nodes, as required by %s",
+                        " nodes; the first node was %s",
                         c->self, r->job, r->n_live, limit, c->first);
 }
 

@@ -143,7 +143,7 @@ static enum rdzv_state last_call(struct rdzv *r)
     if (r->n_resting == 0)
         rdzv_note(r, RDZV_RECORD_LAST_CALL, NULL,
                   "enough nodes (%" PRIu32 " joined, %" PRIu32 " to %" PRIu32
-                  " required): more nodes may join within %s",
+                  " allowed): more nodes may join within %s",
                   rdzv_round_size(r), r->rules.min, r->rules.max, text_ms(call_ms, within));
     return RDZV_LAST_CALL;
 }

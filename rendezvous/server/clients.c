@@ -329,8 +329,8 @@ static void log_dropped(struct client *c, const char *why)
         return;
     endpoint_of_sockaddr((struct sockaddr *)&c->peer, peer);
     if (left_out > 0)
-        log_warn("store client %s: dropped: %s (further clients dropped since the last such message: %u)",
-                 peer, why, left_out);
+        log_warn("store client %s: dropped: %s (and %u more since the last such message)", peer, why,
+                 left_out);
     else
         log_warn("store client %s: dropped: %s", peer, why);
 }
@@ -995,10 +995,11 @@ static bool admit(struct clients *clients, struct client *c, int64_t uid)
             verdict = admission_open(&clients->admission, &c->admission, &key, now_ms(clients));
     }
     if (verdict == ADMISSION_FULL)
-        snprintf(why, sizeof(why),
-                 "its %s has %u of %u connections, the limit for one %s; raise the limit with 'ulimit -n'",
-                 key.is_uid ? "user" : "address", admission_limit(&clients->admission, &key),
-                 clients->admission.max, key.is_uid ? "user" : "address");
+        snprintf(
+            why, sizeof(why),
+            "its %s has %u of %u connections, and one %s may have no more; raise the limit with 'ulimit -n'",
+            key.is_uid ? "user" : "address", admission_limit(&clients->admission, &key),
+            clients->admission.max, key.is_uid ? "user" : "address");
     else if (verdict == ADMISSION_NEARLY_FULL)
         snprintf(
             why, sizeof(why),

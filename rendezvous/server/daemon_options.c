@@ -47,7 +47,7 @@ static ddp_status parse_keep(const char *value, void *to, struct ddp_err *err)
 static ddp_status refuse_place(const char *value, void *to, struct ddp_err *err)
 {
     (void)value, (void)to;
-    return ddp_fail(err, DDP_ERR_ARG, "--listen=HOST:PORT, because one option sets both");
+    return ddp_fail(err, DDP_ERR_ARG, "--listen=HOST:PORT, which sets host and port");
 }
 
 #define AT(field) offsetof(struct daemon_options, field)
@@ -63,9 +63,10 @@ static const struct option_row rows[] = {
       .value = "N",
       .parse = parse_max_bytes,
       .at = AT(max_bytes),
-      .help = "limit for keys, values and queues in bytes; N may end in K, M or G (default: 1G). A user or "
-              "an address gets at most half of the memory that all others leave free; a job gets at most "
-              "half of this share" },
+      .help =
+          "limit in bytes for all keys, values and queues; N may end in K, M or G (default: 1G). A user or "
+          "an address gets at most half of the memory that all others leave free, and a job at most "
+          "half of that" },
     { .name = "keep",
       .value = "SECONDS",
       .parse = parse_keep,

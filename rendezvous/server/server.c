@@ -198,7 +198,7 @@ static void on_short(struct acceptor *a, unsigned waiting, const char *why)
     if (gate_pass(&s->short_of_fds, uv_now(&s->loop), &left_out))
         log_warn(
             "no file descriptors left: %s (connected clients: %u, clients that must wait: %u); raise the "
-            "limit with 'ulimit -n' (%llu)",
+            "limit with 'ulimit -n' (now %llu)",
             why, a->open, waiting, (unsigned long long)files.rlim_cur);
 }
 

@@ -407,7 +407,7 @@ bool uid_gate_admits(struct uid_gate *g, int fd, const struct sockaddr *peer, in
         return true;
     if (state == SOCKET_OPEN)
         snprintf(why, UID_GATE_WHY_MAX,
-                 "connection of uid %u: this store serves only %s; if this user belongs to the job, use "
+                 "connection of uid %u: this store serves only %s; if the client belongs to the job, use "
                  "--insecure to serve every user",
                  owner.uid, uid_gate_served((char[UID_GATE_SERVED_MAX]){ 0 }));
     else if (state == SOCKET_CLOSED && place == THIS_HOST)

@@ -352,9 +352,8 @@ static enum barrier_state arrive_next(struct barriers *b, struct barrier *barrie
  * the ranks of the next step. */
 static enum barrier_state name_is_used(struct barriers *b, struct barrier *barrier, const struct event *event)
 {
-    answer_misuse(
-        b, event->waiter, event->call->name,
-        "is misused: the name was used before, and the barrier was passed; use each name only once");
+    answer_misuse(b, event->waiter, event->call->name,
+                  "is misused: the barrier with this name is already over; use each name only once");
     return barrier->state;
 }
 
@@ -363,9 +362,8 @@ static enum barrier_state name_is_used(struct barriers *b, struct barrier *barri
 static enum barrier_state arrive_late(struct barriers *b, struct barrier *barrier, const struct event *event)
 {
     if (!barrier_needs(barrier, event->call->rank) || barrier_has(barrier, event->call->rank)) {
-        answer_misuse(
-            b, event->waiter, event->call->name,
-            "is misused: the name was used before, and the barrier failed; use each name only once");
+        answer_misuse(b, event->waiter, event->call->name,
+                      "is misused: the barrier with this name has already failed; use each name only once");
     } else {
         barrier_mark_arrived(barrier, event->call->rank);
         b->env.answer(b->env.user, event->waiter, barrier->outcome, buf_slice(&barrier->report));

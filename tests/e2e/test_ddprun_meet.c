@@ -750,7 +750,7 @@ Test(loopback_nodes, last_lines_are_named_after_their_stream_on_every_node)
 Test(loopback_nodes, who_is_done_waits_only_so_long)
 {
     START("--exit_barrier_timeout=300ms", SH, ALL_HERE "; [ $RANK = 1 ] || " AT_GATE "; echo done");
-    until_said(1, "within 0.3 s (--exit_barrier_timeout): leaving");
+    until_said(1, "within 0.3 s (--exit_barrier_timeout); leaving");
     gate_open();
     finish();
     expect_codes(0, 0);

@@ -77,8 +77,8 @@ Test(barrier_start, a_time_out_says_who_is_missing_and_what_is_known_of_each)
         "[     0] rank 2 (n1, pid 102) connected from peer:3\n"
         "[ 31000] barrier 'step-1' timed out after 30.0 s\n"
         "[ 31000] rank 0 gets outcome 1: barrier 'step-1' timed out after 30.0 s; 1 of 4 ranks have arrived\n"
-        "[ 31000]      rank 1: connected (n1, pid 101), but waits for key '/weights'; last message 28.5 s "
-        "ago\n"
+        "[ 31000]      rank 1: connected (n1, pid 101), but waits elsewhere, for key '/weights'; last "
+        "message 28.5 s ago\n"
         "[ 31000]      rank 2: connected (n1, pid 102), but has not arrived; last message 31.0 s ago\n"
         "[ 31000]      rank 3: started (n1, pid 103), but never connected to the store\n");
 }
@@ -113,8 +113,8 @@ Test(barrier, who_comes_too_late_gets_the_same_outcome_once)
     sim_expect_trace(
         &sim, "[  3000] rank 1 gets outcome 1: barrier 'a' timed out after 1.0 s; 1 of 2 ranks have arrived\n"
               "[  3000]      rank 1: connected (n1, pid 101), but has not arrived; last message 1.0 s ago\n"
-              "[  3000] rank 1 gets outcome 4: barrier 'a' is misused: the name was used before, and the "
-              "barrier failed; use each name only once\n");
+              "[  3000] rank 1 gets outcome 4: barrier 'a' is misused: the barrier with this name has "
+              "already failed; use each name only once\n");
 }
 
 Test(barrier, a_dead_process_fails_it_for_all_at_once)
@@ -255,10 +255,10 @@ Test(barrier_attempts, a_new_attempt_frees_all_names)
     sim_barrier(&sim, 0, "a", 30000, "0");
     sim_later(&sim, 50000);
     sim_expect_trace(&sim, "[     0] rank 0 passes\n"
-                           "[     0] rank 0 gets outcome 4: barrier 'a' is misused: the name was used "
-                           "before, and the barrier was passed; use each name only once\n"
+                           "[     0] rank 0 gets outcome 4: barrier 'a' is misused: the barrier with this "
+                           "name is already over; use each name only once\n"
                            "[    10] attempt 1 of job 'demo' begins with 2 ranks\n"
                            "[    10] rank 0 (n1, pid 100) connected from peer:1\n"
                            "[    10] rank 0 passes\n");
-    sim_expect(&sim, 2, "closed: the connection belongs to an earlier attempt");
+    sim_expect(&sim, 2, "closed: this connection belongs to an attempt that has ended");
 }

@@ -65,7 +65,7 @@ Test(rdzv_sim, an_elastic_job_makes_a_last_call_and_keeps_a_late_node, .init = t
     rsim_expect(&sim, "[     0] node n10 joined (1 of 2 to 4)\n"
                       "[   250]   n10 < gathering: 1 of 4\n"
                       "[  1000] node n2 joined (2 of 2 to 4)\n"
-                      "[  1000] enough nodes (2 joined, 2 to 4 required): more nodes may join within 30.0 s\n"
+                      "[  1000] enough nodes (2 joined, 2 to 4 allowed): more nodes may join within 30.0 s\n"
                       "[  1250]   n10 < last call: 2 of 4\n"
                       "[  1250]   n2 < last call: 2 of 4\n"
                       "[ 31000]   keys of attempt 0\n"
@@ -101,7 +101,7 @@ Test(rdzv_sim, a_node_that_leaves_during_the_last_call_takes_the_job_back, .init
     rsim_at(&sim, 600000);
     rsim_expect(&sim, "[     0] node n0 joined (1 of 2 to 4)\n"
                       "[     0] node n1 joined (2 of 2 to 4)\n"
-                      "[     0] enough nodes (2 joined, 2 to 4 required): more nodes may join within 30.0 s\n"
+                      "[     0] enough nodes (2 joined, 2 to 4 allowed): more nodes may join within 30.0 s\n"
                       "[   250]   n0 < last call: 2 of 4\n"
                       "[   250]   n1 < last call: 2 of 4\n"
                       "[  2000] node n1 leaves: SIGTERM from pid 77 (bash) of bob\n"
@@ -475,19 +475,19 @@ Test(rdzv_many_sim, a_thousand_nodes_come_die_and_are_done, .fini = end)
     rsim_at(&sim, 10000);
     for (int i = 1; i < 1000; i++)
         rsim_done(&sim, i, 4);
-    rsim_expect(
-        &sim, "[   899] enough nodes (900 joined, 900 to 1000 required): more nodes may join within 30.0 s\n"
-              "[   999] attempt 0 begins: 1000 nodes, 2000 ranks\n"
-              "[  5000] attempt 0 stops: node 100 (n100) is lost: connection closed\n"
-              "[  5000] attempt 0 is over: the next attempt begins in 0 ms\n"
-              "[  5000] attempt 1 begins: 950 nodes, 1900 ranks\n"
-              "[  5000] attempt 1 stops: node 0 (n0) was stopped by SIGTERM from pid 77 (bash) of bob\n"
-              "[  5000] attempt 1 is over: the next attempt begins in 0 ms\n"
-              "[  5000] attempt 2 begins: 949 nodes, 1898 ranks\n"
-              "[  5000] attempt 2 stops: rank 1000 on n500 died of signal 9\n"
-              "[  5000] attempt 2 is over: the next attempt begins in 1.0 s\n"
-              "[  6000] attempt 3 begins: 949 nodes, 1898 ranks\n"
-              "[ 10000] the job is done\n");
+    rsim_expect(&sim,
+                "[   899] enough nodes (900 joined, 900 to 1000 allowed): more nodes may join within 30.0 s\n"
+                "[   999] attempt 0 begins: 1000 nodes, 2000 ranks\n"
+                "[  5000] attempt 0 stops: node 100 (n100) is lost: connection closed\n"
+                "[  5000] attempt 0 is over: the next attempt begins in 0 ms\n"
+                "[  5000] attempt 1 begins: 950 nodes, 1900 ranks\n"
+                "[  5000] attempt 1 stops: node 0 (n0) was stopped by SIGTERM from pid 77 (bash) of bob\n"
+                "[  5000] attempt 1 is over: the next attempt begins in 0 ms\n"
+                "[  5000] attempt 2 begins: 949 nodes, 1898 ranks\n"
+                "[  5000] attempt 2 stops: rank 1000 on n500 died of signal 9\n"
+                "[  5000] attempt 2 is over: the next attempt begins in 1.0 s\n"
+                "[  6000] attempt 3 begins: 949 nodes, 1898 ranks\n"
+                "[ 10000] the job is done\n");
 }
 
 /* The number of messages per node does not depend on the size of the job. */

@@ -185,7 +185,8 @@ static ddp_status parse_dtype(const char *value, void *to, struct ddp_err *err)
             o->dtype = (ddp_dtype)t;
             return DDP_OK;
         }
-    return ddp_fail(err, DDP_ERR_ARG, "f32, f64, f16, bf16, i32, i64 or u8 (float, double, half ...)");
+    return ddp_fail(err, DDP_ERR_ARG,
+                    "f32, f64, f16, bf16, i32, i64, u8, or the name in nccl-tests (float, double, half ...)");
 }
 
 static ddp_status parse_op(const char *value, void *to, struct ddp_err *err)
@@ -294,12 +295,14 @@ static const struct option_row rows[] = {
       .type = OPTION_INT,
       .at = AT(check),
       .max = MOST,
-      .help = "1 compares every element of one call with its expected value, 0 does not (default: 1)" },
+      .help =
+          "1: compare every element of one call with its expected value; 0: do not compare (default: 1)" },
     { .name = "datatype",
       .letter = 'd',
       .value = "TYPE",
       .parse = parse_dtype,
-      .help = "f32 (default), f64, f16, bf16, i32, i64 or u8, or nccl-tests' names" },
+      .help = "f32 (default), f64, f16, bf16, i32, i64, u8, or the name in nccl-tests (float, double, half "
+              "...)" },
     { .name = "op",
       .letter = 'o',
       .value = "OP",

@@ -373,7 +373,8 @@ static ddp_status read_head(struct reader *r, uint8_t head[HEAD], size_t n)
     if (get_u32(head + 16) != crc_of(head, 16) || get_u32(head + 20) != 0)
         return damaged_at(r, 8, "the header does not match its CRC-32");
     if (get_u32(head + 8) != n)
-        return ddp_fail(r->err, DDP_ERR_MISMATCH, "%s: has %u blocks, but the program expects %zu", r->path,
+        return ddp_fail(r->err, DDP_ERR_MISMATCH,
+                        "%s: the checkpoint has %u blocks, but the program expects %zu", r->path,
                         get_u32(head + 8), n);
     return DDP_OK;
 }
@@ -388,7 +389,8 @@ static ddp_status check_entry(struct reader *r, const uint8_t *entry, const ddp_
     uint64_t bytes = get_u64(entry + MAX_NAME);
     if (strcmp(name, block->name) != 0 || bytes != block->bytes)
         return ddp_fail(r->err, DDP_ERR_MISMATCH,
-                        "%s: has block '%s' of %" PRIu64 " bytes, but the program expects '%s' of %zu",
+                        "%s: the checkpoint has block '%s' of %" PRIu64
+                        " bytes, but the program expects '%s' of %zu",
                         r->path, name, bytes, block->name, block->bytes);
     return DDP_OK;
 }

@@ -326,7 +326,7 @@ static ddp_status load_newest(const ddp_ckpts *c, const uint64_t *steps, size_t 
             newest = now;
     }
     return ddp_fail(err, DDP_ERR_CORRUPT,
-                    "%s: all %zu checkpoints are damaged; the newest: %s; remove the checkpoints to start "
+                    "%s: all %zu checkpoints are damaged (the newest: %s); remove the checkpoints to start "
                     "from the beginning",
                     c->dir.path, n_steps, newest.msg);
 }

@@ -111,7 +111,7 @@ static ddp_status check_text(const char *name, const char *text, size_t len, str
     const size_t at = sizeof(prefix) - 1;
     char digits[DIGITS + 1];
     if (len < at + DIGITS || memcmp(text, prefix, at) != 0)
-        return damaged(err, name, "not a manifest: must begin with its CRC-32C");
+        return damaged(err, name, "not a manifest: no CRC-32C at the beginning");
     hex(digits, text_crc(text, len));
     if (memcmp(text + at, digits, DIGITS) != 0)
         return damaged(err, name, "the text does not match its CRC-32C");
@@ -241,15 +241,16 @@ ddp_status manifest_match(const struct manifest *m, const char *name, const ddp_
     for (size_t i = 0; i < n; i++) {
         const struct manifest_block *block = find_block(m, want[i].name, i);
         if (block == NULL)
-            return ddp_fail(err, DDP_ERR_MISMATCH, "%s: has no block '%s'", name, want[i].name);
+            return ddp_fail(err, DDP_ERR_MISMATCH, "%s: the checkpoint has no block '%s'", name,
+                            want[i].name);
         if (block->bytes != want[i].bytes)
             return ddp_fail(err, DDP_ERR_MISMATCH,
-                            "%s: has block '%s' of %" PRIu64 " bytes, but the program expects %zu", name,
+                            "%s: block '%s' has %" PRIu64 " bytes, but the program expects %zu", name,
                             want[i].name, block->bytes, want[i].bytes);
         number[i] = (size_t)(block - m->blocks);
     }
     if (m->n != n)
-        return ddp_fail(err, DDP_ERR_MISMATCH, "%s: has %zu blocks, but the program expects %zu", name, m->n,
-                        n);
+        return ddp_fail(err, DDP_ERR_MISMATCH,
+                        "%s: the checkpoint has %zu blocks, but the program expects %zu", name, m->n, n);
     return DDP_OK;
 }

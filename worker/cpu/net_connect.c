@@ -201,12 +201,11 @@ static ddp_status unreachable(const struct net_dial *d, const char *how, struct 
     return ddp_fail(
         err, DDP_ERR_IO,
         "rank %d on %s (%s) cannot connect to rank %d on %s at %s: %s; %s; allow connections from "
-        "host %s to host %s, or set DDP_PORT_RANGE=LOW-HIGH to ports that are open; or select another "
-        "network with "
-        "DDP_IFACE=INTERFACE or DDP_IFACE=ADDRESS (default: the network of the store)",
+        "host %s to host %s, set DDP_PORT_RANGE=LOW-HIGH to open ports, or select another network with "
+        "DDP_IFACE=INTERFACE_OR_ADDRESS (default: the network of the store)",
         d->hello->from, d->hello->host, d->address, d->link->rank, d->card.host,
         endpoint_print(d->card.address, d->card.port, where), how,
-        lost ? "this address works only within one host" : "the store answers, so the hosts are up",
+        lost ? "this address works only within one host" : "both hosts have reached the store",
         d->hello->host, d->card.host);
 }
 

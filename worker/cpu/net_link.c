@@ -127,11 +127,11 @@ static ddp_status link_lost(const struct net_links *links, const struct net_link
                             struct ddp_err *err)
 {
     char text[CALL_TEXT];
-    return ddp_fail(
-        err, DDP_ERR_PEER_LOST,
-        "rank %d (pid %d on %s) has ended or given up while rank %d waited in %s: connection to %s: %s",
-        link->rank, link->pid, link->name, links->rank, call_text(text, &links->call, links->seq),
-        link->where, how);
+    return ddp_fail(err, DDP_ERR_PEER_LOST,
+                    "rank %d (pid %d on %s) has ended or given up while rank %d waited in %s; the connection "
+                    "to %s failed: %s",
+                    link->rank, link->pid, link->name, links->rank, call_text(text, &links->call, links->seq),
+                    link->where, how);
 }
 
 /* Move bytes of one queue with one system call. Return 1 if bytes were moved, 0 if the socket is not ready, or -1

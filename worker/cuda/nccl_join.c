@@ -24,7 +24,7 @@ static const char *const places[] = { "libnccl.so.2", "/usr/local/cuda/lib64/lib
 
 static const struct lib_kind kind = {
     "NCCL", "DDP_NCCL_LIBRARY", places,
-    "install libnccl2 from NVIDIA's repository, or `pip install nvidia-nccl-cu13` (or -cu12): its file is "
+    "install libnccl2 from NVIDIA's repository, or `pip install nvidia-nccl-cu13` (or -cu12), which installs "
     "site-packages/nvidia/nccl/lib/libnccl.so.2"
 };
 

@@ -255,10 +255,10 @@ ddp_status nccl_init_late(struct ddp_err *err, int world, uint32_t timeout_ms, c
 {
     return ddp_fail(
         err, DDP_ERR_TIMEOUT,
-        "NCCL has not connected %d ranks within %g s, although all ranks have joined the job; NCCL "
-        "uses NCCL_SOCKET_IFNAME=%.60s; check for a firewall between the hosts; NCCL_DEBUG=INFO "
-        "shows the progress",
-        world, timeout_ms / 1000.0, iface[0] ? iface : "(not set)");
+        "NCCL has not connected all %d ranks within %g s, although all have joined the job; check "
+        "NCCL_SOCKET_IFNAME (%.60s) and firewalls between the hosts; NCCL_DEBUG=INFO shows the "
+        "progress",
+        world, timeout_ms / 1000.0, iface[0] ? iface : "not set");
 }
 
 static ddp_status check_versions(const struct nccl_card *cards, int world, struct ddp_err *err)

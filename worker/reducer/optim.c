@@ -57,10 +57,10 @@ static ddp_status check_sgd(const ddp_optim *o, struct ddp_err *err)
     if (status == DDP_OK)
         status = in_range("dampening", o->dampening, -INFINITY, INFINITY, err);
     if (status == DDP_OK && o->nesterov && (o->momentum <= 0 || o->dampening != 0))
-        return ddp_fail(err, DDP_ERR_ARG,
-                        "optimizer: nesterov: momentum=%g and dampening=%g: momentum must be above 0, and "
-                        "dampening must be 0",
-                        o->momentum, o->dampening);
+        return ddp_fail(
+            err, DDP_ERR_ARG,
+            "optimizer: nesterov needs momentum above 0 and dampening 0, but momentum=%g and dampening=%g",
+            o->momentum, o->dampening);
     return status;
 }
 

@@ -63,8 +63,7 @@ static ddp_status misuse_no_forward(const struct reducer_step *step, size_t i, s
     return ddp_fail(
         err, DDP_ERR_ARG,
         "reducer: ddp_reducer_ready or ddp_reducer_unused was called for parameter %zu \"%.100s\", but no "
-        "step has begun; if ddp_reducer_options.uneven is set, call ddp_reducer_forward before the "
-        "backward pass",
+        "step has begun; with ddp_reducer_options.uneven, call ddp_reducer_forward before the backward pass",
         i, step->params[i].name);
 }
 
@@ -75,7 +74,7 @@ static ddp_status misuse_unready(const struct reducer_step *step, struct ddp_err
     char list[LIST];
     size_t missing = list_unready(step, list);
     return ddp_fail(err, DDP_ERR_ARG,
-                    "reducer: finish: %zu of %zu parameters not marked ready: %s%s; mark them, or set "
+                    "reducer: finish: %zu of %zu parameters are not marked ready: %s%s; mark them, or set "
                     "ddp_reducer_options.find_unused on all ranks",
                     missing, step->n, list, missing > LISTED ? ", and others" : "");
 }
@@ -87,13 +86,14 @@ static ddp_status misuse_unfinished(const struct reducer_step *step, struct ddp_
     char list[LIST];
     size_t missing = step->sync ? list_unready(step, list) : 0;
     if (missing == 0)
-        return ddp_fail(err, DDP_ERR_ARG,
-                        "reducer: forward: the last step has not ended; call ddp_reducer_finish first");
-    return ddp_fail(err, DDP_ERR_ARG,
-                    "reducer: forward: the last step has not ended: bucket %zu of %zu is next; %zu of %zu "
-                    "parameters not marked ready: %s%s; call ddp_reducer_finish",
-                    step->launched, step->plan->count, missing, step->n, list,
-                    missing > LISTED ? ", and others" : "");
+        return ddp_fail(
+            err, DDP_ERR_ARG,
+            "reducer: forward was called before the last step ended; call ddp_reducer_finish first");
+    return ddp_fail(
+        err, DDP_ERR_ARG,
+        "reducer: forward was called before the last step ended; call ddp_reducer_finish first (next is "
+        "bucket %zu of %zu; %zu of %zu parameters are not marked ready: %s%s)",
+        step->launched, step->plan->count, missing, step->n, list, missing > LISTED ? ", and others" : "");
 }
 
 /* Report that finish was called, although no step has begun. With find_unused, such a call would mark every parameter

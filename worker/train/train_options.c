@@ -26,8 +26,8 @@ static const struct option_words device_words = OPTION_WORDS(NULL, "auto", "cpu"
 
 static const struct option_row rows[] = {
     { ROW(data, TEXT), .value = "DIR", .preset = "data",
-      .help = "directory with Fashion-MNIST or CIFAR-10 (binary version), plain or .gz, or with llm.c's "
-              "token files; for token files also a pattern such as 'DIR/*.bin'" },
+      .help = "directory with Fashion-MNIST or CIFAR-10 (binary version), both also as .gz; or directory or "
+              "pattern, such as 'DIR/*.bin', of llm.c's token files" },
     { ROW(loader_threads, COUNT), .value = "N", .preset = "0", .min = 0, .max = 64,
       .help = "number of threads that read batches ahead; 0 reads each batch when it is needed" },
     { ROW(augment, FLAG), .help = "move and mirror CIFAR-10's training pictures, differently in each epoch" },
@@ -35,8 +35,8 @@ static const struct option_row rows[] = {
       .help = "number of tokens in a sample (default: the model's longest sequence)" },
     { ROW(model, WORD), .value = "NAME", .preset = "mlp", .words = &model_words,
       .help = "mlp (two hidden layers of 200, ReLU), seqnet (the same with sigmoid and log_softmax), "
-              "resnet20, or gpt2:SIZE, where SIZE is 124M, 355M, 774M, 1558M, or tiny or 10M (both for bytes "
-              "as tokens)" },
+              "resnet20, or gpt2:SIZE, where SIZE is 124M, 355M, 774M or 1558M, or tiny or 10M, whose tokens "
+              "are bytes" },
     { ROW(init_from, TEXT), .value = "FILE",
       .help = "begin with the parameters in a file of llm.c, such as gpt2_124M.bin" },
     { .name = "export",
@@ -72,10 +72,10 @@ static const struct option_row rows[] = {
       .help = "decay of the second moment of adam and adamw" },
     { ROW(zero1, FLAG), .help = "keep only a share of the optimizer's state on each worker (ZeRO-1)" },
     { ROW(precision, WORD), .value = "NAME", .preset = "fp32", .words = &precision_words,
-      .help = "fp32, bf16 or fp16; parameters stay in fp32, and fp16 scales the loss" },
+      .help = "compute in fp32, bf16 or fp16; parameters stay in fp32, and fp16 scales the loss" },
     { ROW(determinism, WORD), .value = "NAME", .preset = "run", .words = &determinism_words,
-      .help =
-          "run: a repeated run gives the same bits; world: 1, 2, 4 and 8 workers give the same bits too" },
+      .help = "run: a repeated run gives the same bits; world: runs with 1, 2, 4 and 8 workers also give the "
+              "same bits" },
     { ROW(sync_bn, FLAG), .help = "with resnet20, normalize over the batches of all workers" },
     { ROW(device, WORD), .value = "NAME", .preset = "auto", .words = &device_words,
       .help = "cpu, cuda (one GPU for each worker), or auto (cuda if a GPU can be used)" },
@@ -83,7 +83,8 @@ static const struct option_row rows[] = {
       .help = "seed of the initial parameters and of the shuffling" },
     { ROW(threads, COUNT), .value = "N", .min = 1, .max = 1024,
       .help = "number of BLAS threads per worker (default: $OPENBLAS_NUM_THREADS, $OMP_NUM_THREADS, or 1)" },
-    { ROW(checkpoint, TEXT), .value = "DIR", .help = "save DIR/step-N after each epoch and at the end" },
+    { ROW(checkpoint, TEXT), .value = "DIR",
+      .help = "save a checkpoint DIR/step-N after each epoch and at the end" },
     { ROW(checkpoint_every, COUNT), .value = "N", .min = 1, .max = MOST,
       .help = "also save a checkpoint every N steps" },
     { ROW(keep_last, COUNT), .value = "N", .preset = "3", .min = 1, .max = MOST,
@@ -234,7 +235,8 @@ static ddp_status check_optimizer(const struct train_options *o, struct ddp_err 
 {
     ddp_optim optim = train_options_optim(o);
     if (o->optimizer != DDP_SGD && (o->momentum != 0 || o->nesterov))
-        return ddp_fail(err, DDP_ERR_ARG, "--momentum and --nesterov need --optimizer sgd; %s uses --beta1",
+        return ddp_fail(err, DDP_ERR_ARG,
+                        "--momentum and --nesterov need --optimizer sgd; %s uses --beta1 instead",
                         ddp_rule_name(optim.rule));
     ddp_status status = ddp_optim_check(&optim, err);
     return status == DDP_OK ? DDP_OK : ddp_wrap(err, "--optimizer %s", ddp_rule_name(optim.rule));
@@ -335,6 +337,6 @@ void train_options_help(FILE *to)
     if (options_help(&table, &help))
         fwrite(help.data, 1, help.len, to);
     buf_free(&help);
-    fprintf(to, "\nExit: 0 done, 1 failed, 2 wrong option or a loss that is not finite, 75 another\n"
-                "worker failed.\n");
+    fprintf(to, "\nExit codes: 0 (done), 1 (failed), 2 (wrong option, or the loss is not finite),\n"
+                "75 (another worker failed).\n");
 }

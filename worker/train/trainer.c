@@ -625,7 +625,7 @@ ddp_status trainer_open(struct trainer *t, const struct train_options *options, 
         status = trainer_resume(t, err);
     char few[64] = "";
     if (status == DDP_OK && t->split.global_batch > t->train_set.n)
-        snprintf(few, sizeof(few), " (only %zu samples per step)", t->train_set.n);
+        snprintf(few, sizeof(few), " (more than the %zu samples)", t->train_set.n);
     if (status == DDP_OK)
         journal_line(
             &t->journal,

@@ -157,7 +157,7 @@ static struct snapshot lost(bool silent)
 Test(diagnose_job, a_lost_node_is_silent_or_has_hung_up)
 {
     EXPECT(lost(true), "NODE_LOST_SILENT", "node 1 (n1, pid 401)", "nothing heard for 3.0 s");
-    EXPECT(lost(false), "NODE_LOST_CLOSED", "node 1 (n1, pid 401)", "has been lost for 1.5 s");
+    EXPECT(lost(false), "NODE_LOST_CLOSED", "node 1 (n1, pid 401)", "was lost 1.5 s ago");
 }
 
 Test(diagnose_job, a_late_node_is_a_spare)
@@ -422,7 +422,7 @@ Test(diagnose_job, why_a_rank_does_not_come)
                    "uses 99 % CPU (n1, pid 73), but has not arrived; last message 60.0 s ago");
     expect_missing((struct rank_facts)RANK(3, .proc_state = 'R', .cpu_percent = 100), "RANK_BUSY",
                    "it never connected");
-    expect_missing((struct rank_facts)AT_KEY(3, "/nccl"), "RANK_WAITS_ELSEWHERE", "waits for key '/nccl'");
+    expect_missing((struct rank_facts)AT_KEY(3, "/nccl"), "RANK_WAITS_ELSEWHERE", "for key '/nccl'");
     expect_missing((struct rank_facts)RANK(3, HERE, .proc_state = 'S'), "RANK_MISSING",
                    "last message 60.0 s ago; it sleeps");
     expect_missing((struct rank_facts)RANK(3, .met = true), "RANK_DISCONNECTED", "but closed its connection");
@@ -536,7 +536,7 @@ Test(diagnose, a_rank_that_waits_elsewhere)
     expect(
         (struct rank_facts){ N1, .met = true, .connected = true, .silent_ms = 5,
                              .waits.name = slice_str("/x") },
-        "connected (n1, pid 77), but waits for key '/x'; last message 5 ms ago",
+        "connected (n1, pid 77), but waits elsewhere, for key '/x'; last message 5 ms ago",
         "{\"rank\":3,\"state\":\"connected\",\"host\":\"n1\",\"pid\":77,\"silent_ms\":5,\"waits_for\":\"key "
         "'/x'\"}");
 }

@@ -729,7 +729,7 @@ Test(control_rdzv, a_node_cannot_change_its_role)
     cr_assert_eq(sim_identify(&sim, N0, "{\"role\":\"agent\"}", NULL), 0);
     expect_refused_role(
         N0, "{\"role\":\"worker\",\"job\":\"demo\",\"rank\":0,\"world_size\":4}",
-        "this connection belongs to a node of job 'demo', which cannot change its role to \"worker\"");
+        "this connection belongs to a node of job 'demo' and cannot change its role to \"worker\"");
     expect_heard(N1, "\"push\":\"stop\",\"round\":1,\"why\":\"node_lost\"");
     expect_refused_role(N1, "{\"role\":\"ctl\"}", "cannot change its role to \"ctl\"");
 }

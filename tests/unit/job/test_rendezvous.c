@@ -788,8 +788,8 @@ Test(rdzv_join, one_node_too_many_is_refused_in_a_static_job)
     rsim_join_all(&sim, 0, 1);
     expect_refusal(
         &sim.join, RDZV_REFUSED_JOB_FULL,
-        "n7 (pid 107) is one node too many: job 'j' already has 2 of 2 nodes, as required by n0 (pid "
-        "100)");
+        "n7 (pid 107) is one node too many: job 'j' already has 2 of 2 nodes; the first node was n0 "
+        "(pid 100)");
 }
 
 Test(rdzv_join, one_node_too_many_is_a_spare_in_an_elastic_job, .init = two_to_four)

@@ -296,8 +296,8 @@ Test(scheduler, what_the_user_says_counts_and_what_differs_is_said)
        "p");
     cr_expect_str_eq(plan_text(), "5 4 node09:81 2 slurm-4711.1");
     cr_expect_str_eq(scheduler.notes[0],
-                     "--nnodes=5 is used, although Slurm provides 4 (SLURM_STEP_NUM_NODES)");
-    cr_expect_str_eq(scheduler.notes[1], "--node_rank=4 is used, although Slurm provides 2 (SLURM_NODEID)");
+                     "--nnodes=5 overrides the value from Slurm: 4 (SLURM_STEP_NUM_NODES)");
+    cr_expect_str_eq(scheduler.notes[1], "--node_rank=4 overrides the value from Slurm: 2 (SLURM_NODEID)");
     cr_expect_str_eq(scheduler.notes[2],
                      "--nproc_per_node=2 is used, although Slurm provides 4 GPUs (SLURM_GPUS_ON_NODE)");
     cr_expect_str_eq(finding(), "NNODES_NOT_LAUNCHED");
@@ -360,7 +360,7 @@ Test(scheduler, why_shows_each_value_and_where_it_comes_from)
     cr_expect_str_eq(
         (char *)out.data,
         "scheduler       Slurm: SLURM_JOB_ID is set\n"
-        "task            this is task 2 of 4; task 0 of 1 on this node; node 2 of 4 (counted from 0)\n"
+        "task            counted from 0: task 2 of 4; task 0 of 1 on this node; node 2 of 4\n"
         "nnodes          3                    command line (--nnodes); Slurm provides 4 "
         "(SLURM_STEP_NUM_NODES)\n"
         "node_rank       2                    SLURM_NODEID\n"
@@ -368,7 +368,7 @@ Test(scheduler, why_shows_each_value_and_where_it_comes_from)
         "master_port     14042                12000 + (4711 * 31 + 1) % 16000, from the job id\n"
         "nproc_per_node  4                    SLURM_GPUS_ON_NODE\n"
         "rdzv_id         slurm-4711.1         SLURM_JOB_ID, SLURM_STEP_ID\n"
-        "note            --nnodes=3 is used, although Slurm provides 4 (SLURM_STEP_NUM_NODES)\n");
+        "note            --nnodes=3 overrides the value from Slurm: 4 (SLURM_STEP_NUM_NODES)\n");
     buf_free(&out);
     cr_assert(scheduler_print_json(&scheduler, &cli, NULL, &out) && buf_append(&out, "", 1));
     cr_expect(strstr((char *)out.data, "\"from\":\t\"SLURM_NODEID\"") != NULL, "%s", (char *)out.data);
@@ -382,7 +382,7 @@ Test(scheduler, a_value_longer_than_most_makes_its_column_wider)
     IN("openmpi-in-slurm", "--explain");
     cr_assert(scheduler_print(&scheduler, &cli, NULL, &out) && buf_append(&out, "", 1));
     const char *text = (char *)out.data;
-    cr_expect_not_null(strstr(text, "\nnproc_per_node  one for each visible GPU, or 1  default\n"), "%s",
+    cr_expect_not_null(strstr(text, "\nnproc_per_node  one per visible GPU, 1 if none  default\n"), "%s",
                        text);
     cr_expect_not_null(strstr(text, "\nnode_rank       1                               OMPI_"), "%s", text);
     buf_free(&out);

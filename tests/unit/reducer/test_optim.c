@@ -139,7 +139,7 @@ Test(optim, numbers_out_of_range_are_named)
         { { .rule = DDP_SGD, .lr = -1 }, "lr=-1" },
         { { .rule = DDP_SGD, .weight_decay = NAN }, "weight_decay=" },
         { { .rule = DDP_SGD, .momentum = -0.5 }, "momentum=-0.5" },
-        { { .rule = DDP_SGD, .nesterov = 1 }, "nesterov: momentum=" },
+        { { .rule = DDP_SGD, .nesterov = 1 }, "momentum=0 and" },
         { { .rule = DDP_SGD, .nesterov = 1, .momentum = 0.9, .dampening = 0.1 },
           "momentum=0.9 and dampening=0.1" },
         { { .rule = DDP_ADAM, .beta1 = 1 }, "beta1=1" },

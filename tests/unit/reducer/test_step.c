@@ -176,7 +176,7 @@ Test(reducer_step, with_uneven_inputs_forward_may_not_be_left_out)
     ready(4);
     expect("ready 4: reducer: ddp_reducer_ready or ddp_reducer_unused was called for parameter 4 "
            "\"fc2.bias\", but "
-           "no step has begun; if ddp_reducer_options.uneven is set, call ddp_reducer_forward before the "
+           "no step has begun; with ddp_reducer_options.uneven, call ddp_reducer_forward before the "
            "backward "
            "pass\n");
     whole_step();
@@ -284,21 +284,22 @@ Test(reducer_step, misuse_is_named)
     unused(0);
     finish();
     expect("ready 5: reducer: parameter 5: must be between 0 and 4\n"
-           "finish: reducer: finish: 5 of 5 parameters not marked ready: 0 \"embed\" (bucket 2), 1 "
+           "finish: reducer: finish: 5 of 5 parameters are not marked ready: 0 \"embed\" (bucket 2), 1 "
            "\"fc1.weight\" (bucket 1), 2 \"fc1.bias\" (bucket 1), 3 \"fc2.weight\" (bucket 0), 4 "
            "\"fc2.bias\" (bucket "
            "0); mark them, or set ddp_reducer_options.find_unused on all ranks\n"
            "ready 4\n"
            "ready 4: reducer: parameter 4 \"fc2.bias\" (bucket 0) was marked ready twice in one step; check "
            "that ddp_reducer_finish was called\n"
-           "forward: reducer: forward: the last step has not ended: bucket 0 of 3 is next; 4 of 5 "
-           "parameters "
-           "not marked ready: 0 \"embed\" (bucket 2), 1 \"fc1.weight\" (bucket 1), 2 \"fc1.bias\" "
+           "forward: reducer: forward was called before the last step ended; call ddp_reducer_finish first "
+           "(next is bucket 0 of 3; 4 of 5 parameters are not marked ready: 0 \"embed\" (bucket 2), 1 "
+           "\"fc1.weight\" (bucket 1), "
+           "2 \"fc1.bias\" "
            "(bucket 1), 3 "
-           "\"fc2.weight\" (bucket 0); call ddp_reducer_finish\n"
+           "\"fc2.weight\" (bucket 0))\n"
            "unused 0: reducer: parameter 0 \"embed\" (bucket 2) was marked unused; set "
            "ddp_reducer_options.find_unused on all ranks to allow unused parameters\n"
-           "finish: reducer: finish: 4 of 5 parameters not marked ready: 0 \"embed\" (bucket 2), 1 "
+           "finish: reducer: finish: 4 of 5 parameters are not marked ready: 0 \"embed\" (bucket 2), 1 "
            "\"fc1.weight\" (bucket 1), 2 \"fc1.bias\" (bucket 1), 3 \"fc2.weight\" (bucket 0); mark them, or "
            "set ddp_reducer_options.find_unused on all ranks\n");
 }
@@ -311,11 +312,12 @@ Test(reducer_step, an_evaluation_may_have_forwards_without_a_backward)
     forward();
     expect("forward, buffers\n"
            "forward, buffers\n"
-           "forward: reducer: forward: the last step has not ended: bucket 0 of 3 is next; 5 of 5 "
-           "parameters "
-           "not marked ready: 0 \"embed\" (bucket 2), 1 \"fc1.weight\" (bucket 1), 2 \"fc1.bias\" "
+           "forward: reducer: forward was called before the last step ended; call ddp_reducer_finish first "
+           "(next is bucket 0 of 3; 5 of 5 parameters are not marked ready: 0 \"embed\" (bucket 2), 1 "
+           "\"fc1.weight\" (bucket 1), "
+           "2 \"fc1.bias\" "
            "(bucket 1), 3 "
-           "\"fc2.weight\" (bucket 0), 4 \"fc2.bias\" (bucket 0); call ddp_reducer_finish\n");
+           "\"fc2.weight\" (bucket 0), 4 \"fc2.bias\" (bucket 0))\n");
 }
 
 Test(reducer_step, with_unused_parameters_a_step_has_to_be_begun)

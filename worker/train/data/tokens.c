@@ -48,9 +48,10 @@ void tokens_init(struct tokens *t, size_t length, size_t vocabulary)
 static ddp_status check_header(const uint8_t *head, size_t got, struct ddp_err *err)
 {
     if (got >= 4 && get_i32(head) == LLAMA_MAGIC)
-        return ddp_fail(err, DDP_ERR_UNSUPPORTED,
-                        "offset 0: magic number %d (tokens of 32 bits, llm.c's Llama 3): must be %d",
-                        LLAMA_MAGIC, TOKENS_MAGIC);
+        return ddp_fail(
+            err, DDP_ERR_UNSUPPORTED,
+            "offset 0: magic number %d is of llm.c's 32-bit tokens (Llama 3): must be %d (16-bit tokens)",
+            LLAMA_MAGIC, TOKENS_MAGIC);
     if (got >= 4 && get_i32(head) != TOKENS_MAGIC)
         return ddp_fail(err, DDP_ERR_CORRUPT,
                         "offset 0: magic number 0x%08x: must be 0x%08x (llm.c's tokens)",

@@ -57,6 +57,32 @@ struct guardian {
     uint64_t hung_ms; /* time at which has_hung() first checked the disk, in ms; 0 before the first check */
 };
 
+/* Return true if the signal must be watched. Watch SIGCHLD and SIGCONT even if both were ignored at the start: while
+ * SIGCHLD is ignored, the kernel drops the exit status of children. */
+static bool is_wanted(const struct signal_row *row)
+{
+    struct sigaction now;
+    if (row->act == SIGNAL_NONE)
+        return false;
+    if (row->act == SIGNAL_CHILD || row->act == SIGNAL_RESUME)
+        return true;
+    return sigaction(row->number, NULL, &now) == 0 && now.sa_handler != SIG_IGN;
+}
+
+void signal_watch_block(sigset_t *watched)
+{
+    sigemptyset(watched);
+    for (int i = 0; i < SIGNAL_ROWS; i++) {
+        if (is_wanted(&signal_rows[i]))
+            sigaddset(watched, signal_rows[i].number);
+        if (signal_rows[i].act == SIGNAL_NONE)
+            signal(signal_rows[i].number, SIG_IGN);
+    }
+    signal(SIGCHLD, SIG_DFL);
+    signal(SIGCONT, SIG_DFL);
+    sigprocmask(SIG_BLOCK, watched, NULL);
+}
+
 /* Continue the agent if the agent is stopped. An unneeded SIGCONT could stay pending while a debugger attaches, and
  * the debugger would then wait forever. */
 static void wake_if_stopped(pid_t agent)

@@ -29,8 +29,6 @@ int guardian_run(guardian_body body, void *arg, signal_set stop, struct contain 
 /* Kill every descendant, because the guardian has died. Return the agent's exit code. */
 int guardian_is_gone(struct contain *contain);
 
-/* --- signals.c: how guardian and agent wait for signals ------------------------------------------------------- */
-
 /* Block those signals of tables/signals.h that ddprun reads. Each signal then stays pending until ddprun reads it.
  * Store the set of these signals in *watched. Signals that were ignored at the start (nohup, a background job of sh)
  * are not in the set and stay ignored. Call this function before threads exist. */

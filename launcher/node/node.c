@@ -20,7 +20,6 @@
 #include "tables/text.h"
 
 #include <cjson/cJSON.h>
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -625,37 +624,11 @@ static void on_event_log_trouble(void *user, const char *words)
         log_info("%s", words);
 }
 
-/* End everything, because the guardian is dead. Stop the store before closing the connection to the store. Otherwise
- * the store would report the loss of this node to some nodes but not to others. */
-static void finish_without_guardian(struct node *n)
-{
-    const int code = guardian_is_gone(n->run.contain);
-    store_server_stop(n->meet.store);
-    n->meet.store = NULL;
-    node_finish(n, code);
-}
-
-/* Read messages of the guardian from the lifeline. End of file means that the guardian has died. In this case, no
- * user can get a report, but all processes must still be killed. */
-static void on_lifeline(uv_poll_t *poll, int status, int events)
-{
-    struct node *n = poll->data;
-    struct received_signal received;
-    ssize_t got = 0;
-    (void)status, (void)events;
-    while (!n->ended &&
-           (got = read(n->lifeline_fd, &received, sizeof(received))) == (ssize_t)sizeof(received))
-        node_signal(n, &received);
-    if (!n->ended && (got == 0 || errno != EAGAIN))
-        finish_without_guardian(n);
-    node_run_effects(n);
-}
-
 /* Open the handles, signals first, so that no stop by the user is missed. node_finish() closes all these handles, so
  * all must be initialized before anything else can fail. */
 static bool init_handles(struct node *n, int lifeline)
 {
-    if (!node_watch_signals(n, lifeline, on_lifeline))
+    if (!node_watch_signals(n, lifeline))
         return false;
     uv_timer_init(&n->loop, &n->timer);
     uv_timer_init(&n->loop, &n->meet.waiting_timer);

@@ -351,7 +351,7 @@ void node_on_lost(void *user, const char *why);
 
 /* Watch for signals and for the end of the guardian's lifeline, until node_finish(). If no descriptor is left, return
  * false with errno set; no handle is then open. */
-bool node_watch_signals(struct node *n, int lifeline, uv_poll_cb on_lifeline);
+bool node_watch_signals(struct node *n, int lifeline);
 
 /* Carry out the action of a signal, which this process or the guardian has received. */
 void node_signal(struct node *n, const struct received_signal *received);

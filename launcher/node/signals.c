@@ -1,6 +1,6 @@
-/* signals.c -- see guardian.h and node.h. The first part is for guardian and agent. The second part handles signals
- * in the agent. Signals are never handled in a signal handler: they stay blocked, and are read when the process is
- * ready for them. So a signal cannot interrupt any other function. */
+/* signals.c -- signals in the agent; see node.h. They stay blocked, as guardian.c has left them, and are read from a
+ * descriptor when the agent is ready for them. So a signal cannot interrupt any other function. The guardian passes the
+ * signals that it gets on through the lifeline. */
 #include "base/clock.h"
 #include "contain/descendants.h"
 #include "contain/procfs.h"
@@ -9,36 +9,11 @@
 #include "node/guardian.h"
 #include "report/user_messages.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-/* Return true if the signal must be watched. Watch SIGCHLD and SIGCONT even if both were ignored at the start: while
- * SIGCHLD is ignored, the kernel drops the exit status of children. */
-static bool is_wanted(const struct signal_row *row)
-{
-    struct sigaction now;
-    if (row->act == SIGNAL_NONE)
-        return false;
-    if (row->act == SIGNAL_CHILD || row->act == SIGNAL_RESUME)
-        return true;
-    return sigaction(row->number, NULL, &now) == 0 && now.sa_handler != SIG_IGN;
-}
-
-void signal_watch_block(sigset_t *watched)
-{
-    sigemptyset(watched);
-    for (int i = 0; i < SIGNAL_ROWS; i++) {
-        if (is_wanted(&signal_rows[i]))
-            sigaddset(watched, signal_rows[i].number);
-        if (signal_rows[i].act == SIGNAL_NONE)
-            signal(signal_rows[i].number, SIG_IGN);
-    }
-    signal(SIGCHLD, SIG_DFL);
-    signal(SIGCONT, SIG_DFL);
-    sigprocmask(SIG_BLOCK, watched, NULL);
-}
 
 /* --- status for the user ---------------------------------------------------------------------------------- */
 
@@ -265,6 +240,32 @@ static void on_signal(uv_poll_t *poll, int status, int events)
     node_run_effects(n);
 }
 
+/* End everything, because the guardian is dead. Stop the store before closing the connection to the store. Otherwise
+ * the store would report the loss of this node to some nodes but not to others. */
+static void finish_without_guardian(struct node *n)
+{
+    const int code = guardian_is_gone(n->run.contain);
+    store_server_stop(n->meet.store);
+    n->meet.store = NULL;
+    node_finish(n, code);
+}
+
+/* Read messages of the guardian from the lifeline. End of file means that the guardian has died. In this case, no
+ * user can get a report, but all processes must still be killed. */
+static void on_lifeline(uv_poll_t *poll, int status, int events)
+{
+    struct node *n = poll->data;
+    struct received_signal received;
+    ssize_t got = 0;
+    (void)status, (void)events;
+    while (!n->ended &&
+           (got = read(n->lifeline_fd, &received, sizeof(received))) == (ssize_t)sizeof(received))
+        node_signal(n, &received);
+    if (!n->ended && (got == 0 || errno != EAGAIN))
+        finish_without_guardian(n);
+    node_run_effects(n);
+}
+
 static void poll_fd(struct node *n, uv_poll_t *poll, int fd, uv_poll_cb cb)
 {
     uv_poll_init(&n->loop, poll, fd);
@@ -274,7 +275,7 @@ static void poll_fd(struct node *n, uv_poll_t *poll, int fd, uv_poll_cb cb)
 
 /* Open the descriptors. The signals are already blocked, because the guardian has called signal_watch_block() before
  * the fork. Call it again only to get the set of these signals. */
-bool node_watch_signals(struct node *n, int lifeline, uv_poll_cb on_lifeline)
+bool node_watch_signals(struct node *n, int lifeline)
 {
     sigset_t watched;
     signal_watch_block(&watched);

@@ -10,6 +10,7 @@
 #include "contain/contain.h"
 #include "contain/procfs.h"
 #include "node/node.h"
+#include "output/log_files.h"
 #include "report/cause.h"
 #include "report/host_checks.h"
 #include "server/listen.h"
@@ -421,7 +422,7 @@ enum { WAITING_PRINT_MS = 2000, STILL_WAITING_MS = 60000 };
 /* --- a round -------------------------------------------------------------------------------------------- */
 
 /* Prepare an attempt. First clear the state of the previous attempt. Containment precedes output, so that no files
- * exist if a control group cannot be created. Input follows output_round, which sets the ranks of the workers. */
+ * exist if a control group cannot be created. The old log files end before plan_round replaces their paths. */
 ddp_status node_begin_attempt(struct node *n, const struct plan_round *round, struct ddp_err *err)
 {
     n->run.left_waiting[0] = '\0';
@@ -440,8 +441,13 @@ ddp_status node_begin_attempt(struct node *n, const struct plan_round *round, st
     n->plan->page = rank_pages_first(&n->run.pages);
     ddp_status status = contain_attempt(n->run.contain, err);
     evidence_attempt(n->run.evidence, contain_cgroup_fd(n->run.contain));
+    output_end_attempt(n->out.output);
     if (status == DDP_OK)
-        status = output_round(n->out.output, round, err);
+        status = plan_round(n->plan, round, err);
+    if (status == DDP_OK)
+        status = logdir_attempt(n->plan, err);
+    if (status == DDP_OK)
+        status = output_begin_attempt(n->out.output, err);
     return status == DDP_OK ? input_attempt(n->out.input, err) : status;
 }
 

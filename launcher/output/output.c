@@ -1,6 +1,6 @@
 /* output.c -- see output.h.
  *
- * Normal path: output_round creates the files, output_open creates the pipes. Streams are read, and their lines
+ * Normal path: output_begin_attempt creates the files, output_open creates the pipes. Streams are read, and their lines
  * are queued. The writer's thread writes them and wakes the loop (on_progress). After the end of all pipes,
  * output_drain calls `idle`.
  *
@@ -646,7 +646,7 @@ ddp_status output_new(const struct output_options *options, struct output **out,
 
 /* End and reset all streams. A process outside the job may still hold a pipe of the last attempt open. Such a pipe is
  * closed, too. */
-static void forget_attempt(struct output *o)
+void output_end_attempt(struct output *o)
 {
     for (int i = 0; i < n_streams(o); i++) {
         stream_end_with_rest(&o->streams[i]);
@@ -656,12 +656,9 @@ static void forget_attempt(struct output *o)
     sinks_end_files(o->sinks);
 }
 
-ddp_status output_round(struct output *o, const struct plan_round *round, struct ddp_err *err)
+ddp_status output_begin_attempt(struct output *o, struct ddp_err *err)
 {
-    forget_attempt(o);
-    ddp_status status = plan_round(o->options.plan, round, err);
-    if (status == DDP_OK)
-        status = logdir_attempt(o->options.plan, err);
+    ddp_status status = DDP_OK;
     for (int i = 0; i < n_streams(o) && status == DDP_OK; i++)
         status = stream_init(&o->streams[i], &o->group, i / 2, i % 2 == 0 ? STD_OUT : STD_ERR, err);
     return status;

@@ -41,9 +41,9 @@ struct output;
 
 struct output_options {
     uv_loop_t *loop;
-    struct plan *plan;    /* owned by the caller; output_round changes its paths */
-    uint64_t started_ms;  /* start of ddprun; the times of events count from it */
-    void (*idle)(void *); /* called when the drain is complete; see output_drain */
+    const struct plan *plan; /* owned by the caller */
+    uint64_t started_ms;     /* start of ddprun; the times of events count from it */
+    void (*idle)(void *);    /* called when the drain is complete; see output_drain */
     /* Called with the bytes of each read. May be NULL. */
     void (*printed)(void *, int local_rank, int stream, struct slice bytes);
     void *user;
@@ -52,9 +52,12 @@ struct output_options {
 /* Create the output. After DDP_OK the caller owns *out, and output_close frees it. */
 ddp_status output_new(const struct output_options *options, struct output **out, struct ddp_err *err);
 
-/* Begin a round: update the plan, create directories and log files, and reset lines and tails. Before this call,
- * drain the previous attempt with output_drain, because this function drops the unread output of that attempt. */
-ddp_status output_round(struct output *o, const struct plan_round *round, struct ddp_err *err);
+/* End the streams and log files of the attempt. Drain them first with output_drain, because this function drops unread
+ * output. Call it before the plan gets the paths of the next attempt. */
+void output_end_attempt(struct output *o);
+
+/* Create the log files of the next attempt, in the directories of the plan, and reset lines and tails. */
+ddp_status output_begin_attempt(struct output *o, struct ddp_err *err);
 
 /* Get descriptors 1 and 2 for worker `local_rank`. Call output_spawned after the worker was started or has failed to
  * start. It closes ddprun's copies of the descriptors, because otherwise the pipes would never end. */

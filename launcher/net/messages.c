@@ -20,12 +20,6 @@
 
 /* --- requests ------------------------------------------------------------------------------------------- */
 
-/* Convert bytes from a worker or a user to UTF-8 in `room`. Return NULL if memory is short. */
-static const char *clean_text(struct buf *room, const char *text)
-{
-    return utf8_clean(room, slice_str(text)) && buf_append(room, "", 1) ? (const char *)room->data : NULL;
-}
-
 /* Return the name of the scheduler if this process is one of several tasks of the node, or "". */
 static const char *scheduler_of_task(const struct plan *plan)
 {
@@ -114,26 +108,6 @@ cJSON *encode_exited(int rank, int pid, int exit_code, int signal, bool told)
                                          .round = MESSAGE_NONE });
 }
 
-static void clean_in_place(char *text, size_t size)
-{
-    struct buf room = { 0 };
-    text_copy(text, size, clean_text(&room, text));
-    buf_free(&room);
-}
-
-/* Encode a failure. A worker's lines and paths may contain any bytes, so they are converted to UTF-8. */
-cJSON *encode_failure(enum message_id id, const struct failure *f)
-{
-    struct failure clean = *f;
-    clean_in_place(clean.words, sizeof(clean.words));
-    clean_in_place(clean.log, sizeof(clean.log));
-    clean_in_place(clean.gpu, sizeof(clean.gpu));
-    clean_in_place(clean.gpu_users, sizeof(clean.gpu_users));
-    for (int i = 0; i < clean.n_lines; i++)
-        clean_in_place(clean.lines[i], sizeof(clean.lines[i]));
-    return message_encode_failure(id, &clean);
-}
-
 cJSON *encode_done(void)
 {
     return message_encode_done(&(struct message_done){ .round = MESSAGE_NONE });
@@ -176,13 +150,8 @@ cJSON *encode_stopped(bool unkillable, int max_code, int rank0, cJSON *rows)
  * signal. Otherwise `by` is the sentence of the finding with this code. */
 cJSON *encode_leave(int signal, const char *by, const char *code)
 {
-    struct buf room = { 0 };
-    cJSON *json = message_encode_leave(&(struct message_leave){ .signal = signal,
-                                                                .by = clean_text(&room, by),
-                                                                .code = code[0] != '\0' ? code : NULL,
-                                                                .round = MESSAGE_NONE });
-    buf_free(&room);
-    return json;
+    return message_encode_leave(&(struct message_leave){
+        .signal = signal, .by = by, .code = code[0] != '\0' ? code : NULL, .round = MESSAGE_NONE });
 }
 
 cJSON *encode_vouch(int64_t conn, int rank, int pid)
@@ -193,11 +162,8 @@ cJSON *encode_vouch(int64_t conn, int rank, int pid)
 
 cJSON *encode_owner(int64_t conn, int pid, const char *words)
 {
-    struct buf room = { 0 };
-    cJSON *json = message_encode_owner(&(struct message_owner){
-        .conn = conn, .pid = pid, .words = clean_text(&room, words), .round = MESSAGE_NONE });
-    buf_free(&room);
-    return json;
+    return message_encode_owner(
+        &(struct message_owner){ .conn = conn, .pid = pid, .words = words, .round = MESSAGE_NONE });
 }
 
 /* --- pushes --------------------------------------------------------------------------------------------- */

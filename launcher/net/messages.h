@@ -35,9 +35,6 @@ cJSON *encode_started(int rank, int local_rank, int pid, const char *host);
  * this end. */
 cJSON *encode_exited(int rank, int pid, int exit_code, int signal, bool told);
 
-/* Encode FAILED, or EXPLAIN with more details about the same failure. */
-cJSON *encode_failure(enum message_id id, const struct failure *failure);
-
 /* Encode `stopped`. `unkillable` is true if a process of the round cannot be killed. `max_code` is the highest exit
  * code of the workers that ended by themselves. `rank0` is the exit code of rank 0, or -1 if rank 0 is on another node
  * or has no exit code. The message owns `rows`, the stacks of the workers (record/stacks.h). `rows` may be NULL. */

@@ -373,7 +373,7 @@ static void send_failed(struct node *n)
     const struct report r = report_now(n);
     const struct failure *f = cause_failure(&r, &room);
     if (f != NULL)
-        store_link_send(n->meet.link, encode_failure(MESSAGE_FAILED, f));
+        store_link_send(n->meet.link, message_encode_failure(MESSAGE_FAILED, f));
 }
 
 /* Describe the first failure in *f, with the last lines of the failed worker. Return false if no worker of this node
@@ -478,7 +478,7 @@ static void finish_probe(struct node *n)
         return;
     end_probe(n);
     if (!agent_lost_store(n->agent))
-        store_link_send(n->meet.link, encode_failure(MESSAGE_EXPLAIN, &p->failure));
+        store_link_send(n->meet.link, message_encode_failure(MESSAGE_EXPLAIN, &p->failure));
     n->run.holds = false;
     uv_idle_start(&n->more, on_more);
 }
@@ -584,7 +584,7 @@ static void send_cause(struct node *n)
 {
     struct failure f;
     if (read_cause(n, &f) && !probe_cause(n, &f))
-        store_link_send(n->meet.link, encode_failure(MESSAGE_EXPLAIN, &f));
+        store_link_send(n->meet.link, message_encode_failure(MESSAGE_EXPLAIN, &f));
 }
 
 /* Report the end of a worker to the store. Ranks that wait in a barrier for this worker then get the reason before

@@ -10,6 +10,7 @@
 #include "tables/text.h"
 
 #include "base/limits.h"
+#include "base/text.h"
 
 #include <cjson/cJSON.h>
 #include <dirent.h>

@@ -1,4 +1,4 @@
-/* text.c -- see text.h. UTF-8 is checked according to table 3-7 of the Unicode standard. */
+/* text.c -- see text.h. */
 #include "tables/text.h"
 
 #include "base/text.h"
@@ -6,42 +6,6 @@
 #include <cjson/cJSON.h>
 #include <stdio.h>
 #include <string.h>
-
-/* Return the length of a UTF-8 sequence that begins with `first`, or 0 if no sequence begins with `first`. */
-static size_t length_of(uint8_t first)
-{
-    if (first < 0x80)
-        return 1;
-    if (first >= 0xc2 && first <= 0xdf)
-        return 2;
-    if (first >= 0xe0 && first <= 0xef)
-        return 3;
-    return first >= 0xf0 && first <= 0xf4 ? 4 : 0;
-}
-
-/* Return the length of the UTF-8 sequence at `p` (`len` > 0 bytes), or 0 if it is invalid. Overlong forms,
- * surrogates and code points above U+10FFFF are invalid. */
-static size_t utf8_sequence(const uint8_t *p, size_t len)
-{
-    uint8_t low = 0x80, high = 0xbf; /* allowed range of the second byte */
-    size_t need = length_of(p[0]);
-    if (need <= 1)
-        return need;
-    if (p[0] == 0xe0)
-        low = 0xa0;
-    else if (p[0] == 0xed)
-        high = 0x9f;
-    else if (p[0] == 0xf0)
-        low = 0x90;
-    else if (p[0] == 0xf4)
-        high = 0x8f;
-    if (len < need || p[1] < low || p[1] > high)
-        return 0;
-    for (size_t i = 2; i < need; i++)
-        if ((p[i] & 0xc0) != 0x80)
-            return 0;
-    return need;
-}
 
 /* Return the code point of a sequence. Its bits are the bits of the first byte after the prefix (110, 1110 or 11110),
  * and the lower six bits of each further byte. */
@@ -304,35 +268,8 @@ bool escape_append_plain(struct buf *out, struct slice line)
 
 /* --- json text -------------------------------------------------------------------------------------------- */
 
-/* Texts of workers and users pass through utf8_clean. An invalid byte is replaced and not dropped, so that a
- * reader notices it. On failure each add function frees its item. So callers combine these functions with &&, and
- * after a failure only need to delete the root object. */
-
-/* Return the length of the sequence at `p`, or 0 for an invalid byte. NUL counts as invalid, because cJSON's
- * strings end at a NUL. */
-static size_t sequence(const uint8_t *p, size_t len)
-{
-    return p[0] != 0 ? utf8_sequence(p, len) : 0;
-}
-
-/* Append bytes as UTF-8. Valid bytes are copied in long pieces, because nearly all output is valid. */
-bool utf8_clean(struct buf *out, struct slice bytes)
-{
-    const uint8_t *p = bytes.data, *end = p + bytes.len;
-    bool ok = true;
-    while (p < end && ok) {
-        const uint8_t *good = p;
-        size_t n;
-        while (p < end && (n = sequence(p, (size_t)(end - p))) > 0)
-            p += n;
-        ok = buf_append(out, good, (size_t)(p - good));
-        if (p < end) {
-            ok = ok && buf_append(out, "\xef\xbf\xbd", 3);
-            p++;
-        }
-    }
-    return ok;
-}
+/* On failure each add function frees its item. So callers combine these functions with &&, and after a failure only
+ * need to delete the root object. */
 
 bool json_add(struct cJSON *object, const char *name, struct cJSON *item)
 {

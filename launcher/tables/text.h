@@ -65,9 +65,6 @@ bool escape_append_plain(struct buf *out, struct slice line);
 
 struct cJSON;
 
-/* Append `bytes` as UTF-8. U+FFFD replaces each invalid byte and each NUL. Return false when memory is short. */
-bool utf8_clean(struct buf *out, struct slice bytes);
-
 /* Add a member called `name` to `object`. If `text` is NULL, add the JSON value null. Return false when memory is
  * short. */
 bool json_add_bytes(struct cJSON *object, const char *name, struct slice bytes);

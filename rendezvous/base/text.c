@@ -1,7 +1,8 @@
 /* text.c -- see text.h.
  *
  * Keys and names of clients are printed on terminals and in JSON. text_append escapes all bytes except printable
- * ASCII, so an attacker cannot send escape sequences to the operator's terminal, and every result is valid UTF-8. */
+ * ASCII, so an attacker cannot send escape sequences to the operator's terminal, and every result is valid UTF-8.
+ * UTF-8 is checked according to table 3-7 of the Unicode standard. */
 #include "base/text.h"
 
 #include <signal.h>
@@ -48,6 +49,68 @@ void text_disarm(void *text, size_t len, char keep)
         else if (p[i] == 0xc2 && next >= 0x80 && next < 0xa0)
             p[i] = p[i + 1] = '?';
     }
+}
+
+/* --- UTF-8 ------------------------------------------------------------------------------------------------ */
+
+/* Return the length of a UTF-8 sequence that begins with `first`, or 0 if no sequence begins with `first`. */
+static size_t length_of(uint8_t first)
+{
+    if (first < 0x80)
+        return 1;
+    if (first >= 0xc2 && first <= 0xdf)
+        return 2;
+    if (first >= 0xe0 && first <= 0xef)
+        return 3;
+    return first >= 0xf0 && first <= 0xf4 ? 4 : 0;
+}
+
+size_t utf8_sequence(const uint8_t *p, size_t len)
+{
+    uint8_t low = 0x80, high = 0xbf; /* allowed range of the second byte */
+    size_t need = length_of(p[0]);
+    if (need <= 1)
+        return need;
+    if (p[0] == 0xe0)
+        low = 0xa0;
+    else if (p[0] == 0xed)
+        high = 0x9f;
+    else if (p[0] == 0xf0)
+        low = 0x90;
+    else if (p[0] == 0xf4)
+        high = 0x8f;
+    if (len < need || p[1] < low || p[1] > high)
+        return 0;
+    for (size_t i = 2; i < need; i++)
+        if ((p[i] & 0xc0) != 0x80)
+            return 0;
+    return need;
+}
+
+/* Return the length of the sequence at `p`, or 0 for an invalid byte. NUL counts as invalid, because cJSON's
+ * strings end at a NUL. */
+static size_t sequence(const uint8_t *p, size_t len)
+{
+    return p[0] != 0 ? utf8_sequence(p, len) : 0;
+}
+
+/* Copy valid bytes in long pieces, because nearly all texts are valid. */
+bool utf8_clean(struct buf *out, struct slice bytes)
+{
+    const uint8_t *p = bytes.data, *end = p + bytes.len;
+    bool ok = true;
+    while (p < end && ok) {
+        const uint8_t *good = p;
+        size_t n;
+        while (p < end && (n = sequence(p, (size_t)(end - p))) > 0)
+            p += n;
+        ok = buf_append(out, good, (size_t)(p - good));
+        if (p < end) {
+            ok = ok && buf_append(out, "\xef\xbf\xbd", 3);
+            p++;
+        }
+    }
+    return ok;
 }
 
 bool text_has_peer(const char *line, const char *name)
@@ -106,14 +169,20 @@ const char *words_size(char out[SIZE_TEXT_MAX], uint64_t bytes)
     return out;
 }
 
+size_t text_fit(const char *text, size_t max)
+{
+    size_t len = strnlen(text, max + 1);
+    if (len <= max)
+        return len;
+    do
+        len--;
+    while (len > 0 && ((unsigned char)text[len] & 0xc0) == 0x80);
+    return len;
+}
+
 void text_copy(char *to, size_t size, const char *text)
 {
-    size_t len = text != NULL ? strnlen(text, size) : 0;
-    if (len == size) {
-        len = size - 1;
-        while (len > 0 && ((unsigned char)text[len] & 0xc0) == 0x80)
-            len--;
-    }
+    const size_t len = text != NULL ? text_fit(text, size - 1) : 0;
     memcpy(to, text != NULL ? text : "", len);
     to[len] = '\0';
 }

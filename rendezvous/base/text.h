@@ -19,6 +19,13 @@ bool text_append(struct buf *out, struct slice bytes, size_t max);
  * stay unchanged. Call this function before names from other users are printed. */
 void text_disarm(void *text, size_t len, char keep);
 
+/* Return the length of the UTF-8 sequence at `p` (`len` > 0 bytes), or 0 if it is invalid. Overlong forms, surrogates
+ * and code points above U+10FFFF are invalid. */
+size_t utf8_sequence(const uint8_t *p, size_t len);
+
+/* Append `bytes` as UTF-8. U+FFFD replaces each invalid byte and each NUL, so that a reader notices it. */
+bool utf8_clean(struct buf *out, struct slice bytes);
+
 /* Append at most the first `max` bytes as hexadecimal digits, and "..." if bytes are left out. */
 bool text_append_hex(struct buf *out, struct slice bytes, size_t max);
 
@@ -32,8 +39,11 @@ bool text_append_ms(struct buf *out, uint64_t ms);
 enum { SIZE_TEXT_MAX = 32 };
 const char *words_size(char out[SIZE_TEXT_MAX], uint64_t bytes);
 
-/* Copy at most `size - 1` bytes, and append a NUL. A text that is too long is cut between two characters of UTF-8. If
- * `text` is NULL, the copy is "". */
+/* Return the length of `text`. If the text is longer than `max` bytes, return the length at which to cut it between two
+ * characters of UTF-8. */
+size_t text_fit(const char *text, size_t max);
+
+/* Copy at most `size - 1` bytes as text_fit cuts them, and append a NUL. If `text` is NULL, the copy is "". */
 void text_copy(char *to, size_t size, const char *text);
 
 /* Return true if `line` of a log names `name` as a peer: as "[NAME]:41234", like Gloo, or as " NAME<41234>", like NCCL.

@@ -88,6 +88,22 @@ static void add_whole(cJSON *o, const struct row *f, int64_t value)
         json_add_integer(o, f->name, value);
 }
 
+/* Make a JSON text of valid UTF-8, because texts of workers and users may contain any bytes, and cJSON does not check
+ * them. If replacing invalid bytes makes the text longer than `max` bytes, cut it. A text that was already too long is
+ * not cut, because the receiver must reject a name that is too long. Return NULL if memory is short. */
+static cJSON *new_text(const char *text, size_t max)
+{
+    struct buf clean = { 0 };
+    cJSON *item = NULL;
+    if (utf8_clean(&clean, slice_str(text)) && buf_append(&clean, "", 1)) {
+        if (strlen(text) <= max)
+            clean.data[text_fit((const char *)clean.data, max)] = '\0';
+        item = cJSON_CreateString((const char *)clean.data);
+    }
+    buf_free(&clean);
+    return item;
+}
+
 /* Add a member to a message. A missing value is left out, but a missing object or limit becomes null. */
 static void add_field(cJSON *o, const struct row *f, const void *at)
 {
@@ -100,7 +116,7 @@ static void add_field(cJSON *o, const struct row *f, const void *at)
         break;
     case KIND_TEXT:
         if (*(const char *const *)at != NULL)
-            cJSON_AddStringToObject(o, f->name, *(const char *const *)at);
+            add_item(o, f->name, new_text(*(const char *const *)at, (size_t)f->most));
         break;
     case KIND_FLAG:
         cJSON_AddBoolToObject(o, f->name, *(const bool *)at);
@@ -253,7 +269,7 @@ static cJSON *encode_lines(const struct failure *f)
 {
     cJSON *lines = cJSON_CreateArray();
     for (int i = 0; i < f->n_lines; i++)
-        json_append(lines, cJSON_CreateString(f->lines[i]));
+        json_append(lines, new_text(f->lines[i], LIMIT_WORDS - 1));
     return lines;
 }
 

@@ -340,8 +340,8 @@ Test(store_link, a_failure_is_judged_and_the_next_round_has_no_old_keys, .init =
     /* SET has no answer. The answer of has() shows that the server has processed all SETs. */
     cr_assert(has(worker, "ddprun/progress/7"));
     ddp_store_close(worker);
-    store_link_send(link_, encode_failure(MESSAGE_FAILED, &failure));
-    store_link_send(link_, encode_failure(MESSAGE_EXPLAIN, &failure));
+    store_link_send(link_, message_encode_failure(MESSAGE_FAILED, &failure));
+    store_link_send(link_, message_encode_failure(MESSAGE_EXPLAIN, &failure));
     store_link_send(link_, encode_stopped(false, 7, -1, NULL));
     until(&judged);
     cr_expect(verdict.what.restart);

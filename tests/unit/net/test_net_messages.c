@@ -128,18 +128,32 @@ Test(net_messages, long_lists_and_names_are_cut)
     cr_expect_eq(round_.nodes[200].node_rank, -1);
 }
 
+/* Each invalid byte becomes three bytes of UTF-8. The store rejects texts that are too long. */
+Test(net_messages, a_text_of_invalid_bytes_is_cut_and_not_rejected)
+{
+    struct failure sent = { .rank = 5 };
+    const size_t most = sizeof(sent.gpu_users) - 1;
+    memset(sent.gpu_users, 0xff, most);
+    cJSON *o = message_encode_failure(MESSAGE_FAILED, &sent);
+    const char *text = cJSON_GetStringValue(cJSON_GetObjectItem(o, "gpu_users"));
+    cr_assert_not_null(text);
+    cr_expect_eq(strlen(text), most / 3 * 3);
+    cr_expect_eq(strncmp(text, "\xef\xbf\xbd", 3), 0);
+    cJSON_Delete(o);
+}
+
 /* The name of a user may contain any bytes. A text of a broken agent may be too long. */
 Test(net_messages, the_users_of_a_gpu_are_encoded_and_decoded)
 {
     char text[400], users[200];
     struct failure sent = { .rank = 5, .gpu = "1", .gpu_users = "pid 7 (user \xff), 1 GiB" }, got;
-    cJSON *o = encode_failure(MESSAGE_EXPLAIN, &sent);
+    cJSON *o = message_encode_failure(MESSAGE_EXPLAIN, &sent);
     message_decode_failure(o, &got);
     cr_expect_str_eq(got.gpu, "1");
     cr_expect_str_eq(got.gpu_users, "pid 7 (user \xef\xbf\xbd), 1 GiB");
     cJSON_Delete(o);
     sent = (struct failure){ .rank = 5 };
-    o = encode_failure(MESSAGE_EXPLAIN, &sent);
+    o = message_encode_failure(MESSAGE_EXPLAIN, &sent);
     cr_expect_null(cJSON_GetObjectItem(o, "gpu_users"));
     cJSON_Delete(o);
     memset(users, 'u', sizeof(users));

@@ -1,4 +1,5 @@
 /* Any bytes become UTF-8, and valid UTF-8 stays unchanged. */
+#include "base/text.h"
 #include "tables/text.h"
 
 #include <criterion/criterion.h>

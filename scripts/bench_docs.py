@@ -71,7 +71,7 @@ def update(doc, bench):
             if fresh is None:
                 missing.append(" | ".join(row[:keys]))
             else:
-                doc[i], replaced = "| " + " | ".join(fresh) + " |", replaced + 1
+                doc[i], replaced = "|" + "|".join(fresh) + "|", replaced + 1
     return replaced, missing
 
 

@@ -2,12 +2,43 @@
 # wording.sh [--list] -- checks that tests compare meaning, and that exact sentences of the product are in the golden files only.
 #
 # A literal of a test counts if three plain words in a row are also in a string of the product. Messages of assertions and of the
-# tests' own output do not count, nor do errors of other software and scripts that a test runs. CONTRIBUTING.md lists the golden
-# files. --list prints each literal that counts.
+# tests' own output do not count, nor do errors of other software and scripts that a test runs. --list prints each literal that
+# counts.
 set -eu
 cd "$(dirname "$0")/.."
 
-LIST=${1:-} perl -e '
+# Each area, and its golden file in tests/.
+golden='
+options                 unit/cli/test_cli
+plan                    unit/plan/test_plan
+schedulers              unit/plan/test_scheduler
+findings of jobs        unit/diagnosis/test_diagnosis
+hangs                   unit/diagnosis/test_hang
+PyTorch                 unit/diagnosis/test_torch_keys
+ddpctl why              unit/diagnosis/test_diagnosis_text
+report                  unit/report/test_report
+hints                   unit/report/test_words
+unstartable programs    unit/report/test_spawn_error
+hosts                   unit/report/test_host_checks
+state on SIGQUIT        unit/report/test_user_messages
+connections             unit/hub/test_gate
+control calls           unit/hub/test_control
+rendezvous              unit/job/test_rendezvous
+traces of rendezvous    sim/test_rdzv_sim
+barriers                sim/test_barrier_sim
+dialing                 unit/net/test_dial_plan
+--hosts                 unit/remote/test_start
+secrets                 unit/auth/test_secret
+flight records          unit/record/test_flight_dump
+ddpctl                  unit/ctl/test_ctl_tables
+train                   unit/train/test_train_options
+data                    unit/train/test_tokens
+checkpoints             unit/checkpoint/test_ckpts
+reducer                 unit/reducer/test_step
+libddp                  socket/test_collectives
+'
+
+GOLDEN=$golden LIST=${1:-} perl -e '
 use strict;
 use warnings;
 
@@ -97,10 +128,9 @@ my (%product, %golden, $count);
 for my $path (files(qr/\.(?:[ch]|cuh?)$/, qw(rendezvous launcher worker include))) {
     scan_c(content($path), sub { $product{$_} = 1 for runs($_[1]) });
 }
-for my $name (content("CONTRIBUTING.md") =~ m{\| `([\w/.]+/test_\w+)` \|}g) {
-    my $path = "tests/unit/$name.c";
-    $path =~ s{unit/\.\./}{};
-    -f $path or die "wording: CONTRIBUTING.md: $path: no such file\n";
+for my $name ($ENV{GOLDEN} =~ m{([\w/]+/test_\w+)$}gm) {
+    my $path = "tests/$name.c";
+    -f $path or die "wording: $path: no such file\n";
     $golden{$path} = 1;
 }
 

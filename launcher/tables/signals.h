@@ -18,33 +18,34 @@
 /* clang-format off */
 #define SIGNAL_LIST(X)                                                                                       \
     X(TERM,  STOP,   true,                                                                                   \
-      "stops the job: workers get the signal, and SIGKILL after the grace period; a second SIGTERM kills at once",        \
-      "the same", "the program decides; a worker that SIGTERM ends counts as failed")                        \
+      "stops the job within --grace; a second SIGTERM kills at once",                                        \
+      "the same", "the program decides; a worker that SIGTERM ends has failed")                              \
     X(INT,   STOP,   true,                                                                                   \
-      "like SIGTERM (Ctrl-C)", "the same", "like SIGTERM")                                                       \
+      "like SIGTERM (Ctrl-C)", "the same", "like SIGTERM")                                                   \
     X(HUP,   STOP,   true,                                                                                   \
-      "like SIGTERM, but further SIGHUPs change nothing, because a closing terminal sends several", "the same",           \
-      "like SIGTERM")                                                                                          \
+      "like SIGTERM, but a second SIGHUP changes nothing", "the same",                                       \
+      "like SIGTERM")                                                                                        \
     X(QUIT,  STATUS, true,                                                                                   \
-      "prints what each worker does, with stacks (Ctrl-\\); the workers do not get SIGQUIT", "the same", "like SIGTERM")         \
+      "prints state and stacks of the workers (Ctrl-\\), which do not get SIGQUIT",                           \
+      "the same", "like SIGTERM")                                                                            \
     X(USR1,  PASS,   true,                                                                                   \
-      "passes the signal to the workers, not to their children", "the same", "like SIGTERM")                               \
+      "passes it to the workers, not to their children", "the same", "like SIGTERM")                         \
     X(USR2,  PASS,   true,                                                                                   \
-      "like SIGUSR1", "the same", "like SIGTERM")                                                                \
+      "like SIGUSR1", "the same", "like SIGTERM")                                                            \
     X(WINCH, PASS,   false,                                                                                  \
-      "like SIGUSR1 (the terminal has a new size)", "the same", "the program decides")                      \
+      "like SIGUSR1 (new terminal size)", "the same", "the program decides")                                 \
     X(TSTP,  REST,   false,                                                                                  \
-      "suspends all processes of the job, then ddprun (Ctrl-Z)", "suspends all processes; ddprun waits",                       \
-      "suspends this worker; ddprun reports this")                                                                \
+      "suspends the job, then ddprun (Ctrl-Z)", "suspends the job; ddprun waits",                            \
+      "suspends this worker; ddprun reports this")                                                           \
     X(CONT,  RESUME, false,                                                                                  \
-      "continues all processes of the job (fg, bg)", "the same", "continues this worker")                          \
+      "continues the job (fg, bg)", "the same", "continues this worker")                                     \
     X(PIPE,  NONE,   false,                                                                                  \
-      "no effect: ddprun reports failed writes", "the same",                            \
-      "ends the worker unless the program handles SIGPIPE; ddprun restores the default action")                                       \
+      "no effect: ddprun reports failed writes", "the same",                                                 \
+      "the program decides (default: it ends)")                                                              \
     X(XFSZ,  NONE,   false,                                                                                  \
-      "no effect: ddprun reports failed writes (ulimit -f)", "the same", "like SIGTERM")   \
+      "like SIGPIPE (ulimit -f)", "the same", "like SIGTERM")                                                \
     X(CHLD,  CHILD,  false,                                                                                  \
-      "checks whether the agent has ended", "checks which workers have ended or stopped", "the program decides")
+      "detects the agent's end", "detects which workers ended or stopped", "the program decides")
 /* clang-format on */
 
 enum signal_act {

@@ -20,14 +20,14 @@
  * `f` is a struct env_facts. --dry_run, the manual page and the environment of each worker are made from these
  * rows. */
 #define WORKER_ENV_LIST(X)                                                                                  \
-    X(RANK, "%d", f->rank, true, "rank of this worker in the job")                                          \
-    X(LOCAL_RANK, "%d", f->local_rank, true, "rank on this node, and this worker's GPU index")              \
-    X(WORLD_SIZE, "%d", f->world_size, true, "number of workers in the job")                                \
-    X(LOCAL_WORLD_SIZE, "%d", f->local_world_size, true, "number of workers on this node")                  \
+    X(RANK, "%d", f->rank, true, "rank in the job")                                                         \
+    X(LOCAL_RANK, "%d", f->local_rank, true, "rank on this node, and index of the GPU")                     \
+    X(WORLD_SIZE, "%d", f->world_size, true, "workers in the job")                                          \
+    X(LOCAL_WORLD_SIZE, "%d", f->local_world_size, true, "workers on this node")                            \
     X(GROUP_RANK, "%d", f->node_rank, true, "rank of this node")                                            \
     X(GROUP_WORLD_SIZE, "%d", f->nnodes, true, "number of nodes")                                           \
     X(ROLE_RANK, "%d", f->role_rank, true, "rank among the workers of its role")                            \
-    X(ROLE_WORLD_SIZE, "%d", f->role_size, true, "number of workers of its role")                           \
+    X(ROLE_WORLD_SIZE, "%d", f->role_size, true, "workers of its role")                                     \
     X(ROLE_NAME, "%s", f->role, true, "name of the role (--role)")                                          \
     X(MASTER_ADDR, "%s", f->master_addr, true, "host of the store")                                         \
     X(MASTER_PORT, "%d", f->master_port, true, "port of the store")                                         \
@@ -38,7 +38,7 @@
       "True if the launcher hosts the store, False if rank 0 does")                                         \
     X(USE_LIBUV, "%s", "0", f->rank0_store, "the store in rank 0 runs without libuv")                       \
     X(TORCHELASTIC_ERROR_FILE, "%s%s", ENV_PATH(f->error_file), true,                                       \
-      "file where a worker may write its error as JSON, for the report")                                    \
+      "file for a worker's error as JSON, for the report")                                                  \
     X(TORCHELASTIC_SIGNALS_TO_HANDLE, "%s", f->signals, true, "signals that stop the job")                  \
     X(TORCHELASTIC_TIMER_FILE, "%s%s", ENV_PATH(f->timer_file), f->timer_file != NULL,                      \
       "FIFO for the workers' timers, with TORCHELASTIC_ENABLE_FILE_TIMER=1")                                \
@@ -56,15 +56,14 @@
     X(OMP_NUM_THREADS, "%s", "1", f->set_omp, "1, unless inherited or only one worker runs")                \
     X(DDPRUN_STORE, "%s", "1", !f->rank0_store, "the store supports ddprun's own requests")                 \
     X(DDPRUN_JOB, "%s", f->job, true, "job id")                                                             \
-    X(DDPRUN_ATTEMPT, "%d", f->attempt, true, "number of earlier starts of the workers, for any reason")    \
+    X(DDPRUN_ATTEMPT, "%d", f->attempt, true, "number of earlier starts of the workers")                    \
     X(DDPRUN_INIT_TIMEOUT_MS, "%llu", (unsigned long long)f->timeout_ms, f->timeout_ms > 0,                 \
-      "how long workers wait for each other at the start (--timeout)")                                      \
+      "how long workers wait for each other (--timeout)")                                                   \
     X(DDPRUN_COOKIE, "%s", f->cookie, f->cookie != NULL,                                                    \
       "random text that identifies processes of this job")                                                  \
-    X(DDPRUN_PAGE, "%s", f->page, f->page[0] != '\0',                                                       \
-      "memory that a libddp worker shares with ddprun: step and last calls")                                \
+    X(DDPRUN_PAGE, "%s", f->page, f->page[0] != '\0', "memory shared with libddp: step and last calls")     \
     X(DDP_FLIGHT_RECORDER, "%s%s", ENV_PATH(f->flight), f->flight != NULL,                                  \
-      "directory where libddp writes a rank's last calls when the job fails")                               \
+      "directory of libddp's flight records")                                                               \
     X(TORCH_FR_BUFFER_SIZE, "%s", f->torch_calls, f->torch_flight != NULL,                                  \
       "--flight_recorder: number of calls PyTorch keeps (2000 unless inherited)")                           \
     X(TORCH_FR_DUMP_ON_TIMEOUT, "%s", "1", f->torch_flight != NULL,                                         \
@@ -81,7 +80,7 @@
       "name of TORCH_FR_DUMP_ON_TIMEOUT before PyTorch 2.9")                                                \
     X(TORCH_NCCL_DEBUG_INFO_TEMP_FILE, "%s%s/" FLIGHT_TORCH_STEM, ENV_PATH(f->torch_flight),                \
       f->torch_flight != NULL, "name of TORCH_FR_DUMP_TEMP_FILE before PyTorch 2.9")                        \
-    X(DDPRUN_TERMINAL, "%s", "1", f->terminal, "stderr is shown on a terminal: progress bars work")
+    X(DDPRUN_TERMINAL, "%s", "1", f->terminal, "stderr is shown on a terminal")
 
 enum worker_env_var {
 #define X(name, ...) ENV_##name,

@@ -14,7 +14,7 @@
     X(0, OK, "every worker exited with 0", "none is needed",                                              \
       "The agents of all nodes reported exit code 0 for all workers. Typical cause: the job is done.",    \
       "ddprun ./train && echo done")                                                                      \
-    X(2, USAGE, "the command line is wrong and nothing was started, or a worker exited with 2",           \
+    X(2, USAGE, "wrong command line, or a worker exited with 2",                                          \
       "the message names the option; see ddprun --help",                                                  \
       "ddprun checked all options before it started a process. Typical causes: a spelling error, or "     \
       "options that exclude each other.",                                                                 \
@@ -25,34 +25,29 @@
       "worker failed. Typical causes: a rank that left a process group early, or a broken network "       \
       "connection.",                                                                                      \
       "rank 3 on n1 failed first: exit 75, 12.3 s after its start")                                       \
-    X(123, STORE_LOST,                                                                                    \
-      "this node has lost the store: the store's ddprun or host is down, the network is cut, or this "    \
-      "node was frozen; ddprun stopped the workers here",                                                 \
+    X(123, STORE_LOST, "this node lost the store: host down, network cut, or this node frozen",           \
       "check the output of the node that hosts the store; to survive the loss of any node, run "          \
       "ddp-rendezvous on another host",                                                                   \
       "No message from the store arrived for --node_timeout, and no new connection succeeded. Typical "   \
       "causes: a killed node 0, a cut network, or a frozen machine.",                                     \
       "lost the store of the job at 10.0.0.1:29500: no message from the store for 15 s (--node_timeout)") \
-    X(124, UNKILLABLE,                                                                                    \
-      "a process hangs in the kernel and cannot be killed (see the report), or the file system of "       \
-      "--log_dir does not answer",                                                                        \
+    X(124, UNKILLABLE, "a process cannot be killed, or the file system of --log_dir does not answer",     \
       "check the disk, the network file system or the driver of that host",                               \
       "The process still existed after SIGKILL, and /proc/PID/stat shows state D. Typical causes: an "    \
       "NFS server or a GPU driver that does not answer.",                                                 \
       "pid 812 (rank 3, train) cannot be killed: state D in nfs_wait")                                    \
     X(125, DDPRUN,                                                                                        \
-      "no worker failed: another node was lost or missing, the job hung (--on_hang), or ddprun itself "   \
-      "failed (no port, no memory, no log directory)",                                                    \
+      "no worker failed: a node was lost or missing, the job hung (--on_hang), or ddprun itself failed",  \
       "see the report, which names the node or the reason",                                               \
       "The job ended before any worker had failed. Typical causes: a node that never joined or crashed, " \
       "a port in use, or a full disk.",                                                                   \
       "only 1 of 2 nodes joined within 900 s (--timeout); missing: node rank 1")                          \
-    X(126, CANNOT_RUN, "the program was found but cannot be executed",                                    \
+    X(126, CANNOT_RUN, "the program cannot be executed",                                                  \
       "check its permissions, its interpreter line and its architecture",                                 \
       "execve failed with EACCES, ENOEXEC or a similar error. Typical causes: a missing chmod +x, or a "  \
       "build for another machine.",                                                                       \
       "./train is not executable")                                                                        \
-    X(127, NOT_FOUND, "the program, or the script for Python, was not found",                             \
+    X(127, NOT_FOUND, "the program or script was not found",                                              \
       "check the path of the program on every node, and PATH",                                            \
       "execve failed with ENOENT, or no directory of PATH has the program. Typical causes: a spelling "   \
       "error, or a file system that this node does not mount.",                                           \

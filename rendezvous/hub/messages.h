@@ -30,9 +30,9 @@
     X(WHOLE, "whole number")         /* sent unless MESSAGE_NONE */                      \
     X(LIMIT, "whole number or null") /* always sent; MESSAGE_NONE as null */             \
     X(CODE, "exit code")             /* sent like WHOLE; an invalid code becomes 125 */  \
-    X(MAYBE, "true or false")        /* sent unless MESSAGE_NONE; 0 = false, 1 = true */ \
+    X(MAYBE, "boolean")              /* sent unless MESSAGE_NONE; 0 = false, 1 = true */ \
     X(TEXT, "text")                  /* sent unless NULL */                              \
-    X(FLAG, "true or false")                                                             \
+    X(FLAG, "boolean")                                                                   \
     X(MARK, "true")     /* sent only if true */                                          \
     X(LIST, "list")     /* sent unless NULL; the encoder takes ownership */              \
     X(OBJECT, "object") /* always sent, NULL as null; the encoder takes ownership */
@@ -43,180 +43,174 @@
 #define MESSAGE_MS_MAX (366ll * 24 * 3600 * 1000)
 
 /* X(kind, name, least, most, default, description). For a text, `most` is the longest length in bytes, and `least` is
- * ignored. */
+ * ignored. A description is empty if the name says the same. */
 #define ROUND_OF_SENDER(X) \
-    X(WHOLE, round, 0, UINT32_MAX, MESSAGE_NONE, "round that the sender is in, 0 before the first")
-#define JOB_OF_CALL(X) X(TEXT, job, 0, LIMIT_TEXT - 1, MESSAGE_NONE, "job id, if there are several jobs")
+    X(WHOLE, round, 0, UINT32_MAX, MESSAGE_NONE, "round of the sender, 0 before the first")
+#define JOB_OF_CALL(X) X(TEXT, job, 0, LIMIT_TEXT - 1, MESSAGE_NONE, "if there are several jobs")
 
 /* An exit code above 255 is invalid, because exit() keeps only the lowest byte: 256 would look like success. */
 enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
 
 /* How a worker ended: one of error, signal and exit_code. */
-#define FIELDS_OF_ENDING(X)                                                    \
-    X(WHOLE, error, 0, 4095, 0, "errno if the start failed")                   \
-    X(WHOLE, signal, 0, MESSAGE_SIGNAL_MAX, 0, "signal that ended the worker") \
-    X(CODE, exit_code, 0, MESSAGE_CODE_MAX, 0, "exit code")
+#define FIELDS_OF_ENDING(X)                                             \
+    X(WHOLE, error, 0, 4095, 0, "errno of a failed start")              \
+    X(WHOLE, signal, 0, MESSAGE_SIGNAL_MAX, 0, "that ended the worker") \
+    X(CODE, exit_code, 0, MESSAGE_CODE_MAX, 0, "")
 
 /* --- calls ---------------------------------------------------------------------------------------------- */
 
 /* Members that many messages share. */
 #define FIELDS_OF_sender(X) ROUND_OF_SENDER(X)
-#define FIELDS_OF_op(X)     X(TEXT, op, 0, 64, MESSAGE_NEEDED, "name of the call")
+#define FIELDS_OF_op(X)     X(TEXT, op, 0, 64, MESSAGE_NEEDED, "")
 
-#define FIELDS_OF_push(X) X(TEXT, push, 0, 64, 0, "name of the push; answers have none")
+#define FIELDS_OF_push(X) X(TEXT, push, 0, 64, 0, "")
 
 /* Workers must send rank and world size; other roles send only the role. */
-#define FIELDS_OF_identify(X)                                                 \
-    X(TEXT, role, 0, 16, MESSAGE_NEEDED, "worker, agent or ctl")              \
-    X(TEXT, job, 0, LIMIT_TEXT - 1, MESSAGE_NONE, "job id (none)")            \
-    X(TEXT, host, 0, LIMIT_TEXT - 1, MESSAGE_NONE, "host name")               \
-    X(WHOLE, pid, 0, INT32_MAX, 0, "process")                                 \
-    X(WHOLE, attempt, 0, INT32_MAX, 0, "number of the attempt")               \
-    X(WHOLE, world_size, 1, WIRE_MAX_RANKS, MESSAGE_NONE, "ranks of the job") \
-    X(WHOLE, rank, 0, WIRE_MAX_RANKS, MESSAGE_NONE, "rank of the worker")
+#define FIELDS_OF_identify(X)                                     \
+    X(TEXT, role, 0, 16, MESSAGE_NEEDED, "worker, agent or ctl")  \
+    X(TEXT, job, 0, LIMIT_TEXT - 1, MESSAGE_NONE, "default none") \
+    X(TEXT, host, 0, LIMIT_TEXT - 1, MESSAGE_NONE, "")            \
+    X(WHOLE, pid, 0, INT32_MAX, 0, "")                            \
+    X(WHOLE, attempt, 0, INT32_MAX, 0, "from 0")                  \
+    X(WHOLE, world_size, 1, WIRE_MAX_RANKS, MESSAGE_NONE, "")     \
+    X(WHOLE, rank, 0, WIRE_MAX_RANKS, MESSAGE_NONE, "")
 
-#define FIELDS_OF_heartbeat(X)                                                                             \
-    X(LIST, workers, 0, 0, 0,                                                                              \
-      "processes that changed: [local rank, state, percent of a CPU, kernel function]")                    \
-    X(LIST, steps, 0, 0, 0, "ranks with progress: [local rank, step, number of the collective, its name]") \
-    X(WHOLE, moved_ms, 0, MESSAGE_MS_MAX, MESSAGE_NONE, "time since last progress")                        \
-    X(LIST, errors, 0, 0, 0, "last lines of tracebacks: [local rank, text]; [local rank] deletes")         \
-    X(WHOLE, heard, 0, MESSAGE_NUMBER_MAX, MESSAGE_NONE,                                                   \
-      "frames received, counted from the frame with `token`")                                              \
+#define FIELDS_OF_heartbeat(X)                                                                        \
+    X(LIST, workers, 0, 0, 0, "changed processes: [local rank, state, CPU percent, kernel function]") \
+    X(LIST, steps, 0, 0, 0, "progress: [local rank, step, collective's number, its name]")            \
+    X(WHOLE, moved_ms, 0, MESSAGE_MS_MAX, MESSAGE_NONE, "since progress")                             \
+    X(LIST, errors, 0, 0, 0, "last lines of tracebacks: [local rank, text]; [local rank] deletes")    \
+    X(WHOLE, heard, 0, MESSAGE_NUMBER_MAX, MESSAGE_NONE, "frames received since `token`")             \
     ROUND_OF_SENDER(X)
 
 #define FIELDS_OF_hello(X)
 
-#define FIELDS_OF_job(X)                                                             \
-    X(TEXT, job, 0, LIMIT_TEXT - 1, MESSAGE_NONE, "job id (none)")                   \
-    X(WHOLE, attempt, 0, INT32_MAX, MESSAGE_NEEDED, "number of the attempt, from 0") \
-    X(WHOLE, world_size, 1, WIRE_MAX_RANKS, MESSAGE_NEEDED, "ranks of the job")
+#define FIELDS_OF_job(X)                                          \
+    X(TEXT, job, 0, LIMIT_TEXT - 1, MESSAGE_NONE, "default none") \
+    X(WHOLE, attempt, 0, INT32_MAX, MESSAGE_NEEDED, "from 0")     \
+    X(WHOLE, world_size, 1, WIRE_MAX_RANKS, MESSAGE_NEEDED, "")
 
-#define FIELDS_OF_worker_started(X)                                          \
-    X(WHOLE, rank, 0, WIRE_MAX_RANKS, MESSAGE_NEEDED, "rank")                \
-    X(WHOLE, pid, 1, INT32_MAX, MESSAGE_NEEDED, "worker's pid")              \
-    X(TEXT, host, 0, LIMIT_TEXT - 1, MESSAGE_NONE, "host name")              \
-    X(WHOLE, local_rank, -1, WIRE_MAX_RANKS, -1, "local rank of the worker") \
+#define FIELDS_OF_worker_started(X)                       \
+    X(WHOLE, rank, 0, WIRE_MAX_RANKS, MESSAGE_NEEDED, "") \
+    X(WHOLE, pid, 1, INT32_MAX, MESSAGE_NEEDED, "")       \
+    X(TEXT, host, 0, LIMIT_TEXT - 1, MESSAGE_NONE, "")    \
+    X(WHOLE, local_rank, -1, WIRE_MAX_RANKS, -1, "")      \
     ROUND_OF_SENDER(X)
 
-#define FIELDS_OF_worker_exited(X)                              \
-    X(WHOLE, rank, 0, WIRE_MAX_RANKS, MESSAGE_NEEDED, "rank")   \
-    X(WHOLE, pid, 1, INT32_MAX, 0, "worker's pid")              \
-    X(WHOLE, signal, 0, 255, 0, "signal that ended the worker") \
-    X(WHOLE, exit_code, INT32_MIN, INT32_MAX, 0, "exit code")   \
-    X(MARK, told, 0, 0, 0, "the agent stopped the worker")      \
+#define FIELDS_OF_worker_exited(X)                        \
+    X(WHOLE, rank, 0, WIRE_MAX_RANKS, MESSAGE_NEEDED, "") \
+    X(WHOLE, pid, 1, INT32_MAX, 0, "")                    \
+    X(WHOLE, signal, 0, 255, 0, "that ended the worker")  \
+    X(WHOLE, exit_code, INT32_MIN, INT32_MAX, 0, "")      \
+    X(MARK, told, 0, 0, 0, "stopped by the agent")        \
     ROUND_OF_SENDER(X)
 
-#define FIELDS_OF_join(X)                                                                                  \
-    X(TEXT, job, 0, LIMIT_TEXT - 1, MESSAGE_NEEDED, "job id")                                              \
-    X(TEXT, instance, 0, LIMIT_TEXT - 1, 0, "instance id from the first join's answer; until then empty")  \
-    X(TEXT, version, 0, LIMIT_TEXT - 1, MESSAGE_NEEDED, "version of ddprun")                               \
-    X(TEXT, host, 0, LIMIT_TEXT - 1, MESSAGE_NEEDED, "host name")                                          \
-    X(WHOLE, pid, 1, INT32_MAX, MESSAGE_NEEDED, "process of the agent")                                    \
-    X(WHOLE, pid_start, 0, 1ll << 52, 0, "agent's start, in clock ticks since boot; ignored by the store") \
-    X(TEXT, boot_id, 0, LIMIT_TEXT - 1, 0, "boot id of the kernel")                                        \
-    X(TEXT, addr, 0, LIMIT_TEXT - 1, 0,                                                                    \
-      "address at which nodes reach this node; empty: the connection's source address")                    \
-    X(TEXT, own, 0, LIMIT_TEXT - 1, 0, "agent's local address on this connection")                         \
-    X(TEXT, mode, 0, 16, 0, "static (default) or elastic")                                                 \
-    X(WHOLE, nnodes_min, 1, INT32_MAX, MESSAGE_NEEDED, "least number of nodes")                            \
-    X(WHOLE, nnodes_max, 1, INT32_MAX, MESSAGE_NEEDED, "greatest number of nodes")                         \
-    X(WHOLE, node_rank, -1, INT32_MAX, -1, "node rank, -1 = any")                                          \
-    X(WHOLE, nproc, 1, INT32_MAX, MESSAGE_NEEDED, "workers of this node")                                  \
-    X(WHOLE, store_port, 0, UINT16_MAX, 0, "port for the workers' store, if rank 0 runs here")             \
-    X(FLAG, nproc_given, 0, 0, 0, "a user has set the number of workers")                                  \
-    X(FLAG, uneven, 0, 0, 0, "`nproc` may differ (--uneven)")                                              \
-    X(TEXT, task, 0, LIMIT_TEXT - 1, 0, "scheduler that started several ddprun on this node")              \
-    X(TEXT, program, 0, LIMIT_TEXT - 1, 0, "name of the program; empty = not compared")                    \
-    X(TEXT, role, 0, LIMIT_TEXT - 1, 0, "role of the workers")                                             \
-    X(MARK, events, 0, 0, 0, "node keeps the event log")                                                   \
-    X(WHOLE, max_restarts, 0, INT32_MAX, 0, "--max_restarts")                                              \
-    X(WHOLE, max_no_progress, 0, INT32_MAX, 0, "--max_no_progress")                                        \
-    X(WHOLE, backoff_ms, 0, MESSAGE_MS_MAX, 0, "least pause before a restart")                             \
-    X(WHOLE, backoff_cap_ms, 0, MESSAGE_MS_MAX, 0, "greatest pause before a restart")                      \
-    X(WHOLE, last_call_ms, 0, MESSAGE_MS_MAX, 0, "time for more nodes once enough have joined")            \
-    X(WHOLE, join_timeout_ms, 0, MESSAGE_MS_MAX, 0, "time for enough nodes to join")                       \
-    X(WHOLE, node_timeout_ms, 0, MESSAGE_MS_MAX, 0, "silence after which a node is lost, 0 = never")       \
-    X(TEXT, join_knob, 0, LIMIT_TEXT - 1, 0, "option that sets join_timeout_ms")                           \
-    X(TEXT, grow, 0, 16, 0,                                                                                \
-      "when a running job accepts nodes (--grow): agreed (default: all ranks agree), now, never")          \
-    X(WHOLE, hang_ms, 0, MESSAGE_MS_MAX, MESSAGE_NONE, "--hang_timeout, 0 = off; absent = adaptive")       \
-    X(TEXT, on_hang, 0, 16, 0, "report (default), stop, restart")                                          \
-    X(MARK, profile, 0, 0, 0, "--profile_ranks")                                                           \
-    X(MARK, resumes, 0, 0, 0, "node may send `resume`")                                                    \
-    X(WHOLE, grace_ms, 0, MESSAGE_MS_MAX, 0, "time between SIGTERM and SIGKILL on this node")
+#define FIELDS_OF_join(X)                                                                            \
+    X(TEXT, job, 0, LIMIT_TEXT - 1, MESSAGE_NEEDED, "")                                              \
+    X(TEXT, instance, 0, LIMIT_TEXT - 1, 0, "from the answer to the first join")                     \
+    X(TEXT, version, 0, LIMIT_TEXT - 1, MESSAGE_NEEDED, "of ddprun")                                 \
+    X(TEXT, host, 0, LIMIT_TEXT - 1, MESSAGE_NEEDED, "")                                             \
+    X(WHOLE, pid, 1, INT32_MAX, MESSAGE_NEEDED, "")                                                  \
+    X(WHOLE, pid_start, 0, 1ll << 52, 0, "start of the agent in clock ticks")                        \
+    X(TEXT, boot_id, 0, LIMIT_TEXT - 1, 0, "")                                                       \
+    X(TEXT, addr, 0, LIMIT_TEXT - 1, 0, "for other nodes; empty: the connection's source")           \
+    X(TEXT, own, 0, LIMIT_TEXT - 1, 0, "local address of this connection")                           \
+    X(TEXT, mode, 0, 16, 0, "static (default) or elastic")                                           \
+    X(WHOLE, nnodes_min, 1, INT32_MAX, MESSAGE_NEEDED, "")                                           \
+    X(WHOLE, nnodes_max, 1, INT32_MAX, MESSAGE_NEEDED, "")                                           \
+    X(WHOLE, node_rank, -1, INT32_MAX, -1, "-1 = any")                                               \
+    X(WHOLE, nproc, 1, INT32_MAX, MESSAGE_NEEDED, "workers")                                         \
+    X(WHOLE, store_port, 0, UINT16_MAX, 0, "for the workers' store, if rank 0 runs here")            \
+    X(FLAG, nproc_given, 0, 0, 0, "the user set `nproc`")                                            \
+    X(FLAG, uneven, 0, 0, 0, "`nproc` may differ")                                                   \
+    X(TEXT, task, 0, LIMIT_TEXT - 1, 0, "scheduler of several ddprun per node")                      \
+    X(TEXT, program, 0, LIMIT_TEXT - 1, 0, "its name; empty = not compared")                         \
+    X(TEXT, role, 0, LIMIT_TEXT - 1, 0, "of the workers")                                            \
+    X(MARK, events, 0, 0, 0, "requests `event`")                                                     \
+    X(WHOLE, max_restarts, 0, INT32_MAX, 0, "")                                                      \
+    X(WHOLE, max_no_progress, 0, INT32_MAX, 0, "")                                                   \
+    X(WHOLE, backoff_ms, 0, MESSAGE_MS_MAX, 0, "least pause before a restart")                       \
+    X(WHOLE, backoff_cap_ms, 0, MESSAGE_MS_MAX, 0, "greatest pause")                                 \
+    X(WHOLE, last_call_ms, 0, MESSAGE_MS_MAX, 0, "time for more nodes once enough have joined")      \
+    X(WHOLE, join_timeout_ms, 0, MESSAGE_MS_MAX, 0, "time for enough nodes to join")                 \
+    X(WHOLE, node_timeout_ms, 0, MESSAGE_MS_MAX, 0, "0 = never")                                     \
+    X(TEXT, join_knob, 0, LIMIT_TEXT - 1, 0, "option that sets `join_timeout_ms`")                   \
+    X(TEXT, grow, 0, 16, 0, "agreed (default), now, never")                                          \
+    X(WHOLE, hang_ms, 0, MESSAGE_MS_MAX, MESSAGE_NONE, "--hang_timeout, 0 = off, absent = adaptive") \
+    X(TEXT, on_hang, 0, 16, 0, "report (default), stop, restart")                                    \
+    X(MARK, profile, 0, 0, 0, "--profile_ranks")                                                     \
+    X(MARK, resumes, 0, 0, 0, "may send `resume`")                                                   \
+    X(WHOLE, grace_ms, 0, MESSAGE_MS_MAX, 0, "")
 
 #define FIELDS_OF_resume(X)                                     \
-    X(TEXT, job, 0, LIMIT_TEXT - 1, MESSAGE_NEEDED, "job id")   \
+    X(TEXT, job, 0, LIMIT_TEXT - 1, MESSAGE_NEEDED, "")         \
     X(TEXT, token, 0, LIMIT_TOKEN, MESSAGE_NEEDED, "from join") \
-    X(WHOLE, heard, 0, MESSAGE_NUMBER_MAX, MESSAGE_NEEDED, "as in heartbeat")
+    X(WHOLE, heard, 0, MESSAGE_NUMBER_MAX, MESSAGE_NEEDED, "frames received since `token`")
 
-#define FIELDS_OF_failed(X)                                                                                \
-    X(WHOLE, rank, 0, WIRE_MAX_RANKS, MESSAGE_NEEDED, "rank that failed by itself")                        \
-    X(WHOLE, local_rank, -1, WIRE_MAX_RANKS, -1, "local rank of the worker")                               \
-    X(WHOLE, pid, 0, INT32_MAX, 0, "worker's pid")                                                         \
-    FIELDS_OF_ENDING(X)                                                                                    \
-    X(TEXT, no_retry, 0, 64, 0, "why a restart would fail again: cannot_start, usage, import; else empty") \
-    X(TEXT, words, 0, 4096, 0, "how the worker ended")                                                     \
-    X(TEXT, log, 0, 4096, 0, "path of the worker's log")                                                   \
-    X(LIST, stderr, 0, LIMIT_LAST_LINES, 0, "last lines of the log, oldest first")                         \
-    X(MARK, victim, 0, 0, 0, "worker failed because another worker was lost")                              \
-    FAILURE_FACTS(X)                                                                                       \
-    X(WHOLE, round, 0, UINT32_MAX, MESSAGE_NEEDED, "round of the worker")
+#define FIELDS_OF_failed(X)                                                              \
+    X(WHOLE, rank, 0, WIRE_MAX_RANKS, MESSAGE_NEEDED, "")                                \
+    X(WHOLE, local_rank, -1, WIRE_MAX_RANKS, -1, "")                                     \
+    X(WHOLE, pid, 0, INT32_MAX, 0, "")                                                   \
+    FIELDS_OF_ENDING(X)                                                                  \
+    X(TEXT, no_retry, 0, 64, 0, "why a restart would fail: cannot_start, usage, import") \
+    X(TEXT, words, 0, 4096, 0, "how it ended")                                           \
+    X(TEXT, log, 0, 4096, 0, "path")                                                     \
+    X(LIST, stderr, 0, LIMIT_LAST_LINES, 0, "last lines of the log, oldest first")       \
+    X(MARK, victim, 0, 0, 0, "another worker was lost")                                  \
+    FAILURE_FACTS(X)                                                                     \
+    X(WHOLE, round, 0, UINT32_MAX, MESSAGE_NEEDED, "")
 
 /* Details of a failure that an earlier `failed` has reported. */
 #define FIELDS_OF_explain(X) FIELDS_OF_failed(X)
 
-#define FIELDS_OF_done(X) \
-    X(WHOLE, round, 0, UINT32_MAX, MESSAGE_NEEDED, "round whose workers all ended with 0")
+#define FIELDS_OF_done(X) X(WHOLE, round, 0, UINT32_MAX, MESSAGE_NEEDED, "")
 
 #define FIELDS_OF_stopped(X)                                                                           \
-    X(FLAG, unkillable, 0, 0, 0, "a process of the round cannot be killed")                            \
+    X(FLAG, unkillable, 0, 0, 0, "")                                                                   \
     X(CODE, max_code, 0, MESSAGE_CODE_MAX, 0, "highest exit code of workers that ended by themselves") \
-    X(CODE, rank0_code, 0, MESSAGE_CODE_MAX, MESSAGE_NONE,                                             \
-      "exit code of rank 0, if it is on this node and ended by itself")                                \
-    X(LIST, stacks, 0, 0, 0, "stacks, as in report.json")                                              \
-    X(WHOLE, round, 0, UINT32_MAX, MESSAGE_NEEDED, "round whose processes have all ended on the node")
+    X(CODE, rank0_code, 0, MESSAGE_CODE_MAX, MESSAGE_NONE, "of rank 0, if it ended by itself here")    \
+    X(LIST, stacks, 0, 0, 0, "as in report.json")                                                      \
+    X(WHOLE, round, 0, UINT32_MAX, MESSAGE_NEEDED, "")
 
-#define FIELDS_OF_leave(X)                                                            \
-    X(WHOLE, signal, 0, MESSAGE_SIGNAL_MAX, 0, "signal of the user or the scheduler") \
-    X(TEXT, by, 0, 4096, 0, "process that sent this signal")                          \
-    X(TEXT, code, 0, FINDING_SUBJECT_MAX - 1, 0, "code of the finding")               \
+#define FIELDS_OF_leave(X)                                                 \
+    X(WHOLE, signal, 0, MESSAGE_SIGNAL_MAX, 0, "of the user or scheduler") \
+    X(TEXT, by, 0, 4096, 0, "its sender")                                  \
+    X(TEXT, code, 0, FINDING_SUBJECT_MAX - 1, 0, "of a finding")           \
     ROUND_OF_SENDER(X)
 
-#define FIELDS_OF_vouch(X)                                                                                  \
-    X(WHOLE, conn, 1, 1ll << 53, MESSAGE_NEEDED, "connection from `who`")                                   \
-    X(WHOLE, rank, -1, WIRE_MAX_RANKS, -1, "rank of the process, -1 = a process of the job without a rank") \
-    X(WHOLE, pid, 0, INT32_MAX, 0, "pid; 0 = unknown process of the agent's user")                          \
+#define FIELDS_OF_vouch(X)                                                    \
+    X(WHOLE, conn, 1, 1ll << 53, MESSAGE_NEEDED, "from `who`")                \
+    X(WHOLE, rank, -1, WIRE_MAX_RANKS, -1, "-1 = process without rank")       \
+    X(WHOLE, pid, 0, INT32_MAX, 0, "0 = unknown process of the agent's user") \
     ROUND_OF_SENDER(X)
 
-#define FIELDS_OF_owner(X)                                                   \
-    X(WHOLE, conn, 1, 1ll << 53, MESSAGE_NEEDED, "connection from `who`")    \
-    X(WHOLE, pid, 1, INT32_MAX, MESSAGE_NEEDED, "process of the connection") \
-    X(TEXT, words, 0, 256, MESSAGE_NEEDED, "description of the process")     \
+#define FIELDS_OF_owner(X)                                     \
+    X(WHOLE, conn, 1, 1ll << 53, MESSAGE_NEEDED, "from `who`") \
+    X(WHOLE, pid, 1, INT32_MAX, MESSAGE_NEEDED, "")            \
+    X(TEXT, words, 0, 256, MESSAGE_NEEDED, "description")      \
     ROUND_OF_SENDER(X)
 
-#define FIELDS_OF_notice(X)                                                                            \
-    X(TEXT, code, 0, FINDING_SUBJECT_MAX - 1, MESSAGE_NEEDED, "code of the finding")                   \
-    X(TEXT, subject, 0, FINDING_SUBJECT_MAX - 1, MESSAGE_NEEDED, "subject")                            \
-    X(TEXT, sentence, 0, FINDING_TEXT_MAX - 1, MESSAGE_NEEDED, "sentence; \"\" withdraws the finding") \
-    X(TEXT, advice, 0, FINDING_TEXT_MAX - 1, 0, "remedy")                                              \
+#define FIELDS_OF_notice(X)                                                                  \
+    X(TEXT, code, 0, FINDING_SUBJECT_MAX - 1, MESSAGE_NEEDED, "of a finding")                \
+    X(TEXT, subject, 0, FINDING_SUBJECT_MAX - 1, MESSAGE_NEEDED, "")                         \
+    X(TEXT, sentence, 0, FINDING_TEXT_MAX - 1, MESSAGE_NEEDED, "\"\" withdraws the finding") \
+    X(TEXT, advice, 0, FINDING_TEXT_MAX - 1, 0, "remedy")                                    \
     ROUND_OF_SENDER(X)
 
-#define FIELDS_OF_sampled(X)                                            \
-    X(WHOLE, id, 1, MESSAGE_NUMBER_MAX, MESSAGE_NEEDED, "as in sample") \
-    X(LIST, stacks, 0, 0, 0, "as in stopped")                           \
-    X(MARK, cut, 0, 0, 0, "some stacks did not fit")                    \
-    X(LIST, calls, 0, 0, 0, "see flight call")                          \
+#define FIELDS_OF_sampled(X)                                             \
+    X(WHOLE, id, 1, MESSAGE_NUMBER_MAX, MESSAGE_NEEDED, "from `sample`") \
+    X(LIST, stacks, 0, 0, 0, "as in report.json")                        \
+    X(MARK, cut, 0, 0, 0, "")                                            \
+    X(LIST, calls, 0, 0, 0, "objects `flight call`")                     \
     ROUND_OF_SENDER(X)
 
-#define FIELDS_OF_trouble(X)                                                         \
-    X(TEXT, code, 0, FINDING_SUBJECT_MAX - 1, MESSAGE_NEEDED, "code of the finding") \
-    X(TEXT, words, 0, FINDING_TEXT_MAX - 1, MESSAGE_NEEDED, "what happened to this rank")
+#define FIELDS_OF_trouble(X)                                                  \
+    X(TEXT, code, 0, FINDING_SUBJECT_MAX - 1, MESSAGE_NEEDED, "of a finding") \
+    X(TEXT, words, 0, FINDING_TEXT_MAX - 1, MESSAGE_NEEDED, "what happened")
 
 #define FIELDS_OF_barrier_cancel(X) \
     JOB_OF_CALL(X)                  \
-    X(TEXT, name, 0, WIRE_MAX_KEY, MESSAGE_NEEDED, "barrier")
+    X(TEXT, name, 0, WIRE_MAX_KEY, MESSAGE_NEEDED, "")
 
 #define FIELDS_OF_jobs(X)
 #define FIELDS_OF_rejects(X)
@@ -230,10 +224,10 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     JOB_OF_CALL(X)                                                     \
     X(TEXT, ranks, 0, LIMIT_TEXT - 1, 0, "such as 0,2-5; empty = all") \
     X(FLAG, native, 0, 0, 0, "also C frames")
-#define FIELDS_OF_keys(X)                                             \
-    JOB_OF_CALL(X)                                                    \
-    X(TEXT, prefix, 0, WIRE_MAX_KEY, 0, "only keys with this prefix") \
-    X(WHOLE, limit, 0, INT32_MAX, 1000, "greatest number of keys")
+#define FIELDS_OF_keys(X)                   \
+    JOB_OF_CALL(X)                          \
+    X(TEXT, prefix, 0, WIRE_MAX_KEY, 0, "") \
+    X(WHOLE, limit, 0, INT32_MAX, 1000, "default 1000")
 
 /* --- answers -------------------------------------------------------------------------------------------- */
 
@@ -242,215 +236,211 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
       "STALE_ROUND, NO_MEMBER, VOUCH_REFUSED, NOTICE_REFUSED, or a code of `ddprun explain`") \
     X(TEXT, advice, 0, LIMIT_WORDS, 0, "remedy")
 
-#define FIELDS_OF_answer(X)                    \
-    X(FLAG, ok, 0, 0, 0, "the call succeeded") \
-    X(TEXT, error, 0, LIMIT_WORDS, 0, "why not")
+#define FIELDS_OF_answer(X)  \
+    X(FLAG, ok, 0, 0, 0, "") \
+    X(TEXT, error, 0, LIMIT_WORDS, 0, "")
 
-#define FIELDS_OF_joined(X)                                                       \
-    X(TEXT, job, 0, LIMIT_TEXT, 0, "job id")                                      \
-    X(TEXT, instance, 0, LIMIT_INSTANCE, 0, "instance id")                        \
-    X(WHOLE, ms, 0, MESSAGE_NUMBER_MAX, 0, "the store's clock; only with events") \
-    X(TEXT, token, 0, LIMIT_TOKEN, 0, "for `resume`")                             \
+#define FIELDS_OF_joined(X)                                                  \
+    X(TEXT, job, 0, LIMIT_TEXT, 0, "job id")                                 \
+    X(TEXT, instance, 0, LIMIT_INSTANCE, 0, "")                              \
+    X(WHOLE, ms, 0, MESSAGE_NUMBER_MAX, 0, "the store's clock, if `events`") \
+    X(TEXT, token, 0, LIMIT_TOKEN, 0, "")                                    \
     X(TEXT, state, 0, 16, 0, "waiting or spare")
 
-#define FIELDS_OF_resumed(X) \
-    X(WHOLE, received, 0, MESSAGE_NUMBER_MAX, 0, "calls received after the first join")
+#define FIELDS_OF_resumed(X) X(WHOLE, received, 0, MESSAGE_NUMBER_MAX, 0, "calls since the first join")
 
 /* The lists in the answer to `status`. */
-#define FIELDS_OF_status_lists(X)                                          \
-    X(LIST, nodes, 0, 0, 0, "joined nodes, as objects `node of a status`") \
+#define FIELDS_OF_status_lists(X)                         \
+    X(LIST, nodes, 0, 0, 0, "objects `node of a status`") \
     X(LIST, members, 0, 0, 0, "ranks")
 
 /* The lists in the answer to `stacks`. */
-#define FIELDS_OF_stacks_lists(X)                                         \
-    X(LIST, stacks, 0, 0, 0, "stacks of all nodes")                       \
-    X(LIST, missing, 0, 0, 0, "nodes without an answer: node_rank, host") \
-    X(MARK, cut, 0, 0, 0, "some stacks did not fit")
+#define FIELDS_OF_stacks_lists(X)                                      \
+    X(LIST, stacks, 0, 0, 0, "as in report.json")                      \
+    X(LIST, missing, 0, 0, 0, "nodes without answer: node_rank, host") \
+    X(MARK, cut, 0, 0, 0, "")
 
 #define FIELDS_OF_node_status(X)                                                                    \
-    X(WHOLE, node_rank, 0, INT32_MAX, -1, "node rank")                                              \
-    X(TEXT, host, 0, LIMIT_TEXT - 1, 0, "host name")                                                \
-    X(TEXT, addr, 0, LIMIT_TEXT - 1, 0, "address")                                                  \
-    X(WHOLE, pid, 0, INT32_MAX, 0, "process of the agent")                                          \
+    X(WHOLE, node_rank, 0, INT32_MAX, -1, "")                                                       \
+    X(TEXT, host, 0, LIMIT_TEXT - 1, 0, "")                                                         \
+    X(TEXT, addr, 0, LIMIT_TEXT - 1, 0, "")                                                         \
+    X(WHOLE, pid, 0, INT32_MAX, 0, "")                                                              \
     X(WHOLE, nproc, 0, INT32_MAX, 0, "workers")                                                     \
     X(TEXT, state, 0, 16, 0, "waiting, spare, running, done, stopping, stopped, resting, finished") \
-    X(WHOLE, joined_ms, 0, MESSAGE_NUMBER_MAX, 0, "time since the node joined")                     \
-    X(WHOLE, heard_ms, 0, MESSAGE_NUMBER_MAX, 0, "time since the node's last byte")
+    X(WHOLE, joined_ms, 0, MESSAGE_NUMBER_MAX, 0, "since it joined")                                \
+    X(WHOLE, heard_ms, 0, MESSAGE_NUMBER_MAX, 0, "since its last byte")
 
 /* --- pushes --------------------------------------------------------------------------------------------- */
 
-#define FIELDS_OF_round(X)                                                                  \
-    X(WHOLE, round, 1, INT32_MAX, -1, "number of the round, from 1")                        \
-    X(WHOLE, attempt, 0, INT32_MAX, -1, "number of the attempt")                            \
-    X(WHOLE, restarts, 0, INT32_MAX, MESSAGE_NONE, "failed attempts so far")                \
-    X(WHOLE, node_rank, 0, INT32_MAX, -1, "node rank of the receiver")                      \
-    X(WHOLE, nnodes, 1, INT32_MAX, -1, "nodes of the round")                                \
-    X(WHOLE, first_rank, 0, INT32_MAX, -1, "rank of the node's first worker")               \
-    X(WHOLE, world_size, 1, INT32_MAX, -1, "ranks of the round")                            \
-    X(LIST, nodes, 0, LIMIT_LISTED, 0, "all nodes, or the first few, as objects `node`")    \
-    X(WHOLE, role_rank, 0, INT32_MAX, MESSAGE_NONE, "like first_rank, but within the role") \
+#define FIELDS_OF_round(X)                                                        \
+    X(WHOLE, round, 1, INT32_MAX, -1, "")                                         \
+    X(WHOLE, attempt, 0, INT32_MAX, -1, "from 0")                                 \
+    X(WHOLE, restarts, 0, INT32_MAX, MESSAGE_NONE, "failed attempts")             \
+    X(WHOLE, node_rank, 0, INT32_MAX, -1, "of the receiver")                      \
+    X(WHOLE, nnodes, 1, INT32_MAX, -1, "")                                        \
+    X(WHOLE, first_rank, 0, INT32_MAX, -1, "rank of its first worker")            \
+    X(WHOLE, world_size, 1, INT32_MAX, -1, "")                                    \
+    X(LIST, nodes, 0, LIMIT_LISTED, 0, "objects `node`, the first few")           \
+    X(WHOLE, role_rank, 0, INT32_MAX, MESSAGE_NONE, "first_rank within the role") \
     X(WHOLE, role_size, 0, INT32_MAX, MESSAGE_NONE, "workers of the role")
 
-#define FIELDS_OF_node(X)                              \
-    X(WHOLE, node_rank, 0, INT32_MAX, -1, "node rank") \
-    X(TEXT, host, 0, LIMIT_TEXT - 1, 0, "host name")   \
-    X(WHOLE, nproc, 0, INT32_MAX, 0, "workers")        \
-    X(TEXT, addr, 0, LIMIT_TEXT - 1, 0, "address")     \
-    X(TEXT, own, 0, LIMIT_TEXT - 1, 0, "as in join")   \
-    X(WHOLE, store_port, 1, UINT16_MAX, 0, "as in join")
+#define FIELDS_OF_node(X)                       \
+    X(WHOLE, node_rank, 0, INT32_MAX, -1, "")   \
+    X(TEXT, host, 0, LIMIT_TEXT - 1, 0, "")     \
+    X(WHOLE, nproc, 0, INT32_MAX, 0, "workers") \
+    X(TEXT, addr, 0, LIMIT_TEXT - 1, 0, "")     \
+    X(TEXT, own, 0, LIMIT_TEXT - 1, 0, "")      \
+    X(WHOLE, store_port, 1, UINT16_MAX, 0, "")
 
-#define FIELDS_OF_waiting(X)                                                              \
-    X(TEXT, state, 0, 16, 0, "gathering, last call, running, stopping, backing off")      \
-    X(WHOLE, joined, 0, INT32_MAX, 0, "nodes that have joined")                           \
-    X(WHOLE, min, 0, INT32_MAX, 0, "least number of nodes")                               \
-    X(WHOLE, max, 0, INT32_MAX, 0, "greatest number of nodes")                            \
-    X(WHOLE, spare, 0, INT32_MAX, 0, "nodes that wait for the next round")                \
-    X(WHOLE, returning, 0, INT32_MAX, 0, "nodes of the last round that may rejoin")       \
-    X(LIMIT, left_ms, 0, MESSAGE_NUMBER_MAX, -1, "time until the store gives up")         \
-    X(LIMIT, last_call_ms, 0, MESSAGE_NUMBER_MAX, -1,                                     \
-      "time until the round begins with the nodes that have joined")                      \
-    X(WHOLE, backoff_ms, 0, MESSAGE_NUMBER_MAX, 0, "time until the next round may begin") \
-    X(LIST, nodes, 0, 0, 0, "the first few host names of nodes that wait")                \
-    X(LIST, missing, 0, 0, 0, "the first few missing node ranks of a static job")         \
-    X(WHOLE, missing_count, 0, INT32_MAX, 0, "number of missing nodes")
+#define FIELDS_OF_waiting(X)                                                                          \
+    X(TEXT, state, 0, 16, 0, "gathering, last call, running, stopping, backing off")                  \
+    X(WHOLE, joined, 0, INT32_MAX, 0, "nodes so far")                                                 \
+    X(WHOLE, min, 0, INT32_MAX, 0, "nodes needed")                                                    \
+    X(WHOLE, max, 0, INT32_MAX, 0, "nodes at most")                                                   \
+    X(WHOLE, spare, 0, INT32_MAX, 0, "nodes for the next round")                                      \
+    X(WHOLE, returning, 0, INT32_MAX, 0, "nodes of the last round")                                   \
+    X(LIMIT, left_ms, 0, MESSAGE_NUMBER_MAX, -1, "until the store gives up")                          \
+    X(LIMIT, last_call_ms, 0, MESSAGE_NUMBER_MAX, -1, "until the round begins with the joined nodes") \
+    X(WHOLE, backoff_ms, 0, MESSAGE_NUMBER_MAX, 0, "until the next round may begin")                  \
+    X(LIST, nodes, 0, 0, 0, "the first hosts that wait")                                              \
+    X(LIST, missing, 0, 0, 0, "the first node ranks of a static job")                                 \
+    X(WHOLE, missing_count, 0, INT32_MAX, 0, "")
 
 #define FIELDS_OF_stop(X)                                                                       \
-    X(WHOLE, round, 0, INT32_MAX, -1, "round that ends")                                        \
+    X(WHOLE, round, 0, INT32_MAX, -1, "")                                                       \
     X(TEXT, why, 0, 32, 0, "done, failed, node_lost, node_left, grow, hangs, timeout, refused") \
-    X(OBJECT, cause, 0, 0, 0, "reason for the end, as object `cause`; null = none")
+    X(OBJECT, cause, 0, 0, 0, "or null")
 
 #define FIELDS_OF_verdict(X)                                                                                \
     FIELDS_OF_stop(X) X(TEXT, next, 0, 16, 0, "restart or finish")                                          \
-        X(WHOLE, attempt, 0, INT32_MAX, -1, "attempt of the next round")                                    \
-            X(WHOLE, backoff_ms, 0, MESSAGE_NUMBER_MAX, 0, "pause before the next round")                   \
+        X(WHOLE, attempt, 0, INT32_MAX, -1, "of the next round")                                            \
+            X(WHOLE, backoff_ms, 0, MESSAGE_NUMBER_MAX, 0, "until the next round may begin")                \
                 X(TEXT, no_restart, 0, 32, 0, "why no restart follows: used_up, no_progress, stopped, ...") \
-                    X(WHOLE, step, -1, MESSAGE_NUMBER_MAX, -1, "highest step of the round, -1 = unknown")   \
-                        X(WHOLE, best_step, -1, MESSAGE_NUMBER_MAX, -1, "highest step of all rounds")       \
-                            X(OBJECT, exit, 0, 0, 0, "exit codes of the job, see exit")                     \
-                                X(LIST, stacks, 0, 0, 0, "stacks of all nodes")
+                    X(WHOLE, step, -1, MESSAGE_NUMBER_MAX, -1, "highest of the round")                      \
+                        X(WHOLE, best_step, -1, MESSAGE_NUMBER_MAX, -1, "highest of all rounds")            \
+                            X(OBJECT, exit, 0, 0, 0, "") X(LIST, stacks, 0, 0, 0, "as in report.json")
 
-#define FIELDS_OF_exit(X)                                               \
-    X(CODE, first, 0, MESSAGE_CODE_MAX, 0, "code of the first failure") \
-    X(CODE, max, 0, MESSAGE_CODE_MAX, 0, "highest code")                \
-    X(CODE, rank0, 0, MESSAGE_CODE_MAX, 0, "code of rank 0")
+#define FIELDS_OF_exit(X)                                          \
+    X(CODE, first, 0, MESSAGE_CODE_MAX, 0, "of the first failure") \
+    X(CODE, max, 0, MESSAGE_CODE_MAX, 0, "highest")                \
+    X(CODE, rank0, 0, MESSAGE_CODE_MAX, 0, "")
 
-#define FIELDS_OF_cause(X)                                                         \
-    X(TEXT, why, 0, 32, 0, "as in stop")                                           \
-    X(WHOLE, node_rank, -1, INT32_MAX, -1, "node, -1 = none")                      \
-    X(TEXT, host, 0, LIMIT_TEXT - 1, 0, "node's host name")                        \
-    X(WHOLE, after_ms, 0, MESSAGE_NUMBER_MAX, 0, "time since the round began")     \
-    X(TEXT, words, 0, LIMIT_WORDS - 1, 0, "what happened")                         \
-    X(TEXT, code, 0, FINDING_SUBJECT_MAX - 1, 0, "code of the finding")            \
-    X(WHOLE, rank, 0, INT32_MAX, -1, "worker that failed")                         \
-    X(WHOLE, local_rank, -1, INT32_MAX, -1, "local rank of the worker")            \
-    X(WHOLE, pid, 0, INT32_MAX, 0, "worker's pid")                                 \
-    FIELDS_OF_ENDING(X)                                                            \
-    X(TEXT, no_retry, 0, 64, 0, "as in failed")                                    \
-    X(MAYBE, victim, 0, 0, 0, "worker failed because another worker was lost")     \
-    X(TEXT, log, 0, LIMIT_WORDS - 1, 0, "path of the worker's log")                \
-    X(LIST, stderr, 0, LIMIT_LAST_LINES, 0, "last lines of the log, oldest first") \
+#define FIELDS_OF_cause(X)                                                               \
+    X(TEXT, why, 0, 32, 0, "as in stop")                                                 \
+    X(WHOLE, node_rank, -1, INT32_MAX, -1, "-1 = none")                                  \
+    X(TEXT, host, 0, LIMIT_TEXT - 1, 0, "")                                              \
+    X(WHOLE, after_ms, 0, MESSAGE_NUMBER_MAX, 0, "since the round began")                \
+    X(TEXT, words, 0, LIMIT_WORDS - 1, 0, "what happened")                               \
+    X(TEXT, code, 0, FINDING_SUBJECT_MAX - 1, 0, "of a finding")                         \
+    X(WHOLE, rank, 0, INT32_MAX, -1, "")                                                 \
+    X(WHOLE, local_rank, -1, INT32_MAX, -1, "")                                          \
+    X(WHOLE, pid, 0, INT32_MAX, 0, "")                                                   \
+    FIELDS_OF_ENDING(X)                                                                  \
+    X(TEXT, no_retry, 0, 64, 0, "why a restart would fail: cannot_start, usage, import") \
+    X(MAYBE, victim, 0, 0, 0, "another worker was lost")                                 \
+    X(TEXT, log, 0, LIMIT_WORDS - 1, 0, "path")                                          \
+    X(LIST, stderr, 0, LIMIT_LAST_LINES, 0, "last lines of the log, oldest first")       \
     FAILURE_FACTS(X)
 
 #define FIELDS_OF_dropped(X) X(TEXT, why, 0, LIMIT_WORDS, 0, "reason")
 
-#define FIELDS_OF_who(X)                                                     \
-    X(WHOLE, conn, 1, MESSAGE_NUMBER_MAX, 0, "connection")                   \
-    X(TEXT, peer, 0, LIMIT_TEXT, 0, "client's address as the store sees it") \
-    X(TEXT, store, 0, LIMIT_TEXT, 0, "store's address on this connection")   \
-    X(MARK, owner, 0, 0, 0, "also find a process that is no worker")
+#define FIELDS_OF_who(X)                                                      \
+    X(WHOLE, conn, 1, MESSAGE_NUMBER_MAX, 0, "")                              \
+    X(TEXT, peer, 0, LIMIT_TEXT, 0, "client's address, as the store sees it") \
+    X(TEXT, store, 0, LIMIT_TEXT, 0, "store's address")                       \
+    X(MARK, owner, 0, 0, 0, "also find processes that are no workers")
 
-#define FIELDS_OF_sample(X)                                         \
-    X(WHOLE, id, 1, MESSAGE_NUMBER_MAX, 0, "number of the request") \
-    X(TEXT, ranks, 0, LIMIT_TEXT - 1, 0, "as in `stacks`")          \
-    X(FLAG, native, 0, 0, 0, "also C frames")                       \
-    X(WHOLE, still_ms, 0, MESSAGE_NUMBER_MAX, MESSAGE_NONE,         \
-      "ms without progress; requests flight records, too")
+#define FIELDS_OF_sample(X)                                            \
+    X(WHOLE, id, 1, MESSAGE_NUMBER_MAX, 0, "")                         \
+    X(TEXT, ranks, 0, LIMIT_TEXT - 1, 0, "such as 0,2-5; empty = all") \
+    X(FLAG, native, 0, 0, 0, "also C frames")                          \
+    X(WHOLE, still_ms, 0, MESSAGE_NUMBER_MAX, MESSAGE_NONE, "without progress; also requests flight records")
 
 /* The texts have the limits of record/flight_dump.h. */
-#define FIELDS_OF_flight_call(X)                                    \
-    X(WHOLE, rank, 0, WIRE_MAX_RANKS, -1, "rank")                   \
-    X(TEXT, group, 0, 63, 0, "empty = all ranks")                   \
-    X(WHOLE, seq, 0, MESSAGE_NUMBER_MAX, 0, "number in the group")  \
-    X(TEXT, name, 0, 39, 0, "name")                                 \
-    X(TEXT, state, 0, 39, 0, "state")                               \
-    X(TEXT, dtype, 0, 15, 0, "dtype")                               \
-    X(TEXT, reduce, 0, 15, 0, "reduce")                             \
-    X(WHOLE, n, 0, MESSAGE_NUMBER_MAX, 0, "elements")               \
-    X(WHOLE, root, 0, WIRE_MAX_RANKS, 0, "root")                    \
-    X(WHOLE, created_ms, 0, MESSAGE_NUMBER_MAX, 0, "ms since 1970") \
+#define FIELDS_OF_flight_call(X)                                   \
+    X(WHOLE, rank, 0, WIRE_MAX_RANKS, -1, "")                      \
+    X(TEXT, group, 0, 63, 0, "empty = all ranks")                  \
+    X(WHOLE, seq, 0, MESSAGE_NUMBER_MAX, 0, "number in the group") \
+    X(TEXT, name, 0, 39, 0, "")                                    \
+    X(TEXT, state, 0, 39, 0, "of the call")                        \
+    X(TEXT, dtype, 0, 15, 0, "")                                   \
+    X(TEXT, reduce, 0, 15, 0, "")                                  \
+    X(WHOLE, n, 0, MESSAGE_NUMBER_MAX, 0, "elements")              \
+    X(WHOLE, root, 0, WIRE_MAX_RANKS, 0, "")                       \
+    X(WHOLE, created_ms, 0, MESSAGE_NUMBER_MAX, 0, "since 1970")   \
     X(TEXT, at, 0, 127, 0, "function, file and line")
 
-#define FIELDS_OF_findings(X)                                   \
-    X(FLAG, final, 0, 0, 0, "last report before the job fails") \
-    X(TEXT, text, 0, WIRE_MAX_JSON, 0, "the report as lines")   \
-    X(LIST, findings, 0, 0, 0, "objects `finding`; empty, like `text`, when the hang is over")
+#define FIELDS_OF_findings(X)                        \
+    X(FLAG, final, 0, 0, 0, "the job fails next")    \
+    X(TEXT, text, 0, WIRE_MAX_JSON, 0, "the report") \
+    X(LIST, findings, 0, 0, 0, "objects `finding`, none when the hang is over")
 #define FIELDS_OF_left_waiting(X) FIELDS_OF_findings(X)
-#define FIELDS_OF_finding(X)                                                      \
-    X(TEXT, code, 0, FINDING_SUBJECT_MAX - 1, 0, "finding, see `ddprun explain`") \
-    X(TEXT, grade, 0, 16, 0, "note, warning or error")                            \
-    X(TEXT, subject, 0, FINDING_SUBJECT_MAX - 1, 0, "subject")                    \
-    X(TEXT, sentence, 0, FINDING_TEXT_MAX - 1, 0, "sentence")                     \
+#define FIELDS_OF_finding(X)                                     \
+    X(TEXT, code, 0, FINDING_SUBJECT_MAX - 1, 0, "of a finding") \
+    X(TEXT, grade, 0, 16, 0, "note, warning or error")           \
+    X(TEXT, subject, 0, FINDING_SUBJECT_MAX - 1, 0, "")          \
+    X(TEXT, sentence, 0, FINDING_TEXT_MAX - 1, 0, "")            \
     X(TEXT, advice, 0, FINDING_TEXT_MAX - 1, 0, "remedy")
 
-#define FIELDS_OF_event(X) X(OBJECT, event, 0, 0, 0, "one line of the event log")
+#define FIELDS_OF_event(X) X(OBJECT, event, 0, 0, 0, "")
 
 /* --- the table ------------------------------------------------------------------------------------------ */
 
 /* X(ID, struct, name, class, meaning). A call has its name in "op", a push in "push"; other messages have no
  * name. */
-#define MESSAGES(X)                                                                                       \
-    X(HEARTBEAT, heartbeat, "heartbeat", AGENT_CALL, "heartbeat, with changes of the workers")            \
-    X(HELLO, hello, "hello", CALL, "checks that a store answers")                                         \
-    X(JOB, job, "job", AGENT_CALL, "declares a job that has no rendezvous")                               \
-    X(WORKER_STARTED, worker_started, "worker_started", AGENT_CALL, "a worker runs")                      \
-    X(WORKER_EXITED, worker_exited, "worker_exited", AGENT_CALL, "a worker has ended")                    \
-    X(JOIN, join, "join", AGENT_CALL, "joins the job, or joins again after a verdict")                    \
-    X(RESUME, resume, "resume", AGENT_CALL, "replaces the connection of a node")                          \
-    X(FAILED, failed, "failed", AGENT_CALL, "a worker has failed by itself; its node stops the others")   \
-    X(EXPLAIN, explain, "cause", AGENT_CALL, "more about a failed worker; members as in `failed`")        \
-    X(DONE, done, "done", AGENT_CALL, "all workers of the node have ended with 0")                        \
-    X(STOPPED, stopped, "stopped", AGENT_CALL, "no process of the round is left on the node")             \
-    X(LEAVE, leave, "leave", AGENT_CALL, "the node leaves for good")                                      \
-    X(VOUCH, vouch, "vouch", AGENT_CALL, "a connection belongs to a worker")                              \
-    X(OWNER, owner, "owner", AGENT_CALL, "a connection belongs to another process")                       \
-    X(NOTICE, notice, "notice", AGENT_CALL, "a finding of the node about itself")                         \
-    X(SAMPLED, sampled, "sampled", AGENT_CALL, "the stacks of the node's ranks")                          \
-    X(TROUBLE, trouble, "trouble", CALL, "a finding of the sending rank about itself")                    \
-    X(BARRIER_CANCEL, barrier_cancel, "barrier_cancel", CHANGE_CALL, "cancels an open barrier")           \
-    X(JOBS, jobs, "jobs", CALL, "lists the jobs")                                                         \
-    X(REJECTS, rejects, "rejects", CALL, "lists connections and nodes that were rejected")                \
-    X(WHY, why, "why", CALL, "diagnoses the job")                                                         \
-    X(STATUS, status, "status", CALL, "describes a job, its nodes and its ranks")                         \
-    X(STACKS, stacks, "stacks", CALL, "returns the stacks of ranks within 4 s")                           \
-    X(KEYS, keys, "keys", CALL, "lists keys")                                                             \
-    X(WAITERS, waiters, "waiters", CALL, "lists connections that wait")                                   \
-    X(BARRIERS, barriers, "barriers", CALL, "lists open barriers")                                        \
-    X(ANSWER, answer, "every answer", ANSWER, "ends with these members")                                  \
-    X(REFUSAL, refusal, "a refusal", ANSWER, "begins with these members")                                 \
-    X(JOINED, joined, "join", ANSWER, "the node has joined")                                              \
-    X(RESUMED, resumed, "resume", ANSWER, "missed frames follow")                                         \
-    X(STATUS_LISTS, status_lists, "status", ANSWER, "the nodes and the ranks")                            \
-    X(STACKS_LISTS, stacks_lists, "stacks", ANSWER, "the answers from the nodes")                         \
-    X(ROUND, round, "round", PUSH, "all nodes have joined and the key space is empty: start the workers") \
-    X(WAITING, waiting, "waiting", PUSH, "what the round waits for")                                      \
-    X(STOP, stop, "stop", PUSH, "stop your workers, then send `stopped`")                                 \
-    X(VERDICT, verdict, "verdict", PUSH, "the round is over: join again, or end")                         \
-    X(DROPPED, dropped, "dropped", PUSH, "the store's last message before it drops a node")               \
-    X(WHO, who, "who", PUSH, "asks which process owns a connection")                                      \
-    X(SAMPLE, sample, "sample", PUSH, "asks for the stacks of ranks; the answer is `sampled`")            \
-    X(FINDINGS, findings, "findings", PUSH, "findings while nodes or ranks wait")                         \
-    X(LEFT_WAITING, left_waiting, "left_waiting", PUSH, "a rank that others wait for has ended")          \
-    X(EVENT, event, "event", PUSH, "one event for the event logs that nodes keep")                        \
-    X(SENDER, sender, "sender", PART, "last members of every call of a node, except `join`")              \
-    X(OP, op, "call", PART, "first member of every call")                                                 \
-    X(PUSH, push, "push", PART, "every push")                                                             \
-    X(IDENTIFY, identify, "IDENTIFY", PART, "the object of the request IDENTIFY")                         \
-    X(NODE, node, "node", PART, "a row of `nodes` in round")                                              \
-    X(NODE_STATUS, node_status, "node of a status", PART, "a row of `nodes` in the answer to status")     \
-    X(CAUSE, cause, "cause", PART, "why a round ends")                                                    \
-    X(EXIT, exit, "exit", PART, "exit codes; each node's --exit_code selects one")                        \
-    X(FINDING, finding, "finding", PART, "a row of `findings`")                                           \
-    X(FLIGHT_CALL, flight_call, "flight call", PART, "a row of `calls` in sampled")
+#define MESSAGES(X)                                                                                 \
+    X(HEARTBEAT, heartbeat, "heartbeat", AGENT_CALL, "changes of the workers, or none")             \
+    X(HELLO, hello, "hello", CALL, "checks that a store answers")                                   \
+    X(JOB, job, "job", AGENT_CALL, "declares a job without rendezvous")                             \
+    X(WORKER_STARTED, worker_started, "worker_started", AGENT_CALL, "a worker runs")                \
+    X(WORKER_EXITED, worker_exited, "worker_exited", AGENT_CALL, "a worker has ended")              \
+    X(JOIN, join, "join", AGENT_CALL, "joins, or joins again after a verdict")                      \
+    X(RESUME, resume, "resume", AGENT_CALL, "replaces the connection of a node")                    \
+    X(FAILED, failed, "failed", AGENT_CALL, "a worker failed by itself; the node stops the others") \
+    X(EXPLAIN, explain, "cause", AGENT_CALL, "more about a failed worker")                          \
+    X(DONE, done, "done", AGENT_CALL, "all workers of the node exited with 0")                      \
+    X(STOPPED, stopped, "stopped", AGENT_CALL, "no process of the round is left on the node")       \
+    X(LEAVE, leave, "leave", AGENT_CALL, "the node leaves for good")                                \
+    X(VOUCH, vouch, "vouch", AGENT_CALL, "a connection belongs to a worker")                        \
+    X(OWNER, owner, "owner", AGENT_CALL, "a connection belongs to another process")                 \
+    X(NOTICE, notice, "notice", AGENT_CALL, "a finding of the node about itself")                   \
+    X(SAMPLED, sampled, "sampled", AGENT_CALL, "the stacks of the node's ranks")                    \
+    X(TROUBLE, trouble, "trouble", CALL, "a finding of the rank about itself")                      \
+    X(BARRIER_CANCEL, barrier_cancel, "barrier_cancel", CHANGE_CALL, "cancels an open barrier")     \
+    X(JOBS, jobs, "jobs", CALL, "lists the jobs")                                                   \
+    X(REJECTS, rejects, "rejects", CALL, "lists rejected connections and nodes")                    \
+    X(WHY, why, "why", CALL, "diagnoses the job")                                                   \
+    X(STATUS, status, "status", CALL, "describes a job, its nodes and ranks")                       \
+    X(STACKS, stacks, "stacks", CALL, "returns the stacks of ranks within 4 s")                     \
+    X(KEYS, keys, "keys", CALL, "lists keys")                                                       \
+    X(WAITERS, waiters, "waiters", CALL, "lists waiting connections")                               \
+    X(BARRIERS, barriers, "barriers", CALL, "lists open barriers")                                  \
+    X(ANSWER, answer, "every answer", ANSWER, "these members last")                                 \
+    X(REFUSAL, refusal, "a refusal", ANSWER, "these members first")                                 \
+    X(JOINED, joined, "join", ANSWER, "the node has joined")                                        \
+    X(RESUMED, resumed, "resume", ANSWER, "missed frames follow")                                   \
+    X(STATUS_LISTS, status_lists, "status", ANSWER, "nodes and ranks")                              \
+    X(STACKS_LISTS, stacks_lists, "stacks", ANSWER, "stacks of all nodes")                          \
+    X(ROUND, round, "round", PUSH, "the key space is empty: start the workers")                     \
+    X(WAITING, waiting, "waiting", PUSH, "what the round waits for")                                \
+    X(STOP, stop, "stop", PUSH, "stop your workers, then send `stopped`")                           \
+    X(VERDICT, verdict, "verdict", PUSH, "the round is over: join again, or end")                   \
+    X(DROPPED, dropped, "dropped", PUSH, "the store drops the node")                                \
+    X(WHO, who, "who", PUSH, "asks which process owns a connection")                                \
+    X(SAMPLE, sample, "sample", PUSH, "asks for stacks; answer with `sampled`")                     \
+    X(FINDINGS, findings, "findings", PUSH, "findings while nodes or ranks wait")                   \
+    X(LEFT_WAITING, left_waiting, "left_waiting", PUSH, "a rank that others wait for has ended")    \
+    X(EVENT, event, "event", PUSH, "a line for the nodes' event logs")                              \
+    X(SENDER, sender, "sender", PART, "last in every call of a node, except `join`")                \
+    X(OP, op, "call", PART, "first in every call")                                                  \
+    X(PUSH, push, "push", PART, "first in every push")                                              \
+    X(IDENTIFY, identify, "IDENTIFY", PART, "sent by the request IDENTIFY")                         \
+    X(NODE, node, "node", PART, "in `nodes` of `round`")                                            \
+    X(NODE_STATUS, node_status, "node of a status", PART, "in `nodes` of the answer `status`")      \
+    X(CAUSE, cause, "cause", PART, "why a round ends")                                              \
+    X(EXIT, exit, "exit", PART, "exit codes; each node's --exit_code selects one")                  \
+    X(FINDING, finding, "finding", PART, "in `findings`")                                           \
+    X(FLIGHT_CALL, flight_call, "flight call", PART, "in `calls` of `sampled`")
 
 #define X(ID, name, ...) MESSAGE_##ID,
 enum message_id { MESSAGES(X) MESSAGE_COUNT };

@@ -30,24 +30,24 @@ enum dialect { DIALECT_A, DIALECT_B, DIALECT_C, DIALECTS };
 /* The fields of requests. `limit` is the maximum size of a blob in bytes, or the maximum number of items of a list. The
  * last column is the text in docs/protocol.md. */
 #define WIRE_FIELDS(X)                                                                                       \
-    /* name    shape     limit             text in docs/protocol.md */                                           \
+    /* name    shape     limit             text in docs/protocol.md */                                       \
     X(NIL,      NOTHING, 0,                "")                                                               \
-    X(MAGIC,    U32,     0,                "u32 magic")                                                      \
+    X(MAGIC,    U32,     0,                "u32 0x3C85F7CE")                                                 \
     X(NONCE,    U32,     0,                "u32 nonce")                                                      \
     X(DELTA,    I64,     0,                "i64 delta")                                                      \
     X(WORLD,    I64,     0,                "i64 world_size")                                                 \
     X(TIMEOUT,  I64,     0,                "i64 timeout_ms")                                                 \
-    X(KEY,      BLOB,    WIRE_MAX_KEY,     "blob key")                                                       \
-    X(QUEUE,    BLOB,    WIRE_MAX_KEY,     "blob queue")                                                     \
-    X(NAME,     BLOB,    WIRE_MAX_KEY,     "blob name")                                                      \
-    X(VALUE,    BLOB,    WIRE_MAX_VALUE,   "blob value")                                                     \
-    X(EXPECTED, BLOB,    WIRE_MAX_VALUE,   "blob expected")                                                  \
-    X(DESIRED,  BLOB,    WIRE_MAX_VALUE,   "blob desired")                                                   \
-    X(JSON,     BLOB,    WIRE_MAX_JSON,    "blob json")                                                      \
-    X(MEMBERS,  BLOB,    WIRE_MAX_MEMBERS, "blob members")                                                   \
-    X(PROOF,    BLOB,    WIRE_MAX_PROOF,   "blob message")                                                   \
-    X(KEYS,     LIST,    WIRE_MAX_KEYS,    "u64 count, count × blob key")                                    \
-    X(PAIRS,    PAIRS,   WIRE_MAX_KEYS,    "u64 count, count × (blob key, blob value)")
+    X(KEY,      BLOB,    WIRE_MAX_KEY,     "key")                                                            \
+    X(QUEUE,    BLOB,    WIRE_MAX_KEY,     "queue")                                                          \
+    X(NAME,     BLOB,    WIRE_MAX_KEY,     "name")                                                           \
+    X(VALUE,    BLOB,    WIRE_MAX_VALUE,   "value")                                                          \
+    X(EXPECTED, BLOB,    WIRE_MAX_VALUE,   "expected")                                                       \
+    X(DESIRED,  BLOB,    WIRE_MAX_VALUE,   "desired")                                                        \
+    X(JSON,     BLOB,    WIRE_MAX_JSON,    "JSON")                                                           \
+    X(MEMBERS,  BLOB,    WIRE_MAX_MEMBERS, "members")                                                        \
+    X(PROOF,    BLOB,    WIRE_MAX_PROOF,   "message")                                                        \
+    X(KEYS,     LIST,    WIRE_MAX_KEYS,    "keys")                                                           \
+    X(PAIRS,    PAIRS,   WIRE_MAX_KEYS,    "pairs")
 
 /* The columns C, B and A are the opcodes in these dialects; NO = the dialect does not have the request. `waits`: the
  * reply may be sent much later; CANCEL_WAIT or the next request ends the wait. `wakes`: the request may end waits of
@@ -55,53 +55,53 @@ enum dialect { DIALECT_A, DIALECT_B, DIALECT_C, DIALECTS };
 #define STORE_OPS(X)                                                                                         \
     /* name          C     B   A   fields                    waits  wakes  response, what it does */         \
     X(VALIDATE,      0x00, NO, NO, MAGIC, NIL, NIL,          false, false, "none",                           \
-      "selects dialect C; must be the first request")                                           \
+      "selects dialect C")                                                                                   \
     X(SET,           0x01, 0,  0,  KEY, VALUE, NIL,          false, true,  "none",                           \
-      "replaces the value of a key")                                                                         \
-    X(COMPARE_SET,   0x02, 1,  1,  KEY, EXPECTED, DESIRED,   false, true,  "blob current",                   \
-      "sets `desired` if the key holds `expected`; a missing key counts as empty")                       \
-    X(GET,           0x03, 2,  2,  KEY, NIL, NIL,            false, false, "blob value",                     \
-      "returns a value, empty when the key is missing")                                                      \
+      "replaces a value")                                                                                    \
+    X(COMPARE_SET,   0x02, 1,  1,  KEY, EXPECTED, DESIRED,   false, true,  "current",                        \
+      "sets `desired` if the key holds `expected`; a missing key counts as empty")                           \
+    X(GET,           0x03, 2,  2,  KEY, NIL, NIL,            false, false, "value",                          \
+      "returns a value, empty if missing")                                                                   \
     X(ADD,           0x04, 3,  3,  KEY, DELTA, NIL,          false, true,  "i64 sum",                        \
-      "adds to a counter in decimal text (0 if missing)")                                         \
-    X(CHECK,         0x05, 4,  4,  KEYS, NIL, NIL,           false, false, "u8: 0 yes, 1 no",         \
+      "adds to a counter in decimal text (0 if missing)")                                                    \
+    X(CHECK,         0x05, 4,  4,  KEYS, NIL, NIL,           false, false, "u8: 0 yes, 1 no",                \
       "asks whether all keys (or non-empty queues) exist")                                                   \
     X(WAIT,          0x06, 5,  5,  KEYS, NIL, NIL,           true,  false, "u8 0",                           \
-      "waits until all keys (or non-empty queues) exist")                                                    \
+      "waits until CHECK would answer 0")                                                                    \
     X(GETNUMKEYS,    0x07, 6,  6,  NIL, NIL, NIL,            false, false, "i64 count",                      \
-      "counts keys, but not queues")                                                                    \
+      "counts keys, but not queues")                                                                         \
     X(WATCH_KEY,     NO,   NO, 7,  KEY, NIL, NIL,            false, false, "u8 3",                           \
-      "has no effect")                                                        \
-    X(DELETE_KEY,    0x08, 7,  8,  KEY, NIL, NIL,            false, false, "i64: 1 removed, 0 not there",    \
+      "has no effect")                                                                                       \
+    X(DELETE_KEY,    0x08, 7,  8,  KEY, NIL, NIL,            false, false, "i64: 1 removed, 0 missing",      \
       "removes a key")                                                                                       \
     X(APPEND,        0x09, 8,  NO, KEY, VALUE, NIL,          false, true,  "none",                           \
-      "appends bytes to a value (empty if missing)")                                                          \
-    X(MULTI_GET,     0x0a, 9,  NO, KEYS, NIL, NIL,           false, false, "count × blob value",             \
-      "returns many values, empty for each missing key")                                                     \
+      "appends to a value (empty if missing)")                                                               \
+    X(MULTI_GET,     0x0a, 9,  NO, KEYS, NIL, NIL,           false, false, "count × value",                  \
+      "like GET, for each key")                                                                              \
     X(MULTI_SET,     0x0b, 10, NO, PAIRS, NIL, NIL,          false, true,  "none",                           \
-      "sets many keys, all or none")                                                                         \
+      "sets all keys, or none")                                                                              \
     X(CANCEL_WAIT,   0x0c, 11, NO, NIL, NIL, NIL,            false, false, "u8 1",                           \
-      "ends this connection's wait, if any")                                                   \
+      "ends the connection's wait")                                                                          \
     X(PING,          0x0d, NO, NO, NONCE, NIL, NIL,          false, false, "u32 nonce",                      \
       "echoes a number")                                                                                     \
     X(QUEUE_PUSH,    0x0e, NO, NO, QUEUE, VALUE, NIL,        false, true,  "none",                           \
-      "puts a value at the end of a queue")                                                                  \
-    X(QUEUE_POP,     0x0f, NO, NO, QUEUE, NIL, NIL,         false, false, "i64 old length, [blob value]", \
-      "removes the first value of a queue")                                                                    \
+      "appends a value to a queue")                                                                          \
+    X(QUEUE_POP,     0x0f, NO, NO, QUEUE, NIL, NIL,         false, false, "i64 old length, [value]",         \
+      "removes the first value")                                                                             \
     X(QUEUE_LEN,     0x10, NO, NO, QUEUE, NIL, NIL,          false, false, "i64 length",                     \
-      "counts a queue's items")                                                                                    \
-    X(LIST_KEYS,     0x11, NO, NO, NIL, NIL, NIL,            false, false, "i64 count, count × blob key",    \
-      "lists all keys, unsorted")                                                                          \
+      "counts the values")                                                                                   \
+    X(LIST_KEYS,     0x11, NO, NO, NIL, NIL, NIL,            false, false, "i64 count, count × key",         \
+      "lists all keys, unsorted")                                                                            \
     X(BARRIER,       0x12, NO, NO, KEY, WORLD, NIL,          true,  true,  "u8 0",                           \
-      "adds 1 to the number in a key, waits until it is `world_size`")                                         \
-    X(IDENTIFY,      0x80, NO, NO, JSON, NIL, NIL,           false, false, "u8 status, blob text",           \
-      "identifies the client (ddprun only)")                                                                 \
-    X(BARRIER_NAMED, 0x81, NO, NO, NAME, TIMEOUT, MEMBERS,   true,  true,  "u8 outcome, blob json",          \
-      "joins a named barrier (ddprun only)")                                                                        \
-    X(CONTROL,       0x82, NO, NO, JSON, NIL, NIL,           false, true,  "blob json",                      \
-      "carries a JSON call (ddprun only)")                                                                 \
-    X(AUTH,          0x83, NO, NO, PROOF, NIL, NIL,          false, false, "blob answer, but none to a proof",   \
-      "proves that both sides have the secret (ddprun only)")
+      "adds 1 to a key's number, waits until it is `world_size`")                                            \
+    X(IDENTIFY,      0x80, NO, NO, JSON, NIL, NIL,           false, false, "u8 status, text",                \
+      "identifies the client")                                                                               \
+    X(BARRIER_NAMED, 0x81, NO, NO, NAME, TIMEOUT, MEMBERS,   true,  true,  "u8 outcome, JSON",               \
+      "joins a named barrier")                                                                               \
+    X(CONTROL,       0x82, NO, NO, JSON, NIL, NIL,           false, true,  "JSON",                           \
+      "carries a JSON call")                                                                                 \
+    X(AUTH,          0x83, NO, NO, PROOF, NIL, NIL,          false, false, "answer, but none to a proof",    \
+      "proves that both sides have the secret (`rendezvous/auth/auth.h`)")
 
 /* clang-format on */
 

@@ -10,15 +10,15 @@
 
 static inline bool page_put_code(struct buf *out, int code)
 {
-    return code < 0 ? buf_printf(out, " – |") : buf_printf(out, " 0x%02x |", (unsigned)code);
+    return code < 0 ? buf_printf(out, "–|") : buf_printf(out, "0x%02x|", (unsigned)code);
 }
 
 static inline bool page_put_fields(struct buf *out, const struct op *op)
 {
-    bool ok = buf_printf(out, op->field[0] == FIELD_NIL ? " –" : " ");
+    bool ok = buf_printf(out, op->field[0] == FIELD_NIL ? "–" : "");
     for (int i = 0; i < OP_FIELDS && op->field[i] != FIELD_NIL; i++)
         ok = ok && buf_printf(out, "%s`%s`", i ? ", " : "", field_table[op->field[i]].text);
-    return ok && buf_printf(out, " |");
+    return ok && buf_printf(out, "|");
 }
 
 /* Append the table of requests as Markdown, because readers see the page on a web site and in an editor. Empty cells
@@ -33,15 +33,15 @@ static inline bool page_of_requests(struct buf *out)
         STORE_OPS(X)
 #undef X
     };
-    bool ok = buf_printf(out, "| request | C | B | A | fields | response | | what it does |\n"
-                              "|---|---|---|---|---|---|---|---|\n");
+    bool ok = buf_printf(out, "|request|C|B|A|fields|response||what it does|\n"
+                              "|-|-|-|-|-|-|-|-|\n");
     for (int i = 0; i < OPS; i++) {
         const struct op *op = &op_table[i];
         const bool waits = op->waits, wakes = rows[i].wakes;
-        ok = ok && buf_printf(out, "| %s |", op->name) && page_put_code(out, op->code[DIALECT_C]) &&
+        ok = ok && buf_printf(out, "|%s|", op->name) && page_put_code(out, op->code[DIALECT_C]) &&
              page_put_code(out, op->code[DIALECT_B]) && page_put_code(out, op->code[DIALECT_A]) &&
              page_put_fields(out, op) &&
-             buf_printf(out, " %s | %s | %s |\n", rows[i].response,
+             buf_printf(out, "%s|%s|%s|\n", rows[i].response,
                         waits && wakes ? "waits, wakes"
                         : waits        ? "waits"
                         : wakes        ? "wakes"
@@ -80,61 +80,122 @@ static const struct {
 #undef X
 };
 
-/* Append the type of a member with its limits, and a star if the member is required. */
+static inline bool page_is_number(const struct page_row *f)
+{
+    return f->kind == PAGE_WHOLE || f->kind == PAGE_LIMIT || f->kind == PAGE_CODE;
+}
+
+/* Return true if the store receives the message and rejects members outside of their limits. */
+static inline bool page_is_received(int id)
+{
+    return page_messages[id].class <= MESSAGE_IS_CALL || id == MESSAGE_SENDER || id == MESSAGE_OP ||
+           id == MESSAGE_IDENTIFY || id == MESSAGE_FLIGHT_CALL;
+}
+
+/* Return the greatest value, or length of a text, of members that show no limit. */
+static inline int64_t page_usual_most(const struct page_row *f)
+{
+    const size_t len = strlen(f->name);
+    if (f->kind == PAGE_TEXT)
+        return LIMIT_TEXT - 1;
+    return len > 3 && strcmp(f->name + len - 3, "_ms") == 0 ? MESSAGE_MS_MAX : INT32_MAX;
+}
+
+/* Append the limits of a member that the store receives. `both` requests both limits of a number. */
+static inline bool page_put_limits(struct buf *out, const struct page_row *f, bool both)
+{
+    const bool usual = f->most == page_usual_most(f) && !both;
+    if (f->kind == PAGE_TEXT)
+        return usual || buf_printf(out, " (≤%lld)", (long long)f->most);
+    if (usual)
+        return f->least == 0 || buf_printf(out, " (≥%lld)", (long long)f->least);
+    if (f->least == 0)
+        return buf_printf(out, " (≤%lld)", (long long)f->most);
+    return buf_printf(out, " (%lld–%lld)", (long long)f->least, (long long)f->most);
+}
+
+/* Append the type of a member that is neither a number nor a text. */
 static inline bool page_put_type(struct buf *out, const struct page_row *f)
 {
 #define X(name, words) words,
     static const char *const kinds[] = { MESSAGE_KINDS(X) };
 #undef X
-    if (!buf_printf(out, "`%s`%s ", f->name, f->missing == MESSAGE_NEEDED ? "*" : ""))
-        return false;
-    switch (f->kind) {
-    case PAGE_WHOLE:
-    case PAGE_LIMIT:
-    case PAGE_CODE:
-        return buf_printf(out, "(%lld–%lld)", (long long)f->least, (long long)f->most);
-    case PAGE_TEXT:
-        return buf_printf(out, "(≤%lld)", (long long)f->most);
-    case PAGE_LIST:
-        return f->most == 0 ? buf_printf(out, "(list)")
-                            : buf_printf(out, "(list of %lld)", (long long)f->most);
-    default:
-        return buf_printf(out, "(%s)", kinds[f->kind]);
+    return f->most == 0 ? buf_printf(out, " (%s)", kinds[f->kind])
+                        : buf_printf(out, " (%s ≤%lld)", kinds[f->kind], (long long)f->most);
+}
+
+/* Return true for the sender's round, which the page shows only in the row `sender`. */
+static inline bool page_is_hidden(int id, const struct page_row *f)
+{
+    return id != MESSAGE_SENDER && strcmp(f->what, page_rows_sender[0].what) == 0;
+}
+
+/* Members that the page has shown last: with limits, with a type, with a description. NULL = none. */
+struct page_last {
+    const struct page_row *limits, *type, *text;
+};
+
+/* Find the last members of this name that the page shows before message `id`. The page is in the order of the
+ * classes. */
+static inline struct page_last page_find_last(int id, const char *name)
+{
+    struct page_last last = { NULL, NULL, NULL };
+    for (int class = 0; class <= (int)page_messages[id].class; class ++)
+        for (int other = 0; other < (class < (int)page_messages[id].class ? MESSAGE_COUNT : id); other++)
+            for (const struct page_row *f = page_messages[other].rows;
+                 (int)page_messages[other].class == class && f->name != NULL; f++) {
+                if (strcmp(f->name, name) != 0 || page_is_hidden(other, f))
+                    continue;
+                last.type = f;
+                last.limits = page_is_received(other) ? f : last.limits;
+                last.text = f->what[0] != '\0' ? f : last.text;
+            }
+    return last;
+}
+
+/* Append a member: its name, in quotes if it is a text, a star if it is required, its type or limits, and its
+ * description. Omit what the page last showed for this name. */
+static inline bool page_put_member(struct buf *out, int id, const struct page_row *f)
+{
+    const struct page_last last = page_find_last(id, f->name);
+    const char *quote = f->kind == PAGE_TEXT ? "\"" : "";
+    bool ok = buf_printf(out, "`%s%s%s`%s", quote, f->name, quote, f->missing == MESSAGE_NEEDED ? "*" : "");
+    if (f->kind != PAGE_TEXT && !page_is_number(f))
+        ok = ok && ((last.type != NULL && last.type->kind == f->kind) || page_put_type(out, f));
+    else if (page_is_received(id))
+        ok = ok && ((last.limits != NULL && last.limits->least == f->least && last.limits->most == f->most) ||
+                    page_put_limits(out, f, last.limits != NULL));
+    return ok && (f->what[0] == '\0' || (last.text != NULL && strcmp(f->what, last.text->what) == 0) ||
+                  buf_printf(out, " %s", f->what));
+}
+
+/* Return the first message that has the same members as `id`, if these are two or more, and else `id`. */
+static inline int page_same_members(int id)
+{
+    for (int other = 0; other < id; other++) {
+        const struct page_row *a = page_messages[other].rows, *b = page_messages[id].rows;
+        while (a->name != NULL && b->name != NULL && strcmp(a->name, b->name) == 0 &&
+               strcmp(a->what, b->what) == 0 && a->kind == b->kind && a->least == b->least &&
+               a->most == b->most && a->missing == b->missing)
+            a++, b++;
+        if (a->name == NULL && b->name == NULL && a - page_messages[other].rows > 1)
+            return other;
     }
+    return id;
 }
 
-/* Return true if a message before `id` describes this member with the same text. */
-static inline bool page_described(int id, const struct page_row *member)
-{
-    for (int other = 0; other < id; other++)
-        for (const struct page_row *f = page_messages[other].rows; f->name != NULL; f++)
-            if (strcmp(f->name, member->name) == 0 && strcmp(f->what, member->what) == 0)
-                return true;
-    return false;
-}
-
-/* Return true if the description only repeats the name, such as "node rank" for node_rank. */
-static inline bool page_is_plain(const struct page_row *f)
-{
-    size_t i = 0;
-    while (f->name[i] != '\0' && (f->name[i] == f->what[i] || (f->name[i] == '_' && f->what[i] == ' ')))
-        i++;
-    return f->name[i] == '\0' && f->what[i] == '\0';
-}
-
-/* Append a message. Omit the description of a member if an earlier message has it, or if it only repeats the name. Omit
- * the sender's round. */
+/* Append a message. If an earlier message has the same members, refer to it. Omit the sender's round. */
 static inline bool page_put_message(struct buf *out, int id)
 {
+    const int same = page_same_members(id);
     int printed = 0;
-    bool ok = buf_printf(out, "| `%s` | %s |", page_messages[id].name, page_messages[id].what);
-    for (const struct page_row *f = page_messages[id].rows; ok && f->name != NULL; f++) {
-        if (id != MESSAGE_SENDER && strcmp(f->what, page_rows_sender[0].what) == 0)
-            continue;
-        ok = buf_printf(out, "%s", printed++ ? "; " : " ") && page_put_type(out, f) &&
-             (page_described(id, f) || page_is_plain(f) || buf_printf(out, " %s", f->what));
-    }
-    return ok && buf_printf(out, " |\n");
+    bool ok = buf_printf(out, "|`%s`|%s|", page_messages[id].name, page_messages[id].what);
+    if (same != id)
+        return ok && buf_printf(out, "as in `%s`|\n", page_messages[same].name);
+    for (const struct page_row *f = page_messages[id].rows; ok && f->name != NULL; f++)
+        if (!page_is_hidden(id, f))
+            ok = buf_printf(out, printed++ ? "; " : "") && page_put_member(out, id, f);
+    return ok && buf_printf(out, "|\n");
 }
 
 static inline bool page_of_messages(struct buf *out)
@@ -149,7 +210,7 @@ static inline bool page_of_messages(struct buf *out)
     };
     bool ok = true;
     for (int class = 0; ok && class < MESSAGE_CLASSES; class ++) {
-        ok = buf_printf(out, "\n### %s\n\n| message | meaning | members |\n|---|---|---|\n", titles[class]);
+        ok = buf_printf(out, "\n### %s\n\n|message|meaning|members|\n|-|-|-|\n", titles[class]);
         for (int id = 0; ok && id < MESSAGE_COUNT; id++)
             ok = (int)page_messages[id].class != class || page_put_message(out, id);
     }

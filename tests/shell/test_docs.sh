@@ -27,7 +27,7 @@ named_options_exist() {
     "$BUILD/ddprun" --print_man | sed 's:[\]::g' >"$tmp/page"
     while IFS= read -r name; do
         grep -q -e "$name" "$tmp/page" || { echo "no $name in ddprun"; lost=1; }
-    done < <(sed -n '/^| option/,/^$/p' docs/options.md | grep -oE -e '--[a-z_]+' | sort -u)
+    done < <(sed -n '/^| *option/,/^$/p' docs/options.md | grep -oE -e '--[a-z_]+' | sort -u)
     return "$lost"
 }
 
@@ -71,38 +71,47 @@ bench_numbers_are_copied() {
 END
     cat >"$tmp/page.md" <<'END'
 <!-- bench: 1 -->
-| tool | time | trials |
-|---|---|---|
-| ddprun 0.1.0 | 9.9 ms | 5 |
-| mpirun 4.1.4 | 7.7 ms | 5 |
+|tool|time|trials|
+|-|-|-|
+|ddprun 0.1.0|9.9 ms|5|
+|mpirun 4.1.4|7.7 ms|5|
 
 <!-- bench: 2 -->
-| ranks | bytes | arena |
-|---:|---:|---:|
-| 4 | 64 KiB | 1.1 |
+|ranks|bytes|arena|
+|-:|-:|-:|
+|4|64 KiB|1.1|
 
-| ranks | bytes | arena |
-|---:|---:|---:|
-| 2 | 64 KiB | 1.1 |
+|ranks|bytes|arena|
+|-:|-:|-:|
+|2|64 KiB|1.1|
 END
     scripts/bench_docs.py "$tmp/bench.md" "$tmp/page.md"
-    diff - <(grep '^| [dm24]' "$tmp/page.md") <<'END'
-| ddprun 0.2.0 | 1.5 ms | 20 |
-| mpirun 4.1.4 | 7.7 ms | 5 |
-| 4 | 64 KiB | 9.9 |
-| 2 | 64 KiB | 1.1 |
+    diff - <(grep '^|[dm24]' "$tmp/page.md") <<'END'
+|ddprun 0.2.0|1.5 ms|20|
+|mpirun 4.1.4|7.7 ms|5|
+|4|64 KiB|9.9|
+|2|64 KiB|1.1|
 END
 }
 
 # Each marked table of the page is one that a program or script prints: its first heading is in their sources.
 bench_tables_are_printed() {
-    local head lost=0
+    local head lost=0 tables=0
     while IFS= read -r head; do
-        head=${head%%[,(]*}
+        head=${head%%[,(]*} tables=$((tables + 1))
         grep -qF -e "| $head" -e "'$head" tests/bench/*.c tests/bench/torch/*.py scripts/bench*.sh ||
             { echo "no program prints '$head'"; lost=1; }
-    done < <(grep -A1 '^<!-- bench: ' docs/benchmarks.md | sed -n 's/^| \([^|]*\) |.*/\1/p')
+    done < <(grep -A1 '^<!-- bench: ' docs/benchmarks.md | sed -n 's/^| *\([^|]*[^| ]\) *|.*/\1/p')
+    [ "$tables" = "$(grep -c '^<!-- bench: ' docs/benchmarks.md)" ] || { echo "only $tables marked tables have a heading"; lost=1; }
     return "$lost"
+}
+
+# build-essential brings make, a compiler and the C library. The page's commands for cc use pkg-config.
+readme_names_the_packages() {
+    # shellcheck source=scripts/packages.sh
+    . scripts/packages.sh
+    diff <(sed -n 's/^    \$ sudo apt-get install //p' README.md | tr ' ' '\n' | sort) \
+        <({ ddp_rows build | sed 's/ .*//' | sed -E 's/^(make|gcc|libc6-dev)$/build-essential/'; echo pkg-config; } | sort -u)
 }
 
 # at_most N FILE...: each file has at most N lines.
@@ -122,6 +131,7 @@ pages_are_short() {
 
 check "README.md, pages and folder READMEs keep their limits" pages_are_short
 check "every file that a page names is there" named_files_exist
+check "README.md installs the packages that scripts/packages.sh lists for the build" readme_names_the_packages
 check "every link leads to a file" linked_files_exist
 check "every anchor is a heading" linked_headings_exist
 check "every make target that a page names is there" named_targets_exist

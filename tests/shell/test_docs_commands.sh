@@ -1,12 +1,15 @@
 #!/usr/bin/env bash
 # Every command that README.md and docs/ show runs here, and prints lines of the shape that the page shows; or this file names the
 # test that runs it, or the reason against a run.
-# shellcheck source=tests/shell/tap.sh disable=SC2317,SC2016,SC2015,SC2153  # `check` calls the functions; the patterns are texts of pages
+# shellcheck source=tests/shell/tap.sh disable=SC2317,SC2016,SC2015,SC2034,SC2153  # `check` calls the functions; the patterns are texts of pages
 . "$(dirname "$0")/tap.sh"
+# shellcheck source=tests/shell/pages.sh
+. "$(dirname "$0")/pages.sh"
 
 build=$(realpath "$BUILD")
 here=$tmp/here
-data=$PWD/tests/data/environments
+data=$PWD/tests/data
+modules=$PWD/launcher/python
 mkdir "$here" && ln -s "$build" "$here/build"
 export PATH=$build:$PATH HOME=$here XDG_RUNTIME_DIR=$here/run
 mkdir -m 700 "$here/run"
@@ -14,55 +17,43 @@ printf '#!/bin/sh\necho "rank $RANK of $WORLD_SIZE: $*"\n' >"$here/train"
 printf 'import os\nprint("rank", os.environ["RANK"], "of", os.environ["WORLD_SIZE"])\n' >"$here/train.py"
 chmod +x "$here/train"
 
-# shape: digits, times and job ids as one sign, blanks as one blank.
-shape() {
-    sed -E "s/'[0-9a-z]{8}'|job +[0-9a-z]{8}\\b/JOB/g; s/[0-9]+(\\.[0-9]+)?( ?(ms|s|min))?\\b/N/g; s/host [^ ,]+|\\([a-z0-9_-]+, pid/HOST/g; s/ +/ /g; s/^ //; s/ \$//"
-}
-
-# commands PAGE: "PROMPT<tab>LINE NUMBER<tab>COMMAND" of each; comments after two blanks are no part of it.
-commands() {
-    sed -nE '/^    (\$|node[01]\$) /{=;s/^    //;p}' "$1" | paste - - | sed -E 's/\t(\S+) (.*)$/\t\1\t\2/; s/  +# .*$//' |
-        awk -F'\t' '{ print $2 "\t" $1 "\t" $3 }'
-}
-
-# output PAGE LINE: the lines that the page shows below the command, up to the next command or the end of the block.
-output() {
-    tail -n "+$(($2 + 1))" "$1" | awk '/^    (\$|node[01]\$) / || !/^    / { exit } $0 != "    ..." { print substr($0, 5) }'
-}
-
-# Every shown line is there in shape, in any order: workers print when they like.
-shows() {
-    local line missing=0
-    shape <"$3" >"$tmp/shapes"
-    while IFS= read -r line; do
-        grep -qxF -e "$line" "$tmp/shapes" || { echo "$1:$2: no line like this: $line"; missing=1; }
-    done < <(output "$1" "$2" | shape)
-    [ "$missing" = 0 ] || { echo "the command printed:"; cat "$3"; return 1; }
-}
-
 # runs PAGE LINE COMMAND: in the folder of a user, with a time limit.
 runs() {
     (cd "$here" && timeout 100 bash -c "$3") >"$tmp/out" 2>&1 || { echo "$1:$2: exit $? of: $3"; cat "$tmp/out"; return 1; }
     shows "$1" "$2" "$tmp/out"
 }
 
-# The scheduler's part is a recorded environment, and ddprun explains the plan instead of waiting for other nodes.
+# The scheduler's part is a recorded environment, and ddprun explains the plan instead of waiting for other nodes. A shown plan is
+# compared word by word.
 runs_under_slurm() {
     local row=slurm-one-task-per-node
-    case $3 in *"--per_task"*) row=slurm-four-tasks-per-node ;; esac
+    case $3 in
+    *"--per_task"*) row=slurm-four-tasks-per-node ;;
+    *"--nodes=2 --ntasks-per-node=1 --gpus-per-node=4"*) row=slurm-four-gpus-per-node ;;
+    esac
     local words=()
-    mapfile -t words < <(grep -v '^#' "$data/$row.env")
+    mapfile -t words < <(grep -v '^#' "$data/environments/$row.env")
     (cd "$here" && env "${words[@]}" bash -c "ddprun --explain ${3#*ddprun}") >"$tmp/out" 2>&1 && grep -q '^scheduler  *Slurm' "$tmp/out" || { cat "$tmp/out"; return 1; }
+    shows "$1" "$2" "$tmp/out" cat
 }
 
-# Both nodes on this host: the page's address becomes loopback, the port a free one.
+# A variable of a page is set for the page's later commands.
+exports() {
+    local SLURM_JOB_ID=7
+    eval "$3"
+}
+
+# Both nodes on this host: the page's address becomes loopback, the port a free one. Without GPUs a node has one worker.
 runs_two_nodes() {
-    local command=${3//10.0.0.1/127.0.0.1} port
+    local command=${3//10.0.0.1/127.0.0.1} port size=2
     port=$(free_port)
-    command="${command/ddprun /ddprun --master_port=$port }"
+    command="CUDA_VISIBLE_DEVICES= ${command/ddprun /ddprun --master_port=$port }"
+    [[ ! $command =~ --nproc_per_node=([0-9]+) ]] || size=$((2 * BASH_REMATCH[1]))
+    rm -rf "$here/logs"
     (cd "$here" && timeout 100 bash -c "$command" >"$tmp/node0" 2>&1) &
     (cd "$here" && timeout 100 bash -c "${command/--node_rank=0/--node_rank=1}") >"$tmp/node1" 2>&1 && wait $! &&
-        grep -q 'rank 15 of 16' "$tmp/node1" || { cat "$tmp/node0" "$tmp/node1"; return 1; }
+        grep -q "rank $((size - 1)) of $size" "$tmp/node1" || { cat "$tmp/node0" "$tmp/node1"; return 1; }
+    [[ $command != *--events=* ]] || [ "$(cat "$here"/logs/*/events-*.jsonl | grep -c '"event":"worker_ended"')" -eq "$size" ]
 }
 
 # A script stands in for ssh: it skips the options and the host, and runs the command here.
@@ -93,22 +84,52 @@ start_hung_job() {
     return 1
 }
 
+# The rows of a table depend on the job.
+without_rows() {
+    grep -vE '^ *[0-9]+  ' | shape
+}
+
 asks_the_hung_job() {
     local command=${3//--addr 127.0.0.1:29500/}
     (cd "$here" && DDPRUN_STORE_ADDR=127.0.0.1:$port bash -c "$command") >"$tmp/out" 2>&1
-    [ $? -le 1 ] && [ -s "$tmp/out" ] && output "$1" "$2" | head -1 | shape >"$tmp/head" || { cat "$tmp/out"; return 1; }
-    [ ! -s "$tmp/head" ] || shape <"$tmp/out" | grep -qxF -f "$tmp/head" || { cat "$tmp/out"; return 1; }
+    [ $? -le 1 ] && [ -s "$tmp/out" ] || { cat "$tmp/out"; return 1; }
+    shows "$1" "$2" "$tmp/out" without_rows
 }
 
-# The flight records of a job whose rank 1 is killed.
+# The flight records of a job whose rank 1 is killed while the two others wait for it.
 reads_flight_records() {
-    (cd "$here" && rm -rf logs && ddprun --nproc_per_node=3 --log_dir=logs build/tests/prog/still_worker die 1) >"$tmp/job" 2>&1
-    (cd "$here" && bash -c "$3") >"$tmp/out" 2>&1
-    grep -q '^behind  ' "$tmp/out" && grep -q 'RANK  *HOST  *PID  *STEP' "$tmp/out" || { cat "$tmp/job" "$tmp/out"; return 1; }
+    local at job i
+    at=127.0.0.1:$(free_port)
+    rm -rf "$here/logs"
+    (cd "$here" && exec timeout 100 ddprun --nproc_per_node=3 --master_port="${at#*:}" --log_dir=logs build/tests/prog/still_worker stop 1) >"$tmp/job" 2>&1 &
+    job=$!
+    for ((i = 0; i < 200; i++)); do
+        ddpctl --addr "$at" top >"$tmp/top" 2>/dev/null
+        [ "$(grep -c 'all_reduce #' "$tmp/top")" -ne 2 ] || break
+        sleep 0.1
+    done
+    kill -KILL "$(awk '$1 == 1 { print $3 }' "$tmp/top")"
+    wait "$job"
+    runs "$@" || { cat "$tmp/top" "$tmp/job"; return 1; }
 }
 
-draws_events() {
-    (cd "$here" && rm -rf logs && ddprun --nproc_per_node=2 --events=logs/%j/events-%h.jsonl ./train) >"$tmp/job" 2>&1 && runs "$@" && grep -q '</html>' "$here/job.html"
+# Real records of PyTorch under the names that --flight_recorder uses.
+reads_torch_records() {
+    local rank
+    for rank in 0 1 2; do cp "$data/flight/gloo_rank_$rank" "$here/flight_torch_$rank"; done
+    (cd "$here" && bash -c "$3") >"$tmp/out" 2>&1 && shows "$1" "$2" "$tmp/out" cat
+}
+
+# draws PAGE LINE COMMAND: the events of the command before.
+draws() {
+    runs "$@" && grep -q '</html>' "$here/job.html"
+}
+
+# A call of the Python module in a script; `function` is the user's.
+calls_python() {
+    printf 'import ddprun\ndef function(n):\n    return n\nif __name__ == "__main__":\n    print("result", %s)\n' "$3" >"$here/call.py"
+    (cd "$here" && PYTHONPATH=$modules PYTHONDONTWRITEBYTECODE=1 timeout 100 python3 call.py) >"$tmp/out" 2>&1
+    grep -qxE 'result (0|\[10, 10, 10, 10\])' "$tmp/out" || { cat "$tmp/out"; return 1; }
 }
 
 # with REASON: counts the command as seen.
@@ -119,24 +140,28 @@ tested_by() {
 shown=0
 check "a job of a user hangs in a barrier" start_hung_job
 for page in README.md docs/*.md; do
+    unset PET_SECRET_FILE
     # On descriptor 3, because a job reads stdin.
-    while IFS=$'\t' read -r -u 3 _ line command; do
+    while IFS=$'\t' read -r -u 3 line command; do
         what="$page:$line: $command" shown=$((shown + 1))
+        needs_installation "$command" && { tested_by "shell/test_install.sh runs it as shown"; continue; }
         case $command in
-        *apt-get* | "make -j" | *"make install"* | "export "*) tested_by "shell/test_install.sh and scripts/fresh-root.sh run it" ;;
+        *apt-get*) tested_by "shell/test_docs.sh compares its packages with scripts/packages.sh, which scripts/test.sh installs" ;;
+        "make -j" | "sudo make install") tested_by "scripts/test.sh builds with it, and shell/test_install.sh installs into a folder" ;;
+        "export "*) check "$what" exports "$page" "$line" "$command" ;;
+        *"accelerate launch"*) tested_by "make frontends runs it with accelerate from PyPI, and shell/test_python.sh the same hook with a stub of torch" ;;
+        "ddprun."*) check "$what" calls_python "$page" "$line" "$command" ;;
         "pip install"*) tested_by "shell/test_wheel.sh runs it" ;;
         scripts/demo.sh* | scripts/test.sh*) tested_by ".ci/run and the demo step run it" ;;
         scripts/gpu_check.sh*) tested_by "shell/test_gpu_check.sh runs it" ;;
         "make bench" | "make bench-docs" | "make probes") check "$what: only its target, because it takes ten minutes" grep -q "^${command#make }:" Makefile ;;
-        "cc "* | *"./worker" | *"./fit") tested_by "shell/test_install.sh runs it" ;;
-        *"-o job.html"*) check "$what" draws_events "$page" "$line" "$command" ;;
-        "ddpctl flight flight_torch"*) tested_by "e2e/test_ddpctl runs it on recorded files" ;;
+        *"-o job.html"*) check "$what" draws "$page" "$line" "$command" ;;
+        "ddpctl flight flight_torch"*) check "$what" reads_torch_records "$page" "$line" "$command" ;;
         "ddpctl flight"*) check "$what" reads_flight_records "$page" "$line" "$command" ;;
         *"ddpctl "*) check "$what" asks_the_hung_job "$page" "$line" "$command" ;;
         "ddprun --make_secret"*) check "$what" runs "$page" "$line" "rm -f job.key; $command" ;;
         *"--hosts "*) check "$what" runs_on_hosts "$page" "$line" "$command" ;;
         srun*) check "$what" runs_under_slurm "$page" "$line" "$command" ;;
-        *--events=*) tested_by "e2e/test_ddprun_events runs it" ;;
         *"--nnodes=2 --node_rank=0"*) check "$what" runs_two_nodes "$page" "$line" "$command" ;;
         *"--node_rank=1"*) tested_by "the command of node 0 starts it" ;;
         *"--nnodes=2:4"*) check "$what" runs "$page" "$line" "${command/ddprun /ddprun --dry_run }" ;;
@@ -160,6 +185,12 @@ sees_all_commands() {
     [ "$shown" = "$all" ] || { echo "$shown commands of $all"; return 1; }
 }
 
+# Without its prompt, a command would not run here.
+commands_have_prompts() {
+    ! grep -nE '^    ([A-Z_]+=[^ ]+ |sudo )*(ddprun|ddpctl|ddp-[a-z]+|torchrun|accelerate|srun|sbatch|mpirun|mpiexec|make|export|pip|python3?|scripts/[^ ]+)( |$)' README.md docs/*.md
+}
+
 check "no command is left out" sees_all_commands
+check "every command has a prompt" commands_have_prompts
 check "docs/hang.svg shows what ddprun prints" picture_is_a_run
 finish

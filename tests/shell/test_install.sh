@@ -1,8 +1,11 @@
 #!/usr/bin/env bash
 # `make install` into an empty place, then a user's program compiled with nothing but pkg-config, with the shared and the
-# static library; `make uninstall` leaves nothing.
+# static library; `make uninstall` leaves nothing. The commands of README.md install into a home, and those of the pages that need an
+# installation use it.
 # shellcheck source=tests/shell/tap.sh disable=SC2317  # `check` calls the functions
 . "$(dirname "$0")/tap.sh"
+# shellcheck source=tests/shell/pages.sh
+. "$(dirname "$0")/pages.sh"
 
 version=$(sed -En 's/^#define DDP_VERSION_(MAJOR|MINOR|PATCH) +//p' include/ddp/context.h | paste -sd.)
 date=$(sed -n 's/^#define DDP_VERSION_DATE  *"\([0-9-]*\)".*/\1/p' include/ddp/context.h)
@@ -21,19 +24,10 @@ program_of() {
     awk -v block="${2:-1}" '/^```c$/ { n++; next } /^```$/ { if (n == block) exit; next } n == block' "$1"
 }
 
-# compile PAGE BLOCK OUTPUT COMMAND...: with the flags that the command prints.
-compile() {
-    local page=$1 block=$2 out=$3
-    shift 3
-    # shellcheck disable=SC2046  # pkg-config prints words
-    program_of "$page" "$block" | ${CC:-gcc} -std=c11 -Wall -Wextra -Werror -x c - -x none -o "$out" $("$@")
-}
-
-# compile_with PAGE COMMAND...
+# compile_with COMMAND...: the worker of docs/libddp.md, with the flags that the command prints.
 compile_with() {
-    local page=$1
-    shift
-    compile "$page" 1 "$tmp/worker" "$@"
+    # shellcheck disable=SC2046  # pkg-config prints words
+    program_of docs/libddp.md | ${CC:-gcc} -std=c11 -Wall -Wextra -Werror -x c - -x none -o "$tmp/worker" $("$@")
 }
 
 pkg() {
@@ -49,31 +43,25 @@ runs_alone() {
     grep -q 'rank 0 of 1' "$tmp/out"
 }
 
-runs_with_two() {
-    "$stage$prefix/bin/ddprun" --nproc_per_node=2 "$tmp/worker" | sort >"$tmp/out"
-    diff "$tmp/out" - <<<$'[0] rank 0: 2 ranks\n[1] rank 1: 2 ranks'
-}
-
-runs_with_four() {
-    "$stage$prefix/bin/ddprun" --nproc_per_node=4 "$tmp/worker" >"$tmp/out"
-    cat "$tmp/out"
-    [ "$(grep -c 'of 4' "$tmp/out")" -eq 4 ]
-}
-
-# A user's training program, in a separate directory: with four workers, then resumed by two.
-compile_fit() {
-    mkdir "$tmp/fit" && compile docs/libddp.md 2 "$tmp/fit/fit" pkg --cflags --libs
-}
-
 fit_is_short() {
     [ "$(program_of docs/libddp.md 2 | wc -l)" -le 60 ]
 }
 
-# fits WORKERS WORD
-fits() {
-    (cd "$tmp/fit" && "$stage$prefix/bin/ddprun" --nproc_per_node="$1" ./fit >out) || return 1
-    cat "$tmp/fit/out"
-    [ "$(grep -c "$2: w is 7.000 after 320 steps" "$tmp/fit/out")" -eq "$1" ]
+# in_home PAGE LINE COMMAND: as shown, and with the environment that the commands before it have exported. A worker prints one line. cc
+# treats warnings as errors.
+home=$tmp/home
+exports=
+in_home() {
+    local place=$home/src workers=
+    case $3 in
+    export*) exports+="$3;" && return ;;
+    make*) place=. ;;
+    esac
+    (cd "$place" && env -u MAKEFLAGS -u MAKELEVEL -u PKG_CONFIG_PATH -u PKG_CONFIG_SYSROOT_DIR -u LD_LIBRARY_PATH BUILD="$BUILD" HOME="$home" \
+        PATH="$tmp/bin:$PATH" bash -c "$exports$3") >"$tmp/out" || return 1
+    cat "$tmp/out"
+    [[ ! $3 =~ --nproc_per_node=([0-9]+) ]] || workers=${BASH_REMATCH[1]}
+    [ -z "$workers" ] || [ "$(wc -l <"$tmp/out")" -eq "$workers" ] && shows "$1" "$2" "$tmp/out" cat
 }
 
 # Neither cJSON nor zlib is known to this pkg-config: only programs that link libddp.a need them.
@@ -143,17 +131,21 @@ check "pkg-config knows version $version" pkg --exact-version="$version"
 check "every program has its man page" pages_for_the_programs
 check "the man pages have no errors" every_page_is_clean
 check "each has the version and its date" every_page_has_the_date
-check "the README's worker compiles" compile_with README.md pkg --cflags --libs
-check "it runs with two workers" runs_with_two
-check "the worker of docs/libddp.md compiles against the shared library" compile_with docs/libddp.md pkg --cflags --libs
+check "the worker of docs/libddp.md compiles against the static library" compile_with static_flags
 check "it runs alone" runs_alone
-check "it runs with four workers" runs_with_four
-check "the same worker compiles against the static library" compile_with docs/libddp.md static_flags
+check "it compiles against the shared library" compile_with pkg --cflags --libs
 check "that one runs too" runs_alone
-check "the training program of docs/libddp.md compiles" compile_fit
-check "it has 60 lines" fit_is_short
-check "it learns with four workers" fits 4 fresh
-check "it goes on with two" fits 2 resumed
+check "the training program of docs/libddp.md has 60 lines" fit_is_short
+mkdir -p "$tmp/bin" "$home/src"
+printf '#!/bin/sh\nexec %s -std=c11 -Wall -Wextra -Werror "$@"\n' "${CC:-gcc}" >"$tmp/bin/cc"
+chmod +x "$tmp/bin/cc"
+for page in README.md docs/*.md; do
+    program_of "$page" 1 >"$home/src/worker.c"
+    program_of "$page" 2 >"$home/src/fit.c"
+    while IFS=$'\t' read -r -u 3 line command; do
+        needs_installation "$command" && check "$page:$line: $command" in_home "$page" "$line" "$command"
+    done 3< <(commands "$page")
+done
 check "pkg-config needs no other package" pkg_config_needs_nothing_else
 for compiler in g++ clang++; do
     for standard in c++17 c++20; do

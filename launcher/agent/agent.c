@@ -255,7 +255,7 @@ static enum agent_state wait_peers_on(struct agent *a, const struct agent_event 
 /* End without the verdict if in_hurry() returns true. Otherwise print that this node still waits, and continue to wait:
  * the other nodes may take their full grace period. This wait needs no limit, because this node detects a lost store
  * by missing heartbeats. */
-static enum agent_state await_on(struct agent *a, const struct agent_event *e)
+static enum agent_state wait_on(struct agent *a, const struct agent_event *e)
 {
     if (in_hurry(a))
         return finish(a, e);
@@ -328,7 +328,7 @@ static agent_cell *const table[AGENT_STATES][AGENT_EVENTS] = {
     [AGENT_SWEEPING]     = { ignore,    ignore,               ignore,          ignore,    run_user_insists, attempt_over, ignore,  run_notified_late, run_acknowledged, judged_early, run_note_lost,  ignore,    sweep_on      },
     [AGENT_DRAINING]     = { ignore,    ignore,               ignore,          ignore,    user_hurries,     ignore,       drained, run_notified_late, run_acknowledged, judged_early, run_note_lost,  ignore,    ignore        },
     [AGENT_WAIT_PEERS]   = { ignore,    ignore,               ignore,          ignore,    user_hurries,     ignore,       ignore,  notified_waiting,  ignore,           judged,       lost_between,   ignore,    wait_peers_on },
-    [AGENT_WAIT_VERDICT] = { ignore,    ignore,               ignore,          ignore,    user_waits,       ignore,       ignore,  run_notified_late, run_acknowledged, judged,       lost_between,   ignore,    await_on      },
+    [AGENT_WAIT_VERDICT] = { ignore,    ignore,               ignore,          ignore,    user_waits,       ignore,       ignore,  run_notified_late, run_acknowledged, judged,       lost_between,   ignore,    wait_on      },
     [AGENT_BACKING_OFF]  = { ignore,    ignore,               ignore,          ignore,    user_leaves,      ignore,       ignore,  ignore,            ignore,           judged,       lost_between,   ignore,    join_again    },
     [AGENT_DONE]         = { ignore,    ignore,               ignore,          ignore,    ignore,           ignore,       ignore,  ignore,            ignore,           ignore,       ignore,         ignore,    ignore        },
 };

@@ -206,7 +206,7 @@ static void close_target(const struct target *t)
 
 /* Return false if `pid`, read from the children of `parent`, was given to an unrelated process before its pidfd was
  * opened. If `parent` has died meanwhile, `pid` is now a child of ddprun: return true. */
-static bool is_ours(pid_t pid, const struct target *parent)
+static bool is_in_job(pid_t pid, const struct target *parent)
 {
     pid_t now = parent_of(pid);
     if (now == getpid())
@@ -225,7 +225,7 @@ static void signal_tree(const struct target *t, int signal)
         struct target child;
         if (!open_target(descendants_at(&pids, i), &child))
             continue;
-        if (is_ours(child.pid, t))
+        if (is_in_job(child.pid, t))
             signal_tree(&child, signal);
         close_target(&child);
     }

@@ -501,7 +501,7 @@ enum {
 /* --- write and remove ------------------------------------------------------------------------------------ */
 
 /* Fill in the pid and the start time of a process. Return false if the start time cannot be read. */
-static bool who_is(pid_t pid, struct record_process *to)
+static bool identify_process(pid_t pid, struct record_process *to)
 {
     struct proc_stat stat = { 0 };
     if (pid == getpid())
@@ -567,7 +567,7 @@ ddp_status record_write(const char *job, const char *cookie, const char *cgroup,
     snprintf(r.cgroup, sizeof(r.cgroup), "%s", cgroup);
     if (!where_are_we(&r))
         return ddp_fail(err, DDP_ERR_IO, "cannot read /proc/sys/kernel/random/boot_id or /proc/self/ns/pid");
-    if (!who_is(guardian, &r.guardian) || !who_is(agent, &r.agent))
+    if (!identify_process(guardian, &r.guardian) || !identify_process(agent, &r.agent))
         return ddp_fail(err, DDP_ERR_IO, "cannot read /proc/%d/stat or /proc/%d/stat", (int)guardian,
                         (int)agent);
     if (!record_print(&text, &r)) {

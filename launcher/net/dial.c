@@ -351,7 +351,7 @@ static bool check_unsealing(struct join_dial *j)
 
 /* Keep the refusal that a store has sent. join_dial_advance() then ends the dial. The refusal is not authenticated:
  * ddprun only prints it, and sends no data about the job. */
-static void take_refusal(struct runner *r, struct slice text)
+static void read_refusal(struct runner *r, struct slice text)
 {
     struct join_dial *j = r->dial;
     snprintf(j->refusal, sizeof(j->refusal), "%.*s", (int)text.len, (const char *)text.data);
@@ -372,7 +372,7 @@ static void check_credential(struct runner *r)
     } else if (result == AUTH_NOT_ENCRYPTED) {
         runner_fail(r, HELLO_PLAIN);
     } else if (result == AUTH_NO_SECRET && credential.len > 0) {
-        take_refusal(r, credential);
+        read_refusal(r, credential);
     } else if (result != AUTH_OK) {
         fail_without_secret(r, auth_result_text(result));
     } else {

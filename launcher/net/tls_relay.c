@@ -88,7 +88,7 @@ struct tls_relay {
     bool closing;
     int handles; /* open handles: the acceptor, the timer, and one for each link */
     char chunk[CHUNK_BYTES];
-    struct gate logged;
+    struct rate_limit logged;
 };
 
 /* --- the end ------------------------------------------------------------------------------------------------ */
@@ -151,7 +151,7 @@ static void relay_log(struct relay_link *l, const char *why)
 {
     unsigned left_out;
     uv_update_time(l->relay->loop);
-    if (gate_pass(&l->relay->logged, uv_now(l->relay->loop), &left_out))
+    if (rate_limit_pass(&l->relay->logged, uv_now(l->relay->loop), &left_out))
         log_warn("relay to the store at %s: closed a connection: %s", l->relay->store, why);
 }
 

@@ -44,7 +44,7 @@ struct node_job {
 /* Run the agent; a guardian_body. `job` is a struct node_job. */
 int node_run(void *job, int lifeline);
 
-/* --- flight_pages.c: PyTorch's flight records -------------------------------------------------------------------- */
+/* --- flight_shm.c: PyTorch's flight records -------------------------------------------------------------------- */
 
 /* While a job makes no progress, the agent starts `ddprun --flight_calls DIR FIRST N AGE_MS PIDS`. This helper is a
  * separate process, because the file system of the records may hang. It prints lines of JSON. First come the

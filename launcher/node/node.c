@@ -850,7 +850,7 @@ static void close_node(struct node *n)
     free(n->run.known);
     free(n->run.steps);
     close_progress(n);
-    rank_pages_close(&n->run.pages);
+    flight_shm_close(&n->run.pages);
     peer_lookup_free(&n->meet.vouch);
     spawner_close(&n->run.spawner);
     exits_close(&n->run.exits);

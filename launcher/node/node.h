@@ -9,7 +9,7 @@
  *     store_events.c   messages and requests of the store
  *     host_news.c      findings between the hosts of --hosts, without the store
  *     effects.c        calls the agent and carries out its effects; children that have ended; the deadlines; the end
- *     flight_pages.c   the last calls of ranks
+ *     flight_shm.c   the last calls of ranks
  *     stack_dump.c     where the threads of ranks are */
 #ifndef LAUNCHER_NODE_NODE_H
 #define LAUNCHER_NODE_NODE_H
@@ -122,7 +122,7 @@ struct node_sample {
 /* The memory that this node shares with its workers: a page of record/flight.h for each worker, in an unnamed memory
  * file. Each attempt has a new file, so that processes of an earlier attempt cannot write into the pages. A zeroed
  * struct has no pages. */
-struct rank_pages {
+struct flight_shm {
     int n, fd; /* number of pages, and descriptor of the memory file if `n` > 0 */
     void *base;
 };
@@ -138,7 +138,7 @@ struct node_run {
     bool *asked;
     struct heartbeat_known *known; /* by local rank: the latest process state that the store received */
     struct heartbeat_step *steps;  /* by local rank: the latest position that the store received */
-    struct rank_pages pages;       /* pages of the workers that use libddp */
+    struct flight_shm pages;       /* pages of the workers that use libddp */
     struct file_timer *file_timer; /* NULL if the file timer is not enabled */
     struct evidence *evidence; /* facts about the ends of workers, for the report; NULL if memory was short */
     struct list dumps;         /* stack dumps in progress; see stack_dump.c */
@@ -240,18 +240,18 @@ static inline bool node_has_lost_host(const struct node *n)
     return strcmp(n->run.cause.why, FAILURE_HOST_LOST) == 0;
 }
 
-/* --- flight_pages.c --- */
+/* --- flight_shm.c --- */
 
 /* Create the pages. If memory or descriptors are missing, the workers run without pages. */
-void rank_pages_open(struct rank_pages *pages, int n);
-void rank_pages_close(struct rank_pages *pages);
+void flight_shm_open(struct flight_shm *pages, int n);
+void flight_shm_close(struct flight_shm *pages);
 
 /* Return where worker 0's page is, for the variable DDPRUN_PAGE (flight.h). If no pages exist, the result's pid
  * is 0. */
-struct flight_page rank_pages_first(const struct rank_pages *pages);
+struct flight_page flight_shm_first(const struct flight_shm *pages);
 
 /* Return the page of worker `i`. Return NULL if the worker has no record yet, or if no pages exist. */
-const struct flight *rank_page(const struct rank_pages *pages, int i);
+const struct flight *flight_shm_page(const struct flight_shm *pages, int i);
 
 /* The command line of the helper that flight_helper_run describes. */
 struct flight_helper {
@@ -352,9 +352,6 @@ void node_on_lost(void *user, const char *why);
 /* Watch for signals and for the end of the guardian's lifeline, until node_finish(). If no descriptor is left, return
  * false with errno set; no handle is then open. */
 bool node_watch_signals(struct node *n, int lifeline);
-
-/* Carry out the action of a signal, which this process or the guardian has received. */
-void node_signal(struct node *n, const struct received_signal *received);
 
 /* Handle the store's answer to a status request. */
 void node_on_status(void *user, const struct cJSON *answer);

@@ -181,7 +181,8 @@ static void report_stopped(struct node *n)
     }
 }
 
-void node_signal(struct node *n, const struct received_signal *from)
+/* Carry out the action of a signal, which this process or the guardian has received. */
+static void handle_signal(struct node *n, const struct received_signal *from)
 {
     struct received_signal now = *from;
     const struct received_signal *received = &now;
@@ -235,7 +236,7 @@ static void on_signal(uv_poll_t *poll, int status, int events)
             .sender = procfs_sender(info.ssi_code, (int)info.ssi_pid, info.ssi_uid),
         };
         if (!is_wake(n, &info))
-            node_signal(n, &received);
+            handle_signal(n, &received);
     }
     node_run_effects(n);
 }
@@ -260,7 +261,7 @@ static void on_lifeline(uv_poll_t *poll, int status, int events)
     (void)status, (void)events;
     while (!n->ended &&
            (got = read(n->lifeline_fd, &received, sizeof(received))) == (ssize_t)sizeof(received))
-        node_signal(n, &received);
+        handle_signal(n, &received);
     if (!n->ended && (got == 0 || errno != EAGAIN))
         finish_without_guardian(n);
     node_run_effects(n);

@@ -90,7 +90,7 @@ static void on_beat(void *user, struct message_heartbeat *beat)
             continue;
         const struct heartbeat_sample sample = sample_process(n->run.pids[i]);
         heartbeat_compare(&n->run.known[i], i, n->run.pids[i], &sample, ticks_per_s, beat->workers);
-        const struct heartbeat_step_sample step = beat_read_step(rank_page(&n->run.pages, i));
+        const struct heartbeat_step_sample step = beat_read_step(flight_shm_page(&n->run.pages, i));
         heartbeat_compare_step(&n->run.steps[i], i, n->run.pids[i], &step, beat->steps);
     }
     add_progress(n, beat);
@@ -436,9 +436,9 @@ ddp_status node_begin_attempt(struct node *n, const struct plan_round *round, st
     progress_reset(&n->out.progress);
     n->out.moved_ms = 0;
     n->out.kept_flights = false;
-    rank_pages_close(&n->run.pages);
-    rank_pages_open(&n->run.pages, n->plan->nproc);
-    n->plan->page = rank_pages_first(&n->run.pages);
+    flight_shm_close(&n->run.pages);
+    flight_shm_open(&n->run.pages, n->plan->nproc);
+    n->plan->page = flight_shm_first(&n->run.pages);
     ddp_status status = contain_attempt(n->run.contain, err);
     evidence_attempt(n->run.evidence, contain_cgroup_fd(n->run.contain));
     output_end_attempt(n->out.output);

@@ -41,7 +41,7 @@ static ssize_t write_some(int fd, const char *at, size_t len, uint64_t end_ms)
     return 0;
 }
 
-int patient_write(int fd, struct slice bytes, int unread_ms)
+int write_timeout(int fd, struct slice bytes, int unread_ms)
 {
     const char *at = bytes.data;
     size_t left = bytes.len;

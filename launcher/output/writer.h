@@ -17,7 +17,7 @@
 
 /* Write all bytes in the calling thread, for the final messages of ddprun. Return 0 or an errno: ETIMEDOUT if the
  * descriptor has accepted no byte for `unread_ms`, for example because its reader is stopped. */
-int patient_write(int fd, struct slice bytes, int unread_ms);
+int write_timeout(int fd, struct slice bytes, int unread_ms);
 
 struct writer;
 

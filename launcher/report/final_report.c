@@ -421,8 +421,8 @@ enum {
 static void write_file(int fd, const char *path, const char *text)
 {
     char why[WRITE_ERROR_MAX];
-    int error = patient_write(fd, slice_str(text), UNREAD_MS);
-    error = error == 0 ? patient_write(fd, slice_str("\n"), UNREAD_MS) : error;
+    int error = write_timeout(fd, slice_str(text), UNREAD_MS);
+    error = error == 0 ? write_timeout(fd, slice_str("\n"), UNREAD_MS) : error;
     if (close(fd) != 0 && error == 0)
         error = errno; /* a file server may report a full disk only at close */
     if (error == 0)
@@ -515,7 +515,7 @@ static void print_it(const struct report *r, bool midline)
     struct buf out = { 0 };
     const bool row = !midline || buf_append(&out, "\n", 1); /* with --json, midline is always false */
     if (wanted && row && (cli->json ? event_finished(&out, r) : report_text(r, &out)))
-        (void)patient_write(cli->json ? STDOUT_FILENO : STDERR_FILENO, buf_slice(&out), UNREAD_MS);
+        (void)write_timeout(cli->json ? STDOUT_FILENO : STDERR_FILENO, buf_slice(&out), UNREAD_MS);
     else if (wanted)
         log_error("cannot print the report: out of memory; the exit code is %d", agent_exit_code(r->agent));
     buf_free(&out);

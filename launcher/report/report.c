@@ -165,7 +165,7 @@ struct group {
 };
 
 /* Return true for a signal that ddprun itself sends during a stop. */
-static bool is_ours(const struct report *r, int sig)
+static bool is_signal_of_ddprun(const struct report *r, int sig)
 {
     return sig == SIGTERM || sig == agent_stop_signal(r->agent);
 }
@@ -191,7 +191,7 @@ static enum way way_of(const struct report *r, const struct agent_worker *w)
     }
     if (w->signal == SIGKILL)
         return KILLED;
-    return w->signal != 0 && is_ours(r, w->signal) ? STOPPED : BY_ITSELF;
+    return w->signal != 0 && is_signal_of_ddprun(r, w->signal) ? STOPPED : BY_ITSELF;
 }
 
 /* Return true if `w` ended in the same way as group `g`. The worker in the headline belongs to no group. */
@@ -622,7 +622,7 @@ static void recorded(const struct report *r, struct rows *rows)
 }
 
 /* Append the last lines of the failed worker, but leave room for the rows that follow. */
-static void last_words(const struct report *r, struct rows *rows)
+static void append_last_lines(const struct report *r, struct rows *rows)
 {
     struct buf lines = { 0 };
     bool from_stdout;
@@ -663,7 +663,7 @@ static void first_cause(const struct report *r, struct rows *rows)
     recorded(r, rows);
     made_row(r, rows, "hint", cause_hint);
     append_gpus(r, rows);
-    last_words(r, rows);
+    append_last_lines(r, rows);
 }
 
 /* Append why the store was lost, and the remedy. A ddprun or the daemon ddp-rendezvous hosts the store. This node

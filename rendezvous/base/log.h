@@ -42,25 +42,25 @@ void keep_standard_fds(void);
  * because a script may need the text. `made` is false if memory was short for `text`. */
 bool print_stdout(bool made, struct buf *text);
 
-enum { GATE_MS = 1000 }; /* shortest time between two lines of one kind */
+enum { RATE_LIMIT_MS = 1000 }; /* shortest time between two lines of one kind */
 
 /* Limits one kind of log line to one per second, and counts the lines that are left out. Otherwise a port scanner could
  * fill the operator's disk with such lines. A zeroed struct is the initial state. */
-struct gate {
+struct rate_limit {
     uint64_t next_ms;  /* when the next line may be written */
     unsigned left_out; /* lines that were left out since the last written line */
 };
 
 /* Return true if a line may be written now, and set *left_out to the number of lines left out since the previous
  * written line. If the function returns false, this line counts as left out. */
-static inline bool gate_pass(struct gate *gate, uint64_t now_ms, unsigned *left_out)
+static inline bool rate_limit_pass(struct rate_limit *limit, uint64_t now_ms, unsigned *left_out)
 {
-    if (now_ms < gate->next_ms) {
-        gate->left_out++;
+    if (now_ms < limit->next_ms) {
+        limit->left_out++;
         return false;
     }
-    *left_out = gate->left_out;
-    *gate = (struct gate){ .next_ms = now_ms + GATE_MS };
+    *left_out = limit->left_out;
+    *limit = (struct rate_limit){ .next_ms = now_ms + RATE_LIMIT_MS };
     return true;
 }
 

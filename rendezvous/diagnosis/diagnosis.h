@@ -57,12 +57,12 @@ enum finding_code diagnose_rank_code(const struct rank_facts *facts);
 void diagnose_rank(const struct rank_facts *facts, struct finding *finding);
 
 /* Report a rank that has exited with 0 while ranks in a barrier wait for it. */
-void diagnose_left_barrier(const struct barrier *barrier, const struct rank_facts *facts,
-                           struct finding *finding);
+void diagnose_early_exit_of_barrier(const struct barrier *barrier, const struct rank_facts *facts,
+                                    struct finding *finding);
 /* Report that rank `waiter` has lost its connection to rank `lost` in a collective. If `lost` is -1, report all ranks
  * that have exited with 0, or return false if there is no such rank. */
-bool diagnose_left_call(const struct members *members, uint32_t waiter, int64_t lost,
-                        struct finding *finding);
+bool diagnose_early_exit(const struct members *members, uint32_t waiter, int64_t lost,
+                         struct finding *finding);
 
 /* Fill in the facts about `rank`. `user` is the argument `user` of barrier_report. */
 typedef void (*barrier_facts)(void *user, uint32_t rank, struct rank_facts *facts);

@@ -228,7 +228,7 @@ static bool may_be_of_child(const struct spot *spot, const char *in)
 {
     static const char *const unnamed[] = { "pipe:[", "socket:[", "anon_inode:" };
     bool has_name = spot->object[0] != '\0';
-    if (spot->awaits != AWAITS_NONE || spot->awaits_future)
+    if (spot->waits != WAITS_NONE || spot->waits_for_future)
         return true;
     for (size_t i = 0; i < sizeof(unnamed) / sizeof(unnamed[0]); i++)
         has_name = has_name && strncmp(spot->object, unnamed[i], strlen(unnamed[i])) != 0;
@@ -271,11 +271,11 @@ static bool may_wait_for(const struct rank_analysis *r, const struct spot_child 
 {
     const struct spot *spot = r->spot[1];
     const int pid = spot_number(child->thread, "pid");
-    if (spot->awaits == AWAITS_NONE || find_child(r->spot[0], pid) == NULL)
+    if (spot->waits == WAITS_NONE || find_child(r->spot[0], pid) == NULL)
         return false;
     if (spot->awaited_pid != 0)
         return pid == spot->awaited_pid;
-    return child->kind >= spot->awaits && strstr(child->does, " in wait") == NULL;
+    return child->kind >= spot->waits && strstr(child->does, " in wait") == NULL;
 }
 
 /* Return true if a child is in the same place in both samples and has used almost no CPU time between them. A child
@@ -300,7 +300,7 @@ static const struct spot_child *find_awaited_child(const struct rank_analysis *r
     for (uint32_t i = 0; i < spot->n_children; i++) {
         const struct spot_child *child = &spot->children[i];
         const int pid = spot_number(child->thread, "pid");
-        const bool is_loader = spot->awaits == AWAITS_LOADER;
+        const bool is_loader = spot->waits == WAITS_LOADER;
         if (!may_wait_for(r, child))
             continue;
         const bool rests = child_rests(child, find_child(r->spot[0], pid), apart_ms);

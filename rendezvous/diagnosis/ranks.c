@@ -412,7 +412,7 @@ static const char *does(words out, const struct rank_facts *f)
 }
 
 /* Format "rank 3 (n1, pid 77)". */
-static const char *who_is(words out, const struct rank_facts *f)
+static const char *format_rank(words out, const struct rank_facts *f)
 {
     if (f->host != NULL)
         snprintf(out, WORDS_LEN, "rank %u (%.100s, pid %d)", f->rank, f->host, f->pid);
@@ -452,7 +452,7 @@ static void add_waited_for(struct finding *slot, const struct snapshot *s, const
     if (f->pid > 0)
         number(pid, (uint64_t)f->pid);
     snprintf(call, sizeof(call), "%.24s #%llu", most->call, (unsigned long long)most->call_seq);
-    finding_make(slot, FINDING_RANK_STALLED, who_is(who, f), "time", duration(time, f->still_ms), "last",
+    finding_make(slot, FINDING_RANK_STALLED, format_rank(who, f), "time", duration(time, f->still_ms), "last",
                  last(step, f), "others", others, "call", call, "does", does(what, f), "pid", pid, NULL);
 }
 
@@ -523,7 +523,8 @@ static void append_rank(struct buf *out, const struct rank_facts *f)
 }
 
 /* Name all ranks that have arrived, because each of them will wait until its timeout. */
-void diagnose_left_barrier(const struct barrier *barrier, const struct rank_facts *f, struct finding *finding)
+void diagnose_early_exit_of_barrier(const struct barrier *barrier, const struct rank_facts *f,
+                                    struct finding *finding)
 {
     struct buf who = { 0 }, waiters = { 0 }, where = { 0 };
     append_rank(&who, f);
@@ -540,7 +541,8 @@ void diagnose_left_barrier(const struct barrier *barrier, const struct rank_fact
 /* Report a rank that was lost in a collective. `lost` is the lost peer of rank `waiter`, according to the last output
  * lines of `waiter` (hub/lost_rank.c). If these lines name no rank, `lost` is -1, and each rank that has exited with 0
  * may be the peer. */
-bool diagnose_left_call(const struct members *members, uint32_t waiter, int64_t lost, struct finding *finding)
+bool diagnose_early_exit(const struct members *members, uint32_t waiter, int64_t lost,
+                         struct finding *finding)
 {
     struct buf who = { 0 };
     uint32_t first = lost >= 0 ? (uint32_t)lost : 0;

@@ -142,9 +142,9 @@ static bool is_worth_a_line(struct rejects *r, struct reject *row, uint64_t now_
  * rejections. */
 bool rejects_note(struct rejects *r, const struct reject_facts *what, uint64_t now_ms)
 {
-    struct reject wanted = { .kind = what->is_user   ? REJECT_USER
-                                     : what->is_ours ? REJECT_OURS
-                                                     : reject_kind_of(what->first),
+    struct reject wanted = { .kind = what->is_user     ? REJECT_USER
+                                     : what->is_ddprun ? REJECT_OURS
+                                                       : reject_kind_of(what->first),
                              .first_ms = now_ms };
     format_source(what->peer, wanted.source);
     snprintf(wanted.job, sizeof(wanted.job), "%s", what->job != NULL ? what->job : "");

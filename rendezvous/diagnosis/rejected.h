@@ -75,7 +75,7 @@ struct reject_facts {
     const char *job;    /* NULL = the client named no job */
     const char *why;    /* reason for the log and for `ddpctl rejects` */
     struct slice first; /* the first bytes that the client has sent */
-    bool is_ours;       /* the client is a part of ddprun */
+    bool is_ddprun;     /* the client is a part of ddprun */
     bool is_user;       /* the connection is of another user, so the store did not read from it */
 };
 

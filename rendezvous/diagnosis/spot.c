@@ -149,22 +149,22 @@ static int read_number(const char *text, const char *format, long most)
 
 /* --- children --------------------------------------------------------------------------------------------- */
 
-/* Return the kind of processes for which a frame of a library waits. AWAITS_LOADER also stands for the loop of a data
+/* Return the kind of processes for which a frame of a library waits. WAITS_LOADER also stands for the loop of a data
  * loader's worker, by which add_child recognises such a worker. */
-static enum spot_awaits frame_awaits(const cJSON *frame)
+static enum spot_waits frame_waits(const cJSON *frame)
 {
     const char *file = spot_text(frame, "file");
     if (ends_with(file, "torch/utils/data/_utils/worker.py") ||
         (ends_with(file, "torch/utils/data/dataloader.py") &&
          ends_with(spot_text(frame, "function"), "_get_data")))
-        return AWAITS_LOADER;
+        return WAITS_LOADER;
     if (strstr(file, "multiprocessing/") != NULL)
-        return AWAITS_MULTIPROCESSING;
-    return ends_with(file, "subprocess.py") ? AWAITS_CHILD : AWAITS_NONE;
+        return WAITS_MULTIPROCESSING;
+    return ends_with(file, "subprocess.py") ? WAITS_CHILD : WAITS_NONE;
 }
 
 /* Return true if a process waits for a message in this frame. Its parent may send the message. */
-static bool awaits_message(const cJSON *frame)
+static bool waits_for_message(const cJSON *frame)
 {
     static const char *const files[] = { "connection.py",       "queues.py",     "synchronize.py",
                                          "resource_tracker.py", "forkserver.py", "managers.py" };
@@ -179,26 +179,26 @@ static bool awaits_message(const cJSON *frame)
 }
 
 /* Return true if a thread waits for the end of a child process. */
-static bool awaits_end(const char *does)
+static bool waits_for_end(const char *does)
 {
     return ends_with(does, " in wait4") || ends_with(does, " in waitid") || strstr(does, "do_wait") != NULL;
 }
 
 /* Find the processes for which the rank waits. */
-static void read_awaits(struct spot *spot)
+static void read_waits(struct spot *spot)
 {
     const cJSON *frame;
-    spot->awaits = awaits_end(spot->does) ? AWAITS_CHILD : AWAITS_NONE;
+    spot->waits = waits_for_end(spot->does) ? WAITS_CHILD : WAITS_NONE;
     cJSON_ArrayForEach(frame, spot->frames)
     {
         if (cJSON_IsTrue(member(frame, "user")))
             break;
-        const enum spot_awaits awaits = frame_awaits(frame);
-        spot->awaits = awaits > spot->awaits ? awaits : spot->awaits;
-        spot->awaits_future =
-            spot->awaits_future || contains_part(spot_text(frame, "file"), "concurrent/futures/");
+        const enum spot_waits waits = frame_waits(frame);
+        spot->waits = waits > spot->waits ? waits : spot->waits;
+        spot->waits_for_future =
+            spot->waits_for_future || contains_part(spot_text(frame, "file"), "concurrent/futures/");
     }
-    if (awaits_end(spot->does))
+    if (waits_for_end(spot->does))
         spot->awaited_pid = read_number(spot->object, STACKS_CHILD, INT_MAX);
 }
 
@@ -207,7 +207,7 @@ static void read_awaits(struct spot *spot)
 static void add_child(struct spot *spot, const cJSON *row, const cJSON *thread, const char *does)
 {
     struct spot_child child = {
-        .frames = member(row, "frames"), .thread = thread, .does = does, .kind = AWAITS_CHILD
+        .frames = member(row, "frames"), .thread = thread, .does = does, .kind = WAITS_CHILD
     };
     const cJSON *frame;
     if (!cJSON_IsArray(child.frames) || child.frames->child == NULL)
@@ -217,15 +217,15 @@ static void add_child(struct spot *spot, const cJSON *row, const cJSON *thread, 
         return;
     cJSON_ArrayForEach(frame, child.frames)
     {
-        if (child.user == NULL && (awaits_message(frame) || find_waiting(frame) >= 0))
+        if (child.user == NULL && (waits_for_message(frame) || find_waiting(frame) >= 0))
             return;
         if (child.user == NULL && cJSON_IsTrue(member(frame, "user")))
             child.user = frame;
-        if (frame_awaits(frame) == AWAITS_LOADER)
-            child.kind = AWAITS_LOADER;
+        if (frame_waits(frame) == WAITS_LOADER)
+            child.kind = WAITS_LOADER;
         if (ends_with(spot_text(frame, "function"), "_bootstrap") &&
             ends_with(spot_text(frame, "file"), "multiprocessing/process.py")) {
-            child.kind = child.kind == AWAITS_LOADER ? AWAITS_LOADER : AWAITS_MULTIPROCESSING;
+            child.kind = child.kind == WAITS_LOADER ? WAITS_LOADER : WAITS_MULTIPROCESSING;
             break;
         }
     }
@@ -290,7 +290,7 @@ static bool read_thread(struct spot *spots, uint32_t n, const cJSON *row, const 
     spot->object = spot_text(thread, "object");
     spot->cpu_ms = stacks_cpu_ms(thread);
     read_frames(spot);
-    read_awaits(spot);
+    read_waits(spot);
     return spot->frames != NULL;
 }
 

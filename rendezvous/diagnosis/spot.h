@@ -13,16 +13,16 @@
 enum { SPOT_PLACE_MAX = 160, SPOT_PEERS_MAX = 8, SPOT_CHILDREN_MAX = 8 };
 
 /* The kind of process for which a rank may wait, as its frames or its system call show. It is any child, a child of
- * Python's multiprocessing, or a worker of PyTorch's data loader. Each kind except AWAITS_NONE includes the kinds after
+ * Python's multiprocessing, or a worker of PyTorch's data loader. Each kind except WAITS_NONE includes the kinds after
  * it. */
-enum spot_awaits { AWAITS_NONE, AWAITS_CHILD, AWAITS_MULTIPROCESSING, AWAITS_LOADER };
+enum spot_waits { WAITS_NONE, WAITS_CHILD, WAITS_MULTIPROCESSING, WAITS_LOADER };
 
 /* A living process that the rank has started. Children that wait for a message or for other ranks are left out. */
 struct spot_child {
     const cJSON *frames, *thread; /* `frames` is NULL if the frames were not read */
     const cJSON *user;            /* innermost frame of the user's program in this process; NULL = none */
     const char *does;
-    enum spot_awaits kind; /* the last value of the enum that includes this process */
+    enum spot_waits kind; /* the last value of the enum that includes this process */
 };
 
 /* The main thread of one rank in one sample. In Work.wait() and in a lock of the program, a thread sleeps in futex, in
@@ -46,9 +46,10 @@ struct spot {
     } lossy[SPOT_PEERS_MAX]; /* peers with unacknowledged data; the paths to these peers lose large packets */
     uint32_t n_lossy;
     int ended_child; /* pid of a zombie that the rank has started; 0 = none */
-    enum spot_awaits awaits;
-    bool awaits_future; /* the rank waits for a result of concurrent.futures, which a process may compute */
-    int awaited_pid;    /* the child whose end the rank waits for, if the system call names it; 0 = unknown */
+    enum spot_waits waits;
+    bool
+        waits_for_future; /* the rank waits for a result of concurrent.futures, which a process may compute */
+    int awaited_pid; /* the child whose end the rank waits for, if the system call names it; 0 = unknown */
     struct spot_child children[SPOT_CHILDREN_MAX];
     uint32_t n_children;
 };

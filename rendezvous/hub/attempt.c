@@ -233,9 +233,9 @@ bool session_note_reject(struct hub *hub, const struct session *s, const char *w
                                   .job = hub->asked_job[0] ? hub->asked_job : NULL,
                                   .why = why,
                                   .first = slice_of(s->first, s->n_first),
-                                  .is_ours = s->role != ROLE_PLAIN || hub->asked_job[0] || s->is_ddprun };
+                                  .is_ddprun = s->role != ROLE_PLAIN || hub->asked_job[0] || s->is_ddprun };
     bool is_news = rejects_note(&hub->rejects, &facts, hub->now_ms);
-    if (is_news && (facts.is_ours || reject_may_be_a_node(reject_kind_of(facts.first))))
+    if (is_news && (facts.is_ddprun || reject_may_be_a_node(reject_kind_of(facts.first))))
         hurry_all_jobs(hub);
     hub->asked_job[0] = '\0';
     return is_news;

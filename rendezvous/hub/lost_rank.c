@@ -203,7 +203,7 @@ void lost_peer_in_barrier(struct job *job, const struct barrier *barrier, uint32
     if (!member_has_left(members_at(&job->members, rank)))
         return;
     facts_of_rank(job, rank, &facts);
-    diagnose_left_barrier(barrier, &facts, &f);
+    diagnose_early_exit_of_barrier(barrier, &facts, &f);
     if (!notices_have(&job->troubles, f.code, f.subject))
         push_loss(job, &f);
 }
@@ -363,8 +363,8 @@ void lost_peer_verdict(struct job *job)
     report_given_up(job, &facts.cause->failure);
     if (!facts.cause->failure.victim || notices_have(&job->troubles, FINDING_RANK_EXITED_EARLY, NULL))
         return;
-    if (diagnose_left_call(&job->members, (uint32_t)facts.cause->failure.rank,
-                           lost_in_words(&job->members, &facts.cause->failure), &f))
+    if (diagnose_early_exit(&job->members, (uint32_t)facts.cause->failure.rank,
+                            lost_in_words(&job->members, &facts.cause->failure), &f))
         push_loss(job, &f);
     else
         report_broken(job, &facts.cause->failure);

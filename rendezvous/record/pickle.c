@@ -100,7 +100,7 @@ static bool grow(void **array, size_t n, size_t *room, size_t size)
 /* --- operands ------------------------------------------------------------------------------------------- */
 
 /* Return a pointer to the next `len` bytes and skip these bytes. Return NULL if the file has fewer bytes. */
-static const unsigned char *take_bytes(struct machine *m, uint64_t len)
+static const unsigned char *next_bytes(struct machine *m, uint64_t len)
 {
     const unsigned char *from = m->at;
     if (len > (uint64_t)(m->end - m->at)) {
@@ -114,7 +114,7 @@ static const unsigned char *take_bytes(struct machine *m, uint64_t len)
 /* Read an unsigned little-endian number of 1 to 8 bytes. */
 static bool read_number(struct machine *m, size_t len, uint64_t *out)
 {
-    const unsigned char *p = take_bytes(m, len);
+    const unsigned char *p = next_bytes(m, len);
     *out = 0;
     for (size_t i = len; p != NULL && i-- > 0;)
         *out = *out << 8 | p[i];
@@ -345,7 +345,7 @@ static bool push_string(struct machine *m, size_t len_bytes, struct slice *last)
     uint64_t len;
     if (!read_number(m, len_bytes, &len))
         return false;
-    const unsigned char *text = take_bytes(m, len);
+    const unsigned char *text = next_bytes(m, len);
     if (text == NULL)
         return false;
     *last = slice_of(text, (size_t)len);
@@ -373,7 +373,7 @@ static bool push_unsigned(struct machine *m, size_t len)
 
 static bool push_float(struct machine *m)
 {
-    const unsigned char *p = take_bytes(m, sizeof(double));
+    const unsigned char *p = next_bytes(m, sizeof(double));
     uint64_t bits = 0;
     double number;
     for (size_t i = 0; p != NULL && i < sizeof(bits); i++)
@@ -384,7 +384,7 @@ static bool push_float(struct machine *m)
 
 static bool skip_bytes(struct machine *m, size_t len)
 {
-    return take_bytes(m, len) != NULL;
+    return next_bytes(m, len) != NULL;
 }
 
 /* Execute one opcode. *last is the string that the previous opcode has pushed, and this opcode may store it in the

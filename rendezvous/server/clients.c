@@ -325,7 +325,7 @@ static void log_dropped(struct client *c, const char *why)
     struct clients *clients = c->clients;
     char peer[ENDPOINT_TEXT_MAX];
     unsigned left_out = 0;
-    if (!clients->log_peers && !gate_pass(&clients->dropped, now_ms(clients), &left_out))
+    if (!clients->log_peers && !rate_limit_pass(&clients->dropped, now_ms(clients), &left_out))
         return;
     endpoint_of_sockaddr((struct sockaddr *)&c->peer, peer);
     if (left_out > 0)

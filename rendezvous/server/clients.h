@@ -120,7 +120,7 @@ struct clients {
     struct admission admission;
     uint32_t n_waiting;            /* number of clients with a reply that waits for room (client.wants) */
     uint64_t stall_ms;             /* time of the next check_readers; UINT64_MAX if none is due */
-    struct gate dropped;           /* limits how often dropped clients are logged */
+    struct rate_limit dropped;     /* limits how often dropped clients are logged */
     bool log_peers;                /* log each connect, disconnect and drop, without the limit of `dropped` */
     const struct tls_context *tls; /* borrowed; if not NULL, clients on other hosts must use TLS */
     struct buf plain,

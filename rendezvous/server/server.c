@@ -63,9 +63,9 @@ struct store_server {
     struct acceptor acceptor;
     struct uid_gate uid_gate;
     struct clients clients;
-    struct hub *hub;          /* owned */
-    struct gate short_of_fds; /* limits how often the shortage of descriptors is logged */
-    struct tls_context *tls;  /* owned; NULL if the store does not encrypt */
+    struct hub *hub;                /* owned */
+    struct rate_limit short_of_fds; /* limits how often the shortage of descriptors is logged */
+    struct tls_context *tls;        /* owned; NULL if the store does not encrypt */
     pthread_t thread;
     char instance[2 * NONCE_BYTES + 1]; /* the hub borrows `instance`, `host` and `endpoint` */
     char host[HOST_NAME_MAX + 1], endpoint[HOST_NAME_MAX + ENDPOINT_TEXT_MAX];
@@ -195,7 +195,7 @@ static void on_short(struct acceptor *a, unsigned waiting, const char *why)
     getrlimit(RLIMIT_NOFILE, &files);
     hub_count(s->hub, HUB_REFUSED_NO_FD);
     hub_set_counter(s->hub, HUB_OPEN_FILES, files.rlim_cur);
-    if (gate_pass(&s->short_of_fds, uv_now(&s->loop), &left_out))
+    if (rate_limit_pass(&s->short_of_fds, uv_now(&s->loop), &left_out))
         log_warn(
             "no file descriptors left: %s (connected clients: %u, clients that must wait: %u); raise the "
             "limit with 'ulimit -n' (now %llu)",

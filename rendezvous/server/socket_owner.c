@@ -362,7 +362,7 @@ void socket_owners_close(struct socket_owners *o)
  * user could send a request and close at once. After a reset the kernel may even report a wrong user: the user of a
  * newer connection with the same two addresses. */
 
-static bool is_ours(int64_t uid)
+static bool is_own_uid(int64_t uid)
 {
     return uid == 0 || uid == (int64_t)geteuid();
 }
@@ -403,7 +403,7 @@ bool uid_gate_admits(struct uid_gate *g, int fd, const struct sockaddr *peer, in
         state = SOCKET_CLOSED;
     if (state == SOCKET_OPEN)
         *uid = owner.uid;
-    if (g->insecure || (state == SOCKET_OPEN && is_ours(owner.uid)))
+    if (g->insecure || (state == SOCKET_OPEN && is_own_uid(owner.uid)))
         return true;
     if (state == SOCKET_OPEN)
         snprintf(why, UID_GATE_WHY_MAX,

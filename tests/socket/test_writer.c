@@ -425,7 +425,7 @@ static void done(void)
     free(text);
 }
 
-TestSuite(patient_write, .init = make, .fini = done, .timeout = 120);
+TestSuite(write_timeout, .init = make, .fini = done, .timeout = 120);
 
 static void *read_slowly(void *got)
 {
@@ -440,35 +440,35 @@ static void expect_all_read(void)
     pthread_t thread;
     size_t got = 0;
     cr_assert_eq(pthread_create(&thread, NULL, read_slowly, &got), 0);
-    cr_expect_eq(patient_write(ends[1], slice_of(text, MANY), FOR_EVER_MS), 0);
+    cr_expect_eq(write_timeout(ends[1], slice_of(text, MANY), FOR_EVER_MS), 0);
     pthread_join(thread, NULL);
     cr_expect_eq(got, MANY);
 }
 
-Test(patient_write, all_of_it_comes_to_a_reader)
+Test(write_timeout, all_of_it_comes_to_a_reader)
 {
     expect_all_read();
 }
 
 /* The user's shell may have made the descriptor non-blocking. */
-Test(patient_write, also_through_a_descriptor_that_does_not_block)
+Test(write_timeout, also_through_a_descriptor_that_does_not_block)
 {
     fcntl(ends[1], F_SETFL, O_NONBLOCK);
     expect_all_read();
 }
 
 /* The pipe is nearly full, as if its reader had stopped. It has room, but not for all bytes. */
-Test(patient_write, nobody_who_does_not_read_is_waited_for)
+Test(write_timeout, nobody_who_does_not_read_is_waited_for)
 {
-    cr_expect_eq(patient_write(ends[1], slice_of(text, MANY), 1), ETIMEDOUT);
+    cr_expect_eq(write_timeout(ends[1], slice_of(text, MANY), 1), ETIMEDOUT);
     cr_expect_eq(read(ends[0], text, 5000), 5000);
-    cr_expect_eq(patient_write(ends[1], slice_of(text, 20000), 1), ETIMEDOUT);
+    cr_expect_eq(write_timeout(ends[1], slice_of(text, 20000), 1), ETIMEDOUT);
 }
 
-Test(patient_write, a_reader_who_is_gone_is_an_error)
+Test(write_timeout, a_reader_who_is_gone_is_an_error)
 {
     close(ends[0]);
-    cr_expect_eq(patient_write(ends[1], slice_of(text, 10), FOR_EVER_MS), EPIPE);
+    cr_expect_eq(write_timeout(ends[1], slice_of(text, 10), FOR_EVER_MS), EPIPE);
     ends[0] = open("/dev/null", O_RDONLY);
 }
 

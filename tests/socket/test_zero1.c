@@ -3,7 +3,7 @@
 #include "core/half.h"
 #include "ddp/zero1.h"
 #include "ranks.h"
-#include "train/shares.h"
+#include "train/sharded_update.h"
 #include "train/train_options.h"
 
 #include <criterion/criterion.h>
@@ -404,14 +404,14 @@ Test(zero1, unusable_parameters_are_named)
     ranks_all_well(1, wrong_parameters, RANKS_PLAIN_STORE, NULL);
 }
 
-/* Tests of worker/train/shares.h with real ranks on the fake GPU. Sums, norms, updates and checkpoints have the same
- * bits for any number of ranks, through NCCL and through the host. The eight parts of a gradient are added as a tree,
- * by one rank or by eight ranks. */
+/* Tests of worker/train/sharded_update.h with real ranks on the fake GPU. Sums, norms, updates and checkpoints have the
+ * same bits for any number of ranks, through NCCL and through the host. The eight parts of a gradient are added as a
+ * tree, by one rank or by eight ranks. */
 
 enum { PARTS = 8, SHARES_PARAMS = 6, SHARES_STEPS = 2, ALL = 303049 };
 
 /* Of these parameters, some end in the middle of a bucket or span several buckets; one is tiny, and one is empty. */
-static const size_t shares_counts[SHARES_PARAMS] = { 20000, 33000, 0, 49, 200000, 50000 };
+static const size_t sharded_counts[SHARES_PARAMS] = { 20000, 33000, 0, 49, 200000, 50000 };
 static const size_t order[SHARES_PARAMS] = { 5, 4, 3, 1, 2, 0 };
 
 struct how {
@@ -426,7 +426,7 @@ struct job {
     struct compute *gpu;
     struct model_tensor each[SHARES_PARAMS];
     struct model_tensors params;
-    struct shares *shares;
+    struct sharded_update *sharded;
     float *room[PARTS / 2 + 1]; /* arrays of ALL elements in host memory */
     float *flat;
 };
@@ -452,31 +452,32 @@ static void open_job(struct job *j, struct rank *me)
     for (int i = 0; i <= PARTS / 2; i++)
         j->room[i] = calloc(ALL, sizeof(float));
     j->flat = calloc(ALL, sizeof(float));
-    for (size_t i = 0; i < SHARES_PARAMS; at += shares_counts[i++])
-        j->each[i] = (struct model_tensor){ .count = shares_counts[i], .value = j->flat + at };
+    for (size_t i = 0; i < SHARES_PARAMS; at += sharded_counts[i++])
+        j->each[i] = (struct model_tensor){ .count = sharded_counts[i], .value = j->flat + at };
     for (size_t i = 0; i < ALL; i++)
         j->flat[i] = cosf((float)i);
     j->params =
         (struct model_tensors){ .each = j->each, .n = SHARES_PARAMS, .values = j->flat, .count = ALL };
-    check(j, j->gpu->ops->place(j->gpu, &j->params, shares_multiple((size_t)me->world), &err), &err);
-    const struct shares_request request = { .group = ddp_world(j->ctx),
-                                            .device = j->gpu,
-                                            .params = &j->params,
-                                            .count = shares_counts,
-                                            .world = me->world,
-                                            .rank = me->rank,
-                                            .reduces = true,
-                                            .dtype = j->how->precision == PRECISION_BF16 ? DDP_BF16 : DDP_F32,
-                                            .any_world = true,
-                                            .slots = 3 };
-    check(j, shares_open(&j->shares, &request, &err), &err);
-    check(j, shares_import(j->shares, 0, j->flat, &err), &err);
+    check(j, j->gpu->ops->place(j->gpu, &j->params, sharded_multiple((size_t)me->world), &err), &err);
+    const struct sharded_request request = { .group = ddp_world(j->ctx),
+                                             .device = j->gpu,
+                                             .params = &j->params,
+                                             .count = sharded_counts,
+                                             .world = me->world,
+                                             .rank = me->rank,
+                                             .reduces = true,
+                                             .dtype =
+                                                 j->how->precision == PRECISION_BF16 ? DDP_BF16 : DDP_F32,
+                                             .any_world = true,
+                                             .slots = 3 };
+    check(j, sharded_open(&j->sharded, &request, &err), &err);
+    check(j, sharded_import(j->sharded, 0, j->flat, &err), &err);
 }
 
 static void close_job(struct job *j)
 {
     j->gpu->ops->wait(j->gpu);
-    shares_close(j->shares);
+    sharded_close(j->sharded);
     j->gpu->ops->close(j->gpu);
     for (int i = 0; i <= PARTS / 2; i++)
         free(j->room[i]);
@@ -505,27 +506,27 @@ static void add_up(struct job *j, int step)
     struct ddp_err err = { 0 };
     const size_t mine = PARTS / (size_t)j->me->world;
     const float *sum = tree_of(j, step, (size_t)j->me->rank * mine, mine, 0);
-    shares_start(j->shares);
+    sharded_start(j->sharded);
     for (size_t k = 0; k < SHARES_PARAMS; k++) {
         const size_t i = order[k];
         check(j,
-              j->gpu->ops->copy(j->gpu, shares_grad(j->shares, i), sum + (j->each[i].value - j->flat),
-                                shares_counts[i], &err),
+              j->gpu->ops->copy(j->gpu, sharded_grad(j->sharded, i), sum + (j->each[i].value - j->flat),
+                                sharded_counts[i], &err),
               &err);
-        check(j, shares_ready(j->shares, i, &err), &err);
+        check(j, sharded_ready(j->sharded, i, &err), &err);
     }
-    check(j, shares_average(j->shares, &err), &err);
+    check(j, sharded_average(j->sharded, &err), &err);
 }
 
 static void step(struct job *j, ddp_optim *rule, int number)
 {
     struct ddp_err err = { 0 };
     add_up(j, number);
-    check(j, shares_norm(j->shares, 0.5, 1, &err), &err);
+    check(j, sharded_norm(j->sharded, 0.5, 1, &err), &err);
     ddp_optim_begin(rule);
     for (size_t i = 0; i < SHARES_PARAMS; i++)
-        shares_update(j->shares, rule, i, shares_grad(j->shares, i));
-    check(j, shares_send(j->shares, &err), &err);
+        sharded_update(j->sharded, rule, i, sharded_grad(j->sharded, i));
+    check(j, sharded_send(j->sharded, &err), &err);
 }
 
 static void hash(struct job *j, const void *data, size_t bytes)
@@ -538,7 +539,7 @@ static void hash(struct job *j, const void *data, size_t bytes)
 static void gather(struct job *j, int slot, float *flat)
 {
     struct ddp_err err = { 0 };
-    check(j, shares_export(j->shares, slot, j->me->rank == 0 ? flat : NULL, &err), &err);
+    check(j, sharded_export(j->sharded, slot, j->me->rank == 0 ? flat : NULL, &err), &err);
 }
 
 /* Send gathered values back, and expect unchanged values. */
@@ -547,7 +548,7 @@ static void there_and_back(struct job *j)
     struct ddp_err err = { 0 };
     gather(j, 1, j->room[0]);
     rank_expect_ok(j->me, ddp_broadcast(ddp_world(j->ctx), j->room[0], ALL, DDP_F32, 0, NULL, NULL));
-    check(j, shares_import(j->shares, 2, j->room[0], &err), &err);
+    check(j, sharded_import(j->sharded, 2, j->room[0], &err), &err);
     gather(j, 2, j->room[1]);
     rank_expect(j->me, j->me->rank != 0 || memcmp(j->room[0], j->room[1], ALL * sizeof(float)) == 0,
                 "what was imported is not what was exported");
@@ -588,21 +589,21 @@ static uint64_t run(int world, struct how how)
 
 TestSuite(shares, .timeout = 150);
 
-Test(shares, the_same_bits_for_any_number_of_ranks)
+Test(sharded_update, the_same_bits_for_any_number_of_ranks)
 {
     const uint64_t one = run(1, (struct how){ PRECISION_FP32, false });
     cr_expect_eq(run(2, (struct how){ PRECISION_FP32, false }), one);
     cr_expect_eq(run(8, (struct how){ PRECISION_FP32, false }), one);
 }
 
-Test(shares, the_same_bits_through_the_host)
+Test(sharded_update, the_same_bits_through_the_host)
 {
     const uint64_t one = run(1, (struct how){ PRECISION_FP32, true });
     cr_expect_eq(run(2, (struct how){ PRECISION_FP32, true }), one);
     cr_expect_eq(run(4, (struct how){ PRECISION_FP32, true }), one);
 }
 
-Test(shares, masters_of_16_bits_are_shared_out)
+Test(sharded_update, masters_of_16_bits_are_shared_out)
 {
     const uint64_t one = run(1, (struct how){ PRECISION_BF16, false });
     cr_expect_eq(run(2, (struct how){ PRECISION_BF16, false }), one);

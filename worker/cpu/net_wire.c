@@ -67,7 +67,7 @@ bool net_is_hello_prefix(const uint8_t *bytes, size_t n)
 }
 
 /* Copy a text of n bytes. Terminate the copy, because the peer's text may have no NUL. */
-static const uint8_t *take_text(const uint8_t *from, char *to, size_t n)
+static const uint8_t *decode_text(const uint8_t *from, char *to, size_t n)
 {
     memcpy(to, from, n);
     to[n - 1] = '\0';
@@ -84,8 +84,8 @@ enum net_answer net_decode_hello(const uint8_t bytes[NET_HELLO], const struct ne
         memcmp(bytes + sizeof(hello_magic), &native, sizeof(native)) != 0)
         return NET_FOREIGN;
     memcpy(out->nonce, from, NET_NONCE);
-    from = take_text(from + NET_NONCE, out->run, NET_RUN);
-    from = take_text(from, out->host, NET_HOST);
+    from = decode_text(from + NET_NONCE, out->run, NET_RUN);
+    from = decode_text(from, out->host, NET_HOST);
     out->pid = read_i32(&from);
     out->from = read_i32(&from);
     out->to = read_i32(&from);

@@ -182,7 +182,7 @@ static ddp_status check_peers(struct nccl_comm *n, struct ddp_err *err)
     return status;
 }
 
-static const char *last_words(const struct nccl_comm *n)
+static const char *reason_of_nccl(const struct nccl_comm *n)
 {
     return n->lib.last_error != NULL ? n->lib.last_error(n->nccl) : NULL;
 }
@@ -195,7 +195,7 @@ static void note_suspect(struct nccl_comm *n, nccl_result result)
         return;
     if (n->state != NCCL_CREATING)
         flight_text(n, text);
-    nccl_fail(&n->suspect, n->base.rank, text, result, last_words(n));
+    nccl_fail(&n->suspect, n->base.rank, text, result, reason_of_nccl(n));
     n->suspect_since_ms = clock_ms();
 }
 

@@ -6,7 +6,7 @@
 #include "train/optimizer.h"
 
 #include "train/library.h"
-#include "train/shares.h"
+#include "train/sharded_update.h"
 
 #include <math.h>
 #include <stddef.h>
@@ -28,7 +28,7 @@ static bool is_shared_out(const struct optimizer *o)
 /* Place the parameters on the device, before the ranks compare them. */
 static ddp_status optimizer_device_place(struct optimizer *o, struct ddp_err *err)
 {
-    const size_t multiple = shares_multiple(is_shared_out(o) ? (size_t)ddp_world_size(o->ctx) : 1);
+    const size_t multiple = sharded_multiple(is_shared_out(o) ? (size_t)ddp_world_size(o->ctx) : 1);
     return o->device->ops->place(o->device, &o->model->params, multiple, err);
 }
 
@@ -38,17 +38,17 @@ static ddp_status open_shares(struct optimizer *o, struct ddp_err *err)
     static const ddp_dtype read[] = {
         [PRECISION_FP32] = DDP_F32, [PRECISION_BF16] = DDP_BF16, [PRECISION_FP16] = DDP_F16
     };
-    const struct shares_request request = { .group = ddp_world(o->ctx),
-                                            .device = o->device,
-                                            .params = &o->model->params,
-                                            .count = o->count,
-                                            .world = is_shared_out(o) ? ddp_world_size(o->ctx) : 1,
-                                            .rank = is_shared_out(o) ? ddp_rank(o->ctx) : 0,
-                                            .reduces = is_shared_out(o),
-                                            .dtype = read[o->options->precision],
-                                            .any_world = o->options->determinism == DETERMINISM_WORLD,
-                                            .slots = o->slots };
-    return shares_open(&o->shares, &request, err);
+    const struct sharded_request request = { .group = ddp_world(o->ctx),
+                                             .device = o->device,
+                                             .params = &o->model->params,
+                                             .count = o->count,
+                                             .world = is_shared_out(o) ? ddp_world_size(o->ctx) : 1,
+                                             .rank = is_shared_out(o) ? ddp_rank(o->ctx) : 0,
+                                             .reduces = is_shared_out(o),
+                                             .dtype = read[o->options->precision],
+                                             .any_world = o->options->determinism == DETERMINISM_WORLD,
+                                             .slots = o->slots };
+    return sharded_open(&o->sharded, &request, err);
 }
 
 /* Set masters and weights to rank 0's parameters. open_ranks has already written rank 0's parameters: to the device
@@ -59,7 +59,7 @@ static ddp_status optimizer_device_open(struct optimizer *o, struct ddp_err *err
     ddp_status status = open_shares(o, err);
     if (status == DDP_OK && params->n > 0 && params->each[0].master == NULL)
         status = o->device->ops->send(o->device, params, err);
-    return status == DDP_OK ? shares_import(o->shares, 0, params->values, err) : status;
+    return status == DDP_OK ? sharded_import(o->sharded, 0, params->values, err) : status;
 }
 
 /* --- one step ----------------------------------------------------------------------------------------- */
@@ -69,7 +69,7 @@ static ddp_status check_norm(struct optimizer *o, struct ddp_err *err)
     const double most = o->options->clip > 0 ? o->options->clip : INFINITY;
     const double unscale = 1 / (double)o->scaler.scale;
     if (is_shared_out(o))
-        return shares_norm(o->shares, most, unscale, err);
+        return sharded_norm(o->sharded, most, unscale, err);
     o->device->ops->norm(o->device, o->grad, o->count, o->model->params.n, most, unscale);
     return DDP_OK;
 }
@@ -98,7 +98,7 @@ static ddp_status optimizer_device_norm(struct optimizer *o, int *go, struct ddp
 
 static void optimizer_device_one(struct optimizer *o, const ddp_optim *rule, size_t i)
 {
-    shares_update(o->shares, rule, i, o->grad[i]);
+    sharded_update(o->sharded, rule, i, o->grad[i]);
 }
 
 /* --- checkpoints -------------------------------------------------------------------------------------- */
@@ -111,7 +111,7 @@ static ddp_status optimizer_device_gather(struct optimizer *o, struct ddp_err *e
     const bool first = ddp_rank(o->ctx) == 0, has_masters = params->each[0].master != NULL;
     ddp_status status = first && has_masters ? o->device->ops->fetch(o->device, params, err) : DDP_OK;
     for (int slot = has_masters; slot < o->slots && status == DDP_OK; slot++)
-        status = shares_export(o->shares, slot, first ? o->slot[slot] : NULL, err);
+        status = sharded_export(o->sharded, slot, first ? o->slot[slot] : NULL, err);
     return status;
 }
 
@@ -122,7 +122,7 @@ static ddp_status optimizer_device_restore(struct optimizer *o, struct ddp_err *
         memcpy(params->values, o->slot[0], params->count * sizeof(float));
     ddp_status status = o->device->ops->send(o->device, params, err);
     for (int slot = 0; slot < o->slots && status == DDP_OK; slot++)
-        status = shares_import(o->shares, slot, o->slot[slot], err);
+        status = sharded_import(o->sharded, slot, o->slot[slot], err);
     return status;
 }
 
@@ -255,7 +255,8 @@ static ddp_status open_zero1(struct optimizer *o, const ddp_param *params)
     return ddp_zero1_create(ddp_world(o->ctx), params, o->model->params.n, &options, &o->zero1);
 }
 
-/* Create a reducer only to compare the models and to send rank 0's model, because shares.c reduces the gradients. */
+/* Create a reducer only to compare the models and to send rank 0's model, because sharded_update.c reduces the
+ * gradients. */
 static ddp_status only_compare(struct optimizer *o, const ddp_param *params, const ddp_param *buffers)
 {
     ddp_status status = open_reducer(o, params, buffers);
@@ -337,7 +338,7 @@ ddp_status optimizer_close(struct optimizer *o, struct ddp_err *err)
     ddp_status status = library(ddp_reducer_free(o->reducer), err);
     if (status == DDP_OK)
         status = library(ddp_zero1_free(o->zero1), err);
-    shares_close(o->shares);
+    sharded_close(o->sharded);
     free(o->grad);
     free(o->count);
     free(o->no_decay);
@@ -364,7 +365,7 @@ static float *grad_of(const struct optimizer *o, size_t i)
 {
     if (o->reducer != NULL)
         return ddp_reducer_grad(o->reducer, i);
-    return o->zero1 != NULL ? ddp_zero1_grad(o->zero1, i) : shares_grad(o->shares, i);
+    return o->zero1 != NULL ? ddp_zero1_grad(o->zero1, i) : sharded_grad(o->sharded, i);
 }
 
 /* Begin a step. Set o->grad again, because the reducer may have moved the gradients. Without a reducer, send the
@@ -373,8 +374,8 @@ ddp_status optimizer_begin(struct optimizer *o, struct ddp_err *err)
 {
     ddp_status status =
         o->reducer != NULL ? ddp_reducer_forward(o->reducer) : optimizer_share_buffers(o->model, o->ctx);
-    if (o->shares != NULL && o->reducer == NULL)
-        shares_start(o->shares);
+    if (o->sharded != NULL && o->reducer == NULL)
+        sharded_start(o->sharded);
     for (size_t i = 0; i < o->model->params.n && status == DDP_OK; i++)
         o->grad[i] = grad_of(o, i);
     return library(status, err);
@@ -384,14 +385,14 @@ ddp_status optimizer_ready(struct optimizer *o, size_t i, struct ddp_err *err)
 {
     if (o->reducer != NULL)
         return library(ddp_reducer_ready(o->reducer, i), err);
-    return o->shares != NULL ? shares_ready(o->shares, i, err) : DDP_OK;
+    return o->sharded != NULL ? sharded_ready(o->sharded, i, err) : DDP_OK;
 }
 
 ddp_status optimizer_average(struct optimizer *o, struct ddp_err *err)
 {
     if (o->reducer != NULL)
         return library(ddp_reducer_finish(o->reducer), err);
-    return o->zero1 != NULL ? library(ddp_zero1_reduce(o->zero1), err) : shares_average(o->shares, err);
+    return o->zero1 != NULL ? library(ddp_zero1_reduce(o->zero1), err) : sharded_average(o->sharded, err);
 }
 
 /* Divide the gradients by the scale. All ranks have the same averages, so all ranks find the same infinite
@@ -482,7 +483,7 @@ static ddp_status update_on_device(struct optimizer *o, double lr, struct ddp_er
     if (status != DDP_OK || !go)
         return status;
     update_each(o, optimizer_device_one);
-    status = shares_send(o->shares, err);
+    status = sharded_send(o->sharded, err);
     return status == DDP_OK ? o->device->ops->end(o->device, err) : status;
 }
 

@@ -5,7 +5,7 @@
  *
  * Without --zero1 the reducer averages all gradients, and every rank updates all parameters, with the same result.
  * With --zero1 each rank gets the averages of its share, updates this share, and gathers the other shares. On a
- * device shares.c has the state, and implements --zero1 and --determinism world.
+ * device sharded_update.c has the state, and implements --zero1 and --determinism world.
  *
  * With --precision bf16 or fp16, the model's parameters are rounded copies of float32 masters. On the CPU,
  * gradients are rounded too, like the results of 16-bit kernels. With fp16 the loss is scaled. All sums are
@@ -16,7 +16,7 @@
 #include "ddp/zero1.h"
 #include "train/compute.h"
 #include "train/models/model.h"
-#include "train/shares.h"
+#include "train/sharded_update.h"
 #include "train/train_options.h"
 
 #include <stdint.h>
@@ -31,7 +31,7 @@ struct optimizer {
     ddp_scaler scaler;
     ddp_reducer *reducer; /* if not NULL, has the gradients; otherwise zero1 or shares has them */
     ddp_zero1 *zero1;
-    struct shares *shares;
+    struct sharded_update *sharded;
     float **grad;                 /* for each parameter, the address of its gradient in this step */
     size_t *count;                /* for each parameter, its number of elements */
     struct compute *device;       /* the model's device; NULL on the CPU */

@@ -577,7 +577,7 @@ Test(torch_watch, after_an_end_it_is_looked_again_soon)
 /* PyTorch ranks that give up waiting for the others of a group, and end. The tests check when and why this is
  * reported. */
 
-TestSuite(torch_left, .init = set_up, .fini = tear_down);
+TestSuite(init_abandoned, .init = set_up, .fini = tear_down);
 
 /* Send the messages of a node whose rank 0 has failed. After the last message, "stopped", the store sends its
  * verdict. */
@@ -608,7 +608,7 @@ static void rank_0_waits(uint64_t until_ms)
 }
 
 /* torch 1.13 does not cancel its wait: it only closes the connection. */
-Test(torch_left, who_gave_up_is_told_with_whom_it_has_waited_for)
+Test(init_abandoned, who_gave_up_is_told_with_whom_it_has_waited_for)
 {
     rank_0_waits(12000);
     sim_disconnect(&sim, RANK0);
@@ -616,7 +616,7 @@ Test(torch_left, who_gave_up_is_told_with_whom_it_has_waited_for)
 }
 
 /* torch 2.x cancels its wait, prints the error, and then closes the connection. */
-Test(torch_left, who_takes_its_wait_back_and_goes_has_given_up)
+Test(init_abandoned, who_takes_its_wait_back_and_goes_has_given_up)
 {
     rank_0_waits(12000);
     sim_feed(&sim, RANK0, "0c");
@@ -627,7 +627,7 @@ Test(torch_left, who_takes_its_wait_back_and_goes_has_given_up)
 }
 
 /* The node reports the failure before the store detects the end of the connection. */
-Test(torch_left, who_gave_up_may_still_be_connected)
+Test(init_abandoned, who_gave_up_may_still_be_connected)
 {
     rank_0_waits(12000);
     expect_given_up("\"exit_code\":1", true);
@@ -644,7 +644,7 @@ static void expect_barrier(const char *words)
               words, text);
 }
 
-Test(torch_left, the_barrier_of_torch_1_is_given_up_as_well)
+Test(init_abandoned, the_barrier_of_torch_1_is_given_up_as_well)
 {
     client(RANK0, 0, 100);
     add(RANK0, BARRIER, 1);
@@ -654,7 +654,7 @@ Test(torch_left, the_barrier_of_torch_1_is_given_up_as_well)
 
 /* The ranks of two launches have counted in one barrier. So the report gives their number, because no rank is
  * missing. */
-Test(torch_left, who_gave_up_a_barrier_of_too_many_is_told_how_many)
+Test(init_abandoned, who_gave_up_a_barrier_of_too_many_is_told_how_many)
 {
     four_count();
     expect_barrier("4 ranks");
@@ -662,7 +662,7 @@ Test(torch_left, who_gave_up_a_barrier_of_too_many_is_told_how_many)
 
 /* The node disconnects, so the job ends. The store must send it no more bytes: sim_hub.c fails the test if bytes are
  * sent to a closed connection. */
-Test(torch_left, a_node_that_has_gone_is_told_nothing)
+Test(init_abandoned, a_node_that_has_gone_is_told_nothing)
 {
     rank_0_waits(12000);
     say("{\"op\":\"failed\",\"round\":1,\"rank\":0,\"exit_code\":1,\"words\":\"exit 1\"}");
@@ -671,14 +671,14 @@ Test(torch_left, a_node_that_has_gone_is_told_nothing)
     expect_operator("why", "INIT_ABANDONED");
 }
 
-Test(torch_left, who_is_killed_has_not_given_up)
+Test(init_abandoned, who_is_killed_has_not_given_up)
 {
     rank_0_waits(12000);
     sim_disconnect(&sim, RANK0);
     expect_given_up("\"signal\":9", false);
 }
 
-Test(torch_left, who_waited_for_a_moment_only_has_not_given_up)
+Test(init_abandoned, who_waited_for_a_moment_only_has_not_given_up)
 {
     rank_0_waits(900);
     sim_disconnect(&sim, RANK0);
@@ -686,7 +686,7 @@ Test(torch_left, who_waited_for_a_moment_only_has_not_given_up)
 }
 
 /* The second wait of rank 0 succeeds, so rank 0 fails later for another reason. */
-Test(torch_left, who_waits_again_and_goes_on_has_not_given_up)
+Test(init_abandoned, who_waits_again_and_goes_on_has_not_given_up)
 {
     rank_0_waits(12000);
     sim_feed(&sim, RANK0, "0c");
@@ -707,7 +707,7 @@ static void rank_0_tries_again(conn_id conn)
     wait_for(conn, ADDRESS "1");
 }
 
-Test(torch_left, who_finds_the_others_at_once_when_it_waits_again_has_not_given_up)
+Test(init_abandoned, who_finds_the_others_at_once_when_it_waits_again_has_not_given_up)
 {
     rank_0_waits(12000);
     sim_feed(&sim, RANK0, "0c");
@@ -719,7 +719,7 @@ Test(torch_left, who_finds_the_others_at_once_when_it_waits_again_has_not_given_
 
 /* Rank 0 tries again on a second connection, OTHER0. The store may learn from the agent that OTHER0 is rank 0 only
  * after OTHER0 has found all keys. */
-Test(torch_left, who_tries_again_on_another_connection_has_not_given_up)
+Test(init_abandoned, who_tries_again_on_another_connection_has_not_given_up)
 {
     rank_0_waits(12000);
     sim_feed(&sim, RANK0, "0c");
@@ -732,7 +732,7 @@ Test(torch_left, who_tries_again_on_another_connection_has_not_given_up)
     expect_given_up("\"exit_code\":1", false);
 }
 
-Test(torch_left, who_tries_again_after_its_connection_has_ended_has_not_given_up)
+Test(init_abandoned, who_tries_again_after_its_connection_has_ended_has_not_given_up)
 {
     rank_0_waits(12000);
     sim_disconnect(&sim, RANK0);
@@ -743,7 +743,7 @@ Test(torch_left, who_tries_again_after_its_connection_has_ended_has_not_given_up
 }
 
 /* The group has formed. Then rank 0 waits for a key of the program, not of PyTorch. */
-Test(torch_left, who_waits_for_a_key_of_its_own_gives_up_no_group)
+Test(init_abandoned, who_waits_for_a_key_of_its_own_gives_up_no_group)
 {
     rank_0_waits(5000);
     client(RANK1, 1, 101);
@@ -755,7 +755,7 @@ Test(torch_left, who_waits_for_a_key_of_its_own_gives_up_no_group)
     expect_given_up("\"exit_code\":1", false);
 }
 
-Test(torch_left, who_went_on_for_long_without_the_others_has_not_given_up)
+Test(init_abandoned, who_went_on_for_long_without_the_others_has_not_given_up)
 {
     rank_0_waits(12000);
     sim_feed(&sim, RANK0, "0c");

@@ -1,4 +1,4 @@
-/* shares.c -- see shares.h.
+/* sharded_update.c -- see sharded_update.h.
  *
  * The arrays and their contents:
  *
@@ -11,7 +11,7 @@
  * A collective runs on libddp's stream, after the work that was on the device's stream at the time of the call. The
  * device's stream waits for the collective before the result is read. There are two blocks of rows: a collective
  * fills one block while sum_rows adds the rows of the other block. */
-#include "train/shares.h"
+#include "train/sharded_update.h"
 
 #include "train/compute.h"
 #include "train/library.h"
@@ -23,12 +23,12 @@ static size_t rounded_up(size_t n, size_t to)
     return (n + to - 1) / to * to;
 }
 
-size_t shares_multiple(size_t world)
+size_t sharded_multiple(size_t world)
 {
     return world * COMPUTE_LEAF;
 }
 
-struct shares_plan {
+struct sharded_plan {
     size_t n;               /* number of parameters */
     const size_t *elements; /* borrowed: the number of elements of each parameter */
     size_t *at;             /* owned: the offset of each parameter in the flat array */
@@ -38,7 +38,7 @@ struct shares_plan {
 };
 
 /* The part of a parameter that is in a given range of the flat array. */
-struct shares_piece {
+struct sharded_piece {
     size_t first; /* index of the piece's first element in the parameter */
     size_t at;    /* index of the piece's first element in the flat array */
     size_t n;     /* number of elements; 0 if no part of the parameter is in the range */
@@ -46,12 +46,12 @@ struct shares_piece {
 
 /* Make a plan with buckets of about `most` elements. For a small model, make about eight smaller buckets. Return
  * false if memory is short. */
-static bool shares_plan_make(struct shares_plan *p, const size_t elements[], size_t n, size_t world,
-                             size_t rank, size_t most)
+static bool sharded_plan_make(struct sharded_plan *p, const size_t elements[], size_t n, size_t world,
+                              size_t rank, size_t most)
 {
     enum { FEW = 8 };
-    const size_t multiple = shares_multiple(world);
-    *p = (struct shares_plan){ .n = n, .elements = elements, .world = world, .rank = rank };
+    const size_t multiple = sharded_multiple(world);
+    *p = (struct sharded_plan){ .n = n, .elements = elements, .world = world, .rank = rank };
     p->at = calloc(n + 1, sizeof(*p->at));
     if (p->at == NULL)
         return false;
@@ -66,52 +66,52 @@ static bool shares_plan_make(struct shares_plan *p, const size_t elements[], siz
     return true;
 }
 
-static void shares_plan_free(struct shares_plan *p)
+static void sharded_plan_free(struct sharded_plan *p)
 {
     free(p->at);
-    *p = (struct shares_plan){ 0 };
+    *p = (struct sharded_plan){ 0 };
 }
 
-static size_t shares_begin(const struct shares_plan *p, size_t b)
+static size_t sharded_begin(const struct sharded_plan *p, size_t b)
 {
     return b * p->bucket;
 }
 
 /* Return the number of elements in bucket `b`. */
-static size_t shares_of_bucket(const struct shares_plan *p, size_t b)
+static size_t sharded_of_bucket(const struct sharded_plan *p, size_t b)
 {
-    const size_t left = p->count - shares_begin(p, b);
+    const size_t left = p->count - sharded_begin(p, b);
     return left < p->bucket ? left : p->bucket;
 }
 
 /* Return the number of elements in one rank's share of bucket `b`. */
-static size_t shares_of_rank(const struct shares_plan *p, size_t b)
+static size_t sharded_of_rank(const struct sharded_plan *p, size_t b)
 {
-    return shares_of_bucket(p, b) / p->world;
+    return sharded_of_bucket(p, b) / p->world;
 }
 
 /* Return the offset of this rank's share of bucket `b` in the flat array. */
-static size_t shares_mine(const struct shares_plan *p, size_t b)
+static size_t sharded_mine(const struct sharded_plan *p, size_t b)
 {
-    return shares_begin(p, b) + p->rank * shares_of_rank(p, b);
+    return sharded_begin(p, b) + p->rank * sharded_of_rank(p, b);
 }
 
 /* Return the place of an element in this rank's shard. The element has offset `at` in the flat array, and is in this
  * rank's share of bucket `b`. Only the last bucket may be smaller, so all earlier buckets have the full size. */
-static size_t shares_in_shard(const struct shares_plan *p, size_t b, size_t at)
+static size_t sharded_in_shard(const struct sharded_plan *p, size_t b, size_t at)
 {
-    return b * (p->bucket / p->world) + at - shares_mine(p, b);
+    return b * (p->bucket / p->world) + at - sharded_mine(p, b);
 }
 
 /* Return the part of parameter i that is between offsets `from` and `from + many` of the flat array. */
-static struct shares_piece shares_piece(const struct shares_plan *p, size_t i, size_t from, size_t many)
+static struct sharded_piece sharded_piece(const struct sharded_plan *p, size_t i, size_t from, size_t many)
 {
     const size_t begin = p->at[i] > from ? p->at[i] : from;
     const size_t end_here = p->at[i] + p->elements[i], end_there = from + many;
     const size_t end = end_here < end_there ? end_here : end_there;
     if (begin >= end)
-        return (struct shares_piece){ 0, 0, 0 };
-    return (struct shares_piece){ begin - p->at[i], begin, end - begin };
+        return (struct sharded_piece){ 0, 0, 0 };
+    return (struct sharded_piece){ begin - p->at[i], begin, end - begin };
 }
 
 /* BUCKET: elements of a bucket, 25 MiB of floats as in PyTorch. BUCKET_OF_ROWS: elements of a bucket if each rank
@@ -125,9 +125,9 @@ struct flight {
     float *rows; /* on the device: the gradients of all ranks for this bucket */
 };
 
-struct shares {
-    struct shares_request request;
-    struct shares_plan plan;
+struct sharded_update {
+    struct sharded_request request;
+    struct sharded_plan plan;
     float *grads;              /* on the device, like `slot` and `leaves` */
     float *slot[SHARES_SLOTS]; /* this rank's shard of each slot */
     double *leaves;            /* sums of squares for the norm, one for each leaf */
@@ -140,36 +140,36 @@ struct shares {
 
 /* --- open and close ----------------------------------------------------------------------------------- */
 
-static const struct compute_ops *ops(const struct shares *s)
+static const struct compute_ops *ops(const struct sharded_update *s)
 {
     return s->request.device->ops;
 }
 
-static void *stream(const struct shares *s)
+static void *stream(const struct sharded_update *s)
 {
     return ops(s)->stream(s->request.device);
 }
 
-static bool alone(const struct shares *s)
+static bool alone(const struct sharded_update *s)
 {
     return s->request.world == 1;
 }
 
 /* Return true if the masters are separate from the weights. Otherwise layers read the masters. */
-static bool has_masters(const struct shares *s)
+static bool has_masters(const struct sharded_update *s)
 {
     return s->request.device->value_bytes != sizeof(float);
 }
 
-static bool allocate_part(struct shares *s, void **out, size_t elements, size_t bytes)
+static bool allocate_part(struct sharded_update *s, void **out, size_t elements, size_t bytes)
 {
     *out = ops(s)->alloc(s->request.device, elements * bytes);
     return *out != NULL;
 }
 
-static bool shares_allocate(struct shares *s)
+static bool sharded_allocate(struct sharded_update *s)
 {
-    const struct shares_plan *p = &s->plan;
+    const struct sharded_plan *p = &s->plan;
     const bool reduces = s->request.reduces;
     bool ok = !reduces || (allocate_part(s, (void **)&s->grads, p->count, sizeof(float)) &&
                            allocate_part(s, (void **)&s->leaves, p->count / COMPUTE_LEAF, sizeof(double)));
@@ -180,18 +180,19 @@ static bool shares_allocate(struct shares *s)
     return ok && (s->waits = calloc(p->buckets, sizeof(*s->waits))) != NULL;
 }
 
-ddp_status shares_open(struct shares **out, const struct shares_request *request, struct ddp_err *err)
+ddp_status sharded_open(struct sharded_update **out, const struct sharded_request *request,
+                        struct ddp_err *err)
 {
-    struct shares *s = *out = calloc(1, sizeof(*s));
+    struct sharded_update *s = *out = calloc(1, sizeof(*s));
     if (s == NULL)
         return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for shares of %zu parameters",
                         request->params->count);
     s->request = *request;
-    if (shares_plan_make(&s->plan, request->count, request->params->n, (size_t)request->world,
-                         (size_t)request->rank, request->any_world ? BUCKET_OF_ROWS : BUCKET) &&
-        shares_allocate(s))
+    if (sharded_plan_make(&s->plan, request->count, request->params->n, (size_t)request->world,
+                          (size_t)request->rank, request->any_world ? BUCKET_OF_ROWS : BUCKET) &&
+        sharded_allocate(s))
         return DDP_OK;
-    shares_close(s);
+    sharded_close(s);
     *out = NULL;
     return ddp_fail(err, DDP_ERR_NOMEM, "out of device memory for gradients and state of %zu parameters",
                     request->params->count);
@@ -207,7 +208,7 @@ static void end(ddp_work *work)
     ddp_work_free(work);
 }
 
-void shares_close(struct shares *s)
+void sharded_close(struct sharded_update *s)
 {
     if (s == NULL)
         return;
@@ -218,12 +219,12 @@ void shares_close(struct shares *s)
         end(s->flight[i].work);
     for (size_t i = 0; i < sizeof(memory) / sizeof(memory[0]); i++)
         ops(s)->release(s->request.device, memory[i]);
-    shares_plan_free(&s->plan);
+    sharded_plan_free(&s->plan);
     free(s->waits);
     free(s);
 }
 
-float *shares_grad(const struct shares *s, size_t i)
+float *sharded_grad(const struct sharded_update *s, size_t i)
 {
     return s->grads + s->plan.at[i];
 }
@@ -232,7 +233,7 @@ float *shares_grad(const struct shares *s, size_t i)
 
 /* Store `work` as the last collective. A group executes collectives in order, so waiting for the last collective is
  * enough. */
-static void keep(struct shares *s, ddp_work *work)
+static void keep(struct sharded_update *s, ddp_work *work)
 {
     if (s->last != NULL)
         ddp_work_free(s->last);
@@ -251,59 +252,59 @@ static ddp_status follow(ddp_work **work, struct ddp_err *err)
 
 /* Make the stream wait for the collective of `f`. Then overwrite this rank's share of the bucket with the sum over
  * all ranks. */
-static ddp_status add_up(struct shares *s, struct flight *f, struct ddp_err *err)
+static ddp_status add_up(struct sharded_update *s, struct flight *f, struct ddp_err *err)
 {
-    const struct shares_plan *p = &s->plan;
+    const struct sharded_plan *p = &s->plan;
     if (f->work == NULL)
         return DDP_OK;
     ddp_status status = follow(&f->work, err);
     if (status != DDP_OK)
         return status;
-    const size_t mine = shares_mine(p, f->bucket);
-    ops(s)->sum_rows(s->request.device, s->grads + mine, f->rows + (mine - shares_begin(p, f->bucket)),
-                     shares_of_rank(p, f->bucket), shares_of_bucket(p, f->bucket), s->request.world);
+    const size_t mine = sharded_mine(p, f->bucket);
+    ops(s)->sum_rows(s->request.device, s->grads + mine, f->rows + (mine - sharded_begin(p, f->bucket)),
+                     sharded_of_rank(p, f->bucket), sharded_of_bucket(p, f->bucket), s->request.world);
     return DDP_OK;
 }
 
 /* Gather bucket `b` from all ranks into the next of the ROWS buffers (struct flight). First add up the bucket that is
  * still in this buffer. */
-static ddp_status send_rows(struct shares *s, size_t b, struct ddp_err *err)
+static ddp_status send_rows(struct sharded_update *s, size_t b, struct ddp_err *err)
 {
     struct flight *f = &s->flight[s->launched++ % ROWS];
     ddp_status status = add_up(s, f, err);
     if (status != DDP_OK)
         return status;
     f->bucket = b;
-    return library(ddp_all_gather(s->request.group, s->grads + shares_begin(&s->plan, b), f->rows,
-                                  shares_of_bucket(&s->plan, b), DDP_F32, stream(s), &f->work),
+    return library(ddp_all_gather(s->request.group, s->grads + sharded_begin(&s->plan, b), f->rows,
+                                  sharded_of_bucket(&s->plan, b), DDP_F32, stream(s), &f->work),
                    err);
 }
 
-static ddp_status send_shares(struct shares *s, size_t b, struct ddp_err *err)
+static ddp_status send_shares(struct sharded_update *s, size_t b, struct ddp_err *err)
 {
-    const struct shares_plan *p = &s->plan;
+    const struct sharded_plan *p = &s->plan;
     ddp_work *work = NULL;
     ddp_status status =
-        ddp_reduce_scatter(s->request.group, s->grads + shares_begin(p, b), s->grads + shares_mine(p, b),
-                           shares_of_rank(p, b), DDP_F32, DDP_AVG, stream(s), &work);
+        ddp_reduce_scatter(s->request.group, s->grads + sharded_begin(p, b), s->grads + sharded_mine(p, b),
+                           sharded_of_rank(p, b), DDP_F32, DDP_AVG, stream(s), &work);
     if (status == DDP_OK)
         keep(s, work);
     return library(status, err);
 }
 
-static ddp_status launch(struct shares *s, size_t b, struct ddp_err *err)
+static ddp_status launch(struct sharded_update *s, size_t b, struct ddp_err *err)
 {
     if (alone(s))
         return DDP_OK;
     return s->request.any_world ? send_rows(s, b, err) : send_shares(s, b, err);
 }
 
-static bool touches(const struct shares *s, size_t i, size_t b)
+static bool touches(const struct sharded_update *s, size_t i, size_t b)
 {
-    return shares_piece(&s->plan, i, shares_begin(&s->plan, b), shares_of_bucket(&s->plan, b)).n > 0;
+    return sharded_piece(&s->plan, i, sharded_begin(&s->plan, b), sharded_of_bucket(&s->plan, b)).n > 0;
 }
 
-void shares_start(struct shares *s)
+void sharded_start(struct sharded_update *s)
 {
     for (size_t b = 0; b < s->plan.buckets; b++) {
         s->waits[b] = 0;
@@ -314,7 +315,7 @@ void shares_start(struct shares *s)
 
 /* Record that gradient i is ready. Launch the collective of each bucket whose gradients are now all ready. All ranks
  * launch buckets in the same order, because the backward pass has the same order on all ranks. */
-ddp_status shares_ready(struct shares *s, size_t i, struct ddp_err *err)
+ddp_status sharded_ready(struct sharded_update *s, size_t i, struct ddp_err *err)
 {
     ddp_status status = DDP_OK;
     for (size_t b = s->plan.buckets; b-- > 0 && status == DDP_OK;) {
@@ -324,7 +325,7 @@ ddp_status shares_ready(struct shares *s, size_t i, struct ddp_err *err)
     return status;
 }
 
-ddp_status shares_average(struct shares *s, struct ddp_err *err)
+ddp_status sharded_average(struct sharded_update *s, struct ddp_err *err)
 {
     ddp_status status = follow(&s->last, err);
     for (unsigned i = 0; i < ROWS && status == DDP_OK; i++)
@@ -336,15 +337,15 @@ ddp_status shares_average(struct shares *s, struct ddp_err *err)
 
 /* Compute the norm. Each rank computes the sums of squares of the leaves (COMPUTE_LEAF elements) in its shares, and has
  * 0 for all other leaves. So all_reduce adds only zeros to each sum, and does not round. */
-ddp_status shares_norm(struct shares *s, double most, double unscale, struct ddp_err *err)
+ddp_status sharded_norm(struct sharded_update *s, double most, double unscale, struct ddp_err *err)
 {
     struct compute *on = s->request.device;
     const size_t leaves = s->plan.count / COMPUTE_LEAF;
     ddp_status status = DDP_OK;
     ops(s)->zero(on, s->leaves, leaves * sizeof(*s->leaves));
     for (size_t b = 0; b < s->plan.buckets; b++) {
-        const size_t mine = shares_mine(&s->plan, b);
-        ops(s)->squares(on, s->leaves + mine / COMPUTE_LEAF, s->grads + mine, shares_of_rank(&s->plan, b));
+        const size_t mine = sharded_mine(&s->plan, b);
+        ops(s)->squares(on, s->leaves + mine / COMPUTE_LEAF, s->grads + mine, sharded_of_rank(&s->plan, b));
     }
     if (!alone(s))
         status =
@@ -354,24 +355,24 @@ ddp_status shares_norm(struct shares *s, double most, double unscale, struct ddp
 }
 
 /* Return the address of element `at` in the flat array of weights. */
-static char *weights(const struct shares *s, size_t at)
+static char *weights(const struct sharded_update *s, size_t at)
 {
     return (char *)(uintptr_t)s->request.params->each[0].at + at * s->request.device->value_bytes;
 }
 
-static float *of_slot(const struct shares *s, int slot, size_t at)
+static float *of_slot(const struct sharded_update *s, int slot, size_t at)
 {
     return s->slot[slot] != NULL ? s->slot[slot] + at : NULL;
 }
 
-void shares_update(struct shares *s, const ddp_optim *rule, size_t i, const float *grad)
+void sharded_update(struct sharded_update *s, const ddp_optim *rule, size_t i, const float *grad)
 {
     for (size_t b = 0; b < s->plan.buckets; b++) {
-        const struct shares_piece piece =
-            shares_piece(&s->plan, i, shares_mine(&s->plan, b), shares_of_rank(&s->plan, b));
+        const struct sharded_piece piece =
+            sharded_piece(&s->plan, i, sharded_mine(&s->plan, b), sharded_of_rank(&s->plan, b));
         if (piece.n == 0)
             continue;
-        const size_t at = shares_in_shard(&s->plan, b, piece.at);
+        const size_t at = sharded_in_shard(&s->plan, b, piece.at);
         float *master = of_slot(s, 0, at);
         void *read = weights(s, piece.at);
         const struct compute_update u = { .p = master != NULL ? master : read,
@@ -384,13 +385,13 @@ void shares_update(struct shares *s, const ddp_optim *rule, size_t i, const floa
     }
 }
 
-ddp_status shares_send(struct shares *s, struct ddp_err *err)
+ddp_status sharded_send(struct sharded_update *s, struct ddp_err *err)
 {
     ddp_status status = DDP_OK;
     for (size_t b = 0; b < s->plan.buckets && status == DDP_OK && !alone(s); b++) {
         ddp_work *work = NULL;
-        status = ddp_all_gather(s->request.group, weights(s, shares_mine(&s->plan, b)),
-                                weights(s, shares_begin(&s->plan, b)), shares_of_rank(&s->plan, b),
+        status = ddp_all_gather(s->request.group, weights(s, sharded_mine(&s->plan, b)),
+                                weights(s, sharded_begin(&s->plan, b)), sharded_of_rank(&s->plan, b),
                                 s->request.dtype, stream(s), &work);
         if (status == DDP_OK)
             keep(s, work);
@@ -401,12 +402,13 @@ ddp_status shares_send(struct shares *s, struct ddp_err *err)
 /* --- checkpoints -------------------------------------------------------------------------------------- */
 
 /* Copy a bucket from the device to its place in the flat array on the host. */
-static ddp_status copy_bucket(struct shares *s, size_t b, const float *room, float *flat, struct ddp_err *err)
+static ddp_status copy_bucket(struct sharded_update *s, size_t b, const float *room, float *flat,
+                              struct ddp_err *err)
 {
-    const size_t begin = shares_begin(&s->plan, b);
+    const size_t begin = sharded_begin(&s->plan, b);
     ddp_status status = DDP_OK;
     for (size_t i = 0; i < s->plan.n && status == DDP_OK; flat += s->plan.elements[i++]) {
-        const struct shares_piece piece = shares_piece(&s->plan, i, begin, shares_of_bucket(&s->plan, b));
+        const struct sharded_piece piece = sharded_piece(&s->plan, i, begin, sharded_of_bucket(&s->plan, b));
         if (piece.n > 0)
             status =
                 ops(s)->copy(s->request.device, flat + piece.first, room + (piece.at - begin), piece.n, err);
@@ -415,18 +417,19 @@ static ddp_status copy_bucket(struct shares *s, size_t b, const float *room, flo
 }
 
 /* Export one bucket. Exporting buckets one by one needs no device memory for a whole model. */
-static ddp_status export_bucket(struct shares *s, int slot, size_t b, float *flat, struct ddp_err *err)
+static ddp_status export_bucket(struct sharded_update *s, int slot, size_t b, float *flat,
+                                struct ddp_err *err)
 {
-    const float *mine = s->slot[slot] + shares_in_shard(&s->plan, b, shares_mine(&s->plan, b));
+    const float *mine = s->slot[slot] + sharded_in_shard(&s->plan, b, sharded_mine(&s->plan, b));
     if (alone(s))
         return copy_bucket(s, b, mine, flat, err);
-    ddp_status status = library(
-        ddp_gather(s->request.group, mine, s->room, shares_of_rank(&s->plan, b), DDP_F32, 0, stream(s), NULL),
-        err);
+    ddp_status status = library(ddp_gather(s->request.group, mine, s->room, sharded_of_rank(&s->plan, b),
+                                           DDP_F32, 0, stream(s), NULL),
+                                err);
     return status == DDP_OK && flat != NULL ? copy_bucket(s, b, s->room, flat, err) : status;
 }
 
-ddp_status shares_export(struct shares *s, int slot, float *flat, struct ddp_err *err)
+ddp_status sharded_export(struct sharded_update *s, int slot, float *flat, struct ddp_err *err)
 {
     ddp_status status = DDP_OK;
     if (flat != NULL && !alone(s) && s->room == NULL &&
@@ -439,16 +442,16 @@ ddp_status shares_export(struct shares *s, int slot, float *flat, struct ddp_err
     return status;
 }
 
-ddp_status shares_import(struct shares *s, int slot, const float *flat, struct ddp_err *err)
+ddp_status sharded_import(struct sharded_update *s, int slot, const float *flat, struct ddp_err *err)
 {
     ddp_status status = DDP_OK;
     for (size_t i = 0; i < s->plan.n; flat += s->plan.elements[i++]) {
         for (size_t b = 0; b < s->plan.buckets && status == DDP_OK && s->slot[slot] != NULL; b++) {
-            const struct shares_piece piece =
-                shares_piece(&s->plan, i, shares_mine(&s->plan, b), shares_of_rank(&s->plan, b));
+            const struct sharded_piece piece =
+                sharded_piece(&s->plan, i, sharded_mine(&s->plan, b), sharded_of_rank(&s->plan, b));
             if (piece.n > 0)
                 status =
-                    ops(s)->copy(s->request.device, s->slot[slot] + shares_in_shard(&s->plan, b, piece.at),
+                    ops(s)->copy(s->request.device, s->slot[slot] + sharded_in_shard(&s->plan, b, piece.at),
                                  flat + piece.first, piece.n, err);
         }
     }

@@ -1,4 +1,4 @@
-/* flight_pages.c -- see node.h and guardian.h: reads the last collective calls of each rank. A rank with libddp writes
+/* flight_shm.c -- see node.h and guardian.h: reads the last collective calls of each rank. A rank with libddp writes
  * its calls to shared memory. PyTorch writes its calls to files. The size of the shared memory file is sealed, because
  * this process would get SIGBUS if a worker made the file smaller. */
 #include "agent/agent.h"
@@ -37,18 +37,18 @@ static bool seal(int fd, size_t bytes)
 }
 
 /* Map the file for reading only. The pages then own `fd`. If mapping fails, close `fd`. */
-static void map(struct rank_pages *pages, int fd, int n)
+static void map(struct flight_shm *pages, int fd, int n)
 {
     void *base = mmap(NULL, (size_t)n * FLIGHT_PAGE_BYTES, PROT_READ, MAP_SHARED, fd, 0);
     if (base != MAP_FAILED)
-        *pages = (struct rank_pages){ .n = n, .fd = fd, .base = base };
+        *pages = (struct flight_shm){ .n = n, .fd = fd, .base = base };
     else
         close(fd);
 }
 
-void rank_pages_open(struct rank_pages *pages, int n)
+void flight_shm_open(struct flight_shm *pages, int n)
 {
-    *pages = (struct rank_pages){ 0 };
+    *pages = (struct flight_shm){ 0 };
     const int fd = n > 0 ? sys_memfd_create("ddprun-ranks", MFD_CLOEXEC | MFD_ALLOW_SEALING) : -1;
     if (fd >= 0 && seal(fd, (size_t)n * FLIGHT_PAGE_BYTES))
         map(pages, fd, n);
@@ -58,24 +58,24 @@ void rank_pages_open(struct rank_pages *pages, int n)
 
 /* Map the same pages a second time, for a thread that may outlive the attempt. The thread closes this mapping itself.
  * If no descriptor is left, `out` has no pages. */
-static void rank_pages_share(const struct rank_pages *pages, struct rank_pages *out)
+static void flight_shm_share(const struct flight_shm *pages, struct flight_shm *out)
 {
-    *out = (struct rank_pages){ 0 };
+    *out = (struct flight_shm){ 0 };
     const int fd = pages->n > 0 ? fcntl(pages->fd, F_DUPFD_CLOEXEC, 0) : -1;
     if (fd >= 0)
         map(out, fd, pages->n);
 }
 
-void rank_pages_close(struct rank_pages *pages)
+void flight_shm_close(struct flight_shm *pages)
 {
     if (pages->n == 0)
         return;
     munmap(pages->base, (size_t)pages->n * FLIGHT_PAGE_BYTES);
     close(pages->fd);
-    *pages = (struct rank_pages){ 0 };
+    *pages = (struct flight_shm){ 0 };
 }
 
-struct flight_page rank_pages_first(const struct rank_pages *pages)
+struct flight_page flight_shm_first(const struct flight_shm *pages)
 {
     struct flight_page page = { 0 };
     struct stat st;
@@ -88,7 +88,7 @@ struct flight_page rank_pages_first(const struct rank_pages *pages)
     return page;
 }
 
-const struct flight *rank_page(const struct rank_pages *pages, int i)
+const struct flight *flight_shm_page(const struct flight_shm *pages, int i)
 {
     if (i >= pages->n)
         return NULL;
@@ -111,10 +111,10 @@ static bool write_record(const struct flight *f, const char *path, const char *t
 
 /* Write worker `i`'s record to `path`, unless the worker itself has written the record after its last call. Return
  * true if the file has the record. A file of an earlier run is replaced. */
-static bool rank_page_keep(const struct rank_pages *pages, int i, const char *path, const char *why)
+static bool flight_shm_keep(const struct flight_shm *pages, int i, const char *path, const char *why)
 {
     char temporary[PATH_MAX];
-    const struct flight *f = rank_page(pages, i);
+    const struct flight *f = flight_shm_page(pages, i);
     if (f == NULL || snprintf(temporary, sizeof(temporary), "%s.tmp", path) >= PATH_MAX)
         return false;
     return (flight_is_kept(f) && access(path, F_OK) == 0) || write_record(f, path, temporary, why);
@@ -135,7 +135,7 @@ enum {
 
 /* The data of the thread that writes the records. The thread may outlive the node, so it uses only these copies. */
 struct records {
-    struct rank_pages pages;
+    struct flight_shm pages;
     char pattern[PATH_MAX]; /* argument of flight_path() */
     bool kept;              /* at least one record is in its file */
     int n;                  /* number of workers */
@@ -156,7 +156,7 @@ static void record_reason(const struct node *n, int local_rank, char why[REASON_
 static void records_free(void *user)
 {
     struct records *records = user;
-    rank_pages_close(&records->pages);
+    flight_shm_close(&records->pages);
     free(records);
 }
 
@@ -168,7 +168,7 @@ static struct records *records_of(const struct node *n, const char *pattern)
     struct records *records = calloc(1, sizeof(*records) + nproc * sizeof(records->each[0]));
     if (records == NULL)
         return NULL;
-    rank_pages_share(&n->run.pages, &records->pages);
+    flight_shm_share(&n->run.pages, &records->pages);
     records->n = records->pages.n;
     for (int i = 0; i < records->n; i++) {
         records->each[i].rank = node_rank(n, i);
@@ -189,7 +189,7 @@ static void write_records(void *user)
     disk_begin(DISK_FLIGHTS, records->pattern);
     for (int i = 0; i < records->n; i++)
         if (flight_path(path, sizeof(path), records->pattern, records->each[i].rank) &&
-            rank_page_keep(&records->pages, i, path, records->each[i].why))
+            flight_shm_keep(&records->pages, i, path, records->each[i].why))
             records->kept = true;
     disk_end(DISK_FLIGHTS);
 }

@@ -1,6 +1,6 @@
-/* worker/train/shares.h: every element of every parameter is in one bucket and belongs to one rank, for any number of
- * ranks. */
-#include "train/shares.c"
+/* worker/train/sharded_update.h: every element of every parameter is in one bucket and belongs to one rank, for any
+ * number of ranks. */
+#include "train/sharded_update.c"
 
 #include "train/compute.h"
 
@@ -13,19 +13,19 @@ static const size_t counts[PARAMS] = { 300000, 1, 0, 129, 70001 };
 
 /* Count in `seen` how often this rank has each element of all parameters. Count in `shard` how often each element of
  * its shard is used. */
-static void count_pieces(const struct shares_plan *p, unsigned char *seen, unsigned char *shard)
+static void count_pieces(const struct sharded_plan *p, unsigned char *seen, unsigned char *shard)
 {
     for (size_t b = 0; b < p->buckets; b++) {
-        const size_t mine = shares_mine(p, b), many = shares_of_rank(p, b);
+        const size_t mine = sharded_mine(p, b), many = sharded_of_rank(p, b);
         cr_expect_eq(mine % COMPUTE_LEAF, 0);
         cr_expect_eq(many % COMPUTE_LEAF, 0);
-        cr_expect_eq(many * p->world, shares_of_bucket(p, b));
+        cr_expect_eq(many * p->world, sharded_of_bucket(p, b));
         for (size_t i = 0; i < PARAMS; i++) {
-            const struct shares_piece piece = shares_piece(p, i, mine, many);
+            const struct sharded_piece piece = sharded_piece(p, i, mine, many);
             cr_expect(piece.n == 0 || piece.at == p->at[i] + piece.first);
             for (size_t k = 0; k < piece.n; k++) {
                 seen[piece.at + k]++;
-                shard[shares_in_shard(p, b, piece.at + k)]++;
+                shard[sharded_in_shard(p, b, piece.at + k)]++;
             }
         }
     }
@@ -33,18 +33,18 @@ static void count_pieces(const struct shares_plan *p, unsigned char *seen, unsig
 
 static void expect_all_once(size_t world)
 {
-    struct shares_plan p = { 0 };
+    struct sharded_plan p = { 0 };
     unsigned char *seen = calloc(1 << 21, 1);
     size_t wrong = 0;
     for (size_t rank = 0; rank < world; rank++) {
         unsigned char *shard = calloc(1 << 21, 1);
-        cr_assert(shares_plan_make(&p, counts, PARAMS, world, rank, MOST));
+        cr_assert(sharded_plan_make(&p, counts, PARAMS, world, rank, MOST));
         count_pieces(&p, seen, shard);
         for (size_t k = 0; k < 1 << 21; k++)
             wrong += shard[k] > (k < p.count / world);
         free(shard);
         if (rank + 1 < world)
-            shares_plan_free(&p);
+            sharded_plan_free(&p);
     }
     size_t all = 0;
     for (size_t i = 0; i < PARAMS; i++) {
@@ -54,39 +54,39 @@ static void expect_all_once(size_t world)
     }
     cr_expect_eq(wrong, 0);
     cr_expect_eq(all, 300000 + 1 + 129 + 70001);
-    shares_plan_free(&p);
+    sharded_plan_free(&p);
     free(seen);
 }
 
-Test(shares_plan, every_element_is_of_one_rank)
+Test(sharded_plan, every_element_is_of_one_rank)
 {
     expect_all_once(1);
     expect_all_once(3);
     expect_all_once(8);
 }
 
-Test(shares_plan, buckets_are_few_and_not_too_large)
+Test(sharded_plan, buckets_are_few_and_not_too_large)
 {
-    struct shares_plan p;
-    cr_assert(shares_plan_make(&p, counts, PARAMS, 2, 0, 1 << 16));
+    struct sharded_plan p;
+    cr_assert(sharded_plan_make(&p, counts, PARAMS, 2, 0, 1 << 16));
     cr_expect_eq(p.count, 12 * 2 * COMPUTE_LEAF);
     cr_expect_eq(p.bucket, 1 << 16);
     cr_expect_eq(p.buckets, 6);
-    shares_plan_free(&p);
-    cr_assert(shares_plan_make(&p, counts, PARAMS, 1, 0, 1 << 30));
+    sharded_plan_free(&p);
+    cr_assert(sharded_plan_make(&p, counts, PARAMS, 1, 0, 1 << 30));
     cr_expect_eq(p.count, 23 * COMPUTE_LEAF);
     cr_expect_eq(p.bucket, 3 * COMPUTE_LEAF);
     cr_expect_eq(p.buckets, 8);
-    cr_expect_eq(shares_of_bucket(&p, 7), 2 * COMPUTE_LEAF);
-    shares_plan_free(&p);
+    cr_expect_eq(sharded_of_bucket(&p, 7), 2 * COMPUTE_LEAF);
+    sharded_plan_free(&p);
 }
 
 /* A plan without parameters has one bucket of zeros. */
-Test(shares_plan, there_may_be_nothing)
+Test(sharded_plan, there_may_be_nothing)
 {
-    struct shares_plan p;
-    cr_assert(shares_plan_make(&p, counts, 0, 4, 3, MOST));
+    struct sharded_plan p;
+    cr_assert(sharded_plan_make(&p, counts, 0, 4, 3, MOST));
     cr_expect_eq(p.buckets, 1);
-    cr_expect_eq(shares_mine(&p, 0), 3 * COMPUTE_LEAF);
-    shares_plan_free(&p);
+    cr_expect_eq(sharded_mine(&p, 0), 3 * COMPUTE_LEAF);
+    sharded_plan_free(&p);
 }

@@ -138,7 +138,7 @@
       "print the values of the scheduler and the origin of each option, and start nothing; --json prints JSON") \
     X(WHY, "why", 0, SWITCH, explain, NULL, NULL, false, OURS, NODES, NULL) /* old name of --explain */ \
     X(MODULE, "module", 'm', SWITCH, module, NULL, NULL, true, FIRST, PROGRAM,                                        \
-      "PROGRAM is a Python module: run 'python3 -u -m PROGRAM'")                                             \
+      "PROGRAM is a module: run 'python3 -u -m PROGRAM'")                                             \
     X(NO_PYTHON, "no_python", 0, SWITCH, no_python, NULL, NULL, true, FIRST, PROGRAM,                                 \
       "execute PROGRAM itself even if its name ends in .py")                                               \
     X(RUN_PATH, "run_path", 0, SWITCH, run_path, NULL, NULL, true, FIRST, PROGRAM,                            \

@@ -267,7 +267,7 @@ Test(rank0_store, is_not_met_where_another_user_listens)
     waitpid(thief, NULL, 0);
     char words[128];
     EXPECT(r, 137);
-    snprintf(words, sizeof(words), "port %d, held", port);
+    snprintf(words, sizeof(words), "sport = :%d", port);
     SAYS(r, words);
     SAYS(r, "uid 65534");
     SAYS(r, "another user");

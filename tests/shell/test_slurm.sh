@@ -345,7 +345,7 @@ check "inside a step --hosts is refused" ended 2
 check "with the line of srun" said err "srun --ntasks-per-node=1 ddprun ..." 1
 check "and with srun as remote shell" said err "--remote_shell=srun" 1
 run srun --nodes=2 --ntasks=2 "$ddprun" --hosts=n0:1,n1:2 --remote_shell=srun true
-check "a step of two tasks cannot start hosts" said err "--hosts: Slurm started this process" 2
+check "a step of two tasks cannot start hosts" said err "srun --ntasks-per-node=1 ddprun ..." 2
 
 run salloc --nodes=2 "$ddprun" '--hosts=n[0-1]' --ssh=false true
 check "another remote shell is not replaced" ended 2

@@ -607,7 +607,7 @@ static void refused(struct rank *me)
 
 Test(ckpts_resume, what_rank_0_cannot_load_is_an_error_on_all)
 {
-    static const char *const parts[] = { "step-00000001/tensors.bin", "'sums' of 80 bytes, but", NULL };
+    static const char *const parts[] = { "step-00000001/tensors.bin", "'sums' has 80 bytes", NULL };
     run_until(1, 1);
     struct ranks ranks = ranks_run(3, refused, RANKS_PLAIN_STORE, NULL);
     for (int r = 0; r < 3; r++)

@@ -275,7 +275,7 @@ static void expect_init(int world, rank_main main, ddp_status status, const char
 Test(nccl, ranks_that_never_come_together_are_a_time_out, .timeout = 120)
 {
     setenv("FAKE_NCCL_INIT", "hang", 1);
-    expect_init(2, init_with_little_time, DDP_ERR_TIMEOUT, "2 ranks", "NCCL_SOCKET_IFNAME==lo");
+    expect_init(2, init_with_little_time, DDP_ERR_TIMEOUT, "2 ranks", "NCCL_SOCKET_IFNAME (=lo)");
 }
 
 static void die_in_init(struct rank *me)

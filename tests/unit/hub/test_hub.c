@@ -329,7 +329,7 @@ Test(hub, what_is_left_of_an_old_attempt_is_let_go)
     sim_connect(&sim, 10);
     sim_feed(&sim, 1, "06" N(01) KEY_K);
     sim_job(&sim, 1, 21);
-    sim_expect(&sim, 21, "closed: the connection*earlier attempt");
+    sim_expect(&sim, 21, "closed: *attempt*ended");
     cr_assert(sim.conn[10].open);
     sim_client(&sim, 11);
     sim_feed(&sim, 11, "01" KEY_K N(00));
@@ -577,7 +577,7 @@ Test(jobs, a_restart_of_one_leaves_the_other_alone)
     worker(WORKER_B, "b", 0);
     set_k(WORKER_B);
     agent(AGENT_A, "a", 1);
-    sim_expect(&sim, WORKER_A, "closed: the connection*earlier attempt");
+    sim_expect(&sim, WORKER_A, "closed: *attempt*ended");
     expect_keys(WORKER_B, N(01));
     worker(WORKER_A, "a", 1);
     expect_keys(WORKER_A, N(00));

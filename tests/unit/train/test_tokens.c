@@ -145,7 +145,7 @@ Test(tokens, numbers_of_the_header_that_are_wrong_are_named)
     change(0, "3c68746d");
     expect_refused("offset 0: magic number 0x6d74683c: must be 0x0134d888");
     change(0, "a1d93401");
-    expect_refused("offset 0: magic number 20240801 (tokens of 32 bits");
+    expect_refused("offset 0: magic number 20240801 (32-bit tokens");
     change(4, "07000000");
     expect_refused("offset 4: version 7: must be 1");
     change(8, "00000000");

@@ -50,7 +50,7 @@ static ddp_status check_header(const uint8_t *head, size_t got, struct ddp_err *
     if (got >= 4 && get_i32(head) == LLAMA_MAGIC)
         return ddp_fail(
             err, DDP_ERR_UNSUPPORTED,
-            "offset 0: magic number %d is of llm.c's 32-bit tokens (Llama 3): must be %d (16-bit tokens)",
+            "offset 0: magic number %d (32-bit tokens of llm.c, Llama 3): must be %d (16-bit tokens)",
             LLAMA_MAGIC, TOKENS_MAGIC);
     if (got >= 4 && get_i32(head) != TOKENS_MAGIC)
         return ddp_fail(err, DDP_ERR_CORRUPT,

@@ -353,14 +353,17 @@ static void copy_name(const char *line, struct stack_thread *t)
         snprintf(t->name, sizeof(t->name), "%.*s", (int)(to - from - 1), from + 1);
 }
 
-/* Return the CPU time in ms. Prefer the scheduler's count in ns, because `ticks` misses short runs. */
-static int64_t cpu_time(const char *dir, int pid, uint64_t ticks)
+/* Set CPU time and number of runs from the scheduler's line: CPU time in ns, time in the queue, number of runs. If the
+ * kernel has no such line, set only the CPU time, from `ticks`, which misses short runs. */
+static void read_schedstat(const char *dir, uint64_t ticks, struct stack_thread *t)
 {
     char file[48], line[LINE_SIZE];
+    unsigned long long ns = 0, queued, runs = 0;
     snprintf(file, sizeof(file), "%s/schedstat", dir);
-    procfs_line(pid, file, line, sizeof(line));
-    const unsigned long long ns = strtoull(line, NULL, 10);
-    return ns > 0 ? (int64_t)(ns / 1000000) : (int64_t)(ticks * 1000 / (uint64_t)sysconf(_SC_CLK_TCK));
+    procfs_line(t->pid, file, line, sizeof(line));
+    if (sscanf(line, "%llu %llu %llu", &ns, &queued, &runs) == 3)
+        t->runs = (int64_t)runs;
+    t->cpu_ms = ns > 0 ? (int64_t)(ns / 1000000) : (int64_t)(ticks * 1000 / (uint64_t)sysconf(_SC_CLK_TCK));
 }
 
 /* Append one thread to `out`. Return false if the thread has ended. */
@@ -377,7 +380,7 @@ static bool add_thread(const struct stack_thread *like, pid_t tid, bool has_memo
     if (!proc_stat_parse(line, &stat) || stat.state == 'Z' || stat.state == 'X' || proc_stat_is_dying(&stat))
         return false;
     copy_name(line, &t);
-    t.cpu_ms = cpu_time(dir, t.pid, stat.cpu_ticks);
+    read_schedstat(dir, stat.cpu_ticks, &t);
     describe(dir, stat.state, has_memory, &t);
     return buf_append(out, &t, sizeof(t));
 }

@@ -29,6 +29,7 @@
 enum {
     IDLE_PERCENT = 20, /* percent of one CPU that a waiting thread may use, because it may poll */
     BUSY_PERCENT = 50, /* percent of one CPU; a thread with at least this use is busy: it computes or spins */
+    WAKES_LEAST = 2,   /* a thread that has run less often between the samples has slept in one call */
     GROUPS_MAX = 16,   /* maximum number of places where ranks wait */
     GROUPS_SHOWN = 2,  /* maximum number of places in a sentence of WORDS_LEN bytes */
 };
@@ -1733,6 +1734,18 @@ static const char *rest_why(struct hang *h)
     if (adopt_may_wait(h))
         return "the stacks do not show the cause";
     return h->is_full ? TOO_MANY_PLACES : "a wait for other ranks and a wait for a lock look alike";
+}
+
+bool hang_wakes(const struct snapshot *s, uint32_t rank)
+{
+    struct hang h = { .s = s };
+    bool wakes = false;
+    if (rank < s->n_ranks && hang_read(&h, s)) {
+        const struct rank_analysis *r = &h.ranks[rank];
+        wakes = r->spot[0]->runs > 0 && r->spot[1]->runs - r->spot[0]->runs >= WAKES_LEAST;
+    }
+    hang_free(&h);
+    return wakes;
 }
 
 /* Return why the samples give no verdict. The first reason that applies is returned. */

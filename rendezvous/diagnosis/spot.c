@@ -289,6 +289,7 @@ static bool read_thread(struct spot *spots, uint32_t n, const cJSON *row, const 
     spot->does = does;
     spot->object = spot_text(thread, "object");
     spot->cpu_ms = stacks_cpu_ms(thread);
+    spot->runs = stacks_runs(thread);
     read_frames(spot);
     read_waits(spot);
     return spot->frames != NULL;

@@ -4,6 +4,7 @@
 enum {
     SAMPLES = 3,       /* number of samples, if the second and the third give the same verdict */
     SAMPLES_MAX = 4,   /* number of samples, if the third sample changes the verdict */
+    SAMPLES_WAKES = 8, /* number of samples, if the rank has slept and run between the last two */
     DOUBLINGS_MAX = 8, /* maximum number of doublings of the pause, so that the pause cannot overflow */
 };
 
@@ -112,26 +113,30 @@ bool hang_watch_compares(const struct hang_watch *w)
  *     3rd, has the same verdict as the 2nd     report the verdict
  *     3rd, has another verdict than the 2nd    take the 4th sample after HANG_CONFIRM_MS
  *     4th, has the same verdict as the 3rd     report the verdict
+ *     3rd to 7th, same verdict, the rank wakes take the next sample
  *     all other cases                          end the suspicion
  *
  * The 4th sample is needed because flight records are compared from the 3rd sample on, which may change the verdict.
  * Report an uncertain verdict only once, as a hint, and end the suspicion. */
-bool hang_watch_sampled(struct hang_watch *w, uint64_t verdict, bool is_certain, uint64_t now_ms)
+bool hang_watch_sampled(struct hang_watch *w, struct hang_verdict verdict, uint64_t now_ms)
 {
+    const uint64_t digest = verdict.digest;
     if (!w->runs || w->is_reported)
         return false;
-    const bool is_same = verdict != 0 && verdict == w->verdict;
+    const bool is_same = digest != 0 && digest == w->verdict;
     w->samples++;
-    w->verdict = verdict;
-    if (w->samples == 1 || (verdict != 0 && w->samples < SAMPLES))
+    w->verdict = digest;
+    if (w->samples == 1 || (digest != 0 && w->samples < SAMPLES))
         return false;
-    if (verdict != 0 && !is_same && w->samples < SAMPLES_MAX) {
+    if (digest != 0 && !is_same && w->samples < SAMPLES_MAX) {
         w->due_ms = now_ms + HANG_CONFIRM_MS;
         return false;
     }
-    if (!is_same || !is_certain) {
-        const bool is_news = is_same && verdict != w->hint;
-        w->hint = is_same ? verdict : w->hint;
+    if (is_same && verdict.wakes && w->samples < SAMPLES_WAKES)
+        return false;
+    if (!is_same || !verdict.is_certain) {
+        const bool is_news = is_same && digest != w->hint;
+        w->hint = is_same ? digest : w->hint;
         w->compared++;
         hang_watch_skip(w, now_ms);
         return is_news;

@@ -2,6 +2,8 @@
  *
  *     no sign of progress for the limit -> 3 or 4 samples of the stacks, with pauses -> the same verdict twice -> report
  *
+ * A rank that sleeps, wakes and sleeps again may be slow, so a verdict about such a rank needs 8 samples.
+ *
  * The limit is --hang_timeout. Without the option the limit is HANG_FACTOR times the longest pause of the job so far,
  * and at least HANG_LEAST_MS. Each sign of progress ends the suspicion. A wrong suspicion costs only a few ms on each
  * node, but a wrong report misleads the user. So a report needs the same verdict on two pairs of samples. */
@@ -69,10 +71,16 @@ bool hang_watch_compares(const struct hang_watch *w);
 /* End the suspicion without a verdict. */
 void hang_watch_skip(struct hang_watch *w, uint64_t now_ms);
 
-/* Record a sample. `verdict` is the digest of the verdict on this sample and the previous one, or 0 without a verdict.
- * A verdict that is not certain is a hint. Return true if the caller must report the verdict or the hint, because the
- * previous sample gave the same one. After a reported verdict, nothing is reported until the next progress. After a
- * reported hint, only another hint or a verdict is reported. */
-bool hang_watch_sampled(struct hang_watch *w, uint64_t verdict, bool is_certain, uint64_t now_ms);
+/* The verdict on a sample and the previous one. */
+struct hang_verdict {
+    uint64_t digest; /* 0 = no verdict */
+    bool is_certain; /* a verdict that is not certain is a hint */
+    bool wakes;      /* the rank has slept and run between the samples */
+};
+
+/* Record a sample. Return true if the caller must report the verdict or the hint, because the previous sample gave the
+ * same one. After a reported verdict, nothing is reported until the next progress. After a reported hint, only another
+ * hint or a verdict is reported. */
+bool hang_watch_sampled(struct hang_watch *w, struct hang_verdict verdict, uint64_t now_ms);
 
 #endif

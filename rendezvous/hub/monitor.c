@@ -906,18 +906,22 @@ static void compare_samples(struct job *job, struct job_snapshot *l, struct find
     const int64_t rank = find_verdict_and_setter(job, l, &now->news);
     const struct finding verdict = now->news.list[0];
     const bool is_hint = rank < 0 && now->news.n > 0 && verdict.code == FINDING_RANK_STATE_DIFFERS;
-    const bool is_certain = !is_hint && (may_act(job) || verdict.code != FINDING_ALL_RANKS_WAIT ||
-                                         !hang_lacks_records(&l->snapshot));
-    const uint64_t digest = rank >= 0 || is_hint ? digest_of(&verdict) : 0;
+    const bool sleeps = verdict.code == FINDING_RANK_SLEEPS || verdict.code == FINDING_RANK_BLOCKED;
+    const struct hang_verdict sampled = {
+        .digest = rank >= 0 || is_hint ? digest_of(&verdict) : 0,
+        .is_certain = !is_hint && (may_act(job) || verdict.code != FINDING_ALL_RANKS_WAIT ||
+                                   !hang_lacks_records(&l->snapshot)),
+        .wakes = rank >= 0 && sleeps && hang_wakes(&l->snapshot, (uint32_t)rank),
+    };
     if (rank < 0)
         monitor_report_repeated(job);
     if (rank < 0 && !is_hint && now->news.n > 0)
         notices_add(&job->notices, NOTICE_OF_STORE, finding_code_name(verdict.code), verdict.subject,
                     verdict.sentence, verdict.advice);
     const uint32_t before = hang->watch.compared;
-    const bool reports = hang_watch_sampled(&hang->watch, digest, is_certain, job->hub->now_ms);
+    const bool reports = hang_watch_sampled(&hang->watch, sampled, job->hub->now_ms);
     if (hang->watch.compared != before)
-        hang->why_not = why_in_vain(hang, &l->snapshot, rank, digest);
+        hang->why_not = why_in_vain(hang, &l->snapshot, rank, sampled.digest);
     if (reports)
         report_hang(job, &l->snapshot, now, &verdict, rank);
 }
@@ -940,7 +944,7 @@ static void evaluate_sample(struct job *job)
      * history is used only if the user has set --hang_timeout. */
     l.snapshot.hang.history = hang->watch.limit_ms > 0 ? hang->history : NULL;
     if (hang->watch.samples == 0)
-        (void)hang_watch_sampled(&hang->watch, 0, true, job->hub->now_ms);
+        (void)hang_watch_sampled(&hang->watch, (struct hang_verdict){ 0 }, job->hub->now_ms);
     else
         compare_samples(job, &l, now);
     snapshot_free(&l);

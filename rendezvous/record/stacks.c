@@ -252,6 +252,8 @@ static cJSON *new_thread(const struct stack_thread *t, const char *name, bool is
     add_text(o, "object", STACK_FILE_MAX, t->object);
     if (t->cpu_ms > 0)
         cJSON_AddNumberToObject(o, "cpu_ms", (double)t->cpu_ms);
+    if (t->runs > 0)
+        cJSON_AddNumberToObject(o, "runs", (double)t->runs);
     return o;
 }
 
@@ -304,7 +306,7 @@ static void add_item(struct stacks *s, const cJSON *item, const struct stack_thr
     struct stack_thread t = known != NULL ? *known : threads[0];
     if (known == NULL) {
         t.does[0] = t.object[0] = '\0';
-        t.cpu_ms = 0;
+        t.cpu_ms = t.runs = 0;
     }
     cJSON *row = cJSON_CreateObject(), *frames = new_frames(member(item, "frames"), py_spy_frame, &bytes);
     if (!cJSON_AddItemToObject(row, "frames", frames))
@@ -342,10 +344,21 @@ ddp_status stacks_add_py_spy(struct stacks *s, struct slice text, const struct s
 
 /* --- merging -------------------------------------------------------------------------------------------- */
 
+/* Return the number `name` of a thread, or 0 if it is missing or out of range. */
+static int64_t count_of(const cJSON *thread, const char *name)
+{
+    const cJSON *n = member(thread, name);
+    return cJSON_IsNumber(n) && n->valuedouble > 0 && n->valuedouble < 9e15 ? (int64_t)n->valuedouble : 0;
+}
+
 int64_t stacks_cpu_ms(const cJSON *thread)
 {
-    const cJSON *ms = member(thread, "cpu_ms");
-    return cJSON_IsNumber(ms) && ms->valuedouble > 0 && ms->valuedouble < 9e15 ? (int64_t)ms->valuedouble : 0;
+    return count_of(thread, "cpu_ms");
+}
+
+int64_t stacks_runs(const cJSON *thread)
+{
+    return count_of(thread, "runs");
 }
 
 /* Read a thread of a peer. Return false if the thread has no rank. */
@@ -355,7 +368,8 @@ static bool read_thread(const cJSON *item, struct stack_thread *t)
                                 .pid = number_of(item, "pid", INT_MAX),
                                 .host = text_of(item, "host"),
                                 .is_child = cJSON_IsTrue(member(item, "child")),
-                                .cpu_ms = stacks_cpu_ms(item) };
+                                .cpu_ms = stacks_cpu_ms(item),
+                                .runs = stacks_runs(item) };
     copy_safe(t->does, sizeof(t->does), text_of(item, "does"));
     copy_safe(t->object, sizeof(t->object), text_of(item, "object"));
     return t->rank >= 0;

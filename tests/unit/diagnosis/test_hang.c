@@ -1131,6 +1131,39 @@ static void compute(struct hang_case *c, int ms)
     }
 }
 
+/* Set how often the main thread of rank 1 has run. */
+static void set_runs(struct hang_case *c, int sample, int runs)
+{
+    const cJSON *row, *thread;
+    cJSON_ArrayForEach(row, c->samples[sample].rows)
+    {
+        cJSON_ArrayForEach(thread, cJSON_GetObjectItem(row, "threads"))
+        {
+            if (number_in(thread, "rank") == 1 && cJSON_IsTrue(cJSON_GetObjectItem(thread, "main")))
+                cJSON_AddNumberToObject((cJSON *)thread, "runs", runs);
+        }
+    }
+}
+
+Test(hang, a_rank_wakes_if_it_has_run_several_times_between_the_samples)
+{
+    static const struct {
+        int earlier, later;
+        bool wakes;
+    } rows[] = { { 900, 900, false }, { 900, 901, false }, { 900, 902, true }, { 0, 902, false } };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct hang_case c = load("sleep", "sleep");
+        c.s.hang.rows[0] = c.samples[0].rows;
+        c.s.hang.rows[1] = c.samples[1].rows;
+        set_runs(&c, 0, rows[i].earlier);
+        set_runs(&c, 1, rows[i].later);
+        cr_expect_eq(hang_wakes(&c.s, 1), rows[i].wakes, "%zu", i);
+        cr_expect_not(hang_wakes(&c.s, 0));
+        cr_expect_not(hang_wakes(&c.s, 99));
+        case_free(&c);
+    }
+}
+
 /* A GPU driver spins while it waits. So the absence of progress is certain only in a job that has shown progress
  * before. */
 Test(hang, waiting_ranks_that_spin_need_a_job_with_signs_of_progress)

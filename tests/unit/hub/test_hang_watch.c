@@ -3,6 +3,12 @@
 
 #include <criterion/criterion.h>
 
+/* Record a sample about a rank that has not run since the previous one. */
+static bool sampled(struct hang_watch *w, uint64_t digest, bool is_certain, uint64_t now_ms)
+{
+    return hang_watch_sampled(w, (struct hang_verdict){ .digest = digest, .is_certain = is_certain }, now_ms);
+}
+
 enum { T = 1000000, S = 1000, VERDICT = 7 };
 
 static struct hang_watch w;
@@ -27,7 +33,7 @@ static uint64_t report_at(uint64_t verdict, uint64_t until)
 {
     int samples = 0;
     for (uint64_t at = w.moved_ms; at <= until; at += 100)
-        if (hang_watch_due(&w, at) && hang_watch_sampled(&w, samples++ == 0 ? 0 : verdict, true, at))
+        if (hang_watch_due(&w, at) && sampled(&w, samples++ == 0 ? 0 : verdict, true, at))
             return at;
     return 0;
 }
@@ -94,13 +100,12 @@ Test(hang_watch, a_verdict_that_changes_is_none_and_is_tried_again_later)
 {
     move(T, T + 60 * S, S);
     const uint64_t first = T + 90 * S;
-    cr_expect(hang_watch_due(&w, first) && !hang_watch_sampled(&w, 0, true, first));
-    cr_expect(hang_watch_due(&w, first + HANG_APART_MS) &&
-              !hang_watch_sampled(&w, 1, true, first + HANG_APART_MS));
+    cr_expect(hang_watch_due(&w, first) && !sampled(&w, 0, true, first));
+    cr_expect(hang_watch_due(&w, first + HANG_APART_MS) && !sampled(&w, 1, true, first + HANG_APART_MS));
     uint64_t at = 0;
     for (int i = 2; i <= 3; i++) {
         at = hang_watch_deadline(&w);
-        cr_expect(hang_watch_due(&w, at) && !hang_watch_sampled(&w, (uint64_t)i, true, at));
+        cr_expect(hang_watch_due(&w, at) && !sampled(&w, (uint64_t)i, true, at));
     }
     cr_expect_eq(hang_watch_deadline(&w), at + HANG_LEAST_MS);
 }
@@ -113,13 +118,13 @@ Test(hang_watch, a_hint_is_reported_once_and_does_not_end_the_search)
     for (int i = 0; i < 6; i++) {
         const uint64_t at = hang_watch_deadline(&w);
         cr_expect(hang_watch_due(&w, at));
-        hints += hang_watch_sampled(&w, i % 3 == 0 ? 0 : 7, false, at);
+        hints += sampled(&w, i % 3 == 0 ? 0 : 7, false, at);
         cr_expect(i < 2 || hang_watch_compares(&w));
     }
     cr_expect_eq(hints, 1);
     for (int i = 0; i < 3; i++) {
         const uint64_t at = hang_watch_deadline(&w);
-        cr_expect(hang_watch_due(&w, at) && hang_watch_sampled(&w, i == 0 ? 0 : 8, true, at) == (i == 2));
+        cr_expect(hang_watch_due(&w, at) && sampled(&w, i == 0 ? 0 : 8, true, at) == (i == 2));
     }
 }
 
@@ -131,10 +136,32 @@ Test(hang_watch, a_verdict_that_changes_once_is_reported_with_the_fourth_sample_
     uint64_t at = first;
     for (int i = 0; i <= 3; i++) {
         at = hang_watch_deadline(&w);
-        cr_expect(hang_watch_due(&w, at) &&
-                  hang_watch_sampled(&w, i < 2 ? (uint64_t)i : 2, true, at) == (i == 3));
+        cr_expect(hang_watch_due(&w, at) && sampled(&w, i < 2 ? (uint64_t)i : 2, true, at) == (i == 3));
     }
     cr_expect_lt(at - first, 14 * S);
+}
+
+/* It may compute in small steps, or receive a file. */
+Test(hang_watch, a_rank_that_wakes_between_the_samples_needs_eight_samples)
+{
+    move(T, T + 60 * S, S);
+    const uint64_t first = hang_watch_deadline(&w);
+    for (int i = 0; i < 8; i++) {
+        const uint64_t at = hang_watch_deadline(&w);
+        const struct hang_verdict verdict = { .digest = i == 0 ? 0 : 7, .is_certain = true, .wakes = i > 0 };
+        cr_expect_eq(at, first + (uint64_t)i * HANG_APART_MS);
+        cr_expect(hang_watch_due(&w, at) && hang_watch_sampled(&w, verdict, at) == (i == 7), "%d", i);
+    }
+}
+
+Test(hang_watch, a_rank_that_has_fallen_asleep_for_good_is_reported_at_once)
+{
+    move(T, T + 60 * S, S);
+    for (int i = 0; i < 5; i++) {
+        const uint64_t at = hang_watch_deadline(&w);
+        const struct hang_verdict verdict = { .digest = i == 0 ? 0 : 7, .is_certain = true, .wakes = i < 4 };
+        cr_expect(hang_watch_due(&w, at) && hang_watch_sampled(&w, verdict, at) == (i == 4), "%d", i);
+    }
 }
 
 Test(hang_watch, no_verdict_needs_no_third_sample_and_the_pauses_grow_up_to_5_minutes)
@@ -143,9 +170,9 @@ Test(hang_watch, no_verdict_needs_no_third_sample_and_the_pauses_grow_up_to_5_mi
     uint64_t at = T + 60 * S, pause = HANG_LEAST_MS;
     for (int i = 0; i < 8; i++) {
         at = hang_watch_deadline(&w);
-        cr_expect(hang_watch_due(&w, at) && !hang_watch_sampled(&w, 0, true, at));
+        cr_expect(hang_watch_due(&w, at) && !sampled(&w, 0, true, at));
         at += HANG_APART_MS;
-        cr_expect(hang_watch_due(&w, at) && !hang_watch_sampled(&w, 0, true, at));
+        cr_expect(hang_watch_due(&w, at) && !sampled(&w, 0, true, at));
         cr_expect_eq(hang_watch_deadline(&w), at + (pause < HANG_AGAIN_MAX_MS ? pause : HANG_AGAIN_MAX_MS));
         pause *= 2;
     }
@@ -217,7 +244,7 @@ Test(hang_watch, without_a_round_nothing_is_due)
     cr_expect_eq(hang_watch_deadline(&w), UINT64_MAX);
     hang_watch_moved(&w, 0, T + 70 * S);
     cr_expect_eq(hang_watch_deadline(&w), UINT64_MAX);
-    cr_expect(!hang_watch_sampled(&w, VERDICT, true, T + 70 * S));
+    cr_expect(!sampled(&w, VERDICT, true, T + 70 * S));
 }
 
 /* The test simulates a day with a line of output each second, an evaluation of 20 to 50 s each 5 minutes, and a
@@ -235,7 +262,6 @@ Test(hang_watch, a_day_with_evaluations_and_checkpoints_is_no_hang)
         int samples = 0;
         for (uint64_t end = at + pause; at < end; at += 100)
             if (hang_watch_due(&w, at))
-                cr_assert(!hang_watch_sampled(&w, samples++ == 0 ? 0 : VERDICT, true, at), "minute %d",
-                          minute);
+                cr_assert(!sampled(&w, samples++ == 0 ? 0 : VERDICT, true, at), "minute %d", minute);
     }
 }

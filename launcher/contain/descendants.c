@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "contain/procfs.h"
+#include "contain/threads.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -30,6 +31,7 @@
 enum {
     NAMED_AT_MOST = 8,
     NAME_SHOWN = 64,
+    WRAPPERS_MAX = 8,          /* scripts that start each other, before the program of a worker */
     PID_MOST = 4 * 1024 * 1024 /* the highest limit of pids that the kernel supports */
 };
 
@@ -159,6 +161,31 @@ size_t descendants_below(pid_t pid, size_t max, struct buf *pids)
         n = before + max;
     pids->len = n * sizeof(pid_t);
     return n - before;
+}
+
+/* Return the only child that is a Python process. If there is none, return the only child. Otherwise return 0. */
+static pid_t only_child(pid_t parent)
+{
+    struct buf pids = { 0 };
+    const size_t n = children_of(parent, &pids);
+    pid_t found = n == 1 ? descendants_at(&pids, 0) : 0;
+    size_t n_python = 0;
+    for (size_t i = 0; i < n && n > 1; i++) {
+        const pid_t pid = descendants_at(&pids, i);
+        if (threads_is_python(pid, false) && n_python++ == 0)
+            found = pid;
+    }
+    buf_free(&pids);
+    return n_python > 1 ? 0 : found;
+}
+
+pid_t descendants_program(pid_t worker)
+{
+    pid_t at = worker;
+    for (int depth = 0; depth < WRAPPERS_MAX && at != 0; depth++, at = only_child(at))
+        if (threads_is_python(at, false))
+            return at;
+    return worker;
 }
 
 /* --- signalling ----------------------------------------------------------------------------------------- */

@@ -25,6 +25,10 @@ void descendants_signal(int signal);
  * these children, and so on. Return the number of appended processes. */
 size_t descendants_below(pid_t pid, size_t max, struct buf *pids);
 
+/* Return the process that runs the program of a worker. A shell script often starts Python and waits for it, perhaps
+ * with its output in a pipe. Then return this Python process. In all other cases return `worker`. */
+pid_t descendants_program(pid_t worker);
+
 /* Return element `i` of a list of descendants_below(). */
 static inline pid_t descendants_at(const struct buf *pids, size_t i)
 {

@@ -880,28 +880,29 @@ static void add_target(struct stack_dump *d, pid_t pid, int local_rank, bool is_
         d->stacks.is_cut = true;
 }
 
-/* Add the descendants of a worker as targets, such as the processes of a data loader. */
-static void add_children(struct stack_dump *d, int local_rank)
+/* Add the descendants of a worker's program as targets, such as the processes of a data loader. */
+static void add_children(struct stack_dump *d, struct target program)
 {
     struct buf pids = { 0 };
-    const size_t n = descendants_below(d->node->run.pids[local_rank], CHILDREN_MAX, &pids);
+    const size_t n = descendants_below(program.pid, CHILDREN_MAX, &pids);
     for (size_t i = 0; i < n; i++)
-        add_target(d, descendants_at(&pids, i), local_rank, true);
+        add_target(d, descendants_at(&pids, i), program.local_rank, true);
     buf_free(&pids);
 }
 
-/* Collect the targets: the workers, then their descendants. Check the deadline after each worker: on a kernel without
- * /proc/PID/task/TID/children, each search reads all processes of the host. */
+/* Collect the targets: the programs of the workers, then their descendants. Scripts that only wait for a program are
+ * left out. Check the deadline after each worker: on a kernel without /proc/PID/task/TID/children, each search reads
+ * all processes of the host. */
 static void find_targets(struct stack_dump *d)
 {
     const struct node *n = d->node;
     for (int i = 0; i < n->plan->nproc; i++)
         if (n->run.pids[i] != 0 &&
             (d->request.ranks == NULL || rank_set_has(d->request.ranks, node_rank(n, i))))
-            add_target(d, n->run.pids[i], i, false);
+            add_target(d, descendants_program(n->run.pids[i]), i, false);
     const size_t workers = d->targets.len / sizeof(struct target);
     for (size_t i = 0; i < workers && clock_ms() < d->until_ms; i++)
-        add_children(d, ((const struct target *)(const void *)d->targets.data)[i].local_rank);
+        add_children(d, ((const struct target *)(const void *)d->targets.data)[i]);
 }
 
 static int count_dumps(const struct node *n)

@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "base/timed_call.h"
 #include "contain/contain.h"
+#include "contain/descendants.h"
 #include "contain/procfs.h"
 #include "node/node.h"
 #include "output/log_files.h"
@@ -34,7 +35,7 @@ static void read_wchan(pid_t pid, struct heartbeat_sample *sample)
         sample->where[0] = '\0';
 }
 
-/* Return a sample of a worker. The state 0 means that the process is gone. */
+/* Return a sample of a process. The state 0 means that the process is gone. */
 static struct heartbeat_sample sample_process(pid_t pid)
 {
     struct heartbeat_sample sample = { .at_us = clock_us() };
@@ -45,6 +46,17 @@ static struct heartbeat_sample sample_process(pid_t pid)
     sample.cpu_ticks = stat.cpu_ticks;
     read_wchan(pid, &sample);
     return sample;
+}
+
+/* Return a sample of a worker. If the worker is a script that waits for its program, return a sample of the program, and
+ * set *pid to the pid of the program. */
+static struct heartbeat_sample sample_worker(pid_t *pid)
+{
+    const struct heartbeat_sample sample = sample_process(*pid);
+    if (strcmp(sample.where, "do_wait") != 0)
+        return sample;
+    *pid = descendants_program(*pid);
+    return sample_process(*pid);
 }
 
 /* Append the error of a worker's latest traceback to the heartbeat. Append "" if the worker has made progress since
@@ -88,8 +100,12 @@ static void on_beat(void *user, struct message_heartbeat *beat)
     for (int i = 0; i < n->plan->nproc; i++) {
         if (n->run.pids[i] == 0 || n->run.resting)
             continue;
-        const struct heartbeat_sample sample = sample_process(n->run.pids[i]);
-        heartbeat_compare(&n->run.known[i], i, n->run.pids[i], &sample, ticks_per_s, beat->workers);
+        pid_t pid = n->run.pids[i];
+        const struct heartbeat_sample sample = sample_worker(&pid);
+        /* the kernel reports the stop of a worker, but not of its program */
+        if (pid != n->run.pids[i] && sample.state == 'T' && n->run.known[i].state != 'T')
+            announce_worker_stopped(&n->out.announce, i, pid, 0);
+        heartbeat_compare(&n->run.known[i], i, pid, &sample, ticks_per_s, beat->workers);
         const struct heartbeat_step_sample step = beat_read_step(flight_shm_page(&n->run.pages, i));
         heartbeat_compare_step(&n->run.steps[i], i, n->run.pids[i], &step, beat->steps);
     }

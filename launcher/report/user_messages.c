@@ -110,7 +110,7 @@ static bool event_worker_stopped(struct buf *out, uint64_t t_ms, const struct pl
     cJSON *o = event_new(EVENT_WORKER_STOPPED, t_ms);
     return event_print(out, o,
                        o != NULL && event_add_worker(o, who) && json_add_number(o, "pid", pid) &&
-                           json_add_signal(o, signal));
+                           (signal == 0 || json_add_signal(o, signal)));
 }
 
 /* Append the store's findings, from its message "findings". */
@@ -457,9 +457,10 @@ void announce_stacks(const struct announce *a, const struct cJSON *rows, bool is
 void announce_worker_stopped(const struct announce *a, int local_rank, int pid, int signal)
 {
     const struct plan_worker *who = &a->plan->workers[local_rank];
-    char name[SIGNAL_NAME_MAX];
+    char name[SIGNAL_NAME_MAX] = "a signal";
     struct buf event = { 0 };
-    signal_name(name, signal);
+    if (signal != 0)
+        signal_name(name, signal);
     if (wants_events(a))
         emit_event(a, event_worker_stopped(&event, since_start(a), who, pid, signal), &event);
     if (a->plan->cli->json || a->plan->cli->quiet)

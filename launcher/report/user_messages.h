@@ -67,7 +67,7 @@ void announce_status(const struct announce *a, const struct received_signal *rec
  * missing. */
 void announce_stacks(const struct announce *a, const struct cJSON *rows, bool is_cut);
 
-/* Report that `signal` has stopped a worker; SIGCONT continues it. */
+/* Report that `signal` has stopped a worker; SIGCONT continues it. `signal` is 0 if it is unknown. */
 void announce_worker_stopped(const struct announce *a, int local_rank, int pid, int signal);
 
 /* --- events ----------------------------------------------------------------------------------------------- */

@@ -306,6 +306,35 @@ Test(hangs, a_rank_stopped_by_a_signal_is_told_to_the_other_node_at_once, .init 
     }
 }
 
+/* The output of the program goes through a pipe, so the script has two children. */
+Test(hangs, the_program_of_a_shell_script_is_named_and_seen_to_stop, .init = make_dir, .fini = test_dir_close)
+{
+    char command[160], port[40];
+    const char *env[] = { "CULPRIT=1", "STEPS=0", "RECORDS=0", NULL };
+    snprintf(command, sizeof(command), "%s/python3 -u tests/data/hangs/fake_worker.py | cat", test_dir);
+    snprintf(port, sizeof(port), "--master_port=%d", free_port());
+    const char *argv[] = { bin("ddprun"),
+                           port,
+                           "--nproc_per_node=2",
+                           "--hang_timeout=2s",
+                           "--grace=1s",
+                           "--no_python",
+                           "sh",
+                           "-c",
+                           command,
+                           NULL };
+    struct run_process *job = run_start(argv, &(struct run_options){ .env = env, .timeout_ms = LONG_MS });
+    cr_expect(run_until_error(job, CULPRIT, LONG_MS));
+    cr_expect(run_until_error(job, "[RANK_SLEEPS]", LONG_MS));
+    const pid_t program = printed_pid(job, "] pid ");
+    cr_assert_gt(program, 0, "%s", run_output(job));
+    kill(program, SIGSTOP);
+    cr_expect(run_until_error(job, "[RANK_STOPPED]", LONG_MS));
+    run_signal(job, SIGTERM);
+    struct run_result r = run_wait(job);
+    cr_expect_not(r.timed_out, "%s", r.err);
+}
+
 /* This test is the debugger. The agent of the rank does not detect such a stop, so the store must report it on both
  * nodes. */
 Test(hangs, a_rank_stopped_by_a_debugger_is_told_to_both_nodes, .init = make_dir, .fini = test_dir_close)

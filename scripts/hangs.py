@@ -217,7 +217,7 @@ def run_trial(python, way, after, ranks, reports, folder, network, begin_s):
     other = other_finding(text, pattern, pattern_of(way, network, python, ALSO))
     if other:
         return f"another finding: {other}", 0
-    return f"{late:.1f} s after the limit" if late > deadline_s else "", late
+    return f"{late:.1f} s after the limit: {text[-1500:]}" if late > deadline_s else "", late
 
 
 def release(way, folder):

@@ -8,11 +8,11 @@
 #include "base/endpoint.h"
 #include "contain/procfs.h"
 
-#include <arpa/inet.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,6 +20,7 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -116,42 +117,69 @@ static void write_path(pid_t pid, unsigned long address, char *to, size_t size)
         to[0] = '\0';
 }
 
-/* Format a peer as "10.0.0.2:29500". Write "" if the peer is not on the network. */
-static void write_address(const struct sockaddr_storage *a, char text[ENDPOINT_TEXT_MAX])
+/* Format an address as "10.0.0.2:29500", "/run/x.sock" or "@x", for an abstract Unix address. Return false if the address
+ * has no name or another family. */
+static bool format_address(const struct sockaddr_storage *a, char text[ENDPOINT_TEXT_MAX])
 {
-    char host[INET6_ADDRSTRLEN] = "";
-    const struct sockaddr_in *v4 = (const struct sockaddr_in *)a;
-    const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)a;
     text[0] = '\0';
-    if (a->ss_family == AF_INET && inet_ntop(AF_INET, &v4->sin_addr, host, sizeof(host)) != NULL)
-        endpoint_print(host, ntohs(v4->sin_port), text);
-    else if (a->ss_family == AF_INET6 && inet_ntop(AF_INET6, &v6->sin6_addr, host, sizeof(host)) != NULL)
-        endpoint_print(host, ntohs(v6->sin6_port), text);
+    if (a->ss_family == AF_INET || a->ss_family == AF_INET6) {
+        endpoint_of_sockaddr((const struct sockaddr *)a, text);
+    } else if (a->ss_family == AF_UNIX) {
+        const struct sockaddr_un *local = (const struct sockaddr_un *)a;
+        const int skip = local->sun_path[0] == '\0', max = (int)sizeof(local->sun_path) - skip;
+        if (local->sun_path[skip] != '\0')
+            snprintf(text, ENDPOINT_TEXT_MAX, "%s%.*s", skip ? "@" : "", max, local->sun_path + skip);
+    }
+    return text[0] != '\0';
 }
 
-/* Format the peer of a socket, or the address of a listening socket. Read the address from a copy of the other
- * process's descriptor (pidfd_getfd, Linux 5.6). */
+/* Read the address to which a TCP socket connects. Before the peer answers, getpeername fails, but SO_PEERNAME reports the
+ * address. The kernel rejects a size larger than that of the address. */
+static bool read_target(int fd, struct sockaddr_storage *to)
+{
+    socklen_t v6 = sizeof(struct sockaddr_in6), v4 = sizeof(struct sockaddr_in);
+    return getsockopt(fd, SOL_SOCKET, SO_PEERNAME, to, &v6) == 0 ||
+           getsockopt(fd, SOL_SOCKET, SO_PEERNAME, to, &v4) == 0;
+}
+
+/* Format the peer of a socket, or the socket's own address if it listens or if its peer has no name. Leave `to` unchanged
+ * if no address is known. */
+static void describe_socket(int fd, char *to, size_t size)
+{
+    struct sockaddr_storage own = { 0 }, peer = { 0 };
+    socklen_t own_len = sizeof(own), peer_len = sizeof(peer), flag_len = sizeof(int);
+    int accepts = 0;
+    char text[ENDPOINT_TEXT_MAX];
+    getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &accepts, &flag_len);
+    getsockname(fd, (struct sockaddr *)&own, &own_len);
+    const bool is_connected = getpeername(fd, (struct sockaddr *)&peer, &peer_len) == 0;
+    const char *words = NULL;
+    if (accepts && format_address(&own, text))
+        words = "the listening socket";
+    else if (is_connected && format_address(&peer, text))
+        words = "the connection to";
+    else if (is_connected && format_address(&own, text))
+        words = "a connection accepted at";
+    else if (read_target(fd, &peer) && format_address(&peer, text))
+        words = "the connection attempt to";
+    if (words != NULL)
+        snprintf(to, size, "%s %.128s", words, text);
+}
+
+/* Describe a socket of another process. Use a copy of the descriptor (pidfd_getfd, Linux 5.6). */
 static void write_socket(pid_t pid, int fd, char *to, size_t size)
 {
-    struct sockaddr_storage address = { 0 };
-    socklen_t len = sizeof(address), flag_len = sizeof(int);
-    int accepts = 0;
-    char text[ENDPOINT_TEXT_MAX] = "";
     const int pidfd = pids_hold(pid), copy = pidfd < 0 ? -1 : (int)syscall(SYS_pidfd_getfd, pidfd, fd, 0);
-    if (copy >= 0)
-        getsockopt(copy, SOL_SOCKET, SO_ACCEPTCONN, &accepts, &flag_len);
-    if (copy >= 0 && (accepts ? getsockname : getpeername)(copy, (struct sockaddr *)&address, &len) == 0)
-        write_address(&address, text);
-    if (copy >= 0)
+    if (copy >= 0) {
+        describe_socket(copy, to, size);
         close(copy);
+    }
     if (pidfd >= 0)
         close(pidfd);
-    if (text[0] != '\0')
-        snprintf(to, size, accepts ? "the listening socket %s" : "the connection to %s", text);
 }
 
-/* Format the target of a descriptor: "/data/x.bin", "pipe:[1234]", "the connection to 10.0.0.2:29500",
- * "the listening socket 0.0.0.0:29500". */
+/* Format the target of a descriptor: "/data/x.bin", "pipe:[1234]", "the connection to 10.0.0.2:29500". For the
+ * other texts about sockets see describe_socket(). */
 static void write_fd(pid_t pid, unsigned long fd, char *to, size_t size)
 {
     char path[64];

@@ -8,6 +8,7 @@
 #include "report/evidence.c"
 #include "run.h"
 
+#include <arpa/inet.h>
 #include <cjson/cJSON.h>
 #include <criterion/criterion.h>
 #include <dlfcn.h>
@@ -17,6 +18,7 @@
 #include <netinet/in.h>
 #include <sched.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -491,6 +493,146 @@ Test(proc, a_thread_that_receives_names_its_peer)
     close(accepted);
     close(fd);
     close(listener);
+}
+
+static bool ends_with(const char *text, const char *end)
+{
+    const size_t n = strlen(text), m = strlen(end);
+    return n >= m && strcmp(text + n - m, end) == 0;
+}
+
+/* Expect that the main thread of the child `pid` waits for an object whose text ends with `object`, and end the child.
+ * `fd` is any open descriptor. */
+static void expect_object(pid_t pid, int fd, const char *object)
+{
+    struct stack_thread t = { 0 };
+    const struct stack_thread like = { .pid = pid };
+    const int pidfd = pids_hold(pid), copy = (int)syscall(SYS_pidfd_getfd, pidfd, fd, 0);
+    for (struct patience left = { 0 }; copy >= 0 && !ends_with(t.object, object) && patience_left(&left);) {
+        struct buf out = { 0 };
+        cr_assert_eq(threads_read(&like, 1, &out), 1);
+        memcpy(&t, out.data, sizeof(t));
+        buf_free(&out);
+    }
+    end_child(pid);
+    close(pidfd);
+    if (copy < 0)
+        cr_skip_test("skipped, because this kernel has no pidfd_getfd or forbids it");
+    close(copy);
+    cr_assert(ends_with(t.object, object), "'%s' does not end with '%s'", t.object, object);
+}
+
+/* Start a child that connects until the queue of the listener is full. The kernel drops the next SYN, as a firewall
+ * does. */
+static pid_t start_connecting(const struct sockaddr_storage *to, socklen_t len, bool polls)
+{
+    const pid_t pid = fork();
+    while (pid == 0) {
+        const int fd = socket(to->ss_family, SOCK_STREAM | (polls ? SOCK_NONBLOCK : 0), 0);
+        connect(fd, (const struct sockaddr *)to, len);
+        if (polls)
+            poll(&(struct pollfd){ .fd = fd, .events = POLLOUT }, 1, -1);
+    }
+    return pid;
+}
+
+Test(proc, a_thread_that_connects_names_its_peer)
+{
+    for (int i = 0; i < 4; i++) {
+        struct sockaddr_storage at = { .ss_family = i < 2 ? AF_INET : AF_INET6 };
+        socklen_t len = sizeof(at);
+        char object[64];
+        if (i < 2)
+            ((struct sockaddr_in *)&at)->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        else
+            ((struct sockaddr_in6 *)&at)->sin6_addr = in6addr_loopback;
+        const int listener = socket(at.ss_family, SOCK_STREAM, 0);
+        if (listener < 0 || bind(listener, (struct sockaddr *)&at, len) != 0)
+            cr_skip_test("skipped, because this host has no IPv6");
+        cr_assert(listen(listener, 0) == 0 && getsockname(listener, (struct sockaddr *)&at, &len) == 0);
+        snprintf(object, sizeof(object), " attempt to %s:%d", i < 2 ? "127.0.0.1" : "[::1]",
+                 ntohs(((struct sockaddr_in *)&at)->sin_port));
+        expect_object(start_connecting(&at, len, i % 2 != 0), listener, object);
+        close(listener);
+    }
+}
+
+/* An IPv6 socket has connected to an IPv4 address. */
+Test(proc, an_ipv4_peer_of_an_ipv6_socket_is_formatted_as_ipv4)
+{
+    struct sockaddr_storage peer = { .ss_family = AF_INET6 };
+    char text[ENDPOINT_TEXT_MAX];
+    ((struct sockaddr_in6 *)&peer)->sin6_port = htons(4711);
+    inet_pton(AF_INET6, "::ffff:10.0.0.2", &((struct sockaddr_in6 *)&peer)->sin6_addr);
+    cr_expect(format_address(&peer, text));
+    cr_expect_str_eq(text, "10.0.0.2:4711");
+}
+
+static pid_t start_receiving(int fd)
+{
+    char byte;
+    const pid_t pid = fork();
+    if (pid == 0)
+        _exit(recv(fd, &byte, 1, 0) == 1);
+    return pid;
+}
+
+/* Connect to a Unix socket with the name `name`, and check the descriptions of both ends and of the listener. */
+static void expect_unix(const struct sockaddr_un *at, socklen_t len, const char *name)
+{
+    char object[160];
+    const int listener = socket(AF_UNIX, SOCK_STREAM, 0), fd = socket(AF_UNIX, SOCK_STREAM, 0);
+    cr_assert(bind(listener, (const struct sockaddr *)at, len) == 0 && listen(listener, 1) == 0 &&
+              connect(fd, (const struct sockaddr *)at, len) == 0);
+    const int accepted = accept(listener, NULL, NULL);
+    snprintf(object, sizeof(object), " connection to %s", name);
+    expect_object(start_receiving(fd), fd, object);
+    snprintf(object, sizeof(object), " accepted at %s", name);
+    expect_object(start_receiving(accepted), fd, object);
+    snprintf(object, sizeof(object), " listening socket %s", name);
+    const pid_t accepting = fork();
+    if (accepting == 0)
+        _exit(accept(listener, NULL, NULL) < 0);
+    expect_object(accepting, fd, object);
+    close(accepted);
+    close(fd);
+    close(listener);
+}
+
+/* A path may have 108 bytes, without a NUL. */
+Test(proc, a_unix_socket_is_named_by_its_path)
+{
+    struct sockaddr_un at = { .sun_family = AF_UNIX };
+    char folder[] = "/tmp/ddprun-test-XXXXXX", name[sizeof(at.sun_path) + 1] = "";
+    cr_assert_not_null(mkdtemp(folder));
+    memset(name, 'x', sizeof(at.sun_path));
+    memcpy(name, folder, strlen(folder));
+    name[strlen(folder)] = '/';
+    memcpy(at.sun_path, name, sizeof(at.sun_path));
+    expect_unix(&at, sizeof(at), name);
+    unlink(name);
+    rmdir(folder);
+}
+
+Test(proc, an_abstract_unix_socket_is_named)
+{
+    struct sockaddr_un at = { .sun_family = AF_UNIX };
+    char name[64];
+    snprintf(name, sizeof(name), "@ddprun-test-%d", (int)getpid());
+    memcpy(at.sun_path + 1, name + 1, strlen(name) - 1);
+    expect_unix(&at, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + strlen(name)), name);
+}
+
+Test(proc, sockets_without_a_name_keep_their_inode)
+{
+    int pair[2];
+    char link[40], object[40] = "";
+    cr_assert_eq(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+    snprintf(link, sizeof(link), "/proc/self/fd/%d", pair[0]);
+    cr_assert_gt(readlink(link, object, sizeof(object) - 1), 0);
+    expect_object(start_receiving(pair[0]), pair[0], object);
+    close(pair[0]);
+    close(pair[1]);
 }
 
 Test(proc, a_stopped_process_and_one_that_has_ended)

@@ -45,6 +45,7 @@ WAYS = {
     "fifo": r"rank 1 \(.* read_fifo \(worker\.py:LINE\), .* read .*/fifo, .*\[RANK_BLOCKED\]",
     "file": r"rank 1 \(.* lock_file \(worker\.py:LINE\), .* flock .*/cache\.lock, .*\[RANK_BLOCKED\]",
     "socket": r"rank 1 \(.* read_socket \(worker\.py:LINE\), .* recvfrom .* 127\.0\.0\.1:\d+, .*\[RANK_BLOCKED\]",
+    "connect": r"rank 1 \(.* connect_socket \(worker\.py:LINE\), .* poll .* attempt to 127\.0\.0\.1:\d+, .*\[RANK_BLOCKED\]",
     "pipe": r"rank 1 \(.* read_pipe \(worker\.py:LINE\), .* read .* pipe:\[\d+\], .*\[RANK_BLOCKED\]",
     "disk": r"rank 1 \(.* read_disk \(worker\.py:LINE\), .* read .*/disk/data, .*\[RANK_BLOCKED\]",
     "child": r"rank 1 \(.* wait_for_child \(worker\.py:LINE\).*\[RANK_CHILD_ENDED\]",

@@ -435,6 +435,7 @@ static const struct scene plain_scenes[] = {
     { "fifo", "/data.fifo,", "[RANK_BLOCKED]", "--nproc_per_node=2" },
     { "file", "/cache.lock,", "[RANK_BLOCKED]", "--nproc_per_node=2" },
     { "socket", " to 127.0.0.1:", "[RANK_BLOCKED]", "--nproc_per_node=2" },
+    { "connect", " attempt to 127.0.0.1:", "[RANK_BLOCKED]", "--nproc_per_node=2" },
     { "pipe", " of pipe:[", "[RANK_BLOCKED]", "--nproc_per_node=2" },
     { "child", "is in wait_for_child (worker.py:", "[RANK_CHILD_ENDED]", "--nproc_per_node=2" },
     { "loader", " fill (worker.py:", "[RANK_WAITS_FOR_CHILD]", "--nproc_per_node=2" },

@@ -144,6 +144,16 @@ def read_socket():
     client.recv(1)  # line of socket
 
 
+def connect_socket():
+    """Connect until the queue of the server is full. The kernel drops the next SYN, as a firewall does."""
+    server = socket.socket()
+    server.bind(("127.0.0.1", 0))
+    server.listen(0)
+    clients = []
+    while True:
+        clients.append(socket.create_connection(server.getsockname(), timeout=300))  # line of connect
+
+
 def read_pipe():
     r, w = os.pipe()
     os.read(r, 1)  # line of pipe
@@ -436,8 +446,8 @@ def hang(way, rank, x):
         other_collective(x)
     else:
         {"sleep": load_batch, "zombie": sleep_beside_child, "gil": hold_gil, "loop": spin, "busy_zombie": spin_beside_child,
-         "calls": calls_in_turn, "lock": take_lock, "fifo": read_fifo, "file": lock_file, "socket": read_socket, "pipe": read_pipe,
-         "disk": read_disk, "stop": stop, "debugger": debug, "child": wait_for_child, "loader": wait_for_loader, "program": run_program,
+         "calls": calls_in_turn, "lock": take_lock, "fifo": read_fifo, "file": lock_file, "socket": read_socket, "connect": connect_socket,
+         "pipe": read_pipe, "disk": read_disk, "stop": stop, "debugger": debug, "child": wait_for_child, "loader": wait_for_loader, "program": run_program,
          "traceback": traceback_stays,
          "exit": lambda: os._exit(0)}[way]()
 

@@ -1096,12 +1096,14 @@
       "fork while another thread held the lock. Work.wait() looks the same, so the rank may also wait for other ranks.")                                                           \
     X(RANK_BLOCKED, ERROR,                                                                                  \
       "${subject} ${is} in ${place}, blocked in ${call}${object}, without progress for ${time}; ${waiters}", \
-      "check whether the file system or the network peer answers, and whether a pipe still has a writer",   \
+      "check the other side of this call: the file system, the network peer, the process that should read " \
+      "or write the pipe, or the process that holds the file lock ('lslocks')",                             \
       "rank 3 (n1, pid 812) is in load_batch (data.py:41), blocked in read of "                             \
       "/mnt/data/x.bin, without progress for 42 s; 7 ranks wait in all_reduce (train.py:88)",               \
       "Successive samples of the stacks are equal, and the main thread of the rank sleeps in this system call "            \
-      "outside of a collective. Typical causes: an NFS server that does not answer, or a pipe to which no process " \
-      "writes.")                                                                                            \
+      "outside of a collective. Typical causes: an NFS server that does not answer, a pipe to which no process " \
+      "writes or from which no process reads, a file lock that another process holds, or a firewall that " \
+      "drops the packets of a connection attempt.") \
     X(RANK_SLEEPS, ERROR,                                                                                   \
       "${subject} ${is} in ${place} and sleep${s}, without progress for ${time}; ${waiters}",               \
       "'ddpctl stacks --rank ${rank}' shows all threads of rank ${rank}; if the pause is intended, pass a " \

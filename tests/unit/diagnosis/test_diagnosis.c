@@ -742,6 +742,14 @@ static bool expect_readable(void *code, struct slice word, struct buf *out)
     return true;
 }
 
+/* A rank may be blocked in read, write, accept, connect, flock or epoll_wait. The remedy is the same for all calls. */
+Test(findings, the_remedy_of_a_blocked_rank_fits_every_call)
+{
+    static const char *const terms[] = { "file system", "peer", "read", "write", "lock", "'lslocks'" };
+    for (size_t i = 0; i < LEN(terms); i++)
+        cr_expect_not_null(strstr(finding_advice(FINDING_RANK_BLOCKED), terms[i]), "%s", terms[i]);
+}
+
 Test(findings, placeholders_of_an_advice_explain_themselves)
 {
     struct buf out = { 0 };

@@ -163,7 +163,8 @@ size_t descendants_below(pid_t pid, size_t max, struct buf *pids)
     return n - before;
 }
 
-/* Return the only child that is a Python process. If there is none, return the only child. Otherwise return 0. */
+/* Return the only child that is a Python process, or the only child if no child is a Python process. Return 0 if the
+ * choice is not clear. */
 static pid_t only_child(pid_t parent)
 {
     struct buf pids = { 0 };

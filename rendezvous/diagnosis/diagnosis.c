@@ -617,8 +617,8 @@ static void check_notices(struct diagnosis *d, const struct snapshot *s)
 }
 
 /* Run all checks. Check ranks only while a round runs, because the ranks of a stopping round end in any order. If
- * diagnose_hang has found a culprit, skip the other checks of ranks: the stacks that it compares show more than the
- * requests to the store. The store's event loop waits for this function, so each check should be linear in the number
+ * diagnose_hang has found a culprit, skip the other checks of ranks: they use only the requests to the store, but
+ * diagnose_hang compares stacks, which show more. The store's event loop waits for this function, so each check should be linear in the number
  * of ranks. */
 void diagnose_job(const struct snapshot *s, struct diagnosis *out)
 {

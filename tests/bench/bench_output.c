@@ -42,7 +42,7 @@ enum {
 struct flood {
     double mb_per_s, p50_ms, p99_ms, max_ms;
     long peak_kb;       /* memory of the largest process */
-    size_t lines, late; /* lines of the quiet worker: how many count, and how many were read too late */
+    size_t lines, late; /* number of lines of the quiet worker; number of those that were read too late */
     bool ok;
 };
 

@@ -245,7 +245,7 @@ Test(collective_check, both_calls_are_named_to_all)
     ranks_free(&run);
 }
 
-/* Set check.what to a different text on each rank. The reducer sets it for each bucket. */
+/* Set check.what to a different text on each rank. In a program, the reducer sets it to the same text on all ranks. */
 static void differ_in_purpose(struct rank *me)
 {
     ddp_ctx *ctx = rank_init(me, NULL);

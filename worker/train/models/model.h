@@ -58,9 +58,9 @@ struct model_spec {
     size_t train_rows;       /* maximum number of rows in a batch for training; 0 stands for `rows` */
     size_t length;           /* maximum number of tokens in a sequence; 0 stands for the kind's maximum */
     size_t channels, height, width; /* size of a picture */
-    size_t classes;                 /* number of classes; for tokens the kind's vocabulary */
-    uint64_t seed;                  /* seed of the initial parameters */
-    ddp_ctx *ctx;                   /* for layers that communicate with other ranks; NULL if no layer does */
+    size_t classes; /* number of classes; if the samples are tokens, the size of the vocabulary */
+    uint64_t seed;  /* seed of the initial parameters */
+    ddp_ctx *ctx;   /* for layers that communicate with other ranks; NULL if no layer does */
 };
 
 /* A batch; all pointers are borrowed. Targets and tokens must be below the model's `classes`; the model does not

@@ -159,7 +159,7 @@ static inline bool page_put_member(struct buf *out, int id, const struct page_ro
 {
     const struct page_last last = page_find_last(id, f->name);
     const char *quote = f->kind == PAGE_TEXT ? "\"" : "";
-    bool ok = buf_printf(out, "`%s%s%s`%s", quote, f->name, quote, f->missing == MESSAGE_NEEDED ? "*" : "");
+    bool ok = buf_printf(out, "`%s%s%s`%s", quote, f->name, quote, f->missing == MESSAGE_NEEDED ? "\\*" : "");
     if (f->kind != PAGE_TEXT && !page_is_number(f))
         ok = ok && ((last.type != NULL && last.type->kind == f->kind) || page_put_type(out, f));
     else if (page_is_received(id))

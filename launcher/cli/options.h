@@ -257,7 +257,7 @@
       "and every worker of this node exited with 0)")                                                                           \
     X(HANG_TIMEOUT, "hang_timeout", 0, HANG_TIMEOUT, hang_timeout_ms, "TIME|off", NULL, true, OURS, FAILURE,          \
       "time without a sign of progress (default: 30s, or 5 times the longest pause so far if that is "         \
-      "longer); ddprun then compares the stacks of all ranks, and reports a hang about 12 s later")                      \
+      "longer); ddprun then compares the stacks of all ranks, and reports a hang at least 12 s later")                      \
     X(ON_HANG, "on_hang", 0, WORD, on_hang, "ACTION", "report", true, OURS, FAILURE,                         \
       "what happens after a hang is reported: 'report' (nothing more), 'stop' (stop the job) or "               \
       "'restart' (restart it as after a failure, see --max_restarts); without py-spy, a hang of Python workers " \

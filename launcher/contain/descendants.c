@@ -31,7 +31,7 @@
 enum {
     NAMED_AT_MOST = 8,
     NAME_SHOWN = 64,
-    WRAPPERS_MAX = 8,          /* scripts that start each other, before the program of a worker */
+    WRAPPERS_MAX = 8,          /* maximum depth of nested scripts */
     PID_MOST = 4 * 1024 * 1024 /* the highest limit of pids that the kernel supports */
 };
 
@@ -180,12 +180,22 @@ static pid_t only_child(pid_t parent)
     return n_python > 1 ? 0 : found;
 }
 
+/* Return true if the main thread of a process waits for the end of a child process. */
+static bool waits_for_child(pid_t pid)
+{
+    char where[64];
+    procfs_line(pid, "wchan", where, sizeof(where));
+    return strcmp(where, "do_wait") == 0;
+}
+
 pid_t descendants_program(pid_t worker)
 {
     pid_t at = worker;
-    for (int depth = 0; depth < WRAPPERS_MAX && at != 0; depth++, at = only_child(at))
+    for (int depth = 0; depth < WRAPPERS_MAX && at != 0; depth++) {
         if (threads_is_python(at, false))
             return at;
+        at = way_to_children() == BY_FILE && waits_for_child(at) ? only_child(at) : 0;
+    }
     return worker;
 }
 

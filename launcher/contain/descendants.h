@@ -26,7 +26,8 @@ void descendants_signal(int signal);
 size_t descendants_below(pid_t pid, size_t max, struct buf *pids);
 
 /* Return the process that runs the program of a worker. A shell script often starts Python and waits for it, perhaps
- * with its output in a pipe. Then return this Python process. In all other cases return `worker`. */
+ * with its output in a pipe. In this case return the Python process, in all other cases `worker`. If the kernel has no
+ * lists of children, return `worker`, too, because a search would take too long. */
 pid_t descendants_program(pid_t worker);
 
 /* Return element `i` of a list of descendants_below(). */

@@ -117,8 +117,8 @@ static void write_path(pid_t pid, unsigned long address, char *to, size_t size)
         to[0] = '\0';
 }
 
-/* Format an address as "10.0.0.2:29500", "/run/x.sock" or "@x", for an abstract Unix address. Return false if the address
- * has no name or another family. */
+/* Format an address as "10.0.0.2:29500", "/run/x.sock" or "@x", for an abstract Unix address. Return false if the
+ * address has no name or another family. */
 static bool format_address(const struct sockaddr_storage *a, char text[ENDPOINT_TEXT_MAX])
 {
     text[0] = '\0';
@@ -133,8 +133,8 @@ static bool format_address(const struct sockaddr_storage *a, char text[ENDPOINT_
     return text[0] != '\0';
 }
 
-/* Read the address to which a TCP socket connects. Before the peer answers, getpeername fails, but SO_PEERNAME reports the
- * address. The kernel rejects a size larger than that of the address. */
+/* Read the address to which a TCP socket connects. Before the peer answers, getpeername fails, but SO_PEERNAME reports
+ * the address. The kernel rejects a size larger than that of the address. */
 static bool read_target(int fd, struct sockaddr_storage *to)
 {
     socklen_t v6 = sizeof(struct sockaddr_in6), v4 = sizeof(struct sockaddr_in);
@@ -142,8 +142,8 @@ static bool read_target(int fd, struct sockaddr_storage *to)
            getsockopt(fd, SOL_SOCKET, SO_PEERNAME, to, &v4) == 0;
 }
 
-/* Format the peer of a socket, or the socket's own address if it listens or if its peer has no name. Leave `to` unchanged
- * if no address is known. */
+/* Format the peer of a socket, or the socket's own address if it listens or if its peer has no name. Leave `to`
+ * unchanged if no address is known. */
 static void describe_socket(int fd, char *to, size_t size)
 {
     struct sockaddr_storage own = { 0 }, peer = { 0 };

@@ -159,7 +159,7 @@ static bool has_lost_peer(struct node *n, int local_rank, int status)
     struct buf lines = { 0 };
     const bool may = WIFSIGNALED(status) ? WTERMSIG(status) == SIGABRT : WEXITSTATUS(status) != 0;
     const bool lost = may &&
-                      tail_lines(output_last_words(n->out.output, local_rank), LAST_LINES, &lines) > 0 &&
+                      tail_lines(output_last_lines(n->out.output, local_rank), LAST_LINES, &lines) > 0 &&
                       hint_is_of_lost_rank(buf_slice(&lines));
     buf_free(&lines);
     return lost;
@@ -172,7 +172,7 @@ static uint64_t import_error_of(struct node *n, int local_rank, int status)
     struct buf lines = { 0 };
     uint64_t found = 0;
     if (WIFEXITED(status) && WEXITSTATUS(status) == 1 && n->plan->cli->max_restarts > 0 &&
-        tail_lines(output_last_words(n->out.output, local_rank), LAST_LINES, &lines) > 0)
+        tail_lines(output_last_lines(n->out.output, local_rank), LAST_LINES, &lines) > 0)
         found = hint_import_error(buf_slice(&lines));
     buf_free(&lines);
     return found;

@@ -31,7 +31,7 @@ static bool is_news(const struct heartbeat_known *k, const struct heartbeat_samp
            abs(k->cpu_percent - percent) >= BEAT_CPU_STEP || has_share(k->cpu_percent) != has_share(percent);
 }
 
-static void add_row(struct cJSON *workers, int local_rank, const struct heartbeat_known *k)
+static void add_row(struct cJSON *workers, int local_rank, int program, const struct heartbeat_known *k)
 {
     const char state[2] = { k->state, '\0' };
     cJSON *row = cJSON_CreateArray();
@@ -39,6 +39,8 @@ static void add_row(struct cJSON *workers, int local_rank, const struct heartbea
     cJSON_AddItemToArray(row, cJSON_CreateString(state));
     cJSON_AddItemToArray(row, cJSON_CreateNumber(k->cpu_percent));
     cJSON_AddItemToArray(row, cJSON_CreateString(k->where));
+    if (program != 0)
+        cJSON_AddItemToArray(row, cJSON_CreateNumber(program));
     if (!cJSON_AddItemToArray(workers, row))
         cJSON_Delete(row);
 }
@@ -53,7 +55,7 @@ static void settle(struct heartbeat_sample *sample, int percent)
     }
 }
 
-void heartbeat_compare(struct heartbeat_known *k, int local_rank, int pid,
+void heartbeat_compare(struct heartbeat_known *k, int local_rank, int pid, int program,
                        const struct heartbeat_sample *seen, uint64_t ticks_per_s, struct cJSON *workers)
 {
     struct heartbeat_sample sample = *seen;
@@ -70,7 +72,7 @@ void heartbeat_compare(struct heartbeat_known *k, int local_rank, int pid,
     k->state = sample.state;
     k->cpu_percent = percent;
     memcpy(k->where, sample.where, sizeof(k->where));
-    add_row(workers, local_rank, k);
+    add_row(workers, local_rank, program, k);
 }
 
 /* --- steps ---------------------------------------------------------------------------------------------- */

@@ -28,7 +28,7 @@ struct heartbeat_sample {
 
 /* The state of a worker in the last report to the store. A zeroed struct means that no state was reported. */
 struct heartbeat_known {
-    int pid; /* pid of the worker; another pid resets the record */
+    int pid; /* pid of the process; another pid resets the record */
     char state;
     int cpu_percent; /* CPU share in percent of one processor */
     char where[BEAT_WHERE_MAX];
@@ -36,9 +36,10 @@ struct heartbeat_known {
 };
 
 /* Compare a sample of worker `local_rank`, process `pid`, with the last reported state `known`. If the state has
- * changed, append a row to the array `workers`: [local_rank, "S", CPU share in percent, "futex_wait_queue"]. Ignore a
- * change of the CPU share that is smaller than BEAT_CPU_STEP and does not cross BEAT_CPU_SHARE. */
-void heartbeat_compare(struct heartbeat_known *known, int local_rank, int pid,
+ * changed, append a row to the array `workers`: [local_rank, "S", CPU share in percent, "futex_wait_queue"]. If the
+ * process is not the worker but its program, `program` is the pid to report at the end of the row, otherwise 0. Ignore
+ * a change of the CPU share that is smaller than BEAT_CPU_STEP and does not cross BEAT_CPU_SHARE. */
+void heartbeat_compare(struct heartbeat_known *known, int local_rank, int pid, int program,
                        const struct heartbeat_sample *sample, uint64_t ticks_per_s, struct cJSON *workers);
 
 /* The position of a worker: its training step and its latest collective call. A sample is read from the worker's page

@@ -9,7 +9,7 @@
  *     store_events.c   messages and requests of the store
  *     host_news.c      findings between the hosts of --hosts, without the store
  *     effects.c        calls the agent and carries out its effects; children that have ended; the deadlines; the end
- *     flight_shm.c   the last calls of ranks
+ *     flight_shm.c     the last calls of ranks
  *     stack_dump.c     where the threads of ranks are */
 #ifndef LAUNCHER_NODE_NODE_H
 #define LAUNCHER_NODE_NODE_H

@@ -1,6 +1,6 @@
 /* signals.c -- signals in the agent; see node.h. They stay blocked, as guardian.c has left them, and are read from a
- * descriptor when the agent is ready for them. So a signal cannot interrupt any other function. The guardian passes the
- * signals that it gets on through the lifeline. */
+ * descriptor when the agent is ready for them. So a signal cannot interrupt any other function. The guardian forwards
+ * its signals through the lifeline. */
 #include "base/clock.h"
 #include "contain/descendants.h"
 #include "contain/procfs.h"

@@ -55,11 +55,12 @@ enum {
 #define NOT_STARTED \
     "no Python stacks: py-spy is installed but cannot be started; try 'py-spy --version' on this node"
 
-/* A process whose threads are dumped: a worker or a descendant of a worker. */
+/* A process whose threads are dumped: the program of a worker, or a descendant of this program. */
 struct target {
     pid_t pid;
-    int local_rank; /* local rank of the worker */
-    bool is_child;  /* a descendant of the worker, not the worker itself */
+    int local_rank;  /* local rank of the worker */
+    bool is_child;   /* a descendant of the worker's program */
+    bool is_unasked; /* not the worker itself, which alone permits its agent to trace it */
 };
 
 /* A running py-spy, or the helper that reads flight records. */
@@ -477,7 +478,7 @@ static void explain_end(const struct helper *h, int status, const char *error, c
     else if (WIFEXITED(status) && WEXITSTATUS(status) == EXIT_CODE_CANNOT_RUN)
         snprintf(note, STACK_NOTE_MAX, NOT_STARTED); /* the helper could not execute py-spy */
     else if (denied)
-        threads_explain_ptrace(PTRACE_SCOPE, true, h->about.is_child, note);
+        threads_explain_ptrace(PTRACE_SCOPE, true, h->about.is_unasked, note);
     else if (WIFSIGNALED(status))
         snprintf(note, STACK_NOTE_MAX, "no Python stacks: py-spy was killed by signal %d", WTERMSIG(status));
     else
@@ -685,7 +686,7 @@ static bool has_stuck_reader(const struct node *n)
     return false;
 }
 
-/* List the pids of the workers for the helper. */
+/* List the pids of the workers' programs for the helper. */
 static void list_workers(const struct stack_dump *d, char *out, size_t size)
 {
     const struct target *targets = (const struct target *)(const void *)d->targets.data;
@@ -849,7 +850,7 @@ static void process_target(struct stack_dump *d, const struct target *t)
     else if (note == NULL && !helper_start(d, t, text))
         note = text;
     if (!is_python && !threads_may_trace(t->pid)) {
-        threads_explain_ptrace(PTRACE_SCOPE, false, t->is_child, text);
+        threads_explain_ptrace(PTRACE_SCOPE, false, t->is_unasked, text);
         note = text;
     }
     if (!is_python || note != NULL)
@@ -875,7 +876,10 @@ static void dump_advance(struct stack_dump *d)
 
 static void add_target(struct stack_dump *d, pid_t pid, int local_rank, bool is_child)
 {
-    const struct target t = { .pid = pid, .local_rank = local_rank, .is_child = is_child };
+    const struct target t = { .pid = pid,
+                              .local_rank = local_rank,
+                              .is_child = is_child,
+                              .is_unasked = pid != d->node->run.pids[local_rank] };
     if (d->targets.len >= TARGETS_MAX * sizeof(t) || !buf_append(&d->targets, &t, sizeof(t)))
         d->stacks.is_cut = true;
 }

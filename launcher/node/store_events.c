@@ -48,8 +48,8 @@ static struct heartbeat_sample sample_process(pid_t pid)
     return sample;
 }
 
-/* Return a sample of a worker. If the worker is a script that waits for its program, return a sample of the program, and
- * set *pid to the pid of the program. */
+/* Return a sample of a worker. If the worker is a script that waits for its program, return a sample of the program,
+ * and set *pid to the pid of the program. */
 static struct heartbeat_sample sample_worker(pid_t *pid)
 {
     const struct heartbeat_sample sample = sample_process(*pid);
@@ -102,10 +102,11 @@ static void on_beat(void *user, struct message_heartbeat *beat)
             continue;
         pid_t pid = n->run.pids[i];
         const struct heartbeat_sample sample = sample_worker(&pid);
+        const int program = pid != n->run.pids[i] ? (int)contain_shown_pid(n->run.contain, pid) : 0;
         /* the kernel reports the stop of a worker, but not of its program */
-        if (pid != n->run.pids[i] && sample.state == 'T' && n->run.known[i].state != 'T')
-            announce_worker_stopped(&n->out.announce, i, pid, 0);
-        heartbeat_compare(&n->run.known[i], i, pid, &sample, ticks_per_s, beat->workers);
+        if (program != 0 && sample.state == 'T' && n->run.known[i].state != 'T')
+            announce_worker_stopped(&n->out.announce, i, program, 0);
+        heartbeat_compare(&n->run.known[i], i, pid, program, &sample, ticks_per_s, beat->workers);
         const struct heartbeat_step_sample step = beat_read_step(flight_shm_page(&n->run.pages, i));
         heartbeat_compare_step(&n->run.steps[i], i, n->run.pids[i], &step, beat->steps);
     }
@@ -438,7 +439,8 @@ enum { WAITING_PRINT_MS = 2000, STILL_WAITING_MS = 60000 };
 /* --- a round -------------------------------------------------------------------------------------------- */
 
 /* Prepare an attempt. First clear the state of the previous attempt. Containment precedes output, so that no files
- * exist if a control group cannot be created. The old log files end before plan_round replaces their paths. */
+ * exist if a control group cannot be created. The old log files are closed before plan_round replaces their paths.
+ * Input needs the ranks from plan_round. */
 ddp_status node_begin_attempt(struct node *n, const struct plan_round *round, struct ddp_err *err)
 {
     n->run.left_waiting[0] = '\0';

@@ -808,7 +808,7 @@ const struct tail *output_tails(struct output *o, int which)
     return tails;
 }
 
-const struct tail *output_last_words(struct output *o, int local_rank)
+const struct tail *output_last_lines(struct output *o, int local_rank)
 {
     struct stream *s = stream_of(o, local_rank, STD_ERR);
     read_rest(s, PIPE_BYTES);

@@ -101,7 +101,7 @@ const struct tail *output_tails(struct output *o, int stream);
 
 /* Read the bytes that are in the stderr pipe of a worker that has exited. Return the last bytes of the stream,
  * valid until the next attempt or output_close. */
-const struct tail *output_last_words(struct output *o, int local_rank);
+const struct tail *output_last_lines(struct output *o, int local_rank);
 
 /* Close all streams and sinks without waiting for pending bytes. The loop must run afterwards: the last close
  * callback frees the memory. `o` may be NULL. */

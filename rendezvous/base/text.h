@@ -23,7 +23,8 @@ void text_disarm(void *text, size_t len, char keep);
  * and code points above U+10FFFF are invalid. */
 size_t utf8_sequence(const uint8_t *p, size_t len);
 
-/* Append `bytes` as UTF-8. U+FFFD replaces each invalid byte and each NUL, so that a reader notices it. */
+/* Append `bytes` as UTF-8. U+FFFD replaces each invalid byte and each NUL, so that a reader notices the damage. Return
+ * false if memory is short. */
 bool utf8_clean(struct buf *out, struct slice bytes);
 
 /* Append at most the first `max` bytes as hexadecimal digits, and "..." if bytes are left out. */

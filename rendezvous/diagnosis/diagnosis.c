@@ -156,7 +156,7 @@ static void check_stranger(struct diagnosis *d, const struct snapshot *s, const 
         ADD(d, TLS_CLIENT, x->address, "times", times);
     else if ((x->kind == REJECT_C10D_1 || x->kind == REJECT_C10D_2) && !joined_from(s, x->address))
         ADD(d, TORCHRUN_INSTEAD, x->address, "times", times);
-    else if (x->kind == REJECT_OURS && x->job[0] != '\0')
+    else if (x->kind == REJECT_DDPRUN && x->job[0] != '\0')
         ADD(d, OTHER_JOB, x->address, "job", x->job, "times", times, "here", s->job);
     else if (x->kind == REJECT_SILENT && !joined_from(s, x->address))
         ADD(d, SILENT_CLIENT, x->address, "times", times);
@@ -410,7 +410,7 @@ static void append_claim(const struct snapshot_claim *c, struct buf *out)
     words who;
     if (c->is_child)
         buf_printf(out, "pid %d, started by rank %lld", c->pid, (long long)c->rank);
-    else if (c->is_ours)
+    else if (c->is_of_job)
         buf_printf(out, "rank %lld (%s%spid %d)", (long long)c->rank, c->host != NULL ? c->host : "",
                    c->host != NULL ? ", " : "", c->pid);
     else if (c->owner[0] != '\0')
@@ -419,9 +419,9 @@ static void append_claim(const struct snapshot_claim *c, struct buf *out)
         buf_printf(out, "pid %d at ", c->pid);
     else
         buf_printf(out, "a process at ");
-    if (!c->is_ours && c->owner[0] == '\0')
+    if (!c->is_of_job && c->owner[0] == '\0')
         text_append(out, c->address, sizeof(who));
-    if (!c->is_ours && c->rank >= 0)
+    if (!c->is_of_job && c->rank >= 0)
         buf_printf(out, ", as rank %lld", (long long)c->rank);
 }
 
@@ -453,7 +453,7 @@ static uint32_t append_some_claims(const struct snapshot_surplus *surplus, struc
     for (int ours = 0; ours <= 1; ours++)
         for (uint32_t i = 0; i < surplus->n; i++) {
             const struct snapshot_claim *c = &surplus->claims[i];
-            if ((c->is_ours && !c->is_child) != (bool)ours)
+            if ((c->is_of_job && !c->is_child) != (bool)ours)
                 continue;
             if (shown == CLAIMS_SHOWN || !add_claim(c, shown == 0, room_for(surplus, shown), out))
                 return shown;
@@ -478,7 +478,7 @@ static void append_claims(const struct snapshot_surplus *surplus, struct buf *ou
 static bool has_strangers(const struct snapshot_surplus *surplus)
 {
     for (uint32_t i = 0; i < surplus->n; i++)
-        if (!surplus->claims[i].is_ours)
+        if (!surplus->claims[i].is_of_job)
             return true;
     return false;
 }
@@ -489,7 +489,7 @@ bool diagnose_torch_surplus(const struct snapshot *s)
 {
     for (uint32_t i = 0; i < s->surplus.n; i++) {
         const struct snapshot_claim *c = &s->surplus.claims[i];
-        if (!c->is_ours && (c->owner[0] != '\0' || c->pid != 0))
+        if (!c->is_of_job && (c->owner[0] != '\0' || c->pid != 0))
             return true;
     }
     return false;
@@ -618,8 +618,8 @@ static void check_notices(struct diagnosis *d, const struct snapshot *s)
 
 /* Run all checks. Check ranks only while a round runs, because the ranks of a stopping round end in any order. If
  * diagnose_hang has found a culprit, skip the other checks of ranks: they use only the requests to the store, but
- * diagnose_hang compares stacks, which show more. The store's event loop waits for this function, so each check should be linear in the number
- * of ranks. */
+ * diagnose_hang compares stacks, which show more. The store's event loop waits for this function, so each check should
+ * be linear in the number of ranks. */
 void diagnose_job(const struct snapshot *s, struct diagnosis *out)
 {
     out->n = out->left_out = 0;

@@ -223,11 +223,13 @@ static enum finding_code sleep_code(const struct spot *spot, const char *in)
 
 /* Return true if the main thread may wait for a child process. A frame of a library that waits for children is
  * sufficient. Without such a frame, return false if the system call `in` shows another wait: for a lock of the program,
- * for a known peer, for a file with a path, or for the reader of a pipe. The reader cannot be a child that has ended:
- * writing to a pipe without a reader fails and does not wait. */
+ * for a known peer, for a file with a path, or for the reader of a pipe. A Unix socket that listens has a path but no
+ * peer, so a child may be the client. The reader cannot be a child that has ended: writing to a pipe without a reader
+ * fails and does not wait. */
 static bool may_be_of_child(const struct spot *spot, const char *in)
 {
-    static const char *const unnamed[] = { "pipe:[", "socket:[", "anon_inode:" };
+    static const char *const unnamed[] = { "pipe:[", "socket:[", "anon_inode:", "the listening socket /",
+                                           "the listening socket @" };
     bool has_name = spot->object[0] != '\0';
     if (spot->waits != WAITS_NONE || spot->waits_for_future)
         return true;
@@ -977,6 +979,7 @@ static void add_culprit(struct diagnosis *d, const struct hang *h, uint32_t rank
     char place[SPOT_PLACE_MAX + 32], object[SPOT_PLACE_MAX + 8] = "";
     words who, waiters, time, cpu, child, awaited, call, pid, number_;
     const bool is_one = count_like(h, rank) == 1;
+    const int process = spot_number(spot->thread, "pid"); /* of the worker, or of its program */
     words none;
     struct finding *slot = diagnosis_slot(d, r->code);
     if (slot == NULL)
@@ -984,6 +987,7 @@ static void add_culprit(struct diagnosis *d, const struct hang *h, uint32_t rank
     if (r->code == FINDING_RANK_STOPPED) {
         struct rank_facts stopped = *f;
         stopped.proc_state = f->proc_state == 't' || strstr(spot->does, "debugger") != NULL ? 't' : 'T';
+        stopped.pid = process > 0 ? process : f->pid;
         diagnose_rank(&stopped, slot);
         return;
     }
@@ -1002,8 +1006,8 @@ static void add_culprit(struct diagnosis *d, const struct hang *h, uint32_t rank
                  "cpu", number(cpu, (uint64_t)r->cpu_percent), "child_pid",
                  number(child, (uint64_t)spot->ended_child), "child", child_words(awaited, r, rank, is_one),
                  "call", call, "object", object, "error", f->traceback != NULL ? f->traceback : "", "pid",
-                 number(pid, (uint64_t)f->pid), "rank", number(number_, rank), "is", is_one ? "is" : "are",
-                 "has", is_one ? "has" : "have", "s", is_one ? "s" : "", NULL);
+                 number(pid, (uint64_t)(process > 0 ? process : f->pid)), "rank", number(number_, rank), "is",
+                 is_one ? "is" : "are", "has", is_one ? "has" : "have", "s", is_one ? "s" : "", NULL);
 }
 
 /* Add the finding about a rank that has exited. Name the ranks that wait for it in a collective. If no rank waits, name

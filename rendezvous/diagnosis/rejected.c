@@ -31,9 +31,9 @@ static const struct {
  * next byte distinguishes them: ddprun sends an opcode of 0x80 or above, and PyTorch one below 0x80. */
 static enum reject_kind greeted_kind(struct slice first)
 {
-    enum { GREETING = 5, OURS_FROM = 0x80 };
+    enum { GREETING = 5, DDPRUN_FROM = 0x80 };
     const uint8_t *bytes = first.data;
-    return first.len > GREETING && bytes[GREETING] >= OURS_FROM ? REJECT_OURS : REJECT_C10D_2;
+    return first.len > GREETING && bytes[GREETING] >= DDPRUN_FROM ? REJECT_DDPRUN : REJECT_C10D_2;
 }
 
 /* Return true for the store protocol of PyTorch before 2.2. Its requests begin with an opcode (below 12) and the
@@ -68,7 +68,7 @@ enum reject_kind reject_kind_of(struct slice first)
  * checks, although a firewall can also silence a node. */
 bool reject_may_be_a_node(enum reject_kind kind)
 {
-    return kind == REJECT_C10D_1 || kind == REJECT_C10D_2 || kind == REJECT_OURS || kind == REJECT_TLS;
+    return kind == REJECT_C10D_1 || kind == REJECT_C10D_2 || kind == REJECT_DDPRUN || kind == REJECT_TLS;
 }
 
 const char *reject_kind_word(enum reject_kind kind)
@@ -143,7 +143,7 @@ static bool is_worth_a_line(struct rejects *r, struct reject *row, uint64_t now_
 bool rejects_note(struct rejects *r, const struct reject_facts *what, uint64_t now_ms)
 {
     struct reject wanted = { .kind = what->is_user     ? REJECT_USER
-                                     : what->is_ddprun ? REJECT_OURS
+                                     : what->is_ddprun ? REJECT_DDPRUN
                                                        : reject_kind_of(what->first),
                              .first_ms = now_ms };
     format_source(what->peer, wanted.source);

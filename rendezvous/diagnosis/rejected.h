@@ -19,7 +19,7 @@
     X(SILENT, "silent", "nothing")                                   \
     X(C10D_1, "c10d_1", "the store protocol of PyTorch 1.13 to 2.1") \
     X(C10D_2, "c10d_2", "the store protocol of PyTorch from 2.2 on") \
-    X(OURS, "ddprun", "ddprun's protocol")                           \
+    X(DDPRUN, "ddprun", "ddprun's protocol")                         \
     X(HTTP, "http", "HTTP")                                          \
     X(TLS, "tls", "TLS")                                             \
     X(SSH, "ssh", "SSH")                                             \

@@ -76,7 +76,7 @@ struct snapshot_claim {
     int64_t rank;       /* the rank that the process acts as; -1 = unknown */
     uint32_t published; /* 1 + the rank whose address the process has published; 0 = none */
     int pid;            /* 0 = unknown */
-    bool is_ours;       /* the process is a worker of this job or a child of a worker */
+    bool is_of_job;     /* the process is a worker of this job or a child of a worker */
     bool is_child;      /* the process is a child of a worker */
     const char *host;   /* NULL = unknown */
     const char *owner;  /* an agent's description of a process that is not a worker; "" = none */

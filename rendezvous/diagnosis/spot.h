@@ -37,7 +37,7 @@ struct spot {
     bool idle_only;      /* the rank waits in `call` only while its thread sleeps */
     bool may_wait;       /* `call` is NULL, and the thread sleeps in futex in a C function */
     const char *does, *object;
-    int64_t cpu_ms, runs;                   /* CPU time; how often the thread has got a CPU, 0 = unknown */
+    int64_t cpu_ms, runs; /* CPU time; number of times that the thread got a CPU, 0 = unknown */
     const char *unanswered[SPOT_PEERS_MAX]; /* peers that do not acknowledge data: "10.0.0.2:4711" */
     uint32_t n_unanswered;
     struct {

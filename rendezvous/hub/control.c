@@ -525,7 +525,8 @@ static bool is_count(const cJSON *item, double least)
     return cJSON_IsNumber(item) && item->valuedouble >= least && item->valuedouble < 9e15;
 }
 
-/* Record the process state of a worker: [local_rank, "D", percent, "wchan"]. Malformed rows are skipped. */
+/* Record the process state of a worker: [local_rank, "D", percent, "wchan"], and the pid of its program if the worker
+ * only waits for this program. Malformed rows are skipped. */
 static void note_worker(struct job *job, const struct rdzv_node_facts *node, const cJSON *row)
 {
     const cJSON *local = cJSON_GetArrayItem(row, 0), *percent = cJSON_GetArrayItem(row, 2);
@@ -536,6 +537,9 @@ static void note_worker(struct job *job, const struct rdzv_node_facts *node, con
     struct member *member = members_at(&job->members, node->first_rank + (uint32_t)local->valueint);
     if (member == NULL)
         return;
+    const cJSON *program = cJSON_GetArrayItem(row, 4);
+    if (cJSON_IsNumber(program) && program->valueint > 0)
+        member->pid = program->valueint;
     const bool was_reported = member->stop_reported;
     member_set_state(member, letter != NULL ? letter[0] : '\0',
                      cJSON_IsNumber(percent) ? percent->valueint : -1, wchan, job->hub->now_ms);

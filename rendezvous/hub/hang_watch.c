@@ -108,13 +108,12 @@ bool hang_watch_compares(const struct hang_watch *w)
 /* Count a sample, unless the hang was already reported. A verdict compares a sample with the
  * previous one, so the first sample has no verdict:
  *
- *     1st sample                               take the 2nd sample
- *     2nd, has a verdict                       take the 3rd sample
- *     3rd, has the same verdict as the 2nd     report the verdict
- *     3rd, has another verdict than the 2nd    take the 4th sample after HANG_CONFIRM_MS
- *     4th, has the same verdict as the 3rd     report the verdict
- *     3rd to 7th, same verdict, the rank wakes take the next sample
- *     all other cases                          end the suspicion
+ *     1st sample                                  take the 2nd sample
+ *     2nd, has a verdict                          take the 3rd sample
+ *     3rd, has another verdict than the 2nd       take the 4th sample after HANG_CONFIRM_MS
+ *     3rd to 7th, same verdict, the rank wakes    take the next sample
+ *     3rd to 8th, same verdict                    report the verdict
+ *     all other cases                             end the suspicion
  *
  * The 4th sample is needed because flight records are compared from the 3rd sample on, which may change the verdict.
  * Report an uncertain verdict only once, as a hint, and end the suspicion. */

@@ -75,12 +75,13 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(WHOLE, world_size, 1, WIRE_MAX_RANKS, MESSAGE_NONE, "")     \
     X(WHOLE, rank, 0, WIRE_MAX_RANKS, MESSAGE_NONE, "")
 
-#define FIELDS_OF_heartbeat(X)                                                                        \
-    X(LIST, workers, 0, 0, 0, "changed processes: [local rank, state, CPU percent, kernel function]") \
-    X(LIST, steps, 0, 0, 0, "progress: [local rank, step, collective's number, its name]")            \
-    X(WHOLE, moved_ms, 0, MESSAGE_MS_MAX, MESSAGE_NONE, "since progress")                             \
-    X(LIST, errors, 0, 0, 0, "last lines of tracebacks: [local rank, text]; [local rank] deletes")    \
-    X(WHOLE, heard, 0, MESSAGE_NUMBER_MAX, MESSAGE_NONE, "frames received since `token`")             \
+#define FIELDS_OF_heartbeat(X)                                                                           \
+    X(LIST, workers, 0, 0, 0,                                                                            \
+      "changed processes: [local rank, state, CPU percent, kernel function, pid of a script's program]") \
+    X(LIST, steps, 0, 0, 0, "progress: [local rank, step, collective's number, its name]")               \
+    X(WHOLE, moved_ms, 0, MESSAGE_MS_MAX, MESSAGE_NONE, "since progress")                                \
+    X(LIST, errors, 0, 0, 0, "last lines of tracebacks: [local rank, text]; [local rank] deletes")       \
+    X(WHOLE, heard, 0, MESSAGE_NUMBER_MAX, MESSAGE_NONE, "frames received since `token`")                \
     ROUND_OF_SENDER(X)
 
 #define FIELDS_OF_hello(X)

@@ -911,7 +911,8 @@ static void compare_samples(struct job *job, struct job_snapshot *l, struct find
         .digest = rank >= 0 || is_hint ? digest_of(&verdict) : 0,
         .is_certain = !is_hint && (may_act(job) || verdict.code != FINDING_ALL_RANKS_WAIT ||
                                    !hang_lacks_records(&l->snapshot)),
-        .wakes = rank >= 0 && sleeps && hang_wakes(&l->snapshot, (uint32_t)rank),
+        .wakes = rank >= 0 && sleeps &&
+                 (l->snapshot.hang.apart_ms < HANG_APART_MS / 2 || hang_wakes(&l->snapshot, (uint32_t)rank)),
     };
     if (rank < 0)
         monitor_report_repeated(job);

@@ -220,7 +220,7 @@ static struct snapshot_claim claim_of(const struct session *s)
     if (list_is_empty(&s->by_rank))
         return claim;
     const struct member *member = members_at(&s->job->members, s->rank);
-    claim.is_ours = true;
+    claim.is_of_job = true;
     claim.rank = s->rank;
     claim.host = member->host;
     claim.is_child = claim.pid != 0 && member->process_pid != 0 && claim.pid != member->process_pid;
@@ -231,8 +231,8 @@ static struct snapshot_claim claim_of(const struct session *s)
 static int by_claimed_rank(const void *a, const void *b)
 {
     const struct snapshot_claim *x = a, *y = b;
-    if (x->is_ours != y->is_ours)
-        return y->is_ours - x->is_ours;
+    if (x->is_of_job != y->is_of_job)
+        return y->is_of_job - x->is_of_job;
     if (x->rank != y->rank)
         return x->rank < y->rank ? -1 : 1;
     return (x->pid > y->pid) - (x->pid < y->pid);
@@ -325,7 +325,7 @@ static uint32_t collect_claims(const struct job *job, const struct torch_meet *m
 /* Return true if two claims are of the same process, which has two connections. */
 static bool is_same_claim(const struct snapshot_claim *a, const struct snapshot_claim *b)
 {
-    return a->pid != 0 && a->is_ours == b->is_ours && a->rank == b->rank && !is_other_process(a, b) &&
+    return a->pid != 0 && a->is_of_job == b->is_of_job && a->rank == b->rank && !is_other_process(a, b) &&
            a->pid == b->pid;
 }
 

@@ -70,7 +70,7 @@ struct stack_thread {
     char does[STACK_NAME_MAX];   /* "sleeping in read"; "" = unknown */
     char object[STACK_FILE_MAX]; /* "/data/x.bin": file, pipe or peer of the system call; "" = none */
     int64_t cpu_ms;              /* CPU time since the thread started */
-    int64_t runs;                /* how often the thread has got a CPU since it started; 0 = unknown */
+    int64_t runs;                /* number of times that the thread got a CPU since it started; 0 = unknown */
     int waits_for;               /* pid of the child whose end the thread waits for; 0 = none */
 };
 
@@ -78,8 +78,8 @@ struct stack_thread {
 bool stacks_init(struct stacks *s, size_t room);
 void stacks_free(struct stacks *s);
 
-/* Return the CPU time in ms of a thread in a row of stacks, or how often the thread has got a CPU. Return 0 if it is
- * unknown. */
+/* Return the CPU time in ms of a thread in a row of stacks, or the number of times that the thread got a CPU. Return 0
+ * if it is unknown. */
 int64_t stacks_cpu_ms(const struct cJSON *thread);
 int64_t stacks_runs(const struct cJSON *thread);
 

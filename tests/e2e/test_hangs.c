@@ -329,7 +329,8 @@ Test(hangs, the_program_of_a_shell_script_is_named_and_seen_to_stop, .init = mak
     const pid_t program = printed_pid(job, "] pid ");
     cr_assert_gt(program, 0, "%s", run_output(job));
     kill(program, SIGSTOP);
-    cr_expect(run_until_error(job, "[RANK_STOPPED]", LONG_MS));
+    snprintf(command, sizeof(command), "kill -CONT %d  [RANK_STOPPED]", (int)program);
+    cr_expect(run_until_error(job, command, LONG_MS));
     run_signal(job, SIGTERM);
     struct run_result r = run_wait(job);
     cr_expect_not(r.timed_out, "%s", r.err);

@@ -55,6 +55,60 @@ static pid_t spawn(const char *path, char *const *argv, int *error)
     return spawn_on(NULL, path, argv, error);
 }
 
+/* Return the number of descendants of `pid` that are no shell. */
+static size_t count_programs(pid_t pid)
+{
+    struct buf pids = { 0 };
+    const size_t n = descendants_below(pid, 8, &pids);
+    size_t count = 0;
+    for (size_t i = 0; i < n; i++) {
+        char name[64];
+        procfs_line(descendants_at(&pids, i), "comm", name, sizeof(name));
+        count += strcmp(name, "sh") != 0;
+    }
+    buf_free(&pids);
+    return count;
+}
+
+/* Run a script until `n` programs run below it and the script is in the kernel function `where`. Return true if
+ * descendants_program then finds a Python process below it, or soon. */
+static bool has_python_program(const char *script, size_t n, const char *where, bool is_soon)
+{
+    char *const argv[] = { "sh", "-c", (char *)script, NULL };
+    char at[64] = "";
+    int error;
+    const pid_t pid = spawn("/bin/sh", argv, &error);
+    cr_assert_gt(pid, 0, "%s", strerror(error));
+    struct patience left = { 0 };
+    while ((count_programs(pid) != n || strstr(at, where) == NULL) && patience_left(&left))
+        procfs_line(pid, "wchan", at, sizeof(at));
+    while (is_soon && descendants_program(pid) == pid && patience_left(&left))
+        continue;
+    const pid_t program = descendants_program(pid);
+    cr_expect(program == pid || threads_is_python(program, false), "%s", script);
+    cr_expect(descendants_kill_all(PATIENCE_MS));
+    return program != pid;
+}
+
+#define SLEEP "/usr/bin/python3 -c 'import time; time.sleep(100)'"
+
+Test(proc, the_program_of_a_script_is_the_only_python_for_which_it_waits)
+{
+    char path[64], own[64];
+    snprintf(path, sizeof(path), "/proc/self/task/%d/children", (int)getpid());
+    procfs_line(getpid(), "wchan", own, sizeof(own));
+    if (access("/usr/bin/python3", X_OK) != 0 || access(path, R_OK) != 0 || own[0] == '\0')
+        cr_skip_test("skipped, because /usr/bin/python3 or files of /proc are missing");
+    cr_assert(descendants_adopt());
+    cr_expect(has_python_program(SLEEP "; :", 1, "do_wait", true));
+    cr_expect(has_python_program(SLEEP " | cat", 2, "do_wait", true));
+    cr_expect(has_python_program("sh -c \"" SLEEP "; :\"; :", 1, "do_wait", true));
+    cr_expect_not(has_python_program("sleep 100; :", 1, "do_wait", false));
+    cr_expect_not(has_python_program(SLEEP " | " SLEEP, 2, "do_wait", false), "two programs");
+    cr_expect_not(has_python_program(SLEEP " & exec sleep 100", 1, "nanosleep", false),
+                  "the worker does not wait");
+}
+
 Test(proc, who_would_be_killed_for_it_keeps_its_priority)
 {
     struct killer_priority priority;

@@ -408,11 +408,11 @@ Test(zero1, unusable_parameters_are_named)
  * same bits for any number of ranks, through NCCL and through the host. The eight parts of a gradient are added as a
  * tree, by one rank or by eight ranks. */
 
-enum { PARTS = 8, SHARES_PARAMS = 6, SHARES_STEPS = 2, ALL = 303049 };
+enum { PARTS = 8, SHARDED_PARAMS = 6, SHARDED_STEPS = 2, ALL = 303049 };
 
 /* Of these parameters, some end in the middle of a bucket or span several buckets; one is tiny, and one is empty. */
-static const size_t sharded_counts[SHARES_PARAMS] = { 20000, 33000, 0, 49, 200000, 50000 };
-static const size_t order[SHARES_PARAMS] = { 5, 4, 3, 1, 2, 0 };
+static const size_t sharded_counts[SHARDED_PARAMS] = { 20000, 33000, 0, 49, 200000, 50000 };
+static const size_t order[SHARDED_PARAMS] = { 5, 4, 3, 1, 2, 0 };
 
 struct how {
     int precision;
@@ -424,7 +424,7 @@ struct job {
     const struct how *how;
     ddp_ctx *ctx;
     struct compute *gpu;
-    struct model_tensor each[SHARES_PARAMS];
+    struct model_tensor each[SHARDED_PARAMS];
     struct model_tensors params;
     struct sharded_update *sharded;
     float *room[PARTS / 2 + 1]; /* arrays of ALL elements in host memory */
@@ -452,12 +452,12 @@ static void open_job(struct job *j, struct rank *me)
     for (int i = 0; i <= PARTS / 2; i++)
         j->room[i] = calloc(ALL, sizeof(float));
     j->flat = calloc(ALL, sizeof(float));
-    for (size_t i = 0; i < SHARES_PARAMS; at += sharded_counts[i++])
+    for (size_t i = 0; i < SHARDED_PARAMS; at += sharded_counts[i++])
         j->each[i] = (struct model_tensor){ .count = sharded_counts[i], .value = j->flat + at };
     for (size_t i = 0; i < ALL; i++)
         j->flat[i] = cosf((float)i);
     j->params =
-        (struct model_tensors){ .each = j->each, .n = SHARES_PARAMS, .values = j->flat, .count = ALL };
+        (struct model_tensors){ .each = j->each, .n = SHARDED_PARAMS, .values = j->flat, .count = ALL };
     check(j, j->gpu->ops->place(j->gpu, &j->params, sharded_multiple((size_t)me->world), &err), &err);
     const struct sharded_request request = { .group = ddp_world(j->ctx),
                                              .device = j->gpu,
@@ -507,7 +507,7 @@ static void add_up(struct job *j, int step)
     const size_t mine = PARTS / (size_t)j->me->world;
     const float *sum = tree_of(j, step, (size_t)j->me->rank * mine, mine, 0);
     sharded_start(j->sharded);
-    for (size_t k = 0; k < SHARES_PARAMS; k++) {
+    for (size_t k = 0; k < SHARDED_PARAMS; k++) {
         const size_t i = order[k];
         check(j,
               j->gpu->ops->copy(j->gpu, sharded_grad(j->sharded, i), sum + (j->each[i].value - j->flat),
@@ -524,7 +524,7 @@ static void step(struct job *j, ddp_optim *rule, int number)
     add_up(j, number);
     check(j, sharded_norm(j->sharded, 0.5, 1, &err), &err);
     ddp_optim_begin(rule);
-    for (size_t i = 0; i < SHARES_PARAMS; i++)
+    for (size_t i = 0; i < SHARDED_PARAMS; i++)
         sharded_update(j->sharded, rule, i, sharded_grad(j->sharded, i));
     check(j, sharded_send(j->sharded, &err), &err);
 }
@@ -561,7 +561,7 @@ static void steps(struct rank *me)
     struct compute_report report;
     ddp_optim rule = DDP_ADAMW_INIT;
     open_job(&j, me);
-    for (int number = 0; number < SHARES_STEPS; number++)
+    for (int number = 0; number < SHARDED_STEPS; number++)
         step(&j, &rule, number);
     check(&j, j.gpu->ops->fetch(j.gpu, &j.params, &err), &err);
     check(&j, j.gpu->ops->report(j.gpu, true, &report, &err), &err);
@@ -587,7 +587,7 @@ static uint64_t run(int world, struct how how)
     return first;
 }
 
-TestSuite(shares, .timeout = 150);
+TestSuite(sharded_update, .timeout = 150);
 
 Test(sharded_update, the_same_bits_for_any_number_of_ranks)
 {

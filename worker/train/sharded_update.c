@@ -128,11 +128,11 @@ struct flight {
 struct sharded_update {
     struct sharded_request request;
     struct sharded_plan plan;
-    float *grads;              /* on the device, like `slot` and `leaves` */
-    float *slot[SHARES_SLOTS]; /* this rank's shard of each slot */
-    double *leaves;            /* sums of squares for the norm, one for each leaf */
-    float *room;               /* on the device: room for one bucket; allocated only for a checkpoint */
-    size_t *waits;             /* for each bucket, the number of its parameters that are not ready */
+    float *grads;               /* on the device, like `slot` and `leaves` */
+    float *slot[SHARDED_SLOTS]; /* this rank's shard of each slot */
+    double *leaves;             /* sums of squares for the norm, one for each leaf */
+    float *room;                /* on the device: room for one bucket; allocated only for a checkpoint */
+    size_t *waits;              /* for each bucket, the number of its parameters that are not ready */
     struct flight flight[ROWS];
     unsigned launched;
     ddp_work *last; /* the last collective; a group executes collectives in order */

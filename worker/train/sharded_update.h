@@ -35,7 +35,7 @@
 /* Return the `multiple` to which compute_ops.place must round up the size of the flat array. */
 size_t sharded_multiple(size_t world);
 
-enum { SHARES_SLOTS = 3 };
+enum { SHARDED_SLOTS = 3 };
 
 struct sharded_request {
     ddp_group *group; /* borrowed, like `device`, `params` and `count` */

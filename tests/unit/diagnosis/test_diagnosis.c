@@ -283,7 +283,7 @@ Test(diagnose_job, strangers_are_told_apart_by_their_first_bytes)
            "10.2.3.4", "rejected (3 times): it speaks HTTP; its first bytes are \"GET / HT\"");
     EXPECT(CASE(RUNNING, STRANGER(.kind = REJECT_TLS)), "TLS_CLIENT", "10.2.3.4", "TLS");
     EXPECT(CASE(RUNNING, STRANGER(.kind = REJECT_SILENT)), "SILENT_CLIENT", "10.2.3.4", "never sent");
-    EXPECT(CASE(RUNNING, STRANGER(.kind = REJECT_OURS, .job = "old")), "OTHER_JOB", "10.2.3.4",
+    EXPECT(CASE(RUNNING, STRANGER(.kind = REJECT_DDPRUN, .job = "old")), "OTHER_JOB", "10.2.3.4",
            "requests job 'old' (3 times); this store serves job 'k3'");
 }
 

@@ -22,7 +22,7 @@ Test(rejects, first_bytes_tell_who_it_is)
     expect_kind("00", REJECT_C10D_1);
     expect_kind("00 cef7853c 0d c610", REJECT_C10D_2);
     expect_kind("00 cef7853c", REJECT_C10D_2);
-    expect_kind("00 cef7853c 80 2200", REJECT_OURS);
+    expect_kind("00 cef7853c 80 2200", REJECT_DDPRUN);
     expect_kind("47455420 2f204854", REJECT_HTTP);
     expect_kind("50524920 2a204854", REJECT_HTTP);
     expect_kind("160301 0200010001", REJECT_TLS);

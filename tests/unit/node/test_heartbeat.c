@@ -9,10 +9,12 @@
 static struct heartbeat_known known;
 static cJSON *workers;
 static char *text;
+static int program;
 
 static void make(void)
 {
     known = (struct heartbeat_known){ 0 };
+    program = 0;
 }
 
 /* Return the heartbeat at second `s`. Process `pid` is in `state`, has used `ticks` clock ticks (100 per second), and
@@ -24,7 +26,7 @@ static const char *at(int s, int pid, char state, uint64_t ticks, const char *wh
     cJSON_Delete(workers);
     cJSON_free(text);
     workers = cJSON_CreateArray();
-    heartbeat_compare(&known, 3, pid, &look, 100, workers);
+    heartbeat_compare(&known, 3, pid, program, &look, 100, workers);
     return text = cJSON_PrintUnformatted(workers);
 }
 
@@ -42,6 +44,17 @@ Test(beat, the_same_is_told_once)
     cr_expect_str_eq(at(2, 100, 'S', 5, "futex_wait_queue"), "[]");
     cr_expect_str_eq(at(3, 100, 'T', 5, "do_signal_stop"), "[[3,\"T\",0,\"do_signal_stop\"]]");
     cr_expect_str_eq(at(4, 100, 'S', 5, "futex_wait_queue"), "[[3,\"S\",0,\"futex_wait_queue\"]]");
+}
+
+/* A script starts Python, and waits for it. */
+Test(beat, the_pid_of_a_program_ends_the_row)
+{
+    cr_expect_str_eq(at(1, 100, 'S', 0, "do_wait"), "[[3,\"S\",0,\"do_wait\"]]");
+    program = 2101;
+    cr_expect_str_eq(at(2, 101, 'S', 0, "pipe_read"), "[[3,\"S\",0,\"pipe_read\",2101]]");
+    cr_expect_str_eq(at(3, 101, 'S', 0, "pipe_read"), "[]");
+    program = 0;
+    cr_expect_str_eq(at(4, 100, 'S', 0, "do_wait"), "[[3,\"S\",0,\"do_wait\"]]");
 }
 
 /* A process that computes may sleep at the moment of a sample. So its share of CPU time decides whether the heartbeat

@@ -105,16 +105,15 @@ static bool read_memory(pid_t pid, unsigned long address, void *to, size_t size)
     return process_vm_readv(pid, &here, 1, &there, 1, 0) == (ssize_t)size;
 }
 
-/* Read a path from the memory of a process. Stop at the end of the memory page, because the next page may be
+/* Read a path from the memory of a process. Read up to the end of the memory page first, because the next page may be
  * missing. */
 static void write_path(pid_t pid, unsigned long address, char *to, size_t size)
 {
-    const size_t page = 4096 - address % 4096, n = page < size - 1 ? page : size - 1;
-    to[0] = '\0';
-    if (address != 0 && read_memory(pid, address, to, n))
-        to[n] = '\0';
-    else
-        to[0] = '\0';
+    const size_t page = 4096 - address % 4096, n = size - 1, first = page < n ? page : n;
+    const struct iovec here = { to, n };
+    const struct iovec there[] = { { (void *)address, first }, { (void *)(address + first), n - first } };
+    const ssize_t got = address != 0 ? process_vm_readv(pid, &here, 1, there, 2, 0) : 0;
+    to[got > 0 ? got : 0] = '\0';
 }
 
 /* Format an address as "10.0.0.2:29500", "/run/x.sock" or "@x", for an abstract Unix address. Return false if the

@@ -22,6 +22,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/socket.h>
@@ -107,6 +108,25 @@ Test(proc, the_program_of_a_script_is_the_only_python_for_which_it_waits)
     cr_expect_not(has_python_program(SLEEP " | " SLEEP, 2, "do_wait", false), "two programs");
     cr_expect_not(has_python_program(SLEEP " & exec sleep 100", 1, "nanosleep", false),
                   "the worker does not wait");
+}
+
+Test(proc, a_path_is_read_across_the_end_of_a_page_but_not_beyond_the_memory)
+{
+    char to[64];
+    char *pages = mmap(NULL, 3 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    cr_assert_neq(pages, MAP_FAILED);
+    cr_assert_eq(munmap(pages + 2 * 4096, 4096), 0);
+    strcpy(pages + 4096 - 5, "/data/x.bin");
+    write_path(getpid(), (unsigned long)(pages + 4096 - 5), to, sizeof(to));
+    cr_expect_str_eq(to, "/data/x.bin");
+    strcpy(pages + 2 * 4096 - 8, "/data/y");
+    write_path(getpid(), (unsigned long)(pages + 2 * 4096 - 8), to, sizeof(to));
+    cr_expect_str_eq(to, "/data/y");
+    write_path(getpid(), (unsigned long)(pages + 2 * 4096), to, sizeof(to));
+    cr_expect_str_eq(to, "");
+    write_path(getpid(), 0, to, sizeof(to));
+    cr_expect_str_eq(to, "");
+    munmap(pages, 2 * 4096);
 }
 
 Test(proc, who_would_be_killed_for_it_keeps_its_priority)

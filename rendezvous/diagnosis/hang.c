@@ -1740,13 +1740,21 @@ static const char *rest_why(struct hang *h)
     return h->is_full ? TOO_MANY_PLACES : "a wait for other ranks and a wait for a lock look alike";
 }
 
+/* Return true if a thread sleeps, but not in the state "uninterruptible": the kernel also wakes a thread that waits for
+ * a page of a file when it has read other pages. */
+static bool sleeps_interruptibly(const struct spot *spot)
+{
+    return spot->does != NULL && strncmp(spot->does, "sleeping", 8) == 0;
+}
+
 bool hang_wakes(const struct snapshot *s, uint32_t rank)
 {
     struct hang h = { .s = s };
     bool wakes = false;
     if (rank < s->n_ranks && hang_read(&h, s)) {
         const struct rank_analysis *r = &h.ranks[rank];
-        wakes = r->spot[0]->runs > 0 && r->spot[1]->runs - r->spot[0]->runs >= WAKES_LEAST;
+        wakes = sleeps_interruptibly(r->spot[0]) && sleeps_interruptibly(r->spot[1]) &&
+                r->spot[0]->runs > 0 && r->spot[1]->runs - r->spot[0]->runs >= WAKES_LEAST;
     }
     hang_free(&h);
     return wakes;

@@ -1145,6 +1145,20 @@ static void set_runs(struct hang_case *c, int sample, int runs)
     }
 }
 
+/* Set what the main thread of rank 1 does. */
+static void set_does(struct hang_case *c, int sample, const char *does)
+{
+    cJSON *row, *thread;
+    cJSON_ArrayForEach(row, c->samples[sample].rows)
+    {
+        cJSON_ArrayForEach(thread, cJSON_GetObjectItem(row, "threads"))
+        {
+            if (number_in(thread, "rank") == 1 && cJSON_IsTrue(cJSON_GetObjectItem(thread, "main")))
+                cJSON_ReplaceItemInObject(thread, "does", cJSON_CreateString(does));
+        }
+    }
+}
+
 Test(hang, a_rank_wakes_if_it_has_run_several_times_between_the_samples)
 {
     static const struct {
@@ -1158,6 +1172,8 @@ Test(hang, a_rank_wakes_if_it_has_run_several_times_between_the_samples)
         set_runs(&c, 0, rows[i].earlier);
         set_runs(&c, 1, rows[i].later);
         cr_expect_eq(hang_wakes(&c.s, 1), rows[i].wakes, "%zu", i);
+        set_does(&c, 1, "uninterruptible in read");
+        cr_expect_not(hang_wakes(&c.s, 1));
         cr_expect_not(hang_wakes(&c.s, 0));
         cr_expect_not(hang_wakes(&c.s, 99));
         case_free(&c);

@@ -60,7 +60,7 @@ struct target {
     pid_t pid;
     int local_rank;  /* local rank of the worker */
     bool is_child;   /* a descendant of the worker's program */
-    bool is_unasked; /* not the worker itself, which alone permits its agent to trace it */
+    bool is_unasked; /* not the worker: only a worker permits its agent to trace it */
 };
 
 /* A running py-spy, or the helper that reads flight records. */

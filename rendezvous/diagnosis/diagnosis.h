@@ -125,8 +125,8 @@ bool diagnose_barrier_hangs(const struct snapshot *snapshot, uint64_t least_ms);
  * this rank, or -1 if the samples do not show it. */
 int64_t diagnose_hang(struct diagnosis *d, const struct snapshot *s);
 
-/* Return true if the main thread of `rank` has run several times between the samples. If it sleeps in both samples, it
- * may wait in a loop, but it may also be slow. */
+/* Return true if the main thread of `rank` sleeps in both samples, and has run several times between them. The rank may
+ * wait in a loop, but it may also be slow. */
 bool hang_wakes(const struct snapshot *s, uint32_t rank);
 
 /* Return the reason why two samples gave no verdict, for `ddpctl why`, such as "the stacks cannot be read". */

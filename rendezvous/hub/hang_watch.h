@@ -75,7 +75,8 @@ void hang_watch_skip(struct hang_watch *w, uint64_t now_ms);
 struct hang_verdict {
     uint64_t digest; /* 0 = no verdict */
     bool is_certain; /* a verdict that is not certain is a hint */
-    bool wakes; /* the rank sleeps, and has run between the samples, or they are too close to show this */
+    /* the rank sleeps and has run between the samples, or the samples are too close to show this */
+    bool wakes;
 };
 
 /* Record a sample. Return true if the caller must report the verdict or the hint, because the previous sample gave the

@@ -71,8 +71,8 @@ static size_t count_programs(pid_t pid)
     return count;
 }
 
-/* Run a script until `n` programs run below it and the script is in the kernel function `where`. Return true if
- * descendants_program then finds a Python process below it, or soon. */
+/* Run a script until `n` programs run below it and the script is in the kernel function `where`. If `is_soon` is true,
+ * also wait until descendants_program finds a Python process below it. Return true if it finds one. */
 static bool has_python_program(const char *script, size_t n, const char *where, bool is_soon)
 {
     char *const argv[] = { "sh", "-c", (char *)script, NULL };

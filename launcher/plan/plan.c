@@ -10,6 +10,7 @@
  * and opens no files, so --dry_run and tests get the same plan as a real start. */
 #include "plan/plan.h"
 
+#include "base/text.h"
 #include "base/limits.h"
 #include "plan/worker.h"
 
@@ -72,7 +73,7 @@ static void name_program(const struct cli *cli, char text[PLAN_PROGRAM_SIZE])
 {
     const char *slash = cli->program != NULL ? strrchr(cli->program, '/') : NULL;
     const char *name = slash != NULL ? slash + 1 : cli->program;
-    snprintf(text, PLAN_PROGRAM_SIZE, "%s", name != NULL ? name : "");
+    text_copy(text, PLAN_PROGRAM_SIZE, name != NULL ? name : "");
 }
 
 /* Guess the ranks before the first round. A single node knows its ranks. A node of a static job assumes that every

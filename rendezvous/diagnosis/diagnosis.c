@@ -15,10 +15,11 @@
 #include <stdio.h>
 
 enum {
-    SETTLED_MS = 3000, /* a node that has never joined is reported after this time */
-    WAITS_MS = 10000,  /* shorter waits are reported only by the last check before the job fails */
-    STOP_MS = 15000,   /* a node that has not stopped is reported after this time */
-    STOPPED_MS = 2000, /* a shorter stop is not reported, because a debugger stops a process briefly */
+    SETTLED_MS = 3000,   /* a node that has never joined is reported after this time */
+    WAITS_MS = 10000,    /* shorter waits are reported only by the last check before the job fails */
+    STOP_MS = 15000,     /* a node that has not stopped is reported after this time */
+    REJECTED_MS = 60000, /* while the ranks run, an older rejection is not reported */
+    STOPPED_MS = 2000,   /* a shorter stop is not reported, because a debugger stops a process briefly */
 };
 
 /* Add a finding if the list has room. The arguments after `code` are passed to finding_make. */
@@ -51,11 +52,18 @@ static void check_refusal(struct diagnosis *d, const struct snapshot *s, const s
                  r->words, "unclaimed", unclaimed, NULL);
 }
 
+/* Return true if a rejection may concern the job. A round that runs needs no further node, so an old rejection does not
+ * explain its problems. Without agents there is no round, and a rejected client may be a missing rank. */
+static bool concerns_job(const struct snapshot *s, uint64_t ago_ms)
+{
+    return s->phase != PHASE_RUNNING || s->round == 0 || ago_ms < REJECTED_MS;
+}
+
 /* Report rejected nodes. A node that has joined later with a corrected command is still in the list, so skip it. */
 static void check_refused(struct diagnosis *d, const struct snapshot *s)
 {
     for (uint32_t i = 0; i < s->n_refused; i++)
-        if (!came_in_later(s, &s->refused[i]))
+        if (concerns_job(s, s->refused[i].ago_ms) && !came_in_later(s, &s->refused[i]))
             check_refusal(d, s, &s->refused[i]);
 }
 
@@ -174,7 +182,8 @@ static void check_store(struct diagnosis *d, const struct snapshot *s)
     words count, somaxconn, wanted;
     const uint64_t nodes = s->max > store->somaxconn ? s->max : 2 * store->somaxconn;
     for (uint32_t i = 0; i < s->n_strangers; i++)
-        check_stranger(d, s, &s->strangers[i]);
+        if (concerns_job(s, s->strangers[i].ago_ms))
+            check_stranger(d, s, &s->strangers[i]);
     if (store->accept_overflows > 0)
         ADD(d, ACCEPT_QUEUE_OVERFLOWED, store->host, "count", counted(count, store->accept_overflows, "time"),
             "somaxconn", number(somaxconn, store->somaxconn), "queue_length", number(wanted, nodes));
@@ -188,6 +197,18 @@ static void check_store(struct diagnosis *d, const struct snapshot *s)
 
 /* --- missing nodes -------------------------------------------------------------------------------------- */
 
+/* Return true if a node that has left has joined again. A new node of an elastic job has no node rank before its next
+ * round, so its host identifies it. */
+static bool has_returned(const struct snapshot *s, const struct snapshot_gone *gone)
+{
+    if (node_with_rank(s, gone->node_rank) != NULL)
+        return true;
+    for (uint32_t i = 0; s->elastic && i < s->n_nodes; i++)
+        if (strcmp(s->nodes[i].host, gone->host) == 0 && s->nodes[i].joined_ms < gone->gone_ms)
+            return true;
+    return false;
+}
+
 /* Report a node that has left and has not returned. If the node was in no round, report it only while the job waits
  * for nodes, because a running job does not need it. Each way of leaving has its own finding, because the remedies
  * differ. */
@@ -196,7 +217,7 @@ static void check_gone(struct diagnosis *d, const struct snapshot *s, const stru
     words who, time, stayed;
     node_named(who, gone->node_rank, gone->host, gone->pid);
     duration(time, gone->gone_ms);
-    if (node_with_rank(s, gone->node_rank) != NULL || (!gone->ran && s->phase != PHASE_GATHERING))
+    if (has_returned(s, gone) || (!gone->ran && s->phase != PHASE_GATHERING))
         return;
     if (!gone->lost)
         ADD(d, NODE_LEFT, who, "time", time, "words", gone->how);
@@ -223,7 +244,7 @@ static bool is_missed(const struct snapshot *s, const struct snapshot_refused *r
  * the rejected node again. */
 static void check_turned_away(struct diagnosis *d, const struct snapshot *s)
 {
-    words who, left, waits = "";
+    words who, left, time, waits = "";
     if (!s->is_final)
         snprintf(waits, sizeof(waits), "; the job waits at most %.40s (%.60s)", duration(left, s->left_ms),
                  s->knob);
@@ -231,7 +252,7 @@ static void check_turned_away(struct diagnosis *d, const struct snapshot *s)
         const struct snapshot_refused *r = &s->refused[i];
         if (is_missed(s, r))
             ADD(d, NODE_REJECTED, node_named(who, s->elastic ? -1 : r->node_rank, r->host, r->pid), "code",
-                r->code, "waits", waits);
+                r->code, "time", duration(time, r->ago_ms), "waits", waits);
     }
 }
 
@@ -535,14 +556,14 @@ static void check_torch_surplus(struct diagnosis *d, const struct snapshot *s)
 
 /* --- ranks that others wait for ------------------------------------------------------------------------- */
 
-/* Report ranks that do not wait where most ranks wait. There may be thousands, so diagnosis_slot accepts only
- * DIAGNOSIS_SAME findings with the same code, and no text is formatted for the rest. */
+/* Report ranks that most ranks wait for, and that do not wait there themselves. There may be thousands, so
+ * diagnosis_slot accepts only DIAGNOSIS_SAME findings with the same code, and no text is formatted for the rest. */
 static void check_ranks(struct diagnosis *d, const struct snapshot *s)
 {
     const struct snapshot_wait *most = main_wait(s);
     for (uint32_t i = 0; most != NULL && i < s->n_ranks; i++) {
-        const struct rank_facts *f = &s->ranks[i];
-        if (waits_in(f, most))
+        const struct snapshot_rank *f = &s->ranks[i];
+        if (waits_in(f, most) || !is_needed(most, f->rank))
             continue;
         struct finding *slot = diagnosis_slot(d, diagnose_rank_code(f));
         if (slot != NULL)
@@ -550,26 +571,42 @@ static void check_ranks(struct diagnosis *d, const struct snapshot *s)
     }
 }
 
-/* Report stopped ranks if no rank waits in the store. Other PyTorch ranks may still wait for them in a collective,
+/* Report stopped ranks that no rank needs at the main wait. PyTorch ranks may still wait for them in a collective,
  * which does not use the store. */
 static void check_stopped(struct diagnosis *d, const struct snapshot *s)
 {
-    for (uint32_t i = 0; main_wait(s) == NULL && i < s->n_ranks; i++) {
-        struct finding *slot =
-            diagnose_is_stopped(&s->ranks[i], STOPPED_MS) ? diagnosis_slot(d, FINDING_RANK_STOPPED) : NULL;
+    const struct snapshot_wait *most = main_wait(s);
+    for (uint32_t i = 0; i < s->n_ranks; i++) {
+        const struct snapshot_rank *f = &s->ranks[i];
+        const bool is_reported = most != NULL && is_needed(most, f->rank);
+        struct finding *slot = !is_reported && diagnose_is_stopped(f, STOPPED_MS)
+                                   ? diagnosis_slot(d, FINDING_RANK_STOPPED)
+                                   : NULL;
         if (slot != NULL)
-            diagnose_rank(&s->ranks[i], slot);
+            diagnose_rank(f, slot);
     }
 }
 
-/* Report that ranks wait in two different barriers. In this case their programs have made different calls. Do not
- * compare a barrier with a key: a rank that waits for a key may enter the barrier later. */
+/* Return true if the main wait needs a rank that waits at `other`. */
+static bool keeps_away(const struct snapshot *s, const struct snapshot_wait *most,
+                       const struct snapshot_wait *other)
+{
+    for (uint32_t i = 0; i < s->n_ranks; i++)
+        if (waits_in(&s->ranks[i], other) && is_needed(most, s->ranks[i].rank))
+            return true;
+    return most->barrier == NULL;
+}
+
+/* Report that ranks wait in two different barriers. In this case their programs have made different calls, unless the
+ * barriers are of different groups of ranks. Do not compare a barrier with a key: a rank that waits for a key may enter
+ * the barrier later. */
 static void check_ways(struct diagnosis *d, const struct snapshot *s)
 {
     const struct snapshot_wait *most = main_wait(s), *other = NULL;
     words what, elsewhere, who, others, time;
     for (uint32_t i = 0; most != NULL && i < s->n_waits && other == NULL; i++)
-        if (&s->waits[i] != most && s->waits[i].is_barrier && s->waits[i].waiting > 0)
+        if (&s->waits[i] != most && s->waits[i].is_barrier && s->waits[i].waiting > 0 &&
+            keeps_away(s, most, &s->waits[i]))
             other = &s->waits[i];
     if (other == NULL || !most->is_barrier)
         return;

@@ -1,4 +1,5 @@
-/* diagnosis.h -- turns facts into findings. Pure.
+/* diagnosis.h -- turns facts into findings. The module is pure: the hub collects the facts, so a test needs no running
+ * job. Facts borrow their strings, but a finding contains copies, so that it outlives the snapshot.
  *
  *     diagnose_rank   one rank that others wait for: the matching row of findings.h
  *     diagnose_job    the whole job: a snapshot in, a short list of findings out, causes first */
@@ -24,7 +25,7 @@ struct rank_wait {
 };
 
 /* The facts about one rank. Strings are borrowed. */
-struct rank_facts {
+struct snapshot_rank {
     uint32_t rank;
     const char *host; /* NULL if unknown */
     int pid;          /* 0 if unknown */
@@ -39,7 +40,7 @@ struct rank_facts {
     char proc_state;       /* last state that the agent has read, such as 'T' (stopped); 0 if unknown */
     int cpu_percent;       /* -1 if unknown */
     const char *wchan;     /* kernel function in which the process sleeps; NULL if none */
-    uint64_t state_ms;     /* time since the process entered proc_state */
+    uint64_t state_ms;     /* time since the process entered proc_state, or since it exited */
     bool has_steps;        /* the rank reports its progress to its agent, as libddp's workers do */
     int64_t step;          /* last finished step; -1 if none was reported */
     uint64_t call_seq;     /* number of the latest collective */
@@ -50,14 +51,14 @@ struct rank_facts {
 
 /* Return the facts about a rank, except `connected`, `silent_ms` and `waits`. The caller adds these from the rank's
  * connections. */
-struct rank_facts member_facts(const struct members *m, uint32_t rank);
+struct snapshot_rank member_snapshot(const struct members *m, uint32_t rank);
 
 /* Return the reason why the rank does not arrive. */
-enum finding_code diagnose_rank_code(const struct rank_facts *facts);
-void diagnose_rank(const struct rank_facts *facts, struct finding *finding);
+enum finding_code diagnose_rank_code(const struct snapshot_rank *facts);
+void diagnose_rank(const struct snapshot_rank *facts, struct finding *finding);
 
 /* Report a rank that has exited with 0 while ranks in a barrier wait for it. */
-void diagnose_early_exit_of_barrier(const struct barrier *barrier, const struct rank_facts *facts,
+void diagnose_early_exit_of_barrier(const struct barrier *barrier, const struct snapshot_rank *facts,
                                     struct finding *finding);
 /* Report that rank `waiter` has lost its connection to rank `lost` in a collective. If `lost` is -1, report all ranks
  * that have exited with 0, or return false if there is no such rank. */
@@ -65,17 +66,17 @@ bool diagnose_early_exit(const struct members *members, uint32_t waiter, int64_t
                          struct finding *finding);
 
 /* Fill in the facts about `rank`. `user` is the argument `user` of barrier_report. */
-typedef void (*barrier_facts)(void *user, uint32_t rank, struct rank_facts *facts);
+typedef void (*snapshot_rank_fn)(void *user, uint32_t rank, struct snapshot_rank *facts);
 
 /* Append the report on a barrier that did not open, as JSON for its members. The text in "message" begins with "barrier
  * 'epoch-3' " and continues with `because`, such as "timed out after 30.0 s". `barrier` is NULL if a client has used
  * the barrier wrongly. Return false, with an unchanged `out`, if memory is short. */
-bool barrier_report(const struct barrier *barrier, struct slice name, barrier_facts facts_of, void *user,
+bool barrier_report(const struct barrier *barrier, struct slice name, snapshot_rank_fn facts_of, void *user,
                     enum barrier_outcome outcome, const char *because, struct buf *out);
 
 /* Return a JSON object with the facts: {"rank":3,"state":"connected","host":...}. The caller frees the object
  * (cJSON_Delete). Return NULL if memory is short. */
-struct cJSON *diagnose_json(const struct rank_facts *facts);
+struct cJSON *diagnose_json(const struct snapshot_rank *facts);
 
 /* Append the name of a place: "key '/x'", "rank 0's NCCL id (key '/default_pg/0//cuda//0')" or "barrier 'y'". Return
  * false if memory is short. */
@@ -144,7 +145,7 @@ void hang_history_add(struct hang_history **history, const struct snapshot *s);
 void hang_history_free(struct hang_history *history);
 
 /* Return true if a signal or a debugger has stopped a rank for `least_ms`, and the rank does not report its steps. */
-bool diagnose_is_stopped(const struct rank_facts *f, uint64_t least_ms);
+bool diagnose_is_stopped(const struct snapshot_rank *f, uint64_t least_ms);
 
 /* Fill `out` with the findings about the job, and remove all earlier findings from `out`. */
 void diagnose_job(const struct snapshot *snapshot, struct diagnosis *out);

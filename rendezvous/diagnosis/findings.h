@@ -197,8 +197,9 @@
       "The kernel has sent a segment of the agent's connection several times without an "                   \
       "acknowledgement. The next connection, with smaller segments, works. If a connection between two "    \
       "nodes breaks or hangs, an agent also sends UDP packets of two sizes to port 33434 of the peer: "     \
-      "small packets, and packets of MTU size (at most 1500 bytes). Only small packets get an answer (ICMP). " \
-      "Packets above 1500 bytes are not probed, because the MTU of the peer may be smaller. Typical "       \
+      "small packets, and packets of MTU size (at most 1500 bytes). If the peer answers only the small packets " \
+      "(by ICMP), the path loses the large ones. Packets above 1500 bytes are not probed, because the MTU " \
+      "of the peer may be smaller. Typical "                                                                \
       "cause: a tunnel with a smaller MTU, and a firewall that drops ICMP.")                                                                          \
     X(PORTS_CLOSED, ERROR,                                                                                  \
       "the store's port is open, but other ports are closed: ${subject} ${words}",                          \
@@ -884,10 +885,10 @@
       "The agent announced that it leaves because of a signal. Typical causes: Ctrl-C, scancel, or a "              \
       "preemption.")                                                                                                \
     X(NODE_REJECTED, ERROR,                                                                                 \
-      "${subject} is still missing: its ddprun was rejected (${code}) and exited${waits}",                          \
+      "${subject} is still missing: its ddprun was rejected ${time} ago (${code}) and exited${waits}",      \
       "fix the mismatch and restart ddprun on that node; if the job has ended, restart ddprun on every "    \
       "node",                                                                                               \
-      "node 1 (n1, pid 80) is still missing: its ddprun was rejected (NNODES_DIFFERS) and exited",          \
+      "node 1 (n1, pid 80) is still missing: its ddprun was rejected 12 s ago (NNODES_DIFFERS) and exited", \
       "A node was rejected when it joined, and has not joined since. Typical causes: another version, job id "      \
       "or option on that node.")                                                                                    \
     /* The store knows the node ranks of nodes that have never connected, but not their hosts. */           \
@@ -946,17 +947,17 @@
       "batches, or sys.exit on one rank.")                                                                          \
     /* The process has ended. Exit code 0 is a failure only if other ranks still need the rank. */          \
     X(RANK_KILLED, ERROR,                                                                                   \
-      "${subject}: killed by signal ${signal}${where}",                                                     \
+      "${subject}: killed by signal ${signal}${where}${ago}",                                                     \
       "check the end of its log; a SIGKILL without a message is often the kernel's out-of-memory "          \
       "killer",                                                                                             \
-      "rank 3: killed by signal 9, SIGKILL (n1, pid 812)",                                                  \
+      "rank 3: killed by signal 9, SIGKILL (n1, pid 812), 12 s ago",                                                  \
       "The agent read the wait status of the worker. Typical causes: a lack of memory (SIGKILL), or a "     \
       "defect in native code (SIGSEGV).")                                                                   \
     X(RANK_EXITED, ERROR,                                                                                   \
-      "${subject}: exited with code ${code}${where}",                                                       \
+      "${subject}: exited with code ${code}${where}${ago}",                                                       \
       "exit code 0: the rank finished while other ranks still needed it; any other code: check the "        \
       "end of its log",                                                                                     \
-      "rank 3: exited with code 1 (n1, pid 812)",                                                           \
+      "rank 3: exited with code 1 (n1, pid 812), 12 s ago",                                                           \
       "The agent read the wait status of the worker. Typical causes: an error of the program, or an "       \
       "exit before the other ranks were done.")                                                             \
     X(RANK_NODE_LOST, ERROR,                                                                                \

@@ -186,14 +186,14 @@ static const cJSON *history_loop(const struct hang_history *history, uint32_t ra
 
 /* Return true if a signal or a debugger has stopped the process, according to the last heartbeat or to the later
  * sample. */
-static bool is_stopped(const struct rank_facts *f, const struct spot *spot)
+static bool is_stopped(const struct snapshot_rank *f, const struct spot *spot)
 {
     return f->proc_state == 'T' || f->proc_state == 't' || strstr(spot->does, "stopped") != NULL;
 }
 
 /* Return the system call in which the rank's main thread sleeps. If the sample does not show what the thread does,
  * return the kernel function that the last heartbeat has named, if any. Otherwise return "". */
-static const char *sleeps_in(const struct rank_facts *f, const struct spot *spot)
+static const char *sleeps_in(const struct snapshot_rank *f, const struct spot *spot)
 {
     const char *in = strstr(spot->does, " in ");
     if (in != NULL)
@@ -244,7 +244,7 @@ static bool may_be_of_child(const struct spot *spot, const char *in)
  *     the rank computes, waits for a disk, or is in a timed sleep such as nanosleep
  *     the system call names another child
  *     the rank has printed a traceback and has no frame of the program left, so it is about to exit */
-static bool may_wait_for_child(const struct rank_facts *f, const struct rank_analysis *r, const char *in)
+static bool may_wait_for_child(const struct snapshot_rank *f, const struct rank_analysis *r, const char *in)
 {
     const struct spot *spot = r->spot[1];
     return spot->ended_child != 0 && r->spot[0]->ended_child == spot->ended_child && r->loop == NULL &&
@@ -316,7 +316,7 @@ static const struct spot_child *find_awaited_child(const struct rank_analysis *r
 }
 
 /* Return why a rank keeps the others waiting. The checks begin with the most specific reason. */
-static enum finding_code culprit_code(const struct rank_facts *f, const struct rank_analysis *r)
+static enum finding_code culprit_code(const struct snapshot_rank *f, const struct rank_analysis *r)
 {
     const struct spot *spot = r->spot[1];
     const char *in = sleeps_in(f, spot);
@@ -335,16 +335,21 @@ static enum finding_code culprit_code(const struct rank_facts *f, const struct r
 
 /* Return true if the rank has exited with success. After a failure the activity is WAY_UNKNOWN, and there is no finding
  * here: the agent reports the failure, and the round ends. */
-static bool has_left(const struct rank_facts *f)
+static bool has_left(const struct snapshot_rank *f)
 {
     return f->exited && f->exit_code == 0 && f->signal == 0;
+}
+
+static bool sleeps_interruptibly(const struct spot *spot)
+{
+    return spot->does != NULL && strncmp(spot->does, "sleeping", 8) == 0;
 }
 
 /* Return true if a thread sleeps. The state "uninterruptible" is a sleep, too: for example, the thread waits for a file
  * system. */
 static bool is_asleep(const struct spot *spot)
 {
-    return strncmp(spot->does, "sleeping", 8) == 0 || strncmp(spot->does, "uninterruptible", 15) == 0;
+    return sleeps_interruptibly(spot) || strncmp(spot->does, "uninterruptible", 15) == 0;
 }
 
 /* Return true if the main thread sleeps in the same state in both samples. A thread in the state "running" is not idle,
@@ -358,7 +363,7 @@ static bool sleeps_still(const struct rank_analysis *r)
 }
 
 /* Return true if the main thread has no frames, sleeps, and has printed a traceback. */
-static bool has_failed_unread(const struct rank_facts *f, const struct rank_analysis *r)
+static bool has_failed_unread(const struct snapshot_rank *f, const struct rank_analysis *r)
 {
     return !f->exited && !f->node_lost && f->traceback != NULL && r->spot[1]->frames == NULL &&
            sleeps_still(r);
@@ -368,7 +373,7 @@ static bool has_failed_unread(const struct rank_facts *f, const struct rank_anal
  * handled the error, and even if py-spy reports an error, because py-spy cannot read every interpreter. A stopped
  * process is a culprit even in a collective, because it cannot continue the collective. The setup of a collective may
  * wait for keys, so check for a collective before a key. */
-static enum way way_of(const struct rank_facts *f, const struct rank_analysis *r)
+static enum way way_of(const struct snapshot_rank *f, const struct rank_analysis *r)
 {
     const struct spot *spot = r->spot[1];
     if (f->exited)
@@ -423,7 +428,7 @@ static bool waits_still(const struct hang *h, int64_t cpu_ms, int cpu_percent)
 static bool examine_rank(struct hang *h, uint32_t rank)
 {
     struct rank_analysis *r = &h->ranks[rank];
-    const struct rank_facts *f = &h->s->ranks[rank];
+    const struct snapshot_rank *f = &h->s->ranks[rank];
     r->loop = history_loop(h->s->hang.history, rank, h->s->n_ranks);
     if (!f->exited && has_moved(r) && r->loop == NULL)
         return false;
@@ -452,7 +457,7 @@ static bool contains_one_of(const char *error, const char *const *texts, size_t 
 }
 
 /* Return true if the rank's last traceback says that it has lost a connection to another rank. */
-static bool has_lost_peer(const struct rank_facts *f)
+static bool has_lost_peer(const struct snapshot_rank *f)
 {
     return f->traceback != NULL &&
            contains_one_of(f->traceback, lost_peer_texts,
@@ -579,7 +584,7 @@ static uint32_t count_like(const struct hang *h, uint32_t rank)
 static const char *who_words(words out, const struct hang *h, uint32_t rank)
 {
     const struct selected selected = { h, rank };
-    const struct rank_facts *f = &h->s->ranks[rank];
+    const struct snapshot_rank *f = &h->s->ranks[rank];
     const uint32_t n = count_like(h, rank);
     struct buf text = { 0 };
     buf_printf(&text, n == 1 ? "rank " : "ranks ");
@@ -721,7 +726,7 @@ static int64_t listed_ranks(words out, const struct hang *h, const cJSON *list)
     }
     out[0] = '\0';
     if (first >= 0) {
-        const struct rank_facts *f = &h->s->ranks[first];
+        const struct snapshot_rank *f = &h->s->ranks[first];
         buf_printf(&text, cJSON_GetArraySize(list) == 1 ? "rank " : "ranks ");
         append_ranges(&text, chosen, n, is_chosen);
         if (cJSON_GetArraySize(list) == 1 && f->host != NULL)
@@ -973,7 +978,7 @@ static const char *unreadable_why(const struct hang *h)
 static void add_culprit(struct diagnosis *d, const struct hang *h, uint32_t rank)
 {
     const struct rank_analysis *r = &h->ranks[rank];
-    const struct rank_facts *f = &h->s->ranks[rank];
+    const struct snapshot_rank *f = &h->s->ranks[rank];
     const struct spot *spot = r->spot[1];
     const struct spot in_loop = { .frames = spot->frames, .user = r->loop };
     char place[SPOT_PLACE_MAX + 32], object[SPOT_PLACE_MAX + 8] = "";
@@ -985,7 +990,7 @@ static void add_culprit(struct diagnosis *d, const struct hang *h, uint32_t rank
     if (slot == NULL)
         return;
     if (r->code == FINDING_RANK_STOPPED) {
-        struct rank_facts stopped = *f;
+        struct snapshot_rank stopped = *f;
         stopped.proc_state = f->proc_state == 't' || strstr(spot->does, "debugger") != NULL ? 't' : 'T';
         stopped.pid = process > 0 ? process : f->pid;
         diagnose_rank(&stopped, slot);
@@ -1443,7 +1448,7 @@ struct states {
  * rank is not connected to the store: it may be an independent program, for which no other rank waits. */
 static bool is_idle_still(const struct hang *h, uint32_t rank)
 {
-    const struct rank_facts *f = &h->s->ranks[rank];
+    const struct snapshot_rank *f = &h->s->ranks[rank];
     return f->connected && !f->node_lost && !f->has_steps && sleeps_still(&h->ranks[rank]);
 }
 
@@ -1740,13 +1745,8 @@ static const char *rest_why(struct hang *h)
     return h->is_full ? TOO_MANY_PLACES : "a wait for other ranks and a wait for a lock look alike";
 }
 
-/* Return true if a thread sleeps, but not in the state "uninterruptible": the kernel also wakes a thread that waits for
- * a page of a file when it has read other pages. */
-static bool sleeps_interruptibly(const struct spot *spot)
-{
-    return spot->does != NULL && strncmp(spot->does, "sleeping", 8) == 0;
-}
-
+/* Ignore a thread in the state "uninterruptible": the kernel also wakes a thread that waits for a page of a file when
+ * it has read other pages. */
 bool hang_wakes(const struct snapshot *s, uint32_t rank)
 {
     struct hang h = { .s = s };

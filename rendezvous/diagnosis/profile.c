@@ -44,7 +44,7 @@ void profile_free(struct profile *p)
  * thread shows the activity: it sleeps while it waits for gradients, and runs while it computes them. The stack may not
  * show whether the rank waits for other ranks or for a lock (struct spot). Such a rank counts as waiting, because
  * Work.wait() is more likely than a lock. */
-static enum stand stand_of(const struct spot *spot, const struct rank_facts *f)
+static enum stand stand_of(const struct spot *spot, const struct snapshot_rank *f)
 {
     if (f->exited)
         return STAND_UNKNOWN;
@@ -184,7 +184,7 @@ static bool count_sample(struct profile *p, const enum stand *stands, uint64_t m
 
 /* Count a sample. `moves` is a digest of the steps of all ranks and of the time of the last progress. If the digest
  * changes, the job has moved, so ranks that wait in this sample have begun a new wait. */
-bool profile_add(struct profile *p, const cJSON *rows, const struct rank_facts *facts, uint64_t moved_ms)
+bool profile_add(struct profile *p, const cJSON *rows, const struct snapshot_rank *facts, uint64_t moved_ms)
 {
     struct spot *spots = calloc((size_t)p->n + 1, sizeof(*spots));
     enum stand *stands = calloc((size_t)p->n + 1, sizeof(*stands));
@@ -263,7 +263,7 @@ void diagnose_slow(struct diagnosis *d, const struct snapshot *s)
     if (slot == NULL)
         return;
     const struct profile_rank *r = &p->ranks[first];
-    const struct rank_facts *f = first < s->n_ranks ? &s->ranks[first] : NULL;
+    const struct snapshot_rank *f = first < s->n_ranks ? &s->ranks[first] : NULL;
     const char *place = place_instead(p, first);
     buf_printf(&who, n == 1 ? "rank " : "ranks ");
     append_ranges(&who, p, p->n, is_marked);

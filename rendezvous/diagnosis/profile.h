@@ -17,7 +17,7 @@
 #include "diagnosis/spot.h"
 
 struct diagnosis;
-struct rank_facts;
+struct snapshot_rank;
 struct snapshot;
 
 enum {
@@ -58,7 +58,7 @@ void profile_free(struct profile *p);
 
 /* Add a sample: the stacks of all ranks (rows of record/stacks.h), and the facts about all ranks, which show the
  * collectives of libddp. `moved_ms` is the time of the job's last progress. Return true if a rank has become slow. */
-bool profile_add(struct profile *p, const cJSON *rows, const struct rank_facts *facts, uint64_t moved_ms);
+bool profile_add(struct profile *p, const cJSON *rows, const struct snapshot_rank *facts, uint64_t moved_ms);
 
 /* Add one finding RANK_SLOW about all slow ranks of s->profile. */
 void diagnose_slow(struct diagnosis *d, const struct snapshot *s);

@@ -31,24 +31,24 @@ enum {
 };
 
 /* Return true if the process has been in state 'D' for STUCK_MS, for example because an NFS server is dead. */
-static bool hangs_in_kernel(const struct rank_facts *f)
+static bool hangs_in_kernel(const struct snapshot_rank *f)
 {
     return f->proc_state == 'D' && f->state_ms >= STUCK_MS;
 }
 
 /* Return true if the process computes. For a runnable process ('R') a little CPU time is enough, because its host may
  * be overloaded. A sleeping process must use more, because a thread that only polls also uses some CPU time. */
-static bool computes(const struct rank_facts *f)
+static bool computes(const struct snapshot_rank *f)
 {
     return f->proc_state != 0 && f->cpu_percent >= (f->proc_state == 'R' ? SHARE_PERCENT : BUSY_PERCENT);
 }
 
 /* Return the facts that agents have reported about a rank. hub/session.c adds the facts about open connections. The
  * strings are borrowed from `m`, so the result is valid until the next message of an agent. */
-struct rank_facts member_facts(const struct members *m, uint32_t rank)
+struct snapshot_rank member_snapshot(const struct members *m, uint32_t rank)
 {
     const struct member *member = &m->member[rank];
-    return (struct rank_facts){
+    return (struct snapshot_rank){
         .rank = rank,
         .host = member->host,
         .pid = member->pid,
@@ -70,7 +70,7 @@ struct rank_facts member_facts(const struct members *m, uint32_t rank)
 
 /* Return true if the rank has been stopped for at least `least_ms`. Return false for a rank that reports its steps,
  * because diagnose_still reports that rank, together with the ranks that wait for it. */
-bool diagnose_is_stopped(const struct rank_facts *f, uint64_t least_ms)
+bool diagnose_is_stopped(const struct snapshot_rank *f, uint64_t least_ms)
 {
     return (f->proc_state == 'T' || f->proc_state == 't') && !f->exited && !f->node_lost && !f->has_steps &&
            f->state_ms >= least_ms;
@@ -79,7 +79,7 @@ bool diagnose_is_stopped(const struct rank_facts *f, uint64_t least_ms)
 /* Return the finding that explains why the rank does not arrive. The node is checked before the state of the process,
  * which may be outdated on a lost node. The state is checked before the wait in the store, because a stopped process
  * cannot react to a reply. */
-enum finding_code diagnose_rank_code(const struct rank_facts *f)
+enum finding_code diagnose_rank_code(const struct snapshot_rank *f)
 {
     if (f->exited)
         return f->signal ? FINDING_RANK_KILLED : FINDING_RANK_EXITED;
@@ -101,7 +101,7 @@ enum finding_code diagnose_rank_code(const struct rank_facts *f)
 }
 
 /* Return the word that shows in JSON whether the rank is connected or has ended. docs/protocol.md lists these words. */
-static const char *state_word(const struct rank_facts *f)
+static const char *state_word(const struct snapshot_rank *f)
 {
     if (f->exited)
         return "exited";
@@ -124,7 +124,7 @@ static const char *word_of(rank_word word, const struct buf *out)
 }
 
 /* Format " (n1, pid 77)" with the known parts, or "". */
-static const char *where_word(const struct rank_facts *f, rank_word word)
+static const char *where_word(const struct snapshot_rank *f, rank_word word)
 {
     const char *host = f->host != NULL ? f->host : "";
     word[0] = '\0';
@@ -146,7 +146,7 @@ static const char *time_word(uint64_t ms, rank_word word)
 }
 
 /* Format "last message 1.2 s ago". */
-static const char *last_message_word(const struct rank_facts *f, rank_word word)
+static const char *last_message_word(const struct snapshot_rank *f, rank_word word)
 {
     rank_word silent;
     if (!f->met)
@@ -155,8 +155,18 @@ static const char *last_message_word(const struct rank_facts *f, rank_word word)
     return word;
 }
 
+/* Format ", 12.3 s ago": the time since the rank exited. Return "" for an exit that is reported at once. */
+static const char *ago_word(const struct snapshot_rank *f, rank_word word)
+{
+    rank_word since;
+    if (f->state_ms == 0)
+        return "";
+    snprintf(word, RANK_WORD_MAX, ", %.32s ago", time_word(f->state_ms, since));
+    return word;
+}
+
 /* Format ", for 12.3 s": how long the process has been in its present state. */
-static const char *since_word(const struct rank_facts *f, rank_word word)
+static const char *since_word(const struct snapshot_rank *f, rank_word word)
 {
     rank_word since;
     if (f->state_ms == 0)
@@ -175,7 +185,7 @@ static bool append_wait(const struct rank_wait *wait, struct buf *out)
 }
 
 /* Format the wait of a rank: "key '/x'" or "barrier 'y'". Long names are cut. */
-static const char *waits_word(const struct rank_facts *f, rank_word word)
+static const char *waits_word(const struct snapshot_rank *f, rank_word word)
 {
     struct buf out = { 0 };
     append_wait(&f->waits, &out);
@@ -185,7 +195,7 @@ static const char *waits_word(const struct rank_facts *f, rank_word word)
 }
 
 /* Format "9, SIGKILL", or only the number of a signal without a name. */
-static const char *signal_word(const struct rank_facts *f, rank_word word)
+static const char *signal_word(const struct snapshot_rank *f, rank_word word)
 {
     const char *name = signal_abbrev(f->signal);
     snprintf(word, RANK_WORD_MAX, "%d%s%s", f->signal, name != NULL ? ", SIG" : "", name != NULL ? name : "");
@@ -199,7 +209,7 @@ static const char *number_word(int n, rank_word word)
 }
 
 /* Format ", in nfs_wait_bit_killable", the kernel function in which the process sleeps. */
-static const char *wchan_word(const struct rank_facts *f, rank_word word)
+static const char *wchan_word(const struct snapshot_rank *f, rank_word word)
 {
     snprintf(word, RANK_WORD_MAX, "%s%.64s", f->wchan != NULL ? ", in " : "",
              f->wchan != NULL ? f->wchan : "");
@@ -207,7 +217,7 @@ static const char *wchan_word(const struct rank_facts *f, rank_word word)
 }
 
 /* Format "; it sleeps in nfs_wait_bit_killable", for a rank without an obvious fault. */
-static const char *does_word(const struct rank_facts *f, rank_word word)
+static const char *does_word(const struct snapshot_rank *f, rank_word word)
 {
     if (f->proc_state != 'S')
         return "";
@@ -218,22 +228,23 @@ static const char *does_word(const struct rank_facts *f, rank_word word)
 
 /* Make the finding about a rank. Format all values, even those without a placeholder in this sentence, so that the
  * rows of findings.h may change without a change here. */
-void diagnose_rank(const struct rank_facts *f, struct finding *finding)
+void diagnose_rank(const struct snapshot_rank *f, struct finding *finding)
 {
-    rank_word subject, where, silent, last_message, since, waits, code, signal, cpu, wchan, does, pid;
+    rank_word subject, where, silent, last_message, since, ago, waits, code, signal, cpu, wchan, does, pid;
     snprintf(subject, sizeof(subject), "rank %u", f->rank);
     finding_make(finding, diagnose_rank_code(f), subject, "where", where_word(f, where), "silent",
                  time_word(f->silent_ms, silent), "heard", last_message_word(f, last_message), "since",
-                 since_word(f, since), "waits", waits_word(f, waits), "code", number_word(f->exit_code, code),
-                 "signal", signal_word(f, signal), "cpu", number_word(f->cpu_percent, cpu), "wchan",
-                 wchan_word(f, wchan), "state", f->proc_state == 't' ? "t" : "T", "does", does_word(f, does),
-                 "pid", number_word(f->pid, pid), NULL);
+                 since_word(f, since), "ago", ago_word(f, ago), "waits", waits_word(f, waits), "code",
+                 number_word(f->exit_code, code), "signal", signal_word(f, signal), "cpu",
+                 number_word(f->cpu_percent, cpu), "wchan", wchan_word(f, wchan), "state",
+                 f->proc_state == 't' ? "t" : "T", "does", does_word(f, does), "pid",
+                 number_word(f->pid, pid), NULL);
 }
 
 /* --- as JSON -------------------------------------------------------------------------------------------- */
 
 /* Add the wait as text. For a key of PyTorch also add its parts, so that a program need not parse the text. */
-static void add_wait(cJSON *o, const struct rank_facts *f)
+static void add_wait(cJSON *o, const struct snapshot_rank *f)
 {
     struct torch_key key;
     struct buf text = { 0 };
@@ -245,7 +256,7 @@ static void add_wait(cJSON *o, const struct rank_facts *f)
 }
 
 /* Add the state of the process, as its agent reported it. */
-static void add_process_state(cJSON *o, const struct rank_facts *f)
+static void add_process_state(cJSON *o, const struct snapshot_rank *f)
 {
     cJSON_AddStringToObject(o, "proc", (const char[]){ f->proc_state, '\0' });
     if (f->cpu_percent >= 0)
@@ -255,7 +266,7 @@ static void add_process_state(cJSON *o, const struct rank_facts *f)
 }
 
 /* Add the progress that libddp has recorded. "beat_ms" is the time since the last change of step or call. */
-static void add_steps(cJSON *o, const struct rank_facts *f)
+static void add_steps(cJSON *o, const struct snapshot_rank *f)
 {
     char text[RANK_WORD_MAX];
     if (f->step >= 0)
@@ -268,7 +279,7 @@ static void add_steps(cJSON *o, const struct rank_facts *f)
 
 /* Return the facts as JSON. Leave out facts that are not known. cJSON accepts a NULL object, so memory is checked only
  * at the end. */
-cJSON *diagnose_json(const struct rank_facts *f)
+cJSON *diagnose_json(const struct snapshot_rank *f)
 {
     cJSON *o = cJSON_CreateObject();
     cJSON_AddNumberToObject(o, "rank", f->rank);
@@ -302,18 +313,18 @@ enum {
 };
 
 /* Return true if the rank is in a collective of libddp. */
-static bool waits(const struct rank_facts *f)
+static bool waits(const struct snapshot_rank *f)
 {
     return f->has_steps && f->call[0] != '\0' && !f->exited;
 }
 
 /* Return a rank in the call with the highest number, or NULL if no rank has waited in a call for `least_ms`. With
  * asynchronous calls, ranks may be several calls apart, and any rank in an earlier call may be the cause. */
-static const struct rank_facts *furthest(const struct snapshot *s, uint64_t least_ms)
+static const struct snapshot_rank *furthest(const struct snapshot *s, uint64_t least_ms)
 {
-    const struct rank_facts *most = NULL;
+    const struct snapshot_rank *most = NULL;
     for (uint32_t i = 0; i < s->n_ranks; i++) {
-        const struct rank_facts *f = &s->ranks[i];
+        const struct snapshot_rank *f = &s->ranks[i];
         if (waits(f) && f->still_ms >= least_ms && (most == NULL || f->call_seq > most->call_seq))
             most = f;
     }
@@ -322,14 +333,14 @@ static const struct rank_facts *furthest(const struct snapshot *s, uint64_t leas
 
 /* Return true if a rank is in the same call as `most`. The number identifies a call, because all ranks count their
  * calls alike. */
-static bool is_at(const struct rank_facts *f, const struct rank_facts *most)
+static bool is_at(const struct snapshot_rank *f, const struct snapshot_rank *most)
 {
     return waits(f) && f->call_seq == most->call_seq;
 }
 
 /* Return true if a rank has not reached the call of `most` and does not move. Return false for a rank of a lost node,
  * because the lost node is reported instead. */
-static bool is_behind(const struct rank_facts *f, const struct rank_facts *most, uint64_t least_ms)
+static bool is_behind(const struct snapshot_rank *f, const struct snapshot_rank *most, uint64_t least_ms)
 {
     if (!f->has_steps || f->node_lost || is_at(f, most))
         return false;
@@ -338,13 +349,13 @@ static bool is_behind(const struct rank_facts *f, const struct rank_facts *most,
 
 uint64_t diagnose_still_waits(const struct snapshot *s)
 {
-    const struct rank_facts *most = furthest(s, 1);
+    const struct snapshot_rank *most = furthest(s, 1);
     return most != NULL ? most->still_ms : 0;
 }
 
 bool diagnose_stands_still(const struct snapshot *s, uint64_t least_ms)
 {
-    const struct rank_facts *most = furthest(s, least_ms);
+    const struct snapshot_rank *most = furthest(s, least_ms);
     for (uint32_t i = 0; most != NULL && i < s->n_ranks; i++)
         if (is_behind(&s->ranks[i], most, least_ms))
             return true;
@@ -367,10 +378,10 @@ uint64_t diagnose_barrier_waits(const struct snapshot *s)
 
 /* Return true if a rank will probably not arrive at `place`, where other ranks wait. If the rank reports no steps, the
  * store cannot see whether it moves, so wait UNKNOWN_FACTOR times as long. */
-static bool stays_away(const struct rank_facts *f, const struct snapshot_wait *place, uint64_t least_ms)
+static bool stays_away(const struct snapshot_rank *f, const struct snapshot_wait *place, uint64_t least_ms)
 {
     const bool stopped = f->proc_state == 'T' || f->proc_state == 't';
-    if (waits_in(f, place))
+    if (waits_in(f, place) || !is_needed(place, f->rank))
         return false;
     if (stopped || f->exited || f->waits.for_ms >= least_ms)
         return true;
@@ -391,7 +402,7 @@ bool diagnose_barrier_hangs(const struct snapshot *s, uint64_t least_ms)
 /* --- texts ---------------------------------------------------------------------------------------------- */
 
 /* Format what the rank's process does, from the last heartbeat of its agent. The text is the verb of a sentence. */
-static const char *does(words out, const struct rank_facts *f)
+static const char *does(words out, const struct snapshot_rank *f)
 {
     words in = "";
     if (f->wchan != NULL)
@@ -412,7 +423,7 @@ static const char *does(words out, const struct rank_facts *f)
 }
 
 /* Format "rank 3 (n1, pid 77)". */
-static const char *format_rank(words out, const struct rank_facts *f)
+static const char *format_rank(words out, const struct snapshot_rank *f)
 {
     if (f->host != NULL)
         snprintf(out, WORDS_LEN, "rank %u (%.100s, pid %d)", f->rank, f->host, f->pid);
@@ -423,7 +434,7 @@ static const char *format_rank(words out, const struct rank_facts *f)
 
 /* Format the last position of a rank: the earlier call that it is still in, or else its last step. If the
  * rank has reported neither, the text is empty. */
-static const char *last(words out, const struct rank_facts *f)
+static const char *last(words out, const struct snapshot_rank *f)
 {
     out[0] = '\0';
     if (waits(f))
@@ -433,7 +444,7 @@ static const char *last(words out, const struct rank_facts *f)
     return out;
 }
 
-static uint32_t count_at(const struct snapshot *s, const struct rank_facts *most)
+static uint32_t count_at(const struct snapshot *s, const struct snapshot_rank *most)
 {
     uint32_t n = 0;
     for (uint32_t i = 0; i < s->n_ranks; i++)
@@ -443,8 +454,8 @@ static uint32_t count_at(const struct snapshot *s, const struct rank_facts *most
 
 /* Make the finding RANK_STALLED about rank `f`. The ranks that are in the same call as rank `most` wait for rank
  * `f`. */
-static void add_waited_for(struct finding *slot, const struct snapshot *s, const struct rank_facts *f,
-                           const struct rank_facts *most)
+static void add_waited_for(struct finding *slot, const struct snapshot *s, const struct snapshot_rank *f,
+                           const struct snapshot_rank *most)
 {
     words who, time, step, others, call, what, pid = "PID";
     const uint32_t n = count_at(s, most);
@@ -461,9 +472,9 @@ static void add_waited_for(struct finding *slot, const struct snapshot *s, const
 void diagnose_still(struct diagnosis *d, const struct snapshot *s)
 {
     const uint64_t least_ms = s->is_final ? 1 : STILL_MS;
-    const struct rank_facts *most = furthest(s, least_ms);
+    const struct snapshot_rank *most = furthest(s, least_ms);
     for (uint32_t i = 0; most != NULL && i < s->n_ranks; i++) {
-        const struct rank_facts *f = &s->ranks[i];
+        const struct snapshot_rank *f = &s->ranks[i];
         if (!is_behind(f, most, least_ms))
             continue;
         struct finding *slot = diagnosis_slot(d, f->exited ? diagnose_rank_code(f) : FINDING_RANK_STALLED);
@@ -515,7 +526,7 @@ static const char *text_in(struct buf *text)
 }
 
 /* Append "rank 3 (n1, pid 77)". */
-static void append_rank(struct buf *out, const struct rank_facts *f)
+static void append_rank(struct buf *out, const struct snapshot_rank *f)
 {
     buf_printf(out, "rank %u", f->rank);
     if (f->host != NULL)
@@ -523,7 +534,7 @@ static void append_rank(struct buf *out, const struct rank_facts *f)
 }
 
 /* Name all ranks that have arrived, because each of them will wait until its timeout. */
-void diagnose_early_exit_of_barrier(const struct barrier *barrier, const struct rank_facts *f,
+void diagnose_early_exit_of_barrier(const struct barrier *barrier, const struct snapshot_rank *f,
                                     struct finding *finding)
 {
     struct buf who = { 0 }, waiters = { 0 }, where = { 0 };
@@ -548,7 +559,7 @@ bool diagnose_early_exit(const struct members *members, uint32_t waiter, int64_t
     uint32_t first = lost >= 0 ? (uint32_t)lost : 0;
     words waits;
     const uint32_t n = lost >= 0 ? 1 : count_left(members, &first);
-    const struct rank_facts f = n > 0 ? member_facts(members, first) : (struct rank_facts){ 0 };
+    const struct snapshot_rank f = n > 0 ? member_snapshot(members, first) : (struct snapshot_rank){ 0 };
     if (n == 1)
         append_rank(&who, &f);
     else
@@ -579,14 +590,15 @@ static uint32_t next_missing(const struct barrier *barrier, uint32_t from)
 }
 
 /* Append the counts, and one line for each missing rank: " rank 3: never connected". */
-static bool append_lines(const struct barrier *barrier, barrier_facts facts_of, void *user, struct buf *out)
+static bool append_lines(const struct barrier *barrier, snapshot_rank_fn facts_of, void *user,
+                         struct buf *out)
 {
     uint32_t missing = barrier->members - barrier->arrived, lines = 0;
     bool ok = buf_printf(out, "; %" PRIu32 " of %" PRIu32 " ranks have arrived", barrier->arrived,
                          barrier->members);
     for (uint32_t rank = next_missing(barrier, 0); ok && rank < barrier->world_size && lines < LINES_MAX;
          rank = next_missing(barrier, rank + 1), lines++) {
-        struct rank_facts facts;
+        struct snapshot_rank facts;
         struct finding finding;
         facts_of(user, rank, &facts);
         diagnose_rank(&facts, &finding);
@@ -597,7 +609,7 @@ static bool append_lines(const struct barrier *barrier, barrier_facts facts_of, 
     return ok;
 }
 
-static bool append_message(const struct barrier *barrier, struct slice name, barrier_facts facts_of,
+static bool append_message(const struct barrier *barrier, struct slice name, snapshot_rank_fn facts_of,
                            void *user, const char *because, struct buf *out)
 {
     return buf_printf(out, "barrier '") && text_append(out, name, 200) && buf_printf(out, "' %s", because) &&
@@ -605,7 +617,7 @@ static bool append_message(const struct barrier *barrier, struct slice name, bar
 }
 
 /* Return the facts about a rank, with the code of its finding. */
-static cJSON *missing_row(const struct rank_facts *facts)
+static cJSON *missing_row(const struct snapshot_rank *facts)
 {
     cJSON *row = diagnose_json(facts);
     cJSON_AddStringToObject(row, "code", finding_code_name(diagnose_rank_code(facts)));
@@ -613,13 +625,13 @@ static cJSON *missing_row(const struct rank_facts *facts)
 }
 
 /* Add the first RANKS_MAX missing ranks, and the number of all missing ranks. */
-static void add_missing(cJSON *o, const struct barrier *barrier, barrier_facts facts_of, void *user)
+static void add_missing(cJSON *o, const struct barrier *barrier, snapshot_rank_fn facts_of, void *user)
 {
     cJSON *array = cJSON_AddArrayToObject(o, "missing");
     uint32_t n = 0;
     for (uint32_t rank = next_missing(barrier, 0); rank < barrier->world_size && n < RANKS_MAX;
          rank = next_missing(barrier, rank + 1), n++) {
-        struct rank_facts facts;
+        struct snapshot_rank facts;
         facts_of(user, rank, &facts);
         json_append(array, missing_row(&facts));
     }
@@ -636,7 +648,7 @@ static void add_name(cJSON *o, struct slice name)
 }
 
 /* Format the answer to a worker whose call of the barrier failed. libddp uses only "message", as its error text. */
-bool barrier_report(const struct barrier *barrier, struct slice name, barrier_facts facts_of, void *user,
+bool barrier_report(const struct barrier *barrier, struct slice name, snapshot_rank_fn facts_of, void *user,
                     enum barrier_outcome outcome, const char *because, struct buf *out)
 {
     struct buf message = { 0 };

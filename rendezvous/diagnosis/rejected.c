@@ -205,6 +205,15 @@ void refusals_note(struct refusals *r, const struct rdzv_join *join, const struc
     snprintf(row->sentence, sizeof(row->sentence), "%s", why->sentence);
 }
 
+void refusals_forget(struct refusals *r, const char *job)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < r->count; i++)
+        if (strcmp(r->row[i].job, job) != 0)
+            r->row[n++] = r->row[i];
+    r->count = n;
+}
+
 /* --- notices ---------------------------------------------------------------------------------------------- */
 
 /* A finding may be sent again, for example by a node that joins again. It then overwrites its row. */

@@ -110,6 +110,8 @@ struct refusals {
 /* Count a rejection of the node that sent `join`. */
 void refusals_note(struct refusals *r, const struct rdzv_join *join, const struct rdzv_refusal *why,
                    uint64_t now_ms);
+/* Remove the rejections of a finished run of `job`, because they do not concern a later run of the same name. */
+void refusals_forget(struct refusals *r, const char *job);
 
 /* --- notices ---------------------------------------------------------------------------------------------- */
 

@@ -65,9 +65,10 @@ struct snapshot_stranger {
 struct snapshot_wait {
     struct slice name;
     bool is_barrier;
-    uint32_t waiting, members; /* ranks that wait; members of the barrier, 0 if unknown */
-    uint32_t rank;             /* one of the waiting ranks; UINT32_MAX = no rank is known */
-    uint64_t for_ms;           /* the longest wait */
+    const struct barrier *barrier; /* the barrier, for its members; borrowed; NULL = a key, or unknown */
+    uint32_t waiting, members;     /* ranks that wait; members of the barrier, 0 if unknown */
+    uint32_t rank;                 /* one of the waiting ranks; UINT32_MAX = no rank is known */
+    uint64_t for_ms;               /* the longest wait */
 };
 
 /* A process that takes part in a PyTorch group or barrier. The store sees only its connection. The agents know their
@@ -161,7 +162,7 @@ struct snapshot {
     const struct snapshot_stranger *strangers;
     const struct snapshot_notice *notices;
     const struct snapshot_wait *waits; /* not sorted */
-    const struct rank_facts *ranks;    /* world_size entries while a round runs, otherwise none */
+    const struct snapshot_rank *ranks; /* world_size entries while a round runs, otherwise none */
     uint32_t n_nodes, n_gone, n_refused, n_strangers, n_notices, n_waits, n_ranks;
 };
 

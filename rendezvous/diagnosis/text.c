@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "diagnosis/torch_keys.h"
+#include "store/barrier.h"
 
 #include <cjson/cJSON.h>
 #include <stdio.h>
@@ -257,7 +258,8 @@ static bool is_at_main_wait(const void *snapshot, uint32_t i)
 static bool is_absent(const void *snapshot, uint32_t i)
 {
     const struct snapshot *s = snapshot;
-    return !is_at_main_wait(s, i);
+    const struct snapshot_wait *main = main_wait(s);
+    return !is_at_main_wait(s, i) && (main == NULL || is_needed(main, s->ranks[i].rank));
 }
 
 static uint32_t count_ranks(const struct snapshot *s, bool (*is)(const void *snapshot, uint32_t i))
@@ -276,7 +278,7 @@ static void append_ranks(struct buf *out, const struct snapshot *s,
     append_ranges(out, s, s->n_ranks, is);
 }
 
-/* Format the ranks that are not at the main wait. If the rank of a client at the main wait is unknown, format
+/* Format the needed ranks that are not at the main wait. If the rank of a client at the main wait is unknown, format
  * "unknown", because the list would wrongly contain this rank. */
 const char *absent_ranks(words out, const struct snapshot *s)
 {
@@ -395,10 +397,15 @@ const struct snapshot_wait *main_wait(const struct snapshot *s)
     return most;
 }
 
-bool waits_in(const struct rank_facts *rank, const struct snapshot_wait *wait)
+bool waits_in(const struct snapshot_rank *rank, const struct snapshot_wait *wait)
 {
     return rank->waits.name.data != NULL &&
            diagnose_is_place(rank->waits.name, rank->waits.in_barrier, wait->name, wait->is_barrier);
+}
+
+bool is_needed(const struct snapshot_wait *wait, uint32_t rank)
+{
+    return wait->barrier == NULL || barrier_needs(wait->barrier, rank);
 }
 
 /* --- screen ----------------------------------------------------------------------------------------------- */
@@ -453,13 +460,16 @@ static bool append_gathering(const struct snapshot *s, struct buf *out)
     return buf_printf(out, " after %s", duration(waited, s->waited_ms)) && append_limit(s, out);
 }
 
-/* Append "attempt 0 runs with 2 nodes and 8 ranks; 7 ranks wait in barrier 'x', for 60.0 s now". */
+/* Append "attempt 0 runs with 2 nodes and 8 ranks; 7 ranks wait in barrier 'x', for 60.0 s now". Without agents there
+ * is no rendezvous, so the text has neither attempt nor nodes. */
 static bool append_running(const struct snapshot *s, struct buf *out)
 {
     const struct snapshot_wait *wait = main_wait(s);
     words nodes, ranks, who, what, time;
-    bool ok = buf_printf(out, "attempt %u runs with %s and %s", s->round - 1,
-                         counted(nodes, members_of(s), "node"), counted(ranks, s->world_size, "rank"));
+    counted(ranks, s->world_size, "rank");
+    bool ok = s->round > 0 ? buf_printf(out, "attempt %u runs with %s and %s", s->round - 1,
+                                        counted(nodes, members_of(s), "node"), ranks)
+                           : buf_printf(out, "%s without ddprun", ranks);
     if (wait == NULL)
         return ok;
     return ok && buf_printf(out, "; %s %s %s, for %s now", waiters_of(who, wait),
@@ -697,7 +707,7 @@ static bool add_findings(cJSON *o, const struct finding *list, uint32_t n)
     return ok;
 }
 
-bool screen_add_findings(cJSON *o, const struct diagnosis *d)
+bool diagnosis_add_findings(cJSON *o, const struct diagnosis *d)
 {
     return add_findings(o, d->list, d->n);
 }
@@ -712,15 +722,15 @@ static bool add_text(cJSON *o, struct buf *text)
 
 /* Add the text for readers and the findings for programs. Both are from one snapshot, so they never contradict each
  * other. */
-bool screen_add(cJSON *o, const struct snapshot *s, const struct diagnosis *d)
+bool diagnosis_add_text(cJSON *o, const struct snapshot *s, const struct diagnosis *d)
 {
     struct buf text = { 0 };
     bool ok = screen_append(s, d, &text);
-    return add_text(o, &text) && ok && screen_add_findings(o, d);
+    return add_text(o, &text) && ok && diagnosis_add_findings(o, d);
 }
 
 /* Add a finding as text. A note has no advice, because a legal but unusual setting needs no remedy. */
-bool screen_add_line(cJSON *o, const struct finding *f)
+bool diagnosis_add_line(cJSON *o, const struct finding *f)
 {
     struct buf text = { 0 };
     bool ok = buf_printf(&text, "%s", f->sentence);
@@ -732,15 +742,15 @@ bool screen_add_line(cJSON *o, const struct finding *f)
     return add_text(o, &text) && ok;
 }
 
-bool screen_add_one(cJSON *o, const struct finding *f)
+bool diagnosis_add_one(cJSON *o, const struct finding *f)
 {
-    return screen_add_line(o, f) && add_findings(o, f, 1);
+    return diagnosis_add_line(o, f) && add_findings(o, f, 1);
 }
 
-bool screen_add_news(cJSON *o, const struct snapshot *s, const struct diagnosis *news, uint32_t before)
+bool diagnosis_add_news(cJSON *o, const struct snapshot *s, const struct diagnosis *news, uint32_t before)
 {
     struct buf text = { 0 };
     bool ok = append_news(s, news, before, &text);
     cJSON_AddNumberToObject(o, "before", before);
-    return add_text(o, &text) && ok && screen_add_findings(o, news);
+    return add_text(o, &text) && ok && diagnosis_add_findings(o, news);
 }

@@ -38,8 +38,8 @@ void diagnose_still(struct diagnosis *d, const struct snapshot *s);
 /* Format which ranks wait: "rank 3 (n1, pid 77) waits" or "ranks 0-2 wait". If `wait` is not the main wait, or some of
  * its ranks are unknown, return waiters_of(): "3 ranks wait". */
 const char *named_waiters(words out, const struct snapshot *s, const struct snapshot_wait *wait);
-/* Format the ranks that are not at the main wait: "rank 3" or "ranks 1, 3-7". The text is "none" if there is no such
- * rank, and "unknown" if some of the waiting ranks are unknown. */
+/* Format the needed ranks that are not at the main wait: "rank 3" or "ranks 1, 3-7". The text is "none" if there is no
+ * such rank, and "unknown" if some of the waiting ranks are unknown. */
 const char *absent_ranks(words out, const struct snapshot *s);
 /* Format "rank 3 waits" or "7 ranks wait". */
 const char *waiters_of(words out, const struct snapshot_wait *wait);
@@ -55,7 +55,9 @@ bool never_came(const struct snapshot *s, int32_t node_rank);
 uint32_t members_of(const struct snapshot *s);
 /* Return the place where most ranks wait, if they have waited long enough for a report; else NULL. */
 const struct snapshot_wait *main_wait(const struct snapshot *s);
-bool waits_in(const struct rank_facts *rank, const struct snapshot_wait *wait);
+bool waits_in(const struct snapshot_rank *rank, const struct snapshot_wait *wait);
+/* Return true if the ranks at `wait` may need this rank. A barrier may have only some of the ranks as members. */
+bool is_needed(const struct snapshot_wait *wait, uint32_t rank);
 
 /* --- the screen, which ddpctl and every agent print unchanged ---------- */
 
@@ -66,17 +68,17 @@ enum {
 
 /* Add "findings": [{"code":..,"grade":..,"subject":..,"sentence":..,"advice":..,"more":2}] to an object. Return false
  * if memory is short. */
-bool screen_add_findings(struct cJSON *o, const struct diagnosis *d);
+bool diagnosis_add_findings(struct cJSON *o, const struct diagnosis *d);
 /* Add the findings as "findings", and the whole screen as the text member "text". */
-bool screen_add(struct cJSON *o, const struct snapshot *s, const struct diagnosis *d);
+bool diagnosis_add_text(struct cJSON *o, const struct snapshot *s, const struct diagnosis *d);
 /* Add the sentence of a finding as "text". For a warning or an error, the text also contains the code and the
  * advice. */
-bool screen_add_line(struct cJSON *o, const struct finding *f);
-/* Add the line of screen_add_line, and the finding as the only element of "findings". */
-bool screen_add_one(struct cJSON *o, const struct finding *f);
+bool diagnosis_add_line(struct cJSON *o, const struct finding *f);
+/* Add the line of diagnosis_add_line, and the finding as the only element of "findings". */
+bool diagnosis_add_one(struct cJSON *o, const struct finding *f);
 /* Add the headline and the new findings. `before` is the number of findings that an earlier report has shown
  * and that are unchanged. */
-bool screen_add_news(struct cJSON *o, const struct snapshot *s, const struct diagnosis *news,
-                     uint32_t before);
+bool diagnosis_add_news(struct cJSON *o, const struct snapshot *s, const struct diagnosis *news,
+                        uint32_t before);
 
 #endif

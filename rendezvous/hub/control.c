@@ -185,6 +185,7 @@ static bool call_worker_exited(struct hub *hub, struct session *s, const union m
         return false;
     }
     member->exited = true;
+    member->state_since_ms = hub->now_ms;
     member->stop_requested = exited->told;
     member->exit_code = (int)exited->exit_code;
     member->signal = (int)exited->signal;
@@ -666,8 +667,8 @@ static bool is_of_ranks(enum finding_code code)
 /* Format the culprit of a finding: the rank, and its host and pid if these are known. */
 static void subject_of(const struct session *s, char subject[FINDING_SUBJECT_MAX])
 {
-    struct rank_facts facts;
-    facts_of_rank(s->job, s->rank, &facts);
+    struct snapshot_rank facts;
+    snapshot_of_rank(s->job, s->rank, &facts);
     if (facts.host != NULL)
         snprintf(subject, FINDING_SUBJECT_MAX, "rank %u (%.100s, pid %d)", s->rank, facts.host, facts.pid);
     else

@@ -81,6 +81,7 @@ void events_free(struct job_events *events)
 {
     buf_free(&events->recent);
     cJSON_free(events->members);
+    *events = (struct job_events){ 0 };
 }
 
 /* --- messages --------------------------------------------------------------------------------------------- */

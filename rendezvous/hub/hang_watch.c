@@ -1,4 +1,5 @@
-/* hang_watch.c -- see hang_watch.h. */
+/* hang_watch.c -- see hang_watch.h. The caller requests the samples and compares their stacks; this file only counts
+ * samples and compares digests of verdicts. So a test can check all times and limits without a job. */
 #include "hub/hang_watch.h"
 
 enum {

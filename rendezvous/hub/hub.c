@@ -35,6 +35,8 @@ static void forget(struct job *job)
     rdzv_free(job->rdzv);
     job->rdzv = NULL;
     notices_free(&job->notices);
+    events_free(&job->events);
+    refusals_forget(&hub->refusals, job->name);
     job_set_source(job, NULL);
     job_rename(job, "");
 }

@@ -184,8 +184,8 @@ static void add_members(struct job *job, cJSON *answer)
     struct listing list = begin_list(answer, "members");
     bool fits = true;
     for (uint32_t rank = 0; fits && rank < job->members.world_size; rank++) {
-        struct rank_facts facts;
-        facts_of_rank(job, rank, &facts);
+        struct snapshot_rank facts;
+        snapshot_of_rank(job, rank, &facts);
         cJSON *row = diagnose_json(&facts);
         add_profile(&job->profile.counts, rank, row);
         fits = add_row(&list, row);
@@ -401,12 +401,13 @@ bool inspect_barriers(struct hub *hub, struct session *s, const union message *m
     LIST_EACH(node, &job->barriers.open)
     {
         const struct barrier *barrier = LIST_ENTRY(node, struct barrier, open);
+        const uint64_t left_ms = barrier->deadline_ms > hub->now_ms ? barrier->deadline_ms - hub->now_ms : 0;
         cJSON *row = cJSON_CreateObject();
         add_shown_bytes(row, "name", barrier_name(barrier), KEY_SHOWN, text_append);
         add_ranks(row, "arrived", barrier, true);
         add_ranks(row, "missing", barrier, false);
         cJSON_AddNumberToObject(row, "age_ms", (double)(hub->now_ms - barrier->began_ms));
-        cJSON_AddNumberToObject(row, "left_ms", (double)(barrier->deadline_ms - hub->now_ms));
+        cJSON_AddNumberToObject(row, "left_ms", (double)left_ms);
         if (!add_row(&list, row))
             break;
     }
@@ -481,7 +482,7 @@ bool inspect_why(struct hub *hub, struct session *s, const union message *m, cJS
     bool ok = job != NULL && d != NULL && snapshot_job(job, &taken);
     if (ok) {
         monitor_diagnose(job, &taken, d);
-        ok = screen_add(answer, &taken.snapshot, d);
+        ok = diagnosis_add_text(answer, &taken.snapshot, d);
         snapshot_free(&taken);
     }
     free(d);

@@ -123,10 +123,10 @@ static void answer_barrier(void *user, struct barrier_waiter *waiter, enum barri
         hub_send(hub, s, json);
 }
 
-/* Call facts_of_rank() for barrier_report(), which passes the job as a void pointer. */
-static void facts_for(void *user, uint32_t rank, struct rank_facts *facts)
+/* Call snapshot_of_rank() for barrier_report(), which passes the job as a void pointer. */
+static void facts_for(void *user, uint32_t rank, struct snapshot_rank *facts)
 {
-    facts_of_rank(user, rank, facts);
+    snapshot_of_rank(user, rank, facts);
 }
 
 static void report_barrier(void *user, const struct barrier *barrier, struct slice name,
@@ -138,9 +138,9 @@ static void report_barrier(void *user, const struct barrier *barrier, struct sli
 /* Format how a rank ended, for the report of a barrier in which this rank is missing. */
 static void format_end(void *user, uint32_t rank, char *text, size_t size)
 {
-    struct rank_facts facts;
+    struct snapshot_rank facts;
     struct finding finding;
-    facts_of_rank(user, rank, &facts);
+    snapshot_of_rank(user, rank, &facts);
     diagnose_rank(&facts, &finding);
     snprintf(text, size, "%s %s", finding.subject, finding_predicate(&finding));
 }
@@ -323,6 +323,7 @@ void job_free(struct job *job)
 {
     struct hub *hub = job->hub;
     table_remove(&hub->jobs, &job->node);
+    refusals_forget(&hub->refusals, job->name);
     rdzv_free(job->rdzv);
     free(job->round_nodes);
     notices_free(&job->notices);
@@ -390,6 +391,7 @@ static struct job *declare(struct hub *hub, struct job_source *source, const cha
         return NULL;
     job_set_source(job, source);
     job_rename(job, name);
+    job->left_ms = hub->now_ms;
     return job;
 }
 
@@ -445,10 +447,13 @@ static uint64_t job_deadline(const struct job *job)
 }
 
 /* Lower the hub's deadline to the job's deadline, in constant time. The hub's deadline is not raised here. So it may be
- * too early; the hub then ticks once too often, and this tick computes the exact deadline. */
+ * too early; the hub then ticks once too often, and this tick computes the exact deadline. Raise a deadline in the past
+ * to the present time. Otherwise hub.c would conclude that this process was suspended since then. */
 void job_touch(struct job *job)
 {
     uint64_t at = job_deadline(job);
+    if (at < job->hub->now_ms)
+        at = job->hub->now_ms;
     if (at < job->hub->jobs_deadline_ms)
         job->hub->jobs_deadline_ms = at;
 }

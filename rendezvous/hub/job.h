@@ -129,7 +129,7 @@ struct job {
     /* hub->era at the end of this job's latest attempt, or 0 if no attempt has ended. Sessions with a lower session.era
      * must not use the keys. */
     uint32_t era;
-    uint64_t left_ms; /* when the last connection of the job closed */
+    uint64_t left_ms; /* when the last connection of the job closed, or when the job got its name */
 };
 
 /* Add a job without a name to hub->jobs, which owns the job. Return NULL if memory or quota is short. */
@@ -189,7 +189,7 @@ void job_excuse_silence(struct job *job);
 void events_ask(struct job *job, struct session *s);
 /* Withdraw the session's request for events. */
 void events_leave(struct job *job, struct session *s);
-/* Free the kept events. */
+/* Free the kept events, and zero the struct. */
 void events_free(struct job_events *events);
 
 /* Keep the ranks of each node for the event of the round's start. */

@@ -69,14 +69,14 @@ static void append_count(const struct session *s, const struct torch_key *key, s
 static void append_why(const struct session *s, const struct torch_key *key, struct buf *out)
 {
     const uint32_t world_size = s->job->members.world_size;
-    struct rank_facts facts;
+    struct snapshot_rank facts;
     struct finding f;
     if (key->rank < 0) {
         append_count(s, key, out);
     } else if (key->rank >= world_size) {
         buf_printf(out, "the highest rank of this job is %u", world_size - 1);
     } else {
-        facts_of_rank(s->job, (uint32_t)key->rank, &facts);
+        snapshot_of_rank(s->job, (uint32_t)key->rank, &facts);
         diagnose_rank(&facts, &f);
         buf_printf(out, "%s", f.sentence);
     }
@@ -94,7 +94,7 @@ static const char *end_text(struct buf *text)
 static void record_given_up(struct session *s, const struct torch_key *key, uint64_t waited_ms)
 {
     struct job *job = s->job;
-    const struct rank_facts own = member_facts(&job->members, s->rank);
+    const struct snapshot_rank own = member_snapshot(&job->members, s->rank);
     struct buf who = { 0 }, setup = { 0 }, what = { 0 }, why = { 0 };
     words time;
     buf_printf(&who, "rank %u", s->rank);
@@ -182,7 +182,7 @@ static void push_loss(struct job *job, const struct finding *f)
     cJSON *o = cJSON_CreateObject();
     cJSON_AddStringToObject(o, "push", "left_waiting");
     cJSON_AddFalseToObject(o, "final");
-    const bool whole = screen_add_one(o, f);
+    const bool whole = diagnosis_add_one(o, f);
     LIST_EACH(node, &job->sessions)
     {
         struct session *s = LIST_ENTRY(node, struct session, in_job);
@@ -198,11 +198,11 @@ static void push_loss(struct job *job, const struct finding *f)
 /* Report once that a rank has exited with 0. The report names the first barrier in which the rank is missing. */
 void lost_peer_in_barrier(struct job *job, const struct barrier *barrier, uint32_t rank)
 {
-    struct rank_facts facts;
+    struct snapshot_rank facts;
     struct finding f;
     if (!member_has_left(members_at(&job->members, rank)))
         return;
-    facts_of_rank(job, rank, &facts);
+    snapshot_of_rank(job, rank, &facts);
     diagnose_early_exit_of_barrier(barrier, &facts, &f);
     if (!notices_have(&job->troubles, f.code, f.subject))
         push_loss(job, &f);

@@ -251,8 +251,8 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
 #define FIELDS_OF_resumed(X) X(WHOLE, received, 0, MESSAGE_NUMBER_MAX, 0, "calls since the first join")
 
 /* The lists in the answer to `status`. */
-#define FIELDS_OF_status_lists(X)                         \
-    X(LIST, nodes, 0, 0, 0, "objects `node of a status`") \
+#define FIELDS_OF_status_lists(X)                                          \
+    X(LIST, nodes, 0, 0, 0, "for each node, an object `node of a status`") \
     X(LIST, members, 0, 0, 0, "ranks")
 
 /* The lists in the answer to `stacks`. */

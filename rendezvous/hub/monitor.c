@@ -323,8 +323,9 @@ static void add_waiter(struct job_snapshot *l, const struct session *s, uint64_t
         wait->rank = list_is_empty(&s->by_rank) ? UINT32_MAX : s->rank;
     if (now_ms - s->waits_since_ms > wait->for_ms)
         wait->for_ms = now_ms - s->waits_since_ms;
+    wait->barrier = s->barrier_waiter.barrier;
     if (in_barrier)
-        wait->members = s->barrier_waiter.barrier->members;
+        wait->members = wait->barrier->members;
 }
 
 /* Add all waits of the job to the snapshot. Sessions that wait for the same key share a row, so WAITS_MAX rows are
@@ -373,7 +374,7 @@ static bool check_ranks(struct job *job, struct job_snapshot *l)
     const uint32_t n = job->members.known && l->snapshot.phase == PHASE_RUNNING ? job->members.world_size : 0;
     l->ranks = calloc((size_t)n + 1, sizeof(*l->ranks));
     for (uint32_t rank = 0; l->ranks != NULL && rank < n; rank++)
-        facts_of_rank(job, rank, &l->ranks[rank]);
+        snapshot_of_rank(job, rank, &l->ranks[rank]);
     l->snapshot.ranks = l->ranks;
     l->snapshot.n_ranks = n;
     return l->ranks != NULL;
@@ -506,7 +507,7 @@ static const char *all_of(struct report_texts *t)
 {
     if (t->all == NULL) {
         cJSON *o = begin_push(t->s->is_final);
-        t->all = end_push(o, screen_add(o, t->s, &t->now->all));
+        t->all = end_push(o, diagnosis_add_text(o, t->s, &t->now->all));
     }
     return t->all;
 }
@@ -517,7 +518,7 @@ static const char *news_of(struct report_texts *t)
     const struct findings_now *now = t->now;
     if (t->news == NULL && now->news.n > 0) {
         cJSON *o = begin_push(false);
-        t->news = end_push(o, screen_add_news(o, t->s, &now->news, now->all.n - now->news.n));
+        t->news = end_push(o, diagnosis_add_news(o, t->s, &now->news, now->all.n - now->news.n));
     }
     return t->news;
 }
@@ -589,8 +590,8 @@ static void report_findings(struct job *job, const struct snapshot *s, const str
 static char *format_line(const struct diagnosis *d, const struct finding *f)
 {
     cJSON *o = begin_push(false);
-    const bool whole = f != NULL ? screen_add_line(o, f) : cJSON_AddStringToObject(o, "text", "") != NULL;
-    return end_push(o, whole && screen_add_findings(o, d));
+    const bool whole = f != NULL ? diagnosis_add_line(o, f) : cJSON_AddStringToObject(o, "text", "") != NULL;
+    return end_push(o, whole && diagnosis_add_findings(o, d));
 }
 
 /* Send the i-th finding as a separate line to all nodes. The node with the id `silent` gets the finding without a line
@@ -725,10 +726,12 @@ static void note(struct job *job, const struct snapshot *s, struct diagnosis *d,
  * rank. The rank's own agent prints no line about state T, because it has already printed that stop. */
 static void report_stopped(struct job *job, const struct snapshot *s, struct diagnosis *d)
 {
-    for (uint32_t i = 0; main_wait(s) == NULL && i < s->n_ranks; i++) {
-        const struct rank_facts *f = &s->ranks[i];
+    const struct snapshot_wait *most = main_wait(s);
+    for (uint32_t i = 0; i < s->n_ranks; i++) {
+        const struct snapshot_rank *f = &s->ranks[i];
         struct member *member = members_at(&job->members, i);
-        if (member->stop_reported || !diagnose_is_stopped(f, schedule[SITUATION_RANK_STOPPED].first_ms / 2))
+        if (member->stop_reported || (most != NULL && is_needed(most, i)) ||
+            !diagnose_is_stopped(f, schedule[SITUATION_RANK_STOPPED].first_ms / 2))
             continue;
         member->stop_reported = true;
         d->n = 1;
@@ -968,6 +971,21 @@ static void begin_sample(struct job *job)
     evaluate_sample(job);
 }
 
+/* Return true if the present wait of the ranks was already reported. Check the wait again first, which may send a
+ * report: the scheduled checks are up to 30 s apart, so the reported wait may have ended meanwhile. */
+static bool is_reported_now(struct job *job)
+{
+    struct job_snapshot l;
+    struct findings_now *now = is_reported(job) ? calloc(1, sizeof(*now)) : NULL;
+    if (now != NULL && snapshot_job(job, &l)) {
+        report_torch(job, &l.snapshot, now);
+        report_still(job, &l.snapshot, now);
+        snapshot_free(&l);
+    }
+    free(now);
+    return is_reported(job);
+}
+
 /* Process a sample that has arrived, or request one that is due. Request none in two cases: the wait was already
  * reported and --on_hang needs no verdict, or all ranks compute and the round has never shown progress. */
 static void run_hang(struct job *job)
@@ -980,7 +998,7 @@ static void run_hang(struct job *job)
         schedule_attempt(job, false);
     else if (job->hang.fresh != NULL)
         begin_sample(job);
-    else if ((is_reported(job) && !may_act(job)) || (!w->has_signals && all_compute(job)))
+    else if ((is_reported_now(job) && !may_act(job)) || (!w->has_signals && all_compute(job)))
         hang_watch_skip(w, job->hub->now_ms);
     else
         job->hang.asks = true;

@@ -24,7 +24,7 @@ struct job_snapshot {
     struct snapshot_notice *notices;
     struct snapshot_wait *waits;
     struct snapshot_claim *claims;
-    struct rank_facts *ranks;
+    struct snapshot_rank *ranks;
     struct rejects *rejects;
     char (*bytes)[4 * REJECT_FIRST_MAX + 8]; /* first bytes of foreign clients, as text */
 };

@@ -90,8 +90,8 @@ static bool refuse_job(const struct job *job, const struct job_name *name)
 }
 
 /* Find the job of a worker, and enter it. Without an agent, the first worker declares the job. When all workers of such
- * a job have left, the next worker may declare another job. A session that begins an attempt gets the new hub->era,
- * because the store rejects sessions of an older era. */
+ * a job have left, the next worker may declare another job. A worker that joins gets the present hub->era, because the
+ * store rejects sessions of an older era. The worker may have connected before another worker began this attempt. */
 static bool join_job(struct hub *hub, struct session *s, const struct job_name *name)
 {
     struct job *job = job_claim(hub, s, name->job);
@@ -113,8 +113,7 @@ static bool join_job(struct hub *hub, struct session *s, const struct job_name *
                  name->world_size == 1 ? "" : "s");
         return false;
     }
-    if (!runs)
-        s->era = hub->era;
+    s->era = hub->era;
     session_enter(s, job);
     return true;
 }

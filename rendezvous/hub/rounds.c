@@ -1,5 +1,6 @@
-/* rounds.c -- connects a job's rendezvous to the hub. The rendezvous (rendezvous.h) decides, and this file carries
- * out its decisions: attempts and messages to nodes.
+/* rounds.c -- connects a job's rendezvous to the hub. The rendezvous (rendezvous.h) decides, and this file carries out
+ * its decisions: attempts and messages to nodes. The two modules are separate, because the rendezvous is pure and uses
+ * no session and no JSON.
  *
  *     agent's call -> control.c -> rendezvous -> rounds.c -> begin an attempt, drop a node,
  *                                                            push `round`, `waiting`, `stop` or `verdict` */
@@ -316,6 +317,11 @@ struct rdzv *job_rendezvous(struct job *job)
     struct rdzv *next = make_rendezvous(job);
     if (next == NULL)
         return NULL;
+    if (is_over) { /* findings, events and rejections of the finished run do not concern the next run */
+        notices_free(&job->notices);
+        events_free(&job->events);
+        refusals_forget(&job->hub->refusals, job->name);
+    }
     rdzv_free(job->rdzv);
     return job->rdzv = next;
 }

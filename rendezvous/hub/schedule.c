@@ -58,12 +58,6 @@ static bool must_rest(const struct schedule_state *w, uint64_t at_ms)
     return w->checked_ms != 0 && at_ms < w->checked_ms + APART_MS && !w->trouble;
 }
 
-/* Return `at_ms`, but not earlier than now, because hub.c treats a deadline in the past as a sign of a suspension. */
-static uint64_t not_before_now(const struct job *job, uint64_t at_ms)
-{
-    return at_ms > job->hub->now_ms ? at_ms : job->hub->now_ms;
-}
-
 /* Return when the next check or sample is due. */
 uint64_t schedule_deadline(const struct job *job)
 {
@@ -74,13 +68,12 @@ uint64_t schedule_deadline(const struct job *job)
     const uint64_t at_ms = wanted_at(&job->watch, &facts), free_ms = job->watch.checked_ms + APART_MS;
     const uint64_t hang_ms = job->hang.fresh != NULL || job->hang.is_over || job->profile.has_news
                                  ? job->hub->now_ms
-                                 : not_before_now(job, hang_watch_deadline(&job->hang.watch));
-    const uint64_t profile_ms =
-        job->profile.due_ms != 0 ? not_before_now(job, job->profile.due_ms) : UINT64_MAX;
+                                 : hang_watch_deadline(&job->hang.watch);
+    const uint64_t profile_ms = job->profile.due_ms != 0 ? job->profile.due_ms : UINT64_MAX;
     const uint64_t sample_ms = hang_ms < profile_ms ? hang_ms : profile_ms;
     if (at_ms == UINT64_MAX)
         return sample_ms;
-    const uint64_t check_ms = must_rest(&job->watch, at_ms) ? free_ms : not_before_now(job, at_ms);
+    const uint64_t check_ms = must_rest(&job->watch, at_ms) ? free_ms : at_ms;
     return check_ms < sample_ms ? check_ms : sample_ms;
 }
 
@@ -154,10 +147,7 @@ static struct schedule_due due_now(struct job *job, const struct rdzv_facts *fac
         return due;
     }
     w->still_ms = w->stopped_ms = 0;
-    w->still_reported = false;
-    w->usual = (struct schedule_usual){ 0 };
     forget_torch(w);
-    w->torch_reported = w->torch_ended = false;
     begin_to_wait(w, facts);
     due.is_final = facts->deadline_ms <= now_ms;
     due.nodes = due.is_final || now_ms >= w->check_ms;
@@ -429,8 +419,11 @@ void schedule_attempt(struct job *job, bool begins)
     profile_free(&job->profile.counts);
     job->profile.has_news = job->sample.for_profile = false;
     job->profile.due_ms = begins && job->profile.is_on ? job->hub->now_ms + PROFILE_EVERY_MS : 0;
-    if (begins)
-        hang_watch_begin(&job->hang.watch, job->hub->now_ms);
-    else
+    if (!begins) {
         hang_watch_end(&job->hang.watch);
+        return;
+    }
+    hang_watch_begin(&job->hang.watch, job->hub->now_ms);
+    job->watch.still_reported = job->watch.torch_reported = job->watch.torch_ended = false;
+    job->watch.usual = (struct schedule_usual){ 0 };
 }

@@ -1,4 +1,6 @@
-/* schedule.h -- when the monitor checks a job. */
+/* schedule.h -- when the monitor checks a job. A check reads the whole job, so an event only schedules a check, and
+ * later events share it. The hub sets its timer to schedule_deadline(), and monitor.c calls schedule_due() and makes
+ * the checks. */
 #ifndef RENDEZVOUS_HUB_SCHEDULE_H
 #define RENDEZVOUS_HUB_SCHEDULE_H
 

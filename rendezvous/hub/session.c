@@ -471,12 +471,12 @@ static bool node_is_lost(const struct job *job, uint32_t rank)
 
 /* Fill in the facts about a rank. If it has several connections, silent_ms counts from the latest byte of any of them,
  * and `waits` is the first wait found. */
-void facts_of_rank(struct job *job, uint32_t rank, struct rank_facts *facts)
+void snapshot_of_rank(struct job *job, uint32_t rank, struct snapshot_rank *facts)
 {
     struct hub *hub = job->hub;
     struct member *member = members_at(&job->members, rank);
     uint64_t last_received_ms = member->last_received_ms;
-    *facts = member_facts(&job->members, rank);
+    *facts = member_snapshot(&job->members, rank);
     facts->connected = !list_is_empty(&member->sessions);
     LIST_EACH(node, &member->sessions)
     {
@@ -486,7 +486,7 @@ void facts_of_rank(struct job *job, uint32_t rank, struct rank_facts *facts)
             facts->waits = wait_of(s);
     }
     facts->silent_ms = hub->now_ms - last_received_ms;
-    facts->state_ms = facts->proc_state != 0 ? hub->now_ms - member->state_since_ms : 0;
+    facts->state_ms = facts->proc_state != 0 || facts->exited ? hub->now_ms - member->state_since_ms : 0;
     facts->still_ms = member->has_steps ? hub->now_ms - member->stepped_ms : 0;
     facts->node_lost = node_is_lost(job, rank);
 }

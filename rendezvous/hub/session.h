@@ -109,8 +109,8 @@ struct session {
     uint16_t stranger_bytes;    /* number of a stranger's bytes that were decoded so far */
     uint16_t stranger_kib;      /* the stranger's part of hub->held_kib */
     uint32_t rank;              /* rank of a worker; valid while the session is in member.sessions */
-    /* hub->era when the connection was accepted. If job.era is higher, an attempt of the job has ended since then, and
-     * the session may not use the keys of the new attempt. */
+    /* hub->era when the connection was accepted, or when the session last joined a job as a worker. If job.era is
+     * higher, an attempt of the job has ended since then, and the session may not use the keys of the new attempt. */
     uint32_t era;
     uint32_t uid; /* user of a client on this host; SESSION_NO_UID = unknown */
     int32_t pid;  /* pid of a plain client, as an agent or the client has reported; 0 = unknown */
@@ -324,7 +324,7 @@ void lost_peer_verdict(struct job *job);
 void lost_peer_leaves(struct session *s);
 
 /* Fill in the current facts about a rank (session.c). Texts are valid until the next call. */
-void facts_of_rank(struct job *job, uint32_t rank, struct rank_facts *facts);
+void snapshot_of_rank(struct job *job, uint32_t rank, struct snapshot_rank *facts);
 /* Set *name to the n-th key, or to the barrier, that a session waits for. Return false if the session waits for fewer
  * keys. */
 bool facts_awaited(const struct session *s, uint32_t n, struct slice *name);

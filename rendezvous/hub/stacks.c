@@ -80,9 +80,9 @@ static void count_profile(struct job *job)
 {
     struct job_profile *profile = &job->profile;
     const uint32_t n = job->members.known ? job->members.world_size : 0;
-    struct rank_facts *facts = calloc((size_t)n + 1, sizeof(*facts));
+    struct snapshot_rank *facts = calloc((size_t)n + 1, sizeof(*facts));
     for (uint32_t rank = 0; facts != NULL && rank < n; rank++)
-        facts_of_rank(job, rank, &facts[rank]);
+        snapshot_of_rank(job, rank, &facts[rank]);
     if (facts != NULL && (profile->counts.n == n || profile_begin(&profile->counts, n)) &&
         profile_add(&profile->counts, job->sample.stacks.rows, facts, job->hang.watch.moved_ms)) {
         profile->has_news = true;

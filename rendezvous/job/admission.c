@@ -168,8 +168,10 @@ static bool same_program(const struct check *c)
 {
     const struct rules *rules = &c->r->rules;
     const struct rdzv_join *j = c->join;
+    char program[sizeof(rules->program)];
     bool compared = rules->program[0] != '\0' && j->program[0] != '\0' && !j->uneven && !rules->uneven;
-    return !compared || strcmp(rules->program, j->program) == 0 || !same_role(c) ||
+    text_copy(program, sizeof(program), j->program);
+    return !compared || strcmp(rules->program, program) == 0 || !same_role(c) ||
            word_refusal(c, "%s starts the program '%.60s', %s starts '%.60s'", c->self, j->program, c->first,
                         rules->program);
 }

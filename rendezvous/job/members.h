@@ -34,7 +34,7 @@ struct member {
     char proc_state;       /* process state from /proc/PID/stat, read by the agent; 0 = never read */
     int16_t cpu_percent;   /* CPU use in % since the agent's previous sample; may exceed 100; -1 = unknown */
     char wchan[MEMBER_WCHAN_MAX]; /* kernel function in which the process sleeps; "" = unknown */
-    uint64_t state_since_ms;      /* when the process entered proc_state */
+    uint64_t state_since_ms;      /* when the process entered proc_state, or when it exited */
     bool stop_reported;           /* the diagnosis has reported that the process is stopped (SIGSTOP) */
     bool has_steps;               /* the rank reports its progress; the next four fields are valid */
     int64_t step;                 /* last finished step; -1 = none */

@@ -31,11 +31,13 @@ enum { CHECK_MS = 500, LATE_MS = STOOD_STILL_MS, EXCUSES_MAX = 2 };
 
 void rdzv_touch(struct rdzv *r, struct node *node)
 {
+    /* without nodes there were no checks, so the old watch_ms would look like a suspension */
+    const bool is_first = list_is_empty(&r->watched);
     node->last_received_ms = node->silent_since_ms = r->now_ms;
     node->excuses = 0;
     list_remove(&node->watched);
     list_insert(&r->watched, &node->watched);
-    if (r->watch_ms == UINT64_MAX)
+    if (is_first || r->watch_ms == UINT64_MAX)
         r->watch_ms = r->now_ms + CHECK_MS;
 }
 

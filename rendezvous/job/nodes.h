@@ -1,4 +1,5 @@
-/* nodes.h -- private to the files of rendezvous/job: the structs and functions that these files share.
+/* nodes.h -- private to the files of rendezvous/job: the structs and functions that these files share. The structs are
+ * not in rendezvous.h, so that the hub changes a job's nodes only through the functions of rendezvous.h.
  *
  *     rendezvous.c   the state machine: states x events, and the work of each cell
  *     admission.c    the checks of a join

@@ -47,7 +47,6 @@ void restarts_init(struct restarts *a, const struct rdzv_join *rules)
  * `failed` stops at max_restarts + 1, so that it cannot overflow. */
 static enum no_restart restarts_failed(struct restarts *a, const struct rdzv_cause *cause)
 {
-    a->step = -1;
     if (a->failed <= a->max_restarts)
         a->failed++;
     if (a->max_restarts == 0)
@@ -162,14 +161,15 @@ static void assign_ranks(struct rdzv *r, uint32_t n)
     r->run.n_done = 0;
 }
 
-/* Reset the facts about the end of the previous round. Restarts and progress are kept, because they count for the whole
- * job. */
+/* Reset the facts about the end of the previous round. Restarts and the best step are kept, because they count for the
+ * whole job. */
 static void forget_last_end(struct rdzv *r)
 {
     r->end.has_cause = r->end.unkillable = r->end.stopped_by_user = r->end.has_rank0 = false;
     r->grow_agreed = r->short_handed = false;
     r->end.max_code = r->end.rank0_code = 0;
     r->waiting_nodes = 0;
+    r->restarts.step = -1; /* the progress of this attempt is not read yet */
     r->run.began_ms = r->now_ms;
 }
 

@@ -1,4 +1,5 @@
-/* round.h -- private to the files of rendezvous/job: begins and ends rounds, and decides on restarts. */
+/* round.h -- private to the files of rendezvous/job: begins and ends rounds, and decides on restarts. A function that
+ * begins or ends a round returns the next state, because only rendezvous.c sets the state of the job. */
 #ifndef RENDEZVOUS_JOB_ROUND_H
 #define RENDEZVOUS_JOB_ROUND_H
 

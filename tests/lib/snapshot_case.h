@@ -18,9 +18,9 @@
 #define NODES(...)                                          \
     .nodes = (const struct snapshot_node[]){ __VA_ARGS__ }, \
     .n_nodes = LEN(((const struct snapshot_node[]){ __VA_ARGS__ }))
-#define RANKS(...)                                       \
-    .ranks = (const struct rank_facts[]){ __VA_ARGS__ }, \
-    .n_ranks = LEN(((const struct rank_facts[]){ __VA_ARGS__ }))
+#define RANKS(...)                                          \
+    .ranks = (const struct snapshot_rank[]){ __VA_ARGS__ }, \
+    .n_ranks = LEN(((const struct snapshot_rank[]){ __VA_ARGS__ }))
 #define LIST(name, type, ...) \
     .name = (const struct type[]){ __VA_ARGS__ }, .n_##name = LEN(((const struct type[]){ __VA_ARGS__ }))
 

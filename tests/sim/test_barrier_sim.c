@@ -170,6 +170,20 @@ Test(barrier, a_process_that_died_before_fails_the_first_arrival)
         "[     0]      rank 1: exited with code 3 (n1, pid 101)\n");
 }
 
+Test(barrier, a_process_that_died_long_before_is_told_with_the_time)
+{
+    sim_at(&sim, 1000);
+    sim_exited(&sim, 1, 3, 0);
+    sim_at(&sim, 13000);
+    sim_barrier(&sim, 0, "a", 30000, "0 1");
+    sim_expect_trace(
+        &sim,
+        "[ 13000] barrier 'a' cannot complete: rank 1 exited with code 3 (n1, pid 101), 12.0 s ago\n"
+        "[ 13000] rank 0 gets outcome 2: barrier 'a' cannot complete: rank 1 exited with code 3 (n1, pid "
+        "101), 12.0 s ago; 1 of 2 ranks have arrived\n"
+        "[ 13000]      rank 1: exited with code 3 (n1, pid 101), 12.0 s ago\n");
+}
+
 Test(barrier, the_death_of_others_does_not_matter)
 {
     sim_barrier(&sim, 0, "a", 30000, "0 1");
@@ -226,6 +240,17 @@ Test(barrier, an_operator_cancels_it)
         "[     0] rank 0 gets outcome 3: barrier 'a' was cancelled by peer:510; 1 of 2 ranks have arrived\n"
         "[     0]      rank 1: connected (n1, pid 101), but has not arrived; last message 0 ms ago\n"
         "[     0] rank 3 left its wait\n");
+}
+
+/* The barrier has two members. */
+Test(barrier, only_a_member_is_missing_for_an_operator)
+{
+    sim_barrier(&sim, 0, "a", 30000, "0 1");
+    sim_client(&sim, SIM_OPERATOR);
+    sim_at(&sim, 20000);
+    const char *why = sim_control(&sim, SIM_OPERATOR, "{\"op\":\"why\"}");
+    cr_expect_not_null(strstr(why, "\"subject\":\"rank 1\""), "%s", why);
+    cr_expect_null(strstr(why, "\"subject\":\"rank 2\""), "%s", why);
 }
 
 Test(barrier, misuse_is_told_to_the_one_who_does_it)

@@ -686,6 +686,40 @@ Test(hang_sim, stop_needs_no_stacks_where_steps_show_the_rank)
     cr_expect_eq(findings[0], 1, "%s", told[0]);
 }
 
+/* Add to PyTorch's counter of ranks that have reached the barrier of init_process_group. */
+static void count_at_start(conn_id conn, int64_t delta)
+{
+    struct buf bytes = { 0 };
+    cr_assert(append_u8(&bytes, 4) &&
+              append_blob(&bytes, slice_str("/default_pg/store_based_barrier_key:1")) &&
+              append_i64(&bytes, delta));
+    sim_feed_bytes(&sim, conn, buf_slice(&bytes));
+    buf_free(&bytes);
+}
+
+/* Three ranks poll the barrier of init_process_group until the last rank arrives, after the report of their wait. No
+ * scheduled check follows for 30 s. */
+Test(hang_sim, a_hang_after_a_slow_start_that_was_reported_is_reported_in_time)
+{
+    enum { RANK0 = 20, RANK3 = 23 };
+    join(N0, ",\"hang_ms\":5000");
+    join(N1, ",\"hang_ms\":5000");
+    for (conn_id conn = RANK0; conn <= RANK3; conn++)
+        sim_client(&sim, conn);
+    for (conn_id conn = RANK0; conn < RANK3; conn++) {
+        count_at_start(conn, 1);
+        count_at_start(conn, 0);
+    }
+    live(12 * S, true);
+    cr_expect_eq(findings[0], 1);
+    expect_told(0, "[INIT_INCOMPLETE]");
+    count_at_start(RANK3, 1);
+    live(3 * S, true);
+    live(20 * S, false);
+    cr_expect_eq(findings[0], 2);
+    expect_told(0, "[RANK_SLEEPS]");
+}
+
 Test(hang_sim, a_traceback_is_named_until_the_rank_moves)
 {
     run_job("");

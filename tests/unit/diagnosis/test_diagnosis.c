@@ -138,6 +138,21 @@ Test(diagnose_job, a_node_that_came_back_is_not_missed)
                  0);
 }
 
+/* Nodes of an elastic job have no node rank before the first round. */
+Test(diagnose_job, a_node_of_an_elastic_job_whose_host_has_joined_later_is_not_missed)
+{
+    struct snapshot s = CASE(
+        GATHERING, .elastic = true, NODES(NODE(0, .node_rank = -1), NODE(1, .node_rank = -1)),
+        LIST(gone, snapshot_gone, { .host = "n1", .how = "x", .node_rank = -1, .pid = 77, .gone_ms = 70000 },
+             { .host = "n3", .how = "x", .node_rank = -1, .pid = 78, .gone_ms = 70000 }));
+    EXPECT(s, "NODE_LEFT", "n3 (pid 78)", "");
+    s.gone = (const struct snapshot_gone[]){
+        { .host = "n1", .how = "x", .node_rank = -1, .pid = 77, .gone_ms = 50000 }
+    };
+    s.n_gone = 1;
+    EXPECT(s, "NODE_LEFT", "n1 (pid 77)", "");
+}
+
 static struct snapshot lost(bool silent)
 {
     static struct snapshot_gone gone = { .host = "n1",
@@ -206,6 +221,22 @@ Test(diagnose_job, who_was_refused_and_came_in_later_is_not_told)
                  0);
 }
 
+/* A round that runs needs no further node. */
+Test(diagnose_job, an_old_rejection_concerns_only_a_job_that_waits)
+{
+#define REJECTED(ms)                                                              \
+    LIST(refused, snapshot_refused, REFUSED("VERSION_DIFFERS", 5, .ago_ms = ms)), \
+        LIST(strangers, snapshot_stranger,                                        \
+             { .kind = REJECT_TLS, .address = "10.2.3.4", .times = 1, .ago_ms = ms })
+    cr_expect_eq(look(CASE(RUNNING, REJECTED(60000))).n, 0);
+    struct diagnosis d = look(CASE(RUNNING, REJECTED(59999)));
+    cr_expect_eq(d.n, 2);
+    d = look(CASE(GATHERING, NODES(NODE(0), NODE(1)), REJECTED(60000)));
+    cr_expect_eq(d.n, 2);
+    expect_at(&d, 0, "VERSION_DIFFERS", "n5 (pid 905)", "");
+    expect_at(&d, 1, "TLS_CLIENT", "10.2.3.4", "");
+}
+
 /* The reason of the rejection comes first, then its consequence for the waiting nodes. */
 Test(diagnose_job, a_node_that_was_refused_is_missed)
 {
@@ -231,7 +262,7 @@ Test(diagnose_job, an_elastic_job_that_has_enough_misses_nobody_who_was_refused)
     cr_assert_eq(d.n, 1);
     s.min = s.max = 3;
     d = look(s);
-    expect_at(&d, 1, "NODE_REJECTED", "n-1 (pid 899)", "rejected (NPROC_DIFFERS)");
+    expect_at(&d, 1, "NODE_REJECTED", "n-1 (pid 899)", "rejected 4.0 s ago (NPROC_DIFFERS)");
 }
 
 /* After its rejection, the node was accepted with the right command, and was then lost. */
@@ -396,9 +427,9 @@ Test(diagnose_job, workers_that_cannot_reach_each_other)
 
 /* Expect the finding `code` about the missing rank 3, and after it the finding about the barrier, which is the
  * consequence. */
-static void expect_missing(struct rank_facts rank, const char *code, const char *sentence)
+static void expect_missing(struct snapshot_rank rank, const char *code, const char *sentence)
 {
-    const struct rank_facts ranks[] = { THREE, rank };
+    const struct snapshot_rank ranks[] = { THREE, rank };
     struct snapshot s = CASE(RUNNING, THREE_WAIT);
     s.ranks = ranks, s.n_ranks = 4;
     struct diagnosis d = look(s);
@@ -411,31 +442,66 @@ static void expect_missing(struct rank_facts rank, const char *code, const char 
 
 Test(diagnose_job, why_a_rank_does_not_come)
 {
-    expect_missing((struct rank_facts)RANK(3, .exited = true), "RANK_EXITED",
+    expect_missing((struct snapshot_rank)RANK(3, .exited = true), "RANK_EXITED",
                    "exited with code 0 (n1, pid 73)");
-    expect_missing((struct rank_facts)RANK(3, HERE, .proc_state = 'T', .state_ms = 59000), "RANK_STOPPED",
+    expect_missing((struct snapshot_rank)RANK(3, HERE, .proc_state = 'T', .state_ms = 59000), "RANK_STOPPED",
                    "stopped (state T) (n1, pid 73), for 59.0 s");
-    expect_missing((struct rank_facts)RANK(3, HERE, .proc_state = 'D', .state_ms = 9000,
-                                           .wchan = "nfs_wait_bit_killable"),
+    expect_missing((struct snapshot_rank)RANK(3, HERE, .proc_state = 'D', .state_ms = 9000,
+                                              .wchan = "nfs_wait_bit_killable"),
                    "RANK_IN_KERNEL", "state D, in nfs_wait_bit_killable");
-    expect_missing((struct rank_facts)RANK(3, HERE, .proc_state = 'R', .cpu_percent = 99), "RANK_BUSY",
+    expect_missing((struct snapshot_rank)RANK(3, HERE, .proc_state = 'R', .cpu_percent = 99), "RANK_BUSY",
                    "uses 99 % CPU (n1, pid 73), but has not arrived; last message 60.0 s ago");
-    expect_missing((struct rank_facts)RANK(3, .proc_state = 'R', .cpu_percent = 100), "RANK_BUSY",
+    expect_missing((struct snapshot_rank)RANK(3, .proc_state = 'R', .cpu_percent = 100), "RANK_BUSY",
                    "it never connected");
-    expect_missing((struct rank_facts)AT_KEY(3, "/nccl"), "RANK_WAITS_ELSEWHERE", "for key '/nccl'");
-    expect_missing((struct rank_facts)RANK(3, HERE, .proc_state = 'S'), "RANK_MISSING",
+    expect_missing((struct snapshot_rank)AT_KEY(3, "/nccl"), "RANK_WAITS_ELSEWHERE", "for key '/nccl'");
+    expect_missing((struct snapshot_rank)RANK(3, HERE, .proc_state = 'S'), "RANK_MISSING",
                    "last message 60.0 s ago; it sleeps");
-    expect_missing((struct rank_facts)RANK(3, .met = true), "RANK_DISCONNECTED", "but closed its connection");
-    expect_missing((struct rank_facts)RANK(3), "RANK_NOT_CONNECTED", "started (n1, pid 73)");
-    expect_missing((struct rank_facts)RANK(3, .proc_state = 'S', .wchan = "hrtimer_nanosleep"),
+    expect_missing((struct snapshot_rank)RANK(3, .met = true), "RANK_DISCONNECTED",
+                   "but closed its connection");
+    expect_missing((struct snapshot_rank)RANK(3), "RANK_NOT_CONNECTED", "started (n1, pid 73)");
+    expect_missing((struct snapshot_rank)RANK(3, .proc_state = 'S', .wchan = "hrtimer_nanosleep"),
                    "RANK_NOT_CONNECTED",
                    "started (n1, pid 73), but never connected to the store; it sleeps in hrtimer_nanosleep");
-    expect_missing((struct rank_facts){ .rank = 3 }, "RANK_UNKNOWN", "never connected");
+    expect_missing((struct snapshot_rank)RANK(3, .proc_state = 'S', .state_ms = 32000), "RANK_NOT_CONNECTED",
+                   "it sleeps");
+    expect_missing((struct snapshot_rank){ .rank = 3 }, "RANK_UNKNOWN", "never connected");
+}
+
+/* Ranks 0, 1 and 3 are the members of the barrier. */
+Test(diagnose_job, only_members_of_a_barrier_are_missing)
+{
+    static uint8_t members[] = { 0x0b };
+    static const struct barrier barrier = {
+        .world_size = 4, .members = 3, .arrived = 2, .is_member = members
+    };
+#define OF_SOME(...)            \
+    LIST(waits, snapshot_wait,  \
+         { .name = { "b", 1 },  \
+           .is_barrier = true,  \
+           .barrier = &barrier, \
+           .waiting = 2,        \
+           .members = 3,        \
+           .rank = UINT32_MAX,  \
+           .for_ms = 60000 }),  \
+        RANKS(IN_BARRIER(0, "b"), IN_BARRIER(1, "b"), __VA_ARGS__)
+    const struct snapshot s =
+        CASE(RUNNING, OF_SOME(RANK(2, HERE, .proc_state = 'T', .state_ms = 9000), RANK(3, HERE)));
+    words absent;
+    cr_expect_str_eq(absent_ranks(absent, &s), "rank 3");
+    cr_expect_not(diagnose_barrier_hangs(&s, 59000), "rank 2 is no member, and rank 3 may still arrive");
+    struct diagnosis d = look(s);
+    expect_at(&d, 0, "RANK_STOPPED", "rank 2", "");
+    expect_at(&d, 1, "RANK_MISSING", "rank 3", "");
+    expect_at(&d, 2, "BARRIER_INCOMPLETE", "barrier 'b'", "");
+    cr_expect_eq(d.n, 3);
+    const struct snapshot stopped = CASE(RUNNING, OF_SOME(RANK(2, HERE), RANK(3, HERE, .proc_state = 'T')));
+    cr_expect(diagnose_barrier_hangs(&stopped, 59000));
 }
 
 Test(diagnose_job, a_moment_in_the_kernel_is_no_hang)
 {
-    expect_missing((struct rank_facts)RANK(3, HERE, .proc_state = 'D', .state_ms = 500), "RANK_MISSING", "");
+    expect_missing((struct snapshot_rank)RANK(3, HERE, .proc_state = 'D', .state_ms = 500), "RANK_MISSING",
+                   "");
 }
 
 Test(diagnose_job, uneven_inputs_show_as_two_barriers)
@@ -468,10 +534,11 @@ Test(diagnose_job, a_key_that_a_busy_rank_has_not_set)
 
 enum { WORLD = 4096 };
 
-static struct snapshot big_barrier(struct rank_facts *ranks)
+static struct snapshot big_barrier(struct snapshot_rank *ranks)
 {
     for (uint32_t i = 0; i < WORLD; i++)
-        ranks[i] = i < WORLD / 2 ? (struct rank_facts){ .rank = i } : (struct rank_facts)IN_BARRIER(i, "b");
+        ranks[i] =
+            i < WORLD / 2 ? (struct snapshot_rank){ .rank = i } : (struct snapshot_rank)IN_BARRIER(i, "b");
     static const struct snapshot_wait wait = { .name = { "b", 1 },
                                                .is_barrier = true,
                                                .waiting = WORLD / 2,
@@ -485,7 +552,7 @@ static struct snapshot big_barrier(struct rank_facts *ranks)
 
 Test(diagnose_job, what_is_too_much_for_a_screen_is_counted)
 {
-    static struct rank_facts ranks[WORLD];
+    static struct snapshot_rank ranks[WORLD];
     struct diagnosis d = look(big_barrier(ranks));
     cr_assert_eq(d.n, DIAGNOSIS_SAME + 1);
     cr_assert_eq(d.list[DIAGNOSIS_SAME - 1].more, WORLD / 2 - DIAGNOSIS_SAME);
@@ -496,7 +563,7 @@ Test(diagnose_job, what_is_too_much_for_a_screen_is_counted)
 
 /* The sentences and the JSON for the facts about a rank, and the helpers that print untrusted bytes. */
 
-static void expect(struct rank_facts facts, const char *sentence, const char *json)
+static void expect(struct snapshot_rank facts, const char *sentence, const char *json)
 {
     struct finding finding;
     char expected[512];
@@ -514,19 +581,20 @@ static void expect(struct rank_facts facts, const char *sentence, const char *js
 
 Test(diagnose, a_rank_that_nobody_has_heard_of)
 {
-    expect((struct rank_facts){ .rank = 3 }, "never connected", "{\"rank\":3,\"state\":\"never_connected\"}");
+    expect((struct snapshot_rank){ .rank = 3 }, "never connected",
+           "{\"rank\":3,\"state\":\"never_connected\"}");
 }
 
 Test(diagnose, a_process_that_has_not_connected)
 {
-    expect((struct rank_facts){ N1, .started = true },
+    expect((struct snapshot_rank){ N1, .started = true },
            "started (n1, pid 77), but never connected to the store",
            "{\"rank\":3,\"state\":\"never_connected\",\"host\":\"n1\",\"pid\":77}");
 }
 
 Test(diagnose, a_rank_that_is_busy)
 {
-    expect((struct rank_facts){ N1, .met = true, .connected = true, .silent_ms = 1250 },
+    expect((struct snapshot_rank){ N1, .met = true, .connected = true, .silent_ms = 1250 },
            "connected (n1, pid 77), but has not arrived; last message 1.2 s ago",
            "{\"rank\":3,\"state\":\"connected\",\"host\":\"n1\",\"pid\":77,\"silent_ms\":1250}");
 }
@@ -534,8 +602,8 @@ Test(diagnose, a_rank_that_is_busy)
 Test(diagnose, a_rank_that_waits_elsewhere)
 {
     expect(
-        (struct rank_facts){ N1, .met = true, .connected = true, .silent_ms = 5,
-                             .waits.name = slice_str("/x") },
+        (struct snapshot_rank){ N1, .met = true, .connected = true, .silent_ms = 5,
+                                .waits.name = slice_str("/x") },
         "connected (n1, pid 77), but waits elsewhere, for key '/x'; last message 5 ms ago",
         "{\"rank\":3,\"state\":\"connected\",\"host\":\"n1\",\"pid\":77,\"silent_ms\":5,\"waits_for\":\"key "
         "'/x'\"}");
@@ -543,24 +611,27 @@ Test(diagnose, a_rank_that_waits_elsewhere)
 
 Test(diagnose, a_rank_that_has_closed_its_connection)
 {
-    expect((struct rank_facts){ .rank = 3, .pid = 77, .met = true, .silent_ms = 180000 },
+    expect((struct snapshot_rank){ .rank = 3, .pid = 77, .met = true, .silent_ms = 180000 },
            "was connected (pid 77), but closed its connection; last message 3 min ago",
            "{\"rank\":3,\"state\":\"disconnected\",\"pid\":77,\"silent_ms\":180000}");
 }
 
 Test(diagnose, a_rank_that_has_exited)
 {
-    expect((struct rank_facts){ N1, .started = true, .exited = true, .exit_code = 1 },
+    expect((struct snapshot_rank){ N1, .started = true, .exited = true, .exit_code = 1 },
            "exited with code 1 (n1, pid 77)",
+           "{\"rank\":3,\"state\":\"exited\",\"host\":\"n1\",\"pid\":77,\"exit_code\":1}");
+    expect((struct snapshot_rank){ N1, .started = true, .exited = true, .exit_code = 1, .state_ms = 12000 },
+           "exited with code 1 (n1, pid 77), 12.0 s ago",
            "{\"rank\":3,\"state\":\"exited\",\"host\":\"n1\",\"pid\":77,\"exit_code\":1}");
 }
 
 Test(diagnose, a_rank_that_was_killed)
 {
-    expect((struct rank_facts){ .rank = 3, .host = "n1", .exited = true, .signal = SIGSEGV },
+    expect((struct snapshot_rank){ .rank = 3, .host = "n1", .exited = true, .signal = SIGSEGV },
            "killed by signal 11, SIGSEGV (n1)",
            "{\"rank\":3,\"state\":\"exited\",\"host\":\"n1\",\"signal\":11}");
-    expect((struct rank_facts){ .rank = 3, .exited = true, .signal = 64 }, "killed by signal 64",
+    expect((struct snapshot_rank){ .rank = 3, .exited = true, .signal = 64 }, "killed by signal 64",
            "{\"rank\":3,\"state\":\"exited\",\"signal\":64}");
 }
 
@@ -574,7 +645,7 @@ Test(members, a_new_attempt_knows_nobody)
     cr_assert(member_place(members_at(&m, 3), "n1", 77));
     cr_assert(member_place(members_at(&m, 3), "n2", 0));
     members_at(&m, 3)->exited = true;
-    struct rank_facts facts = member_facts(&m, 3);
+    struct snapshot_rank facts = member_snapshot(&m, 3);
     cr_assert(facts.exited && facts.pid == 77);
     cr_assert_str_eq(facts.host, "n2");
     cr_assert_null(members_at(&m, 4));

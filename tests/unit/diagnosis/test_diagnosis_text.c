@@ -80,6 +80,16 @@ Test(screen, says_why_stacks_gave_no_verdict)
         "ranks again ('ddpctl stacks' prints the stacks now)");
 }
 
+/* Workers without agents have no rendezvous, so there is no round. */
+Test(screen, a_job_without_a_round_has_no_attempt)
+{
+    const struct snapshot job = CASE(RUNNING, .round = 0, THREE_WAIT, RANKS(THREE, RANK(3)));
+    char *text = screen(job);
+    cr_expect_not_null(strstr(text, "\njob 'k3': 4 ranks without ddprun; "), "%s", text);
+    cr_expect_null(strstr(text, "attempt"), "%s", text);
+    free(text);
+}
+
 /* No node has joined, or all nodes have left. No wait has begun, so the text contains no duration. */
 Test(screen, a_store_without_anybody)
 {
@@ -148,7 +158,7 @@ Test(screen, findings_as_json)
 {
     struct diagnosis d = look(CASE(GATHERING, NODES(NODE(0))));
     cJSON *o = cJSON_CreateObject();
-    cr_assert(screen_add_findings(o, &d));
+    cr_assert(diagnosis_add_findings(o, &d));
     const cJSON *array = cJSON_GetObjectItem(o, "findings");
     cr_assert_eq(cJSON_GetArraySize(array), 1);
     const cJSON *row = cJSON_GetArrayItem(array, 0);

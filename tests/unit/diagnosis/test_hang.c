@@ -13,7 +13,7 @@ enum { RANKS_MAX = 20 };
 
 struct hang_case {
     struct stacks samples[2];
-    struct rank_facts ranks[RANKS_MAX];
+    struct snapshot_rank ranks[RANKS_MAX];
     struct snapshot s;
 };
 
@@ -126,8 +126,8 @@ static struct hang_case load(const char *way, const char *second)
             const int n = number_in(rank, "rank");
             add_sample(&c.samples[i], n, number_in(rank, "pid"),
                        cJSON_GetArrayItem(cJSON_GetObjectItem(rank, "samples"), i));
-            c.ranks[n] = (struct rank_facts)RANK((uint32_t)n, .connected = true, .cpu_percent = 0,
-                                                 .proc_state = 'S', .call = "");
+            c.ranks[n] = (struct snapshot_rank)RANK((uint32_t)n, .connected = true, .cpu_percent = 0,
+                                                    .proc_state = 'S', .call = "");
         }
     }
     for (int i = 0; i < 2; i++)
@@ -427,7 +427,7 @@ Test(hang, the_reason_for_no_verdict)
         struct snapshot s = c.s;
         s.n_ranks = cases[i].n;
         s.ranks = c.ranks;
-        c.ranks[3] = (struct rank_facts)RANK(3, .call = "");
+        c.ranks[3] = (struct snapshot_rank)RANK(3, .call = "");
         for (int k = 0; k < 2; k++)
             s.hang.rows[k] = c.samples[k].rows;
         cr_expect_str_eq(hang_why_not(&s), cases[i].why);
@@ -1089,7 +1089,7 @@ Test(hang, a_rank_without_stacks_may_be_the_culprit_or_not)
 {
     struct hang_case c = load("all_wait", "all_wait");
     c.s.n_ranks = c.s.world_size = 4;
-    c.ranks[3] = (struct rank_facts)RANK(3, .call = "");
+    c.ranks[3] = (struct snapshot_rank)RANK(3, .call = "");
     expect_none(&c);
     case_free(&c);
 }
@@ -1506,12 +1506,12 @@ Test(hang, stopped_processes_without_frames)
 
 static struct diagnosis judge_rows(const char *first, const char *second, bool has_signals)
 {
-    struct rank_facts ranks[4];
+    struct snapshot_rank ranks[4];
     static const struct snapshot_node nodes[] = { NODE(0), NODE(1) };
     cJSON *rows[2] = { cJSON_Parse(first), cJSON_Parse(second) };
     cr_assert(rows[0] != NULL && rows[1] != NULL);
     for (uint32_t i = 0; i < 4; i++)
-        ranks[i] = (struct rank_facts)RANK(i, .call = "", .connected = true);
+        ranks[i] = (struct snapshot_rank)RANK(i, .call = "", .connected = true);
     struct snapshot s = { RUNNING, .ranks = ranks, .n_ranks = 4 };
     s.nodes = nodes;
     s.hang = (struct snapshot_hang){
@@ -1674,12 +1674,12 @@ Test(hang_loops, a_stack_that_is_cut_has_no_loop)
 static struct diagnosis diagnose_all(const char *const *rows, int n)
 {
     static struct diagnosis d;
-    struct rank_facts ranks[4];
+    struct snapshot_rank ranks[4];
     static const struct snapshot_node nodes[] = { NODE(0), NODE(1) };
     struct hang_history *history = NULL;
     cJSON *last = NULL;
     for (uint32_t i = 0; i < 4; i++)
-        ranks[i] = (struct rank_facts)RANK(i, .call = "", .connected = true);
+        ranks[i] = (struct snapshot_rank)RANK(i, .call = "", .connected = true);
     for (int i = 0, k = 0; i < n; i++, k = rows[k + 1] == NULL ? 0 : k + 1) {
         struct snapshot s = { RUNNING, .ranks = ranks, .n_ranks = 4 };
         cJSON *now = cJSON_Parse(rows[k]);

@@ -62,7 +62,7 @@ static cJSON *row_of(int rank, bool waits, bool is_extra)
     return row;
 }
 
-static const struct rank_facts no_steps[RANKS];
+static const struct snapshot_rank no_steps[RANKS];
 
 /* Take one sample at `at_ms`. Each rank is read a few milliseconds after the previous rank. */
 static bool sample(struct job *j, struct profile *p, double at_ms)
@@ -160,14 +160,14 @@ Test(profile, one_long_wait_is_no_evidence)
 Test(profile, steps_of_libddp_count_as_stacks_do)
 {
     struct profile p = { 0 };
-    struct rank_facts facts[RANKS] = { 0 };
+    struct snapshot_rank facts[RANKS] = { 0 };
     bool found = false;
     cr_assert(profile_begin(&p, RANKS));
     for (int i = 0; i < MINUTE && !found; i++) {
         for (int rank = 0; rank < RANKS; rank++)
-            facts[rank] = (struct rank_facts){ .has_steps = true,
-                                               .step = i,
-                                               .call = rank == SLOW || i % 3 != 0 ? "" : "all_reduce" };
+            facts[rank] = (struct snapshot_rank){ .has_steps = true,
+                                                  .step = i,
+                                                  .call = rank == SLOW || i % 3 != 0 ? "" : "all_reduce" };
         found = profile_add(&p, NULL, facts, 0);
     }
     cr_expect(found && p.ranks[SLOW].is_slow && !p.ranks[0].is_slow);
@@ -178,9 +178,9 @@ Test(profile, the_finding_names_the_rank_the_shares_and_what_it_does_instead)
 {
     struct profile p = { 0 };
     struct snapshot s = { RUNNING };
-    struct rank_facts ranks[RANKS] = { 0 };
+    struct snapshot_rank ranks[RANKS] = { 0 };
     struct diagnosis d = { 0 };
-    ranks[SLOW] = (struct rank_facts){ .rank = SLOW, .host = "n1", .pid = 812 };
+    ranks[SLOW] = (struct snapshot_rank){ .rank = SLOW, .host = "n1", .pid = 812 };
     s.ranks = ranks;
     s.n_ranks = RANKS;
     s.profile = &p;
@@ -244,7 +244,7 @@ Test(profile, a_rank_that_becomes_slow_is_found)
 Test(profile, a_world_of_one_or_of_too_many_ranks)
 {
     struct profile p = { 0 };
-    const struct rank_facts one = { .has_steps = true, .call = "all_reduce" };
+    const struct snapshot_rank one = { .has_steps = true, .call = "all_reduce" };
     cr_assert(profile_begin(&p, 1));
     for (int i = 0; i < MINUTE; i++)
         cr_expect_not(profile_add(&p, NULL, &one, (uint64_t)i));

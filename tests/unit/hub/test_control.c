@@ -1,5 +1,6 @@
 /* IDENTIFY and CONTROL: permissions of each role, which claims are accepted, and the answers. */
 #include "hub/job.h"
+#include "hub/session.h"
 #include "sim_hub.h"
 #include "store/encode.h"
 #include "ddp/context.h"
@@ -92,6 +93,22 @@ Test(control, when_all_its_workers_have_gone_the_next_job_may_come)
     sim_worker(&sim, 0, 0, 2);
     sim_client(&sim, OTHER);
     cr_assert_not_null(strstr(sim_control(&sim, OTHER, "{\"op\":\"status\"}"), "\"keys\":0"));
+}
+
+/* OTHER connects before rank 1 begins the attempt, and identifies itself after that. */
+Test(control, a_worker_that_connected_before_its_attempt_may_set_keys)
+{
+    sim_worker(&sim, 0, 0, 4);
+    sim_worker_gone(&sim, 0);
+    sim_client(&sim, OTHER);
+    sim_worker(&sim, 1, 0, 2);
+    cr_assert_eq(
+        sim_identify(&sim, OTHER, "{\"role\":\"worker\",\"job\":\"demo\",\"rank\":0,\"world_size\":2}", NULL),
+        0);
+    sim_feed(&sim, OTHER,
+             "01" N(01) "6b" N(01) "76"
+                                   "07");
+    sim_expect(&sim, OTHER, N(01));
 }
 
 Test(control, a_worker_that_did_not_introduce_itself_joins_no_barrier)
@@ -300,6 +317,8 @@ Test(control, barriers_say_who_is_missing)
     cr_assert_str_eq(sim_control(&sim, CLIENT, "{\"op\":\"barriers\"}"),
                      "{\"barriers\":[{\"name\":\"epoch\",\"arrived\":[1],\"missing\":[3],\"age_ms\":1500,"
                      "\"left_ms\":3500}],\"ok\":true}");
+    sim.now_ms = 5001; /* before the tick of the deadline */
+    cr_assert_not_null(strstr(sim_control(&sim, CLIENT, "{\"op\":\"barriers\"}"), "\"left_ms\":0}"));
 }
 
 /* --- control rdzv --------------------------------------------------------------------------------------------- */
@@ -684,6 +703,21 @@ Test(control_rdzv, a_hub_that_stood_still_gives_everybody_another_beat)
     cr_assert(sim.conn[N0].open && sim.conn[N1].open);
     sim_at(&sim, 64000);
     cr_assert_not(sim.conn[N1].open);
+}
+
+/* The only check of the job was an hour ago. So the check after the restart is due now, not an hour ago. */
+Test(control_rdzv, a_restart_after_an_hour_without_checks_is_no_suspension)
+{
+    sim_at(&sim, 1000);
+    join(N0, 0, 1, "");
+    beat_until(3600000, N0);
+    call(N0, "{\"op\":\"failed\",\"round\":1,\"rank\":0,\"pid\":77,\"exit_code\":7,\"words\":\"x\"}");
+    call(N0, "{\"op\":\"stopped\",\"round\":1,\"max_code\":7}");
+    sim_at(&sim, 3601000);
+    expect_in(join(N0, 0, 1, ",\"instance\":\"feed-1\""), "\"ok\":true");
+    sim_at(&sim, 3602000);
+    cr_expect_eq(sim.hub->woke_ms, 0);
+    cr_expect_eq(sim.hub->stood_ms, 0);
 }
 
 Test(control_rdzv, a_user_who_stops_a_node_is_named)

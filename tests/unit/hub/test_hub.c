@@ -1,4 +1,5 @@
 /* The hub as its peers see it: waiting, leaving, limits, deadlines, attempts. Bytes in, bytes out. */
+#include "hub/session.h"
 #include "sim_hub.h"
 #include "store/encode.h"
 #include "vectors.h"
@@ -688,6 +689,23 @@ Test(jobs, one_that_nobody_is_connected_to_is_forgotten_after_a_while)
     sim_at(&sim, HALF_AN_HOUR + 1000);
     expect_words("{\"op\":\"status\",\"job\":\"a\"}", "no job 'a'");
     expect_words("{\"op\":\"status\"}", "\"job\":\"b\"");
+}
+
+/* No node is in the job, because its first join is rejected. */
+Test(jobs, one_that_gets_its_name_after_days_is_kept_from_then_on)
+{
+    const uint64_t days_ms = 72ull * 3600 * 1000;
+    sim_at(&sim, days_ms);
+    sim_client(&sim, AGENT_A);
+    sim_identify(&sim, AGENT_A, "{\"role\":\"agent\"}", NULL);
+    sim_say(&sim, AGENT_A,
+            "{\"op\":\"join\",\"job\":\"a\",\"version\":\"0.0.0\",\"host\":\"n\",\"pid\":7,\"nnodes_min\":1,"
+            "\"nnodes_max\":1,\"node_rank\":0,\"nproc\":2}");
+    sim_at(&sim, days_ms + HALF_AN_HOUR - 1);
+    cr_expect_not_null(job_find(sim.hub, "a"));
+    cr_expect_eq(sim.hub->stood_ms, 0);
+    sim_at(&sim, days_ms + HALF_AN_HOUR);
+    cr_expect_null(job_find(sim.hub, "a"));
 }
 
 Test(jobs, one_that_is_taken_up_again_in_time_keeps_its_keys)

@@ -29,6 +29,8 @@ static void tear_down(void)
 
 TestSuite(job_events, .init = set_up, .fini = tear_down);
 
+static const char *job_name = "demo";
+
 /* Read everything sent to the agent; its events stay in `heard`. */
 static int events(conn_id conn)
 {
@@ -53,15 +55,15 @@ static int events(conn_id conn)
 static void join(conn_id conn, int node_rank, int nnodes, bool asks)
 {
     char json[512];
-    sim_client(&sim, conn);
+    if (!sim.conn[conn].open)
+        sim_client(&sim, conn);
     sim_identify(&sim, conn, "{\"role\":\"agent\"}", NULL);
     snprintf(
         json, sizeof(json),
-        "{\"op\":\"join\",\"job\":\"demo\",\"instance\":\"\",\"version\":\"" DDP_VERSION
-        "\",\"host\":\"n%d\","
+        "{\"op\":\"join\",\"job\":\"%s\",\"instance\":\"\",\"version\":\"" DDP_VERSION "\",\"host\":\"n%d\","
         "\"pid\":%d,\"mode\":\"static\",\"nnodes_min\":%d,\"nnodes_max\":%d,\"node_rank\":%d,\"nproc\":1,"
         "\"join_timeout_ms\":60000,\"grace_ms\":1000%s}",
-        node_rank, 100 + node_rank, nnodes, nnodes, node_rank, asks ? ",\"events\":true" : "");
+        job_name, node_rank, 100 + node_rank, nnodes, nnodes, node_rank, asks ? ",\"events\":true" : "");
     sim_say(&sim, conn, json);
 }
 
@@ -242,4 +244,66 @@ Test(job_events, too_many_are_counted_and_the_rest_is_told_later)
     cr_expect_eq(events(N0), 3);
     expect_event("\"event\":\"events_lost\"");
     expect_event("\"count\":1000}");
+}
+
+/* --- the next job of a store of many jobs ------------------------------------------------------------------- */
+
+enum { N2 = N1 - 1, N3 = N2 - 1, OPERATOR = N3 - 1, HOUR = 3600 * 1000 };
+
+/* Run a job to its end: one node with a notice and a failed worker, and one node that is rejected. */
+static void run_to_the_end(void)
+{
+    join(N0, 0, 1, true);
+    join(N1, 1, 2, false);
+    sim_say(&sim, N0, "{\"op\":\"notice\",\"code\":\"SHM_SMALL\",\"subject\":\"n0\",\"sentence\":\"old\"}");
+    sim_say(&sim, N0, "{\"op\":\"failed\",\"round\":1,\"rank\":0,\"exit_code\":1,\"words\":\"exit 1\"}");
+    sim_say(&sim, N0, "{\"op\":\"stopped\",\"round\":1,\"max_code\":1,\"rank0_code\":1}");
+    cr_expect_geq(events(N0), 3);
+    expect_event("\"event\":\"refused\"");
+    sim_disconnect(&sim, N1);
+}
+
+static void expect_no_trace_of_it(const char *name, int number)
+{
+    char why[64];
+    job_name = name;
+    join(N2, 0, 2, true);
+    cr_expect_eq(events(N2), 1, "job %d:\n%s", number, heard);
+    expect_event("\"event\":\"join\"");
+    snprintf(why, sizeof(why), "{\"op\":\"why\",\"job\":\"%s\"}", name);
+    sim_client(&sim, OPERATOR);
+    const char *answer = sim_control(&sim, OPERATOR, why);
+    cr_expect(strstr(answer, "_DIFFERS") == NULL && strstr(answer, "SHM_SMALL") == NULL, "job %d: %s", number,
+              answer);
+    join(N3, 1, 2, false);
+    cr_expect_eq(events(N2), 2);
+    expect_event("\"event\":\"round\"");
+}
+
+Test(job_events, the_next_job_of_a_store_hears_nothing_of_a_finished_one)
+{
+    static const struct {
+        const char *next;
+        uint64_t after_ms; /* 0 = the first node is still connected */
+        bool has_other;    /* the store has another job, so it frees the finished job */
+    } cases[] = { { "demo", 0, false },
+                  { "demo", HOUR, false },
+                  { "other", HOUR, false },
+                  { "demo", 0, true },
+                  { "demo", HOUR, true } };
+    struct hub_limits limits = HUB_LIMITS_DEFAULT;
+    limits.many_jobs = true;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        sim_free(&sim);
+        sim_init(&sim, &limits);
+        job_name = "demo";
+        run_to_the_end();
+        if (cases[i].after_ms > 0)
+            sim_disconnect(&sim, N0);
+        job_name = "stays";
+        if (cases[i].has_other)
+            join(N1, 0, 2, false);
+        sim_at(&sim, cases[i].after_ms);
+        expect_no_trace_of_it(cases[i].next, (int)i);
+    }
 }

@@ -400,6 +400,26 @@ Test(rendezvous, the_progress_of_the_workers_is_asked_before_the_keys_go)
     rsim_expect_part(&sim, "n0 < finish: failed, exit 137/137/137, no_progress\n");
 }
 
+/* The end of an elastic round by a lost node does not count, so the progress is not asked. */
+Test(rendezvous, an_end_that_does_not_count_has_no_step)
+{
+    rsim_init_elastic(&sim, 1, 2);
+    sim.join.max_restarts = 3;
+    sim.progress = 100;
+    rsim_join_all(&sim, 0, 1);
+    rsim_fail(&sim, 0, 1, 0, 9);
+    stop_all(1, 0, 1);
+    cr_expect_eq(sim.r->restarts.step, 100);
+    rsim_rejoin(&sim, 0);
+    rsim_rejoin(&sim, 1);
+    rsim_at(&sim, 10000);
+    cr_assert_eq(rsim_state(&sim), RDZV_RUNNING);
+    rsim_lost(&sim, 1);
+    stop_all(2, 0, 0);
+    rsim_expect_part(&sim, "n0 < restart after node_lost, in 0 ms");
+    cr_expect_eq(sim.r->restarts.step, -1);
+}
+
 Test(rendezvous, a_lost_static_node_without_restarts_ends_the_job)
 {
     rsim_lost(&sim, 1);
@@ -428,6 +448,20 @@ Test(rendezvous, a_rank_finds_its_node)
     rsim_lost(&sim, 0);
     cr_assert_eq(rdzv_node_of_rank(sim.r, 1), 0);
     cr_assert_eq(rdzv_node_of_rank(sim.r, 2), 2);
+}
+
+/* The time of the next check is from before the job was empty, so it shows no suspension. */
+Test(rendezvous, the_first_node_after_a_pause_without_nodes_needs_no_excuse)
+{
+    rsim_init(&sim);
+    sim.join.node_timeout_ms = 3000;
+    rsim_join(&sim, 0);
+    rsim_lost(&sim, 0);
+    sim.now_ms = 600000; /* without a tick, because an empty job has no deadline */
+    cr_assert_gt(rdzv_deadline(sim.r), sim.now_ms);
+    rsim_join(&sim, 1);
+    rsim_at(&sim, 601000);
+    cr_expect_eq(rdzv_find(sim.r, 2)->excuses, 0);
 }
 
 Test(rendezvous, who_has_gone_is_remembered)
@@ -742,6 +776,16 @@ Test(rdzv_join, another_program)
                    "n7 (pid 107) starts the program 'eval.py', n0 (pid 100) starts 'train.py'");
     join.uneven = true;
     cr_assert_eq(rsim_join_as(&sim, 7, &join), RDZV_WELCOME);
+}
+
+/* The first name is kept cut, before the two-byte letter. */
+Test(rdzv_join, programs_with_one_long_name_are_the_same)
+{
+    char program[80];
+    snprintf(program, sizeof(program), "%062d\xc3\xa9.py", 0);
+    sim.join.program = program;
+    rsim_join(&sim, 0);
+    cr_expect_eq(rsim_join(&sim, 1), RDZV_WELCOME);
 }
 
 Test(rdzv_join, a_node_rank_that_is_taken_or_not_there)

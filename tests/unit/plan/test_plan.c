@@ -699,6 +699,15 @@ Test(plan_nodes, of_the_command_the_name_of_the_program_is_compared, .fini = tea
     cr_assert_str_eq(plan.meeting.program, "package.train");
 }
 
+/* The name ends before the two-byte letter that does not fit. */
+Test(plan_nodes, a_long_name_of_a_program_is_cut_between_letters, .fini = tear_down)
+{
+    char program[80];
+    snprintf(program, sizeof(program), "%062d\xc3\xa9.py", 0);
+    cr_assert_eq(make((char *[]){ "ddprun", program, NULL }, bare, 0), DDP_OK);
+    cr_assert_eq(strlen(plan.meeting.program), 62);
+}
+
 Test(plan_nodes, what_does_nothing_here_is_said, .fini = tear_down)
 {
     PLAN_NODE("--nnodes=1:2", "--node_rank=1", "--rdzv_endpoint=h", "--rdzv_conf=close_timeout=3");

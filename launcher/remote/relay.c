@@ -459,11 +459,12 @@ static void spawn_job(struct relay *r, char **argv, const char *secret, bool inp
     if (r->child < 0) {
         r->child = 0;
         not_ready(r, "cannot start ddprun", fork_error_text(error, why));
+        return;
     }
     snprintf(line, sizeof(line), "%.64s\n", secret);
     if (secret[0] != '\0' && write(ends[1], line, strlen(line)) != (ssize_t)strlen(line))
         not_ready(r, "cannot write the secret to ddprun's stdin", strerror(errno));
-    r->had_job = r->child > 0;
+    r->had_job = true;
     r->input_ended = !input;
 }
 
@@ -851,9 +852,10 @@ static void read_signals(struct relay *r)
     reap(r);
 }
 
+/* Return true if the starter has sent nothing for too long. A message that waits on stdin counts as received. */
 static bool is_silent(const struct relay *r)
 {
-    return !r->rests && clock_ms() > r->last_received_ms + r->silent_ms;
+    return !r->rests && clock_ms() > r->last_received_ms + r->silent_ms && !remote_has_input();
 }
 
 enum { POLL_STDIN, POLL_SIGNALS, POLL_LISTENER, POLL_INPUT, POLL_NEWS, POLLS, TURN_MS = 250 };

@@ -78,6 +78,10 @@ bool collection_progress(const struct collection *c, int sending, struct buf *ou
 
 /* --- processes of remote shells (tree.c) -------------------------------------------------------------------------- */
 
+/* Return true if bytes of the starter wait on stdin. They show that the starter is alive even if this process was busy,
+ * for example with a slow disk. */
+bool remote_has_input(void);
+
 /* Run the branch of a host until stdin ends or the starter is silent for `silent_ms`. Return the exit code.
  * `signals` is a signalfd. `in` contains the bytes that were read after the message BRANCH. */
 int branch_run(int signals, uint64_t silent_ms, struct buf *in);

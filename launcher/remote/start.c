@@ -504,7 +504,8 @@ static bool add_texts(cJSON *array, char *const *texts, const struct cli *filter
 
 uint64_t start_silent_ms(const struct cli *cli)
 {
-    return cli->node_timeout_ms > 3 * REMOTE_BEAT_MS ? cli->node_timeout_ms : 3 * REMOTE_BEAT_MS;
+    const uint64_t least_ms = cli->collect_logs ? REMOTE_SLOW_DISK_MS : 3 * REMOTE_BEAT_MS;
+    return cli->node_timeout_ms > least_ms ? cli->node_timeout_ms : least_ms;
 }
 
 /* Add the log directory of the node. The relay sends the files in this directory at the end of the job. */

@@ -58,6 +58,8 @@ enum remote_message {
 enum {
     REMOTE_HEADER_BYTES = 5,
     REMOTE_BEAT_MS = 1000,
+    /* with --collect_logs: how long a write of the starter may delay its heartbeats */
+    REMOTE_SLOW_DISK_MS = 30000,
     REMOTE_ADDRESSES_MAX = 64,
     REMOTE_LINE_MAX = 8192,
     REMOTE_INSIDE_MAX = NEWS_MAX + 128, /* longest answer ROOM, FINDING or FILES, in bytes */
@@ -205,8 +207,8 @@ struct start_meeting {
     const char *token;   /* random text that each answer after JOB must contain; see enum remote_news */
 };
 
-/* Return the longest allowed silence of the starter: the node timeout, but at least three heartbeats. After a longer
- * silence, a relay or a branch ends the job. */
+/* Return the longest allowed silence of the starter: the node timeout, but at least three heartbeats. With
+ * --collect_logs, it is at least REMOTE_SLOW_DISK_MS. After a longer silence, a relay or a branch ends the job. */
 uint64_t start_silent_ms(const struct cli *cli);
 
 /* Set reads[i] to true if --stdin names a rank of host i, or a rank that may be on host i. The ranks of a host are

@@ -387,7 +387,8 @@ static bool open_files(struct starter *s, const struct host_spec *hosts)
     struct ddp_err err;
     s->collects = s->facts->log_name != NULL;
     if (sys_getrandom(random, sizeof(random), 0) != (ssize_t)sizeof(random)) {
-        log_error("cannot start the job: the system provides no random numbers");
+        log_error("cannot start the job: getrandom: %s; check the seccomp profile of the container",
+                  strerror(errno));
         return false;
     }
     for (size_t i = 0; i < sizeof(random); i++)

@@ -531,7 +531,7 @@ static void branch_turn(struct branch *b, struct pollfd *fds)
         branch_write(b);
     if (b->is_broken)
         b->out.len = 0; /* drop the output, so that the processes do not block and can end */
-    if (!b->rests && clock_ms() > b->heard_ms + b->silent_ms)
+    if (!b->rests && clock_ms() > b->heard_ms + b->silent_ms && !remote_has_input())
         branch_end(b, LOST_MS);
 }
 
@@ -549,6 +549,12 @@ static bool branch_is_done(const struct branch *b)
             kill_group(b->list[i].pid, SIGKILL);
     }
     return (!lives && b->out.len == 0) || now >= b->kill_ms + DRAIN_MS;
+}
+
+bool remote_has_input(void)
+{
+    struct pollfd in = { .fd = STDIN_FILENO, .events = POLLIN };
+    return poll(&in, 1, 0) > 0;
 }
 
 int branch_run(int signals, uint64_t silent_ms, struct buf *in)

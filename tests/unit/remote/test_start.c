@@ -1,5 +1,5 @@
 /* The decisions of --hosts: messages, commands, the address of the store, and why a host did not start. */
-#include "remote/remote.h"
+#include "remote/relay.c"
 
 #include <cjson/cJSON.h>
 #include <criterion/criterion.h>
@@ -418,6 +418,50 @@ Test(remote_job, collected_log_files_have_a_directory_for_each_node)
     cJSON_Delete(o);
     buf_free(&out);
     cli_free(&cli);
+}
+
+/* Between two heartbeats, the starter may write a log file to a slow disk. */
+Test(remote_job, with_collected_log_files_a_host_waits_longer_for_the_starter)
+{
+    struct cli cli = { .node_timeout_ms = 1 };
+    cr_expect_eq(start_silent_ms(&cli), 3 * REMOTE_BEAT_MS);
+    cli.collect_logs = true;
+    cr_expect_eq(start_silent_ms(&cli), REMOTE_SLOW_DISK_MS);
+    cli.node_timeout_ms = 2 * REMOTE_SLOW_DISK_MS;
+    cr_expect_eq(start_silent_ms(&cli), 2 * REMOTE_SLOW_DISK_MS);
+}
+
+/* --- relay ------------------------------------------------------------------------------------------------------ */
+
+/* This relay was busy for longer than the starter may be silent. */
+Test(remote_relay, a_message_that_waits_on_stdin_is_no_silence)
+{
+    const struct relay r = { .silent_ms = 0, .last_received_ms = 0 };
+    int ends[2];
+    cr_assert_eq(pipe(ends), 0);
+    cr_assert_eq(dup2(ends[0], STDIN_FILENO), STDIN_FILENO);
+    cr_expect(is_silent(&r));
+    cr_assert_eq(write(ends[1], "b", 1), 1);
+    cr_expect_not(is_silent(&r));
+}
+
+Test(remote_relay, a_host_that_cannot_fork_has_one_finding)
+{
+    struct relay r = { .listener = -1, .job_token = "ab12", .exit_code = -1 };
+    const struct rlimit none = { 0 };
+    char *words[] = { "ddprun", NULL };
+    signal(SIGPIPE, SIG_IGN);
+    if (geteuid() == 0 && setuid(65534) != 0)
+        cr_skip_test("skipped, because the limit does not bind root, and this namespace has no other user");
+    cr_assert_eq(setrlimit(RLIMIT_NPROC, &none), 0);
+    spawn_job(&r, words, "5ec7e7", false);
+    cr_expect_eq(r.exit_code, EXIT_CODE_DDPRUN);
+    cr_expect_not(r.had_job);
+    cr_assert_gt(r.findings.len, 0);
+    const char *end = memchr(r.findings.data, '\n', r.findings.len);
+    cr_expect_eq((const uint8_t *)end, r.findings.data + r.findings.len - 1, "one line: %.*s",
+                 (int)r.findings.len, (const char *)r.findings.data);
+    buf_free(&r.findings);
 }
 
 /* --- decisions -------------------------------------------------------------------------------------------------- */

@@ -157,7 +157,7 @@ static struct line_time now(const struct console *c)
  * trusted. So control characters and colours are escaped, on terminals and in files. */
 static void note_line(struct console *c, const char *text, struct buf *out)
 {
-    bool ok = buf_printf(out, "%s%sddprun: ", c->midline ? "\n" : "", line_row_wipe(&c->screen)) &&
+    bool ok = buf_printf(out, "%s%sddprun: ", c->midline ? "\n" : "", line_row_wipe(c->rows[1])) &&
               escape_append_plain(out, slice_str(text)) && buf_append(out, "\n", 1);
     if (!ok)
         out->len = 0;

@@ -41,9 +41,10 @@ enum log_news {
 struct log_file {
     int fd;
     struct log_rotate rotate;
-    uint64_t size;     /* bytes in the current file */
-    uint64_t full;     /* size at which the file is rotated; increased when a rotation fails */
-    int part;          /* number of the latest part; 0 before the first rotation */
+    uint64_t size; /* bytes in the current file */
+    uint64_t full; /* size at which the file is rotated; increased when a rotation fails */
+    int part;      /* number of the latest part; 0 before the first rotation */
+    int first_part; /* number of the first part after the last part of another job; 0 before the first rotation */
     bool line_ended;   /* the file is empty or ends with a newline */
     uint64_t check_ms; /* when check_deleted checks the file again, by clock_ms */
     atomic_int news;   /* an enum log_news; written by the writer's thread, read by the event loop */
@@ -95,6 +96,16 @@ static bool part_name(char out[PATH_MAX], const struct log_file *f, int part)
     return snprintf(out, PATH_MAX, "%s.%d", f->path, part) < PATH_MAX;
 }
 
+/* Rename a file, but replace no file. Return 0 or an errno. Use a link on file systems that do not support
+ * RENAME_NOREPLACE, such as NFS. */
+static int rename_new(const char *from, const char *to)
+{
+    const int error = sys_renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE) == 0 ? 0 : errno;
+    if (error != EINVAL && error != ENOSYS)
+        return error;
+    return link(from, to) == 0 && unlink(from) == 0 ? 0 : errno;
+}
+
 /* Rename the file to the name of its part. If a file with that name exists, use the next free number. */
 static bool move_away(struct log_file *f)
 {
@@ -102,9 +113,7 @@ static bool move_away(struct log_file *f)
     for (int tries = 0; tries < 1000; tries++) {
         if (!part_name(name, f, f->part + 1))
             return false;
-        int error = sys_renameat2(AT_FDCWD, f->path, AT_FDCWD, name, RENAME_NOREPLACE) == 0 ? 0 : errno;
-        if (error == EINVAL || error == ENOSYS) /* the file system does not support RENAME_NOREPLACE */
-            error = link(f->path, name) == 0 && unlink(f->path) == 0 ? 0 : errno;
+        const int error = rename_new(f->path, name);
         if (error == 0 || error == EEXIST)
             f->part++;
         if (error != EEXIST)
@@ -119,7 +128,7 @@ static void rename_back(const struct log_file *f)
 {
     char name[PATH_MAX];
     if (part_name(name, f, f->part))
-        sys_renameat2(AT_FDCWD, name, AT_FDCWD, f->path, RENAME_NOREPLACE);
+        (void)rename_new(name, f->path);
 }
 
 /* Create a new file at f->path, where no file exists now. The old file stays open until the new file exists, so
@@ -141,20 +150,25 @@ static bool open_anew(struct log_file *f)
 static void forget_oldest(const struct log_file *f)
 {
     char name[PATH_MAX];
-    if (f->rotate.keep > 0 && f->part > f->rotate.keep && part_name(name, f, f->part - f->rotate.keep))
+    const int oldest = f->part - f->rotate.keep;
+    if (f->rotate.keep > 0 && oldest >= f->first_part && part_name(name, f, oldest))
         unlink(name);
 }
 
 static void rotate(struct log_file *f)
 {
+    const int last = f->part;
     const bool moved = move_away(f);
     if (moved && open_anew(f)) {
+        if (f->first_part == 0 || f->part != last + 1) /* parts of another job lie between */
+            f->first_part = f->part;
         f->full = f->rotate.bytes;
         forget_oldest(f);
         return;
     }
     if (moved)
         rename_back(f);
+    f->part = last;
     f->full = f->size + f->rotate.bytes;
     atomic_store(&f->news, LOG_NOT_ROTATED);
 }

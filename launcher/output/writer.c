@@ -501,11 +501,19 @@ static bool stop_thread(struct writer *w)
     return ended;
 }
 
+static void no_progress(void *user)
+{
+    (void)user;
+}
+
 void writer_free(struct writer *w)
 {
     if (w == NULL)
         return;
     if (w->started && !stop_thread(w)) {
+        pthread_mutex_lock(&w->lock);
+        w->progress = no_progress; /* the caller may free `user` now */
+        pthread_mutex_unlock(&w->lock);
         pthread_detach(w->thread); /* the thread uses this memory until the process ends */
         return;
     }

@@ -363,6 +363,28 @@ static struct run_result shown(const char *const args[])
     return job_run(args, &options);
 }
 
+/* stdout is a terminal on which a progress bar is drawn, and stderr is a file. A message of ddprun goes to the file and
+ * leaves the bar drawn. The end of the job erases the bar. */
+Test(ddprun_terminal, a_message_in_a_file_erases_no_bar, .init = test_dir_open, .fini = test_dir_close)
+{
+    char command[1024];
+    snprintf(command, sizeof(command),
+             "exec '%s' --standalone --nproc_per_node=2 sh -c 'printf \"50%%%%\\r\"; exec sleep 1000' 2>%s",
+             bin("ddprun"), test_path("err"));
+    struct run_process *p = run_start((const char *const[]){ "sh", "-c", command, NULL },
+                                      &(struct run_options){ .terminal = true, .env = xterm });
+    cr_assert(run_until_output(p, "50%", PATIENCE_MS));
+    run_signal(p, SIGTERM);
+    struct run_result r = run_wait(p);
+    char *text = job_file(test_dir, "err");
+    EXPECT_CODE(r, 128 + SIGTERM);
+    cr_assert(text != NULL && strstr(text, "ddprun: ") != NULL);
+    cr_expect_null(strchr(text, '\033'), "%s", text);
+    const char *bar = strrchr(r.out, '%');
+    cr_expect_str_eq(bar + 1, "\r\033[K");
+    free(text);
+}
+
 #define SHOWN(...) shown((const char *const[]){ "--quiet", __VA_ARGS__, NULL })
 
 Test(ddprun_terminal, the_report_names_the_explanation_of_its_code_once)

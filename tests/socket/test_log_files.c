@@ -1,9 +1,24 @@
 /* Log files on disk: a file is never overwritten. If a log is rotated, all its parts together contain the whole
  * output. */
 #include "base/log.h"
+#include "base/syscalls.h"
 #include "cli/cli.h"
 #include "job.h"
+
+#include <errno.h>
+
+/* true: the file system does not support RENAME_NOREPLACE, as on NFS */
+static bool is_nfs;
+
+static int test_renameat2(int from, const char *old, int to, const char *new, unsigned flags)
+{
+    errno = EINVAL;
+    return is_nfs ? -1 : sys_renameat2(from, old, to, new, flags);
+}
+
+#define sys_renameat2 test_renameat2
 #include "output/log_files.c"
+#undef sys_renameat2
 
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -169,6 +184,79 @@ Test(log_file, a_part_never_takes_the_name_of_another_file)
     free(ours);
 }
 
+/* An earlier job with the same log file has left the parts 1, 2 and 4. This job writes the parts 3, 5 and 6. */
+Test(log_file, parts_of_an_earlier_job_are_not_removed)
+{
+    struct writer_target t = open_log(1024, 1);
+    char old[320], line[1025];
+    for (int i = 1; i <= 4; i += i) {
+        snprintf(old, sizeof(old), "%s.%d", log_path, i);
+        FILE *f = fopen(old, "w");
+        fputs("mine\n", f);
+        fclose(f);
+    }
+    memset(line, 'x', 1023);
+    strcpy(line + 1023, "\n");
+    for (int i = 0; i < 4; i++)
+        put(t, line);
+    t.close(t.user);
+    char *first = job_file(log_dir, "a/b/out.log.1"), *second = job_file(log_dir, "a/b/out.log.2");
+    char *fourth = job_file(log_dir, "a/b/out.log.4");
+    char *gone = job_file(log_dir, "a/b/out.log.5"), *kept = job_file(log_dir, "a/b/out.log.6");
+    cr_expect_str_eq(first, "mine\n");
+    cr_expect_str_eq(second, "mine\n");
+    cr_expect_str_eq(fourth, "mine\n");
+    cr_expect_null(gone);
+    cr_expect_str_eq(kept, line);
+    free(first);
+    free(second);
+    free(fourth);
+    free(kept);
+}
+
+static struct rlimit old_limit;
+
+/* Return the lowest free descriptor, and forbid new descriptors (ulimit -n) until lift_limit is called. */
+static int forbid_descriptors(void)
+{
+    const int next = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    cr_assert(next >= 0 && getrlimit(RLIMIT_NOFILE, &old_limit) == 0);
+    close(next);
+    const struct rlimit none = { (rlim_t)next, old_limit.rlim_max };
+    cr_assert_eq(setrlimit(RLIMIT_NOFILE, &none), 0);
+    return next;
+}
+
+static void lift_limit(void)
+{
+    cr_assert_eq(setrlimit(RLIMIT_NOFILE, &old_limit), 0);
+}
+
+/* The log is renamed, but the next file cannot be created. The log then gets its name back. */
+Test(log_file, a_failed_rotation_leaves_the_log_under_its_name)
+{
+    char line[1025], expected[1100];
+    memset(line, 'x', 1023);
+    strcpy(line + 1023, "\n");
+    snprintf(expected, sizeof(expected), "%snext\n", line);
+    for (int nfs = 0; nfs < 2; nfs++) {
+        snprintf(log_path, sizeof(log_path), "%s/%d/out.log", log_dir, nfs);
+        struct writer_target t = open_log(1024, 0);
+        is_nfs = nfs == 1;
+        put(t, line);
+        forbid_descriptors();
+        put(t, "next\n");
+        lift_limit();
+        t.close(t.user);
+        char *log = job_file(log_dir, nfs ? "1/out.log" : "0/out.log");
+        char *part = job_file(log_dir, nfs ? "1/out.log.1" : "0/out.log.1");
+        cr_expect(log != NULL && strcmp(log, expected) == 0, "%d", nfs);
+        cr_expect_null(part);
+        free(log);
+        free(part);
+    }
+}
+
 Test(log_file, a_deleted_directory_is_made_again)
 {
     struct ddp_err err;
@@ -303,16 +391,11 @@ Test(logdir, a_file_is_never_written_over_nor_through_a_link)
 /* ulimit -n */
 Test(logdir, without_a_descriptor_the_limit_is_named)
 {
-    struct rlimit limit;
     char file[300], value[48];
     snprintf(file, sizeof(file), "%s/file", log_dir);
-    const int next = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    cr_assert(next >= 0 && getrlimit(RLIMIT_NOFILE, &limit) == 0);
-    close(next);
-    const struct rlimit none = { (rlim_t)next, limit.rlim_max };
-    cr_assert_eq(setrlimit(RLIMIT_NOFILE, &none), 0);
+    const int next = forbid_descriptors();
     const int fd = logdir_create(file, LOGDIR_PRIVATE, &err);
-    cr_assert_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    lift_limit();
     cr_expect_lt(fd, 0);
     snprintf(value, sizeof(value), " of %d open", next);
     cr_expect_not_null(strstr(err.msg, value), "%s", err.msg);

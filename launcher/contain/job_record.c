@@ -726,21 +726,24 @@ static void wait_for_turn(int dir)
         poll(NULL, 0, TURN_MS);
 }
 
-/* Clean up after a dead job while this process has the lock. Return true if no process and no file of the job is
- * left. */
+/* Clean up after a dead job while this process has the lock. Return true if no process of the job is left, and its
+ * record is removed. Otherwise record_sweep would never end if a record cannot be removed, for example on a
+ * read-only file system. */
 static bool bury_in_turn(int dir, struct record *r, bool quiet)
 {
     char cookie[sizeof(r->cookie)];
+    struct stat st;
     memcpy(cookie, r->cookie, sizeof(cookie));
     wait_for_turn(dir);
     const bool still_there = read_record(dir, cookie, r), buried = !still_there || bury(r, quiet);
     if (still_there && buried)
         remove_files(dir, cookie);
     flock(dir, LOCK_UN);
-    return buried;
+    return buried && fstatat(dir, cookie, &st, AT_SYMLINK_NOFOLLOW) != 0 && errno == ENOENT;
 }
 
-/* Examine a record and clean up after a dead job. Return true if no process of the dead job is left. The caller then
+/* Examine a record and clean up after a dead job. Return true if no process of the dead job is left and its record is
+ * removed. The caller then
  * examines all records again, because the dead job may have started other jobs. For a record of an earlier boot, only
  * remove the files. */
 static bool check_record(int dir, const char *name, const struct record *here, bool quiet)

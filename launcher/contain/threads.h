@@ -1,5 +1,6 @@
-/* threads.h -- what each thread of a process does, as reported by the kernel: state, system call with its file or
- * peer, CPU time. */
+/* threads.h -- what each thread of a process does, as reported by the kernel: state, system call with its file or peer,
+ * CPU time. The functions do not suspend the process, because the job may be slow and not hung. If a thread may hold
+ * the memory lock of the process, they do not read its memory, because the read could block. */
 #ifndef LAUNCHER_CONTAIN_THREADS_H
 #define LAUNCHER_CONTAIN_THREADS_H
 

@@ -574,6 +574,7 @@ static void join_dial_give_up(struct join_dial *j)
 {
     struct buf report = { 0 };
     const size_t code_len = strcspn(j->refusal, "\n");
+    j->plan.phase = DIAL_OVER; /* a timer that is still set must not call `failed` again */
     if (j->refusal[0] != '\0') {
         const bool has_text = j->refusal[code_len] != '\0';
         j->refusal[code_len] = '\0';

@@ -30,7 +30,7 @@ void loop_lookup_end(struct loop_lookup *lookup);
  *
  *     resolve -> route -> connect -> hello
  *
- * Every node dials, even the node that has just started the store. No call blocks: a thread resolves names, and
+ * Every node dials, except a node whose own process hosts the store. No call blocks: a thread resolves names, and
  * connections are polled. The user gets a message after 2 s, after each change and every 30 s. At the timeout the
  * user gets a full report with the results of each stage. */
 struct join_dial;

@@ -214,8 +214,20 @@ bool decode_round(const cJSON *push, int nproc, struct heard_round *r)
            r->first_rank <= r->world_size - nproc;
 }
 
-/* Write "n0, n1, ...". If not all names fit, "..." replaces the last ones. A name is never cut, because the cut
- * name may be the name of another host. */
+/* Append `text` to a list such as "n0, n1" with *len bytes. Return false if it does not fit, and append ", ..."
+ * instead. An item is never cut, because a cut name may be the name of another host. */
+static bool append_item(char *out, size_t size, size_t *len, const char *text)
+{
+    const char *comma = *len > 0 ? ", " : "";
+    if (*len + strlen(comma) + strlen(text) + sizeof(", ...") > size) {
+        memcpy(out + *len, ", ...", sizeof(", ..."));
+        return false;
+    }
+    *len += (size_t)snprintf(out + *len, size - *len, "%s%s", comma, text);
+    return true;
+}
+
+/* Write "n0, n1, ...". */
 static void join_list(const cJSON *array, char *out, size_t size)
 {
     const cJSON *item;
@@ -228,11 +240,8 @@ static void join_list(const cJSON *array, char *out, size_t size)
             text_copy(text, sizeof(text), item->valuestring);
         else
             snprintf(text, sizeof(text), "%d", cJSON_IsNumber(item) ? item->valueint : -1);
-        if (len + strlen(text) + sizeof(", ...") >= size) {
-            memcpy(out + len, ", ...", sizeof(", ..."));
+        if (!append_item(out, size, &len, text))
             return;
-        }
-        len += (size_t)snprintf(out + len, size - len, "%s%s", len > 0 ? ", " : "", text);
     }
 }
 
@@ -305,12 +314,9 @@ void decode_unfinished(const cJSON *status, int node_rank, char out[HEARD_LIST_M
         if (node.node_rank == node_rank || !is_unfinished(node.state))
             continue;
         text_copy(host, sizeof(host), node.host);
-        snprintf(text, sizeof(text), "%snode %d (%s)", len > 0 ? ", " : "", (int)node.node_rank, host);
-        if (len + strlen(text) + sizeof(", ...") >= HEARD_LIST_MAX) {
-            memcpy(out + len, ", ...", sizeof(", ..."));
+        snprintf(text, sizeof(text), "node %d (%s)", (int)node.node_rank, host);
+        if (!append_item(out, HEARD_LIST_MAX, &len, text))
             return;
-        }
-        len += (size_t)snprintf(out + len, HEARD_LIST_MAX - len, "%s", text);
     }
 }
 

@@ -63,7 +63,7 @@ static bool translated_owner(struct peer_lookup *v, const char *ours, const char
 
 enum { WALK_EVERY_MS = 100, QUESTIONS_MAX = 4096 };
 
-struct vouch_socket {
+struct owned_socket {
     uint64_t inode;
     struct peer_process process;
 };
@@ -71,7 +71,7 @@ struct vouch_socket {
 /* Compare two sockets by inode. A subtraction of 64-bit inodes would not fit into an int. */
 static int by_inode(const void *a, const void *b)
 {
-    uint64_t x = ((const struct vouch_socket *)a)->inode, y = ((const struct vouch_socket *)b)->inode;
+    uint64_t x = ((const struct owned_socket *)a)->inode, y = ((const struct owned_socket *)b)->inode;
     return (x > y) - (x < y);
 }
 
@@ -94,7 +94,7 @@ static void check_process(struct peer_lookup *v, struct peer_process process)
     snprintf(path, sizeof(path), "/proc/%d/fd", (int)process.pid);
     DIR *dir = opendir(path);
     for (struct dirent *entry; dir != NULL && (entry = readdir(dir)) != NULL;) {
-        struct vouch_socket s = { inode_of_link(dirfd(dir), entry->d_name), process };
+        struct owned_socket s = { inode_of_link(dirfd(dir), entry->d_name), process };
         if (s.inode != 0)
             (void)buf_append(&v->sockets, &s, sizeof(s));
     }
@@ -148,7 +148,7 @@ static void walk_processes(struct peer_lookup *v, const struct peer_process *wor
     }
     buf_free(&family);
     if (v->sockets.len > 0)
-        qsort(v->sockets.data, v->sockets.len / sizeof(struct vouch_socket), sizeof(struct vouch_socket),
+        qsort(v->sockets.data, v->sockets.len / sizeof(struct owned_socket), sizeof(struct owned_socket),
               by_inode);
 }
 
@@ -156,8 +156,8 @@ static void walk_processes(struct peer_lookup *v, const struct peer_process *wor
  * belong to the same worker. */
 static bool known(const struct peer_lookup *v, uint64_t inode, struct peer_process *found)
 {
-    struct vouch_socket key = { .inode = inode };
-    const struct vouch_socket *s = NULL;
+    struct owned_socket key = { .inode = inode };
+    const struct owned_socket *s = NULL;
     if (v->sockets.len > 0)
         s = bsearch(&key, v->sockets.data, v->sockets.len / sizeof(key), sizeof(key), by_inode);
     if (s != NULL)

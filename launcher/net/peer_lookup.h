@@ -39,7 +39,7 @@ struct peer_lookup {
      * address. Set by the owner of this struct; "" if unknown. */
     char own[64];
     struct socket_owners owners;
-    struct buf sockets;    /* array of struct vouch_socket, sorted by inode */
+    struct buf sockets;    /* array of struct owned_socket, sorted by inode */
     struct buf questions;  /* array of struct peer_question */
     uint64_t next_walk_ms; /* earliest time of the next walk */
     unsigned walks;        /* number of walks so far */

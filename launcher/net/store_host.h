@@ -32,7 +32,7 @@ int port_hold(int *port);
 
 enum { NOTE_MAX = HOSTING_WORDS_MAX };
 
-/* Where the store is. The caller of store_host_find dials `host` and `port` (dial.h). */
+/* Where the store is. If `server` is NULL, the caller of store_host_find dials `host` and `port` (dial.h). */
 struct store_place {
     struct store_server *server;  /* owned by the caller; NULL if another process hosts the store */
     char host[ENDPOINT_HOST_MAX]; /* address to dial; numeric if the store was started here */

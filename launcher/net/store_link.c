@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/endpoint.h"
 #include "base/limits.h"
+#include "base/text.h"
 #include "base/syscalls.h"
 #include "store/encode.h"
 
@@ -819,10 +820,13 @@ ddp_status store_link_open(const struct store_link_options *options, struct stor
                            struct ddp_err *err)
 {
     struct store_link *link = calloc(1, sizeof(*link));
-    if (link != NULL)
+    if (link != NULL) {
         link->options = *options;
-    if (link == NULL)
+        text_copy(link->address, sizeof(link->address), options->address);
+        link->options.address = link->address;
+    } else {
         tls_free(options->tls);
+    }
     if (link == NULL || !open_wire(link, options->tls)) {
         free(link);
         if (options->fd >= 0) /* without a link, no other function closes the socket */

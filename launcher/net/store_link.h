@@ -96,7 +96,7 @@ struct store_link_options {
     /* owned by the link: a connected socket on which dial.h has sent the greeting; -1 to connect to `address` */
     int fd;
     struct tls *tls;     /* from dial.h, owned by the link; NULL if not encrypted */
-    const char *address; /* numeric address of the store */
+    const char *address; /* numeric address of the store; copied */
     int port;
     const struct plan *plan; /* borrowed, like `who`, until the link is closed */
     struct link_who who;
@@ -164,6 +164,7 @@ enum link_state { LINK_UP, LINK_BROKEN, LINK_RESUMING };
  * messages are collected in `out` meanwhile. */
 struct store_link {
     struct store_link_options options;
+    char address[ENDPOINT_HOST_MAX]; /* options.address points here */
     enum link_state state;
     struct link_wire *wire; /* NULL without a connection */
     uv_timer_t heartbeat, patience;

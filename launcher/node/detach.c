@@ -666,7 +666,9 @@ int detach_attach(const char *id)
     if (v.signals < 0 || v.file < 0) {
         log_error("attach: cannot read the output of job %s: %s", v.id,
                   job != NULL ? strerror(errno)
-                              : "the supervisor of the job does not answer; the job may have just ended");
+                              : "the supervisor of the job does not answer; if 'ddprun list' no longer shows "
+                                "the job, it has "
+                                "ended; else kill the supervisor");
     } else {
         view_tail(&v);
         code = view_job(&v);

@@ -810,7 +810,7 @@ static void begin_to_finish(struct node *n, int exit_code)
     note_failed(n);
     if (exit_code != 0)
         node_keep_flights(n);
-    if (agent_stop_signal(n->agent) != 0)
+    if (agent_stop_signal(n->agent) != 0 || n->stop_memory.at_ms != 0)
         n->out.unread_deadline_ms = clock_ms() + UNREAD_MS;
     if (agent_is_stuck(n->agent))
         n->run.n_stuck = stuck_find(n->run.stuck, n->run.pids, n->plan);
@@ -991,7 +991,7 @@ void node_finish(struct node *n, int exit_code)
     uv_close((uv_handle_t *)&n->timer, NULL);
     uv_close((uv_handle_t *)&n->more, NULL);
     uv_close((uv_handle_t *)&n->meet.waiting_timer, NULL);
-    uv_close((uv_handle_t *)&n->meet.vouch_timer, NULL);
+    uv_close((uv_handle_t *)&n->meet.lookup_timer, NULL);
     uv_close((uv_handle_t *)&n->meet.port_timer, NULL);
     uv_close((uv_handle_t *)&n->meet.missing_timer, NULL);
     uv_close((uv_handle_t *)&n->meet.refusing_timer, NULL);

@@ -7,9 +7,9 @@
 
 #include "base/clock.h"
 #include "base/limits.h"
+#include "base/text.h"
 
 #include <cjson/cJSON.h>
-#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -51,12 +51,10 @@ static bool get_int(const cJSON *o, const char *name, int *to)
 static bool get_scope(const cJSON *o, char scope[TIMER_SHOWN])
 {
     const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(o, "scope_id"));
-    size_t len = 0;
     if (text == NULL)
         return false;
-    for (; text[len] != '\0' && len + 1 < TIMER_SHOWN; len++)
-        scope[len] = isprint((unsigned char)text[len]) ? text[len] : '?';
-    scope[len] = '\0';
+    text_copy(scope, TIMER_SHOWN, text);
+    text_disarm(scope, strlen(scope), '\0');
     return true;
 }
 

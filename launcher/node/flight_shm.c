@@ -1,6 +1,6 @@
 /* flight_shm.c -- see node.h and guardian.h: reads the last collective calls of each rank. A rank with libddp writes
- * its calls to shared memory. PyTorch writes its calls to files. The size of the shared memory file is sealed, because
- * this process would get SIGBUS if a worker made the file smaller. */
+ * its calls to shared memory, and PyTorch writes its calls to files. The size of the shared memory file is sealed,
+ * because this process would get SIGBUS if a worker made the file smaller. */
 #include "agent/agent.h"
 #include "base/clock.h"
 #include "base/endpoint.h"

@@ -46,7 +46,7 @@ enum {
 };
 
 struct guardian {
-    pid_t agent;
+    pid_t self, agent;
     int lifeline[2]; /* the agent reads, the guardian writes */
     sigset_t watched;
     signal_set stop; /* signals that end the job in addition to SIGTERM, SIGINT and SIGHUP */
@@ -244,8 +244,8 @@ static int become_agent(struct guardian *g, guardian_body body, void *arg, struc
     /* exit() cannot end a process while a thread hangs in the kernel. Wake the guardian, which then stops waiting. */
     if (disk_hangs(0, NULL)) {
         disk_watch_leave();
-        if (getppid() > 1)
-            kill(getppid(), SIGCHLD);
+        if (getppid() == g->self) /* the guardian may be process 1 of a container */
+            kill(g->self, SIGCHLD);
     }
     return code;
 }
@@ -271,7 +271,7 @@ static int watch_over(struct guardian *g, struct contain *contain)
 
 int guardian_run(guardian_body body, void *arg, signal_set stop, struct contain *contain)
 {
-    struct guardian g = { .stop = stop };
+    struct guardian g = { .self = getpid(), .stop = stop };
     signal_watch_block(&g.watched);
     disk_watch_share();
     descendants_adopt(); /* a failure is ignored here; contain.c reports it as a missing feature */

@@ -147,7 +147,7 @@ static void on_found_again(void *user, const struct join_dial_found *found)
     const struct link_who who = who_am_i(found->source);
     end_dial(n);
     n->meet.n_resumes++;
-    snprintf(n->meet.vouch.own, sizeof(n->meet.vouch.own), "%s", who.own);
+    snprintf(n->meet.lookup.own, sizeof(n->meet.lookup.own), "%s", who.own);
     store_link_resume(n->meet.link, found->fd, found->tls, who.own);
 }
 
@@ -333,7 +333,7 @@ static ddp_status open_link(struct node *n, const struct join_dial_found *at, st
     options.calls.restored = on_restored;
     options.calls.joined = on_joined;
     options.calls.lost = on_link_lost;
-    snprintf(n->meet.vouch.own, sizeof(n->meet.vouch.own), "%s", options.who.own);
+    snprintf(n->meet.lookup.own, sizeof(n->meet.lookup.own), "%s", options.who.own);
     node_expect_answer(n);
     node_offer_port(n);
     return store_link_open(&options, &n->meet.link, err);
@@ -632,12 +632,12 @@ static bool init_handles(struct node *n, int lifeline)
         return false;
     uv_timer_init(&n->loop, &n->timer);
     uv_timer_init(&n->loop, &n->meet.waiting_timer);
-    uv_timer_init(&n->loop, &n->meet.vouch_timer);
+    uv_timer_init(&n->loop, &n->meet.lookup_timer);
     uv_timer_init(&n->loop, &n->meet.port_timer);
     uv_timer_init(&n->loop, &n->meet.missing_timer);
     uv_timer_init(&n->loop, &n->meet.refusing_timer);
     uv_idle_init(&n->loop, &n->more);
-    n->timer.data = n->meet.waiting_timer.data = n->meet.vouch_timer.data = n->meet.port_timer.data =
+    n->timer.data = n->meet.waiting_timer.data = n->meet.lookup_timer.data = n->meet.port_timer.data =
         n->meet.missing_timer.data = n->meet.refusing_timer.data = n->more.data = n;
     return true;
 }
@@ -851,7 +851,7 @@ static void close_node(struct node *n)
     free(n->run.steps);
     close_progress(n);
     flight_shm_close(&n->run.pages);
-    peer_lookup_free(&n->meet.vouch);
+    peer_lookup_free(&n->meet.lookup);
     spawner_close(&n->run.spawner);
     exits_close(&n->run.exits);
     store_server_stop(n->meet.store);

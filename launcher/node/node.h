@@ -79,10 +79,10 @@ struct node_meeting {
     uv_timer_t missing_timer;        /* if `missing` is not 0: limits the wait for a round */
     bool refused;                    /* the store has rejected this node */
 
-    struct tls_context *tls;  /* owned; NULL if this node does not encrypt */
-    struct tls_relay *relay;  /* carries the workers' store traffic; NULL if the workers connect directly */
-    struct peer_lookup vouch; /* questions of the store about owners of connections */
-    uv_timer_t vouch_timer;   /* fires when the next search for owners of connections is due */
+    struct tls_context *tls;   /* owned; NULL if this node does not encrypt */
+    struct tls_relay *relay;   /* carries the workers' store traffic; NULL if the workers connect directly */
+    struct peer_lookup lookup; /* questions of the store about owners of connections */
+    uv_timer_t lookup_timer;   /* fires when the next search for owners of connections is due */
     /* A time that limits searches of /proc (find_holder). Each search moves this time ahead by ten times the duration
      * of the search. No search starts while this time is too far in the future. */
     uint64_t whose_ms;
@@ -246,7 +246,7 @@ static inline bool node_has_lost_host(const struct node *n)
 void flight_shm_open(struct flight_shm *pages, int n);
 void flight_shm_close(struct flight_shm *pages);
 
-/* Return where worker 0's page is, for the variable DDPRUN_PAGE (flight.h). If no pages exist, the result's pid
+/* Return where worker 0's page is, for the variable DDPRUN_FLIGHT_SHM (flight.h). If no pages exist, the result's pid
  * is 0. */
 struct flight_page flight_shm_first(const struct flight_shm *pages);
 

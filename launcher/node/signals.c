@@ -1,6 +1,7 @@
 /* signals.c -- signals in the agent; see node.h. They stay blocked, as guardian.c has left them, and are read from a
- * descriptor when the agent is ready for them. So a signal cannot interrupt any other function. The guardian forwards
- * its signals through the lifeline. */
+ * descriptor when the agent is ready for them. So a signal cannot interrupt any other function.
+ *
+ * The guardian forwards its signals through the lifeline. */
 #include "base/clock.h"
 #include "contain/descendants.h"
 #include "contain/procfs.h"
@@ -122,7 +123,8 @@ static bool attempt_runs(const struct agent *agent)
 }
 
 /* Inform the agent that a stop of the job was requested. The first request is graceful, the second request immediate.
- * After the end of the job, only unread output remains, and a request drops this output. */
+ * After the end of the job, only unread output remains, and a request drops this output. Ignore a request while
+ * EFFECT_FINISH, which sets the exit code, is still in the queue. */
 static void stop_asked(struct node *n, const struct received_signal *received)
 {
     /* do not use agent_stop_signal() here, because a stop from the store may have set it */
@@ -133,7 +135,8 @@ static void stop_asked(struct node *n, const struct received_signal *received)
     if (!signals_is_new_stop(&n->stop_memory, received, clock_ms()))
         return;
     if (agent_state(n->agent) == AGENT_DONE) {
-        node_leave_output(n);
+        if (n->out.finishing)
+            node_leave_output(n);
         return;
     }
     if (first)

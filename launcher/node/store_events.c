@@ -168,7 +168,7 @@ static void walk(struct node *n)
     for (int i = 0; workers != NULL && i < n->plan->nproc; i++)
         if (n->run.pids[i] != 0)
             workers[count++] = (struct peer_process){ .pid = n->run.pids[i], .rank = node_rank(n, i) };
-    peer_lookup_walk(&n->meet.vouch, workers, count, clock_ms());
+    peer_lookup_walk(&n->meet.lookup, workers, count, clock_ms());
     free(workers);
 }
 
@@ -176,7 +176,7 @@ static void walk(struct node *n)
 static bool holds_socket(struct node *n, uint64_t inode)
 {
     walk(n);
-    return peer_lookup_knows(&n->meet.vouch, inode);
+    return peer_lookup_knows(&n->meet.lookup, inode);
 }
 
 /* Search /proc once for the workers' sockets, and answer all waiting questions. */
@@ -186,7 +186,7 @@ static void answer_all(struct node *n)
     struct peer_process found;
     bool is_found;
     walk(n);
-    while (peer_lookup_next(&n->meet.vouch, &question, &is_found, &found)) {
+    while (peer_lookup_next(&n->meet.lookup, &question, &is_found, &found)) {
         if (is_found)
             send_socket_worker(n, question.conn, &found);
         else if (question.any)
@@ -203,11 +203,11 @@ static void on_walk(uv_timer_t *timer)
  * search answers all of them. */
 static void put_off(struct node *n, const struct peer_question *question)
 {
-    const uint64_t now_ms = clock_ms(), walk_ms = peer_lookup_put_off(&n->meet.vouch, question, now_ms);
+    const uint64_t now_ms = clock_ms(), walk_ms = peer_lookup_put_off(&n->meet.lookup, question, now_ms);
     if (walk_ms == now_ms)
         answer_all(n);
-    else if (walk_ms != UINT64_MAX && !uv_is_active((uv_handle_t *)&n->meet.vouch_timer))
-        uv_timer_start(&n->meet.vouch_timer, on_walk, walk_ms - now_ms, 0);
+    else if (walk_ms != UINT64_MAX && !uv_is_active((uv_handle_t *)&n->meet.lookup_timer))
+        uv_timer_start(&n->meet.lookup_timer, on_walk, walk_ms - now_ms, 0);
 }
 
 /* Handle the store's request for the owner of a connection. `peer` is the client's address as the store sees it,
@@ -226,7 +226,7 @@ static void on_who(void *user, int64_t conn, const char *peer, const char *store
         peer = worker;
         store = relay;
     }
-    const enum peer_answer answer = peer_lookup_find(&n->meet.vouch, peer, store, &found, &owner);
+    const enum peer_answer answer = peer_lookup_find(&n->meet.lookup, peer, store, &found, &owner);
     if (answer == PEER_FOUND) {
         send_socket_worker(n, conn, &found);
     } else if (answer == PEER_UNKNOWN) { /* the next search of /proc may find the owner */
@@ -382,7 +382,7 @@ static void on_port_timer(uv_timer_t *timer)
     struct node *n = timer->data;
     struct socket_owner owner;
     const enum socket_state state =
-        socket_listener_find(&n->meet.vouch.owners, n->plan->offered_port, geteuid(), &owner);
+        socket_listener_find(&n->meet.lookup.owners, n->plan->offered_port, geteuid(), &owner);
     if (agent_state(n->agent) != AGENT_RUNNING)
         return;
     const bool taken = state == SOCKET_OPEN && is_foreign(n, &owner);
@@ -406,7 +406,7 @@ static ddp_status watch_port(struct node *n, struct ddp_err *err)
     if (n->meet.held_port < 0 || n->plan->rank0_port != n->plan->offered_port || n->plan->node_rank != 0)
         return DDP_OK;
     const enum socket_state state =
-        socket_listener_find(&n->meet.vouch.owners, n->plan->offered_port, geteuid(), &owner);
+        socket_listener_find(&n->meet.lookup.owners, n->plan->offered_port, geteuid(), &owner);
     if (state == SOCKET_UNKNOWN) {
         output_note(n->out.output,
                     "warning: port %d, held for the store of rank 0: cannot check which user listens there, "

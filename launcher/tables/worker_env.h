@@ -61,7 +61,8 @@
       "how long workers wait for each other (--timeout)")                                                   \
     X(DDPRUN_COOKIE, "%s", f->cookie, f->cookie != NULL,                                                    \
       "random text that identifies processes of this job")                                                  \
-    X(DDPRUN_PAGE, "%s", f->page, f->page[0] != '\0', "memory shared with libddp: step and last calls")     \
+    X(DDPRUN_FLIGHT_SHM, "%s", f->page, f->page[0] != '\0',                                                 \
+      "memory shared with libddp: step and last calls")                                                     \
     X(DDP_FLIGHT_RECORDER, "%s%s", ENV_PATH(f->flight), f->flight != NULL,                                  \
       "directory of libddp's flight records")                                                               \
     X(TORCH_FR_BUFFER_SIZE, "%s", f->torch_calls, f->torch_flight != NULL,                                  \
@@ -117,7 +118,7 @@ struct env_facts {
     bool share_gpu;                /* --share_gpu */
     bool set_omp;                  /* set OMP_NUM_THREADS=1 */
     bool terminal;                 /* stderr is shown on a terminal */
-    char page[FLIGHT_PAGE_TEXT];   /* value of DDPRUN_PAGE; "" to leave it unset */
+    char page[FLIGHT_PAGE_TEXT];   /* value of DDPRUN_FLIGHT_SHM; "" to leave it unset */
     const char *flight;            /* directory in DDP_FLIGHT_RECORDER; NULL to leave it unset */
     const char *torch_flight;      /* directory of PyTorch's flight records; NULL if not requested */
     const char *torch_calls;       /* number of calls in PyTorch's flight records */

@@ -1,8 +1,8 @@
 /* flight.h -- a rank's flight recorder: the layout of its latest calls in memory. Pure.
  *
  * Launcher and worker share the memory, so that the record remains if a rank is stopped, loops or was killed. Each
- * worker has one page of a memory file, and finds it by the environment variable DDPRUN_PAGE. Under another launcher,
- * only the worker has the memory.
+ * worker has one page of a memory file, and finds it by the environment variable DDPRUN_FLIGHT_SHM. Under another
+ * launcher, only the worker has the memory.
  *
  * A worker writes with relaxed atomics: each write is one instruction and never waits. A concurrent reader may see an
  * entry with both old and new values. A number from the page is compared with its limit before it is used as a size or
@@ -138,7 +138,7 @@ bool flight_path(char *out, size_t size, const char *pattern, int rank);
  * incomplete or missing. Signal handlers may call this function. */
 bool flight_file_write(const struct flight *flight, const char *path, const char *why);
 
-/* The value of DDPRUN_PAGE, with which a worker finds its page:
+/* The value of DDPRUN_FLIGHT_SHM, with which a worker finds its page:
  *
  *     4711:9:1:52713:3      page 3 of the file that process 4711 has open as descriptor 9: inode 52713 of device 1
  *
@@ -153,7 +153,7 @@ enum { FLIGHT_PAGE_TEXT = 128 };
 
 void flight_page_print(char out[FLIGHT_PAGE_TEXT], const struct flight_page *page);
 
-/* Parse `text`, the value of DDPRUN_PAGE. Return false, with an undefined *page, if `text` is malformed. */
+/* Parse `text`, the value of DDPRUN_FLIGHT_SHM. Return false, with an undefined *page, if `text` is malformed. */
 bool flight_page_parse(const char *text, struct flight_page *page);
 
 #endif

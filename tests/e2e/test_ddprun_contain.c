@@ -6,6 +6,7 @@
 #include "job.h"
 #include "run.h"
 #include "procstat.h"
+#include "store_peers.h"
 
 #include <criterion/criterion.h>
 #include <dirent.h>
@@ -279,6 +280,23 @@ Test(ddprun_contain, the_next_start_removes_the_group_of_a_dead_job, .init = set
 {
     skip_without("--contain=cgroup");
     next_start_cleans_up("--contain=cgroup");
+}
+
+/* The directory for records is now read-only, so the record of the dead job stays. */
+Test(ddprun_contain, a_record_that_cannot_be_removed_delays_no_start, .init = set_up, .fini = tear_down)
+{
+    struct job_witness w;
+    rude_own_mounts();
+    job_witness_open(&w);
+    orphan_a_job("--contain=plain", w.hold);
+    cr_assert_eq(mount(runtime_dir, runtime_dir, NULL, MS_BIND, NULL), 0);
+    cr_assert_eq(mount(NULL, runtime_dir, NULL, MS_REMOUNT | MS_BIND | MS_RDONLY, NULL), 0);
+    struct run_result r = RUN("--contain=plain", "true");
+    cr_expect_eq(r.exit_code, 0, "%s", r.err);
+    cr_expect(job_witness_alone(&w), "a process is left");
+    cr_expect_gt(records(), 0, "the record was removed, so this test tests nothing");
+    umount2(runtime_dir, MNT_DETACH);
+    job_witness_close(&w);
 }
 
 /* If the directory for records was temporary, a killed job leaves its group but no record. */

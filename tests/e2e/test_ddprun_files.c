@@ -1,5 +1,6 @@
 /* Names of log files, full disks, and readers that do not read. */
 #include "job.h"
+#include "procstat.h"
 #include "run.h"
 #include "store_peers.h"
 
@@ -817,17 +818,33 @@ static void tear_down(void)
 
 TestSuite(hung_disk, .init = set_up, .fini = tear_down, .timeout = 120);
 
-static struct run_process *start(void)
+/* Start the job. If `is_process_1` is true, start it through `unshare`, so that ddprun is process 1 of a PID namespace,
+ * as in a container. */
+static struct run_process *start_as(bool is_process_1)
 {
-    const char *argv[] = {
-        bin("ddprun"), "--standalone", log_dir,
-        "--tee=3",     "--no_python",  "--",
-        "/bin/sh",     "-c",           "i=0; while :; do i=$((i+1)); echo tick $i; sleep 0.02; done",
-        NULL
-    };
-    struct run_process *process = run_start(argv, NULL);
+    const char *argv[] = { "unshare",
+                           "--pid",
+                           "--fork",
+                           "--kill-child",
+                           "--mount-proc",
+                           bin("ddprun"),
+                           "--standalone",
+                           log_dir,
+                           "--tee=3",
+                           "--no_python",
+                           "--",
+                           "/bin/sh",
+                           "-c",
+                           "i=0; while :; do i=$((i+1)); echo tick $i; sleep 0.02; done",
+                           NULL };
+    struct run_process *process = run_start(is_process_1 ? argv : argv + 5, NULL);
     cr_assert_not_null(process);
     return process;
+}
+
+static struct run_process *start(void)
+{
+    return start_as(false);
 }
 
 static void until(bool condition, struct run_process *process, const char *what)
@@ -897,6 +914,25 @@ Test(hung_disk, one_request_is_enough_when_the_workers_end_in_time)
     until_hung(process);
     run_signal(process, SIGTERM);
     struct run_result r = finish(process);
+    expect_named(&r);
+}
+
+/* The kernel keeps process 1 until the agent has ended, so end the hung file system before run_wait. */
+Test(hung_disk, a_guardian_that_is_process_1_does_not_wait_for_the_disk)
+{
+    char children[64];
+    snprintf(children, sizeof(children), "/proc/self/task/%d/children", (int)getpid());
+    if (access(children, R_OK) != 0 || system("unshare --pid --fork --mount-proc true") != 0)
+        cr_skip_test("skipped, because /proc/PID/task/TID/children or new PID namespaces are missing");
+    struct run_process *process = start_as(true);
+    until(run_until_output(process, "tick 3\n", PATIENCE_MS), process, "output");
+    const pid_t guardian = procstat_child(run_pid(process), 0);
+    cr_assert_neq(guardian, 0);
+    until_hung(process);
+    kill(guardian, SIGTERM);
+    until(run_until_error(process, "agent process (pid ", PATIENCE_MS), process, "the guardian's report");
+    hung_disk_end();
+    struct run_result r = run_wait(process);
     expect_named(&r);
 }
 

@@ -4,6 +4,7 @@
 #include "ddp/context.h"
 #include "documents.h"
 #include "job.h"
+#include "procstat.h"
 #include "run.h"
 #include "store_peers.h"
 
@@ -238,6 +239,25 @@ Test(ddprun_meet, who_is_stopped_while_it_waits_speaks_of_no_workers)
     EXPECT(r, 128 + 15);
     SAYS(r, ": leaving");
     SILENT(r, "stopping");
+}
+
+/* Both signals wait when the agent continues. They go to the agent alone, because the guardian would continue it at the
+ * first signal. */
+Test(ddprun_meet, two_stops_at_once_while_it_waits_are_no_success)
+{
+    struct run_process *process = NODE("--nnodes=2", "--node_rank=0", "--master_addr=127.0.0.1",
+                                       free_port_option("--master_port="), "--timeout=60");
+    cr_assert(run_until_error(process, "node rank 1 is missing", PATIENCE_MS));
+    const pid_t agent = procstat_child(run_pid(process), 0);
+    if (agent == 0)
+        cr_skip_test("skipped, because this kernel has no /proc/PID/task/TID/children");
+    kill(agent, SIGSTOP);
+    cr_assert(job_until_state(agent, 'T'));
+    kill(agent, SIGINT);
+    kill(agent, SIGTERM);
+    kill(agent, SIGCONT);
+    struct run_result r = run_wait(process);
+    EXPECT(r, 128 + SIGINT);
 }
 
 #define LOCAL_ONLY "localhost is a"

@@ -276,6 +276,15 @@ Test(store_link, closing_before_the_connection_stands_is_fine, .init = start_ser
     cr_expect_eq(ready + lost, 0);
 }
 
+Test(store_link, the_address_of_the_store_is_copied, .init = start_server, .fini = close_all)
+{
+    char text[] = "127.0.0.1";
+    address = text;
+    open_link(store_server_port(server));
+    text[0] = '\0';
+    cr_expect_str_eq(link_->options.address, "127.0.0.1");
+}
+
 static struct ddp_store *connect_as(const char *role, int rank, int attempt)
 {
     struct ddp_err err;

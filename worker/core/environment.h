@@ -43,7 +43,7 @@ enum { WORKER_WORLD_MAX = 1 << 20 };
 /* Each row has: field, variable, size in bytes with the NUL, default, and whether the variable is one of the four main
  * variables.
  *
- * - DDPRUN_PAGE is the memory that ddprun shares with this worker for the flight recorder (recorder.h).
+ * - DDPRUN_FLIGHT_SHM is the memory that ddprun shares with this worker for the flight recorder (recorder.h).
  * - DDP_FLIGHT_RECORDER is the path of the recorder's file.
  * - DDP_TEST_HOST is only for tests: ranks with different values treat each other as ranks on other hosts. */
 #define WORKER_ENV_TEXTS(X)                                    \
@@ -56,7 +56,7 @@ enum { WORKER_WORLD_MAX = 1 << 20 };
     X(nccl_library, "DDP_NCCL_LIBRARY", 1024, "", false)       \
     X(cudart_library, "DDP_CUDART_LIBRARY", 1024, "", false)   \
     X(test_host, "DDP_TEST_HOST", 32, "", false)               \
-    X(page, "DDPRUN_PAGE", 128, "", false)                     \
+    X(page, "DDPRUN_FLIGHT_SHM", 128, "", false)               \
     X(flight_recorder, "DDP_FLIGHT_RECORDER", 4096, "", false) \
     X(debug, "DDPRUN_DEBUG", 16, "off", false)
 

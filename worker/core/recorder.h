@@ -1,6 +1,6 @@
 /* recorder.h -- the flight recorder of a context: its memory (record/flight.h) and its file.
  *
- * A recorder is active if ddprun shares a page of memory with the worker (DDPRUN_PAGE), or if a file is requested
+ * A recorder is active if ddprun shares a page of memory with the worker (DDPRUN_FLIGHT_SHM), or if a file is requested
  * (DDP_FLIGHT_RECORDER). Otherwise `flight` is NULL, and the functions do nothing. Recording a call costs two
  * readings of the clock and about twelve writes to memory.
  *
@@ -41,7 +41,7 @@ struct recorder {
 struct recorder_setup {
     int rank, world_size, attempt;
     const char *job, *backend;
-    const char *page, *pattern; /* values of DDPRUN_PAGE and DDP_FLIGHT_RECORDER; "" if not set */
+    const char *page, *pattern; /* values of DDPRUN_FLIGHT_SHM and DDP_FLIGHT_RECORDER; "" if not set */
 };
 
 /* Open the recorder. Ignore failures, because a job also runs without a record. */

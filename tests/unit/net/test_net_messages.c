@@ -1,5 +1,5 @@
 /* Pushes of the store, read as structs; and members that are missing or have the wrong type. */
-#include "net/messages.h"
+#include "net/messages.c"
 
 #include "report/exit_text.h"
 
@@ -283,6 +283,40 @@ Test(net_messages, a_list_that_is_too_long_ends_in_dots)
     waiting_of(text);
     cr_expect_lt(strlen(waiting.missing), sizeof(waiting.missing));
     cr_expect_str_eq(waiting.missing + strlen(waiting.missing) - 5, ", ...");
+}
+
+/* Join nine names of 50 bytes, a tenth name of `len` bytes, and `more` names of 1 byte. A write beyond the buffer would
+ * change the byte after it. */
+static const char *joined(int len, int more)
+{
+    static char out[HEARD_LIST_MAX + 1];
+    char name[HEARD_NAME_MAX];
+    cJSON *names = cJSON_CreateArray();
+    memset(name, 'n', sizeof(name));
+    for (int i = 0; i < 10 + more; i++) {
+        const int bytes = i < 9 ? 50 : i == 9 ? len : 1;
+        name[bytes] = '\0';
+        cJSON_AddItemToArray(names, cJSON_CreateString(name));
+        name[bytes] = 'n';
+    }
+    out[HEARD_LIST_MAX] = '#';
+    join_list(names, out, HEARD_LIST_MAX);
+    cr_expect_eq(out[HEARD_LIST_MAX], '#', "%d and %d names", len, more);
+    cJSON_Delete(names);
+    return out;
+}
+
+/* The last ", ..." needs 5 bytes and a NUL, so names may use 506 of 512 bytes. Nine names use 466 bytes. */
+Test(net_messages, a_list_that_just_fits_and_its_dots_stay_in_the_buffer)
+{
+    cr_expect_eq(strlen(joined(37, 0)), 505);
+    cr_expect_eq(strlen(joined(38, 0)), 506);
+    cr_expect_eq(joined(38, 0)[505], 'n', "no dots");
+    cr_expect_eq(strlen(joined(38, 1)), 511);
+    cr_expect_str_eq(joined(38, 1) + 505, "n, ...");
+    for (int len = 36; len <= 40; len++)
+        cr_expect_str_eq(strrchr(joined(len, 3), 'n') + 1, ", ...", "%d", len);
+    cr_expect_eq(strlen(joined(39, 0)), 471, "the dots replace a name of 39 bytes");
 }
 
 Test(net_messages, who_is_not_done_yet)

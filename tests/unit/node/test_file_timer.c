@@ -54,6 +54,19 @@ Test(timer_table, a_timer_is_released_or_set_again, .fini = tear_down)
     cr_assert_eq(next, 30);
 }
 
+/* Both names have two bytes, and differ only in the second byte. C1 control characters have two bytes, too. */
+Test(timer_table, names_that_are_not_ascii_are_different_names, .fini = tear_down)
+{
+    ask(7, "\xc3\xa4", 10, 9);
+    ask(7, "\xc3\xb6", 20, 9);
+    cr_assert_eq(table.n, 2);
+    ask(7, "\xc3\xa4", -1, 0);
+    cr_assert_eq(table.n, 1);
+    cr_expect_str_eq(table.rows[0].scope, "\xc3\xb6");
+    ask(8, "s\xc2\x9b\x7f", 30, 9);
+    cr_expect_str_eq(table.rows[1].scope, "s???");
+}
+
 Test(timer_table, of_several_the_earliest_with_a_signal_counts, .fini = tear_down)
 {
     ask(7, "quiet", 10, 0);

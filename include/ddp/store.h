@@ -108,8 +108,9 @@ DDP_API ddp_status ddp_store_barrier(ddp_store *store, const char *name, const u
 DDP_API ddp_status ddp_store_control(ddp_store *store, const char *request, uint32_t timeout_ms, char **reply,
                                      struct ddp_err *err);
 
-/* Return the version of the server's protocol: 'A' for torch up to 2.1, 'C' for torch 2.2 and newer, 'D' for a ddprun
- * store (like C, with the requests of ddprun). If the options had no `role`, return 'C' for a ddprun store. */
+/* Return the version of the server's protocol: 'A' for torch up to 2.0, 'B' for torch 2.1, 'C' for torch 2.2 and newer,
+ * 'D' for a ddprun store (like C, with the requests of ddprun). If the options had no `role`, return 'C' for a ddprun
+ * store. */
 DDP_API char ddp_store_dialect(const ddp_store *store);
 
 /* Write the numeric address of this end of the connection to `address`, which has `room` bytes; 64 are enough. */

@@ -1,6 +1,7 @@
-/* client.c -- see call.h and ddp/store.h.
+/* client.c -- see call.h and ddp/store.h. A handle serves one call at a time, because a reply does not name its
+ * request: a reply belongs to the oldest request.
  *
- * A handle is connected when it is created, is used for one call at a time, and is closed by its owner:
+ * A handle is connected when it is created, and is closed by its owner:
  *
  *     ddp_store_connect                         returns a handle after a store has answered
  *       client_begin ... client_end             one call; other threads wait (struct client_turn)
@@ -112,7 +113,7 @@ char ddp_store_dialect(const ddp_store *store)
 {
     if (store->identified)
         return 'D';
-    return store->dialect == DIALECT_C ? 'C' : 'A';
+    return (char)('A' + (store->dialect - DIALECT_A));
 }
 
 ddp_status ddp_store_local_address(const ddp_store *store, char *address, size_t room, struct ddp_err *err)

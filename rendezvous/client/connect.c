@@ -1,11 +1,12 @@
 /* connect.c -- connects to a store.
  *
  * Each version of torch has stores with only one numbering of opcodes, and a store does not announce its version. So
- * the client tries three greetings, each on a new connection, until the store answers one:
+ * the client tries four greetings, each on a new connection, until the store answers one:
  *
- *     VALIDATE and PING                 torch 2.5 and newer, and ddprun
- *     VALIDATE and DELETE_KEY           torch 2.2 to 2.4
- *     GETNUMKEYS in the old numbering   up to torch 2.1
+ *     VALIDATE and PING                           torch 2.5 and newer, and ddprun
+ *     VALIDATE and DELETE_KEY                     torch 2.2 to 2.4
+ *     GETNUMKEYS and CANCEL_WAIT of dialect B     torch 2.1
+ *     GETNUMKEYS of dialect A                     up to torch 2.0
  *
  * If the peer closes the connection, or does not answer for 2 s, the client tries the next greeting. After a wrong
  * answer the search ends, because the peer is not a store. After the last greeting the client pauses and begins again
@@ -245,6 +246,20 @@ static void greet_without_ping(struct client_call *c)
     expect_count(c, 1);
 }
 
+/* Greet torch 2.1: count its keys, and end a wait that does not exist. GETNUMKEYS has the same opcode in dialects A and
+ * B, but a store of dialect A closes the connection at the unknown opcode of CANCEL_WAIT. */
+static void greet_with_cancel(struct client_call *c)
+{
+    uint8_t reply;
+    client_append_op(c, OP_GETNUMKEYS);
+    client_append_op(c, OP_CANCEL_WAIT);
+    client_send(c);
+    expect_count(c, INT64_C(1) << 32);
+    client_read_bytes(c, &reply, sizeof(reply));
+    if (client_ok(c) && reply != 1)
+        fail_not_a_store(c, &reply, sizeof(reply));
+}
+
 /* Greet an old server by counting its keys, because GETNUMKEYS is the shortest request. */
 static void greet_in_old_numbers(struct client_call *c)
 {
@@ -260,6 +275,7 @@ static const struct greeting {
 } greetings[] = {
     { DIALECT_C, greet_with_ping },
     { DIALECT_C, greet_without_ping },
+    { DIALECT_B, greet_with_cancel },
     { DIALECT_A, greet_in_old_numbers },
 };
 
@@ -335,6 +351,8 @@ static ddp_status one_round(struct ddp_store *s, const ddp_store_options *who, u
             return who != NULL ? client_identify(s, who, deadline_ms, err) : DDP_OK;
         if (!dialled || !is_temporary(status))
             return status;
+        if (greetings[i].dialect == DIALECT_B && status == DDP_ERR_TIMEOUT)
+            break; /* a slow store of dialect B would also answer the greeting of dialect A */
     }
     return fail_no_answer(status, err);
 }

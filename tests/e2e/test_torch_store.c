@@ -1,4 +1,5 @@
 /* The store client against PyTorch's own TCPStore. Debian has PyTorch 1.13, whose TCPStore uses dialect A. */
+#include "ddp/ddp.h"
 #include "ddp/store.h"
 #include "job.h"
 #include "run.h"
@@ -8,6 +9,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 TestSuite(torch_store, .timeout = 120);
 
@@ -41,7 +44,7 @@ static ddp_store *connected(int port)
 {
     ddp_store *store;
     cr_assert_eq(ddp_store_connect("localhost", port, NULL, &store, &err), DDP_OK, "%s", err.msg);
-    cr_assert_eq(ddp_store_dialect(store), torch_is_old() ? 'A' : 'C');
+    cr_assert_eq(ddp_store_dialect(store), torch_dialect());
     return store;
 }
 
@@ -101,6 +104,49 @@ Test(torch_store, the_client_speaks_with_a_genuine_store)
     cr_assert_not_null(strstr(r.out, "all well"));
     ddp_store_close(store);
     ddp_store_close(other);
+}
+
+/* Fork a process that runs ddp_init and ddp_finalize as rank `rank` of two. */
+static pid_t start_worker(int port, int rank)
+{
+    char number[16];
+    ddp_ctx *ctx = NULL;
+    const pid_t pid = fork();
+    if (pid != 0)
+        return pid;
+    snprintf(number, sizeof(number), "%d", port);
+    setenv("MASTER_ADDR", "127.0.0.1", 1);
+    setenv("MASTER_PORT", number, 1);
+    setenv("WORLD_SIZE", "2", 1);
+    setenv("LOCAL_WORLD_SIZE", "2", 1);
+    setenv("RANK", rank == 0 ? "0" : "1", 1);
+    setenv("LOCAL_RANK", rank == 0 ? "0" : "1", 1);
+    ddp_status status = ddp_init_from_env(NULL, &ctx);
+    if (status == DDP_OK)
+        status = ddp_finalize(ctx);
+    _exit(status != DDP_OK);
+}
+
+/* In the stores of torch 1.13 and 2.1, COMPARE_SET wakes no client that waits for the key. */
+Test(torch_store, workers_start_with_a_genuine_store)
+{
+    int port, status;
+    pid_t pids[2];
+    torch_skip_without_libuv();
+    torch_skip_sanitized();
+    struct run_process *torch = start_torch(&port);
+    ddp_store *store = connected(port);
+    for (int rank = 0; rank < 2; rank++)
+        pids[rank] = start_worker(port, rank);
+    for (int rank = 0; rank < 2; rank++) {
+        cr_assert_eq(waitpid(pids[rank], &status, 0), pids[rank]);
+        cr_expect_eq(status, 0, "rank %d", rank);
+    }
+    ddp_store_add(store, "n", 3, NULL, NULL); /* the host expects this */
+    ddp_store_set(store, "question", "what?", 5, NULL);
+    ddp_store_set(store, "end", "", 0, NULL);
+    cr_expect_eq(run_wait(torch).exit_code, 0);
+    ddp_store_close(store);
 }
 
 /* Unmodified PyTorch against ddp-rendezvous. Debian has PyTorch 1.13, which uses dialect A. */

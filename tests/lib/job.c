@@ -276,12 +276,29 @@ void torch_skip_sanitized(void)
         cr_skip_test("skipped, because most of its time is PyTorch's, and the plain run has asked");
 }
 
+/* Return true if the version of the installed torch begins with a text of `texts`, a tuple of Python. */
+static bool torch_version_begins(const char *texts)
+{
+    char program[512];
+    snprintf(program, sizeof(program),
+             "import importlib.util, os, runpy, sys\n"
+             "at = os.path.dirname(importlib.util.find_spec('torch').origin)\n"
+             "version = runpy.run_path(os.path.join(at, 'version.py'))['__version__']\n"
+             "sys.exit(not version.startswith(%s))",
+             texts);
+    return python_says(program);
+}
+
 bool torch_is_old(void)
 {
-    return python_says("import importlib.util, os, runpy, sys\n"
-                       "at = os.path.dirname(importlib.util.find_spec('torch').origin)\n"
-                       "version = runpy.run_path(os.path.join(at, 'version.py'))['__version__']\n"
-                       "sys.exit(not version.startswith('1.'))");
+    return torch_version_begins("('1.',)");
+}
+
+char torch_dialect(void)
+{
+    if (torch_version_begins("('1.', '2.0.')"))
+        return 'A';
+    return torch_version_begins("('2.1.',)") ? 'B' : 'C';
 }
 
 /* Query PyTorch itself, which takes seconds, instead of reading the files that ddprun reads. */

@@ -125,6 +125,9 @@ void torch_skip_sanitized(void);
 /* Return true if the installed torch is 1.x. Return false without torch. */
 bool torch_is_old(void);
 
+/* Return the dialect of the stores of the installed torch, as ddp_store_dialect does. */
+char torch_dialect(void);
+
 /* Return true if the installed torch was built without libuv, so that its clients use only stores that torch
  * hosts. */
 bool torch_refuses_stores(void);

@@ -307,6 +307,8 @@ Test(store_client, a_lost_store_closes_the_handle_and_kills_nobody)
 #define WELCOME     GREETING "> @ "
 #define REFUSES     GREETING "hangup"
 #define OLD_WELCOME "< 06 > 0300000000000000 "
+#define B_WELCOME   OLD_WELCOME "< 0b > 01 "
+#define B_REFUSES   OLD_WELCOME "< 0b hangup"
 
 static struct fake_store *fake;
 
@@ -372,7 +374,7 @@ Test(store_dialects, a_store_without_ping_is_greeted_again)
 
 Test(store_dialects, an_old_store_is_spoken_to_in_the_old_numbers)
 {
-    PLAY("< 00 hangup", "< 00 hangup",
+    PLAY("< 00 hangup", "< 00 hangup", B_REFUSES,
          OLD_WELCOME "< 00 0200000000000000 2f61 0200000000000000 6869 "
                      "< 05 0100000000000000 0200000000000000 2f61 > 00 "
                      "< 02 0200000000000000 2f61 > 0200000000000000 6869 "
@@ -391,12 +393,38 @@ Test(store_dialects, an_old_store_is_spoken_to_in_the_old_numbers)
     done(store);
 }
 
+/* In torch 2.1, 7 is DELETE_KEY, and 8 is APPEND. */
+Test(store_dialects, torch_2_1_is_spoken_to_in_its_own_numbers)
+{
+    PLAY("< 00 hangup", "< 00 hangup",
+         B_WELCOME "< 07 0200000000000000 2f61 > 0100000000000000 "
+                   "< 05 0100000000000000 0200000000000000 2f61 < 0b > 01 < 06 > 0200000000000000");
+    ddp_store *store = connected();
+    int64_t n;
+    int removed;
+    cr_assert_eq(ddp_store_dialect(store), 'B');
+    cr_assert_eq(ddp_store_delete(store, "a", &removed, &err), DDP_OK, "%s", err.msg);
+    cr_assert_eq(removed, 1);
+    cr_assert_eq(ddp_store_wait(store, (const char *[]){ "a" }, 1, 30, &err), DDP_ERR_TIMEOUT);
+    cr_assert_eq(ddp_store_num_keys(store, &n, &err), DDP_OK, "%s", err.msg);
+    cr_assert_eq(n, 2);
+    done(store);
+}
+
+Test(store_dialects, a_wrong_answer_to_the_greeting_of_torch_2_1_is_no_store)
+{
+    PLAY("< 00 hangup", "< 00 hangup", OLD_WELCOME "< 0b > 02");
+    ddp_store *store;
+    cr_assert_eq(try_connect(&store, 5000, NULL), DDP_ERR_CORRUPT);
+    done(NULL);
+}
+
 /* An old store has no request that cancels a wait, and might answer the wait later. So the client closes the
  * connection. */
 Test(store_dialects, a_wait_given_up_in_the_old_dialect_costs_a_connection)
 {
-    PLAY("< 00 hangup", "< 00 hangup", OLD_WELCOME "< 05 0100000000000000 0200000000000000 2f61",
-         "< 00 hangup", "< 00 hangup",
+    PLAY("< 00 hangup", "< 00 hangup", B_REFUSES, OLD_WELCOME "< 05 0100000000000000 0200000000000000 2f61",
+         "< 00 hangup", "< 00 hangup", B_REFUSES,
          OLD_WELCOME "< 03 0200000000000000 2f6e 0100000000000000 > 0100000000000000");
     ddp_store *store = connected();
     int64_t sum;

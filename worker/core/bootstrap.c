@@ -70,9 +70,10 @@ static void make_card(char text[CARD], const char *test_host)
              host[0] ? host : "unknown");
 }
 
-/* Set `key` to `value` if the key is missing or already has this value. If the key has another value, do not change
- * it, and set *theirs to a copy, which the caller frees. The store returns the key's value after the request, so any
- * other value is from another process. */
+/* Set `key` to `value` if the key is missing or already has this value. If the key has another value, do not change it,
+ * and set *theirs to a copy, which the caller frees. The store returns the key's value after the request, so any other
+ * value is from another process. In a store of PyTorch, set an own value a second time, because COMPARE_SET wakes no
+ * waiting rank in old torch versions. */
 static ddp_status set_new(const struct bootstrap *b, const char *key, const void *value, size_t len,
                           char **theirs, struct ddp_err *err)
 {
@@ -84,7 +85,7 @@ static ddp_status set_new(const struct bootstrap *b, const char *key, const void
         return DDP_OK;
     }
     free(found);
-    return status;
+    return status == DDP_OK && !b->ddprun_store ? ddp_store_set(b->store, key, value, len, err) : status;
 }
 
 /* Publish the card of this rank. If two processes have the same rank, the second one fails and does not replace the

@@ -219,6 +219,49 @@ Test(collective_check, calls_that_agree_go_on)
     ranks_free(&run);
 }
 
+/* Return the number of the keys of the calls 1 to 20 that remain in the store. */
+static int records_left(const struct rank *me, const char *prefix)
+{
+    static const char *const whats[] = { "first", "count", "go" };
+    char key[KEY];
+    const char *const keys[] = { key };
+    ddp_store *store = NULL;
+    int n = 0, exists = 1;
+    ddp_store_connect("127.0.0.1", me->port, NULL, &store, NULL);
+    for (int i = 0; i < 60; i++) {
+        snprintf(key, sizeof(key), "%s/detail/%d/%s", prefix, i / 3 + 1, whats[i % 3]);
+        n += ddp_store_check(store, keys, 1, &exists, NULL) != DDP_OK || exists;
+    }
+    ddp_store_close(store);
+    return n;
+}
+
+/* Put each rank on another host. ddp_shared_alloc then makes calls between hosts, which are counted, but not compared.
+ * The second context makes another call with the number of the first context's first call. */
+static void allocate_between_hosts(struct rank *me)
+{
+    const char host[] = { (char)('a' + me->rank), '\0' };
+    char prefix[CTX_PREFIX];
+    void *block;
+    setenv("DDP_TEST_HOST", host, 1);
+    ddp_ctx *ctx = rank_init(me, NULL);
+    snprintf(prefix, sizeof(prefix), "%s", ctx->prefix);
+    rank_expect_ok(me, all_reduce(ctx, 8));
+    rank_expect_ok(me, ddp_shared_alloc(ddp_world(ctx), 64, &block));
+    rank_expect(me, ctx->world.comm->seq > 3, "no call between hosts");
+    rank_expect_ok(me, all_reduce(ctx, 8));
+    rank_expect_ok(me, ddp_finalize(ctx));
+    rank_expect(me, me->rank != 0 || records_left(me, prefix) == 0, "%d keys", records_left(me, prefix));
+    ctx = rank_init(me, NULL);
+    rank_expect_ok(me, ddp_barrier(ddp_world(ctx), 0));
+    rank_expect_ok(me, ddp_finalize(ctx));
+}
+
+Test(collective_check, calls_between_hosts_leave_no_old_records)
+{
+    ranks_all_well(2, allocate_between_hosts, RANKS_DDPRUN_STORE, NULL);
+}
+
 static void keep(struct rank *me, ddp_ctx *ctx, ddp_status status)
 {
     rank_keep(me, status);

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 enum { NOBODY = 65534, WORLD = 2, BYTES = 4096 };
@@ -207,4 +208,25 @@ Test(meeting_join, a_rank_that_finds_no_page_frees_once)
     const struct hello hello = { .offer = { .pid = getpid(), .fd = 999999 }, .hosts = 1 };
     put_hello(&hello);
     cr_expect_eq(open_communicator(1), DDP_ERR_IO, "%s", err.msg);
+}
+
+static void ignore_tick(int signal)
+{
+    (void)signal;
+}
+
+/* Kernels before 6.9 end fallocate with EINTR if a handler has to run. The timer expires every millisecond. */
+Test(meeting_join, a_timer_does_not_interrupt_the_allocation_of_memory)
+{
+    const struct itimerval often = { { 0, 1000 }, { 0, 1000 } }, never = { 0 };
+    const size_t bytes = 256u << 20;
+    struct segment segment = { 0 };
+    sigset_t mask;
+    signal(SIGALRM, ignore_tick);
+    cr_assert_eq(setitimer(ITIMER_REAL, &often, NULL), 0);
+    const ddp_status status = segment_create(&segment, bytes, &err);
+    cr_assert_eq(setitimer(ITIMER_REAL, &never, NULL), 0);
+    cr_assert_eq(status, DDP_OK, "%s", err.msg);
+    cr_assert_eq(pthread_sigmask(SIG_BLOCK, NULL, &mask), 0);
+    cr_expect_eq(sigismember(&mask, SIGALRM), 0);
 }

@@ -108,6 +108,17 @@ Test(net_door, the_ranks_that_are_expected_are_let_in)
     cr_assert_eq(strncmp(links.list[0].where, "127.0.0.1:", 10), 0);
 }
 
+/* With TCP_USER_TIMEOUT, the kernel would end the connection to a rank that is late and reads nothing. */
+Test(net_door, a_link_has_no_time_limit_of_the_kernel)
+{
+    const struct net_hello one = hello_of(1, 0);
+    unsigned limit_ms = 1;
+    socklen_t len = sizeof(limit_ms);
+    cr_assert_eq(say(&one), NET_WELCOME);
+    cr_assert_eq(getsockopt(links.list[0].fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &limit_ms, &len), 0);
+    cr_assert_eq(limit_ms, 0);
+}
+
 Test(net_door, others_are_told_why_not)
 {
     struct net_hello hello = hello_of(1, 1);
@@ -156,19 +167,88 @@ Test(net_door, a_port_without_descriptors_is_not_polled)
     close(fd);
 }
 
-/* More strangers connect than there is room for. The oldest are dropped, and the expected peer still gets in. */
-Test(net_door, silent_strangers_do_not_keep_anybody_out)
+/* Fill the table with guests that send nothing. */
+static void fill_table(int fds[NET_GUESTS])
 {
-    const struct net_hello right = hello_of(1, 0);
-    int fds[NET_GUESTS + 8];
-    for (int i = 0; i < NET_GUESTS + 8; i++) {
+    for (int i = 0; i < NET_GUESTS; i++) {
         fds[i] = connect_to_door();
         serve_once();
     }
     cr_assert_eq(guests(), NET_GUESTS);
-    cr_assert_eq(say(&right), NET_WELCOME);
-    for (int i = 0; i < NET_GUESTS + 8; i++)
+}
+
+/* Make all guests older by the time for which a guest without a hello keeps its place. */
+static void pass_first_time(void)
+{
+    for (int i = 0; i < NET_GUESTS; i++)
+        door.guests[i].since_ms -= FIRST_MS;
+}
+
+/* Send the hello of `rank` on lane 0. Return `fd`. */
+static int send_hello(int fd, int rank)
+{
+    const struct net_hello hello = hello_of(rank, 0);
+    uint8_t bytes[NET_HELLO];
+    net_encode_hello(bytes, &hello);
+    cr_assert_eq(write(fd, bytes, sizeof(bytes)), (ssize_t)sizeof(bytes));
+    return fd;
+}
+
+static void close_all(const int *fds, int n)
+{
+    for (int i = 0; i < n; i++)
         close(fds[i]);
+}
+
+/* Expect ranks 1 to n on lane 0. */
+static void expect_ranks(int n)
+{
+    net_links_close(&links);
+    cr_assert_eq(net_links_open(&links, n, 4, 0, &(struct ddp_err){ 0 }), DDP_OK);
+    for (int i = 0; i < n; i++)
+        links.list[i].rank = i + 1;
+    mine.world = n + 1;
+}
+
+Test(net_door, more_ranks_than_places_get_in_at_once)
+{
+    enum { PEERS = 2 * NET_GUESTS + 16 };
+    int fds[PEERS], accepted = 0;
+    expect_ranks(PEERS);
+    for (int i = 0; i < PEERS; i++)
+        fds[i] = send_hello(connect_to_door(), i + 1);
+    while (accepted < PEERS && guests() == 0)
+        accepted += serve_once();
+    cr_expect_eq(accepted, PEERS, "%d of %d", accepted, PEERS);
+    close_all(fds, PEERS);
+}
+
+/* Strangers fill the table. The oldest loses its place to the expected peer. */
+Test(net_door, silent_strangers_do_not_keep_anybody_out)
+{
+    int fds[NET_GUESTS];
+    fill_table(fds);
+    const int right = send_hello(connect_to_door(), 1);
+    pass_first_time();
+    cr_expect_eq(net_door_serve(&door, &links), 1);
+    cr_expect_geq(links.list[0].fd, 0);
+    cr_expect_eq(guests(), NET_GUESTS - 1);
+    close(right);
+    close_all(fds, NET_GUESTS);
+}
+
+/* Between two calls of net_door_serve, all hellos arrive, and one more peer connects. */
+Test(net_door, a_late_hello_is_read_before_its_guest_loses_its_place)
+{
+    int fds[NET_GUESTS + 1];
+    expect_ranks(NET_GUESTS + 1);
+    fill_table(fds);
+    fds[NET_GUESTS] = connect_to_door();
+    for (int i = 0; i <= NET_GUESTS; i++)
+        send_hello(fds[i], i + 1);
+    pass_first_time();
+    cr_expect_eq(net_door_serve(&door, &links), NET_GUESTS + 1);
+    close_all(fds, NET_GUESTS + 1);
 }
 
 static struct net_link far_link;
@@ -226,6 +306,23 @@ Test(net_door, a_dial_with_an_old_nonce_is_told_what_it_is)
     struct net_dial dial = dial_to(&hello, port);
     cr_assert_eq(dial_and_serve(&dial, true, &err), DDP_ERR_IO);
     expect_words(&err, (const char *const[]){ "different jobs", NULL });
+}
+
+Test(net_door, a_lack_of_descriptors_is_no_closed_port)
+{
+    const struct net_hello hello = hello_of(1, 0);
+    struct net_dial dial = dial_to(&hello, port);
+    struct rlimit limit;
+    struct ddp_err err;
+    cr_assert_eq(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    cr_assert_eq(setrlimit(RLIMIT_NOFILE, &(struct rlimit){ 0, limit.rlim_max }), 0);
+    net_dial_begin(&dial);
+    dial.began_ms -= 60000; /* the time for retries is over */
+    const ddp_status status = net_dial_serve(&dial, &err);
+    cr_assert_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    cr_assert_eq(status, DDP_ERR_IO);
+    expect_words(&err, (const char *const[]){ "rank 0", "ulimit -n", NULL });
+    cr_assert_eq(dial.closed[0], '\0');
 }
 
 /* No route leads to a broadcast address for TCP: connect(2) fails at once, and the socket does not keep the error. */

@@ -177,8 +177,8 @@ static ddp_status allow_call(struct ddp_ctx *ctx, uint64_t seq, struct ddp_err *
     if (status == DDP_OK)
         status = read_verdict(go, err);
     free(go);
-    if (status == DDP_OK && seq > 1)
-        clear_keys(ctx, seq - 1);
+    if (status == DDP_OK && ctx->check.last > 0)
+        clear_keys(ctx, ctx->check.last);
     return status;
 }
 
@@ -279,6 +279,7 @@ ddp_status collective_check_enter(struct ddp_ctx *ctx, const struct call *call, 
                                   struct ddp_err *err)
 {
     ddp_status status = meet_ranks(ctx, call, seq, err);
+    ctx->check.last = seq;
     ctx->check.what[0] = ctx->check.before[0] = '\0';
     return status == DDP_OK ? DDP_OK : ddp_wrap(err, "DDPRUN_DEBUG=detail");
 }

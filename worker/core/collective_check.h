@@ -31,6 +31,8 @@ struct collective_check {
     /* Owned; NULL before the first compared call. This is a second connection, because another thread may use the
      * context's connection. */
     struct ddp_store *store;
+    uint64_t
+        last; /* number of the last compared call; the calls of ddp_shared_alloc between hosts have numbers, too */
     char what[CHECK_LINE];   /* purpose of the next call; "" if unknown */
     char before[CHECK_LINE]; /* result of the previous call; "" if unknown */
 };

@@ -1,9 +1,10 @@
-/* net_connect.c -- see net_connect.h. No function here waits. The loop in net_join.c polls all dials (outgoing
+/* net_connect.c -- see net_connect.h. No function here waits. The loops in net_join.c serve all dials (outgoing
  * connections) and the door (the listening port) together. */
 #include "cpu/net_connect.h"
 
 #include "base/clock.h"
 #include "base/endpoint.h"
+#include "base/limits.h"
 #include "cpu/net_wire.h"
 
 #include <arpa/inet.h>
@@ -252,14 +253,24 @@ struct pollfd net_dial_poll(const struct net_dial *dial)
     return (struct pollfd){ .fd = dial->fd, .events = dial->hello_sent ? POLLIN : POLLOUT };
 }
 
+/* Return true if this process or this host lacks descriptors or memory. */
+static bool is_shortage(int error)
+{
+    return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
+}
+
 /* Close the socket and schedule the next try, or fail after REFUSED_MS. One refusal is not an error. A peer that is
  * ending already refuses connections when this rank has not yet detected its end. The error about this end is clearer
  * than an error about a refusal. */
 static ddp_status try_again(struct net_dial *d, int error, struct ddp_err *err)
 {
+    char remedy[FILES_REMEDY_MAX];
     net_dial_close(d);
     if (clock_ms() - d->began_ms >= REFUSED_MS)
-        return closed(d, strerror(error), err);
+        return is_shortage(error)
+                   ? ddp_fail(err, DDP_ERR_IO, "rank %d cannot open a socket for rank %d: %s%s",
+                              d->hello->from, d->link->rank, strerror(error), files_remedy(error, remedy))
+                   : closed(d, strerror(error), err);
     d->try_ms = clock_ms() + PAUSE_MS;
     return DDP_OK;
 }
@@ -330,10 +341,14 @@ ddp_status net_dial_serve(struct net_dial *dial, struct ddp_err *err)
 
 /* --- door: accept ranks ------------------------------------------------------------------------------- */
 
-/* HELLO_MS: time for a guest to send its hello. Guests are kept only in the 32 places of the door's table. So a port
- * scanner occupies one of these places for 5 s, and does no other harm. */
+/* HELLO_MS: time for a guest to send its hello. Guests are kept only in the 32 places of the door's table. A port
+ * scanner occupies one of these places for at most 5 s. If scanners fill the table, ranks wait up to FIRST_MS for a
+ * place. */
 
-enum { HELLO_MS = 5000 };
+enum {
+    HELLO_MS = 5000,
+    FIRST_MS = 500 /* ms for which a guest without a hello keeps its place in a full table */
+};
 
 void net_door_open(struct net_door *door, int fd, const struct net_hello *mine)
 {
@@ -370,8 +385,8 @@ int net_door_polls(const struct net_door *door, struct pollfd *polls)
 
 /* --- guests ------------------------------------------------------------------------------------------- */
 
-/* Return a free place. If all places are in use, remove the oldest guest and return its place. The oldest guest is
- * probably not a rank, because a rank sends its hello in its first packet. */
+/* Return a free place. If all places are in use, return the place of the oldest guest, or NULL if this guest is younger
+ * than FIRST_MS. The oldest guest is probably not a rank, because a rank sends its hello in its first packet. */
 static struct net_guest *find_place(struct net_door *door)
 {
     struct net_guest *oldest = &door->guests[0];
@@ -381,19 +396,25 @@ static struct net_guest *find_place(struct net_door *door)
         if (door->guests[i].since_ms < oldest->since_ms)
             oldest = &door->guests[i];
     }
-    close_guest(oldest);
-    return oldest;
+    return clock_ms() - oldest->since_ms < FIRST_MS ? NULL : oldest;
 }
 
-/* Accept connections until the queue is empty, because the kernel drops connections when the queue is full, and
- * thousands of ranks may connect at once. If descriptors or memory are short, set is_starved. The next poll then does
- * not wait for the port: it is still readable, so poll would always return at once. */
-static void accept_all(struct net_door *door)
+/* Accept connections until the queue is empty or the table of guests is full, because thousands of ranks may connect at
+ * once. Return true if the table is full, so that the queue may have more connections. If descriptors or memory are
+ * short, or the table is full, set is_starved. The next poll then does not wait for the port: it is still readable, so
+ * poll would always return at once. */
+static bool accept_some(struct net_door *door)
 {
-    int fd;
-    while ((fd = accept4(door->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC)) >= 0)
-        *find_place(door) = (struct net_guest){ .fd = fd, .since_ms = clock_ms() };
-    door->is_starved = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
+    struct net_guest *place;
+    int fd = -1;
+    while ((place = find_place(door)) != NULL &&
+           (fd = accept4(door->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC)) >= 0) {
+        if (place->fd >= 0)
+            close_guest(place);
+        *place = (struct net_guest){ .fd = fd, .since_ms = clock_ms() };
+    }
+    door->is_starved = place == NULL || is_shortage(errno);
+    return place == NULL;
 }
 
 /* Return the link to the sender of `hello`, or NULL. */
@@ -454,14 +475,26 @@ static bool read_guest(struct net_guest *guest, const struct net_hello *mine, st
     return false;
 }
 
-/* Accept connections, then read from every guest, without a search for the guests that poll reported: a recv that finds
- * no data is cheaper. */
-int net_door_serve(struct net_door *door, struct net_links *links)
+/* Read from every guest, without a search for the guests that poll reported: a recv that finds no data is cheaper.
+ * Return the number of accepted ranks. */
+static int read_guests(struct net_door *door, struct net_links *links)
 {
     int accepted = 0;
-    accept_all(door);
     for (int i = 0; i < NET_GUESTS; i++)
         if (door->guests[i].fd >= 0)
             accepted += read_guest(&door->guests[i], door->mine, links);
+    return accepted;
+}
+
+/* First read the hellos that have arrived since the last call, because accept_some may close the oldest guest. Then
+ * accept connections and read from them. Repeat this while a full table gets free places. */
+int net_door_serve(struct net_door *door, struct net_links *links)
+{
+    int accepted = read_guests(door, links);
+    bool is_full;
+    do {
+        is_full = accept_some(door);
+        accepted += read_guests(door, links);
+    } while (is_full && find_place(door) != NULL);
     return accepted;
 }

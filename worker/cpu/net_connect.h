@@ -1,5 +1,6 @@
 /* net_connect.h -- connections between ranks of different hosts: the address of this rank, connecting (dial), and
- * accepting (door). */
+ * accepting (door). No function waits, because the loops in net_join.c serve all dials and the door, and also check
+ * whether a rank has given up. When a connection is ready, its link owns the socket. */
 #ifndef WORKER_CPU_NET_CONNECT_H
 #define WORKER_CPU_NET_CONNECT_H
 
@@ -74,7 +75,8 @@ ddp_status net_dial_serve(struct net_dial *dial, struct ddp_err *err);
 /* The port that accepts ranks of other hosts. A connected peer whose hello is not complete yet is a guest.
  *
  * A peer must send a hello (net_wire.h) with this run's nonce, which only ranks can read in the store. The door
- * closes a guest's connection at the first wrong byte, after 5 s without a complete hello, or when the table is full.
+ * closes a guest's connection at the first wrong byte, after 5 s without a complete hello, or earlier if the table is
+ * full and another peer connects.
  * The door answers a hello of an older attempt or another job with the reason for the rejection. The port is closed
  * when all expected ranks are connected. */
 
@@ -89,7 +91,7 @@ struct net_guest {
 
 struct net_door {
     int fd;                       /* -1 if the port is closed */
-    bool is_starved;              /* true if the last accept4 failed for lack of descriptors or memory */
+    bool is_starved;              /* true if descriptors or memory were short, or the table was full */
     const struct net_hello *mine; /* borrowed */
     struct net_guest guests[NET_GUESTS];
 };

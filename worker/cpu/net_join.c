@@ -1,8 +1,9 @@
 /* net_join.c -- connects and disconnects hosts; see net_join.h.
  *
  * Each rank that serves a lane (net_plan.h) listens and publishes its address in the store. For each pair of hosts, the
- * host with the higher number connects. One loop makes and accepts all connections of a rank. It also checks whether a
- * rank has given up. A rank of this host writes the reason to the control page, a rank of another host to the store. */
+ * host with the higher number connects. A rank makes and accepts all its connections at the same time, and checks
+ * whether a rank has given up. A rank of this host writes the reason to the control page, a rank of another host to the
+ * store. */
 #include "cpu/net_join.h"
 
 #include "base/clock.h"
@@ -169,14 +170,33 @@ static ddp_status check_joining(struct joining *j, struct ddp_err *err)
     return status;
 }
 
+/* --- serving ------------------------------------------------------------------------------------------ */
+
+/* Accept ranks, and continue all dials. */
+static ddp_status serve_all(struct joining *j, struct ddp_err *err)
+{
+    ddp_status status = DDP_OK;
+
+    j->left -= net_door_serve(&j->door, &j->net->links);
+    for (int i = 0; i < j->dial_count && status == DDP_OK; i++) {
+        bool before = net_dial_done(&j->dials[i]);
+        status = net_dial_serve(&j->dials[i], err);
+        j->left -= !before && net_dial_done(&j->dials[i]);
+    }
+    return status;
+}
+
 /* --- ranks to connect to ------------------------------------------------------------------------------ */
 
-/* Wait until another rank has published its card. If the card never appears, check_joining fails with the reason. */
+/* Wait until another rank has published its card. If the card never appears, check_joining fails with the reason.
+ * Continue to serve other connections: a rank closes a connection on which no hello arrives within HELLO_MS. */
 static ddp_status wait_for_card(struct joining *j, const char *key, struct ddp_err *err)
 {
     struct timespec pause = { .tv_nsec = 1000000 };
     while (!bootstrap_is_published(j->bootstrap, key)) {
         ddp_status status = check_joining(j, err);
+        if (status == DDP_OK)
+            status = serve_all(j, err);
         if (status != DDP_OK)
             return status;
         nanosleep(&pause, NULL);
@@ -205,7 +225,7 @@ static ddp_status find_peer(struct joining *j, struct net_link *link, struct ddp
     dial->card.address[NET_ADDRESS - 1] = dial->card.host[NET_HOST - 1] = '\0';
     j->dial_count++;
     net_dial_begin(dial);
-    return DDP_OK;
+    return serve_all(j, err);
 }
 
 /* Begin to connect to all hosts with lower numbers. Hosts with higher numbers connect to this host. So each lane
@@ -215,11 +235,10 @@ static ddp_status begin_all(struct joining *j, struct ddp_err *err)
     struct net *net = j->net;
     ddp_status status = DDP_OK;
 
-    for (int i = 0; i < net->served; i++) {
-        j->left += net->layout.hosts - 1;
+    j->left = net->served * (net->layout.hosts - 1);
+    for (int i = 0; i < net->served; i++)
         for (int h = 0; h < net->host && status == DDP_OK; h++)
             status = find_peer(j, net_link_to(net, i, h), err);
-    }
     return status;
 }
 
@@ -231,19 +250,6 @@ static int list_polls(struct joining *j)
     for (int i = 0; i < j->dial_count; i++)
         j->polls[n++] = net_dial_poll(&j->dials[i]);
     return n;
-}
-
-static ddp_status serve_all(struct joining *j, struct ddp_err *err)
-{
-    ddp_status status = DDP_OK;
-
-    j->left -= net_door_serve(&j->door, &j->net->links);
-    for (int i = 0; i < j->dial_count && status == DDP_OK; i++) {
-        bool before = net_dial_done(&j->dials[i]);
-        status = net_dial_serve(&j->dials[i], err);
-        j->left -= !before && net_dial_done(&j->dials[i]);
-    }
-    return status;
 }
 
 /* Report a closed port through the store. ddprun's store prints the report on all nodes, even if the program prints

@@ -1,5 +1,8 @@
-/* net_join.h -- the cpu backend between hosts: net_join.c connects the hosts, net_run.c runs collectives. net_plan.h
- * has the plan of a call and the lanes. net_wire.h has the messages. net_link.h has the transfer of values. */
+/* net_join.h -- the cpu backend between hosts: net_join.c connects the hosts, and net_run.c runs collectives. Each host
+ * runs the turns of host.c in shared memory, and the hosts exchange values in each turn, between two barriers. A rank's
+ * communicator (struct cpu_comm) owns the struct net, or has none if all ranks are on one host.
+ *
+ * net_plan.h has the plan of a call and the lanes, net_wire.h the messages, and net_link.h the transfer of values. */
 #ifndef WORKER_CPU_NET_JOIN_H
 #define WORKER_CPU_NET_JOIN_H
 

@@ -20,10 +20,10 @@
 #include <unistd.h>
 
 enum {
-    AT_ONCE = 64,           /* maximum number of ranges in one system call */
-    YIELDS = 32,            /* calls of sched_yield before poll, because sleeping takes longer */
-    IDLE_S = 5,             /* seconds of silence after which a peer is probed */
-    USER_TIMEOUT_MS = 15000 /* ms after which unacknowledged data ends a connection */
+    AT_ONCE = 64,   /* maximum number of ranges in one system call */
+    YIELDS = 32,    /* calls of sched_yield before poll, because sleeping takes longer */
+    IDLE_S = 5,     /* seconds of silence after which a peer is probed */
+    LOST_MS = 15000 /* ms without an acknowledgement after which the peer's host is lost */
 };
 
 /* --- links ---------------------------------------------------------------------------------------------- */
@@ -61,18 +61,18 @@ void net_links_close(struct net_links *links)
 }
 
 /* Attach a socket, and set its options. TCP_NODELAY sends small messages at once. A host that loses power never
- * closes its connections. Keep-alive detects this loss while a rank only receives; the user timeout detects it
- * while a rank sends. */
+ * closes its connections. Keep-alive detects this loss while a rank only receives, and is_lost() while it sends.
+ * TCP_USER_TIMEOUT would also end a connection to a rank that is only late: this rank's values fill the receive buffer
+ * of the late rank, and the kernel counts that wait, too. */
 void net_link_attach(struct net_link *link, int fd)
 {
-    const int on = 1, idle = IDLE_S, times = 2, limit = USER_TIMEOUT_MS;
+    const int on = 1, idle = IDLE_S, times = 2;
 
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
     setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle));
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &idle, sizeof(idle));
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &times, sizeof(times));
-    setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &limit, sizeof(limit));
     link->fd = fd;
 }
 
@@ -238,6 +238,25 @@ static ddp_status links_late(const struct net_links *links, uint32_t timeout_ms,
                     waits > LISTED ? ", and others" : "");
 }
 
+/* Return true if the host of the peer acknowledges nothing any more, although the kernel repeats a segment or a probe.
+ * A host whose rank is only late still acknowledges the probes. */
+static bool is_lost(const struct net_link *link)
+{
+    struct tcp_info info;
+    socklen_t len = sizeof(info);
+    return getsockopt(link->fd, IPPROTO_TCP, TCP_INFO, &info, &len) == 0 &&
+           (info.tcpi_retransmits > 1 || info.tcpi_probes > 1) && info.tcpi_last_ack_recv > LOST_MS;
+}
+
+/* Fail if a peer that this rank waits for is lost. list_waits has filled `polls`. */
+static ddp_status find_lost(const struct net_links *links, struct ddp_err *err)
+{
+    for (int i = 0; i < links->count; i++)
+        if (links->polls[i].fd >= 0 && is_lost(&links->list[i]))
+            return link_lost(links, &links->list[i], strerror(ETIMEDOUT), err);
+    return DDP_OK;
+}
+
 /* Wait in poll for at most one slice, because a rank of this host that gives up cannot wake this rank. */
 static ddp_status wait_once(struct net_links *links, struct shm_barrier *barrier, struct ddp_err *err)
 {
@@ -246,7 +265,8 @@ static ddp_status wait_once(struct net_links *links, struct shm_barrier *barrier
         return links_late(links, barrier->timeout_ms, err);
     if (poll(links->polls, (nfds_t)links->count, (int)slice_ms) > 0)
         return DDP_OK;
-    return barrier_check(barrier, true, err);
+    const ddp_status status = barrier_check(barrier, true, err);
+    return status == DDP_OK ? find_lost(links, err) : status;
 }
 
 ddp_status net_finish(struct net_links *links, struct shm_barrier *barrier, struct ddp_err *err)

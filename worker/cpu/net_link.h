@@ -5,8 +5,8 @@
  * rank compares the peer's head as soon as the head arrives, because the values of a different call may never
  * arrive.
  *
- * A call fails if the peer closes or resets the connection, or if heads differ. It also fails after TCP's user
- * timeout, after the call's deadline, or if a rank on this host gives up. */
+ * A call fails if the peer closes or resets the connection, or if heads differ. It also fails if the peer's host
+ * acknowledges nothing for 15 s, after the call's deadline, or if a rank on this host gives up. */
 #ifndef WORKER_CPU_NET_LINK_H
 #define WORKER_CPU_NET_LINK_H
 

@@ -11,6 +11,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,6 +35,21 @@ static ddp_status map_segment(struct segment *s, size_t bytes, int fd, int flags
     return DDP_OK;
 }
 
+/* Call posix_fallocate with all signals blocked. Before Linux 6.9, a handler ends the call with EINTR and the kernel
+ * frees its pages, so a periodic timer would repeat the call endlessly. SIGINT and SIGTERM wait until the end, too. */
+static int allocate_pages(int fd, size_t bytes)
+{
+    sigset_t all, before;
+    int error;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    do
+        error = posix_fallocate(fd, 0, (off_t)bytes);
+    while (error == EINTR);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return error;
+}
+
 /* Set size, pages and seals of a new memory file. Without posix_fallocate the first access to each page would
  * allocate the page. The kernel would then kill the worker with SIGBUS when memory is short. F_SEAL_SEAL prevents
  * later changes of the seals. */
@@ -42,7 +59,7 @@ static ddp_status fill_segment(int fd, size_t bytes, struct ddp_err *err)
     if (ftruncate(fd, (off_t)bytes) != 0)
         return ddp_fail(err, DDP_ERR_NOMEM, "cannot create %zu bytes of shared memory: %s", bytes,
                         memory_error_text(errno, why));
-    int error = posix_fallocate(fd, 0, (off_t)bytes);
+    int error = allocate_pages(fd, bytes);
     if (error != 0)
         return ddp_fail(err, DDP_ERR_NOMEM, "cannot allocate %zu bytes of shared memory: %s", bytes,
                         memory_error_text(error, why));

@@ -134,11 +134,24 @@ static char *joined(const char *a, const char *b)
     return text;
 }
 
-/* Return true if a rename must not replace `path`: a device, a pipe, or a link whose target is missing. */
+/* Return the descriptor of stdout or stderr if it writes to the regular file `path`, or -1. */
+static int standard_fd(const char *path)
+{
+    struct stat there, own;
+    for (int fd = STDOUT_FILENO; fd <= STDERR_FILENO && stat(path, &there) == 0; fd++)
+        if (fstat(fd, &own) == 0 && S_ISREG(own.st_mode) && own.st_dev == there.st_dev &&
+            own.st_ino == there.st_ino)
+            return fd;
+    return -1;
+}
+
+/* Return true if a rename must not replace `path`: a device, a pipe, a link whose target is missing, or the file to
+ * which stdout or stderr writes (/dev/stdout). */
 static bool is_special(const char *path)
 {
     struct stat there;
-    return lstat(path, &there) == 0 && (stat(path, &there) != 0 || !S_ISREG(there.st_mode));
+    return lstat(path, &there) == 0 &&
+           (stat(path, &there) != 0 || !S_ISREG(there.st_mode) || standard_fd(path) >= 0);
 }
 
 /* Return the path of the file to replace. For a link, return the path of the link's target. The caller frees the
@@ -150,9 +163,13 @@ static char *target_of(const char *path)
     return is_link && !is_special(path) ? realpath(path, NULL) : joined(path, "");
 }
 
-/* Open the file to write. The mode is 0666 less the umask, as for any file that a program writes. */
+/* Open the file to write. The mode is 0666 less the umask, as for any file that a program writes. A file to which
+ * stdout or stderr writes is not truncated. */
 static int open_for_writing(struct atomic_file *file)
 {
+    const int standard = file->temporary == NULL ? standard_fd(file->path) : -1;
+    if (standard >= 0)
+        return fcntl(standard, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
     if (file->temporary == NULL)
         return open(file->path, O_WRONLY | O_CREAT | O_TRUNC | O_NOCTTY | O_CLOEXEC, 0666);
     /* Remove an old file first, because O_EXCL rejects any existing file. Without O_EXCL, open could follow a link of

@@ -3,6 +3,7 @@
 
 #include <criterion/criterion.h>
 #include <dirent.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -198,6 +199,51 @@ Test(ckpt, a_full_disk_leaves_the_old_file_and_nothing_else)
     cr_expect_eq(status, DDP_ERR_IO);
     cr_expect(strstr(err.msg, path) && strstr(err.msg, "write: File too large"), "%s", err.msg);
     cr_expect_eq(load_model(), DDP_OK, "%s", err.msg);
+}
+
+/* Write a checkpoint to `name` while stdout writes to the file `path`. Return the earlier state of that file. */
+static struct stat save_beside_stdout(const char *name)
+{
+    struct stat before;
+    const int kept = dup(STDOUT_FILENO), fd = open(path, O_WRONLY);
+    cr_assert_eq(fstat(fd, &before), 0);
+    cr_assert_eq(lseek(fd, 0, SEEK_END), before.st_size);
+    fflush(stdout);
+    cr_assert_eq(dup2(fd, STDOUT_FILENO), STDOUT_FILENO);
+    const ddp_status status = ddp_ckpt_save(name, model, 2, &err);
+    dup2(kept, STDOUT_FILENO);
+    close(kept);
+    close(fd);
+    cr_assert_eq(status, DDP_OK, "%s", err.msg);
+    return before;
+}
+
+Test(ckpt, the_file_of_stdout_is_extended_and_not_replaced)
+{
+    char whole[1024];
+    struct stat before, after;
+    write_file("earlier", 7);
+    before = save_beside_stdout("/dev/stdout");
+    cr_assert_eq(stat(path, &after), 0);
+    cr_expect_eq(before.st_ino, after.st_ino);
+    const size_t n = read_file(whole, sizeof(whole));
+    cr_assert_gt(n, 7);
+    cr_expect_eq(memcmp(whole, "earlier", 7), 0);
+    write_file(whole + 7, n - 7);
+    cr_expect_eq(load_model(), DDP_OK, "%s", err.msg);
+}
+
+Test(ckpt, any_other_file_is_replaced)
+{
+    struct stat before, after;
+    save_model();
+    const int fd = open(path, O_RDONLY); /* keeps the number of the old file in use */
+    cr_assert_eq(fstat(fd, &before), 0);
+    save_model();
+    cr_assert_eq(stat(path, &after), 0);
+    cr_expect_neq(before.st_ino, after.st_ino);
+    cr_expect_eq(load_model(), DDP_OK, "%s", err.msg);
+    close(fd);
 }
 
 Test(ckpt, a_leftover_of_a_killed_run_is_replaced_and_never_followed)

@@ -86,7 +86,8 @@ DDP_API ddp_status ddp_finalize(ddp_ctx *ctx);
 
 /* Stop all waiting peers: their calls return DDP_ERR_ABORTED with the text `why`. Write {"message": ...} to
  * TORCHELASTIC_ERROR_FILE, if this variable is set. If ranks run on other hosts, the call first notifies the store,
- * for at most half a second; otherwise the call returns at once. The function does not exit: call exit(code)
+ * for at most a second. If another rank has just begun to stop the peers, the call waits for that rank's reason, for at
+ * most two seconds. In all other cases the call returns at once. The function does not exit: call exit(code)
  * afterwards. Any thread may call this function. NULL is allowed and does nothing. */
 DDP_API void ddp_abort(ddp_ctx *ctx, int code, const char *why);
 

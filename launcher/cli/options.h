@@ -304,7 +304,7 @@
       "nodes (pods), node rank, address, port, job id; reads the operator's PET_* variables")        \
     X(KUBERNETES, "kubernetes", "Kubernetes (indexed Job)",                                                  \
       "KUBERNETES_SERVICE_HOST and JOB_COMPLETION_INDEX are set",                                            \
-      "node rank, address of pod 0 (with a headless service), job id; give --nnodes")                         \
+      "node rank, job id, address of pod 0 if the Job has a headless service; pass --nnodes")                         \
     X(PBS, "pbs", "PBS",                                                                                     \
       "PBS_JOBID and PBS_NODEFILE are set",                                                                  \
       "nodes, node rank, address (first host of the file), port, job id")                                    \

@@ -95,9 +95,11 @@ const char *fork_error_text(int error, char out[FORK_ERROR_MAX])
     if ((error != EAGAIN && error != ENOMEM) || sysinfo(&host) != 0)
         return out;
     group_limit_text(pids, "pids.max", lowest_of_groups("pids", "pids.max", "pids.max"), false);
-    snprintf(out, FORK_ERROR_MAX, "%s (ulimit -u %s%s; %u threads and load %.1f on this host)",
-             strerror(error), rlimit_text(RLIMIT_NPROC, processes), pids, host.procs,
-             (double)host.loads[0] / (1 << SI_LOAD_SHIFT));
+    snprintf(
+        out, FORK_ERROR_MAX,
+        "%s (ulimit -u %s%s; %u threads and load %.1f on this host); end other processes or raise the limit",
+        strerror(error), rlimit_text(RLIMIT_NPROC, processes), pids, host.procs,
+        (double)host.loads[0] / (1 << SI_LOAD_SHIFT));
     return out;
 }
 

@@ -1,4 +1,6 @@
-/* limits.h -- limits, defaults and keys that several programs or several layers of one program share. */
+/* limits.h -- limits, defaults and keys that several programs or several layers of one program share. They are in one
+ * header, because both ends of a connection must use the same values. The error functions add limits to an error's
+ * text, because an errno does not name them. */
 #ifndef BASE_LIMITS_H
 #define BASE_LIMITS_H
 
@@ -82,10 +84,11 @@ void quota_text(int fd, char out[QUOTA_SHOWN]);
 enum { WRITE_ERROR_MAX = 128 + QUOTA_SHOWN };
 const char *write_error_text(int error, const char *path, char out[WRITE_ERROR_MAX]);
 
-/* Format an error of fork or of the start of a thread. After EAGAIN and ENOMEM add the limits on processes: "Resource
- * temporarily unavailable (ulimit -u 4096; pids.max 512; 4090 processes and load 12.5 on this host)". pids.max is the
- * lowest of this process's cgroups, and is left out if it cannot be read. */
-enum { FORK_ERROR_MAX = 192 };
+/* Format an error of fork or of the start of a thread. After EAGAIN and ENOMEM add the limits on processes, and a
+ * remedy: "Resource temporarily unavailable (ulimit -u 4096; pids.max 512; 4090 threads and load 12.5 on this host);
+ * end other processes or raise the limit". pids.max is the lowest of this process's cgroups, and is left out if it
+ * cannot be read. */
+enum { FORK_ERROR_MAX = 256 };
 const char *fork_error_text(int error, char out[FORK_ERROR_MAX]);
 
 /* Format an error of an allocation of shared memory, with the limits that were read: "Cannot allocate memory (ulimit -v

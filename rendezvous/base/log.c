@@ -52,7 +52,13 @@ void log_line(enum log_level level, const char *fmt, ...)
     line[len++] = '\n';
     /* Check before the write, because a write to a full pipe would block this thread. */
     struct pollfd ready = { .fd = STDERR_FILENO, .events = POLLOUT };
-    if (poll(&ready, 1, PATIENCE_MS) <= 0 || write(STDERR_FILENO, line, len) < 0)
+    const uint64_t until_ms = clock_ms() + PATIENCE_MS;
+    int n;
+    do {
+        const uint64_t now_ms = clock_ms();
+        n = poll(&ready, 1, now_ms < until_ms ? (int)(until_ms - now_ms) : 0);
+    } while (n < 0 && errno == EINTR && clock_ms() < until_ms);
+    if (n <= 0 || write(STDERR_FILENO, line, len) < 0)
         return; /* the line is lost, because there is no other place to report it */
 }
 

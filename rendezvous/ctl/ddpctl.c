@@ -56,9 +56,9 @@ static bool read_file(const char *name, size_t most, struct buf *text)
         text->len += n > 0 ? (size_t)n : 0;
     }
     if (n < 0)
-        log_error("cannot read %s: %s", name, strerror(errno));
+        log_error("cannot read %s: %s; check the path", name, strerror(errno));
     else if (text->len >= most)
-        log_error("cannot read %s: larger than %zu MiB", name, most >> 20);
+        log_error("cannot read %s: larger than %zu MiB; check that this is the right file", name, most >> 20);
     if (fd >= 0)
         close(fd);
     return n == 0 && text->len < most;
@@ -549,7 +549,9 @@ static int show(const struct ctl_options *o, const cJSON *answer)
     const bool ok = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(answer, "ok"));
     struct buf text = { 0 };
     if (!ok)
-        log_error("the store rejected the request: %s", error != NULL ? error : "it sent no reason");
+        log_error("the store rejected the request: %s",
+                  error != NULL ? error
+                                : "it sent no reason; check that ddpctl and ddprun have the same version");
     if (!ok && !o->json)
         return EXIT_FAILED;
     const int code = print_text(&text, append_answer(o, answer, &text));

@@ -27,7 +27,7 @@ static const struct option_words device_words = OPTION_WORDS(NULL, "auto", "cpu"
 static const struct option_row rows[] = {
     { ROW(data, TEXT), .value = "DIR", .preset = "data",
       .help = "directory with Fashion-MNIST or CIFAR-10 (binary version), both also as .gz; or directory or "
-              "pattern, such as 'DIR/*.bin', of llm.c's token files" },
+              "pattern, such as 'DIR/*.bin', of token files of the llm.c project" },
     { ROW(loader_threads, COUNT), .value = "N", .preset = "0", .min = 0, .max = 64,
       .help = "number of threads that read batches ahead; 0 reads each batch when it is needed" },
     { ROW(augment, FLAG), .help = "move and mirror CIFAR-10's training pictures, differently in each epoch" },
@@ -38,7 +38,7 @@ static const struct option_row rows[] = {
               "resnet20, or gpt2:SIZE, where SIZE is 124M, 355M, 774M or 1558M, or tiny or 10M, whose tokens "
               "are bytes" },
     { ROW(init_from, TEXT), .value = "FILE",
-      .help = "begin with the parameters in a file of llm.c, such as gpt2_124M.bin" },
+      .help = "begin with the parameters in a file of the llm.c project, such as gpt2_124M.bin" },
     { .name = "export",
       .value = "FILE",
       .type = OPTION_TEXT,

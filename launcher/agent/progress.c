@@ -1,4 +1,5 @@
-/* progress.c -- see progress.h. */
+/* progress.c -- see progress.h. For each stream, a table of fixed size contains hashes of lines instead of the lines,
+ * because workers may print without limit. */
 #include "agent/progress.h"
 
 #include "base/text.h"

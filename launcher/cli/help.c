@@ -1,4 +1,6 @@
-/* help.c -- prints --help, the manual page and the completion scripts of shells, from the rows of options.h.
+/* help.c -- formats --help, the manual page and the completion scripts of shells, from the rows of options.h. The
+ * parser uses the same rows, so a new option appears in all three texts without a change here. Every function appends
+ * to a buffer, and main.c prints the buffer.
  *
  * --print_completion prints a script with which a shell completes ddprun's options:
  *

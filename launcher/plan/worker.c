@@ -1,4 +1,7 @@
-/* worker.c -- see worker.h. The command of a worker depends on PROGRAM:
+/* worker.c -- see worker.h. Environments and log paths have the same form as torchrun's, because scripts and tools for
+ * torchrun expect them. File names are built again in each round, because they may contain ranks and the attempt.
+ *
+ * The command of a worker depends on PROGRAM:
  *
  *     PROGRAM        command
  *     ./train        ./train ARGS

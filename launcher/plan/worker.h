@@ -1,5 +1,6 @@
-/* worker.h -- the parts of a plan that concern one worker: its command, environment and output. plan.c calls these
- * functions. */
+/* worker.h -- the parts of a plan that concern one worker: its command, environment and output. plan.c calls most of
+ * these functions, and plan_free frees the texts that they store in the plan. python_find is in machine.c, because the
+ * functions of worker.c read no file. */
 #ifndef LAUNCHER_PLAN_WORKER_H
 #define LAUNCHER_PLAN_WORKER_H
 

@@ -1,5 +1,6 @@
 /* evidence.h -- how a worker ended: facts of the kernel (memory, core file, log), the worker's error file, and the
- * program that could not be started. */
+ * program that could not be started. evidence.c reads the files and parses the error file. exit_text.c and
+ * spawn_error.c open no file, so tests can call them with texts. */
 #ifndef LAUNCHER_REPORT_EVIDENCE_H
 #define LAUNCHER_REPORT_EVIDENCE_H
 

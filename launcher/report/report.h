@@ -1,6 +1,6 @@
-/* report.h -- the report at the end of a job, in at most 40 lines, with the first failure first.
- *
- * report.c is pure: its caller collects the facts, the files and the workers' last output lines. */
+/* report.h -- the report at the end of a job, in at most 40 lines, with the first failure first. report.c is pure:
+ * effects.c and final_report.c collect the facts, the files and the workers' last output lines. So a test can check a
+ * report without a job. */
 #ifndef LAUNCHER_REPORT_REPORT_H
 #define LAUNCHER_REPORT_REPORT_H
 

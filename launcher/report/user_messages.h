@@ -1,4 +1,6 @@
-/* user_messages.h -- messages while the job runs: sentences for the user, and events for --json and --events. */
+/* user_messages.h -- messages while the job runs: sentences for the user, and events for --json and --events. The
+ * caller reports each fact once, and the user's options decide which outputs receive this fact. An announce function
+ * returns no error, because a missing message must not stop the job. */
 #ifndef LAUNCHER_REPORT_USER_MESSAGES_H
 #define LAUNCHER_REPORT_USER_MESSAGES_H
 

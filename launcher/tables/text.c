@@ -1,4 +1,5 @@
-/* text.c -- see text.h. */
+/* text.c -- see text.h. Texts of workers may contain any bytes. So a terminal gets only known escape sequences, and a
+ * JSON string gets only valid UTF-8. */
 #include "tables/text.h"
 
 #include "base/text.h"

@@ -1,5 +1,6 @@
-/* text.h -- texts for users: UTF-8, sentences with placeholders, sizes and times, text that is safe for a
- * terminal, JSON. */
+/* text.h -- texts for users: sentences with placeholders, shell words, times, text that is safe for a terminal, JSON,
+ * names of log files. Such texts contain names and lines of other programs, so this file contains the checks for all
+ * outputs. A function that fails may leave a part of its text in `out`, except json_print. */
 #ifndef LAUNCHER_TABLES_TEXT_H
 #define LAUNCHER_TABLES_TEXT_H
 

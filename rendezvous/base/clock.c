@@ -1,4 +1,5 @@
-/* clock.c -- see clock.h. */
+/* clock.c -- see clock.h. No function returns an error, because clock_gettime cannot fail for these two clocks.
+ * clock_after_us is valid only for a condition variable with CLOCK_MONOTONIC, because the default is CLOCK_REALTIME. */
 #include "base/clock.h"
 
 static uint64_t read_us(clockid_t clock)

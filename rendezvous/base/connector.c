@@ -1,4 +1,5 @@
-/* connector.c -- see connector.h. */
+/* connector.c -- see connector.h. The thread of a lookup owns struct name_lookup until lookup_run returns, because the
+ * caller may end the lookup earlier. In that case the thread frees the struct. */
 #include "base/connector.h"
 
 #include "base/timed_call.h"

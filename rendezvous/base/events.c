@@ -1,4 +1,5 @@
-/* events.c -- see events.h. */
+/* events.c -- see events.h. This program has printed each object itself, so event_line checks only the braces and
+ * parses nothing. event_add_text writes only ASCII, so that any job id or host name keeps the line valid JSON. */
 #include "base/events.h"
 
 #include "base/text.h"

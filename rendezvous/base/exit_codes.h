@@ -1,10 +1,11 @@
-/* exit_codes.h -- the exit codes of ddprun. Each row has a code, its name, its meaning and the remedy. The
- * fifth column explains how ddprun detects the case, with typical causes. The last column is an example of a message or
- * a command.
+/* exit_codes.h -- the exit codes of ddprun, one row for each code. `ddprun explain`, the manual page, the documentation
+ * and the enum are made from these rows, so these four always agree.
  *
- * `ddprun explain`, the manual page, the documentation and the enum are made from these rows. 125 to 127 have the
- * meanings of env(1), timeout(1) and shells. Every other value is the exit code of the worker that failed first;
- * agent_exit_code in agent/agent.c has the rule. */
+ * Each row has a code, its name, its meaning and the remedy. The fifth column explains how ddprun detects the case,
+ * with typical causes. The last column is an example of a message or a command.
+ *
+ * 125 to 127 have the meanings of env(1), timeout(1) and shells. Every other value is the exit code of the worker that
+ * failed first; agent_exit_code in agent/agent.c has the rule. */
 #ifndef RENDEZVOUS_EXIT_CODES_H
 #define RENDEZVOUS_EXIT_CODES_H
 

@@ -1,4 +1,5 @@
-/* race.c -- see race.h. */
+/* race.c -- see race.h. The caller passes the time and owns the sockets, so this file is pure and a test needs no
+ * network. race_next returns a late runner first, so the caller closes the old socket before it opens another. */
 #include "base/race.h"
 
 #include <stdio.h>

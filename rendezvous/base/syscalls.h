@@ -1,6 +1,8 @@
 /* syscalls.h -- system calls for which glibc 2.17 has no functions. The packages are built with that version, so that
- * their programs start on every distribution since 2014. Arguments, results and errno are as in the manual page of each
- * system call. If the kernel does not have the call, errno is ENOSYS. */
+ * their programs start on every distribution since 2014.
+ *
+ * Arguments, results and errno are as in the manual page of each system call. If the kernel does not have the call,
+ * errno is ENOSYS. */
 #ifndef BASE_SYSCALLS_H
 #define BASE_SYSCALLS_H
 

@@ -1,6 +1,6 @@
-/* timed_call.h -- calls a function that may never return, for example because a file server, a name server or a
- * daemon does not answer. The function runs on a separate thread. The caller waits for a limited time and then
- * continues. The thread may remain until the process exits.
+/* timed_call.h -- calls a function that may never return, for example because a file server, a name server or a daemon
+ * does not answer. The function runs on a separate thread. The caller waits for a limited time and then continues, but
+ * the thread may remain until the process exits.
  *
  * The thread owns `user`, the argument of the function, until the function returns. Then timed_call_end gives
  * `user` back to the caller. If the caller ends the call earlier, the thread releases `user` when the function

@@ -1,4 +1,6 @@
-/* options.h -- the command line of ddpctl: a table of options and a table of commands. */
+/* options.h -- the command line of ddpctl: a table of options and a table of commands. The module is pure: ddpctl.c
+ * passes the arguments and the environment, and prints the texts. Strings in struct ctl_options point into argv, which
+ * must outlive the struct. */
 #ifndef RENDEZVOUS_CTL_OPTIONS_H
 #define RENDEZVOUS_CTL_OPTIONS_H
 

@@ -1,5 +1,7 @@
 /* listen.h -- the listening socket of a store: opens the socket, accepts clients, counts connections that the kernel
- * has dropped, and finds the process that uses a port. */
+ * has dropped, and finds the process that uses a port. The error of listener_open names this process, so the search
+ * belongs to this file. The caller owns the listening socket until acceptor_open succeeds; then acceptor_close closes
+ * it. */
 #ifndef RENDEZVOUS_SERVER_LISTEN_H
 #define RENDEZVOUS_SERVER_LISTEN_H
 

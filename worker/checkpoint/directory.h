@@ -1,4 +1,6 @@
-/* directory.h -- one checkpoint as a directory: writing, reading, listing and removing, without a thread. */
+/* directory.h -- one checkpoint as a directory: writing, reading, listing and removing, without a thread. The functions
+ * take no lock, because manager.c never calls them from two threads at the same time. Each directory has only one
+ * writing process, so ckpt_dir_tidy may remove the leftovers of an interrupted run. */
 #ifndef WORKER_CHECKPOINT_DIRECTORY_H
 #define WORKER_CHECKPOINT_DIRECTORY_H
 

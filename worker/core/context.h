@@ -1,4 +1,6 @@
-/* context.h -- the structs behind ddp_ctx and ddp_group, for the files of libddp. */
+/* context.h -- the structs behind ddp_ctx and ddp_group, for the files of libddp. Programs have only pointers to these
+ * structs, so members may change without a new ABI. Only one thread at a time runs collectives, so ctx_enter waits for
+ * the communication thread before a call. */
 #ifndef WORKER_CORE_CONTEXT_H
 #define WORKER_CORE_CONTEXT_H
 

@@ -1,4 +1,7 @@
-/* error.h -- the last error of each thread, for ddp_last_error(), and the error file of a worker. */
+/* error.h -- the last error of each thread, for ddp_last_error(), and the error file of a worker. The text is
+ * thread-local, so a function that returns another thread's error must store this error with last_error_keep. A call of
+ * ddp_abort writes the error file before the other ranks fail, because after their failure the launcher may kill this
+ * process. */
 #ifndef WORKER_CORE_ERROR_H
 #define WORKER_CORE_ERROR_H
 

@@ -1,4 +1,5 @@
-/* nccl_plan.c -- see nccl_plan.h. */
+/* nccl_plan.c -- see nccl_plan.h. The states of a communicator are a table, so every pair of state and event has a
+ * result. Neither FAILING nor any state after it has the effect ABORT, so a communicator is aborted at most once. */
 #include "cuda/nccl_plan.h"
 
 #include <inttypes.h>

@@ -1,5 +1,6 @@
 /* random.c -- see ddp/random.h: Mersenne Twister with the constants of the paper of 1998, and Philox4x32-10 with the
- * constants of the paper of 2011. */
+ * constants of the paper of 2011. The generators use only unsigned integers, and the division by 2^24 is exact. So
+ * every machine draws the same numbers. */
 #include "ddp/random.h"
 
 enum { SHIFT = 397 };

@@ -74,8 +74,7 @@ void ddp_sampler_set_epoch(ddp_sampler *s, uint64_t epoch)
     ddp_sampler_resume(s, epoch, 0);
 }
 
-/* Check the arguments. Reject more than INT32_MAX samples, because an index has 32 bits here, and torch may shuffle
- * longer lists with 64-bit numbers. */
+/* Check the arguments. Reject more than INT32_MAX samples, because an index has 32 bits here. */
 static ddp_status check_sampler(uint64_t n, int world_size, int rank, unsigned flags, struct ddp_err *err)
 {
     if (n < 1 || n > INT32_MAX)

@@ -1,6 +1,7 @@
 /* step.h -- a step of the reducer. This module decides which call is allowed, when a bucket is launched, and which
- * parameters were used. With uneven inputs, it also evaluates whether each rank has a batch. Pure.
- * reducer.c passes events to this module and executes the effects.
+ * parameters were used. It is pure: reducer.c passes events to this module and executes the effects.
+ *
+ * With uneven inputs, this module also evaluates whether each rank has a batch.
  *
  * The next phase, for each phase and call:
  *

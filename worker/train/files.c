@@ -1,4 +1,5 @@
-/* files.c -- see files.h. */
+/* files.c -- see files.h. The check files_may_write creates no file, so a run that fails later does not change an old
+ * file. Readers check type and size on the open descriptor, so a later change of the path has no effect. */
 #include "train/files.h"
 
 #include "base/limits.h"

@@ -1,4 +1,5 @@
-/* files.h -- functions that check, read and find files, for train and make-data. */
+/* files.h -- functions that check, read and find files, for train and make-data. A function that gets a descriptor or
+ * an open file has no path, so its caller adds the path to the error. */
 #ifndef WORKER_TRAIN_FILES_H
 #define WORKER_TRAIN_FILES_H
 

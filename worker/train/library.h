@@ -1,4 +1,6 @@
-/* library.h -- converts an error of libddp into an error of train. */
+/* library.h -- converts an error of libddp into an error of train. A collective of libddp returns only a status, and
+ * the text of the error is in ddp_last_error(). Functions of train pass the text in a struct ddp_err, which main.c
+ * prints. */
 #ifndef TRAIN_LIBRARY_H
 #define TRAIN_LIBRARY_H
 

@@ -1,4 +1,6 @@
-/* profile.h -- a trace of all ranks in one file, written by rank 0. */
+/* profile.h -- a trace of all ranks in one file, written by rank 0. Phases are measured in every run, because metrics
+ * need their sums, but only --profile writes the trace. Either all ranks or no rank must have --profile, because
+ * profile_step is collective. */
 #ifndef WORKER_TRAIN_PROFILE_H
 #define WORKER_TRAIN_PROFILE_H
 

@@ -1,4 +1,5 @@
-/* train_options.h -- the options of `train`. */
+/* train_options.h -- the options of `train`. At the start, trainer.c compares the options that must be equal on all
+ * ranks, because ranks with different options would call different collectives or train different models. */
 #ifndef TRAIN_TRAIN_OPTIONS_H
 #define TRAIN_TRAIN_OPTIONS_H
 

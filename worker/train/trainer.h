@@ -1,4 +1,5 @@
-/* trainer.h -- the whole run of one worker: load, resume, train, test, save, report.
+/* trainer.h -- the whole run of one worker: load, resume, train, test, save, report. A failed function returns only on
+ * this rank, while other ranks may wait in a collective. So main.c calls ddp_abort after an error.
  *
  *     trainer_open -> trainer_run -> trainer_close
  *

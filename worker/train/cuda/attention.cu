@@ -1,7 +1,9 @@
-/* attention.cu -- layers/attention.c for any type. A warp processes one query of a head. The warp reads the keys 32
- * at a time and computes one score per lane. Then it updates the largest score, the sum of exp and the result. So the
- * scores, whose number is the square of the length, are never stored. For the gradients of keys and values, a warp
- * processes one key and reads the queries. attention_tiles.cu does the same with tensor cores. */
+/* attention.cu -- layers/attention.c for any type. The scores are never stored, because their number is the square of
+ * the length. The kernels in attention_tiles.cu do the same with tensor cores.
+ *
+ * A warp processes one query of a head. The warp reads the keys 32 at a time and computes one score per lane. Then it
+ * updates the largest score, the sum of exp and the result. For the gradients of keys and values, a warp processes one
+ * key and reads the queries. */
 
 enum { HEAD_PARTS = KERNEL_HEAD / WARP };
 

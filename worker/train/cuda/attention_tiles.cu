@@ -1,7 +1,9 @@
-/* attention_tiles.cu -- attention of 16-bit values on tensor cores, after FlashAttention-2. A block of four warps
- * processes 64 queries of a head, 16 per warp. The block reads the keys 64 at a time. After each 64 keys it updates the
- * largest scores, the sums of exp and the results. For the gradients of keys and values, a block processes 64 keys and
- * reads the queries.
+/* attention_tiles.cu -- attention of 16-bit values on tensor cores, after FlashAttention-2. For float values, layers.c
+ * uses the kernels of attention.cu.
+ *
+ * A block of four warps processes 64 queries of a head, 16 per warp. The block reads the keys 64 at a time. After each
+ * 64 keys it updates the largest scores, the sums of exp and the results. For the gradients of keys and values, a block
+ * processes 64 keys and reads the queries.
  *
  * Every product is acc += left right^T: `left` is 16 x 64 in registers, `right` is 64 x 64 in shared memory, each
  * with the summed index last. If the summed index is first in memory, loading transposes the tile. A result and a

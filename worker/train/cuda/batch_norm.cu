@@ -1,7 +1,8 @@
-/* batch_norm.cu -- worker/reducer/batchnorm.c on a GPU, for an array of rows x channels x spatial values. A block
- * sums one channel over a strip of rows. A second kernel joins the strips of each channel in order. A strip's mean is
- * computed first, then the squares of the distances from it, because the difference of two large sums would lose most
- * digits. Threads add floats, and joined sums are double. */
+/* batch_norm.cu -- worker/reducer/batchnorm.c on a GPU, for an array of rows x channels x spatial values. A block sums
+ * one channel over a strip of rows. A strip's mean is computed first, then the squares of the distances from it,
+ * because the difference of two large sums would lose most digits.
+ *
+ * A second kernel joins the strips of each channel in order. Threads add floats, and joined sums are double. */
 
 /* How a thread walks through a strip of a channel: elements threadIdx.x, threadIdx.x + 256 ... of all rows of the
  * strip. */

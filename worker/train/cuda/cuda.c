@@ -1,4 +1,6 @@
-/* cuda.c -- see compute.h: opens and closes a GPU. */
+/* cuda.c -- see compute.h: opens and closes a GPU. Before the ranks connect, main.c calls cuda_available to choose
+ * between CPU and GPU. The device of the rank is not known then, so cuda_available opens no GPU. The function
+ * cuda_close frees memory and stream, but libraries and kernels stay loaded until the process ends. */
 #include "train/cuda/device.h"
 #include "train/journal.h"
 #include "train/train_options.h"

@@ -1,4 +1,6 @@
-/* device.c -- see device.h: opens libraries, reads kernels, starts kernels and allocates memory. */
+/* device.c -- see device.h: opens libraries, reads kernels, starts kernels and allocates memory. Most functions of
+ * compute.h return no status, so the first error is kept, and cuda_end returns it. After this error, cuda_launch starts
+ * no kernel. */
 #include "train/cuda/device.h"
 
 #include "cuda/gpu.h"

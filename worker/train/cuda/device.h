@@ -1,6 +1,7 @@
-/* device.h -- a GPU, private to the files in worker/train/cuda/. All work is on one stream, in the order of the
- * calls. The host is at most one step ahead of the device. `failed` keeps the first error, which compute_ops.end
- * returns. */
+/* device.h -- a GPU, private to the files in worker/train/cuda/. All work is on one stream, in the order of the calls.
+ * `failed` keeps the first error, which compute_ops.end returns.
+ *
+ * The host is at most one step ahead of the device. */
 #ifndef WORKER_TRAIN_CUDA_DEVICE_H
 #define WORKER_TRAIN_CUDA_DEVICE_H
 

@@ -1,4 +1,5 @@
-/* pictures.c -- see compute.h: starts the kernels of the layers for pictures. */
+/* pictures.c -- see compute.h: starts the kernels of the layers for pictures. All layers use the same temporary memory
+ * (`columns`, `part`), which is safe because one stream runs their kernels one after the other. */
 #include "train/cuda/device.h"
 
 /* Approximate number of blocks that compute parts of a sum. This number must not depend on the GPU, so that all

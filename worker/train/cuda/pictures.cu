@@ -1,4 +1,5 @@
-/* pictures.cu -- kernels for the shortcut (layers/activation.c) and for convolution and pooling (layers/conv.c). */
+/* pictures.cu -- kernels for the shortcut (layers/activation.c) and for convolution and pooling (layers/conv.c). A
+ * convolution is a matrix product of cuBLASLt, so the kernels for convolution only arrange its operands. */
 
 /* Return the pixel at (line, column) of a picture whose pixels are spread out: the distance between two neighbouring
  * pixels is `apart` lines or columns. Return 0 between pixels and outside the picture. */

@@ -1,4 +1,5 @@
-/* tokens.c -- see tokens.h. */
+/* tokens.c -- see tokens.h. The tokens stay in the files, because a run may need only a small part of a large shard.
+ * Each sample is read with pread from an open descriptor, so several threads can read at the same time. */
 #include "train/data/tokens.h"
 
 #include "base/limits.h"

@@ -1,4 +1,6 @@
-/* activation.c -- see compute.h. */
+/* activation.c -- see compute.h: GELU, the shortcut of residual blocks, ReLU, sigmoid and log_softmax. The last three
+ * work in place, because their gradients need only the output. The gradient of GELU needs the input, so GELU has a
+ * separate output. */
 #include "train/compute.h"
 
 #include <string.h>

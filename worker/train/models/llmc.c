@@ -1,4 +1,5 @@
-/* llmc.c -- see llmc.h. */
+/* llmc.c -- see llmc.h. One function, copy_all, defines the order of the tensors for both loading and saving. A load
+ * reads the whole file into memory before it changes a parameter, so an error leaves the model unchanged. */
 #include "train/models/llmc.h"
 
 #include "ddp/amp.h"

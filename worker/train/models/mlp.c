@@ -1,4 +1,6 @@
-/* mlp.c -- the model of the Fashion-MNIST tutorials: pixels -> 200 -> 200 -> classes, then cross-entropy.
+/* mlp.c -- the model of the Fashion-MNIST tutorials: pixels -> 200 -> 200 -> classes, then cross-entropy. The networks
+ * mlp and seqnet have the same linear layers, so a configuration has only the two activations. The initial values are
+ * drawn in the order of the layers, so that a run begins like a PyTorch program with the same seed.
  *
  *     mlp      linear, ReLU, linear, ReLU, linear
  *     seqnet   linear, sigmoid, linear, log_softmax, linear      (the tutorial's model) */

@@ -1,4 +1,5 @@
-/* models.h -- the table of all models. */
+/* models.h -- the table of all models. The trainer creates a model only through its row, so a new model needs no change
+ * in the trainer. A checkpoint has a hash of the model's name and no index, so the order of the rows may change. */
 #ifndef TRAIN_MODELS_H
 #define TRAIN_MODELS_H
 

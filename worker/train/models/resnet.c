@@ -1,7 +1,9 @@
-/* resnet.c -- the residual networks for CIFAR of He et al. 2015 (section 4.2). A network has a convolution of 16
- * channels, three stages of `blocks` blocks with 16, 32 and 64 channels, a mean of each channel, and one linear layer.
- * Every convolution is 3 x 3, without bias, and is normalized over the batch. resnet20 has three blocks per stage: 20
- * layers, 269,722 parameters for ten classes.
+/* resnet.c -- the residual networks for CIFAR of He et al. 2015 (section 4.2). The backward pass needs the output of
+ * each convolution and of each ReLU, so these outputs are kept.
+ *
+ * A network has a convolution of 16 channels, three stages of `blocks` blocks with 16, 32 and 64 channels, a mean of
+ * each channel, and one linear layer. Every convolution is 3 x 3, without bias, and is normalized over the batch.
+ * resnet20 has three blocks per stage: 20 layers, 269,722 parameters for ten classes.
  *
  * A block adds its input to its result (layers.h: shortcut). Running means and variances are the model's buffers.
  * With a context in the spec, a batch is normalized over all ranks (ddp/syncbn.h). Padding at the end of a batch is
@@ -12,8 +14,7 @@
  *     block     x -> convolution -> normalize -> ReLU -> mid -> convolution -> normalize -> + shortcut of x -> ReLU -> y
  *     head      mean of each channel -> linear -> logits
  *
- * The backward pass needs the output of each convolution and of each ReLU, so these outputs are kept. A test keeps no
- * outputs, so it processes a large batch in pieces that use the same memory. */
+ * A test keeps no outputs, so it processes a large batch in pieces that use the same memory. */
 #include "train/models/models.h"
 
 #include "train/compute.h"

@@ -32,6 +32,7 @@ static void wait_for_limit(struct hang_watch *w)
 {
     const uint64_t earlier_ms = (SAMPLES - 1) * (apart_of(w) - HANG_APART_MS);
     w->samples = w->in_vain = w->compared = 0;
+    w->retries = w->retried = false;
     w->verdict = w->hint = 0;
     w->is_reported = false;
     w->due_ms = w->is_off ? 0 : w->moved_ms + limit_of(w) - earlier_ms;
@@ -97,6 +98,7 @@ void hang_watch_skip(struct hang_watch *w, uint64_t now_ms)
         pause_ms *= 2;
     w->in_vain++;
     w->samples = 0;
+    w->retries = w->retried = false;
     w->verdict = 0;
     w->due_ms = now_ms + (pause_ms < HANG_AGAIN_MAX_MS ? pause_ms : HANG_AGAIN_MAX_MS);
 }
@@ -111,12 +113,14 @@ bool hang_watch_compares(const struct hang_watch *w)
  *
  *     1st sample                                  take the 2nd sample
  *     2nd, has a verdict                          take the 3rd sample
+ *     3rd, no verdict, or records are missing     take it again after HANG_CONFIRM_MS, but only once
  *     3rd, has another verdict than the 2nd       take the 4th sample after HANG_CONFIRM_MS
  *     3rd to 7th, same verdict, the rank wakes    take the next sample
  *     3rd to 8th, same verdict                    report the verdict
  *     all other cases                             end the suspicion
  *
- * The 4th sample is needed because flight records are compared from the 3rd sample on, which may change the verdict.
+ * A sample of an overloaded host may lack stacks or flight records, so the 3rd sample has a second try. The 4th sample
+ * is needed because flight records are compared from the 3rd sample on, which may change the verdict.
  * Report an uncertain verdict only once, as a hint, and end the suspicion. */
 bool hang_watch_sampled(struct hang_watch *w, struct hang_verdict verdict, uint64_t now_ms)
 {
@@ -125,6 +129,13 @@ bool hang_watch_sampled(struct hang_watch *w, struct hang_verdict verdict, uint6
         return false;
     const bool is_same = digest != 0 && digest == w->verdict;
     w->samples++;
+    w->retries = w->samples == SAMPLES && !w->retried && (digest == 0 || (is_same && !verdict.is_certain));
+    if (w->retries) {
+        w->retried = true;
+        w->samples--;
+        w->due_ms = now_ms + HANG_CONFIRM_MS;
+        return false;
+    }
     w->verdict = digest;
     if (w->samples == 1 || (digest != 0 && w->samples < SAMPLES))
         return false;

@@ -20,7 +20,7 @@ enum {
     HANG_APART_MS = 6000,  /* ms from one sample to the next */
     /* ms between samples until the first sign of progress; long enough that a checkpoint of 40 s is not reported */
     HANG_QUIET_APART_MS = 21000,
-    /* ms from the third sample to the fourth; short enough for a report within 15 s after the limit */
+    /* ms from the third sample to a further one; short enough for a report within 15 s after the limit */
     HANG_CONFIRM_MS = 1000,
     /* Longest pause between two suspicions. The first pause is as long as the limit, and each further pause is twice as
      * long as the one before. */
@@ -38,11 +38,13 @@ struct hang_watch {
     bool has_signals;    /* this round has shown a sign of progress */
     uint64_t due_ms;     /* time of the next sample; 0 if none is due */
     uint32_t samples;    /* samples of this suspicion */
-    uint32_t in_vain;    /* number of suspicions without a verdict since the last sign of progress */
-    uint32_t compared;   /* number of suspicions in `in_vain` that have compared samples */
-    uint64_t verdict;    /* digest of the verdict on the last two samples; 0 if there was no verdict */
-    bool is_reported;    /* the verdict was reported, and no progress has followed */
-    uint64_t hint;       /* digest of the hint since the last sign of progress; 0 if there was no hint */
+    bool retries;     /* the next sample replaces the third sample, which gave no verdict or lacked records */
+    bool retried;     /* this suspicion has had such a sample */
+    uint32_t in_vain; /* number of suspicions without a verdict since the last sign of progress */
+    uint32_t compared; /* number of suspicions in `in_vain` that have compared samples */
+    uint64_t verdict;  /* digest of the verdict on the last two samples; 0 if there was no verdict */
+    bool is_reported;  /* the verdict was reported, and no progress has followed */
+    uint64_t hint;     /* digest of the hint since the last sign of progress; 0 if there was no hint */
 };
 
 /* Start the watch of a new round, and keep the limit. */

@@ -955,15 +955,19 @@ static void evaluate_sample(struct job *job)
     free(now);
 }
 
-/* Replace the older of the two kept samples by the new sample (`fresh`). */
+/* Replace the older of the two kept samples by the new sample (`fresh`). A second try replaces the later one, because
+ * that sample was incomplete. */
 static void begin_sample(struct job *job)
 {
     struct job_hang *hang = &job->hang;
-    cJSON_Delete(hang->rows[0]);
-    cJSON_Delete(hang->calls[0]);
-    hang->rows[0] = hang->rows[1];
-    hang->calls[0] = hang->calls[1];
-    hang->rows_ms[0] = hang->rows_ms[1];
+    const int at = hang->watch.retries ? 1 : 0;
+    cJSON_Delete(hang->rows[at]);
+    cJSON_Delete(hang->calls[at]);
+    if (at == 0) {
+        hang->rows[0] = hang->rows[1];
+        hang->calls[0] = hang->calls[1];
+        hang->rows_ms[0] = hang->rows_ms[1];
+    }
     hang->rows[1] = hang->fresh;
     hang->calls[1] = hang->fresh_calls;
     hang->rows_ms[1] = job->hub->now_ms;

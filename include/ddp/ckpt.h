@@ -29,7 +29,8 @@ typedef struct ddp_ckpt_block {
     size_t bytes;
 } ddp_ckpt_block;
 
-/* Write `blocks` to `path`. DDP_ERR_IO names the path, the operation and errno; no partial file is left. */
+/* Write `blocks` to `path`. DDP_ERR_IO names the path, the operation and errno; no partial file is left. Devices,
+ * pipes and the file to which stdout or stderr writes have no such guarantee, because they are written directly. */
 DDP_API ddp_status ddp_ckpt_save(const char *path, const ddp_ckpt_block *blocks, size_t n,
                                  struct ddp_err *err);
 
@@ -39,7 +40,8 @@ DDP_API ddp_status ddp_ckpt_save(const char *path, const ddp_ckpt_block *blocks,
 DDP_API ddp_status ddp_ckpt_load(const char *path, const ddp_ckpt_block *blocks, size_t n,
                                  struct ddp_err *err);
 
-/* Write `len` bytes to `path`. After a crash, `path` has either its old content or all of the new content. */
+/* Write `len` bytes to `path`. After a crash, `path` has either its old content or all of the new content. The
+ * exceptions are those of ddp_ckpt_save. */
 DDP_API ddp_status ddp_file_replace(const char *path, const void *data, size_t len, struct ddp_err *err);
 
 /* --- a directory of checkpoints -------------------------------------------------------------------

@@ -743,9 +743,8 @@ static bool bury_in_turn(int dir, struct record *r, bool quiet)
 }
 
 /* Examine a record and clean up after a dead job. Return true if no process of the dead job is left and its record is
- * removed. The caller then
- * examines all records again, because the dead job may have started other jobs. For a record of an earlier boot, only
- * remove the files. */
+ * removed. The caller then examines all records again, because the dead job may have started other jobs. For a record
+ * of an earlier boot, only remove the files. */
 static bool check_record(int dir, const char *name, const struct record *here, bool quiet)
 {
     struct record r;

@@ -276,7 +276,7 @@ void torch_skip_sanitized(void)
         cr_skip_test("skipped, because most of its time is PyTorch's, and the plain run has asked");
 }
 
-/* Return true if the version of the installed torch begins with a text of `texts`, a tuple of Python. */
+/* Return true if the version of the installed torch begins with one of `texts`, a Python tuple. */
 static bool torch_version_begins(const char *texts)
 {
     char program[512];

@@ -125,7 +125,7 @@ void torch_skip_sanitized(void);
 /* Return true if the installed torch is 1.x. Return false without torch. */
 bool torch_is_old(void);
 
-/* Return the dialect of the stores of the installed torch, as ddp_store_dialect does. */
+/* Return the dialect of the stores of the installed torch, as ddp_store_dialect does. Return 'C' without torch. */
 char torch_dialect(void);
 
 /* Return true if the installed torch was built without libuv, so that its clients use only stores that torch

@@ -697,8 +697,8 @@ static void count_at_start(conn_id conn, int64_t delta)
     buf_free(&bytes);
 }
 
-/* Three ranks poll the barrier of init_process_group until the last rank arrives, after the report of their wait. No
- * scheduled check follows for 30 s. */
+/* Three ranks poll the barrier of init_process_group until the last rank arrives, after the report of their wait. The
+ * next scheduled check follows only after the first suspicion of a hang. */
 Test(hang_sim, a_hang_after_a_slow_start_that_was_reported_is_reported_in_time)
 {
     enum { RANK0 = 20, RANK3 = 23 };

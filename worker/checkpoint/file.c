@@ -5,8 +5,8 @@
  * one writer, so the next run may remove the PATH.tmp of a killed run.
  *
  * A rename onto /dev/null would replace the device by a plain file for all users of the machine. A rename onto a link
- * would leave the link's target unchanged. So links are followed first, and devices and pipes are written to
- * directly.
+ * would leave the link's target unchanged. So links are followed first. Devices, pipes and the file to which
+ * stdout or stderr writes are written to directly.
  *
  * Layout of a checkpoint, little-endian:
  *
@@ -85,7 +85,7 @@ ddp_status file_read(const char *path, int fd, uint64_t at, void *to, size_t len
 struct atomic_file {
     int fd;
     char *path;      /* owned until commit or a failure; `temporary` too */
-    char *temporary; /* the temporary file; NULL if `path` is a device or a pipe, which is written directly */
+    char *temporary; /* the temporary file; NULL if `path` is written directly (is_special) */
 };
 
 /* Return the name of the open file, for errors. The result belongs to `file`. */

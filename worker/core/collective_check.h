@@ -31,8 +31,9 @@ struct collective_check {
     /* Owned; NULL before the first compared call. This is a second connection, because another thread may use the
      * context's connection. */
     struct ddp_store *store;
-    uint64_t
-        last; /* number of the last compared call; the calls of ddp_shared_alloc between hosts have numbers, too */
+    /* Number of the last compared call. The calls of ddp_shared_alloc between hosts also have numbers, but are not
+     * compared. */
+    uint64_t last;
     char what[CHECK_LINE];   /* purpose of the next call; "" if unknown */
     char before[CHECK_LINE]; /* result of the previous call; "" if unknown */
 };

@@ -1,6 +1,6 @@
-/* gpu.h -- loads NVIDIA's libraries at run time, and wraps the functions of the CUDA runtime for one device. The
- * libraries are loaded at run time, so neither the build nor a machine without a GPU needs NVIDIA's software. One build
- * works with CUDA 11, 12 and 13. */
+/* gpu.h -- loads NVIDIA's libraries and wraps the functions of the CUDA runtime for one device. The libraries are
+ * loaded at run time, so neither the build nor a machine without a GPU needs NVIDIA's software. One build works with
+ * CUDA 11, 12 and 13. */
 #ifndef WORKER_CUDA_GPU_H
 #define WORKER_CUDA_GPU_H
 

@@ -234,7 +234,7 @@ Test(schedule, a_wait_is_unusual_when_it_is_longer_than_the_factor_says)
     tear_down();
 }
 
-/* A restart may take less time than the next tick, so no tick sees that the job waits for nodes. */
+/* A restart may be over before the next tick, so no tick finds the job waiting for nodes. */
 Test(schedule, an_attempt_begins_without_the_waits_of_the_last_one)
 {
     set_up(1);

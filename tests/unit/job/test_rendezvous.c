@@ -400,7 +400,7 @@ Test(rendezvous, the_progress_of_the_workers_is_asked_before_the_keys_go)
     rsim_expect_part(&sim, "n0 < finish: failed, exit 137/137/137, no_progress\n");
 }
 
-/* The end of an elastic round by a lost node does not count, so the progress is not asked. */
+/* The end of an elastic round by a lost node does not count, so the store does not read the progress. */
 Test(rendezvous, an_end_that_does_not_count_has_no_step)
 {
     rsim_init_elastic(&sim, 1, 2);
@@ -450,7 +450,7 @@ Test(rendezvous, a_rank_finds_its_node)
     cr_assert_eq(rdzv_node_of_rank(sim.r, 2), 2);
 }
 
-/* The time of the next check is from before the job was empty, so it shows no suspension. */
+/* The next check was planned before the last node left, so its delay shows no suspension. */
 Test(rendezvous, the_first_node_after_a_pause_without_nodes_needs_no_excuse)
 {
     rsim_init(&sim);
@@ -778,7 +778,7 @@ Test(rdzv_join, another_program)
     cr_assert_eq(rsim_join_as(&sim, 7, &join), RDZV_WELCOME);
 }
 
-/* The first name is kept cut, before the two-byte letter. */
+/* The store cuts the first name before the two-byte letter. */
 Test(rdzv_join, programs_with_one_long_name_are_the_same)
 {
     char program[80];

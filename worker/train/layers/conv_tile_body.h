@@ -1,6 +1,6 @@
 /* conv_tile_body.h -- the loops of conv_tile.c for one kind of processor; conv_tile.c includes this file once for each
  * kind. The size of a register and the number of channels are constants, so that the compiler can keep all sums in
- * registers. The file has no include guard, and at its end it undefines the four macros for the next inclusion.
+ * registers. The file has no include guard, and at its end it undefines its macros for the next inclusion.
  *
  * Before each inclusion, conv_tile.c defines:
  *

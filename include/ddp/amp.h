@@ -35,7 +35,7 @@ DDP_API ddp_status ddp_round_f32(const float *from, void *to, ddp_dtype dtype, s
  * of `from` is infinite or NaN, otherwise 0. For all other types, write nothing and return -1. */
 DDP_API int ddp_unscale(const void *from, ddp_dtype dtype, double scale, float *to, size_t n);
 
-/* The last call of the current step (see the table below). READY means that no call was made in this step yet. */
+/* Latest call in the current step (see the table below). READY means that this step has had no call yet. */
 typedef enum ddp_scaler_stage { DDP_SCALER_READY, DDP_SCALER_UNSCALED, DDP_SCALER_STEPPED } ddp_scaler_stage;
 
 /* The constants and the state of torch.cuda.amp.GradScaler for one optimizer. The struct has no pointers, so it may

@@ -5,8 +5,8 @@
  *   - A directory of checkpoints (ddp_ckpts), one for each saved step, written by a thread while training continues.
  *     Old checkpoints are removed, and damaged checkpoints are skipped.
  *
- * In both forms a block has the data of the whole model, not of one rank. So a run may continue with another number of
- * ranks.
+ * In both forms the blocks contain the whole model, not the part of one rank. So a run may continue with another number
+ * of ranks.
  *
  * The file has named blocks of bytes, each with its length and CRC-32, and a header with its own CRC-32. The file is
  * written under a temporary name, flushed to the disk and renamed. So a crash or a full disk leaves the previous file
@@ -55,12 +55,12 @@ DDP_API ddp_status ddp_file_replace(const char *path, const void *data, size_t l
  *     all ranks resume:  ddp_ckpts_resume(ckpts, world, blocks, n, &point, &found)
  *                        ddp_sampler_resume(sampler, point.epoch, point.samples)
  *
- * A checkpoint is written under a name that begins with a dot, flushed to the disk, and renamed. After a crash, a
- * full disk or a power cut, the earlier checkpoints are unchanged. The next save removes the unfinished checkpoint.
- * Only one rank may write to a directory. */
+ * A checkpoint is written under a name that begins with a dot, flushed to the disk, and renamed. After a crash, a full
+ * disk or a power cut, the earlier checkpoints are unchanged. If an unfinished checkpoint remains, the next save
+ * removes it. Only one rank may write to a directory. */
 
-/* The fields of ddp_ckpt_point, the position of a run, as rows of name and meaning. Values are whole numbers up to
- * 10^15. */
+/* The fields of ddp_ckpt_point, each as X(name, meaning). Together they are the position of a training run. Values are
+ * whole numbers up to 10^15. */
 #define DDP_CKPT_POINT_LIST(X)                                                \
     X(step, "updates done")                                                   \
     X(epoch, "epochs done")                                                   \
@@ -75,14 +75,14 @@ typedef struct ddp_ckpt_point {
 
 typedef struct ddp_ckpts ddp_ckpts;
 
-/* Receive a warning, possibly on the writing thread. `words` is a sentence, borrowed for the call. */
+/* Receive a warning, possibly on the writing thread. `words` is a sentence, valid only during the call. */
 typedef void ddp_ckpt_warn(void *user, const char *words);
 
 typedef struct ddp_ckpts_options {
     size_t size;         /* sizeof(ddp_ckpts_options), set by the INIT macro */
     const char *dir;     /* copied by ddp_ckpts_open; the first save creates the directory, not its parents */
     unsigned keep_last;  /* number of newest checkpoints to keep; 0 means 3 */
-    uint64_t keep_every; /* checkpoints whose step is a multiple of this are never removed; 0 means none */
+    uint64_t keep_every; /* keep all checkpoints whose step is a multiple of this; 0 means no such rule */
     size_t max_bytes;    /* a save of more bytes returns only after the write; 0 means no limit */
     uint32_t timeout_ms; /* how long a call waits for the writing thread; 0 means 600 000 ms */
     ddp_ckpt_warn *warn; /* called for checkpoints that are skipped or cannot be removed; may be NULL */
@@ -98,15 +98,15 @@ typedef struct ddp_ckpts_options {
  * one thread at a time may use a handle. */
 DDP_API ddp_status ddp_ckpts_open(const ddp_ckpts_options *options, ddp_ckpts **out, struct ddp_err *err);
 
-/* Copy the blocks and return. A thread writes the copy as the checkpoint of point->step, in place of an earlier
- * checkpoint of this step, and then removes old checkpoints. First wait until the previous checkpoint is written. If
- * that write has failed, return its error and do *not* save this checkpoint; the program must call the function again
- * to save it. */
+/* Wait until the previous checkpoint is written, copy the blocks, and return. A thread writes the copy as the
+ * checkpoint of point->step, and then removes old checkpoints. The copy replaces an earlier checkpoint of this step. If
+ * the write of the previous checkpoint has failed, return its error and do *not* save this checkpoint. The program must
+ * then call the function again to save this checkpoint. */
 DDP_API ddp_status ddp_ckpts_save(ddp_ckpts *ckpts, const ddp_ckpt_point *point, const ddp_ckpt_block *blocks,
                                   size_t n, struct ddp_err *err);
 
-/* Wait until all saved checkpoints are on the disk. Return the error of the last save, but only once. Return
- * DDP_ERR_TIMEOUT if the last save still runs after timeout_ms. */
+/* Wait until all saved checkpoints are on the disk. Return the error of the last save. Later calls do not return this
+ * error again. Return DDP_ERR_TIMEOUT if the last save still runs after `timeout_ms` of the options. */
 DDP_API ddp_status ddp_ckpts_wait(ddp_ckpts *ckpts, struct ddp_err *err);
 
 /* Fill the blocks from the newest undamaged checkpoint. The caller passes all blocks of the checkpoint, in any order.

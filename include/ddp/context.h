@@ -125,8 +125,8 @@ DDP_API ddp_status ddp_progress(ddp_ctx *ctx, uint64_t step);
 
 /* How an elastic job grows (--nnodes=MIN:MAX). Nodes that join a running job wait. With --grow=agreed, the default of
  * ddprun, the waiting nodes take part after every rank has agreed. The launcher then stops all workers (SIGTERM),
- * and starts more workers with an empty store. This start does not count as a restart. Agree right after a checkpoint,
- * and continue until the launcher stops the program:
+ * and starts the workers of the old and new nodes with an empty store. This start does not count as a restart. Agree
+ * right after a checkpoint, and continue until the launcher stops the program:
  *
  *     uint32_t nodes = 0;                                  // rank 0 asks the store, all ranks use its answer
  *     if (rank == 0) ddp_grow_waiting(ctx, &nodes);
@@ -134,10 +134,10 @@ DDP_API ddp_status ddp_progress(ddp_ctx *ctx, uint64_t step);
  *     if (nodes > 0) ddp_grow_agree(ctx);
  */
 
-/* Set *nodes to the number of nodes that could join now, with one short call to the store. Without ddprun, return
+/* Make one short call to the store, and set *nodes to the number of nodes that could join now. Without ddprun, return
  * DDP_ERR_UNSUPPORTED, and set *nodes to 0. */
 DDP_API ddp_status ddp_grow_waiting(ddp_ctx *ctx, uint32_t *nodes);
-/* Report that this rank agrees to a restart with the waiting nodes. Without ddprun, return DDP_ERR_UNSUPPORTED. */
+/* Report that this rank agrees to a restart that adds the waiting nodes. Without ddprun, return DDP_ERR_UNSUPPORTED. */
 DDP_API ddp_status ddp_grow_agree(ddp_ctx *ctx);
 
 /* Return the context's connection to the store at MASTER_ADDR:MASTER_PORT (store.h), owned by the context. Return

@@ -18,10 +18,10 @@
  *                         the backward pass continues
  *
  * In both cases the host does not wait, and buffers must exist until the call is done. If the call fails (a timeout,
- * a rank that dies, an error of NCCL), it ends on the GPU, so that no stream waits forever. The next call of the
- * group returns the error. NCCL combines values in its own order: the result is equal on all ranks, but may differ
- * from the cpu backend. With backend "cpu" and a device, a call is finished when it returns, with the bits of the cpu
- * backend. A call makes the device of the group the current device of the calling thread. */
+ * a rank that dies, an error of NCCL), its work on the GPU is stopped, so that no stream waits forever. The next call
+ * on the group returns the error. NCCL combines values in its own order: the result is equal on all ranks, but may
+ * differ from the cpu backend. With backend "cpu" and a device, a call is finished when it returns, with the bits of
+ * the cpu backend. A call makes the device of the group the current device of the calling thread. */
 #ifndef DDP_GROUP_H
 #define DDP_GROUP_H
 
@@ -52,7 +52,7 @@ typedef enum ddp_dtype {
 
 /* The operations, as rows of name and text.
  *
- * AVG divides the sum by the world size. Floats are divided with one correct rounding (f16 and bf16 in f32). The
+ * AVG divides the sum by the world size. The quotient of floats is rounded once; f16 and bf16 are divided in f32. The
  * quotient of integers is rounded towards zero. Integer sums and products wrap around, except the sum inside an AVG of
  * u8. If one operand of MIN or MAX is a NaN, the result is a NaN. SUM, AVG and PROD of f32, f64 and bf16 treat
  * subnormals as zero (context.h). */
@@ -115,8 +115,8 @@ DDP_API ddp_status ddp_barrier(ddp_group *group, uint32_t timeout_ms);
 
 /* Make `stream`, which was passed to the collective, wait until the collective is done. The host does not wait. */
 DDP_API ddp_status ddp_work_wait(ddp_work *work);
-/* Wait on the host for at most timeout_ms; return DDP_IN_PROGRESS if the collective still runs after this time. If
- * timeout_ms is 0, wait until the collective is done or has failed. */
+/* Block the calling thread until the collective is done or has failed. Return DDP_IN_PROGRESS if the collective still
+ * runs after timeout_ms. If timeout_ms is 0, the wait has no limit. */
 DDP_API ddp_status ddp_work_sync(ddp_work *work, uint32_t timeout_ms);
 /* Return 1 if the collective is done or has failed, else 0. */
 DDP_API int ddp_work_done(const ddp_work *work);

@@ -66,8 +66,8 @@ typedef struct ddp_loader_options {
     uint64_t samples;       /* number of samples, as in ddp_sampler_create */
     int world_size, rank;   /* samples are divided among world_size ranks; `rank` is this rank's number */
     uint64_t seed;          /* seed of the order and of the generators */
-    unsigned sampler_flags; /* DDP_SAMPLER_SHUFFLE and others; 0 means samples in order, with padding */
-    int streams;            /* number of ranks that get batches in turn, from `rank` on; 0 means 1 */
+    unsigned sampler_flags; /* sum of DDP_SAMPLER_* values; 0 means samples in order, with padding */
+    int streams;            /* number of ranks that this loader serves in turn, from `rank` on; 0 means 1 */
     size_t batch;           /* rows of a batch; the last batch may have fewer rows, or none */
     size_t arrays;          /* arrays of a batch; at most DDP_LOADER_ARRAYS */
     size_t row_bytes[DDP_LOADER_ARRAYS]; /* for each array, the bytes of one row */
@@ -111,12 +111,12 @@ DDP_API ddp_status ddp_loader_start(ddp_loader *loader, uint64_t epoch, uint64_t
  * the text of `fill`. After an error, all calls return the same error until ddp_loader_start. */
 DDP_API ddp_status ddp_loader_next(ddp_loader *loader, const ddp_batch **out);
 
-/* Return the number of batches from the last ddp_loader_start to the end of the epoch, for all streams. */
+/* Return the number of batches from the last ddp_loader_start to the end of the epoch, as the sum over all streams. */
 DDP_API uint64_t ddp_loader_batches(const ddp_loader *loader);
 
-/* Free the loader, even in the middle of an epoch. Wait only for calls of `fill` that are running. DDP_ERR_TIMEOUT
- * means that a thread is still in `fill` and that nothing was freed: call again, or never free the loader and `user`.
- * NULL is allowed. */
+/* Free the loader, even in the middle of an epoch. Wait only until no thread is in `fill`. DDP_ERR_TIMEOUT means
+ * that a thread is still in `fill` and that nothing was freed: call again, or never free the loader and `user`. NULL is
+ * allowed. */
 DDP_API ddp_status ddp_loader_free(ddp_loader *loader);
 
 #ifdef __cplusplus

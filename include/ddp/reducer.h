@@ -1,7 +1,7 @@
 /* reducer.h -- averages gradients over all ranks, in buckets, while the backward pass still runs.
  *
  *     ddp_reducer_create(world, params, np, NULL, &reducer);     verifies names and shapes, broadcasts rank 0's values
- *     each step:  ddp_reducer_forward(reducer)                   buffers get rank 0's values; gradients may move
+ *     each step:  ddp_reducer_forward(reducer)                   gets rank 0's buffers; gradient addresses may change
  *                 write gradients into ddp_reducer_grad(reducer, i)
  *                 ddp_reducer_ready(reducer, i) for each gradient, in the order of the backward pass
  *                 ddp_reducer_finish(reducer)                    now every gradient is the average
@@ -20,9 +20,9 @@
  * ranks, mark unused parameters before the backward pass.
  *
  * With a device (ddp_options.device), gradients are in device memory. Parameters and buffers may be in device memory
- * or in host memory. The host never waits. ddp_reducer_ready means that the gradient is complete when `stream`
- * reaches this point. Work on `stream` after ddp_reducer_finish reads the averages. `compress`, `predivide` and
- * DDP_UNEVEN_ACTIVE need gradients in host memory.
+ * or in host memory. The host never waits. ddp_reducer_ready means that the earlier work on `stream` completes the
+ * gradient. Work on `stream` after ddp_reducer_finish reads the averages. `compress`, `predivide` and DDP_UNEVEN_ACTIVE
+ * need gradients in host memory.
  *
  * Accumulation: after ddp_reducer_set_sync(reducer, 0), steps are local, and the program adds to the gradients (+=).
  * The first step with sync averages the sums. */
@@ -74,8 +74,8 @@ typedef enum ddp_overlap {
 /* How the reducer handles ranks with different numbers of batches; see ddp_reducer_join. */
 typedef enum ddp_uneven {
     DDP_UNEVEN_NO,     /* all ranks have the same number of batches */
-    DDP_UNEVEN_WORLD,  /* divide by the world size, so that every sample has the same weight */
-    DDP_UNEVEN_ACTIVE, /* divide by the number of ranks that still have batches */
+    DDP_UNEVEN_WORLD,  /* divide gradients by the world size, so that every sample has the same weight */
+    DDP_UNEVEN_ACTIVE, /* divide gradients by the number of ranks that still have batches */
     DDP_UNEVEN_STOP,   /* if a rank has no more batches, all ranks get an error */
 } ddp_uneven;
 
@@ -91,8 +91,8 @@ typedef struct ddp_reducer_options {
     ddp_overlap overlap; /* may differ between ranks, unlike most other options */
     ddp_uneven uneven;   /* how to handle ranks with different numbers of batches */
     int compress;        /* 1 to convert f32 gradients to `wire` before sending */
-    ddp_dtype wire;      /* DDP_F16 or DDP_BF16; sums are computed in f32 and rounded once */
-    double predivide;    /* if not 0: divide by it before the sum, and by divisor / predivide after the sum */
+    ddp_dtype wire;      /* type of sent values, DDP_F16 or DDP_BF16; sums are in f32 and rounded once */
+    double predivide;    /* if not 0: divide gradients by it, then divide their sum by divisor / predivide */
     ddp_comm_hook hook;  /* NULL means ddp_all_reduce */
     void *hook_user;     /* argument of the hook */
     void *stream;        /* with a device: cudaStream_t on which the program writes and reads gradients */
@@ -105,18 +105,20 @@ typedef struct ddp_reducer_options {
     }
 
 /* Create a reducer; collective. The options, and the number, names, shapes and types of the parameters and buffers,
- * must equal those of rank 0. DDP_ERR_MISMATCH names the difference. Then all parameters and buffers get the values of
- * rank 0. The array `params` is copied, but not the memory to which its entries point. */
+ * must equal those of rank 0, else DDP_ERR_MISMATCH names the difference. If they are equal, all parameters and buffers
+ * get the values of rank 0. The array `params` is copied, but not the memory to which its entries point. */
 DDP_API ddp_status ddp_reducer_create(ddp_group *group, const ddp_param *params, size_t n,
                                       const ddp_reducer_options *options, ddp_reducer **out);
 
-/* Return the memory of parameter i's gradient, at a multiple of 256 and zero at the start. ddp_reducer_forward may
- * move the gradient once, so call this function again after each forward. Return NULL if there is no parameter i. */
+/* Return the address of parameter i's gradient, a multiple of 256. After ddp_reducer_create, the gradient is zero.
+ * ddp_reducer_forward may move the gradient once, so call this function again after each forward. Return NULL if there
+ * is no parameter i. */
 DDP_API void *ddp_reducer_grad(ddp_reducer *reducer, size_t i);
 
-/* Begin a step. The call is collective if it broadcasts buffers, makes new buckets (second step with sync), or `uneven`
- * is set. DDP_ERR_ARG means that the previous step was not finished, and names parameters and buckets. Without buffers
- * and without `uneven`, a program may omit this call; then no new buckets are made. */
+/* Begin a step. The call is collective if `uneven` is set, if it broadcasts buffers, or if it makes new buckets (second
+ * step with sync). DDP_ERR_ARG means that the previous step was not finished. The error's text names the unfinished
+ * parameters and buckets. Without buffers and without `uneven`, a program may omit this call; then no new buckets are
+ * made. */
 DDP_API ddp_status ddp_reducer_forward(ddp_reducer *reducer);
 
 /* Mark the gradient of parameter i as complete in this step. A second call in one step returns DDP_ERR_ARG. This
@@ -124,8 +126,8 @@ DDP_API ddp_status ddp_reducer_forward(ddp_reducer *reducer);
  * reduced. In a step without sync, the call only records that the parameter was used, and may be repeated. */
 DDP_API ddp_status ddp_reducer_ready(ddp_reducer *reducer, size_t i);
 
-/* Mark parameter i as not used in this step (find_unused), so that its bucket can be reduced earlier.
- * ddp_reducer_finish treats all unmarked parameters in the same way. For an unused parameter, this rank contributes the
+/* Mark parameter i as not used in this step, so that its bucket can be reduced earlier. The option find_unused must be
+ * set. ddp_reducer_finish marks all remaining parameters as not used. For such a parameter, this rank contributes the
  * gradient that it has accumulated in steps without sync, or zero. If no rank has used a parameter, its gradient does
  * not change. The program must then call neither ddp_optim_begin nor ddp_optim_update for it (see ddp_reducer_used). */
 DDP_API ddp_status ddp_reducer_unused(ddp_reducer *reducer, size_t i);
@@ -145,7 +147,7 @@ DDP_API void ddp_reducer_set_sync(ddp_reducer *reducer, int on);
  * This call returns when all ranks have called it. Until then, this rank takes part in the steps of the other ranks,
  * with zeros as gradients. At the end all ranks get the parameters and buffers of the rank that called last (if several
  * ranks called last, of the highest one). Then all ranks may begin steps again. With DDP_UNEVEN_STOP, this call and the
- * next forward of the other ranks return DDP_ERR_ARG, which names the rank. */
+ * next forward of the other ranks return DDP_ERR_ARG. The error text names a rank without a batch. */
 DDP_API ddp_status ddp_reducer_join(ddp_reducer *reducer);
 
 DDP_API size_t ddp_reducer_buckets(const ddp_reducer *reducer); /* number of buckets */

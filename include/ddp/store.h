@@ -23,7 +23,7 @@ extern "C" {
 typedef struct ddp_store ddp_store;
 
 /* Limits of the protocol. A call whose request exceeds a limit sends nothing and returns DDP_ERR_LIMIT. */
-#define DDP_STORE_MAX_KEY   8192u      /* bytes of a key, with the '/' */
+#define DDP_STORE_MAX_KEY   8192u      /* bytes of a key, with the '/' that libddp puts before it */
 #define DDP_STORE_MAX_VALUE (8u << 20) /* bytes of a value */
 #define DDP_STORE_MAX_KEYS  131072u    /* keys in a list */
 
@@ -35,7 +35,7 @@ typedef struct ddp_store_options {
      * only for a ddprun store, because PyTorch's TCPStore would close the connection. If `role` is NULL, no identity
      * is sent. */
     const char *role; /* "worker", "agent", "ctl" */
-    const char *job;  /* job id; NULL means "none" */
+    const char *job;  /* job id; NULL means the job id "none" */
     int rank;         /* -1 if the caller has no rank */
     int world_size;   /* 0 if unknown */
     int attempt;      /* restart count */
@@ -60,7 +60,8 @@ DDP_API ddp_status ddp_store_set(ddp_store *store, const char *key, const void *
                                  struct ddp_err *err);
 
 /* Wait until the key exists, and return a copy of its value, which the caller frees. A NUL follows the value, but *len
- * does not count it. If timeout_ms is 0, the timeout of the handle applies. DDP_ERR_TIMEOUT names the key. */
+ * does not count it. If timeout_ms is 0, the timeout of the handle applies. After DDP_ERR_TIMEOUT, `err` names
+ * the key. */
 DDP_API ddp_status ddp_store_get(ddp_store *store, const char *key, uint32_t timeout_ms, void **value,
                                  size_t *len, struct ddp_err *err);
 
@@ -70,8 +71,8 @@ DDP_API ddp_status ddp_store_add(ddp_store *store, const char *key, int64_t delt
                                  struct ddp_err *err);
 
 /* Set `key` to `desired` if its value is `expected`. expected_len 0 also matches a missing key. *current becomes a copy
- * of the value after the call, or of `expected` if the key is missing. The caller frees it; `current` may be NULL. Only
- * *current shows whether the value was replaced. */
+ * of the value after the call. If the key is still missing then, *current becomes a copy of `expected`. The caller
+ * frees *current; `current` may be NULL. Only *current shows whether the value was replaced. */
 DDP_API ddp_status ddp_store_compare_set(ddp_store *store, const char *key, const void *expected,
                                          size_t expected_len, const void *desired, size_t desired_len,
                                          void **current, size_t *current_len, struct ddp_err *err);

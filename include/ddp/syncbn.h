@@ -29,7 +29,7 @@ extern "C" {
 
 typedef struct ddp_syncbn {
     size_t channels; /* at least 1 */
-    size_t spatial;  /* elements of a channel in a sample, at least 1 */
+    size_t spatial;  /* number of elements of one channel in one sample, at least 1 */
     double eps;      /* added to the variance; default as in torch: 1e-5 */
     double momentum; /* weight of a new batch in running_mean and running_var; default as in torch: 0.1 */
     /* `channels` elements each, owned by the caller. */

@@ -1,6 +1,6 @@
 /* zero1.h -- an optimizer whose state is distributed over the ranks (ZeRO stage 1; Rajbhandari et al. 2020).
  *
- *     ddp_zero1_create(world, params, np, &options, &zero)       verifies, broadcasts rank 0's values
+ *     ddp_zero1_create(world, params, np, &options, &zero)       checks that ranks agree, broadcasts rank 0's values
  *     each step:  add gradients into ddp_zero1_grad(zero, i)
  *                 ddp_zero1_reduce(zero)                        every rank now has the average of its share
  *                 ddp_zero1_unscale(zero, &scaler)              f16 only
@@ -47,8 +47,8 @@ typedef struct ddp_zero1_options {
     }
 
 /* Create an optimizer; collective. Names, sizes, types and options must equal those of rank 0 (else DDP_ERR_MISMATCH).
- * Then every parameter gets the value of rank 0. The array `params` is copied, but each step writes to the memory to
- * which its entries point. The caller owns *out until ddp_zero1_free. */
+ * Then every parameter gets the value of rank 0. The array `params` is copied, but not the parameters:
+ * each step updates the parameters in the caller's memory. The caller owns *out until ddp_zero1_free. */
 DDP_API ddp_status ddp_zero1_create(ddp_group *group, const ddp_param *params, size_t n,
                                     const ddp_zero1_options *options, ddp_zero1 **out);
 
@@ -77,9 +77,9 @@ DDP_API ddp_status ddp_zero1_step(ddp_zero1 *zero);
 /* Set all gradients to zero. */
 DDP_API void ddp_zero1_zero_grad(ddp_zero1 *zero);
 
-/* Return the rule and its hyperparameters, owned by `zero`, for example to change lr, or to save `step` in a
- * checkpoint. All ranks must make the same changes. If a change needs more state arrays than at ddp_zero1_create, the
- * next step returns DDP_ERR_ARG. */
+/* Return the update rule with its hyperparameters. `zero` owns the rule. For example, the caller may change `lr` of the
+ * rule, or save `step` of the rule in a checkpoint. All ranks must make the same changes. If the changed rule needs
+ * more state arrays than the rule at ddp_zero1_create, the next step returns DDP_ERR_ARG. */
 DDP_API ddp_optim *ddp_zero1_optim(ddp_zero1 *zero);
 
 /* Save and restore the state, for any world size. Slot 0 is the float32 copy of the parameters; slots 1 and 2 are the

@@ -136,7 +136,7 @@ static void make_cookie(char cookie[COOKIE_CHARS + 1])
         snprintf(cookie + 2 * i, 3, "%02x", bytes[i]);
 }
 
-/* Print the plan for --dry_run, or run the job. `contain` keeps the job's processes together (--contain). */
+/* Print the plan for --dry_run, or run the job. */
 static int carry_out(struct plan *plan)
 {
     struct ddp_err err;
@@ -158,8 +158,8 @@ static int carry_out(struct plan *plan)
     return exit_code;
 }
 
-/* Write the time of the start in UTC, such as "20240229T235959Z". Call this function only for --log_file, because the
- * C library opens the file of the time zone. */
+/* Write the time of the start in UTC, such as "20240229T235959Z". Call this function only for --log_file, because
+ * strftime opens the time zone file. */
 static void write_start_time(char text[START_TIME_MAX])
 {
     time_t now = time(NULL);
@@ -298,8 +298,8 @@ static int detach(const struct cli *cli, char *const *argv, const char *id)
     return cli->detach && !cli->one_console && !cli->dry_run ? detach_begin(&job) : -1;
 }
 
-/* Run a job on this node: read the facts, make the plan, and execute the plan. Check --local_addr first, because this
- * check needs no plan. */
+/* Run a job on this node: read the facts about this machine, make the plan, and execute the plan. Check --local_addr
+ * first, because this check needs no plan. */
 static int run_job(const struct cli *cli, char *const *argv, const struct scheduler *scheduler,
                    const char *host)
 {
@@ -389,8 +389,8 @@ static ddp_status read_hosts(const struct cli *cli, struct starter_job *job, str
     return status == DDP_OK ? status : ddp_fail(err, status, "--hostfile=%.200s: %s", cli->hostfile, why.msg);
 }
 
-/* Print for --dry_run what would be started, or start the job on the hosts. The starter process runs under a guardian,
- * as an agent does. When the starter ends, the guardian kills the remaining remote shells. */
+/* Start the job on the hosts. With --dry_run, only print what would be started. The starter process runs under a
+ * guardian, as an agent does. When the starter ends, the guardian kills the remaining remote shells. */
 static int start_hosts(const struct cli *cli, const struct starter_job *job)
 {
     struct ddp_err err;
@@ -492,8 +492,8 @@ static int refuse_hosts(const struct scheduler *s, const struct cli *cli)
     "--detach: %s ends the job's processes when this process exits; leave --detach out, or pass " \
     "--scheduler=none"
 
-/* Reject --detach under a scheduler, because the scheduler ends a job as soon as the process that it has started
- * exits. */
+/* Reject --detach under a scheduler. With --detach this process exits early, and the scheduler then kills the other
+ * processes of the job. */
 static int refuse_detach(const struct scheduler *s)
 {
     log_error(DETACH_UNDER, s->title);
@@ -501,8 +501,8 @@ static int refuse_detach(const struct scheduler *s)
 }
 
 /* Make srun the remote shell in an allocation of Slurm, unless the user has chosen a remote shell or srun has started
- * this process. If srun will start ddprun on the hosts and this process is the only task, ignore Slurm's variables.
- * They describe this task, not the tasks that srun will start. */
+ * this process. With srun as the remote shell, ignore Slurm's variables, unless this process is one of several tasks.
+ * The variables describe this process, not the tasks that srun will start. */
 static ddp_status choose_srun(struct cli *cli, const char *host, struct ddp_err *err)
 {
     const struct scheduler_facts facts = { .environ_block = environ, .host = host };

@@ -19,7 +19,7 @@
 
 /* The state of the current stop of the workers. */
 struct stop {
-    int by_user;         /* signal of the user's first stop request; 0 if there was no request */
+    int by_user;         /* signal of the first stop request, here or on another node; 0 without a request */
     int requests;        /* number of AGENT_STOP events */
     int signal;          /* signal that the current stop sends to workers; 0 before any stop */
     bool sweep_hard;     /* SIGKILL was sent to the leftovers (see agent.h) */
@@ -252,9 +252,9 @@ static enum agent_state wait_peers_on(struct agent *a, const struct agent_event 
     return a->state;
 }
 
-/* End without the verdict if in_hurry() returns true. Otherwise print that this node still waits, and continue to wait:
- * the other nodes may take their full grace period. This wait needs no limit, because this node detects a lost store
- * by missing heartbeats. */
+/* End the agent without the store's verdict if in_hurry() returns true. Otherwise print that this node still waits, and
+ * continue to wait: the other nodes may take their full grace period. This wait needs no limit, because this node
+ * detects a lost store by missing heartbeats. */
 static enum agent_state wait_on(struct agent *a, const struct agent_event *e)
 {
     if (in_hurry(a))
@@ -287,8 +287,8 @@ static enum agent_state user_hurries(struct agent *a, const struct agent_event *
 }
 
 /* Handle a user's request to stop while this node waits for the verdict. After the first request, wait at most
- * AGENT_LEAVE_MS. At the second request, end at once. A signal that the store has reported is not counted as a request:
- * with --hosts, the same Ctrl-C reaches this node a little later. */
+ * AGENT_LEAVE_MS. At the second request, end at once. With --hosts, the store may report a Ctrl-C before this node
+ * receives it. Do not count such a report as a request. */
 static enum agent_state user_waits(struct agent *a, const struct agent_event *e)
 {
     agent_note_stop(a, e);
@@ -434,8 +434,8 @@ static enum agent_state sweep(struct agent *a)
     return AGENT_SWEEPING;
 }
 
-/* Stop the leftovers if no worker runs and no start is unanswered. A start without an answer may already have created
- * a process. */
+/* Stop leftover processes if no worker runs and every requested start was answered. A start without an answer may
+ * already have created a process. */
 static enum agent_state sweep_if_gone(struct agent *a)
 {
     return a->alive == 0 && a->spawning < 0 ? sweep(a) : a->state;
@@ -451,7 +451,7 @@ static bool is_stopped_by_failure(const struct agent *a)
            (!a->stopped_by_store || a->peer_code != 0);
 }
 
-/* Stop all workers. If no worker runs, stop the leftovers. */
+/* Stop all workers. If no worker runs, stop the processes that ended workers have left behind. */
 static enum agent_state agent_stop_all(struct agent *a, int sig)
 {
     a->state = AGENT_STOPPING;
@@ -482,7 +482,7 @@ static void note_failure(struct agent *a, int local_rank)
         make_cause(a, local_rank);
 }
 
-/* Make the first worker that lost its peer the first failure, if no worker has failed by itself. */
+/* Record the first worker that lost its peer as the first failure, if no worker has failed by itself. */
 static void agent_blame_victim(struct agent *a)
 {
     if (a->first_failure < 0 && a->first_victim >= 0 && !a->stopped_by_store && !a->store_lost)
@@ -522,7 +522,7 @@ static enum agent_state run_begin(struct agent *a, const struct agent_event *e)
     return AGENT_RUNNING;
 }
 
-/* Record that the worker whose start was requested now runs. Return false if the event is about another worker. */
+/* Record that the requested worker has started. Return false if the event is about another worker. */
 static bool mark_started(struct agent *a, const struct agent_event *e)
 {
     if (e->local_rank != a->spawning)
@@ -574,8 +574,7 @@ static enum agent_state run_not_started(struct agent *a, const struct agent_even
     return a->stop.signal == 0 ? agent_stop_all(a, SIGTERM) : sweep_if_gone(a);
 }
 
-/* Wait at most settle_ms for the end of a lost peer. The caller has just handled a worker that ended because it lost
- * this peer. */
+/* Wait at most settle_ms for a peer to end. A worker has just ended because it lost its connection to this peer. */
 static enum agent_state wait_for_lost_peer(struct agent *a)
 {
     a->deadline_ms = a->now_ms + a->options.settle_ms;
@@ -606,9 +605,9 @@ static enum agent_state wait_for_same(struct agent *a)
     return AGENT_SETTLING;
 }
 
-/* Return how a worker ended, from the job's view. ddprun caused the end if it had signalled the worker before. An
- * exception is a death by SIGKILL when ddprun has sent no SIGKILL: the kernel or another process has then killed the
- * worker. */
+/* Return the verdict about a worker that has ended. An unsuccessful end is a consequence if ddprun had signalled the
+ * worker before. Exception: SIGKILL ended the worker, but ddprun has sent only other signals. Then the kernel or
+ * another process has killed the worker. */
 static enum worker_verdict verdict_of(const struct agent *a, const struct agent_worker *w,
                                       const struct agent_event *e)
 {
@@ -670,7 +669,7 @@ static enum agent_state run_wait_over(struct agent *a, const struct agent_event 
 
 static enum agent_state run_user_stops(struct agent *a, const struct agent_event *e)
 {
-    /* if a worker lost its peer and ended before the user's stop, report this failure first */
+    /* a worker that lost its peer and ended before the user's stop may become the first failure */
     agent_blame_victim(a);
     a->stop.by_user = e->signal;
     a->stop.requests = 1;
@@ -719,9 +718,9 @@ static void forget_victim_elsewhere(struct agent *a)
     a->peer_code = 0;
 }
 
-/* Record that the store is lost. A worker may detect this loss and end before this node detects it, so its failure does
- * not count. Two failures still count: a program that could not be started, and a worker that failed by itself if the
- * store has received this failure. */
+/* Record that the store is lost. A worker may detect the loss and fail before this node detects it, so discard the
+ * failures of this node. Keep them if the first failed worker could not be started. Also keep them if the store has
+ * already received a failure other than a lost peer. */
 static void agent_lose_store(struct agent *a)
 {
     const int first = a->first_failure;
@@ -763,7 +762,7 @@ static enum agent_state run_kill_all(struct agent *a, const struct agent_event *
     return AGENT_KILLING;
 }
 
-/* Kill the leftovers after the user's second request, and restart the time limit for unkillable processes. */
+/* Kill the leftover processes at the user's second request to stop. Restart the time limit for unkillable processes. */
 static enum agent_state sweep_now(struct agent *a)
 {
     a->stop.give_up_ms = a->now_ms + AGENT_UNKILLABLE_MS;
@@ -890,7 +889,8 @@ static bool is_usage_error(const struct agent_worker *w)
            w->ended_ms - w->started_ms < AGENT_USAGE_MS;
 }
 
-/* Return true if all workers that have started ended by the same import error. A new attempt would fail again. */
+/* Return true if the same import error ended every started worker soon after its start. Then a new attempt would fail
+ * in the same way. */
 static bool is_import_error_of_all(const struct agent *a, const struct agent_worker *first)
 {
     for (int r = 0; r < a->nproc; r++) {
@@ -932,7 +932,8 @@ int ending_code(const struct agent_worker *worker)
     return worker->signal != 0 ? EXIT_CODE_SIGNAL + worker->signal : worker->exit_code;
 }
 
-/* Return the highest exit code. Some scripts return higher exit codes for worse failures. */
+/* Return the highest exit code of this node's workers, without the workers that ddprun stopped. Some scripts return
+ * higher exit codes for worse failures. */
 int agent_max_code(const struct agent *a)
 {
     int highest = 0;

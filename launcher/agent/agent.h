@@ -148,7 +148,7 @@ enum worker_verdict {
 
 struct agent_worker {
     enum worker_verdict verdict;
-    int pid;                       /* pid outside a PID namespace, only for messages; 0 if never started */
+    int pid;                       /* outside the workers' PID namespace, for messages; 0 if never started */
     int exit_code, signal, error;  /* how the worker ended; `signal` or `error` is 0 if it does not apply */
     uint64_t started_ms, ended_ms; /* times of start and end, by the clock of agent_event.now_ms */
     uint64_t import_error;         /* from AGENT_EXITED: hash of the import error; 0 if none */
@@ -157,13 +157,14 @@ struct agent_worker {
 };
 
 enum {
-    /* longest grace period of the leftovers; if grace_ms is shorter, grace_ms applies */
+    /* longest grace period of leftovers (processes that outlive the workers); a shorter grace_ms applies instead */
     AGENT_SWEEP_MS = 5000,
     /* how long to wait after SIGKILL; a process that exists even longer hangs in the kernel */
     AGENT_UNKILLABLE_MS = 1500,
     /* time until SIGKILL is sent to the leftovers again, because they may still fork */
     AGENT_RESCAN_MS = 20,
-    AGENT_DOUBT_MS = 1000, /* how long to wait for the end of a lost peer */
+    /* default of settle_ms: how long to wait for a peer to end after a worker has lost the connection to this peer */
+    AGENT_DOUBT_MS = 1000,
     /* how much longer to wait while the kernel writes the core file of a lost peer or frees the peer's memory */
     AGENT_DYING_MS = 30000,
     AGENT_CHECK_MS = 100, /* time between two checks whether the kernel has cleaned up a lost peer */
@@ -175,9 +176,11 @@ enum {
 };
 
 struct agent_options {
-    int nproc;          /* workers of this node, at least 1 */
-    uint64_t grace_ms;  /* grace period: time between SIGTERM and SIGKILL */
-    uint64_t settle_ms; /* how long to wait for the end of a lost peer or lost node; 0 means AGENT_DOUBT_MS */
+    int nproc;         /* workers of this node, at least 1 */
+    uint64_t grace_ms; /* grace period: time between SIGTERM and SIGKILL */
+    /* after a worker has lost a peer: how long to wait until the peer has ended or its node is reported lost;
+     * 0 means AGENT_DOUBT_MS */
+    uint64_t settle_ms;
     /* how long to wait for the other nodes after all workers of this node ended with exit code 0 */
     uint64_t wait_peers_ms;
     enum exit_policy exit_policy;
@@ -203,7 +206,8 @@ const struct agent_worker *agent_worker(const struct agent *agent, int local_ran
 /* Return the local rank of the first failure, or -1 without a failure. */
 int agent_first_failure(const struct agent *agent);
 
-/* Return the signal of the user's first stop request, or 0 without a request. */
+/* Return the signal of the first stop request, or 0 without a request. The user may have stopped another node: the
+ * store then sends the signal. */
 int agent_stop_signal(const struct agent *agent);
 
 /* Return the number of the running or latest attempt. The first attempt is 0. */
@@ -257,7 +261,8 @@ int agent_exit_code(const struct agent *agent);
 /* Record that a host of --hosts was lost. ddprun then exits with 125, or with 124 if a process could not be killed. */
 void agent_lose_host(struct agent *agent);
 
-/* Return the exit code that a shell reports for the worker: its exit code, 128 + signal, 126 or 127. */
+/* Return the worker's exit code, or 128 + n after signal n. If the program cannot be run, return 126; if the program
+ * was not found, 127. A shell reports the same codes. */
 int ending_code(const struct agent_worker *worker);
 
 #endif

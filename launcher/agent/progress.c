@@ -41,8 +41,8 @@ static bool is_filling(unsigned char c)
     return c <= ' ' || c >= 0x7f || strchr("+-#=>", c) != NULL;
 }
 
-/* Hash a line without its numbers. If two patterns have the same hash, some lines wrongly count as progress, which is
- * harmless. */
+/* Return the hash of a line's pattern, which is the line without numbers and progress bars. If two patterns have the
+ * same hash, a line of a rare pattern may wrongly count as progress, which is harmless. */
 static uint64_t hash_line(const char *line, size_t len)
 {
     uint64_t hash = HASH_START;

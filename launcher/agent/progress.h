@@ -15,13 +15,13 @@
 #include <stdint.h>
 
 enum {
-    PROGRESS_SEEN = 5,        /* a pattern that was seen this often is usual, and its lines show progress */
-    PROGRESS_PATTERNS = 64,   /* size of the table of patterns of each stream */
+    PROGRESS_SEEN = 5,        /* once a pattern has been seen this often, its lines show progress */
+    PROGRESS_PATTERNS = 64,   /* entries in each stream's table of patterns */
     PROGRESS_LINE_MAX = 512,  /* bytes of a line that are examined */
-    PROGRESS_READ_MAX = 1024, /* bytes at the end of a read from stdout that are examined */
-    /* bytes at the end of a read from stderr that are examined; room for a whole traceback */
+    PROGRESS_READ_MAX = 1024, /* maximum bytes examined of one read from stdout: the last bytes of the read */
+    /* maximum bytes examined of one read from stderr: the last bytes of the read; a whole traceback fits */
     PROGRESS_ERRORS_MAX = 4096,
-    PROGRESS_ERROR_MAX = 160, /* bytes of a kept error, with the NUL */
+    PROGRESS_ERROR_MAX = 160, /* size of a stored error text, in bytes with the NUL */
 };
 
 /* One entry of a hash table. A zeroed entry is free. */
@@ -46,7 +46,7 @@ struct progress_rank {
 };
 
 struct progress {
-    /* the regular expression of --progress, borrowed; NULL: use the patterns of lines */
+    /* the regular expression of --progress, borrowed; if NULL, repeated patterns of lines show progress */
     const regex_t *regex;
     struct progress_rank *ranks; /* owned array, indexed by local rank */
     int n;                       /* number of ranks */

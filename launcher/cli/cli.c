@@ -150,8 +150,8 @@ static ddp_status check_pairs(const struct cli *cli, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Reject options whose values --hosts determines. Exception: the ddprun that --hosts starts on each host (`one_console`
- * is true) gets these options together with --hosts. */
+/* Reject options whose values --hosts determines. If `one_console` is true, accept them, because a ddprun with
+ * --hosts has started this ddprun with these options. */
 static ddp_status check_hosts(const struct cli *cli, struct ddp_err *err)
 {
     static const enum cli_option decided[] = { OPT_NNODES,       OPT_NODE_RANK,  OPT_RDZV_ENDPOINT,
@@ -234,8 +234,8 @@ static ddp_status check_one_place(const struct cli *cli, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Check that each node can know the address of the store before the start. Port 0 (any free port) is valid only if
- * the job may start with one node, because other nodes cannot know the chosen port. */
+/* Check that the options give each node the address of the store. Port 0 (any free port) is valid only if the job may
+ * start with one node, because other nodes cannot know the chosen port. */
 static ddp_status check_meeting(const struct cli *cli, struct ddp_err *err)
 {
     char text[NNODES_TEXT_MAX];
@@ -412,7 +412,7 @@ static ddp_status suggest_option(const char *word, struct ddp_err *err)
     snprintf(name, sizeof(name), "%.*s", (int)len, word + 2);
     for (char *p = name; *p != '\0'; p++)
         *p = *p == '-' ? '_' : *p;
-    size_t best = strlen(name) / 3 + 2; /* a name with a greater distance is not a typing error */
+    size_t best = strlen(name) / 3 + 2; /* the user can only have meant a name with a smaller distance */
     for (int i = 0; i < OPTIONS && len <= NAME_MAX_LEN; i++) {
         const size_t distance = distance_to(name, cli_rows[i].name);
         if (distance < best) {
@@ -442,8 +442,8 @@ static ddp_status set_from_line(struct cli *cli, enum cli_option option, const c
     return set_option(cli, option, text, spelled, err);
 }
 
-/* Return true if the options that were read so far only print a text. The parsing then ends, so an error in a later
- * word is not reported. Exception: --json is read after --version. */
+/* Return true if an option that was already read, such as --help, makes ddprun print a text and exit. The parsing then
+ * ends, so an error in a later word is not reported. Exception: --json is still read if it follows --version. */
 bool cli_only_prints(const struct cli *cli)
 {
     return cli->help != HELP_NONE || cli->version || cli->print_prefix || cli->print_man ||
@@ -475,7 +475,7 @@ static ddp_status read_line(struct cli *cli, char *const *argv, struct ddp_err *
     return DDP_OK;
 }
 
-/* Check that each variable of --env=NAME is set, because the workers would fail only after the start. */
+/* Check that each variable of --env=NAME is set. Without this check, the workers would fail only after the start. */
 static ddp_status check_env_names(const struct cli *cli, char *const *block, struct ddp_err *err)
 {
     for (size_t i = 0; i < cli->env.n_names; i++)

@@ -76,7 +76,7 @@ struct std_map {
     int all; /* streams of the ranks that are not in `items` */
 };
 
-/* Return the streams of `local_rank`. */
+/* Return the streams that the map selects for `local_rank`, as bits. */
 int std_map_get(const struct std_map *map, int local_rank);
 
 /* Return the highest local rank in the map, or -1 if the map contains no rank. */
@@ -95,7 +95,7 @@ enum log_policy { LOG_BLOCK, LOG_DROP }; /* what happens when output arrives fas
 /* Whether lines have a prefix. PREFIX_AUTO: only if the console shows more than one worker. */
 enum prefix_mode { PREFIX_AUTO, PREFIX_ON, PREFIX_OFF };
 
-/* The values of --numa_binding: which CPUs near its GPU a worker may use. */
+/* The values of --numa_binding. A worker is bound to CPUs near its GPU, and the value selects these CPUs. */
 enum numa_binding { NUMA_NONE, NUMA_NODE, NUMA_SOCKET, NUMA_EXCLUSIVE, NUMA_CORE_COMPLEX };
 
 #define CLI_HANG_OFF UINT64_MAX /* value of hang_timeout_ms for --hang_timeout=off */
@@ -123,14 +123,14 @@ enum host_store { HOST_STORE_AUTO, HOST_STORE_YES, HOST_STORE_NO };
 
 enum { CLI_CONF_KEY_MAX = 64 };
 
-/* The value of --rdzv_conf. ddprun has options for most of its keys, too. A time that is not given is 0. */
+/* The value of --rdzv_conf. Most of its keys also exist as options of ddprun. A time that is not given is 0. */
 struct cli_rdzv_conf {
     uint64_t join_ms, last_call_ms, keep_alive_ms;
     int keep_alive_attempts;
     enum host_store is_host;
-    const char *idle;     /* a given key that has no effect, a static text; NULL if there is no such key */
+    const char *idle;     /* static text: the last given key that has no effect; NULL without such a key */
     const char *idle_why; /* why `idle` has no effect, a static text */
-    bool lenient;         /* unknown keys are ignored, as in torchrun */
+    bool lenient;         /* unknown keys of --rdzv_conf are ignored, as in torchrun */
     char unknown[CLI_CONF_KEY_MAX]; /* the last unknown key; "" if all keys are known */
 };
 
@@ -187,13 +187,13 @@ struct cli {
     enum on_hang on_hang;
     const char *progress; /* a valid regular expression; NULL if not given */
     bool module, no_python, run_path, use_env, virtual_local_rank, share_gpu, flight_recorder, profile_ranks;
-    const char *rank_argument; /* "local-rank" or "local_rank", passed to PROGRAM; NULL if not passed */
+    const char *rank_argument; /* option of PROGRAM: "local-rank" or "local_rank"; NULL if not passed */
     const char *role;
     enum numa_binding numa_binding;
     const char *event_log_handler, *start_method, *monitor_interval,
         *logs_specs;      /* the values are checked and have no effect */
     const char *log_dir;  /* NULL if not given */
-    const char *log_file; /* a pattern of text.h; NULL if not given */
+    const char *log_file; /* pattern for names of log files (tables/text.h); NULL if not given */
     const char *events;   /* name of the event log, a pattern of text.h; NULL without an event log */
     bool log_merge;
     struct log_rotate log_rotate;
@@ -208,7 +208,7 @@ struct cli {
     struct cli_env {
         const char **items; /* "KEY=VALUE"; the array is owned, the texts are borrowed */
         size_t n;
-        const char **names; /* names of --env=NAME: the workers get ddprun's own value; owned like `items` */
+        const char **names; /* names from --env=NAME: workers inherit these variables; owned like `items` */
         size_t n_names;
     } env;
     bool dry_run, quiet, verbose, json;
@@ -270,9 +270,9 @@ enum cli_section {
         SECTIONS
 };
 
-/* The column "whose" of options.h: FIRST if torchrun 1.13 and later versions have the option, THEIRS if only later
- * versions have it, OURS if only ddprun has it. If an abbreviation fits several options, it means an option of FIRST
- * before THEIRS, and THEIRS before OURS. */
+/* The column "whose" of options.h. FIRST: torchrun 1.13 already has the option. THEIRS: only later versions of torchrun
+ * have it. OURS: only ddprun has it. If an abbreviation fits several options, FIRST has precedence over THEIRS, and
+ * THEIRS over OURS. */
 enum cli_whose { WHOSE_FIRST, WHOSE_THEIRS, WHOSE_OURS };
 
 /* Defined in values.c. */

@@ -19,8 +19,8 @@
 #ifndef LAUNCHER_OPTIONS_H
 #define LAUNCHER_OPTIONS_H
 
-/* The words that are commands of ddprun when they are its first argument. To start a program with the name of a
- * command, the user writes ./NAME. Columns: id, name, arguments, help. */
+/* Commands of ddprun, written as its first argument. If a program has the same name as a command, the user writes
+ * ./NAME to start the program. Columns: id, name, arguments, help. */
 #define DDPRUN_COMMANDS(X)                                                                                   \
     X(EXPLAIN, "explain", "[CODE]",                                                                          \
       "print the meaning and remedy of a finding or an exit code; without CODE, list all codes")             \

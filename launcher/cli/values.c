@@ -1,8 +1,8 @@
 /* values.c -- parsers of the values of options: numbers, times, node counts, lists of ranks, redirects, key=value
  * lists.
  *
- * A value of --tee or --redirects is "3" for all workers, or "0:3,1:1" by local rank; a worker that is not in the map
- * has the value 0. In a map, torchrun accepts only ranks below 10. ddprun accepts any rank. */
+ * A value of --tee or --redirects is "3" for all workers, or a map from local ranks to values: "0:3,1:1". A worker that
+ * is not in the map has the value 0. In a map, torchrun accepts only ranks below 10. ddprun accepts any rank. */
 #include "cli/cli.h"
 #include "tables/text.h"
 #include "tables/signals.h"
@@ -16,8 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The words that options accept as values. Parsers and shell completions read the same lists. The index of a word is
- * the value of its enum. */
+/* The words that options accept as values. Parsers and shell completions read the same lists. The index of a word in
+ * its list is the value of its enum constant. */
 #define SCHEDULER_NAME(id, name, ...)             name,
 #define STOPPING_SIGNAL(name, act, may_stop, ...) may_stop ? "SIG" #name : NULL,
 static const struct option_words words[OPTIONS] = {
@@ -119,11 +119,11 @@ static bool read_items(const char *text, struct std_map_item *items, size_t *n)
     return !has_twins(items, *n);
 }
 
-/* Parse a map. After an error the array stays in the map until cli_free. */
+/* Parse a map. After an error, map->items may stay allocated until cli_free. */
 static ddp_status value_STD_MAP(const char *text, void *to, struct ddp_err *err)
 {
     struct std_map *map = to;
-    free(map->items); /* the default or a variable may have set the map before */
+    free(map->items); /* the default or a PET_* variable may have filled the map before */
     *map = (struct std_map){ 0 };
     if (text[0] >= '0' && text[0] <= '3' && text[1] == '\0') {
         map->all = text[0] - '0';
@@ -272,8 +272,8 @@ static ddp_status value_REGEX(const char *text, void *to, struct ddp_err *err)
     return value_TEXT(text, to, err);
 }
 
-/* Parse a job id. The id becomes part of the name of a directory and of messages, so slashes and control characters
- * are invalid. */
+/* Parse a job id. Slashes and control characters are invalid, because messages and the name of a directory contain the
+ * id. */
 static ddp_status value_JOB(const char *text, void *to, struct ddp_err *err)
 {
     const char **field = to;
@@ -485,7 +485,8 @@ static ddp_status value_HELP_PAGE(const char *text, void *to, struct ddp_err *er
  *
  * The keys of --rdzv_conf are torchrun's, so a script for torchrun works unchanged. The row of a key has a parser, or
  * the reason why the key has no effect in ddprun. ddprun prints this reason. A key that torchrun does not have is an
- * error, because it is probably mistyped. Under the name torchrun, ddprun ignores such a key and prints a note. */
+ * error, because it is probably mistyped. But if ddprun runs under the name torchrun, it ignores the key and prints a
+ * note. */
 
 enum { CONF_VALUE_MAX = 256, FAST_MS = 1500, NODE_TIMEOUT_MIN_MS = 500, HANG_TIMEOUT_MIN_MS = 1000 };
 
@@ -588,7 +589,8 @@ static bool conf_last_call(struct cli_rdzv_conf *conf, const char *value)
     return read_duration(value, &conf->last_call_ms) && conf->last_call_ms > 0;
 }
 
-/* Parse the time between two heartbeats. plan.c computes --node_timeout from this value and conf_attempts(). */
+/* Parse keep_alive_interval, the time between two heartbeats. Without --node_timeout, the node timeout is this time
+ * multiplied by keep_alive_max_attempt (plan.c). */
 static bool conf_keep_alive(struct cli_rdzv_conf *conf, const char *value)
 {
     return read_duration(value, &conf->keep_alive_ms) && conf->keep_alive_ms > 0;

@@ -220,8 +220,8 @@ static bool cgroup_is_populated(const char *events)
     return false;
 }
 
-/* DEPTH_MAX limits the recursion into nested groups, because a worker could nest groups without end. make_owned()
- * waits at most MAKE_TRIES * MAKE_AGAIN_MS = 100 ms for another start of ddprun that is removing a group. The magic
+/* DEPTH_MAX limits the recursion into nested groups, because a worker could nest groups without end. If
+ * another ddprun is removing the group, make_owned() waits at most MAKE_TRIES * MAKE_AGAIN_MS = 100 ms. The magic
  * numbers are CGROUP_SUPER_MAGIC and CGROUP2_SUPER_MAGIC of linux/magic.h. */
 enum {
     DEPTH_MAX = 16,
@@ -273,8 +273,8 @@ static bool in_first_namespace(void)
     return stat("/proc/self/ns/cgroup", &st) == 0 && st.st_ino == 0xeffffffbu; /* PROC_CGROUP_INIT_INO */
 }
 
-/* Return true if a mount shows groups above this process's own group. In a cgroup namespace, the path of this
- * process's own group is "/". A mount that is older than the namespace shows the groups above, too. */
+/* Return true if the mount at `where` shows groups above this process's cgroup namespace, because the mount is older
+ * than the namespace. The path of this process's group, usually "/", names a different group in such a mount. */
 static bool shows_above_us(const char *where, long magic)
 {
     const bool top =

@@ -17,8 +17,8 @@ enum { CGROUP_PATH_MAX = 4096 };
 
 /* The mount point of a hierarchy. */
 struct cgroup_mount {
-    char root[CGROUP_PATH_MAX];  /* part of the hierarchy that the mount shows */
-    char where[CGROUP_PATH_MAX]; /* directory of the mount point */
+    char root[CGROUP_PATH_MAX];  /* the group that is mounted: its path in the hierarchy */
+    char where[CGROUP_PATH_MAX]; /* path of the mount point */
     bool writable;               /* false if mounted read-only */
 };
 
@@ -40,9 +40,9 @@ void cgroup_name(char out[CGROUP_NAME_MAX], const char *job, const char *cookie)
 
 enum { CGROUP_WHY_MAX = 160 }; /* bytes of a reason, with the NUL */
 
-/* Append the mounts of control groups at their usual places, in the format of /proc/self/mountinfo. Return false if
- * no mount was found. If this process's own group is in none of these mounts, the caller reads mountinfo instead,
- * which takes 0.1 ms. */
+/* Append the mounts of control groups that are at the usual places, in the format of /proc/self/mountinfo. Return false
+ * if no such mount exists. If these mounts do not contain this process's group, the caller also reads mountinfo, which
+ * takes 0.1 ms. */
 bool cgroup_usual_mounts(struct buf *mounts);
 
 /* Find this process's own group, and check that groups can be created below it. Return false with the obstacle in

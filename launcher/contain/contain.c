@@ -147,8 +147,9 @@ static ddp_status pidns_enter(int lifeline, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Return the pid that the child `pid` has on the host, or 0 if the host's pid is unknown. `host_proc` is the host's
- * /proc, opened before pidns_enter. The fdinfo of a pidfd in the host's /proc shows the host's pid. */
+/* Return the pid that the child has on the host, or 0 if it is unknown. `pid` is the child's pid in this namespace.
+ * `host_proc` is the host's /proc, opened before pidns_enter. In this /proc, the fdinfo of a pidfd shows the pid on the
+ * host. */
 static pid_t pidns_host_pid(int host_proc, pid_t pid)
 {
     char path[64], text[512] = "";
@@ -177,7 +178,7 @@ static void leave(int pipe, const struct ddp_err *err)
     _exit(len == 0 || write(pipe, err->msg, len) == (ssize_t)len ? 0 : 1);
 }
 
-/* Try all steps of a real start in the test process. */
+/* Create and enter a PID namespace in the test process, by the same steps as a real start. */
 static void try_all(int pipe, int lifeline)
 {
     struct ddp_err err = { 0 };
@@ -196,8 +197,8 @@ static void try_all(int pipe, int lifeline)
     leave(pipe, &err);
 }
 
-/* Check in a separate process whether a PID namespace can be created. If a step fails, that process writes to the pipe
- * which step failed, and which setting forbids it. Return this text with DDP_ERR_UNSUPPORTED. */
+/* Check in a separate process whether a PID namespace can be created. If a step fails, that process writes an error
+ * text to the pipe: the step, and the setting that forbids it. Return this text with DDP_ERR_UNSUPPORTED. */
 static ddp_status pidns_probe(struct ddp_err *err)
 {
     int words[2], lifeline[2];
@@ -316,7 +317,7 @@ struct contain {
     char group[CGROUP_PATH_MAX]; /* directory of the job's group, below ddprun's group; "" without a group */
     int group_fd;                /* descriptor of `group` during an attempt; -1 without a group */
     int host_proc;               /* descriptor of the host's /proc, for the layer pidns */
-    char words[WORDS_MAX];       /* the text of contain_words */
+    char words[WORDS_MAX];       /* the text that contain_words() returns */
 };
 
 /* --- choose ---------------------------------------------------------------------------------------------- */
@@ -397,7 +398,8 @@ static ddp_status contain_choose(struct contain *c, enum contain_kind kind, stru
     return kind == CONTAIN_CGROUP && c->kind != kind ? no_cgroup(why, err) : DDP_OK;
 }
 
-/* Remove the groups of dead jobs that have no record. These groups have the same parent as the group of this job. */
+/* Remove the empty control groups of dead jobs, because record_sweep finds only jobs that have left a record. The
+ * groups have the same parent as the group of this job. */
 static void sweep_groups(const struct contain *c)
 {
     char parent[CGROUP_PATH_MAX];
@@ -408,7 +410,8 @@ static void sweep_groups(const struct contain *c)
     cgroup_sweep(parent);
 }
 
-/* Choose a layer, then kill the processes of dead jobs, which may hold memory, GPUs or the port of this job. */
+/* Choose a layer for the processes of this job. Then kill the remaining processes of dead jobs, because they may hold
+ * GPUs, memory or a port that this job needs. */
 ddp_status contain_open(const struct contain_options *options, struct contain **out, struct ddp_err *err)
 {
     struct contain *c = calloc(1, sizeof(*c));
@@ -471,8 +474,8 @@ const char *contain_groups(const struct contain *c)
 /* --- begin ----------------------------------------------------------------------------------------------- */
 
 /* Fork the agent into a new PID namespace. The guardian writes the record, because the agent does not know its pid on
- * the host. The next start needs this record only to find files of the workers: the kernel kills the processes of the
- * namespace. */
+ * the host. When the agent dies, the kernel kills the other processes of the namespace. So a later ddprun needs the
+ * record only to remove the files of the workers. */
 static pid_t fork_into_namespace(struct contain *c)
 {
     struct ddp_err err;
@@ -497,7 +500,8 @@ ddp_status contain_enter(struct contain *c, int lifeline, struct ddp_err *err)
     return c->kind == CONTAIN_PIDNS ? pidns_enter(lifeline, err) : DDP_OK;
 }
 
-/* Write the record, unless the guardian has written the record for a PID namespace. */
+/* Write the job's record. If the agent runs in a PID namespace, do nothing: the guardian has written the record
+ * (fork_into_namespace). */
 static void write_record(struct contain *c)
 {
     struct ddp_err err;

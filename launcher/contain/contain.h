@@ -4,7 +4,7 @@
  *     layer    mechanism                                          used
  *     plain    guardian and agent adopt and kill orphans         always
  *     cgroup   a control group for each attempt                  if cgroup v2 is writable
- *     pidns    the agent is process 1 of a PID namespace         on request, because workers see other pids
+ *     pidns    the agent is process 1 of a PID namespace         on request, because pids inside differ from the host's
  *
  * cgroup and pidns are used in addition to plain. If guardian and agent are killed together, plain leaves processes
  * behind. The next start on this host finds these processes by the job's record (job_record.h).
@@ -52,14 +52,14 @@ const char *contain_words(const struct contain *c);
 const char *contain_mounts(const struct contain *c);
 const char *contain_groups(const struct contain *c);
 
-/* Fork the agent, as fork(2) does. */
+/* Fork the agent. Return the same values as fork(2). */
 pid_t contain_fork(struct contain *c);
 
 /* Set up the agent. Call this function first in the agent. `lifeline` becomes readable when the guardian is gone. */
 ddp_status contain_enter(struct contain *c, int lifeline, struct ddp_err *err);
 
-/* Write the record and the address of the job's store, by which ddpctl finds the job. The agent calls this as soon as
- * the address is known. */
+/* Write the job's record and the address of the job's store. ddpctl needs this address to find the job. The agent calls
+ * this function as soon as the address is known. */
 void contain_name_store(struct contain *c, const char *host, int port);
 
 /* Create a new control group for the next attempt. Call this in the agent before it starts the attempt's first
@@ -77,12 +77,12 @@ pid_t contain_shown_pid(const struct contain *c, pid_t pid);
  * calls descendants_kill_all() afterwards, which also reaps the processes. */
 bool contain_kill(struct contain *c);
 
-/* Remove the control group when the agent ends and all processes of the job are gone. If the removal fails,
- * contain_remove tries again later. */
+/* Remove the control group. The agent calls this function at its end if all processes of the job are gone. If the
+ * removal fails, contain_remove tries again later. */
 void contain_leave(struct contain *c);
 
-/* Remove the control group and the record of the job, when no process is left. The guardian calls this function. If
- * the guardian has died, the agent calls it. */
+/* Remove the job's control group and record. The guardian calls this function after all processes of the job have
+ * ended. If the guardian has died, the agent calls it. */
 void contain_remove(struct contain *c);
 
 void contain_close(struct contain *c);

@@ -3,8 +3,8 @@
  * The tree is read from /proc/PID/task/TID/children. If the kernel lacks that file, the tree is read from the parent
  * field of every /proc/PID/stat. A pid that was read a moment ago may name another process now, because pids are
  * reused:
- *   - The pid of a child of ddprun is not reused before ddprun waits for the child. ddprun does not wait between
- *     reading the tree and signalling.
+ *   - The pid of a child of ddprun is not reused before ddprun reaps the child. ddprun reaps no child between reading
+ *     the tree and signalling.
  *   - For a deeper process, ddprun opens a pidfd, then checks the parent of the process again, and then signals the
  *     pidfd. On a kernel without pidfds, the start time identifies the process.
  *
@@ -32,7 +32,7 @@ enum {
     NAMED_AT_MOST = 8,
     NAME_SHOWN = 64,
     WRAPPERS_MAX = 8,          /* maximum depth of nested scripts */
-    PID_MOST = 4 * 1024 * 1024 /* the highest limit of pids that the kernel supports */
+    PID_MOST = 4 * 1024 * 1024 /* the largest pid_max that the kernel supports */
 };
 
 /* How to find the children of a process: by the `children` files, by a scan of all of /proc, or by waitid without
@@ -58,14 +58,15 @@ static void add_pid(struct buf *pids, pid_t pid)
     buf_append(pids, &pid, sizeof(pid)); /* if memory is short, the next scan finds this child */
 }
 
-/* Append the children of `of`, from its `children` files. Return false if this kernel has no such files. */
+/* Append the pids of the children of process `of`. Read them from the files /proc/PID/task/TID/children. Return false
+ * if this kernel has no such files. */
 static bool children_by_file(pid_t of, struct buf *pids)
 {
     char path[512];
     snprintf(path, sizeof(path), "/proc/%d/task", (int)of);
     DIR *tasks = opendir(path);
     if (tasks == NULL)
-        return errno == ENOENT; /* an ended process has no children */
+        return errno == ENOENT; /* ENOENT: the process has ended, so it has no children */
     bool supported = true;
     for (struct dirent *e; supported && (e = readdir(tasks)) != NULL;) {
         struct buf text = { 0 };
@@ -100,7 +101,7 @@ static void children_by_scan(pid_t of, struct buf *pids)
     closedir(proc);
 }
 
-/* Append each child of this process whose pid is at most `most`. Return the length of `pids` in bytes. */
+/* Append all pids up to `most` that belong to children of this process. Return the length of `pids` in bytes. */
 static size_t children_up_to(pid_t most, struct buf *pids)
 {
     for (pid_t pid = 1; pid <= most; pid++) {
@@ -163,8 +164,8 @@ size_t descendants_below(pid_t pid, size_t max, struct buf *pids)
     return n - before;
 }
 
-/* Return the only child that is a Python process, or the only child if no child is a Python process. Return 0 if the
- * choice is not clear. */
+/* Return the child if `parent` has exactly one. If exactly one of several children is a Python process, return this
+ * child. Otherwise return 0. */
 static pid_t only_child(pid_t parent)
 {
     struct buf pids = { 0 };
@@ -205,7 +206,7 @@ pid_t descendants_program(pid_t worker)
 struct target {
     pid_t pid;
     int pidfd;            /* -1 for a child of this process, and on a kernel without pidfds */
-    uint64_t start_ticks; /* start time of a deeper process without pidfd; 0 if not needed */
+    uint64_t start_ticks; /* start time, set if there is no pidfd; 0 for a child of this process */
 };
 
 /* Signal a process. Without a pidfd, first check that pid and start time still match. */
@@ -242,8 +243,8 @@ static void close_target(const struct target *t)
         close(t->pidfd);
 }
 
-/* Return false if `pid`, read from the children of `parent`, was given to an unrelated process before its pidfd was
- * opened. If `parent` has died meanwhile, `pid` is now a child of ddprun: return true. */
+/* Return false if the child of `parent` with this pid has ended, and an unrelated process has got the pid. This can
+ * happen before the pidfd of the child is opened. */
 static bool is_in_job(pid_t pid, const struct target *parent)
 {
     pid_t now = parent_of(pid);
@@ -322,7 +323,8 @@ static int reap(bool *left)
     return count;
 }
 
-/* Kill the direct children, without a pidfd: their pids stay reserved until this process reaps them. */
+/* Kill the direct children by pid. No pidfd is needed, because a child's pid stays reserved until this process reaps
+ * the child. */
 static void kill_children(void)
 {
     struct buf pids = { 0 };
@@ -332,8 +334,8 @@ static void kill_children(void)
     buf_free(&pids);
 }
 
-/* Kill the deeper descendants, too. Then wait until a child exits. Wait at most RESCAN_MS, because the kernel sends no
- * SIGCHLD when this process adopts an orphan. */
+/* Kill all descendants, not only the children. Then wait until a child exits. Wait at most RESCAN_MS, because the
+ * kernel sends no SIGCHLD when this process adopts an orphan. */
 static void wait_a_moment(const sigset_t *child_ended)
 {
     descendants_signal(SIGKILL);
@@ -394,9 +396,9 @@ bool descendants_kill_all(uint64_t limit_ms)
 
 /* --- hanging processes ------------------------------------------------------------------------------------ */
 
-/* At the end of a job, describe the processes that survive SIGKILL. /proc shows the state of the process, and the
- * kernel function in which it hangs. The function is missing without the right to trace the process, or on a kernel
- * without symbols. */
+/* This part describes the processes that survive SIGKILL at the end of a job. /proc shows the state of a process, and
+ * the kernel function in which the process hangs. /proc does not show this function if ddprun may not trace the
+ * process, or if the kernel has no symbols. */
 
 /* Return the rank of worker `pid`, or -1. `pids` contains only running workers. */
 static int rank_of(pid_t pid, const pid_t *pids, const struct plan *plan)

@@ -30,7 +30,7 @@ size_t descendants_below(pid_t pid, size_t max, struct buf *pids);
  * lists of children, return `worker`, too, because a search would take too long. */
 pid_t descendants_program(pid_t worker);
 
-/* Return element `i` of a list of descendants_below(). */
+/* Return element `i` of the array that descendants_below() has filled. */
 static inline pid_t descendants_at(const struct buf *pids, size_t i)
 {
     return ((const pid_t *)(const void *)pids->data)[i];
@@ -42,8 +42,8 @@ bool descendants_kill_all(uint64_t limit_ms);
 
 /* The priority of this process while it kills. Without a higher priority, a job that forks without end leaves too
  * little processor time for the killer. The kernel permits a higher priority only with CAP_SYS_NICE. A process with
- * another scheduling policy, or with RLIMIT_RTTIME, stays unchanged. Start no child while the priority is raised,
- * because the child would inherit it. */
+ * a real-time scheduling policy, or with RLIMIT_RTTIME, keeps its priority. Start no child while the priority is
+ * raised, because the child would inherit it. */
 struct killer_priority {
     bool raised;
     int policy, slack_ns; /* scheduling policy and timer slack before the priority was raised */
@@ -53,7 +53,7 @@ struct killer_priority {
 void killer_priority_raise(struct killer_priority *before);
 void killer_priority_restore(const struct killer_priority *before);
 
-/* Append the remaining processes as "1234 (name), 1240 (name)", at most eight, for a message. */
+/* Append the pids and names of at most eight children of this process: "1234 (name), 1240 (name)". */
 void descendants_names(struct buf *out);
 
 /* --- hanging processes ------------------------------------------------------------------------------------ */

@@ -330,15 +330,15 @@ static bool record_parse(const char *text, struct record *out)
 
 enum {
     MARK_MAX = 32 + COOKIE_CHARS, /* characters of "DDPRUN_COOKIE=<cookie>" and the NUL that ends an entry */
-    CHASES = 40,                  /* how often one call of chase() reads the newest pid */
-    SCANS = 50,        /* how often chase() checks the next pids after each read of the newest pid */
-    AHEAD = 16,        /* one check covers this number of pids right above the newest pid */
-    BLOCK = 64 * 1024, /* bytes read at a time */
+    CHASES = 40,                  /* number of times that one call of chase() reads the newest pid */
+    SCANS = 50,                   /* how often the next pids are checked after each read of the newest pid */
+    AHEAD = 16,                   /* chase() checks this number of pids, right above the newest pid */
+    BLOCK = 64 * 1024,            /* bytes read at a time */
     ENVIRONMENT_MAX = 8 * 1024 * 1024 /* bytes; the kernel allows no larger environment */
 };
 
-/* Return true if the entry `mark` (with its NUL) is in this piece of an environment. With `first`, an entry begins at
- * the piece's first byte. */
+/* Return true if this piece of an environment contains the entry `mark` (with its NUL). If `first` is true, an entry
+ * begins at the piece's first byte. */
 static bool has_mark(const char *piece, size_t len, const char *mark, size_t mark_len, bool first)
 {
     const char *at = piece, *found;
@@ -389,7 +389,7 @@ struct leftovers {
     int killed;           /* result: number of killed processes */
 };
 
-/* Kill `pid` and return true if the process belongs to the job. */
+/* Kill process `pid` if it belongs to the job. Return true if it was killed. */
 static bool kill_one(const struct leftovers *l, pid_t pid)
 {
     struct proc_stat stat;
@@ -441,9 +441,9 @@ static bool kill_newborn(const struct leftovers *l, pid_t pid)
     return of_job;
 }
 
-/* Kill a chain of processes in which each process forks and exits at once. Return the number of killed processes.
- * Each process may live for only 0.1 ms. So check the pids right above the newest pid, because the next process gets
- * one of these pids. */
+/* Kill a chain of processes in which each process forks and exits at once. Return the number of killed processes. A
+ * process may live for only 0.1 ms, which is too short for a pass over /proc. So check only the AHEAD pids right above
+ * the newest pid, because the next process of the chain gets one of them. */
 static int chase(const struct leftovers *l)
 {
     int found = 0;
@@ -469,11 +469,11 @@ static bool leftovers_kill(struct leftovers *l, uint64_t limit_ms)
     killer_priority_raise(&priority);
     while (clean_scans < 2 && clock_ms() < end) {
         int found = kill_pass(l);
-        /* a killed process that has not ended is found again, so only an increase counts */
+        /* a pass finds killed processes again until they end, so count only the increase */
         l->killed += found > before ? found - before : 0;
         clean_scans = found == 0 ? clean_scans + 1 : 0;
         if (found > 0 &&
-            found <= before) { /* processes are still ending, or each new process forks the next one */
+            found <= before) { /* killed processes have not ended yet, or each has forked a new one */
             poll(NULL, 0, 1);
             l->killed += chase(l);
         }
@@ -486,8 +486,8 @@ static bool leftovers_kill(struct leftovers *l, uint64_t limit_ms)
 /* --- record ----------------------------------------------------------------------------------------------- */
 
 /* A record identifies a process by four facts: pid, start time, boot id of the machine, and PID namespace. A record
- * of another PID namespace is kept until that namespace has ended. The pids only show whether the job runs. The
- * cookie and the control group select the processes to kill.
+ * of another PID namespace is kept until that namespace has ended. The pids are used only to check whether the
+ * job still runs. The processes to kill are found by the job's cookie and control group.
  *
  * Without dead jobs, a start only tries to open a few directories, most of which do not exist. */
 
@@ -524,7 +524,7 @@ static bool read_own_record(struct record *r)
     return true;
 }
 
-/* Fill in the boot id and the PID namespace of this process, which are read once. */
+/* Fill in the boot id and the PID namespace of this process. Keep them for later calls. */
 static bool where_are_we(struct record *r)
 {
     static struct record here;
@@ -555,7 +555,7 @@ static bool record_write_file(int dir, const char *name, const struct buf *text)
     return false;
 }
 
-/* Format the text before creating the directory, so that no directory is left after an error in the text. */
+/* Write the record. Format its text first, so that no directory is created if formatting fails. */
 ddp_status record_write(const char *job, const char *cookie, const char *cgroup, pid_t guardian, pid_t agent,
                         struct ddp_err *err)
 {
@@ -726,9 +726,9 @@ static void wait_for_turn(int dir)
         poll(NULL, 0, TURN_MS);
 }
 
-/* Clean up after a dead job while this process has the lock. Return true if no process of the job is left, and its
- * record is removed. Otherwise record_sweep would never end if a record cannot be removed, for example on a
- * read-only file system. */
+/* Lock the directory and clean up after a dead job. Return true if no process of the job is left and its record is
+ * removed. Return false for a record that cannot be removed, for example on a read-only file system, because
+ * record_sweep continues as long as this function returns true. */
 static bool bury_in_turn(int dir, struct record *r, bool quiet)
 {
     char cookie[sizeof(r->cookie)];
@@ -776,7 +776,7 @@ static void remove_litter(int dir, const char *name)
         unlinkat(dir, name, 0);
 }
 
-/* Clean up after the dead jobs of one directory, and return their number. */
+/* Check the records in `dir`, and clean up after each dead job. Return how many jobs were cleaned up. */
 static int check_directory(int dir, const struct record *here, bool quiet)
 {
     int seen = 0, buried = 0;

@@ -33,9 +33,9 @@ bool safe_program(const char *path, char out[PATH_MAX], char why[SAFE_DIR_WHY_MA
 
 /* --- runtime dir ------------------------------------------------------------------------------------------ */
 
-/* The runtime directory belongs to this user, and other users cannot enter it. Its files live as long as a job: the
- * job's record, and the error files of the workers. The name of a record is the job's cookie. The name of an error file
- * begins with the cookie's first RUNTIME_NAME_DIGITS digits.
+/* Only this user can enter the runtime directory, which belongs to this user. The directory contains the record of each
+ * running job and the error files of the job's workers. These files are removed when the job ends. The name of a record
+ * is the job's cookie. The name of an error file begins with the cookie's first RUNTIME_NAME_DIGITS digits.
  *
  * ddprun uses the first usable directory of $XDG_RUNTIME_DIR/ddprun, /run/user/UID/ddprun, /tmp/ddprun-UID,
  * $TMPDIR/ddprun-UID and /var/tmp/ddprun-UID. A usable directory is owned by this user, has mode 0700, is not a
@@ -80,8 +80,9 @@ enum { SWEEP_LIMIT_MS = 5000 };
 
 /* --- record ----------------------------------------------------------------------------------------------- */
 
-/* A record is a file in the runtime directory, one for each running job. By this file, the next start finds the
- * processes of a killed job. The workers' error files are in the same directory and are removed with the record.
+/* Records are files in the runtime directory, one for each running job. If a job's guardian and agent were killed, the
+ * next ddprun on this host finds the job's other processes with the record. The workers' error files are in the same
+ * directory and are removed with the record.
  *
  * A second file, "DIGITS.store", has the address of the job's store for ddpctl. */
 
@@ -91,7 +92,7 @@ enum { SWEEP_LIMIT_MS = 5000 };
 ddp_status record_write(const char *job, const char *cookie, const char *cgroup, pid_t guardian, pid_t agent,
                         struct ddp_err *err);
 
-/* Write the address of the job's store beside its record. Without this file, ddpctl does not find the job. */
+/* Write the address of the job's store to a file. Without this file, ddpctl does not find the job. */
 void record_write_store(const char *cookie, const char *address);
 
 /* A running job of this user. */

@@ -53,7 +53,8 @@ struct unanswered {
     char peer[PEER_TEXT_MAX]; /* "10.0.0.2:4711" */
 };
 
-/* Parse a line of /proc/PID/net/tcp or tcp6. Return true if the line is a connection without an answer. */
+/* Parse a line of /proc/PID/net/tcp or tcp6. Return true if the line shows a connection whose peer has not acknowledged
+ * data that was sent several times. */
 bool proc_tcp_parse(const char *line, struct unanswered *out);
 
 /* --- pids ------------------------------------------------------------------------------------------------- */

@@ -116,8 +116,8 @@ static void write_path(pid_t pid, unsigned long address, char *to, size_t size)
     to[got > 0 ? got : 0] = '\0';
 }
 
-/* Format an address as "10.0.0.2:29500", "/run/x.sock" or "@x", for an abstract Unix address. Return false if the
- * address has no name or another family. */
+/* Format an address as "10.0.0.2:29500" or "/run/x.sock". Format an abstract Unix address as "@x". Return false for
+ * other families, and for a Unix socket without a name. */
 static bool format_address(const struct sockaddr_storage *a, char text[ENDPOINT_TEXT_MAX])
 {
     text[0] = '\0';
@@ -133,7 +133,7 @@ static bool format_address(const struct sockaddr_storage *a, char text[ENDPOINT_
 }
 
 /* Read the address to which a TCP socket connects. Before the peer answers, getpeername fails, but SO_PEERNAME reports
- * the address. The kernel rejects a size larger than that of the address. */
+ * the address. SO_PEERNAME fails if the buffer is larger than the address, so try the size of IPv6, then of IPv4. */
 static bool read_target(int fd, struct sockaddr_storage *to)
 {
     socklen_t v6 = sizeof(struct sockaddr_in6), v4 = sizeof(struct sockaddr_in);
@@ -469,9 +469,9 @@ bool threads_may_trace(pid_t pid)
     return !is_denied;
 }
 
-/* Write the note about the missing permission. With a ptrace_scope of 1, ddprun can trace a worker, because the worker
- * allows this (PR_SET_PTRACER), but not a child of a worker. A ptrace_scope of 3 cannot be changed before the next
- * boot. */
+/* Write the note about the missing permission. With a ptrace_scope of 1, ddprun cannot trace a child of a worker. It
+ * can trace the worker itself, because the worker allows this (PR_SET_PTRACER). A ptrace_scope of 3 cannot be changed
+ * before the next boot. */
 void threads_explain_ptrace(const char *file, bool by_py_spy, bool is_child, char note[STACK_NOTE_MAX])
 {
     const int scope = ptrace_scope(file);

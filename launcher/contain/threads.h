@@ -1,6 +1,6 @@
 /* threads.h -- what each thread of a process does, as reported by the kernel: state, system call with its file or peer,
- * CPU time. The functions do not suspend the process, because the job may be slow and not hung. If a thread may hold
- * the memory lock of the process, they do not read its memory, because the read could block. */
+ * CPU time. The functions do not suspend the process, because the job may still make progress. If a thread may hold the
+ * memory lock of the process, the functions do not read the memory, because the read could block. */
 #ifndef LAUNCHER_CONTAIN_THREADS_H
 #define LAUNCHER_CONTAIN_THREADS_H
 
@@ -14,19 +14,18 @@
 
 struct unanswered;
 
-/* Append at most `max` threads of the process `like->pid` to `out`, an array of struct stack_thread, beginning with
- * the main thread. Copy rank, host and is_child from `like`. Return the number of threads, or 0 if the process has
+/* Append at most `max` threads of the process `like->pid` to `out`, an array of struct stack_thread. The main thread
+ * comes first. Copy rank, host and is_child from `like`. Return the number of threads, or 0 if the process has
  * ended. */
 size_t threads_read(const struct stack_thread *like, size_t max, struct buf *out);
 
-/* Append all connections without an answer in the network namespace of process `pid` to `out`, an array of struct
- * unanswered. Return their number. With 10,000 connections this takes 0.1 s, so the loop of the agent must not call
- * this function. */
+/* Find the connections whose peer does not answer, in the network namespace of process `pid`. Append them to `out`, an
+ * array of struct unanswered, and return their number. With 10,000 connections this takes 0.1 s, so the loop of the
+ * agent must not call this function. */
 size_t sockets_unanswered(pid_t pid, struct buf *out);
 
-/* Return the connections of the array `of` that process `pid` has open, as a set of bits: bit i stands for of[i].
- * Only the first 64 connections are examined. This takes up to 0.1 s, so the loop of the agent must not call this
- * function. */
+/* Return a set of bits: bit i is 1 if process `pid` has the connection of[i] open. Only the first 64 connections are
+ * examined. This takes up to 0.1 s, so the loop of the agent must not call this function. */
 uint64_t process_sockets(pid_t pid, const struct unanswered *of, size_t n);
 
 /* Return true if the process is a Python interpreter. With `thorough`, return true also for a program that has loaded
@@ -38,7 +37,7 @@ bool threads_is_python(pid_t pid, bool thorough);
  * changes the memory map. */
 bool threads_lock_memory(pid_t pid);
 
-/* Return false if the kernel forbids reading the system calls of a process. */
+/* Return false if the kernel forbids reading the system calls of process `pid`. */
 bool threads_may_trace(pid_t pid);
 
 /* Write to `note` why py-spy (or ddprun, if `by_py_spy` is false) may not read a process. The reason is a missing

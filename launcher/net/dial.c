@@ -87,10 +87,10 @@ void loop_lookup_end(struct loop_lookup *l)
  *
  *     connect() -> writable -> VALIDATE, PING and a CONTROL request in one write -> the echo -> one JSON object -> found
  *
- * VALIDATE, PING and CONTROL are the greeting. It is sent in one write, for a single round trip. PyTorch's store also
- * answers PING with the echo, but does not know CONTROL, so it then closes the connection.
+ * VALIDATE, PING and CONTROL are the greeting. One write needs only one round trip. PyTorch's store also answers PING
+ * with the echo, but does not know CONTROL, so it then closes the connection.
  *
- * With --encrypt, a TLS handshake precedes the greeting. If MUNGE delivers the key, the request for the store's
+ * With --encrypt, a TLS handshake precedes the greeting. If MUNGE delivers the secret, the request for the store's
  * credential precedes the handshake. */
 
 enum { ANSWER_MAX = 4096, ECHO_BYTES = 4, HEAD_BYTES = ECHO_BYTES + 8, NOTE_BYTES = 1536, UNSEALING_MS = 2 };
@@ -105,7 +105,7 @@ struct runner {
     struct tls *tls;   /* owned; NULL if the connection does not use TLS */
     bool asks;         /* the runner has requested the store's credential */
     bool is_unsealing; /* MUNGE unseals the credential */
-    /* owned; the call of MUNGE that unseals the credential, valid while `is_unsealing` */
+    /* owned; the request to MUNGE to unseal the credential; valid while `is_unsealing` */
     struct secret_call *call;
     struct secret *secret;       /* owned; the secret that MUNGE has delivered, or NULL */
     struct tls_context *context; /* owned; TLS with `secret`, or NULL */
@@ -205,7 +205,7 @@ static void name_of(int fd, int (*get)(int, struct sockaddr *, socklen_t *), cha
         snprintf(text, size, "?");
 }
 
-/* Pass the socket of a runner to the owner. The owner later closes the dial. */
+/* Pass the socket of a runner to the owner of the dial. The owner later closes the dial. */
 static void arrive(struct runner *r)
 {
     struct join_dial *j = r->dial;
@@ -223,7 +223,7 @@ static void arrive(struct runner *r)
     j->options.found(j->options.user, &found);
 }
 
-/* Return the error for a connection that the peer has closed. A peer that sends the echo before it closes is
+/* Return the error for a connection that the peer has closed. A peer that answers PING and then closes is
  * PyTorch's store. */
 static int closed_kind(const struct runner *r)
 {
@@ -331,8 +331,9 @@ static void end_unsealing(struct runner *r)
         uv_poll_start(&r->poll, UV_READABLE, runner_on_event);
 }
 
-/* Continue each runner whose secret MUNGE has unsealed. Until then, restart the time limit of the runner at each call,
- * because the call of MUNGE has its own time limit. Return true while MUNGE still works for a runner. */
+/* Check each runner (connection to one address) that waits until MUNGE has unsealed the secret. Restart the runner's
+ * time limit, because the call of MUNGE has its own time limit. Continue the runner if MUNGE has finished. Return true
+ * while a runner still waits. */
 static bool check_unsealing(struct join_dial *j)
 {
     bool runs = false;
@@ -568,8 +569,9 @@ static void join_dial_report(struct join_dial *j)
     buf_free(&words);
 }
 
-/* End the dial without a store. If the owner has set `code`, `note` replaces the report. Do not use `j` after the
- * callback `failed`, which may close the dial. */
+/* End the dial without a store, and pass the reason to the callback `failed`. The reason is the answer of a refusing
+ * store. Without such an answer, the reason is `note` if the owner has set `code`, otherwise a report about the dial.
+ * Do not use `j` after the callback, because the callback may close the dial. */
 static void join_dial_give_up(struct join_dial *j)
 {
     struct buf report = { 0 };
@@ -699,8 +701,8 @@ ddp_status join_dial_start(const struct join_dial_options *options, struct join_
 enum {
     PATH_ANSWER_MS = 200,   /* longest wait for an answer */
     PATH_LARGE_MS = 60,     /* shortest wait for the answer to a large packet */
-    PATH_LARGE_FACTOR = 20, /* wait for a large packet's answer, in round-trip times of a small packet */
-    PATH_SMALL_BYTES = 8,   /* data of a small packet */
+    PATH_LARGE_FACTOR = 20, /* a large packet may take this many round-trip times of a small packet */
+    PATH_SMALL_BYTES = 8,   /* bytes of data in a small packet */
     PATH_LARGE_MAX = 1500,  /* the largest IP packet that is probed */
 };
 
@@ -747,8 +749,8 @@ static bool path_open_both(struct path_sockets *p, const struct addrinfo *to)
     return p->data[PATH_LARGE] > PATH_SMALL_BYTES;
 }
 
-/* Wait for an answer. Return ECONNREFUSED if the peer has answered, another errno for another error, or 0 for no
- * answer. A datagram from a service at this port counts as an answer, too. */
+/* Wait for an answer. Return ECONNREFUSED if the peer has rejected the packet or has sent a datagram, because both show
+ * that the packet has arrived. Return 0 if no answer came, or another errno for another error. */
 static int path_answer(int fd, int wait_ms)
 {
     struct pollfd answer = { .fd = fd, .events = POLLIN };
@@ -784,8 +786,8 @@ static void path_add(struct path_answers *a, enum path_size size, int error)
     a->has_error = a->has_error || (error != 0 && error != ECONNREFUSED && error != EMSGSIZE);
 }
 
-/* Carry out the steps of path_next, and return the result. Finally check once more for a late answer to a large
- * packet. */
+/* Carry out the steps of path_next. If large packets seem lost, check once more for a late answer. Then return the
+ * result. */
 static enum path_step path_run(const struct path_sockets *p, const void *data)
 {
     struct path_answers a = { 0 };

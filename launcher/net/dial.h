@@ -31,8 +31,8 @@ void loop_lookup_end(struct loop_lookup *lookup);
  *     resolve -> route -> connect -> hello
  *
  * Every node dials, except a node whose own process hosts the store. No call blocks: a thread resolves names, and
- * connections are polled. The user gets a message after 2 s, after each change and every 30 s. At the timeout the
- * user gets a full report with the results of each stage. */
+ * connections are polled. The user gets a message with the current finding after 2 s, when the finding changes, and
+ * every 30 s. At the timeout the user gets a full report with the results of each stage. */
 struct join_dial;
 
 /* A store that has answered. */
@@ -59,8 +59,10 @@ struct join_dial_options {
     const char *local_only;
     /* number of earlier connections that failed; if it is above 0, the dial begins with a pause */
     unsigned n_failed;
-    int max_segment;  /* largest TCP segment in both directions, in bytes; 0 for the kernel's default */
-    const char *code; /* NULL, or the code that `failed` gets, together with `note` as the report; static */
+    int max_segment; /* largest TCP segment in both directions, in bytes; 0 for the kernel's default */
+    /* Static. If not NULL, call `failed` with this code, and with `note` as the report. The answer of a store that
+     * refuses this node takes precedence over both. */
+    const char *code;
     /* Borrowed. If not NULL, use TLS, and accept only a store that has the secret. */
     const struct tls_context *tls;
     /* Borrowed: the job id. If not NULL, the dial uses TLS with the secret that MUNGE unseals. A store at a loopback
@@ -70,10 +72,12 @@ struct join_dial_options {
     /* The dial calls either `found` or `failed`, once, and ends. The owner then calls join_dial_close, which is also
      * allowed inside `found` and `failed`. */
     void (*found)(void *user, const struct join_dial_found *found);
-    /* Called when the dial has timed out or can never succeed. `code` is a name of dial_plan.h. `report` has several
-     * lines, without a newline at the end. Both are borrowed during the call. */
+    /* Called when the dial has timed out or can never succeed. `code` is the name of a finding. `report` may have
+     * several lines, and does not end with a newline. If a store has refused this node, both are from the store's
+     * answer. Both are borrowed during the call. */
     void (*failed)(void *user, const char *code, const char *report);
-    /* Called with a message for the user during the dial: lines without a newline at the end. */
+    /* Called during the dial with a message for the user. `words` may have several lines, and does not end with a
+     * newline. It is borrowed during the call. */
     void (*print)(void *user, const char *words);
     void *user;
 };
@@ -82,7 +86,8 @@ struct join_dial_options {
 ddp_status join_dial_start(const struct join_dial_options *options, struct join_dial **out,
                            struct ddp_err *err);
 
-/* End the dial at once, without a callback. The loop's last close callback frees the memory. NULL is allowed. */
+/* End the dial at once, without a callback. The memory is freed when libuv has closed the dial's handles. NULL is
+ * allowed. */
 void join_dial_close(struct join_dial *dial);
 
 /* Check whether the path to `address`, a numeric address of another node, loses large packets (path_next). PROBE_LOSES:

@@ -13,8 +13,8 @@
 #include <string.h>
 
 enum {
-    /* A time in ms: the limit of a lookup, and the maximum age of its result. A longer lookup continues, but is
-     * reported as a finding. Before a round, a name with an older result is looked up again. */
+    /* In ms: the limit of a lookup, and the maximum age of its result. A longer lookup continues, but is reported as
+     * a finding. After a pause, an older result is not used: the name is looked up again. */
     RESOLVE_MS = 5000
 };
 
@@ -164,13 +164,13 @@ static void begin_race(struct dial *d, uint64_t now_ms)
 static void begin_lookup(struct dial *d, uint64_t now_ms)
 {
     d->race.n = 0;
-    d->next_ms = now_ms; /* dial_next changes it to UINT64_MAX when it returns the step RESOLVE */
+    d->next_ms = now_ms; /* becomes UINT64_MAX as soon as dial_next has returned RESOLVE */
     d->seen[STAGE_RESOLVE].tries++;
     enter(d, DIAL_RESOLVING, now_ms);
 }
 
-/* End a round. If the name resolves to this machine by mistake, the finding of the round is this mistake, because it
- * causes all later failures. */
+/* End a round of connection attempts. If the store's name resolves to this machine by mistake, record this mistake as
+ * the error of the round, because it causes the other errors. */
 static void end_round(struct dial *d, const struct dial_met *met, uint64_t now_ms)
 {
     struct dial_met loopback = *met;
@@ -193,7 +193,7 @@ static bool means_us(const struct dial *d)
     return all;
 }
 
-/* Begin a dial. The state of xorshift must not be 0, because all its numbers would be 0. */
+/* Begin a dial. Replace a seed of 0 by 1, because xorshift would then return only zeros. */
 void dial_begin(struct dial *d, const struct dial_options *options, uint64_t now_ms)
 {
     *d = (struct dial){ .options = *options, .begun_ms = now_ms };
@@ -266,7 +266,7 @@ static enum dial_stage stage_of(const struct race_runner *r, bool on_the_spot, i
     return on_the_spot && error != ECONNREFUSED && error != EMFILE ? STAGE_ROUTE : STAGE_CONNECT;
 }
 
-/* Process the failure of a runner. The failure of a runner that dial_next has dropped after a timeout is ignored. */
+/* Process the failure of a runner. Do nothing if dial_next has already recorded a timeout of this runner. */
 void dial_failed(struct dial *d, int runner, bool on_the_spot, int error, struct slice answer,
                  uint64_t now_ms)
 {
@@ -472,7 +472,7 @@ static bool fill_in(struct buf *out, const struct dial *d, const char *text)
     return finding_fill(out, text, append_value, (void *)d);
 }
 
-/* Describe the current step of the dial, for messages before the end of the first round. */
+/* Describe the current step of the dial. Messages show this text until the first round of tries has ended. */
 static const char *meanwhile(const struct dial *d)
 {
     for (int i = 0; i < d->race.n; i++)
@@ -555,7 +555,8 @@ bool dial_append_status(struct dial *d, struct buf *out, uint64_t now_ms)
     return full ? append_full(out, d, now_ms) : append_short(out, d, now_ms);
 }
 
-/* Return the time at which the next message is due. full_is_due() and short_is_due() have the same conditions. */
+/* Return the time at which full_is_due() or short_is_due() becomes true. If a finding is sure, this time may be too
+ * late, but the loop prints such a finding before it calls this function. */
 uint64_t dial_status_due(const struct dial *d)
 {
     const struct dial_printed *printed = &d->printed;
@@ -596,8 +597,7 @@ static bool append_past(struct buf *out, const struct dial_past *past)
            (past->times == 1 || buf_printf(out, "%u times", past->times));
 }
 
-/* Append the history of findings. If rows of the history were dropped, a line after its first row reports their
- * number. */
+/* Append the history of findings. If rows were dropped, the line after the first row shows how many. */
 static bool append_history(struct buf *out, const struct dial *d)
 {
     bool ok = true;

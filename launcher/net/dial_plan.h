@@ -105,10 +105,10 @@ struct dial_options {
     const char *who;        /* name of the store in messages, such as "the store" or "node 0's store" */
     const char *here;       /* name of this node */
     const char *knob;       /* the option that sets `budget_ms`, for messages */
-    const char *note;       /* a line that each full message contains; "" or NULL for no line */
+    const char *note;       /* a line to add to each message that has advice; "" or NULL for no line */
     const char *local_only; /* a warning that follows each message about waiting; "" or NULL for no warning */
-    uint64_t budget_ms;     /* the dial gives up after this time */
-    uint64_t open_files;    /* this process's limit of open files, for messages */
+    uint64_t budget_ms;     /* duration after which the dial gives up */
+    uint64_t open_files;    /* this process's limit of open files; only error texts use it */
     uint32_t seed;          /* seed of the random part of the pauses */
 };
 
@@ -122,10 +122,10 @@ struct dial_met {
     char bytes[DIAL_REASON_MAX];
 };
 
-/* A row of the history: a finding of one or more rounds in succession. */
+/* One row of the history: successive failed rounds of the dial with the same finding. */
 struct dial_past {
     enum finding_code finding;
-    uint64_t from_ms, to_ms; /* first and last round with `finding`, in ms since the start of the dial */
+    uint64_t from_ms, to_ms; /* ms since the dial began: end of the first and last round with `finding` */
     unsigned times;          /* number of successive rounds with `finding` */
 };
 
@@ -136,25 +136,25 @@ struct dial {
     enum dial_phase phase;
     uint64_t begun_ms; /* start of the dial */
     uint64_t since_ms; /* start of the phase */
-    /* in DIAL_PAUSING: end of the pause. In DIAL_RESOLVING: start of the lookup, or UINT64_MAX after dial_next has
-     * returned the step RESOLVE. Not used in other phases. */
+    /* in DIAL_PAUSING: end of the pause. In DIAL_RESOLVING: time at which the lookup must start, or UINT64_MAX once
+     * dial_next has returned the step RESOLVE. Not used in other phases. */
     uint64_t next_ms;
     uint64_t resolved_ms; /* end of the last successful lookup */
     uint32_t random;      /* state of the random numbers */
     unsigned failed_rounds;
     struct race race;
-    char hosts_line[HOSTS_LINE_MAX]; /* line of /etc/hosts, if the name resolves to this machine */
+    char hosts_line[HOSTS_LINE_MAX]; /* first line of /etc/hosts that has the name; "" if no line has it */
     bool only_loopback;              /* the name resolves to this machine by mistake */
     struct dial_stage_seen {
         /* tries: number of attempts that began this stage; done: number of attempts that completed it */
         unsigned tries, done;
-        uint64_t took_ms; /* duration of the latest success */
+        uint64_t took_ms; /* duration of the stage when it was last completed */
     } seen[DIAL_STAGES];
     char source[RACE_TEXT_MAX]; /* local address of the last connection; "" before the first one */
-    struct dial_met worst;      /* the failure at the latest stage in this round; valid if `round_met` */
-    bool round_met;             /* an attempt of this round has failed */
-    struct dial_met verdict;    /* `worst` of the last complete round; valid if `finding` is set */
-    enum finding_code finding;  /* finding of the last complete round */
+    struct dial_met worst;      /* failure of the attempt that got furthest in this round, if `round_met` */
+    bool round_met;             /* an attempt to connect has failed in this round of the dial */
+    struct dial_met verdict;    /* the failure that gave `finding`; valid if `finding` is set */
+    enum finding_code finding;  /* finding of the last failed round */
     uint64_t finding_since_ms;  /* when `finding` last changed */
     struct dial_past history[DIAL_HISTORY_MAX];
     unsigned n_past, past_lost; /* n_past: number of rows in `history`; past_lost: number of dropped rows */
@@ -200,8 +200,8 @@ void dial_failed(struct dial *d, int runner, bool on_the_spot, int error, struct
 /* Record that a store has answered. The caller cancels the other runners. */
 void dial_arrived(struct dial *d, int runner, uint64_t now_ms);
 
-/* Restart the time limit of a runner while MUNGE unseals the secret, because this node and not the peer causes this
- * delay. */
+/* Restart the time limit of a runner (connection to one address). The caller repeats this while MUNGE unseals the
+ * secret, because the peer does not cause this delay. */
 void dial_continued(struct dial *d, int runner, uint64_t now_ms);
 
 /* Return the error (enum dial_error) for a service that has sent these first bytes instead of a store's answer. */
@@ -222,8 +222,8 @@ bool dial_report(const struct dial *d, struct buf *out, uint64_t now_ms);
 /* --- large packets -------------------------------------------------------------------------------------- */
 
 /* The path to another node may lose large packets although small packets arrive, for example because of a tunnel with a
- * smaller MTU. A probe sends small and large packets in turn to a closed UDP port of the node, whose kernel answers
- * each packet with ICMP "port unreachable". path_probe of dial.h carries out the steps. */
+ * smaller MTU. A probe sends small and large packets in turn to a closed UDP port of the node. The node's kernel
+ * answers each packet with ICMP "port unreachable". path_next chooses each step; path_probe (dial.h) executes it. */
 enum path_size { PATH_SMALL, PATH_LARGE };
 struct path_answers {
     int sent[2], answered[2]; /* numbers of packets, indexed by enum path_size */

@@ -19,8 +19,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Return the entry of `address` in the list of this machine's addresses, or NULL. Every address of 127/8 is local,
- * although the list has only 127.0.0.1. The texts include the scope, as in "fe80::1%eth0". */
+/* Return the entry of `address` in the list of this machine's addresses, or NULL. For a loopback address that
+ * the list lacks, such as 127.0.0.2, return the entry `loopback`. Addresses include the scope, as in "fe80::1%eth0". */
 static const struct own_address *own_of(const struct hosting_facts *f, const char *address)
 {
     static const struct own_address loopback = { .interface = "lo" };
@@ -105,8 +105,8 @@ static void hosting_set_words(struct hosting *out, const struct finding *f)
     finding_format(f, out->words, sizeof(out->words));
 }
 
-/* Decide to host the store on `address`. If `address` is "", the store listens on every address. Then this node dials
- * an address that other nodes can use, too, because the workers get the dialled address. */
+/* Decide to host the store on `address`. If `address` is "", the store listens on every address. In this case, the node
+ * dials an address that other nodes can also reach, because the workers get the dialled address. */
 static void host_on(const struct hosting_facts *f, struct hosting *out, enum hosting_choice choice,
                     const char *address)
 {
@@ -146,9 +146,9 @@ static void refuse_loopback(const struct hosting_facts *f, const char *address, 
     hosting_set_words(out, &finding);
 }
 
-/* Decide for node 0 of a static job whose endpoint is on another machine. Ask first whether a store exists there: if
- * two nodes have node rank 0 by mistake, that store reports both. Without a store, the error is that no node hosts the
- * store. */
+/* Set the choice and the error for node 0 of a static job if the endpoint is on another machine. The error is that no
+ * node hosts the store. If the endpoint's name resolves, first ask whether a store exists there. If two nodes have node
+ * rank 0 by mistake, that store reports both. */
 static void refuse_foreign(const struct hosting_facts *f, struct hosting *out)
 {
     char own[300], subject[FINDING_SUBJECT_MAX];
@@ -161,8 +161,8 @@ static void refuse_foreign(const struct hosting_facts *f, struct hosting *out)
     hosting_set_words(out, &finding);
 }
 
-/* Decide to join a store on another machine. In an elastic job, perhaps no node has the endpoint's address. So the
- * report of a failed dial contains the addresses of this node. */
+/* Decide to join a store on another machine. Perhaps no node of an elastic job has the endpoint's address. So write a
+ * text with this node's addresses, which is printed if the dial fails. */
 static void hosting_join_other(const struct hosting_facts *f, struct hosting *out)
 {
     char own[300];

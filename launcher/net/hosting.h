@@ -39,7 +39,7 @@ struct hosting {
     char dial[HOSTING_ADDRESS_MAX];     /* for HOST and TRY: address at which this node dials the store */
     bool here;                          /* the store is on this machine, or will be */
     char local_only[PLAN_SENTENCE_MAX]; /* the warning LOOPBACK_ADDRESS (plan_meeting.local_only), or "" */
-    const char *code; /* code of the finding in `words`, a static text; NULL if `words` is not a finding */
+    const char *code; /* static text: code of the finding in `words`; NULL if `words` is not a finding */
     /* With `code`: the error or warning. Without `code`: a line for the report of a failed dial, or "". */
     char words[HOSTING_WORDS_MAX];
 };

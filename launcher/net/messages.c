@@ -1,7 +1,7 @@
 /* messages.c -- see messages.h.
  *
- * Requests: each function returns a JSON tree, which store_link_send frees. If memory is short, members are
- * missing or the tree is NULL. store_link_send checks for NULL.
+ * Requests: each function returns a JSON tree, which store_link_send frees. If memory is short, the tree is NULL or
+ * lacks members. store_link_send accepts NULL.
  *
  * Pushes: the peer is not trusted. hub/messages.h limits every number, and this file cuts texts to their buffers.
  * Only an invalid round or verdict is rejected, because it could start wrong ranks or end the job. */
@@ -27,9 +27,9 @@ static const char *scheduler_of_task(const struct plan *plan)
     return s != NULL && s->tasks.known && s->tasks.here > 1 && !plan->cli->per_task ? s->title : "";
 }
 
-/* Encode `join`. It has all options that must be equal on all nodes, so that the store can compare them. By the address
- * of this end of the connection, the store detects a router that translates addresses. A node with its own store and no
- * other nodes sends node_timeout_ms 0, because no node waits for it. */
+/* Encode `join`. It has all options that must be equal on all nodes, so that the store can compare them. The address
+ * of this end of the connection lets the store detect a router that translates addresses. If the job has only this
+ * node, which hosts the store, node_timeout_ms is 0, because no other node waits for this node. */
 cJSON *encode_join(const struct plan *plan, const struct link_who *who, const char *instance)
 {
     static const char *const grow_words[] = {
@@ -214,8 +214,8 @@ bool decode_round(const cJSON *push, int nproc, struct heard_round *r)
            r->first_rank <= r->world_size - nproc;
 }
 
-/* Append `text` to a list such as "n0, n1" with *len bytes. Return false if it does not fit, and append ", ..."
- * instead. An item is never cut, because a cut name may be the name of another host. */
+/* Append `text` to the list in `out`, such as "n0, n1". The list has *len bytes. If `text` does not fit, append ", ..."
+ * instead and return false. Never cut `text`, because a cut name may be the name of another host. */
 static bool append_item(char *out, size_t size, size_t *len, const char *text)
 {
     const char *comma = *len > 0 ? ", " : "";
@@ -227,7 +227,7 @@ static bool append_item(char *out, size_t size, size_t *len, const char *text)
     return true;
 }
 
-/* Write "n0, n1, ...". */
+/* Write the items of `array` as "n0, n1, ...". */
 static void join_list(const cJSON *array, char *out, size_t size)
 {
     const cJSON *item;
@@ -259,8 +259,8 @@ void decode_waiting(const cJSON *push, struct heard_waiting *w)
     join_list(m.missing, w->missing, sizeof(w->missing));
 }
 
-/* Return true if the finding explains why the job does not start. A warning does not, and neither does a count of
- * missing nodes. For an unknown code of a newer store, the grade in the message shows whether it is a warning. */
+/* Return true if the finding explains why the job does not start: its grade is "error", and it is no count of missing
+ * nodes. If this ddprun does not know the code of the finding, use the grade in the message. */
 static bool is_cause(const struct message_finding *f)
 {
     const enum finding_code known = finding_by_name(f->code);
@@ -268,7 +268,8 @@ static bool is_cause(const struct message_finding *f)
     return f->sentence[0] != '\0' && !finding_is_count(known) && strcmp(grade, "error") == 0;
 }
 
-/* Return the first cause in the list. The store lists causes before their consequences. */
+/* Write the first cause in the push to `out`, or "" without a cause. The store lists causes before their
+ * consequences. */
 void decode_first_cause(const cJSON *push, char *out, size_t size)
 {
     struct message_findings m;
@@ -298,7 +299,7 @@ static bool is_unfinished(const char *state)
     return strcmp(state, "running") == 0 || strcmp(state, "stopping") == 0;
 }
 
-/* List the unfinished nodes of a status. A node with an unknown state is left out. */
+/* List the unfinished nodes of a status, except node `node_rank`. A node with an unknown state is left out. */
 void decode_unfinished(const cJSON *status, int node_rank, char out[HEARD_LIST_MAX])
 {
     struct message_status_lists m;

@@ -54,7 +54,7 @@ cJSON *encode_done(void);
 cJSON *encode_flight_call(int rank, const struct flight_entry *call);
 
 /* Encode the answer to the store's request `sample` with the number `id`. The answer owns the arrays `rows`
- * (record/stacks.h) and `calls`, which may be NULL. `is_cut` is true if some rows are missing. */
+ * (record/stacks.h) and `calls`. `calls` may be NULL. `is_cut` is true if some rows are missing. */
 cJSON *encode_sampled(int64_t id, cJSON *rows, cJSON *calls, bool is_cut);
 
 /* --- pushes --------------------------------------------------------------------------------------------- */
@@ -73,7 +73,7 @@ struct heard_round {
     int attempt;  /* number of earlier rounds of this job */
     int restarts; /* number of restarts so far that count for --max_restarts */
     int node_rank, nnodes, first_rank, world_size;
-    /* role_rank: rank of this node's first worker within its role; role_size: workers of this role in the job */
+    /* role_rank: index of this node's first worker among all workers of the node's role; role_size: their number */
     int role_rank, role_size;
     int n_nodes; /* number of nodes in `nodes`; the list of a large job is cut */
     struct heard_node nodes[HEARD_NODES_MAX];
@@ -84,7 +84,7 @@ struct heard_waiting {
     int joined, min, max;         /* number of nodes that have joined, and its limits `min` and `max` */
     int spare;                    /* number of nodes that must wait for the next round */
     int64_t left_ms;              /* time until the join timeout; -1 without a limit */
-    int64_t last_call_ms;         /* time until the round begins without further nodes; -1 without a limit */
+    int64_t last_call_ms;         /* time left for more nodes, after enough have joined; else -1 */
     char hosts[HEARD_LIST_MAX];   /* nodes that have joined: "n0, n1" */
     char missing[HEARD_LIST_MAX]; /* in a static job, the missing node ranks: "1, 3" */
 };
@@ -95,7 +95,7 @@ struct heard_verdict {
     int attempt;        /* number of the attempt that the next round begins */
     int64_t step, best; /* highest step: `step` in this attempt, `best` in all attempts; -1 if unknown */
     struct failure cause;
-    const cJSON *stacks; /* borrowed from the push: rows of all nodes (record/stacks.h), or NULL */
+    const cJSON *stacks; /* borrowed from the message: rows of all nodes (record/stacks.h), or NULL */
 };
 
 /* Decode the push "round", "waiting" or "verdict". Return false if the push is invalid; the peer is then not a ddprun
@@ -114,20 +114,20 @@ int decode_whose_round(const cJSON *push);
 void decode_stop(const cJSON *push, struct failure *cause);
 bool decode_verdict(const cJSON *push, struct heard_verdict *verdict);
 
-/* List the other nodes that have not finished the round, as "node 1 (n1), node 3 (n3)". `status` is an answer "status".
- * Write "" if all have finished, or if the answer does not list them. */
+/* List the other nodes that have not finished the round, as "node 1 (n1), node 3 (n3)". `status` is the store's answer
+ * to the request "status". Write "" if all nodes have finished, or if the answer lists no nodes. */
 void decode_unfinished(const cJSON *status, int node_rank, char out[HEARD_LIST_MAX]);
 
 /* --- findings between hosts ----------------------------------------------------------------------------- */
 
 /* A node that does not reach the store cannot send its findings through the store. With --hosts, it sends each
- * finding through the socket NEWS_FD to the relay of its host (remote/relay.c). The relay sends the finding to the
- * ddprun that the user has started, which sends it to all hosts. A finding is one line of JSON of at most NEWS_MAX
- * bytes. */
+ * finding through the socket NEWS_FD to the relay on the same host (remote/relay.c). The relay sends the finding to the
+ * starter, the ddprun that the user has started. The starter sends it to all hosts. A finding is one line of JSON of at
+ * most NEWS_MAX bytes. */
 enum { NEWS_FD = 3, NEWS_MAX = 3900 };
 
-/* The descriptor of the library that --ship sends with the program (remote/remote.h), and its path. Every ddprun that
- * was shipped needs this descriptor when it is executed. */
+/* Descriptor and path of the library that --ship sends with the program (remote/remote.h). A shipped ddprun
+ * loads the library from this descriptor when it starts. */
 enum { SHIPPED_LIBRARY_FD = 4 };
 #define SHIPPED_LIBRARY "/dev/fd/4"
 
@@ -136,7 +136,7 @@ struct news {
     char code[FINDING_SUBJECT_MAX]; /* code of the finding; "" withdraws the host's earlier finding */
     char sentence[FINDING_TEXT_MAX], advice[FINDING_TEXT_MAX];
     bool ends;  /* ddprun on this host exits, so the job cannot begin */
-    bool stops; /* every relay now ends its ddprun because of this finding, which was printed already */
+    bool stops; /* the finding ends the job: a relay sends it to its ddprun, then ends this ddprun */
 };
 
 /* Append the line, without a newline. Return false if memory is short or the line is too long. */

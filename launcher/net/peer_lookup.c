@@ -47,8 +47,8 @@ static bool peer_lookup_owner(struct peer_lookup *v, const char *ours, const cha
                SOCKET_OPEN;
 }
 
-/* Search again with the address v->own in place of `ours`: a router may have translated the address. Such a router
- * usually keeps the port. */
+/* Search again with v->own in place of the address in `ours`, because a router may have translated the address. Such a
+ * router usually keeps the port. */
 static bool translated_owner(struct peer_lookup *v, const char *ours, const char *theirs,
                              struct socket_owner *owner)
 {
@@ -102,8 +102,8 @@ static void check_process(struct peer_lookup *v, struct peer_process process)
         closedir(dir);
 }
 
-/* Append the children of one thread to `family`, with the rank of their worker. Children matter because data loaders
- * connect to the store, too. */
+/* Append the child processes of one thread to `family`, with the rank of their worker. Data loaders are such children,
+ * and they connect to the store, too. */
 static void add_children(struct buf *family, const char *path, int rank)
 {
     int pid;
@@ -165,8 +165,8 @@ static bool known(const struct peer_lookup *v, uint64_t inode, struct peer_proce
     return s != NULL;
 }
 
-/* Find a running process that has the socket. An entry of an ended process is ignored, because its inode number may
- * be reused. */
+/* Find the process that had the socket during the last walk through the processes. Return false if this process has
+ * ended, because another socket may now have the same inode number. */
 static bool known_and_alive(const struct peer_lookup *v, uint64_t inode, struct peer_process *found)
 {
     char path[64];

@@ -25,11 +25,11 @@ struct peer_process {
     int rank;
 };
 
-/* A question of the store that waits for the next walk through /proc. */
+/* A question from the store that waits for the next walk through /proc. */
 struct peer_question {
-    int64_t conn; /* the store's number of the connection */
+    int64_t conn; /* the number by which the store identifies the connection */
     uint64_t inode;
-    bool any; /* the store also asks for owners that are not workers */
+    bool any; /* answer the store even if the owner of the connection is not a worker */
 };
 
 /* The known sockets of this agent's workers. Zero the struct before its first use, and free it with
@@ -41,15 +41,15 @@ struct peer_lookup {
     struct socket_owners owners;
     struct buf sockets;    /* array of struct owned_socket, sorted by inode */
     struct buf questions;  /* array of struct peer_question */
-    uint64_t next_walk_ms; /* earliest time of the next walk */
-    unsigned walks;        /* number of walks so far */
+    uint64_t next_walk_ms; /* earliest time of the next walk through /proc */
+    unsigned walks;        /* number of walks through /proc so far */
 };
 
 enum peer_answer {
     PEER_FOUND,   /* a worker, or its descendant, holds the socket */
     PEER_CLOSED,  /* no process of this host holds the socket */
     PEER_FOREIGN, /* a process of another user holds the socket */
-    PEER_UNKNOWN  /* a process of this user holds the socket; only the next walk shows which */
+    PEER_UNKNOWN  /* a process of this user holds the socket; the next search of /proc may find the process */
 };
 
 /* Search the results of the latest walk for the process that holds a connection. `ours` is the process's end of the
@@ -58,16 +58,16 @@ enum peer_answer {
 enum peer_answer peer_lookup_find(struct peer_lookup *v, const char *ours, const char *theirs,
                                   struct peer_process *found, struct socket_owner *owner);
 
-/* Keep a question until the next walk. Return the time of the next walk, which may be `now_ms`. Return UINT64_MAX
- * if the question was dropped, because too many questions wait or memory is short. */
+/* Keep a question until the next walk through /proc. Return the time of this walk, which may be `now_ms`. Return
+ * UINT64_MAX if the question was dropped, because too many questions wait or memory is short. */
 uint64_t peer_lookup_put_off(struct peer_lookup *v, const struct peer_question *question, uint64_t now_ms);
 
 /* Find the sockets of `workers` and their descendants. The caller then reads the answers with peer_lookup_next until
  * peer_lookup_next returns false. */
 void peer_lookup_walk(struct peer_lookup *v, const struct peer_process *workers, size_t n, uint64_t now_ms);
 
-/* Remove one question, and find its answer in the latest walk. Set *is_found if a worker or its descendant holds the
- * socket; *found is then this process. Return false if no question is left. */
+/* Remove one question, and search the results of the latest walk for its socket. If a worker or its descendant holds
+ * the socket, set *is_found to true and *found to the process that holds it. Return false if no question is left. */
 bool peer_lookup_next(struct peer_lookup *v, struct peer_question *question, bool *is_found,
                       struct peer_process *found);
 

@@ -145,9 +145,8 @@ struct store_host {
 
 /* --- listening ------------------------------------------------------------------------------------------ */
 
-/* Return true if the store is allowed to serve other hosts without a secret. The user has then set --insecure, or has
- * started ddprun as torchrun for several nodes. Scripts for torchrun have no option like --insecure, so ddprun then
- * only warns. */
+/* Return true if the store has no secret, but may serve other hosts. This needs --insecure, or a job of several nodes
+ * that was started under the name torchrun. Scripts for torchrun cannot set --insecure, so ddprun only warns. */
 static bool is_open(const struct plan *plan)
 {
     return plan->secret == NULL && !plan->encrypt &&
@@ -258,8 +257,8 @@ static void make_node_has_no_secret(const struct store_host_options *o, const ch
                  endpoint_print(address, o->plan->meeting.port, store), NULL);
 }
 
-/* Fail, because other hosts could reach the store without a secret. `at` is the address for a refusing store
- * (host_failure.at). */
+/* Fail, because other hosts could reach the store without a secret. `at` is the address on which a refusing store may
+ * listen (host_failure.at). */
 static void refuse_to_open(const struct store_host_options *o, const struct finding *finding, const char *at)
 {
     char words[HOSTING_WORDS_MAX];
@@ -275,14 +274,15 @@ static const char *free_place(const struct hosting *decided)
     return decided->address[0] == '\0' && !endpoint_is_loopback(decided->dial) ? decided->dial : NULL;
 }
 
-/* Return the address of the store as other hosts know it. The address "" means all addresses of this host. */
+/* Return the address at which other hosts reach the store: the address on which the store listens. If it listens
+ * on all addresses of this host, return the address that this node dials. */
 static const char *address_of(const struct hosting *decided)
 {
     return decided->address[0] != '\0' ? decided->address : decided->dial;
 }
 
-/* Host the store. If the store cannot listen and this node must host it, fail. If this node is one of several that may
- * host the store, join the store that another node on this machine probably hosts. `why` is the argument of
+/* Host the store. If the store cannot listen and the choice is HOSTING_HOST, fail. If it cannot listen and the choice
+ * is HOSTING_TRY, join the store that another node on this machine probably hosts. `why` is the argument of
  * openness(). */
 static void host(const struct store_host_options *o, const struct hosting *decided, const char *why)
 {
@@ -323,8 +323,11 @@ static void host(const struct store_host_options *o, const struct hosting *decid
     o->found(o->user, &place);
 }
 
-/* Join a store on another machine. If the decision has the code of a finding, print the text of this finding now.
- * Otherwise print the text of the decision only if the dial fails. */
+/* Join a store that this node does not host. The meaning of decided->words depends on the choice and the code:
+ *
+ *   - HOSTING_ASK: the error if the dial fails. The text is not printed now.
+ *   - HOSTING_JOIN with a code: a warning that is printed now.
+ *   - HOSTING_JOIN without a code: a line of the report if the dial fails, or "". */
 static void store_host_join_other(const struct store_host_options *o, const struct hosting *decided)
 {
     struct store_place place = { .port = o->plan->meeting.port, .here = decided->here };
@@ -336,8 +339,9 @@ static void store_host_join_other(const struct store_host_options *o, const stru
     o->found(o->user, &place);
 }
 
-/* Return true if this node joins a store that node 0 hosts, and not a ddp-rendezvous. Unless the user allows it, node 0
- * starts no store that other hosts could reach without a secret. So without a secret this node can fail at once. */
+/* Return true if node 0 hosts the store that this node joins. Return false if this store is a ddp-rendezvous. Node 0
+ * opens its store to other hosts only with a secret, unless the user allows an open store. So if this node has no
+ * secret, the caller need not wait for the store and reports an error. */
 static bool follows_node_0(const struct store_host_options *o, const struct hosting *decided)
 {
     const struct cli *cli = o->plan->cli;
@@ -345,8 +349,8 @@ static bool follows_node_0(const struct store_host_options *o, const struct host
            cli->host_store == HOST_STORE_AUTO;
 }
 
-/* Collect the facts, call hosting_decide, and host the store, join a store, or fail, as decided. Return true if the
- * secret of the store must be sealed first; the store is then not started yet. */
+/* Collect the facts and call hosting_decide. Then host the store, join a store, or fail, as decided. Return true if the
+ * store is not started yet, because its secret must be sealed first. */
 static bool decide(const struct store_host_options *o, const struct name_found *name, struct hosting *decided)
 {
     struct own_address own[OWN_ADDRESSES_MAX];
@@ -454,7 +458,7 @@ static void on_timer(uv_timer_t *timer)
     store_host_advance(timer->data);
 }
 
-/* Handle the result of a lookup. If the name is known, stop the timer and decide. */
+/* Handle the result of a lookup. If the name is known, stop the timer, and decide whether to host or join the store. */
 static void on_resolved(void *user, const struct name_found *name)
 {
     struct store_host *h = user;
@@ -588,8 +592,8 @@ void failure_split(const char *words, char sentence[FINDING_TEXT_MAX], char advi
     snprintf(advice, FINDING_TEXT_MAX, "%.*s", (int)strcspn(at, "\n"), at);
 }
 
-/* Start a refusing store. If the job has no secret, every host gets the failure, because the failure contains no
- * confidential data. */
+/* Start a store that rejects every node and sends it the text of `failure`. If the job has no secret, any client can
+ * get this text. The text contains no confidential data. */
 ddp_status refusing_store_start(const struct plan *plan, const struct host_failure *failure,
                                 struct refusing_store **out, struct ddp_err *err)
 {

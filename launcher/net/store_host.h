@@ -39,20 +39,20 @@ struct store_place {
     int port;
     bool here;                           /* the store is on this machine, or will be */
     char note[NOTE_MAX];                 /* a sentence for the user, or "" */
-    char report_note[HOSTING_WORDS_MAX]; /* a line for the report of a failed dial, or "" */
-    const char *code; /* code of the error in `note`, or NULL; dropped if a store answers */
+    char report_note[HOSTING_WORDS_MAX]; /* line for the report that no store answers; "" = no line */
+    const char *code; /* code of the error in `note`, or NULL; reported only if no store answers */
 };
 
-/* Why this node cannot host the store. All texts are borrowed during the call. */
+/* Why this node cannot host the store. All texts are borrowed: the receiver copies what it needs later. */
 struct host_failure {
     const char *code;  /* name of the finding, or NULL */
-    const char *words; /* the error; a finding also has a line "  try      ADVICE" and a line with its code */
+    const char *words; /* the error; for a finding, also lines with the advice and the code */
     /* Address for a refusing store (see below). "" means every address, and NULL means no refusing store. */
     const char *at;
 };
 
-/* Split a text into its sentence, which is the first line, and its advice. The text describes a failure, or is a
- * message during the search. */
+/* Copy the first line of `words` to `sentence`, and the advice in `words` to `advice`. `words` describes a failure, or
+ * is a message about the search for the store. */
 void failure_split(const char *words, char sentence[FINDING_TEXT_MAX], char advice[FINDING_TEXT_MAX]);
 
 struct store_host;
@@ -78,8 +78,8 @@ ddp_status store_host_find(const struct store_host_options *options, struct stor
  * NULL is allowed. */
 void store_host_close(struct store_host *host);
 
-/* Start the store of a job with one node, without a callback. If the default port is in use, `note` names the free
- * port that replaces the default port. Otherwise `note` is "". After DDP_OK the caller owns *out. */
+/* Start the store of a job with one node. If the default port is in use, `note` names the free port that replaces the
+ * default port. Otherwise `note` is "". After DDP_OK the caller owns *out. */
 ddp_status store_host_start(struct plan *plan, struct store_server **out, char note[NOTE_MAX],
                             struct ddp_err *err);
 

@@ -113,7 +113,7 @@ static bool can_flush(const struct store_link *link)
            (link->out.bytes.len > 0 || wire->cipher.len > 0);
 }
 
-/* Encrypt all queued bytes. After a failure the link is lost before the loop waits again. */
+/* Encrypt all queued bytes. After a failure only set no_memory; on_before_poll then ends the link. */
 static void encrypt(struct store_link *link)
 {
     struct link_wire *wire = link->wire;
@@ -242,11 +242,11 @@ void store_link_mention(struct store_link *link, cJSON *json)
 void store_link_send(struct store_link *link, cJSON *json)
 {
     if (link != NULL)
-        link->urgent = true; /* send all queued messages */
+        link->urgent = true; /* on_before_poll then sends the queue without a delay */
     store_link_mention(link, json);
 }
 
-/* Send `join`, and record the number of the request to recognize the answer. */
+/* Send `join`. Record the number of this request, because the number identifies the answer. */
 void store_link_join(struct store_link *link)
 {
     request(link, encode_join(link->options.plan, &link->options.who, link->instance));
@@ -359,9 +359,9 @@ static void on_unsealing(uv_timer_t *timer)
         link_lose(link, "the system provides no random numbers for AUTH");
 }
 
-/* Handle the answer to the request for the credential. If the store has no secret, this node continues without one. The
- * answer to `join` may contain the reason why the store rejects all nodes (store_host.h). If the store accepts this
- * node instead, must_be_refused() decides whether the node stays. */
+/* Handle the answer to the request for the credential. If the store has no secret, do not end the link yet: the store
+ * may reject all nodes (store_host.h), and only its answer to `join` contains the reason. If the store accepts this
+ * node, handle_join() ends the link if must_be_refused() is true. */
 static void handle_credential(struct store_link *link, struct slice answer)
 {
     struct slice credential;
@@ -431,9 +431,9 @@ static bool is_silent(struct store_link *link, uint64_t now_ms)
     return link->options.silent_ms > 0 && now_ms - link->last_received_ms > link->options.silent_ms;
 }
 
-/* Record whether the kernel has sent segments several times without an acknowledgement. Then the network or the host of
- * the store has failed. A store that only hangs is not the cause, because the kernel of its host still acknowledges.
- * Change nothing while the owner dials (`suspect`). */
+/* Record whether the kernel has sent segments several times without an acknowledgement. In that case, the network or
+ * the store's host has failed. If only the store hangs, the kernel of its host still acknowledges. While the owner
+ * dials the store because of a silence (`suspect`), change nothing. */
 static void note_stuck(struct store_link *link)
 {
     enum { STUCK_TIMES = 2 };
@@ -498,8 +498,9 @@ static void confirm_received(struct store_link *link)
                   .moved_ms = MESSAGE_NONE, .heard = (int64_t)link->received, .round = MESSAGE_NONE }));
 }
 
-/* Send a heartbeat, or lose the link if the store is silent. A heartbeat also reports changes of the workers'
- * processes. While the connection is broken, these changes wait for the first heartbeat on the new connection. */
+/* Lose the link if the store was silent for the whole node timeout. Otherwise send a heartbeat, which also reports
+ * changes of the workers' processes. While the connection is broken, these changes wait for the first heartbeat on the
+ * new connection. */
 static void on_heartbeat(uv_timer_t *timer)
 {
     struct store_link *link = timer->data;
@@ -562,7 +563,8 @@ static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
     *buf = uv_buf_init(wire->chunk, sizeof(wire->chunk));
 }
 
-/* Clear the record of a silence, because an answer has arrived. If the owner dials, call `restored`. */
+/* Clear the record of a silence, because an answer has arrived. If the owner has begun a dial because of the silence,
+ * call `restored`. */
 static void report_end_of_silence(struct store_link *link)
 {
     link->fate.is_silent = false;
@@ -632,7 +634,7 @@ static void read_wire(struct store_link *link)
     uv_read_start((uv_stream_t *)&link->wire->tcp, on_alloc, on_read);
 }
 
-/* Start to read and to send heartbeats. */
+/* Start to read from the socket, and start the heartbeat timer. */
 static void store_link_connected(struct store_link *link)
 {
     link->last_received_ms = clock_ms();
@@ -716,8 +718,8 @@ static bool is_end(const struct store_link *link, int status)
     return (status == UV_EOF || status == UV_EPIPE) && (tls == NULL || tls_state(tls) != TLS_OPEN);
 }
 
-/* Handle an error of the socket. If perhaps only the network has failed, keep the link and call `broken`, so that the
- * owner dials. */
+/* Handle an error of the socket. If the store has closed the connection, or the link may not resume, lose the link.
+ * Otherwise call `broken`, so that the owner dials. */
 static void wire_fails(struct store_link *link, int status)
 {
     link->fate.is_silent = status == UV_ETIMEDOUT;
@@ -796,8 +798,8 @@ static int resolve(const char *address, int port, struct sockaddr_storage *out)
     return rc == 0 ? 0 : uv_ip6_addr(address, port, (struct sockaddr_in6 *)out);
 }
 
-/* Connect, or use the connected socket of the options, on which join_dial has sent the greeting. The link owns this
- * socket, even after a failure. */
+/* Connect to the store. If the options have a socket, use this socket instead: join_dial has connected it and sent the
+ * greeting. The link owns the socket of the options, even if this function fails. */
 static int start(struct store_link *link)
 {
     struct sockaddr_storage to;
@@ -870,8 +872,8 @@ static void link_handle_welcome(struct store_link *link, uint8_t status, struct 
     link_lose(link, why);
 }
 
-/* Return true if this node must not join the store, because the store has no secret. A rejection from such a store is
- * still reported. */
+/* Return true if this node must not join the store, because the store has no secret. If the store rejects the node
+ * first, handle_join reports that rejection instead. */
 static bool must_be_refused(const struct store_link *link)
 {
     return link->is_open && (!link->options.plan->cli->torchrun || link->options.plan->encrypt);
@@ -885,8 +887,8 @@ static void lose_open_store(struct store_link *link)
               "nodes with the same --secret_file, or pass --insecure to all nodes");
 }
 
-/* Handle the answer to `join`. `instance` identifies this start of the job in the store. The next `join` sends
- * `instance`, so that a restarted store recognizes a node of the previous store. */
+/* Handle the answer to `join`. `instance` is the store's id for this run of the job. The next `join` sends this id, so
+ * that a restarted store recognizes a node that the previous store had accepted. */
 static void handle_join(struct store_link *link, const cJSON *json)
 {
     struct message_answer answer;
@@ -912,13 +914,13 @@ static void handle_join(struct store_link *link, const cJSON *json)
                                (uint64_t)joined.ms);
 }
 
-/* Handle a rejection. Ignore four harmless codes, which reject:
+/* Handle a rejection. Ignore four harmless codes. Each code rejects one kind of message:
  *
- *     STALE_ROUND, NO_MEMBER  a message about a round that is over, or that this node is not in
- *     VOUCH_REFUSED           an owner of a connection, usually because the worker has identified itself meanwhile
- *     NOTICE_REFUSED          a finding that another node of this host has sent
+ *     STALE_ROUND, NO_MEMBER  a message about a round that is over, or about a round without this node
+ *     VOUCH_REFUSED           a message about the owner of a connection, usually because the worker identified itself
+ *     NOTICE_REFUSED          a finding that another node of this host has already sent
  *
- * After any other code lose the link, because store and agent disagree about the job. */
+ * After any other code, lose the link, because store and agent disagree about the job. */
 static void handle_rejection(struct store_link *link, const char *code, const char *error)
 {
     char why[512];
@@ -952,8 +954,9 @@ static void handle_reply(struct store_link *link, const cJSON *json)
 
 /* --- pushes --------------------------------------------------------------------------------------------- */
 
-/* Decode a pushed round. Return true if the round is valid: this node has joined after the previous round, and the new
- * number is higher than the previous number. In a static job the node rank must also be that of --node_rank. */
+/* Decode a pushed round. Return true if the round is valid: this node has joined since the previous round, and the
+ * number of the round is higher than that of the previous round. In a static job with --node_rank, the node rank must
+ * also equal --node_rank. */
 static bool is_sane_round(const struct store_link *link, const cJSON *push, struct heard_round *round)
 {
     const struct plan *plan = link->options.plan;
@@ -975,7 +978,8 @@ static void push_round(struct store_link *link, const cJSON *push)
     free(round);
 }
 
-/* Report to the owner which nodes have joined. A number that the push lacks becomes 0. */
+/* Report to the owner how many nodes have joined, and which nodes are missing. Time limits that the push lacks become
+ * -1; other missing numbers become 0. */
 static void push_waiting(struct store_link *link, const cJSON *push)
 {
     struct heard_waiting waiting;
@@ -993,8 +997,8 @@ static void push_stop(struct store_link *link, const cJSON *push)
     link->options.calls.stop(link->options.user, &cause);
 }
 
-/* Report a verdict to the owner. A verdict about a later round is valid, because this node may have joined without
- * being a member of that round. */
+/* Report a verdict to the owner. Ignore a verdict about an earlier round. Accept one about a later round, because a
+ * node that waits for a place gets the verdict about the running round. */
 static void push_verdict(struct store_link *link, const cJSON *push)
 {
     struct heard_verdict verdict;
@@ -1054,8 +1058,8 @@ static void push_left_waiting(struct store_link *link, const cJSON *push)
     link->options.calls.left_waiting(link->options.user, push);
 }
 
-/* Call the receiver of a push. Unknown kinds are ignored, because a newer store may send them. If this node must not
- * join the store, lose the link, because the push of a round would start workers. */
+/* Call the function that handles a push of this kind. Ignore unknown kinds, because a newer store may send them. If
+ * this node must not join the store, only end the link, because a push with a new round would start workers. */
 static void handle_push(struct store_link *link, const cJSON *json, const char *kind)
 {
     static void (*const receivers[MESSAGE_COUNT + 1])(struct store_link * link, const cJSON *push) = {
@@ -1072,9 +1076,9 @@ static void handle_push(struct store_link *link, const cJSON *json, const char *
         receivers[id](link, json);
 }
 
-/* Handle an object from the store. `received` counts the objects, from the answer that contains the token on. The
- * answer to `resume` does not count. This node reports the count, so that the store does not send the counted objects
- * again. */
+/* Handle an object from the store, and count it in `received`. The first counted object is the answer that contains the
+ * token. Answers to `resume` are not counted. This node reports the count to the store, so that the store does not send
+ * the counted objects again. */
 static void link_handle_answer(struct store_link *link, struct slice text)
 {
     cJSON *json = cJSON_ParseWithLength(text.data, text.len);
@@ -1110,8 +1114,8 @@ const struct link_fate *store_link_fate(const struct store_link *link)
     return &link->fate;
 }
 
-/* Lose the link: stop the heartbeats and call `lost`, the last callback of the link. A lost link has no `lost`
- * (link_is_over). It stays allocated until its owner closes it. */
+/* Lose the link: stop the heartbeats and call `lost`, the last callback of the link. Set calls.lost to NULL, which
+ * marks the link as lost (link_is_over). The link stays allocated until its owner closes it. */
 static void link_lose(struct store_link *link, const char *why)
 {
     if (link_is_over(link))

@@ -32,7 +32,7 @@ enum { LINK_QUEUE_MAX = 4 << 20 }; /* bytes; ten times the messages for the star
 /* Requests that are not sent yet. */
 struct link_queue {
     struct buf bytes;
-    bool full, no_memory; /* Each flag rejects all requests. full: the queue exceeds LINK_QUEUE_MAX */
+    bool full, no_memory; /* if one is true, every request is rejected; full: LINK_QUEUE_MAX was exceeded */
 };
 
 struct cJSON;
@@ -40,7 +40,7 @@ struct store_link;
 
 enum { LINK_DROPPED_MAX = 128 };
 
-/* Callbacks for the store's messages. All arguments are borrowed until the return. */
+/* Callbacks for the store's messages. All arguments are borrowed until the callback returns. */
 struct store_link_calls {
     void (*round)(void *user, const struct heard_round *round);
     void (*waiting)(void *user, const struct heard_waiting *waiting);
@@ -66,13 +66,14 @@ struct store_link_calls {
     /* Called when the store asks for the stacks of `ranks`; "" means all ranks. If `still_ms` is not negative, the
      * store also asks for the flight records of these ranks. The owner answers with encode_sampled. */
     void (*sample)(void *user, int64_t id, const char *ranks, bool is_native, int64_t still_ms);
-    /* Called with the push "left_waiting", which contains one finding. Either a worker exited with code 0 while other
-     * ranks wait for it, or a rank failed first because its wait timed out. */
+    /* Called with the push "left_waiting". The push contains one finding: a rank exited early with code 0, gave up a
+     * wait, or lost a connection to another node. */
     void (*left_waiting)(void *user, const struct cJSON *push);
-    /* Called when the connection is broken, or silent. The owner dials the store. `why` is NULL for a silent
-     * connection. If this callback is NULL, the link is lost instead. */
+    /* Called when the connection is broken, or silent. The owner must then dial the store again. `why` is NULL for a
+     * silent connection. If this callback is NULL, the link is lost instead. */
     void (*broken)(void *user, const char *why);
-    /* Called when the connection works again, either the old one or a new one. The owner ends its dial. */
+    /* Called when the old connection works again, or when a new connection works. The owner of the link then ends its
+     * dial. */
     void (*restored)(void *user);
     /* Called at most once, after a failure that no new connection can repair. The call is made from the loop or from
      * store_link_resume. */
@@ -86,9 +87,9 @@ struct link_fate {
     uint64_t stood_ms; /* how long this process was paused before the loss; 0 if not paused */
     bool is_silent;    /* the store was silent, or a timeout of TCP has ended the connection */
     bool is_unheard;   /* the connection ended before the store had answered IDENTIFY */
-    /* If the connection was silent: segments that the kernel has sent again without an acknowledgement. */
-    int stuck_bytes; /* largest size of a segment on this connection; 0 without such segments */
-    int stuck_times; /* how often the kernel has sent the oldest of them */
+    /* The next two members are 0 unless the kernel has sent a segment several times without an acknowledgement. */
+    int stuck_bytes; /* maximum size of a segment on this connection, in bytes */
+    int stuck_times; /* how often the kernel has sent the oldest segment without an acknowledgement */
 };
 
 struct store_link_options {
@@ -108,7 +109,8 @@ struct store_link_options {
     void *user;
 };
 
-/* Begin to connect, and join. After DDP_OK the caller owns *out and ends the link with store_link_close. */
+/* Start to connect to the store and to join the next round, without waiting. After DDP_OK the caller owns *out and
+ * ends the link with store_link_close. */
 ddp_status store_link_open(const struct store_link_options *options, struct store_link **out,
                            struct ddp_err *err);
 
@@ -123,7 +125,7 @@ void store_link_join(struct store_link *link);
  * If `link` is NULL, only free `json`. If the queue becomes too long, the link is lost. */
 void store_link_send(struct store_link *link, struct cJSON *json);
 
-/* Send a request within a few milliseconds, together with other such requests. Without this delay, the starts of 256
+/* Queue a request. Within a few milliseconds, the link sends all queued requests together. Otherwise the starts of 256
  * workers would wake the store 256 times. */
 void store_link_mention(struct store_link *link, struct cJSON *json);
 
@@ -135,8 +137,8 @@ const struct link_fate *store_link_fate(const struct store_link *link);
  * connected. */
 bool store_link_ask_status(struct store_link *link);
 
-/* Close at once, without any further callback. The last close callback of the loop frees the memory. NULL is
- * allowed. */
+/* Close the link at once. After this call, no callback of the owner is called. The event loop frees the memory later.
+ * `link` may be NULL. */
 void store_link_close(struct store_link *link);
 
 /* --- state ------------------------------------------------------------------------------------------------ */
@@ -169,8 +171,8 @@ struct store_link {
     struct link_wire *wire; /* NULL without a connection */
     uv_timer_t heartbeat, patience;
     uv_prepare_t before_poll;
-    struct link_queue out;       /* requests that libuv does not have yet */
-    const struct secret *secret; /* from the plan, or `unsealed` from MUNGE; NULL if no secret is known */
+    struct link_queue out;       /* requests that were not passed to libuv yet */
+    const struct secret *secret; /* the plan's secret, or equal to `unsealed`; NULL if no secret is known */
     struct secret *unsealed;     /* owned; a secret from MUNGE, or NULL */
     struct secret_call *call;    /* owned; unseals the store's credential; NULL if no call runs */
     struct auth auth;            /* state of AUTH, used if `secret` is not NULL */
@@ -178,28 +180,28 @@ struct store_link {
     struct cJSON *early;
     struct buf in;            /* received bytes that are not handled yet, decrypted */
     uint64_t asked, answered; /* number of requests except IDENTIFY, and number of their answers */
-    uint64_t asked_join;      /* number of the latest join */
-    uint64_t begun_join;      /* number of the join that precedes the latest round */
-    /* Requests without an answer. Requests are numbered from 1, as `asked` counts them. Empty if the link cannot
+    uint64_t asked_join;      /* value of `asked` after the latest request `join`; identifies its answer */
+    uint64_t begun_join;      /* value of asked_join when the latest round began */
+    /* Requests without an answer. The first request after IDENTIFY has the number 1. Empty if the link cannot
      * resume. */
     struct kept unanswered;
     char token[LIMIT_TOKEN + 1]; /* from the first join; "" if the link cannot resume */
-    uint64_t token_at;           /* number of the request whose answer had the token */
-    uint64_t received;  /* number of received answers and pushes, from the answer with the token on */
+    uint64_t token_at;           /* number of the request whose answer contained `token` */
+    uint64_t received;  /* number of received answers and pushes; the answer with the token is the first */
     uint64_t confirmed; /* value of `received` that was last sent to the store */
     char instance[LINK_INSTANCE_MAX];
     int round; /* number of the latest round; 0 before the first round */
     /* when the last bytes arrived, plus the length of every later pause of this process */
     uint64_t last_received_ms;
     uint64_t beat_at_ms; /* when the next heartbeat is due */
-    /* When the last answer arrived, or if later, when the link sent a request while no other request was unanswered. */
+    /* The later of two times: when the last answer arrived, and when the oldest unanswered request was sent. */
     uint64_t answered_ms;
     uint64_t stood_ms, woke_ms; /* length and end of the last pause of this process */
     struct link_fate fate;
     char why_broken[128];
     bool welcome; /* the store has accepted IDENTIFY */
     bool closing;
-    bool suspect; /* the store is silent, and the owner dials */
+    bool suspect; /* the store is silent, so the owner dials it again */
     bool urgent;  /* `out` has a message that must not wait */
     bool is_open; /* the store has answered that it has no secret */
     int open_handles;

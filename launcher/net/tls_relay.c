@@ -37,7 +37,7 @@ enum {
     BACKLOG = 1024,
     LINKS_MAX = 8192, /* largest number of connections of workers */
     LINKS_MIN = 16,
-    HANDSHAKE_MS = 30000, /* time limit for the connection to the store and the TLS handshake */
+    HANDSHAKE_MS = 30000, /* time limit for connecting to the store and the TLS handshake together */
     ENDING_MS = 5000, /* after one side has ended, the link closes when no bytes have moved for this time */
     LAST_MS = 1000,   /* when the relay closes, the last bytes of ended workers must be sent in this time */
     TICK_MS = 500,
@@ -47,7 +47,7 @@ enum {
     SHARE = 4
 };
 
-/* The bytes on their way to one side. */
+/* Bytes of a link on their way to the worker, or to the store. */
 struct pipe {
     uv_write_t write;
     uv_shutdown_t shutdown;
@@ -69,7 +69,7 @@ struct relay_link {
     struct pipe up, down; /* `up` leads to the store, `down` to the worker */
     int port;             /* port of the relay's end of the connection to the store */
     int handles;          /* open handles of libuv; the last one that closes frees the link */
-    uint64_t since_ms;    /* start of the time limit: link creation; after the handshake, the last bytes */
+    uint64_t since_ms;    /* when the link was created; after the handshake: when bytes last moved */
     bool worker_ended, store_ended; /* no more bytes will be read from the worker, or from the store */
     bool closing;
 };
@@ -162,7 +162,7 @@ static bool has_bytes(const struct pipe *p)
     return p->waiting.len + p->sending.len > 0;
 }
 
-/* Close a link whose time limit is over. Return true if the link still has a time limit. */
+/* Close the link if its time limit is over. Return true if the link stays open and has a time limit. */
 static bool check_time(struct relay_link *l, uint64_t now_ms)
 {
     if (l->closing)
@@ -282,8 +282,8 @@ static void write_waiting(struct pipe *p)
     abandon(p);
 }
 
-/* Write the waiting bytes. After the last byte, pass on the end of the source. If the connection of the source was cut,
- * close the link with a reset instead. Read the source only while the pipe has room. */
+/* Write the waiting bytes. If the source has ended, shut down the sink after the last byte. If the connection of the
+ * source was cut, close the link with a reset instead. Read the source only while the pipe has room. */
 static void pipe_forward(struct pipe *p)
 {
     struct relay_link *l = link_of(p);
@@ -309,8 +309,8 @@ static void pipe_forward(struct pipe *p)
 
 /* --- bytes -------------------------------------------------------------------------------------------------- */
 
-/* Encrypt bytes from a worker, or discard them if the side of the store has ended. After an error of the socket of the
- * worker, also drop the bytes on their way to the worker. */
+/* Encrypt bytes from a worker, or discard them if the store has ended its side. After an error of the worker's socket,
+ * also drop the bytes that wait to be sent to the worker. */
 static void on_worker_bytes(struct relay_link *l, ssize_t n, const char *bytes)
 {
     if (n > 0 && !l->up.ends && !tls_send(l->tls, slice_of(bytes, (size_t)n), &l->up.waiting)) {
@@ -482,10 +482,10 @@ static int parse_address(const char *address, int port, struct sockaddr_storage 
     return rc == 0 ? 0 : uv_ip6_addr(address, port, (struct sockaddr_in6 *)out);
 }
 
-/* Drop all packets that do not arrive through the loopback interface. Packets from this host always arrive through
- * this interface, for every address of this host. Accepted sockets inherit the filter. A socket that is bound to
- * another interface, such as a VRF, gets no filter, because it receives packets from this host through that
- * interface. Even without the filter, is_admitted() rejects other hosts. */
+/* Drop all packets that do not arrive through the loopback interface. Packets from this host arrive through it, for
+ * every address of this host. Accepted sockets inherit the filter. If the socket is bound to another interface, such as
+ * a VRF, set no filter: packets from this host then arrive through that interface. Even without the filter,
+ * is_admitted() rejects other hosts. */
 static void drop_foreign_packets(int fd)
 {
     char device[IFNAMSIZ] = "";

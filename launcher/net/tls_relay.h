@@ -3,8 +3,9 @@
  *     worker --plain, never on a network--> relay in the agent --TLS with the job's secret--> store
  *
  * PyTorch's clients cannot use TLS, so the workers get the relay's address as MASTER_ADDR. The relay accepts only
- * connections from this host, which arrive through the loopback interface. It still listens on the address that other
- * nodes use for this node, because some libraries derive this address from MASTER_ADDR or from their connection. */
+ * connections from this host, which arrive through the loopback interface. But it does not listen on 127.0.0.1: it
+ * listens on the address at which other nodes reach this node. Some libraries need this address, and derive it from
+ * MASTER_ADDR or from the local end of their connection. */
 #ifndef LAUNCHER_NET_TLS_RELAY_H
 #define LAUNCHER_NET_TLS_RELAY_H
 
@@ -29,7 +30,7 @@ struct tls_relay_options {
 ddp_status tls_relay_open(const struct tls_relay_options *options, struct tls_relay **out,
                           struct ddp_err *err);
 
-/* Return the address and port for the workers. */
+/* Return the address and the port at which workers connect to the relay. */
 const char *tls_relay_address(const struct tls_relay *relay);
 int tls_relay_port(const struct tls_relay *relay);
 

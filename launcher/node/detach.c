@@ -44,12 +44,12 @@ enum {
     ANSWER_MAX = 65536, /* bytes of an answer */
     COMMAND_MAX = 4096, /* bytes of a command line in an answer; a longer one is cut */
     ID_MAX = 32,        /* characters of an id */
-    VIEWERS_MAX = 32,   /* viewers of a job at a time */
+    VIEWERS_MAX = 32,   /* maximum number of simultaneous viewers of a job */
     ANSWER_MS = 2000,   /* how long a viewer waits for an answer */
     FOLLOW_MS = 100,    /* time between two reads of the output file by a viewer */
     TAIL_LINES = 10,    /* lines of earlier output that a viewer shows first */
     TAIL_MAX = 65536,   /* bytes of earlier output that a viewer shows first */
-    COMMAND_SHOWN = 78  /* characters of the command line in a row of `ddprun list` */
+    COMMAND_SHOWN = 78  /* maximum bytes of a command line in a row of `ddprun list` */
 };
 
 /* The state of a supervisor. The parent creates the output file and the socket, and stores their names here, before
@@ -75,8 +75,8 @@ static bool is_own_peer(int fd)
            (peer.uid == geteuid() || peer.uid == 0);
 }
 
-/* Fill in the address of the socket `name` in a directory; `dir` is a descriptor of the directory. sun_path has only
- * 108 bytes, so the address begins with the short link of the descriptor in /proc. */
+/* Fill in the address of the socket `name` in the directory with the descriptor `dir`. sun_path has only 108 bytes, so
+ * the path begins with the short link /proc/self/fd/N instead of the directory's path. */
 static void detach_address(int dir, const char *name, struct sockaddr_un *at)
 {
     *at = (struct sockaddr_un){ .sun_family = AF_UNIX };
@@ -220,7 +220,7 @@ static bool become_guardian(pid_t supervisor, int listener)
 }
 
 /* Leave the terminal, so that no SIGHUP arrives when the terminal is closed. Replace all descriptors of the terminal,
- * which would keep the terminal open. Input that is not a terminal stays open for the workers. */
+ * because they would keep the terminal open. Input that is not a terminal stays open for the workers. */
 static void leave_terminal(int output)
 {
     setsid();
@@ -248,9 +248,9 @@ static int watch_guardian(sigset_t *before)
     return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
-/* Fork the guardian, then run the supervisor and return its exit code. In the guardian, return -1. `waits` is a pipe to
- * the parent, which exits when the pipe is closed. So close it only when no signal of the terminal can reach the
- * supervisor. */
+/* Fork the guardian, then run the supervisor and return its exit code. In the guardian, return -1. The parent exits
+ * when the pipe `waits` is closed. Close the pipe after leave_terminal(), because the terminal may close as soon as the
+ * parent has exited. */
 static int run_detached(struct supervisor *s, int output, int waits)
 {
     const pid_t supervisor = getpid();
@@ -405,9 +405,8 @@ static const char *job_text(const cJSON *o, const char *name)
     return text != NULL ? text : "";
 }
 
-/* A function that is called for each job in the background. `job` is the description of the job, or NULL if the
- * supervisor does not answer. `fd` is the connection to the supervisor, which the caller closes afterwards. Return
- * false to end the visit. */
+/* Called once for each background job. `job` is the description of the job, or NULL if the supervisor does not answer.
+ * `fd` is the connection to the supervisor. The caller closes `fd` afterwards. Return false to end the visit. */
 typedef bool (*job_visitor)(void *user, const char *id, const cJSON *job, int fd);
 
 /* Visit the jobs of a runtime directory. A socket without a supervisor belongs to a dead job and is skipped. Return
@@ -453,7 +452,7 @@ static bool visit_jobs(job_visitor visit, void *user)
 struct job_search {
     const char *rdzv_id;
     int n;  /* number of jobs with the wanted --rdzv_id */
-    int fd; /* connection to the supervisor of the first job that `n` counts; -1 if `n` is 0 */
+    int fd; /* connection to the supervisor of the first job with this --rdzv_id; -1 if `n` is 0 */
 };
 
 /* Count a job with the wanted --rdzv_id, and keep a connection to the first of these jobs. */
@@ -466,7 +465,7 @@ static bool compare_rdzv_id(void *user, const char *id, const cJSON *job, int fd
     return true;
 }
 
-/* Connect to the supervisor of job `id` in any runtime directory. Return -1 if this user has no such job. */
+/* Search all runtime directories for job `id` and connect to its supervisor. Return -1 if this user has no such job. */
 static int connect_by_id(const char *id)
 {
     char name[64];
@@ -482,8 +481,9 @@ static int connect_by_id(const char *id)
     return fd;
 }
 
-/* Connect to the supervisor of the job with this id or --rdzv_id. An id has precedence, because it is unique. On
- * failure, print the reason and return -1. `command` is the name of the command, for the message. */
+/* Connect to the supervisor of a job. `id` is the job's id or its --rdzv_id. If one job has this id and another job has
+ * this --rdzv_id, choose the job with the id, because ids are unique. On failure, print the reason and return -1.
+ * `command` is the name of the command, for the message. */
 static int find_supervisor(const char *command, const char *id)
 {
     struct job_search search = { .rdzv_id = id, .fd = -1 };
@@ -550,8 +550,8 @@ bool detach_list(bool json, struct buf *out)
 
 /* --- ddprun stop ---------------------------------------------------------------------------------------------- */
 
-/* Stop a job. Get the supervisor's pid from the kernel, because the message about a silent supervisor contains this
- * pid. */
+/* Stop a job. Ask the kernel for the supervisor's pid, because the error message needs the pid if the supervisor does
+ * not answer. */
 int detach_stop(const char *id)
 {
     const int fd = find_supervisor("stop", id);
@@ -621,8 +621,9 @@ static void view_tail(const struct viewer *v)
     lseek(v->file, begin + (at > 0 ? at : 0), SEEK_SET);
 }
 
-/* Show the output until the job ends, or until Ctrl-C. Return the exit code of the job, or of ddprun. Receive the
- * supervisor's message before reading the file, because the file is complete when "ended" has arrived. */
+/* Show the output until the job ends, or until Ctrl-C. If the job has ended, return its exit code, otherwise a code of
+ * ddprun. Receive the supervisor's message before reading the file, because the file is complete when "ended" has
+ * arrived. */
 static int view_job(const struct viewer *v)
 {
     char text[64];

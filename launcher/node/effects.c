@@ -46,13 +46,14 @@ void node_handle_event(struct node *n, struct agent_event event)
     event.now_ms = clock_ms();
     const struct agent_effect *effects = agent_step(n->agent, &event, &count);
     if (!buf_append(&n->effects, effects, count * sizeof(*effects)))
-        /* memory is short; without this effect processes might survive, so abort: the guardian then kills them */
+        /* memory is short and effects are lost, so processes might survive; after the abort the guardian kills them */
         abort();
     if (agent_stop_signal(n->agent) != 0 || agent_lost_store(n->agent))
         finish_probe(n);
 }
 
-/* Set the timer to the earliest of three deadlines: of the agent, of the store and of unread output. */
+/* Set the timer to the earliest of three deadlines: the agent's deadline, the deadline of the store's answer, and the
+ * deadline for a slow reader of the output. */
 static void node_set_timer(struct node *n)
 {
     uint64_t at = agent_deadline(n->agent), now = clock_ms();
@@ -92,8 +93,8 @@ static bool node_has_workers(const struct node *n)
 /* --- the order of ends ------------------------------------------------------------------------------------ */
 
 /* When a process ends, the kernel adds its pidfd to the ready list of the epoll set. So epoll_wait returns the pidfds
- * in the order of the ends. The set is used only for this order: waitpid returns how each worker ended. If the set
- * lacks the pidfd of a worker, only the order of the ends is unknown. */
+ * in the order in which the processes ended. The set is used only for this order: waitpid returns how each worker
+ * ended. If the set lacks the pidfd of a worker, only the worker's place in this order is unknown. */
 
 void exits_open(struct exits *x)
 {
@@ -140,7 +141,7 @@ void exits_close(struct exits *x)
 
 enum {
     REAPED_PER_TURN = 256, /* limit of children that one call of reap_workers() or reap_others() collects */
-    LAST_LINES = 50 /* lines at the end of a worker's output that are searched for the reason of its end */
+    LAST_LINES = 50 /* how many of a worker's last lines are searched for the reason why the worker ended */
 };
 
 /* Return the local rank of a worker, or -1 if `pid` is another child. */
@@ -230,9 +231,9 @@ static bool reap_others(struct node *n)
 }
 
 /* Collect ended children. reap_workers() collects workers in the order of their ends, but wait4(-1) in reap_others()
- * does not. So call reap_others() only if reap_workers() has found no ended worker, or if no worker is left. A worker
- * may still end between these two calls, and reap_others() then collects it. The second call of reap_workers() removes
- * the pidfd of such a worker. */
+ * does not. So call reap_others() only if reap_workers() has found no ended worker, or if no worker is left. If a
+ * worker ends between these two calls, reap_others() collects this worker. So call reap_workers() again, which removes
+ * the pidfd of this worker. */
 static void reap_children(struct node *n)
 {
     n->run.reap = true;
@@ -260,7 +261,7 @@ static int local_rank_of_group(const struct node *n, pid_t pid)
     return -1;
 }
 
-/* Return true if the number of a timer's signal is valid. */
+/* Return true if the timer names a valid signal number. */
 static bool has_signal(const struct timer_row *row)
 {
     return row->signal > 0 && row->signal <= SIGRTMAX;
@@ -281,8 +282,8 @@ static void print_timer(struct node *n, const struct timer_row *row, int local_r
     output_note(n->out.output, "%s", words);
 }
 
-/* Handle a timer that has expired. Record the evidence before the signal, because the report of the worker's end
- * needs it. */
+/* Handle a timer that has expired. Record the expiry before the signal is sent, because the report of the worker's end
+ * names the timer as the cause. */
 static void on_expired(void *user, const struct timer_row *row)
 {
     struct node *n = user;
@@ -296,7 +297,7 @@ static void on_expired(void *user, const struct timer_row *row)
     kill(row->pid, row->signal);
 }
 
-/* Print a message of the file timer. */
+/* Print `words`, a message from file_timer.c. */
 static void on_note(void *user, const char *words)
 {
     struct node *n = user;
@@ -376,8 +377,8 @@ static void send_failed(struct node *n)
         store_link_send(n->meet.link, message_encode_failure(MESSAGE_FAILED, f));
 }
 
-/* Describe the first failure in *f, with the last lines of the failed worker. Return false if no worker of this node
- * has failed first. */
+/* Describe this node's first failure in *f, with the last lines of the failed worker. Return false if this node has no
+ * failure. */
 static bool read_cause(const struct node *n, struct failure *f)
 {
     struct buf lines = { 0 };
@@ -448,7 +449,7 @@ static void add_gpu_users(struct node *n, const struct gpu_query *query, struct 
     text_copy(f->gpu_users, sizeof(f->gpu_users), answer->users);
 }
 
-/* End the probe. If it has a result, add the result to its failure. */
+/* End the probe. If the probe has a result, add the result to p->failure. */
 static void end_probe(struct node *n)
 {
     struct cause_probe *p = n->probe;
@@ -457,9 +458,9 @@ static void end_probe(struct node *n)
     const bool has_expired = !uv_is_active((const uv_handle_t *)&p->timer);
     n->probe = NULL;
     uv_timer_stop(&p->timer);
-    uv_close((uv_handle_t *)&p->poll, close_probe_timer); /* before timed_call_end closes the descriptor */
+    uv_close((uv_handle_t *)&p->poll, close_probe_timer); /* before timed_call_end, which closes the fd */
     const bool is_done = timed_call_end(p->call);
-    /* If the probe is ended early, add nothing, because the report asks the driver again. */
+    /* If the GPU query has neither ended nor expired, add no answer. The report then asks the driver again. */
     if (p->path == NULL && (is_done || has_expired))
         add_gpu_users(n, is_done ? p->gpus : NULL, &p->failure);
     if (p->path != NULL && is_done)
@@ -513,7 +514,7 @@ static bool begin_probe(struct node *n, const char *address, const struct failur
         p->call = timed_call_begin(gpu_query_run, free, gpus);
     if (p == NULL || p->call == NULL || uv_poll_init(&n->loop, &p->poll, timed_call_fd(p->call)) != 0) {
         if (p == NULL || p->call == NULL ||
-            timed_call_end(p->call)) { /* otherwise the thread frees its argument itself */
+            timed_call_end(p->call)) { /* if false, the thread frees `path` or `gpus` */
             free(path);
             free(gpus);
         }
@@ -579,7 +580,8 @@ static bool probe_cause(struct node *n, const struct failure *f)
     return (peer != NULL || cause_is_gpu_in_use(&r)) && begin_probe(n, peer, f);
 }
 
-/* Send the cause with the worker's last lines, at once or after a probe. */
+/* Send the cause of the attempt's end, with the last lines of the failed worker. If the cause needs a probe,
+ * finish_probe() sends it after the probe. */
 static void send_cause(struct node *n)
 {
     struct failure f;
@@ -599,9 +601,9 @@ static void send_exited(struct node *n, int local_rank)
         store_link_send(n->meet.link, json);
 }
 
-/* Report to the store that no process of the attempt is left, with the exit codes of this node. The code of rank 0 is
- * -1 if rank 0 is on another node. With several nodes, add the stacks of the survivors for the reports of the other
- * nodes. */
+/* Report to the store that the attempt has ended on this node. Add the highest exit code of the workers, and the exit
+ * code of rank 0, which is -1 if rank 0 is on another node. With several nodes, also add the stacks of the workers that
+ * survived the failure, because the other nodes print them. */
 static void send_stopped(struct node *n)
 {
     cJSON *rows = NULL;
@@ -627,8 +629,8 @@ static void send_leave(struct node *n)
     buf_free(&by);
 }
 
-/* Describe an attempt that failed on another node. The clocks of two machines may differ. So compute the time of the
- * failure from the start of the attempt on this node and a duration from the store. */
+/* Describe an attempt that failed on another node. The clocks of two machines may differ. So the time of the failure is
+ * the start of the attempt on this node plus the duration after_ms, which the store has sent. */
 static void note_elsewhere(const struct node *n, struct failed_attempt *a)
 {
     a->failure = n->run.cause;
@@ -670,7 +672,7 @@ static void note_failed(struct node *n)
     buf_append(&n->run.failed, &a, sizeof(a));
 }
 
-/* Print why the job restarts. If no failed attempt was recorded, the job restarts without a failure. */
+/* Print why the job restarts: because of the failed attempt, if one is recorded now, else because of `run.cause`. */
 static void print_restart(struct node *n)
 {
     const size_t before = n->run.failed.len;
@@ -730,7 +732,7 @@ enum {
     EFFECTS_PER_TURN = 32,
     /* limit for reading the workers' pipes, which a process outside the job may hold open */
     DRAIN_MS = 1000,
-    STUCK_DRAIN_MS = 200, /* limit in place of DRAIN_MS, if a process cannot be killed */
+    STUCK_DRAIN_MS = 200, /* limit in place of DRAIN_MS, if a process or a disk hangs */
     KILL_SLICE_MS = 50,   /* limit for killing leftovers in one iteration of the event loop */
     UNREAD_MS = 2000      /* after a stop by the user: how long to wait for a slow reader of the output */
 };
@@ -761,9 +763,9 @@ static void spawn(struct node *n, int local_rank)
     node_handle_event(n, (struct agent_event){ .type = AGENT_SPAWNED, .local_rank = local_rank, .pid = pid });
 }
 
-/* Send a signal to all descendants, which are mostly leftovers (see agent.h). descendants_kill_all() sends SIGKILL and
- * also reaps children, so it would lose the exit status of a worker. Call it only after all workers were collected. If
- * a process is left, the agent sends SIGKILL again. */
+/* Send a signal to all descendants, which are mostly leftovers (see agent.h). For SIGKILL, descendants_kill_all() also
+ * reaps the children. This would lose the exit status of a worker, so descendants_kill_all() is called only after all
+ * workers were collected. If a descendant survives, the agent requests SIGKILL again. */
 static void signal_rest(struct node *n, int sig)
 {
     node_end_dumps(n);
@@ -791,7 +793,8 @@ static void on_sampled(struct node *n, struct stacks *stacks, const struct stack
         uv_idle_start(&n->more, on_more);
 }
 
-/* Sample the stacks of the surviving workers. The signals that follow in the queue wait for the dump. */
+/* Start to sample the stacks of the surviving workers. The effects that signal the workers stay in the queue until the
+ * sample is complete. */
 static void sample(struct node *n)
 {
     node_end_dumps(n);
@@ -800,9 +803,9 @@ static void sample(struct node *n)
         n->run.holds = false;
 }
 
-/* Begin the end: all processes are gone or cannot be killed. Collect everything that the report needs.
- * on_output_idle() prints the report when the last lines of the workers were read. If a process or a disk hangs, wait
- * only STUCK_DRAIN_MS for these lines. */
+/* Begin the last phase: collect everything that the report needs, and read the last lines of the workers. All processes
+ * are already gone, or cannot be killed. on_output_idle() prints the report after the last lines. If a process or a
+ * disk hangs, wait only STUCK_DRAIN_MS for these lines. */
 static void begin_to_finish(struct node *n, int exit_code)
 {
     n->out.finishing = true;
@@ -935,7 +938,7 @@ void node_run_effects(struct node *n)
 static void report(struct node *n)
 {
     const struct finding *loss = &n->meet.store_finding;
-    /* a job that succeeds has no hang, even if it showed no progress after the last finding */
+    /* a job that has succeeded did not hang: ignore a finding about a hang, even if no progress followed it */
     const bool is_ok = agent_exit_code(n->agent) == 0 && agent_stop_signal(n->agent) == 0;
     const bool hangs = n->run.hang.code != FINDING_NONE && !is_ok;
     struct report r = {

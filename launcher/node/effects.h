@@ -21,7 +21,7 @@ void node_expect_nothing(struct node *n);
  * closed the handles. Only the first call has an effect. */
 void node_finish(struct node *n, int exit_code);
 
-/* End without waiting for the reader of pending output, because the user has requested a stop. */
+/* Drop the pending output and end the node, because the user has requested a stop and the reader is too slow. */
 void node_leave_output(struct node *n);
 
 /* Open or close the epoll set, which shows the order in which workers end. Closing the set also closes its pidfds.

@@ -22,7 +22,7 @@ enum {
 };
 
 struct timer_row {
-    int pid;        /* process that has set the timer; any process may write any pid */
+    int pid;        /* process that has set the timer; may be wrong, because any process can write any pid */
     int signal;     /* signal to send, as the worker wrote it, so it may be invalid */
     double expires; /* seconds since 1970, by the wall clock */
     /* name of the timer; control characters are replaced, longer names are cut */

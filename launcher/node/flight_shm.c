@@ -1,6 +1,6 @@
 /* flight_shm.c -- see node.h and guardian.h: reads the last collective calls of each rank. A rank with libddp writes
- * its calls to shared memory, and PyTorch writes its calls to files. The size of the shared memory file is sealed,
- * because this process would get SIGBUS if a worker made the file smaller. */
+ * its calls to shared memory, and PyTorch writes its calls to files. The size of the shared memory is sealed,
+ * because the agent would get SIGBUS if a worker made the shared memory smaller. */
 #include "agent/agent.h"
 #include "base/clock.h"
 #include "base/endpoint.h"
@@ -109,8 +109,8 @@ static bool write_record(const struct flight *f, const char *path, const char *t
     return ok;
 }
 
-/* Write worker `i`'s record to `path`, unless the worker itself has written the record after its last call. Return
- * true if the file has the record. A file of an earlier run is replaced. */
+/* Write worker `i`'s record to `path`, and replace a file of an earlier run. Do nothing if the worker has written the
+ * file itself and has recorded no call since then. Return true if the file has the record. */
 static bool flight_shm_keep(const struct flight_shm *pages, int i, const char *path, const char *why)
 {
     char temporary[PATH_MAX];
@@ -145,7 +145,7 @@ struct records {
     } each[];
 };
 
-/* Format how the worker ended: "written by ddprun: killed by SIGKILL (signal 9)". */
+/* Format the reason for writing a record, for example "written by ddprun: killed by SIGKILL (signal 9)". */
 static void record_reason(const struct node *n, int local_rank, char why[REASON_MAX])
 {
     char how[ENDING_MAX];
@@ -160,8 +160,8 @@ static void records_free(void *user)
     free(records);
 }
 
-/* Return the records that write_records() writes on its thread. Return NULL if the node has no pages or memory is
- * short. */
+/* Copy the data that write_records() needs on its thread. Return NULL if memory is short or the node has no flight
+ * pages. */
 static struct records *records_of(const struct node *n, const char *pattern)
 {
     const size_t nproc = (size_t)n->plan->nproc;
@@ -180,8 +180,8 @@ static struct records *records_of(const struct node *n, const char *pattern)
     return NULL;
 }
 
-/* Write the records, on the thread. disk_begin() and disk_end() let the guardian name the directory if the file
- * system hangs. */
+/* Write the records; this function runs on a separate thread. Between disk_begin() and disk_end(), the guardian can
+ * report which directory hangs. */
 static void write_records(void *user)
 {
     struct records *records = user;
@@ -221,8 +221,8 @@ enum {
     UNANSWERED_MAX = 32  /* limit of connections that are printed for each worker */
 };
 
-/* Format the command line of the helper. All arguments are strings. An empty directory means that the ranks write no
- * records, and the helper then reports only connections. */
+/* Format the command line of the helper. All arguments are strings. If the argument for the directory is "", the
+ * ranks write no records, and the helper reports only connections. */
 bool flight_helper_words(const struct node *n, int64_t age_ms, struct flight_helper *words)
 {
     static char none[] = "";
@@ -264,9 +264,9 @@ static int64_t ms_of(struct timespec t)
     return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-/* Return the time of the file server in ms since 1970: the modification time of a file that is created now. The time of
- * this host could differ from it, and the computed ages of records would be wrong. Return the time of this host only if
- * no file can be created. */
+/* Return the time of the file server in ms since 1970: the modification time of a new file. The clock of this host may
+ * differ, and the computed ages of records would then be wrong. Return the time of this host only if no file can be
+ * created. */
 static int64_t server_ms(const char *dir)
 {
     char path[PATH_MAX];
@@ -363,7 +363,7 @@ static bool print_peers(const char *pids, const struct unanswered *each, size_t 
     return ok && fflush(stdout) == 0;
 }
 
-/* Return the index of the workers' first connection to the same host as connection `i`. */
+/* Return the index of the first connection that the workers have open to the host of connection `i`. */
 static size_t find_same_host(const struct endpoint *to, size_t i, uint64_t theirs)
 {
     size_t same = 0;

@@ -38,7 +38,7 @@
 enum {
     /* Limit for killing processes that the agent could not kill; short, because the agent has already waited. */
     STUCK_LIMIT_MS = 100,
-    SETTLED_S = 1, /* time without a signal after which the start of the job counts as over */
+    SETTLED_S = 1, /* the start of the job counts as over after this time without a signal */
     /* How long to wait for a hanging disk after the user's second request to stop. With this limit, ddprun exits
      * within 2 s after this request. */
     HUNG_LIMIT_MS = 1500,
@@ -92,8 +92,8 @@ static void wake_if_stopped(pid_t agent)
         kill(agent, SIGCONT);
 }
 
-/* Return true if a stopped agent must continue, because the agent should end or has an unread message. The guardian
- * checks this after every signal, because the agent may be stopped after a message was sent. */
+/* Return true if the agent must not stay stopped: it should end, or it has an unread message. The guardian checks this
+ * after every signal, because the agent may be stopped after the guardian has sent the message. */
 static bool may_not_stand(const struct guardian *g)
 {
     int unread = 0;
@@ -152,7 +152,7 @@ static int forget_code(struct dl_phdr_info *object, size_t size, void *unused)
 }
 
 /* Wait for a signal. After SETTLED_S without a signal, release about 2 MB of code pages that only the start has used.
- * While has_hung() checks the disk, wait at most HUNG_CHECK_MS. */
+ * After has_hung() has begun to check the disk, wait at most HUNG_CHECK_MS, so that the check is repeated. */
 static int wait_for_signal(const struct guardian *g, siginfo_t *info)
 {
     if (g->hung_ms != 0)
@@ -164,8 +164,8 @@ static int wait_for_signal(const struct guardian *g, siginfo_t *info)
     return sigwaitinfo(&g->watched, info);
 }
 
-/* Return true if the agent cannot end, not even by SIGKILL, because a file system does not answer. Check only after
- * the user's second request to stop, or after the agent has given up a hanging thread (disk_watch_leave). */
+/* Return true if the agent cannot end, not even by SIGKILL, because a file system does not answer. Before the
+ * user's second request to stop, return false unless the agent has given up a hanging thread (disk_watch_leave). */
 static bool has_hung(struct guardian *g)
 {
     char path[DISK_PATH_MAX];
@@ -241,10 +241,11 @@ static int become_agent(struct guardian *g, guardian_body body, void *arg, struc
     setsid();
     descendants_adopt(); /* a child does not inherit PR_SET_CHILD_SUBREAPER */
     const int code = body(arg, g->lifeline[0]);
-    /* exit() cannot end a process while a thread hangs in the kernel. Wake the guardian, which then stops waiting. */
+    /* If a thread hangs in the kernel, exit() cannot end this process. So wake the guardian, which then waits for this
+     * process only for a limited time. */
     if (disk_hangs(0, NULL)) {
         disk_watch_leave();
-        if (getppid() == g->self) /* the guardian may be process 1 of a container */
+        if (getppid() == g->self) /* the guardian still runs; in a container, it may be process 1 */
             kill(g->self, SIGCHLD);
     }
     return code;

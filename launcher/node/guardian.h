@@ -15,9 +15,10 @@
 
 #include <signal.h>
 
-/* Run the agent and return its exit code. The agent reads from `lifeline` (non-blocking) each signal that the
- * guardian gets, as a struct received_signal. The lifeline ends when the guardian dies. A SIGCONT from the guardian
- * only wakes the agent. All watched signals are blocked on entry. */
+/* Run the agent and return its exit code. `lifeline` is the reading end of a pipe from the guardian, and does not
+ * block. The guardian writes a struct received_signal for each signal that it gets. The pipe ends when the guardian
+ * dies. A SIGCONT from the guardian only wakes a stopped agent. All signals of signal_watch_block() are blocked on
+ * entry. */
 typedef int (*guardian_body)(void *arg, int lifeline);
 
 /* Fork the agent and watch it. The signals of `stop` end the job, in addition to the signals that always end the job.
@@ -26,7 +27,7 @@ typedef int (*guardian_body)(void *arg, int lifeline);
  * At the end the resources of `contain` are removed. */
 int guardian_run(guardian_body body, void *arg, signal_set stop, struct contain *contain);
 
-/* Kill every descendant, because the guardian has died. Return the agent's exit code. */
+/* Kill all descendants of this agent, because its guardian has died. Return the agent's exit code. */
 int guardian_is_gone(struct contain *contain);
 
 /* Block those signals of tables/signals.h that ddprun reads. Each signal then stays pending until ddprun reads it.
@@ -47,11 +48,14 @@ int node_run(void *job, int lifeline);
 /* --- flight_shm.c: PyTorch's flight records -------------------------------------------------------------------- */
 
 /* While a job makes no progress, the agent starts `ddprun --flight_calls DIR FIRST N AGE_MS PIDS`. This helper is a
- * separate process, because the file system of the records may hang. It prints lines of JSON. First come the
- * connections of the processes PIDS whose peers do not acknowledge data. Then come the open calls of ranks FIRST to
- * FIRST + N - 1 (flight_call of hub/messages.h). The calls are from records that are at most AGE_MS ms old. At its end
- * the helper asks these ranks for new records through their FIFOs. It does not ask earlier, because a record that is
- * being written cannot be read. */
+ * separate process, because the file system of the records may hang. It prints lines of JSON. Its steps are:
+ *
+ *   1. Print each connection of the processes PIDS on which the peer does not acknowledge data.
+ *   2. Print the open calls of ranks FIRST to FIRST + N - 1 (flight_call of hub/messages.h). Use only records that are
+ *      at most AGE_MS ms old.
+ *   3. Ask these ranks for new records through their FIFOs. This step follows step 2, because a record that is being
+ *      written cannot be read.
+ *   4. Probe the paths to the peers of step 1. Print each connection whose path loses large packets. */
 #define FLIGHT_HELPER_OPTION "--flight_calls"
 enum { FLIGHT_HELPER_WORDS = 7 }; /* argv[0], the option and its five arguments */
 
@@ -60,11 +64,11 @@ int flight_helper_run(int argc, char **argv);
 
 /* --- stack_dump.c: py-spy ------------------------------------------------------------------------------------ */
 
-/* To get the stacks of process PID, the agent starts `ddprun --py_spy PID WAY PLACE...`. Each of the four PLACEs is a
- * path where py-spy may be, or "". This helper is a separate process, because such a path may be on a file system that
- * hangs. The helper becomes `py-spy dump --json --pid PID WAY`, where WAY is --native or --nonblocking. It uses the
- * first py-spy that exists at a PLACE or in PATH. A py-spy beside a program of the job must be safe (safe_program),
- * because a job may run in a directory of another user. */
+/* To get the stacks of process PID, the agent starts a helper: `ddprun --py_spy PID WAY PLACE...`. Each of the four
+ * PLACEs is "" or a path where py-spy may be. The helper is a separate process, because the file system of a PLACE may
+ * hang. The helper searches the first three PLACEs, then PATH, then the last PLACE. It becomes the first py-spy that it
+ * finds: `py-spy dump --json --pid PID WAY`, where WAY is --native or --nonblocking. If a PLACE is beside a program of
+ * the job, its py-spy must be safe (safe_program), because a job may run in a directory of another user. */
 #define PY_SPY_HELPER_OPTION "--py_spy"
 enum { PY_SPY_HELPER_WORDS = 8 };
 
@@ -75,7 +79,7 @@ int py_spy_helper_run(char **argv);
 /* --- detach.c: jobs without a terminal ------------------------------------------------------------------------ */
 
 struct detached_job {
-    const char *id;      /* random letters; the name of the job for list, attach and stop */
+    const char *id;      /* random letters; names the job in `ddprun list`, `attach` and `stop` */
     const char *rdzv_id; /* value of --rdzv_id; NULL if it is not set */
     char *const *argv;   /* command line of this ddprun, which `ddprun list` shows */
     bool quiet;          /* print only the id */
@@ -86,14 +90,15 @@ struct detached_job {
  * of an error. Output goes to ddprun-ID.out in the working directory. Call this function before threads exist. */
 int detach_begin(const struct detached_job *job);
 
-/* Append a row for each detached job of this user, or with `json` a line of JSON. Return false if memory is short. */
+/* Append a table with one row for each detached job of this user. With `json`, append one line of JSON for each job
+ * instead. Return false if memory is short. */
 bool detach_list(bool json, struct buf *out);
 
 /* Show the output of a job until its end, or until Ctrl-C. Return its exit code. `id` is the id that `ddprun list`
  * prints, or the --rdzv_id of exactly one job in the background. */
 int detach_attach(const char *id);
 
-/* Send SIGINT to the guardian of a job, as Ctrl-C does. Return the exit code of the command. `id` is as for
+/* Send SIGINT to the guardian of a job, as Ctrl-C does. Return the exit code of `ddprun stop`. `id` is as for
  * detach_attach. */
 int detach_stop(const char *id);
 

@@ -24,7 +24,7 @@ static bool has_share(int percent)
     return percent >= BEAT_CPU_SHARE;
 }
 
-/* Return true if the sample differs so much from the state that was sent last that it must be sent, too. */
+/* Return true if the sample must be sent: its state or place is new, or its CPU share has changed much. */
 static bool is_news(const struct heartbeat_known *k, const struct heartbeat_sample *sample, int percent)
 {
     return k->state != sample->state || strcmp(k->where, sample->where) != 0 ||
@@ -104,7 +104,7 @@ struct heartbeat_step_sample beat_read_step(const struct flight *page)
     return sample;
 }
 
-/* Append only a changed position, because the store measures how long a position has not changed. */
+/* Append the worker's position only if it has changed, because the store measures the time since the last change. */
 void heartbeat_compare_step(struct heartbeat_step *k, int local_rank, int pid,
                             const struct heartbeat_step_sample *sample, struct cJSON *steps)
 {

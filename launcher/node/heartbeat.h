@@ -15,7 +15,7 @@ struct cJSON;
 enum {
     BEAT_WHERE_MAX = 48, /* bytes of the name of a kernel function, with the NUL; a longer name is cut */
     BEAT_CPU_STEP = 20,  /* smallest change of the CPU share that is reported, in percent of one processor */
-    BEAT_CPU_SHARE = 5   /* CPU share from which a process counts as running, in percent of one processor */
+    BEAT_CPU_SHARE = 5   /* CPU share, in percent of one processor, from which a process counts as running */
 };
 
 /* A sample of a process. */
@@ -32,20 +32,21 @@ struct heartbeat_known {
     char state;
     int cpu_percent; /* CPU share in percent of one processor */
     char where[BEAT_WHERE_MAX];
-    uint64_t at_us, cpu_ticks; /* values of the last sample, for the CPU share */
+    uint64_t at_us, cpu_ticks; /* time and CPU time of the last sample, to compute the CPU share */
 };
 
-/* Compare a sample of worker `local_rank`, process `pid`, with the last reported state `known`. If the state has
- * changed, append a row to the array `workers`: [local_rank, "S", CPU share in percent, "futex_wait_queue"]. If the
- * process is not the worker but its program, `program` is the pid to report at the end of the row, otherwise 0. Ignore
- * a change of the CPU share that is smaller than BEAT_CPU_STEP and does not cross BEAT_CPU_SHARE. */
+/* Compare a sample of process `pid` with `known`, the last reported state of worker `local_rank`. If the state has
+ * changed, append a row to the array `workers`: [local_rank, "S", CPU share in percent, "futex_wait_queue"]. Ignore a
+ * change of the CPU share that is smaller than BEAT_CPU_STEP and does not cross BEAT_CPU_SHARE. `program` is 0 if `pid`
+ * is the worker itself. If `pid` is a program that the worker started, `program` is the pid of this program outside the
+ * PID namespace. The row then ends with `program`. */
 void heartbeat_compare(struct heartbeat_known *known, int local_rank, int pid, int program,
                        const struct heartbeat_sample *sample, uint64_t ticks_per_s, struct cJSON *workers);
 
 /* The position of a worker: its training step and its latest collective call. A sample is read from the worker's page
  * of shared memory (record/flight.h). */
 struct heartbeat_step_sample {
-    /* members of struct flight; `records` is 0 if the worker has recorded no call or has no page */
+    /* copied from struct flight; `records` is 0 if the worker has recorded no call or has no page */
     uint64_t step, records, call;
     char word[FLIGHT_WORD]; /* the call in which the worker waits; "" if it waits in no call */
 };
@@ -59,8 +60,9 @@ struct heartbeat_step {
     uint64_t step, call;
 };
 
-/* Append a row to the array `steps`: [local_rank, step or -1, number of the call, "all_reduce" or ""]. Append nothing
- * if the position equals `known`, the last reported position. If `steps` is NULL, nothing is appended or recorded. */
+/* Append a row to the array `steps`: [local_rank, step or -1, number of the call, "all_reduce" or ""]. Then copy the
+ * new step and call to `known`, the last reported position. Do nothing if the position has not changed, if the worker
+ * has recorded no call, or if `steps` is NULL. */
 void heartbeat_compare_step(struct heartbeat_step *known, int local_rank, int pid,
                             const struct heartbeat_step_sample *sample, struct cJSON *steps);
 

@@ -1,9 +1,10 @@
 /* host_news.c -- findings that travel between the hosts of `ddprun --hosts` without the store.
  *
- * A node that cannot reach the store cannot send a finding to it. The user would not see the finding either, because
- * every node except node 0 runs with --quiet. So the node sends the finding to the relay that has started it. The relay
- * passes it to the ddprun that the user has started. If the node has ended, this ddprun sends the finding to all other
- * hosts. Otherwise only the first host gets it, and prints it.
+ * A node that cannot reach the store cannot send a finding to the store. The user would not see the finding either,
+ * because every node except node 0 runs with --quiet. So the node sends the finding to the relay that has started the
+ * node. The relay passes the finding to the ddprun that the user has started. That ddprun sends the first finding about
+ * an ended node to all other hosts. A finding about a node that still runs goes only to the host of node 0, which
+ * prints it.
  *
  * A node that waits for the first round ends when it learns that another node has ended. */
 #include "base/clock.h"
@@ -20,8 +21,8 @@
 #include <string.h>
 #include <sys/socket.h>
 
-/* How long to wait for a finding about a lost host. Within this time, the ddprun that the user has started with
- * --hosts detects that a remote shell has ended. */
+/* How long to wait for a finding about a lost host. The starter (the ddprun with --hosts) detects the end of
+ * a remote shell within this time. */
 enum { AWAIT_MS = 1000 };
 
 /* Return true if NEWS_FD is the socket of a relay. The user may have started this process with another open file as
@@ -36,7 +37,7 @@ static bool is_socket_of_relay(void)
 
 /* --- from other hosts --------------------------------------------------------------------------------------- */
 
-/* Print the finding in the same form as a finding of the store. `words` is the sentence with the name of the host. */
+/* Print the finding in the same form as a finding of the store. `words` is "HOST reports: SENTENCE". */
 static void print_news(struct node *n, const struct news *news, const char *words)
 {
     struct buf text = { 0 };
@@ -56,8 +57,8 @@ static void print_news(struct node *n, const struct news *news, const char *word
     buf_free(&text);
 }
 
-/* End this node, because the job cannot begin after another node has ended. Add the name of the other host, unless
- * the sentence begins with this name. */
+/* Log the finding of another node that has ended. End this node too, because the job cannot begin without that node.
+ * Log the other host's name before the finding's sentence, unless the sentence begins with this name. */
 static void end_by_news(struct node *n, const struct news *news)
 {
     const char *semicolon = news->advice[0] != '\0' ? "; " : "";
@@ -96,10 +97,11 @@ static void keep_reason(struct node *n, const struct news *news)
 
 /* Handle a finding of another host.
  *
- *   - If the finding ends the job, keep it.
- *   - If its code is empty, it withdraws the last finding of the other host.
- *   - If the ddprun of the other host has ended, end this node, but only if it waits for the first round.
- *   - Otherwise keep and print the finding, because it explains why the node of the other host is missing. */
+ *   - If the finding ends the job, keep it as the cause.
+ *   - If the finding has no code, delete the earlier finding of that host.
+ *   - If the finding reports that ddprun on that host has ended, end this node if it still waits for the first round.
+ *     Otherwise ignore the finding.
+ *   - Keep and print any other finding, because it explains why the node of the other host is missing. */
 static void receive_news(struct node *n, const struct news *news)
 {
     const bool waits = n->meet.round == NULL && agent_state(n->agent) == AGENT_GATHERING;
@@ -190,7 +192,7 @@ void node_send_wait(struct node *n, const char *words)
         return;
     failure_split(words, news.sentence, news.advice);
     char *limit = strstr(news.sentence, "; giving up in ");
-    if (limit != NULL) /* leave out how long this node still waits, because other nodes have other limits */
+    if (limit != NULL) /* cut off "; giving up in 60 s", because only this node has this limit */
         *limit = '\0';
     snprintf(news.code, sizeof(news.code), "%s", code);
     n->meet.has_sent_news = true;

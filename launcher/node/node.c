@@ -46,8 +46,8 @@ static int find_dying(const struct node *n)
     return -1;
 }
 
-/* Pass AGENT_TICK to the agent. find_dying() reads /proc, so call it only in AGENT_SETTLING: in other states the agent
- * does not use `dying`. */
+/* Pass AGENT_TICK to the agent. Call find_dying() only in AGENT_SETTLING, because it reads /proc and the agent uses
+ * `dying` only in this state. */
 static void tick(struct node *n)
 {
     const int dying = agent_state(n->agent) == AGENT_SETTLING ? find_dying(n) : -1;
@@ -55,8 +55,8 @@ static void tick(struct node *n)
                              .type = AGENT_TICK, .local_rank = dying >= 0 ? dying : 0, .dying = dying >= 0 });
 }
 
-/* Handle the earliest deadline. The store and unread output come first, because their functions may end the node.
- * These functions also set the timer for the next deadline. */
+/* Handle a deadline that has passed. First check the deadline of the store's answer and the deadline for a slow reader
+ * of the output, because their handlers may end the node. node_run_effects() sets the timer for the next deadline. */
 static void node_on_timer(uv_timer_t *timer)
 {
     struct node *n = timer->data;
@@ -85,15 +85,15 @@ enum {
     /* If this node should host the store but cannot: how long to wait for the answer of another store. This limit
      * ends before the first message about waiting is due. */
     ASK_MS = 1500,
-    /* If the program is missing and the job cannot begin without this node: how long to wait for a round. If a round
-     * begins, the other nodes get the failure. */
+    /* Longest wait for a round if the program is missing and the job cannot begin without this node. If a round begins,
+     * this node sends the reason to the other nodes. */
     MISSING_MS = 2000,
-    /* the user is warned if more connections than this end without an answer to IDENTIFY */
+    /* warn the user if more than this number of connections have ended without the store's answer to IDENTIFY */
     QUIET_JOINS = 5,
-    /* A node that cannot host the store waits until the other nodes have received the reason. It waits only this time
-     * for nodes that the job does not need, or that probably do not dial this host. */
+    /* A node that cannot host the store exits when all other nodes have received the reason. After REFUSE_MS, it also
+     * exits if nnodes_min nodes know the reason, or if the other nodes probably do not dial this host. */
     REFUSE_MS = 10000,
-    REFUSE_CHECK_MS = 50 /* time between two checks whether all other nodes have the reason */
+    REFUSE_CHECK_MS = 50 /* time between two checks whether all other nodes have received the reason */
 };
 
 /* Return the identity of this process, which the join message sends to the store. The boot id identifies the machine;
@@ -151,7 +151,7 @@ static void on_found_again(void *user, const struct join_dial_found *found)
     store_link_resume(n->meet.link, found->fd, found->tls, who.own);
 }
 
-/* End the dial without a message, because the link reports the loss at the same time. */
+/* End the dial without a message, because the link reports the lost connection at the same time. */
 static void on_not_found_again(void *user, const char *code, const char *words)
 {
     (void)code, (void)words;
@@ -162,9 +162,9 @@ static void on_not_found_again(void *user, const char *code, const char *words)
  * connection limits its segments to this size. */
 enum { SMALL_SEGMENT = 536 };
 
-/* Record the size of the segments that the silent connection could not deliver. A short failure of the network may also
- * be the reason. So later connections use small segments only if `is_sure` is true, or after a second silent
- * connection. */
+/* Record the size of the segments that the silent connection could not deliver. Limit later connections to small
+ * segments if the caller is sure that the path loses large ones, or if this is the second silent connection. One
+ * silence may be only a short failure of the network. */
 static void note_silence(struct node *n, bool is_sure)
 {
     const struct link_fate *fate = store_link_fate(n->meet.link);
@@ -258,9 +258,11 @@ static void on_restored(void *user)
     report_path(n);
 }
 
-/* Handle the loss of the link. Before the first round, dial again until --timeout in two cases. In the first case, the
- * store is silent, because the packets with the join may be too large for the path. In the second case, the connection
- * has ended without an answer to IDENTIFY, because a store drops connections if hundreds of nodes arrive at once. */
+/* Handle the loss of the link. Before the first round, dial again in two cases, until --timeout ends:
+ *
+ *   - The store is silent. The reason may be that the packets with the join are too large for the path.
+ *   - The connection has ended without an answer to IDENTIFY. A store drops connections if hundreds of nodes arrive at
+ *     once. */
 static void on_link_lost(void *user, const char *why)
 {
     struct node *n = user;
@@ -390,8 +392,9 @@ static void give_up_joining(struct node *n, const char *code, const char *words)
     node_finish(n, EXIT_CODE_DDPRUN);
 }
 
-/* Exit when every other node has received the failure of this node, or after the time limit. An elastic job may never
- * reach its maximum number of nodes, so after REFUSE_MS its minimum number of nodes is enough. */
+/* Exit when every other node has received the failure of this node, or at refusing_until_ms. An elastic job may never
+ * reach its maximum number of nodes. So after REFUSE_MS, exit when nnodes_min nodes, including this one, know the
+ * failure. */
 static void on_refusing_timer(uv_timer_t *timer)
 {
     struct node *n = timer->data;
@@ -404,8 +407,10 @@ static void on_refusing_timer(uv_timer_t *timer)
 }
 
 /* Send the failure of this node to each other node that dials, until the end of --timeout, so that these nodes give up,
- * too. Wait only for REFUSE_MS if the other nodes probably do not dial this host. Either the address of the endpoint is
- * not on this host, or the secret is missing, usually on all nodes. */
+ * too. In two cases, the other nodes probably do not dial this host, so wait only for REFUSE_MS:
+ *
+ *   - The address of the endpoint is not on this host.
+ *   - This node has no secret. Usually the other nodes have no secret, either, so they do not dial. */
 static void begin_refusing(struct node *n, const struct host_failure *failure)
 {
     const struct plan_meeting *m = &n->plan->meeting;
@@ -425,8 +430,8 @@ static void begin_refusing(struct node *n, const struct host_failure *failure)
     uv_timer_start(&n->meet.refusing_timer, on_refusing_timer, REFUSE_CHECK_MS, REFUSE_CHECK_MS);
 }
 
-/* Print why this node cannot host the store. If the port is free, send the failure to the other nodes, which wait for
- * the store. With --hosts, the relay carries the failure. */
+/* Print why this node cannot host the store, and send the reason to the other nodes. With --hosts, the relay sends it.
+ * Otherwise the other nodes dial the store's port, so this node answers there with the reason, if the port is free. */
 static void on_host_failed(void *user, const struct host_failure *failure)
 {
     struct node *n = user;
@@ -488,8 +493,8 @@ static void on_dial_failed(void *user, const char *code, const char *words)
         give_up_joining(n, code, words);
 }
 
-/* Connect to the store. If `place` has a code, this node should host the store but cannot. In this case, wait only
- * ASK_MS for the store of another process, and fail with the note of `place` if no store answers. */
+/* Connect to the store. If place->code is not NULL, this node should host the store but cannot. In this case, wait only
+ * ASK_MS for a store in another process, and fail with place->note if no store answers. */
 static ddp_status dial(struct node *n, const struct store_place *place, struct ddp_err *err)
 {
     const struct plan_meeting *m = &n->plan->meeting;
@@ -549,8 +554,8 @@ static void give_up_missing(struct node *n)
     node_finish(n, missing_code(n));
 }
 
-/* Exit if no round has begun. In a round, do nothing: its attempt fails because of the missing program, on every
- * node. */
+/* Exit if no round has begun. Once a round has begun, its attempt fails without this timer, because this node cannot
+ * start the program. */
 static void on_missing_timer(uv_timer_t *timer)
 {
     struct node *n = timer->data;
@@ -558,9 +563,9 @@ static void on_missing_timer(uv_timer_t *timer)
         give_up_missing(n);
 }
 
-/* Check that the program exists, before this node waits for others. If the program is missing, exit at once. But a job
- * with a fixed number of nodes cannot begin without this node. In such a job, join, so that the attempt fails on all
- * nodes with this reason, and exit if no round begins within MISSING_MS. */
+/* Check that the program exists, before this node waits for others. If the program is missing, exit at once, unless
+ * the job has a fixed number of nodes. Such a job cannot begin without this node. So join it, because then the attempt
+ * fails on all nodes with this reason. Exit if no round begins within MISSING_MS. */
 static void check_program(struct node *n)
 {
     const struct plan_meeting *m = &n->plan->meeting;
@@ -573,7 +578,7 @@ static void check_program(struct node *n)
         give_up_missing(n);
 }
 
-/* Join the job. The store of a single node listens before the first worker is created. */
+/* Join the job. If the store cannot be on another host, start the store here first. */
 static ddp_status join_job(struct node *n, struct ddp_err *err)
 {
     const struct store_host_options options = { .loop = &n->loop,
@@ -593,8 +598,8 @@ static ddp_status join_job(struct node *n, struct ddp_err *err)
 
 enum {
     LOG_DIR_MS = 8000, /* time limit for creating the log directory, because its file server may hang */
-    /* How long the store serves nodes that have not read the verdict, after the end of the job. The time is shorter
-     * after a stop by the user, or after this node was rejected. */
+    /* How long the store serves the other nodes after the end of the job, because they may still need the verdict.
+     * LINGER_STOPPED_MS applies if the user has stopped the job, and LINGER_REFUSED_MS if this node was rejected. */
     LINGER_MS = 5000,
     LINGER_STOPPED_MS = 2000,
     LINGER_REFUSED_MS = 3000
@@ -643,8 +648,9 @@ static bool init_handles(struct node *n, int lifeline)
 }
 
 /* Copy the options that the agent needs, because the agent does not read the command line. In a job of several nodes,
- * settle_ms is longer than the node timeout. The store reports a lost node, and so a lost peer on it, only after this
- * timeout. With an event log, `alone` is false, because the log needs the store's verdict. */
+ * settle_ms is longer than the node timeout. The node of a lost peer may be lost, too, and the store reports a lost
+ * node only after this timeout. With an event log, `alone` is false even if the job has one node. The agent then waits
+ * for the store's verdict, which the log needs. */
 static struct agent_options agent_options_of(const struct plan *plan)
 {
     const struct cli *cli = plan->cli;
@@ -666,7 +672,7 @@ static void send_greeting(struct node *n)
         uv_run(&n->loop, UV_RUN_NOWAIT);
 }
 
-/* Prepare the first attempt while the store answers, if the ranks are already known. */
+/* Prepare the first attempt without waiting for the store's answer, if the ranks are already known. */
 static ddp_status make_ready(struct node *n, struct ddp_err *err)
 {
     const struct plan_round first = plan_same_round(n->plan, 0);
@@ -814,7 +820,7 @@ static ddp_status open_node(struct node *n, struct ddp_err *err)
  * the time is shorter. */
 static void wait_for_peers(struct node *n)
 {
-    /* this node was rejected, and the store must still send the rejections of other nodes */
+    /* this node was rejected, and its store may still have to send rejections to other nodes */
     if (n->meet.store != NULL && n->meet.refused)
         store_server_wait_nodes(n->meet.store, LINGER_REFUSED_MS);
     const bool others = n->meet.round != NULL && n->meet.round->nnodes > 1;

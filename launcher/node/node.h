@@ -7,7 +7,7 @@
  *     node.c           opens, runs and frees; joins the job; the timer
  *     signals.c        signals of the user, the death of the guardian
  *     store_events.c   messages and requests of the store
- *     host_news.c      findings between the hosts of --hosts, without the store
+ *     host_news.c      findings that travel between the hosts of --hosts without the store
  *     effects.c        calls the agent and carries out its effects; children that have ended; the deadlines; the end
  *     flight_shm.c     the last calls of ranks
  *     stack_dump.c     where the threads of ranks are */
@@ -42,7 +42,7 @@ struct node_meeting {
     struct store_server *store;
     /* Owned: the search for the host of the store. NULL if no search was needed, or if the search ended at once. */
     struct store_host *host;
-    struct join_dial *dial; /* owned; NULL while this node does not connect to the store */
+    struct join_dial *dial; /* owned: connects to the store, or connects again; NULL if no dial runs */
     /* This node should host the store but cannot. Before it fails, it checks whether another node hosts a store. */
     bool should_host;
     /* Owned; NULL if not needed. If this node cannot host the store, this small server sends the reason to the other
@@ -50,18 +50,18 @@ struct node_meeting {
     struct refusing_store *refusing;
     uv_timer_t refusing_timer;  /* for the next check whether every other node was rejected */
     uint64_t refusing_since_ms; /* when `refusing` was started */
-    uint64_t refusing_until_ms; /* when to exit, even if other nodes were not rejected yet */
+    uint64_t refusing_until_ms; /* time of exit, even if some nodes were not rejected yet */
 
     struct store_link *link;      /* owned; NULL before the connection and after the last verdict */
     uint64_t join_until_ms;       /* end of --timeout; 0 if this node has not dialled the store */
-    int stuck_bytes, stuck_times; /* copied from struct link_fate when a connection became silent */
+    int stuck_bytes, stuck_times; /* as in link_fate, if a connection lost large segments; else 0 */
     /* The next connection uses only small TCP segments, because large segments are lost on the path to the store. */
     bool has_small_segments;
     bool path_reported;  /* FINDING_PATH_LOSES_LARGE was sent to the store */
     uint64_t broken_ms;  /* when the connection to the store broke or became silent; 0 if it works */
     bool break_reported; /* the user was warned that the connection is broken */
-    /* Number of new connections since `broken_ms`, none of which has worked yet. Before the first round: number of
-     * connections that were lost during the join. If it is above 0, a dial begins with a pause. */
+    /* Number of connections that were opened since `broken_ms`. None of them works yet. Before the first round: number
+     * of connections that were lost during the join. If n_resumes is above 0, a dial begins with a pause. */
     unsigned n_resumes;
 
     int held_port;                /* socket that holds a port for the store of rank 0, or -1 */
@@ -75,16 +75,16 @@ struct node_meeting {
     bool waiting_printed; /* a line was printed in this wait, so later lines are printed only for changes */
     bool waiting_asked;   /* the store was asked which nodes have not ended */
     char unfinished[HEARD_LIST_MAX]; /* the store's answer: the nodes that have not ended */
-    int missing;                     /* errno: why the workers' program is not usable; 0 if it is */
-    uv_timer_t missing_timer;        /* if `missing` is not 0: limits the wait for a round */
+    int missing;                     /* errno if the workers' program is not usable, else 0 */
+    uv_timer_t missing_timer;        /* if the program is not usable: limits the wait for a round */
     bool refused;                    /* the store has rejected this node */
 
     struct tls_context *tls;   /* owned; NULL if this node does not encrypt */
     struct tls_relay *relay;   /* carries the workers' store traffic; NULL if the workers connect directly */
     struct peer_lookup lookup; /* questions of the store about owners of connections */
     uv_timer_t lookup_timer;   /* fires when the next search for owners of connections is due */
-    /* A time that limits searches of /proc (find_holder). Each search moves this time ahead by ten times the duration
-     * of the search. No search starts while this time is too far in the future. */
+    /* A point in time that limits the searches of /proc by find_holder. A search of 1 ms moves it ahead by 10 ms. While
+     * it is more than 5 s in the future, no search starts. */
     uint64_t whose_ms;
 
     /* A finding of the store that explains why nodes are missing; "" without such a finding. */
@@ -110,10 +110,10 @@ struct exits {
 
 /* The stacks of the surviving workers at the time of a failure, and whether a py-spy was found. */
 struct node_sample {
-    bool is_python;            /* a worker, or a descendant of a worker, runs Python */
-    bool has_py_spy;           /* the last search has found a py-spy */
-    const char *no_py_spy;     /* why py-spy cannot be used; NULL if it can be used, or before a result */
-    struct timed_call *search; /* a thread that looks for py-spy; NULL if no search runs */
+    bool is_python;                 /* a worker, or a descendant of a worker, runs Python */
+    bool has_py_spy;                /* the last search has found a py-spy */
+    const char *no_py_spy;          /* why py-spy cannot be used; NULL if usable, or if no search has ended */
+    struct timed_call *search;      /* a thread that looks for py-spy; NULL if no search runs */
     struct py_spy_search *question; /* borrowed from the thread of `search`; NULL if no search runs */
     unsigned beats;                 /* number of heartbeats in this attempt */
     struct cJSON *stacks;           /* owned: rows of record/stacks.h; NULL if no sample was taken */
@@ -132,9 +132,9 @@ struct node_run {
     struct contain *contain; /* borrowed */
     struct spawner spawner;
     struct exits exits;
-    pid_t *pids; /* by local rank; 0 if the worker does not run; a pid stays reserved until waitpid */
-    /* By local rank: true if the agent requested a signal while the worker still ran. If it is false, no signal of the
-     * agent is the reason of the worker's end. */
+    pid_t *pids; /* by local rank; 0 if the worker does not run; a pid is not reused before waitpid */
+    /* By local rank: true if signal_worker has sent a signal while the worker still ran. If it is false, the worker
+     * ended for another reason. */
     bool *asked;
     struct heartbeat_known *known; /* by local rank: the latest process state that the store received */
     struct heartbeat_step *steps;  /* by local rank: the latest position that the store received */
@@ -146,14 +146,13 @@ struct node_run {
     /* Findings about this node's GPUs, from the check before the start or the latest sample of a suspected hang. */
     struct finding busy_gpus[GPU_FINDINGS_MAX];
     int n_busy_gpus;
-    /* The running query to the GPU driver (check_gpus), which owns `gpu_query` until the query ends. NULL if no query
-     * runs. */
+    /* The call that asks the GPU driver (check_gpus); NULL if none runs. The call owns `gpu_query` while it runs. */
     struct timed_call *gpu_call;
     struct gpu_query *gpu_query;
     uint64_t gpu_query_ms;        /* when `gpu_query` was started */
     struct gpu_answer gpu_answer; /* the driver's answer about the failed worker's GPU */
     bool has_gpu_answer;
-    bool holds; /* effects wait for the sample of the stacks, or for node.probe */
+    bool holds; /* the queued effects wait for a stack dump, or for the end of node.probe */
     /* SIGCHLD has arrived, or more children may have ended. reap_children() runs in the next pass of the loop. */
     bool reap;
     bool alone;   /* this process has no child left */
@@ -166,7 +165,7 @@ struct node_run {
 
     /* The first finding of this attempt about a rank that left while other ranks waited. */
     char left_subject[FINDING_SUBJECT_MAX]; /* subject of the finding, such as "rank 0 (n1, pid 7)" */
-    char left_waiting[FINDING_TEXT_MAX];    /* sentence of the finding; "" if no such finding has arrived */
+    char left_waiting[FINDING_TEXT_MAX];    /* sentence about the rank that left; "" if no rank has left */
     enum finding_code left_code;
     struct finding hang;           /* finding about a hang that still lasts, or FINDING_NONE */
     struct stuck stuck[STUCK_MAX]; /* processes that cannot be killed, for the report */
@@ -200,13 +199,13 @@ struct node {
     struct node_output out;
 
     uv_loop_t loop;
-    uv_timer_t timer; /* for the earliest deadline of the agent, the store and unread output */
-    uint64_t due_ms;  /* the time for which the timer is set */
-    /* after a pause of this process: deadlines are checked CLOCK_CATCH_UP_MS later, so that messages that arrived in
-     * the pause are handled first */
+    uv_timer_t timer; /* fires at the earliest deadline: for the agent, the store or a slow output reader */
+    uint64_t due_ms;  /* time of the earliest deadline; UINT64_MAX = no deadline */
+    /* this process was paused, so it checks deadlines CLOCK_CATCH_UP_MS later: it first handles the messages that
+     * arrived in the pause */
     bool caught_up;
     uv_timer_cb on_timer; /* node_on_timer; effects.c calls it through this pointer */
-    uv_idle_t more;       /* runs while effects are queued or ended children are not collected */
+    uv_idle_t more;       /* runs while an effect is queued or an ended child is not collected */
     bool ended;           /* the handles are being closed */
 
     uv_poll_t lifeline, signals; /* poll the descriptors `lifeline_fd` and `signal_fd` */
@@ -217,7 +216,7 @@ struct node {
     struct stop_memory stop_memory, pass_memory;
     struct received_signal stop_received; /* first request to stop; valid if agent_stop_signal() is not 0 */
 
-    struct buf effects;        /* array of struct agent_effect; the first `done` were carried out already */
+    struct buf effects;        /* array of struct agent_effect; the first `done` elements were carried out */
     struct cause_probe *probe; /* owned: probe of the path to a lost peer, or of the GPUs; NULL if none */
     size_t done;
     int exit_code;
@@ -234,7 +233,7 @@ static inline bool node_cause_is_elsewhere(const struct node *n)
     return n->run.cause.why[0] != '\0' && n->run.cause.node_rank != n->plan->node_rank;
 }
 
-/* Return true if --hosts ends the job because of a finding about a host. */
+/* Return true if the job ends because the relay of --hosts has reported the loss of a host. */
 static inline bool node_has_lost_host(const struct node *n)
 {
     return strcmp(n->run.cause.why, FAILURE_HOST_LOST) == 0;
@@ -253,11 +252,11 @@ struct flight_page flight_shm_first(const struct flight_shm *pages);
 /* Return the page of worker `i`. Return NULL if the worker has no record yet, or if no pages exist. */
 const struct flight *flight_shm_page(const struct flight_shm *pages, int i);
 
-/* The command line of the helper that flight_helper_run describes. */
+/* Command line of the helper process; see flight_helper_run. */
 struct flight_helper {
     char first[16], n[16], age_ms[24];
-    char pids[8192];                     /* pids of workers whose connections are reported, "71,72" */
-    char *argv[FLIGHT_HELPER_WORDS + 1]; /* NULL-terminated; the directory is borrowed from the plan */
+    char pids[8192]; /* pids of the workers whose connections the helper reports: "71,72" */
+    char *argv[FLIGHT_HELPER_WORDS + 1]; /* NULL-terminated; the path of the records belongs to the plan */
 };
 
 /* Fill in the command line. Return false if this node has no workers. */
@@ -271,10 +270,10 @@ void node_keep_flights(struct node *n);
 struct stack_request {
     const struct rank_set *ranks; /* borrowed for the call; NULL for all ranks of this node */
     bool is_native;               /* add the frames of C and C++ */
-    /* a worker has failed: the other workers are stopped after this dump, or after STACKS_FAILURE_MS */
+    /* a worker has failed: the others are stopped after this dump, at the latest after STACKS_FAILURE_MS */
     bool is_failure;
     bool with_calls;     /* add the ranks' calls from PyTorch's flight records */
-    int64_t still_ms;    /* with `with_calls`: largest age of the flight records, in ms */
+    int64_t still_ms;    /* with_calls: age limit in ms; older flight records are left out */
     int64_t id;          /* for the caller; the dump does not use it */
     struct cJSON *calls; /* owned by the dump: an array of the ranks' calls, or NULL */
     /* Called exactly once, perhaps before node_dump_stacks returns. The callee may keep stacks->rows. It then sets
@@ -296,7 +295,7 @@ void node_end_dumps(struct node *n);
 /* End and free all dumps, even if helpers still run. Call this when no helper can be reaped any more. */
 void node_close_dumps(struct node *n);
 
-/* Check whether a sample can use py-spy. node_begin_samples is called at the start of an attempt, and
+/* Find out whether stacks can be sampled with py-spy. Call node_begin_samples at the start of an attempt, and
  * node_find_python at each heartbeat. */
 void node_begin_samples(struct node *n);
 void node_find_python(struct node *n);
@@ -309,11 +308,11 @@ void node_add_survivors(struct node *n, const struct cJSON *rows);
 /* Receive findings through the socket of the relay of --hosts, if this process has such a socket. */
 void node_open_news(struct node *n);
 
-/* Read all messages of the relay, until the relay ends. */
+/* Handle the messages of the relay that have arrived, without waiting for more. */
 void node_read_news(struct node *n);
 
-/* After the loss of a node or of the store, wait a short time for the finding of --hosts about the lost host. Do not
- * wait if the cause of the job's end is known. */
+/* Wait a short time for the relay's finding about a lost host, if this node has lost the store or another node is lost.
+ * Do not wait without a relay (--hosts), or if the cause of the job's end is known. */
 void node_await_news(struct node *n);
 
 /* Report to the other hosts that this node ends before the job has begun, with the reason in `words`. `code` is the

@@ -1,7 +1,7 @@
-/* signals.c -- signals in the agent; see node.h. They stay blocked, as guardian.c has left them, and are read from a
- * descriptor when the agent is ready for them. So a signal cannot interrupt any other function.
+/* signals.c -- signals in the agent; see node.h. All signals stay blocked, as guardian.c has left them. The agent reads
+ * the signals from a descriptor, so a signal cannot interrupt any other function.
  *
- * The guardian forwards its signals through the lifeline. */
+ * A signal that was sent to the guardian reaches the agent through the lifeline. */
 #include "base/clock.h"
 #include "contain/descendants.h"
 #include "contain/procfs.h"
@@ -115,7 +115,7 @@ static void go_on(struct node *n)
     descendants_signal(SIGCONT);
 }
 
-/* Return true while workers or leftovers exist. */
+/* Return true while workers or their leftover processes exist. */
 static bool attempt_runs(const struct agent *agent)
 {
     const enum agent_state state = agent_state(agent);
@@ -127,7 +127,7 @@ static bool attempt_runs(const struct agent *agent)
  * EFFECT_FINISH, which sets the exit code, is still in the queue. */
 static void stop_asked(struct node *n, const struct received_signal *received)
 {
-    /* do not use agent_stop_signal() here, because a stop from the store may have set it */
+    /* agent_stop_signal() is not suitable here: it also returns the signal of a stop from the store */
     const bool first = n->stop_memory.at_ms == 0;
     node_read_news(n); /* a relay that must end the job sends the reason before the signal */
     if (n->ended)
@@ -161,9 +161,9 @@ static void pass_on(struct node *n, const struct received_signal *received)
     announce_passed(&n->out.announce, received, passed);
 }
 
-/* Stop all processes of the job with SIGSTOP, because a worker may ignore SIGTSTP. Send the signal twice, to stop
- * processes that were created during the first call, too. This process continues, because it hosts the store and
- * forwards the output. */
+/* Stop all processes of the job with SIGSTOP, because a worker may ignore SIGTSTP. Send the signal twice, because
+ * a process may have been created while the first signals were sent. This process continues, because it hosts the store
+ * and forwards the output. */
 static void rest(struct node *n)
 {
     n->run.resting = true;
@@ -277,8 +277,8 @@ static void poll_fd(struct node *n, uv_poll_t *poll, int fd, uv_poll_cb cb)
     uv_poll_start(poll, UV_READABLE | UV_DISCONNECT, cb);
 }
 
-/* Open the descriptors. The signals are already blocked, because the guardian has called signal_watch_block() before
- * the fork. Call it again only to get the set of these signals. */
+/* Watch the signals and the lifeline. The guardian has already blocked the signals before the fork. This function calls
+ * signal_watch_block() again only to get the set of these signals. */
 bool node_watch_signals(struct node *n, int lifeline)
 {
     sigset_t watched;

@@ -125,9 +125,9 @@ static pid_t clone_on_stack(int (*child)(void *), void *arg, void *stack, size_t
 
 /* --- start a process -------------------------------------------------------------------------------------- */
 
-/* Other functions of the C library do not fit: fork would copy page tables without need, and posix_spawn and uv_spawn
- * cannot set the parent-death signal. clone(CLONE_VM | CLONE_VFORK) shares the memory of this process until execve,
- * as vfork does, but the child has a separate stack. So the child can store the errno of execve in the shared memory.
+/* A child is created with CLONE_VM | CLONE_VFORK. Until execve, it shares the memory of this process, as after vfork,
+ * but has a separate stack. So it can store the errno of execve in the shared memory. Other functions do not fit: fork
+ * would copy page tables without need, and posix_spawn and uv_spawn cannot set the parent-death signal.
  *
  * Until execve, the child must not allocate memory, lock a mutex or use stdio. Signals are blocked, so no handler of
  * this process runs in the child. */
@@ -138,7 +138,8 @@ enum {
     FD_GAP = 1024 /* the search for open descriptors ends after this many unused numbers in a row */
 };
 
-/* Data that the child shares with the parent, on the parent's stack until execve succeeds or the child ends. */
+/* Data that parent and child share. It is on the parent's stack, because the parent waits until execve succeeds or the
+ * child ends. */
 struct child {
     const struct proc_slots *slots;
     const struct proc_spec *spec;
@@ -267,7 +268,7 @@ IN_CHILD static int child_main(void *arg)
 
 /* --- the parent ----------------------------------------------------------------------------------------- */
 
-/* Reserve the three descriptor numbers (see spawn.h) as early as possible, so that they are low. Return false and set
+/* Reserve three descriptor numbers (see spawn.h). Call this early, so that the numbers are low. Return false and set
  * errno if no descriptors are left. */
 static bool proc_slots_open(struct proc_slots *slots)
 {
@@ -310,9 +311,9 @@ static pid_t clone_child(struct child *c)
     return pid;
 }
 
-/* Create the child in its control group by clone3. If this fails, let the child join the group by itself, also in all
- * later calls. It fails if clone3 is missing. After a kill of the parent's group, some kernels also kill each child
- * that clone3 creates in a group. */
+/* Create the child in its control group by clone3. If clone3 fails once, this child and all later children join their
+ * groups themselves. There are two kinds of failure. clone3 may be missing. Some kernels, after a kill of the parent's
+ * group, also kill each child that clone3 creates in a group. */
 static pid_t clone_into_group(struct child *c)
 {
     static bool by_joining; /* true after clone3 has failed once */
@@ -329,8 +330,8 @@ static pid_t clone_into_group(struct child *c)
     return clone_child(c);
 }
 
-/* Start a process. The reserved numbers hold the worker's descriptors only during the start. A child that could not
- * execute the program is reaped here, so the caller never sees its pid. */
+/* Start a process. The reserved descriptor numbers in `slots` hold the worker's descriptors only during the start. A
+ * child that could not execute the program is reaped here, so the caller never sees its pid. */
 pid_t proc_spawn(const struct proc_slots *slots, const struct proc_spec *spec, int *error)
 {
     struct child c = { .slots = slots, .spec = spec, .parent = getpid() };
@@ -391,10 +392,10 @@ static int proc_find(const char *program, const char *path, char *out, size_t si
  * worker gets the user's limit again, because select() fails above 1,024. */
 
 enum {
-    FDS_OF_OURS = 64,   /* descriptors of ddprun that are not for workers */
+    FDS_OF_OURS = 64,   /* number of descriptors that ddprun needs in addition to those for workers */
     FDS_PER_WORKER = 9, /* three pipes with two ends each during the start, two log files, a pidfd */
-    /* With --encrypt: enough for 8 connections of each worker. The relay permits one connection per 4 descriptors of
-     * this process. */
+    /* With --encrypt: more descriptors for each worker, enough for 8 connections. The relay permits one connection for
+     * every 4 descriptors of this process. */
     FDS_PER_RELAYED = 32,
 };
 

@@ -21,8 +21,8 @@
  * lowest part of this process's descriptor table. The pipes of other workers have higher numbers, so the worker need
  * not copy and close them. */
 struct proc_slots {
-    int null;  /* /dev/null; between two starts, the three reserved numbers are copies of this descriptor */
-    int at[3]; /* the reserved numbers, in ascending order */
+    int null;  /* descriptor of /dev/null; between two starts, the numbers in `at` also refer to /dev/null */
+    int at[3]; /* the reserved descriptor numbers, in ascending order */
 };
 
 struct proc_spec {
@@ -43,7 +43,7 @@ pid_t proc_spawn(const struct proc_slots *slots, const struct proc_spec *spec, i
 
 /* --- spawner ---------------------------------------------------------------------------------------------- */
 
-/* The state of this process for starting the workers of the plan. */
+/* Data that spawner_start needs to start the workers of the plan. */
 struct spawner {
     const struct plan *plan; /* borrowed, like the next three members */
     struct output *output;
@@ -56,9 +56,9 @@ struct spawner {
     const char *failed;   /* the program that could not be started, or NULL */
 };
 
-/* Initialize, and raise this process's descriptor limit. Call this while few descriptors are open, so that the reserved
- * numbers are low. Before the first start the caller sets `output`, `contain` and `input`. These three and the plan are
- * borrowed. */
+/* Initialize, and raise this process's descriptor limit. Call this while few descriptors are open, so that the numbers
+ * in `slots` are low. Before the first start the caller sets `output`, `contain` and `input`. These three and the plan
+ * are borrowed. */
 ddp_status spawner_init(struct spawner *s, const struct plan *plan, struct ddp_err *err);
 
 /* Find the program, and the Python script if the program is Python. Return 0. On failure, return an errno and set

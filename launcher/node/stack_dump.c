@@ -42,8 +42,8 @@ enum {
     DUMPS_MAX = 4,           /* dumps at the same time; further dumps are rejected */
     SLICE_MS = 2,            /* time for reading /proc in one turn of the loop */
     ERRORS_MAX = 64 << 10,   /* bytes of the stderr of a helper */
-    READ_BYTES = 64 << 10,   /* bytes of one read of a memory file */
-    CALLS_BYTES = 256 << 10, /* bytes of output of the helper that reads flight records */
+    READ_BYTES = 64 << 10,   /* bytes per read of a helper's output */
+    CALLS_BYTES = 256 << 10, /* output of the helper that reads flight records: maximum bytes used */
 };
 
 #define PTRACE_SCOPE "/proc/sys/kernel/yama/ptrace_scope"
@@ -60,13 +60,13 @@ struct target {
     pid_t pid;
     int local_rank;  /* local rank of the worker */
     bool is_child;   /* a descendant of the worker's program */
-    bool is_unasked; /* not the worker: only a worker permits its agent to trace it */
+    bool is_unasked; /* the agent did not start this process, so the process has not permitted tracing */
 };
 
 /* A running py-spy, or the helper that reads flight records. */
 struct helper {
     pid_t pid; /* pid of the helper; 0 if this struct is not in use */
-    /* the helper reads flight records and has no target process; `about` is the worker whose environment it gets */
+    /* the helper reads flight records: it has no target process, and gets the environment of the worker `about` */
     bool reads_records;
     struct target about;     /* the process that py-spy reads */
     int out, err;            /* memory files for stdout and stderr of the helper; -1 if not open */
@@ -96,7 +96,8 @@ static void dump_advance(struct stack_dump *d);
 /* --- py-spy --------------------------------------------------------------------------------------------- */
 
 /* A virtual environment may be on a file server that does not answer. So the loop only builds the paths where py-spy
- * may be. A thread, and the helper that becomes py-spy, check whether the files exist. */
+ * may be. A thread checks whether these files exist. So does the helper, a child process, before it executes
+ * py-spy. */
 
 /* Write "/venv/bin/py-spy" for "/venv/bin/python". Write "" if `program` contains no directory. */
 static void name_beside(const char *program, char path[PATH_MAX])
@@ -119,7 +120,7 @@ static void name_beside_link(const char *link, char path[PATH_MAX])
     name_beside(is_removed ? "" : program, path);
 }
 
-/* Write the path of a py-spy beside the program of the workers. */
+/* Write the path of a file "py-spy" in the directory of the workers' program. This file may not exist. */
 static void name_beside_workers(const struct node *n, char path[PATH_MAX])
 {
     const char *found = n->run.spawner.path;
@@ -156,23 +157,23 @@ static void make_absolute(pid_t pid, char command[PATH_MAX])
         command[0] = '\0';
 }
 
-/* Paths where the py-spy for a process may be. `of_exe` is the last place that ddprun tries, after the directories of
- * PATH. The other places are before PATH. */
+/* Paths where the py-spy for a process may be. ddprun tries `of_exe` last, after the directories of PATH, and all other
+ * places before PATH. */
 struct places {
-    /* beside the Python in the process's command line, because environments have different versions of py-spy */
+    /* beside the interpreter that the process's command line names: each environment may have its own py-spy */
     char of_process[PATH_MAX];
     char of_workers[PATH_MAX], of_ddprun[PATH_MAX];
-    char of_exe[PATH_MAX]; /* beside the program that runs; used after PATH */
+    char of_exe[PATH_MAX]; /* py-spy beside the file that the process executes; tried after PATH */
 };
 
-/* Write the paths at which ddprun searches for the py-spy of a process, except those in PATH. Do not read the command
- * line if this could block. Check the owner after reading the paths, because a process may change its program and its
- * owner. */
+/* Fill *p with the paths where the py-spy for a process may be. Do not read the command line of the process if this
+ * could block. Check the owner of the process after reading its paths, because the process may change its program and
+ * its owner meanwhile. */
 static void find_places(const struct node *n, pid_t pid, struct places *p)
 {
     char command[PATH_MAX] = "", link[64];
     if (!threads_lock_memory(pid))
-        procfs_line(pid, "cmdline", command, sizeof(command)); /* a NUL ends the first word */
+        procfs_line(pid, "cmdline", command, sizeof(command)); /* the first word, up to its NUL */
     make_absolute(pid, command);
     snprintf(link, sizeof(link), "/proc/%d/exe", (int)pid);
     name_beside(command, p->of_process);
@@ -194,8 +195,8 @@ static bool is_program(const char *path)
     return path[0] != '\0' && stat(path, &st) == 0 && S_ISREG(st.st_mode) && access(path, X_OK) == 0;
 }
 
-/* Return true if the file `place` is a program that no other user can change, and write its real path. Set *is_unsafe
- * if another user can change the program. */
+/* Return true if `place` is a program and no other user can change it. In this case, write its real path to `path`. If
+ * another user can change it, set *is_unsafe. */
 static bool find_safe(const char *place, char path[PATH_MAX], bool *is_unsafe)
 {
     char why[SAFE_DIR_WHY_MAX];
@@ -206,8 +207,8 @@ static bool find_safe(const char *place, char path[PATH_MAX], bool *is_unsafe)
     return is_safe;
 }
 
-/* Find py-spy. The directories of ddprun and of PATH are not checked, because the user has chosen to run programs
- * from these directories. */
+/* Find py-spy. Accept a py-spy beside ddprun or in PATH even if another user can change the file, because the user runs
+ * programs from these directories anyway. */
 static bool find_py_spy(const struct places *at, const struct env_sources *env, char path[PATH_MAX],
                         bool *is_unsafe)
 {
@@ -265,8 +266,8 @@ static void py_spy_search_run(void *user)
     q->is_found = find_py_spy(&q->at, &env, path, &q->is_unsafe);
 }
 
-/* Start a search, unless an earlier search still runs. `python` is the pid of a Python process of the job: its paths
- * (struct places) are searched, too. `python` is 0 if no such process is known. */
+/* Start a search for py-spy, unless an earlier search still runs. `python` is the pid of a Python process of the job.
+ * The search includes the directory of its interpreter. If no such process is known, `python` is 0. */
 static void py_spy_search_begin(struct node *n, pid_t python)
 {
     struct node_sample *s = &n->run.sample;
@@ -334,8 +335,8 @@ static bool plan_is_python(const struct plan *plan)
     return program_python(plan->cli, plan->facts->python) != NULL;
 }
 
-/* Delete the sample of the previous attempt. If the command line names a Python program, search for py-spy now, because
- * the processes need not be examined. */
+/* Delete the sample of the previous attempt. If the command line names a Python program, search for py-spy now.
+ * Otherwise node_find_python first examines the processes, to find out whether the job uses Python. */
 void node_begin_samples(struct node *n)
 {
     cJSON_Delete(n->run.sample.stacks);
@@ -435,8 +436,8 @@ static void clean_object(struct stack_thread *t)
     buf_free(&text);
 }
 
-/* Read the threads of a process from /proc. After a failure, read only the main thread, because the stop of the job
- * waits for the dump. */
+/* Read the threads of a process from /proc. If a worker has failed, read only the main thread, because the stop of the
+ * other workers waits for the dump. */
 static size_t read_threads(const struct stack_dump *d, const struct target *t, struct buf *threads)
 {
     const struct stack_thread of = like(d, t);
@@ -529,15 +530,15 @@ static void add_records(struct stack_dump *d, const struct helper *h)
     buf_free(&text);
 }
 
-/* Return true if the output fills the file up to its last byte, so the output is too long. */
+/* Return true if the output was too long: it fills the whole file, and the file has a fixed size. */
 static bool is_full(int fd)
 {
     char last = '\0';
     return pread(fd, &last, 1, STACKS_INPUT_MAX - 1) == 1 && last != '\0';
 }
 
-/* Add the Python frames in the output of a helper. If the helper failed, add what /proc shows, with the reason. A
- * full file means that the output was too long. */
+/* Add the Python frames in the output of a helper. If the helper failed, add what /proc shows, and why the helper
+ * failed. If the file with the output is full, the output was too long. */
 static void add_output(struct stack_dump *d, const struct helper *h, int status)
 {
     struct buf text = { 0 }, error = { 0 };
@@ -656,8 +657,8 @@ static int helper_prepare(const struct stack_dump *d, struct helper *h)
     return errno == 0 || errno == ENOENT ? ESRCH : errno; /* an ended process has no files in /proc */
 }
 
-/* Start a helper for a process. If the helper cannot start, write the reason for the user to `note` and return
- * false. */
+/* Start a helper for a process. If the helper cannot start, return false and set `note` to the reason, as a text for
+ * the user. */
 static bool helper_start(struct stack_dump *d, const struct target *t, char note[STACK_NOTE_MAX])
 {
     struct helper *h = free_helper(d); /* not NULL: dump_advance has checked this */
@@ -672,7 +673,7 @@ static bool helper_start(struct stack_dump *d, const struct target *t, char note
     return false;
 }
 
-/* Return true if a helper that reads flight records was killed but has not ended, because its file server does not
+/* Return true if a helper that reads flight records was killed but has not ended, because a file server does not
  * answer. */
 static bool has_stuck_reader(const struct node *n)
 {
@@ -698,9 +699,9 @@ static void list_workers(const struct stack_dump *d, char *out, size_t size)
                 (size_t)snprintf(out + used, size - used, "%s%d", used > 0 ? "," : "", (int)targets[i].pid);
 }
 
-/* Start the helper that reads flight records and connections. If it cannot start, the sample has neither. If an earlier
- * reader hangs in the kernel, because its file server does not answer, the new helper gets no directory and reports
- * only connections. So only one reader can hang. */
+/* Start the helper that reads flight records and connections. If it cannot start, the sample contains neither records
+ * nor connections. An earlier helper may hang in the kernel, because a file server does not answer. Then the new helper
+ * gets no directory and reports only connections, so at most one helper can hang. */
 static void start_reader(struct stack_dump *d)
 {
     static char no_directory[] = "";
@@ -739,8 +740,8 @@ static void helper_kill(struct stack_dump *d, struct helper *h)
         add_by_proc(d, &h->about, note);
 }
 
-/* Continue the target after a kill of py-spy --native, which stops its target while reading. Do this only if the
- * target was not stopped before, and if the pid still belongs to the same process. */
+/* Continue the target after ddprun has killed py-spy, because py-spy --native stops the target while reading. Do
+ * nothing if the target was stopped before py-spy started, or if the pid now belongs to another process. */
 static void wake_target(const struct helper *h)
 {
     struct proc_stat now;
@@ -820,8 +821,8 @@ static void dump_set_timer(struct stack_dump *d, bool at_once)
     uv_timer_start(&d->timer, on_timer, at_once || at_ms < now_ms ? 0 : at_ms - now_ms, 0);
 }
 
-/* Add a row if this process is a zombie and a child of a worker. The worker has not collected its exit status, and may
- * still wait for a result. Return false for any other process. */
+/* Add a row if the target is a zombie and a child of a worker. The worker may still wait for a result of the ended
+ * child. Return false for any other target. */
 static bool add_ended(struct stack_dump *d, const struct target *t)
 {
     struct proc_stat stat;
@@ -835,9 +836,9 @@ static bool add_ended(struct stack_dump *d, const struct target *t)
     return true;
 }
 
-/* Process a target. A Python process gets a helper. The threads of other processes are read from /proc here. After a
- * failure, a process counts as Python only because of its program's name: the search for libpython would take too
- * long. */
+/* Handle one target process. A Python process gets a helper. The threads of other processes are read from /proc here.
+ * After the failure of a worker, only the program's name decides whether a process is Python, because a search for
+ * libpython would take too long. */
 static void process_target(struct stack_dump *d, const struct target *t)
 {
     if (add_ended(d, t))
@@ -857,8 +858,8 @@ static void process_target(struct stack_dump *d, const struct target *t)
         add_by_proc(d, t, note);
 }
 
-/* Process targets for at most SLICE_MS in this turn of the loop. End the dump if all targets are processed and no
- * helper runs, or if its time is over. */
+/* Handle as many targets as possible within SLICE_MS, in one turn of the loop. End the dump if its deadline has passed,
+ * or if all targets are handled and no helper runs. */
 static void dump_advance(struct stack_dump *d)
 {
     const size_t n = d->targets.len / sizeof(struct target);
@@ -884,7 +885,7 @@ static void add_target(struct stack_dump *d, pid_t pid, int local_rank, bool is_
         d->stacks.is_cut = true;
 }
 
-/* Add the descendants of a worker's program as targets, such as the processes of a data loader. */
+/* Add the descendants of a worker's program, such as the processes of a data loader, to the targets. */
 static void add_children(struct stack_dump *d, struct target program)
 {
     struct buf pids = { 0 };

@@ -63,8 +63,8 @@ static void fan_open(struct fan *fan, int reader)
     fan->readers[reader] = (struct fan_reader){ .state = FAN_OPEN };
 }
 
-/* Close a reader. Call this also if a worker cannot be started, because an expected reader blocks the other
- * readers. */
+/* Close a reader. Call this also if a worker cannot be started. Otherwise the other readers would get no input,
+ * because no chunk is read before all expected readers have started. */
 static void fan_close(struct fan *fan, int reader)
 {
     if (fan->readers[reader].state != FAN_ABSENT)
@@ -79,8 +79,9 @@ static void fan_forget(struct fan *fan)
         fan->readers[i].done = 0;
 }
 
-/* Return true if the next chunk can be read. With readers: all have started, and all have received the whole current
- * chunk. Without readers: the input must be dropped (`drains`); otherwise it stays unread for the next process. */
+/* Return true if the next chunk can be read. Before that, all expected readers must start, and all open readers must
+ * receive the whole current chunk. If no reader is open, a chunk is read only to drop it (`drains`). Without `drains`,
+ * the input stays unread for the next process. */
 static bool fan_wants(const struct fan *fan)
 {
     bool has_reader = false;
@@ -101,7 +102,7 @@ static void fan_fill(struct fan *fan, size_t len)
     fan->ended = len == 0;
 }
 
-/* Return how many bytes of the chunk `reader` still needs, and set *at to the first of these bytes. */
+/* Return the number of bytes that `reader` still needs from the chunk, and set *at to their offset in the chunk. */
 static size_t fan_due(const struct fan *fan, int reader, size_t *at)
 {
     const struct fan_reader *r = &fan->readers[reader];
@@ -174,7 +175,7 @@ struct input {
     bool regular;     /* `source` is a regular file */
     int epoll;        /* epoll set that contains `source` */
     uv_poll_t ready;  /* polls `epoll`, which is readable when `source` is readable */
-    uv_timer_t later; /* for the next check of the foreground, or the next read of a file */
+    uv_timer_t later; /* starts the next read, or the next check whether the job is in the foreground */
     uv_fs_t request;  /* the read of a file */
     bool reading;     /* `request` is in progress */
     char *chunk;      /* CHUNK bytes for one read */
@@ -199,8 +200,8 @@ static void free_end(uv_handle_t *handle)
     free(handle->data);
 }
 
-/* Close the descriptor at once, so that the worker detects the end of its input. The handle is closed in the next
- * turn. */
+/* Close the pipe's descriptor at once, so that the worker detects the end of its input. libuv's handle is freed later,
+ * by free_end. */
 static void close_end(struct input *in, int local_rank)
 {
     struct pipe_end *end = in->ends[local_rank];
@@ -240,7 +241,8 @@ static void give(struct input *in, int local_rank)
 
 /* --- reading stdin ---------------------------------------------------------------------------------------- */
 
-/* Pass on a chunk of a file. libuv reads files on a thread, so the workers' input may be closed meanwhile. */
+/* Send the workers the chunk that libuv has read from a file. The read ran on another thread, so the input may have
+ * been closed meanwhile. */
 static void on_file_read(uv_fs_t *request)
 {
     struct input *in = request->data;
@@ -307,7 +309,7 @@ static void input_read(struct input *in)
         fan_fill(&in->fan, 0);
 }
 
-/* Continue after any event: write the available bytes, and read more if no reader needs the chunk. */
+/* Continue after any event: write what the pipes accept. If every reader has received the chunk, read the next one. */
 static void go_on(struct input *in)
 {
     for (int i = 0; i < in->fan.n && in->way == INPUT_COPIED && !in->reading; i++)
@@ -315,8 +317,8 @@ static void go_on(struct input *in)
     read_if_wanted(in);
 }
 
-/* Read the next chunk if every reader has the current chunk. Otherwise stop polling stdin, because its readiness
- * would wake the loop again and again. */
+/* Read the next chunk if every reader has received the current chunk. Otherwise stop polling stdin: unread data in
+ * stdin would wake the loop again and again. */
 static void read_if_wanted(struct input *in)
 {
     if (in->way != INPUT_COPIED || in->closing || in->reading)
@@ -351,8 +353,8 @@ static bool has_other_readers(const struct plan *plan)
     return found;
 }
 
-/* Begin an attempt. Its workers get the input after the last chunk that was read. The unsent rest of this chunk is
- * dropped. With --hosts, all nodes get the same input, as fast as the slowest node reads it. So a node without readers
+/* Begin an attempt. Drop the unsent rest of the current chunk. The input of the attempt's workers begins with the next
+ * chunk. With --hosts, all nodes get the same input, as fast as the slowest node reads it. So a node without readers
  * must read and drop the input. */
 ddp_status input_attempt(struct input *in, struct ddp_err *err)
 {
@@ -406,8 +408,8 @@ int input_open(struct input *in, int local_rank)
     return in->way == INPUT_DIRECT ? STDIN_FILENO : open_pipe(in, local_rank);
 }
 
-/* Close the worker's end of the pipe, but keep /dev/null and an inherited stdin open. A worker that could not be
- * started must not delay the other readers. */
+/* Close the worker's end of the pipe, but keep /dev/null and an inherited stdin open. If the worker could not be
+ * started, close ddprun's end, too, so that the other readers do not wait for this worker. */
 void input_spawned(struct input *in, int local_rank, int fd, bool runs)
 {
     if (fd > STDERR_FILENO && fd != in->null)
@@ -419,7 +421,7 @@ void input_spawned(struct input *in, int local_rank, int fd, bool runs)
     go_on(in);
 }
 
-/* Close the worker's pipe. All other readers may then have the whole chunk, so continue reading. */
+/* Close the pipe of a worker that has ended. The next read may have waited only for this worker, so try to continue. */
 void input_ended(struct input *in, int local_rank, bool failed)
 {
     in->fan.drains = in->fan.drains && !failed;

@@ -1,4 +1,4 @@
-/* stdin.h -- ddprun's stdin, for the workers that --stdin names.
+/* stdin.h -- ddprun's stdin, for the workers that --stdin names (the readers).
  *
  * A single reader inherits stdin. With several readers, or if ddprun is a background job of a terminal, each reader has
  * a pipe instead, to which ddprun copies stdin. All other workers read /dev/null.
@@ -35,8 +35,9 @@ ddp_status input_attempt(struct input *input, struct ddp_err *err);
 int input_open(struct input *input, int local_rank);
 void input_spawned(struct input *input, int local_rank, int fd, bool runs);
 
-/* Close the pipe of a worker that has exited. Children of the worker may still have the pipe open, and must not delay
- * other readers. If `failed` is true, the worker has failed, and the rest of the input stays for the next attempt. */
+/* Close the stdin pipe of a worker that has exited. Otherwise, children of the worker could keep the pipe open and
+ * delay the other workers. If `failed` is true, the worker has failed, and the rest of the input stays for the next
+ * attempt. */
 void input_ended(struct input *input, int local_rank, bool failed);
 
 /* Stop reading, and close the handles. input_free frees the memory after the loop has closed the handles. NULL is

@@ -70,8 +70,8 @@ static void add_error(struct progress_rank *r, int local_rank, cJSON *errors)
     r->has_news = false;
 }
 
-/* Add the time since the last sign of progress, and new errors. The store gets a duration, because the clocks of two
- * machines may differ. */
+/* Add two things to the heartbeat: how long ago the last sign of progress was, and the new errors. The store gets a
+ * duration, because the clocks of two machines may differ. */
 static void add_progress(struct node *n, struct message_heartbeat *beat)
 {
     struct progress *p = &n->out.progress;
@@ -103,7 +103,7 @@ static void on_beat(void *user, struct message_heartbeat *beat)
         pid_t pid = n->run.pids[i];
         const struct heartbeat_sample sample = sample_worker(&pid);
         const int program = pid != n->run.pids[i] ? (int)contain_shown_pid(n->run.contain, pid) : 0;
-        /* the kernel reports the stop of a worker, but not of its program */
+        /* a stopped worker causes a SIGCHLD here, but a stopped program below a worker does not: report it now */
         if (program != 0 && sample.state == 'T' && n->run.known[i].state != 'T')
             announce_worker_stopped(&n->out.announce, i, program, 0);
         heartbeat_compare(&n->run.known[i], i, pid, program, &sample, ticks_per_s, beat->workers);
@@ -120,12 +120,12 @@ static void on_beat(void *user, struct message_heartbeat *beat)
 /* A search for a process may take a tenth of a second, during which this node sends no heartbeat. So searches may use
  * only a tenth of the time, and at most half a second without a pause. */
 enum {
-    WHOSE_SHARE = 10,      /* a search of 1 ms is followed by a pause of 10 ms */
+    WHOSE_SHARE = 10,      /* on average, searches use at most 1/WHOSE_SHARE of the time */
     WHOSE_AT_ONCE_MS = 500 /* total time that searches may take without a pause between them */
 };
 
-/* Search all processes for the holder of a socket. Each search moves `whose_ms` ahead by WHOSE_SHARE times its
- * duration. Return false without a search if earlier searches have used up their share of the time. */
+/* Search all processes for the holder of a socket. Return false without a search if earlier searches have used up
+ * their share of the time, which `whose_ms` (node.h) records. */
 static bool find_holder(struct node *n, uint64_t inode, struct port_holder *holder)
 {
     const uint64_t now_ms = clock_ms();
@@ -179,7 +179,7 @@ static bool holds_socket(struct node *n, uint64_t inode)
     return peer_lookup_knows(&n->meet.lookup, inode);
 }
 
-/* Search /proc once for the workers' sockets, and answer all waiting questions. */
+/* Search /proc once for the workers' sockets, and answer all questions that wait for this search. */
 static void answer_all(struct node *n)
 {
     struct peer_question question;
@@ -221,7 +221,7 @@ static void on_who(void *user, int64_t conn, const char *peer, const char *store
     char worker[ENDPOINT_TEXT_MAX], relay[ENDPOINT_TEXT_MAX];
     const enum tls_relay_found carried = tls_relay_find(n->meet.relay, peer, worker, relay);
     if (carried == TLS_RELAY_GONE)
-        return; /* send no answer: the worker has disconnected, and the agent owns the relay's socket */
+        return; /* send no answer: the worker has disconnected, so an answer would name the agent's relay */
     if (carried == TLS_RELAY_WORKER) {
         peer = worker;
         store = relay;
@@ -346,7 +346,7 @@ static void on_sample(void *user, int64_t id, const char *ranks, bool is_native,
 enum {
     PORT_CHECK_MS = 20,    /* time between two checks of the port; a check takes 20 us */
     QUICK_MS = 60000,      /* frequent checks end after this time, because rank 0 may never open a store */
-    PORT_RECHECK_MS = 1000 /* time between two checks after QUICK_MS */
+    PORT_RECHECK_MS = 1000 /* time between two checks once QUICK_MS have passed */
 };
 
 /* Return true if the listener belongs to another user. If ddprun runs as root, a worker may listen as any user, so a
@@ -365,7 +365,7 @@ static void print_taken(const struct node *n, const struct socket_owner *owner, 
              n->plan->offered_port, owner->uid, n->plan->offered_port);
 }
 
-/* Kill rank 0, so that its end is the first failure. */
+/* Report that another user has the port. Kill rank 0, so that the end of rank 0 is the first failure. */
 static void kill_rank0(struct node *n, const struct socket_owner *owner)
 {
     char words[NOTE_MAX];
@@ -375,8 +375,8 @@ static void kill_rank0(struct node *n, const struct socket_owner *owner)
     kill(-n->run.pids[0], SIGKILL);
 }
 
-/* Check the port once, and set the timer for the next check. The port is watched only while an attempt runs. If rank 0
- * has not started yet, check again later. */
+/* Check the port of rank 0 once, and set the timer for the next check. The port is watched only while an attempt runs.
+ * If another user has the port before rank 0 has started, check again later, because rank 0 cannot be killed yet. */
 static void on_port_timer(uv_timer_t *timer)
 {
     struct node *n = timer->data;
@@ -426,8 +426,8 @@ static ddp_status watch_port(struct node *n, struct ddp_err *err)
 
 /* The store's messages about the job become events for the agent, and text for the user.
  *
- * An attempt is prepared after its round is known, because the names of log files may contain a rank. Only a single
- * node knows its ranks earlier, so it prepares the attempt while the store answers.
+ * An attempt is prepared after its round is known, because the names of log files may contain a rank. The node
+ * of a single-node job knows its ranks earlier, so it prepares the attempt while the store answers.
  *
  * The link calls the callbacks in the order of the store's messages. Each callback ends with node_run_effects(), so
  * that its effects are carried out before the next message. */
@@ -469,9 +469,8 @@ ddp_status node_begin_attempt(struct node *n, const struct plan_round *round, st
     return status == DDP_OK ? input_attempt(n->out.input, err) : status;
 }
 
-/* Set the address and port of the store of rank 0, if node 0 has offered a port. If node 0 has a loopback address,
- * other nodes cannot use this address. In this case node 0 runs on the host of ddprun's store, so they reach it at
- * master_addr. */
+/* Set the address and port of the store of rank 0, if node 0 has offered a port. If node 0 has a loopback
+ * address, use master_addr instead, because node 0 then runs on the host of ddprun's store. */
 static void apply_rank0_store(const struct node *n, const struct heard_round *r, struct plan_round *round)
 {
     const struct heard_node *first = &r->nodes[0];
@@ -494,7 +493,8 @@ static void warn_of_rank0_store(const struct node *n, const struct heard_round *
         first->host);
 }
 
-/* Convert a round of the store to a round of the plan, with the store of rank 0 if node 0 offers this store. */
+/* Convert a round of the store to a round of the plan. If node 0 offers a store that rank 0 hosts, include the address
+ * of that store. */
 static struct plan_round plan_round_of(const struct node *n, const struct heard_round *r)
 {
     struct plan_round round = { .attempt = r->attempt,
@@ -547,8 +547,8 @@ void node_begin_prepared(struct node *n)
 }
 
 /* Handle a round: the ranks and nodes of the next attempt. Copy the round to the heap, because it is too large for
- * struct node, which is on the stack. Later rounds use the same memory. The first attempt may already be prepared;
- * otherwise prepare it now. */
+ * struct node, which is on the stack. Later rounds use the same memory. Prepare the attempt now, unless make_ready()
+ * has already prepared it. */
 static void on_round(void *user, const struct heard_round *received)
 {
     struct node *n = user;
@@ -578,8 +578,8 @@ static void on_round(void *user, const struct heard_round *received)
 
 /* --- gathering ------------------------------------------------------------------------------------------ */
 
-/* Print which nodes are missing, and the remaining time: the time in the store's last message, less the time since this
- * message. */
+/* Print which nodes are missing, and the remaining time: `left_ms` of the store's last message, less the time since
+ * this message arrived. */
 static void on_waiting_timer(uv_timer_t *timer)
 {
     struct node *n = timer->data;
@@ -640,7 +640,7 @@ static void keep_hang(struct node *n, const cJSON *findings)
     }
 }
 
-/* Print findings of the store. A push without text and findings means that the hang is over. */
+/* Print findings of the store. A push with neither text nor findings means that the hang is over. */
 static void on_findings(void *user, const cJSON *push)
 {
     struct node *n = user;
@@ -674,7 +674,7 @@ static void on_joined(void *user, bool spare, const char *instance, uint64_t sto
         send_notices(n);
     if (n->meet.round == NULL)
         send_busy_gpus(n);
-    /* if the store is in this process, clock_ms() is its present time */
+    /* a store in this process uses the clock of clock_ms(), so `store_ms` is not needed */
     if (n->out.announce.events != NULL)
         event_log_clock(n->out.announce.events, n->meet.store != NULL ? clock_ms() : store_ms, instance);
     if (spare && !n->plan->cli->quiet)
@@ -735,8 +735,9 @@ static bool find_lost_host(struct failure *c)
     return true;
 }
 
-/* Return true if a node of --hosts has left because of SIGINT. The ddprun that the user has started sends a Ctrl-C to
- * all nodes. So the user has usually stopped this node, too, even if the signal has not arrived here yet. */
+/* Return true if a node of --hosts has left because of SIGINT. The ddprun that the user started
+ * forwards a Ctrl-C to all nodes. So this node usually receives SIGINT, too, but perhaps later than the message about
+ * the other node. */
 static bool is_stop_of_job(const struct node *n, const struct failure *cause)
 {
     return n->meet.has_news_socket && strcmp(cause->why, "node_left") == 0 && cause->signal == SIGINT;
@@ -764,15 +765,15 @@ static void set_cause(struct node *n, const struct failure *cause)
     }
 }
 
-/* Handle a stop. If the cause is on this node, the agent has already begun to stop. The message then only confirms
- * that the store has the cause. */
+/* Handle the store's message that the workers must stop because of `cause`. If the cause is on this node, the agent has
+ * already begun to stop. The message then only confirms that the store has the cause. */
 static void on_stop(void *user, const struct failure *cause)
 {
     struct node *n = user;
     const bool by_user = is_stop_of_job(n, cause);
     set_cause(n, cause);
-    /* The sender of the signal may be the user or a process on that node, so name only the node as the sender. If the
-     * same Ctrl-C arrives here later, the terminal replaces the node as the sender. */
+    /* The signal was sent by the user or by a process on the node in `cause`. This agent cannot distinguish them, so
+     * it names that node as the sender. If the same Ctrl-C arrives here later, the terminal replaces that node. */
     if (by_user && agent_stop_signal(n->agent) == 0) {
         n->stop_received = (struct received_signal){ .signal = cause->signal };
         snprintf(n->stop_received.sender.name, sizeof(n->stop_received.sender.name), "node %d",
@@ -785,7 +786,7 @@ static void on_stop(void *user, const struct failure *cause)
                                                    .signal = by_user ? cause->signal : 0 });
     } else {
         if (n->meet.round != NULL && n->meet.round->nnodes > 1 &&
-            /* in a job of several nodes, every node prints this line, also the node of the rank */
+            /* in a job of several nodes, every node prints this line, even the node of the failed rank */
             cause->rank >= 0)
             announce_remote_stop(&n->out.announce, cause);
         node_handle_event(n, (struct agent_event){ .type = AGENT_ACKNOWLEDGED });
@@ -811,8 +812,9 @@ static void on_verdict(void *user, const struct heard_verdict *verdict)
     node_run_effects(n);
 }
 
-/* Handle a finding that a rank left while others waited. Only the first finding is kept, because later findings usually
- * have the same cause. The finding does not count as a failure, because a program may end a rank early on purpose. */
+/* Handle a finding about a rank that left while other ranks waited. Only the first finding is kept, because later
+ * findings usually have the same cause. The finding does not count as a failure, because a program may end a rank early
+ * on purpose. */
 static void on_left_waiting(void *user, const cJSON *push)
 {
     struct node *n = user;
@@ -846,9 +848,9 @@ static void name_store_node(const struct node *n, char *out, size_t size)
         snprintf(out, size, " on node %d (%s)", found->node_rank, found->host);
 }
 
-/* Keep the reason of the loss for the report. This node may have caused the loss, for example because its process was
- * stopped. In this case, keep the finding that explains this cause, and write the code to `code`, as "  [NODE_FROZEN]".
- * Otherwise do not change `code`. */
+/* Keep, for the report, why this node has lost the store. This node may have caused the loss, for example because its
+ * process was stopped. In this case, keep the finding about this cause, and write its code to `code`, as
+ * "  [NODE_FROZEN]". Otherwise do not change `code`. */
 static void explain_loss(struct node *n, const char *why, char code[FINDING_SUBJECT_MAX])
 {
     const struct link_fate *fate = store_link_fate(n->meet.link);
@@ -866,7 +868,7 @@ static void explain_loss(struct node *n, const char *why, char code[FINDING_SUBJ
     snprintf(code, FINDING_SUBJECT_MAX, "  [%s]", finding_code_name(n->meet.store_finding.code));
 }
 
-/* Handle the loss of the store. After the end of the job the store is no longer needed. */
+/* Handle the loss of the store. Print nothing if the job has ended, because the store is then no longer needed. */
 void node_on_lost(void *user, const char *why)
 {
     struct node *n = user;
@@ -887,8 +889,8 @@ void node_on_lost(void *user, const char *why)
         return;
     }
     name_store_node(n, n->meet.store_node, sizeof(n->meet.store_node));
-    /* With --hosts, print nothing here: the finding about the lost host, or the report, contains this reason. After a
-     * stop by the user, the reason is not needed, because the stop has also ended the host of the store. */
+    /* With --hosts, do not print this warning: the finding about the lost host, or the report, says why the store was
+     * lost. After a stop by the user, the loss is expected, because the stop also ends the host of the store. */
     if (!n->meet.has_news_socket) {
         output_note(n->out.output, "warning: lost the store of the job at %s:%d%s: %s%s%s",
                     n->plan->master_addr, n->plan->master_port, n->meet.store_node, n->meet.store_lost,

@@ -15,7 +15,7 @@
 enum {
     BATCH_KEPT = 1 << 20,  /* a longer buffer is freed after use, because only a huge line needs it */
     HELD_MAX = 16 << 20,   /* limit for the unfinished lines of all streams together */
-    HELD_FREE = 256 * 1024 /* if the sum is above HELD_MAX, lines longer than this are cut */
+    HELD_FREE = 256 * 1024 /* beyond HELD_MAX, an unfinished line longer than this is printed in parts */
 };
 
 /* --- folded lines --------------------------------------------------------------------------------------- */
@@ -75,7 +75,8 @@ static void folds_add(struct folds *f, int which, const struct fold_line *line)
     queue_batch(f->sinks, f->of[which].sink, &f->batch);
 }
 
-/* Print the due lines of stdout and stderr. Request the next call for the time when another line is due. */
+/* Print the due lines of stdout and stderr. If more lines wait, request a call of this function for the time when the
+ * next is due. */
 static void folds_time(struct folds *f, uint64_t now_us)
 {
     uint64_t next = FOLD_NOTHING;
@@ -113,8 +114,8 @@ static bool has_colour(const struct plan *plan, int fd)
     return plan_wants_colour(plan) && is_screen(plan, fd);
 }
 
-/* Return the row for a descriptor: screen, dumb or plain. A dumb terminal cannot move its cursor, but its control
- * characters are escaped, too. */
+/* Return the row for `fd`: `screen` for a terminal, `dumb` for a terminal that cannot move its cursor, `plain` for a
+ * file or pipe. Lines for both kinds of terminal are escaped. */
 static struct line_row *console_row(struct console *c, int fd)
 {
     if (is_screen(c->plan, fd))
@@ -146,8 +147,8 @@ static uint64_t since_start(const struct console *c)
     return clock_ms() - c->started_ms;
 }
 
-/* Read both clocks: the wall clock for comparison with other hosts, and the monotonic clock, because the wall clock may
- * be set. */
+/* Read both clocks: the wall clock for comparison with other hosts, and the monotonic clock for durations, because the
+ * wall clock may jump. */
 static struct line_time now(const struct console *c)
 {
     return (struct line_time){ .unix_us = clock_unix_us(), .since_us = clock_us() - c->started_ms * 1000 };
@@ -284,8 +285,8 @@ bool console_is_screen(const struct console_stream *s)
     return s->row->terminal;
 }
 
-/* Update the number of bytes in unfinished lines. If all streams together exceed HELD_MAX, cut this stream's line if it
- * is longer than HELD_FREE. */
+/* Update the number of bytes in unfinished lines. Cut this stream's line if it is longer than HELD_FREE and all streams
+ * together exceed HELD_MAX. */
 static void account(struct console_stream *s)
 {
     struct console *c = s->console;
@@ -444,8 +445,7 @@ static void print_host_line(struct hosts_console *c, int which, struct slice lin
 }
 
 /* Return true if bytes are printed as they arrive, neither folded nor escaped. JSON, files and pipes need no escapes.
- * With a single host and no prefixes, the host's ddprun decides. It may pass on its worker's bytes unchanged, so this
- * ddprun does not escape them. */
+ * With a single host and no prefixes, that host's ddprun decides whether to escape its workers' bytes. */
 static bool is_unchanged(const struct hosts_console *c, int which)
 {
     const struct cli *cli = c->cli;
@@ -463,7 +463,7 @@ void hosts_console_print(struct hosts_console *c, int sink, struct slice lines)
     }
     for (; at < end && (newline = memchr(at, '\n', (size_t)(end - at))) != NULL; at = newline + 1)
         print_host_line(c, which, slice_of(at, (size_t)(newline - at)));
-    if (at < end) /* a piece of a long line */
+    if (at < end) /* the rest is a piece of a long line, without its newline */
         print_unfolded(c, which, slice_of(at, (size_t)(end - at)));
     queue_batch(c->folds.sinks, sink, &c->folds.batch);
 }

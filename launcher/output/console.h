@@ -25,7 +25,7 @@ struct folds {
     struct sinks *sinks;
     struct buf batch;  /* lines that are ready to be queued */
     struct buf prefix; /* prefix of the line that is formatted now */
-    /* Formats the prefix of a line, when all ranks of the line are known. */
+    /* Formats the prefix of a line. It is called when all ranks of the line are known. */
     void (*put_prefix)(void *user, const struct fold_line *line, struct buf *out);
     void (*waits)(void *user, uint64_t us); /* requests a call of folds_time in `us` microseconds */
     void *prefix_user, *waits_user;
@@ -39,7 +39,7 @@ struct console {
     struct line_row screen;   /* a terminal whose cursor can be moved */
     struct line_row dumb;     /* a terminal whose cursor cannot be moved */
     struct line_row plain;    /* files and pipes */
-    struct line_row *rows[2]; /* the rows of stdout and stderr: each is screen, dumb or plain */
+    struct line_row *rows[2]; /* [0] for stdout, [1] for stderr: each points to screen, dumb or plain */
     bool midline;             /* the last bytes of a raw stream on stderr did not end with a newline */
     struct buf batch;         /* lines made from one read, queued together */
     size_t held;              /* bytes in unfinished lines of all streams */
@@ -80,7 +80,7 @@ void console_fold_finish(struct console *c);
  * new line, even if a worker has printed half a line. */
 void console_note(struct console *c, const char *text);
 
-/* Return true if progress bars are drawn on the stream's row. Return false if each update becomes a line. */
+/* Return true if a progress bar of the stream is redrawn in place. Return false if each update becomes a new line. */
 bool console_is_screen(const struct console_stream *s);
 
 /* Initialize a stream for one attempt. Call console_stream_free before the stream is initialized again. */
@@ -101,8 +101,8 @@ void console_stream_finish(struct console_stream *s);
 
 /* --- lines of several nodes ------------------------------------------------------------------------------ */
 
-/* The console of a ddprun with --hosts. The ddprun of each host prints to a pipe, and with --fold marks the lines
- * of its workers. The functions below fold the marked lines, and escape control characters on a terminal. */
+/* Console of a ddprun with --hosts. The ddprun of each host prints to a pipe. If --fold is set, it marks the
+ * lines of its workers. The functions below fold the marked lines, and escape control characters on a terminal. */
 struct hosts_console {
     const struct cli *cli; /* cli and sinks belong to the caller */
     bool is_one_host;
@@ -119,8 +119,8 @@ ddp_status hosts_console_init(struct hosts_console *c, const struct cli *cli, in
                               void (*waits)(void *user, uint64_t us), void *user, struct ddp_err *err);
 void hosts_console_free(struct hosts_console *c);
 
-/* Print or fold lines of a host. A line of ddprun itself has no mark and is printed at once. `sink` is SINK_STDOUT
- * or SINK_STDERR. */
+/* Print lines of a host to `sink`, which is SINK_STDOUT or SINK_STDERR. With --fold, a worker's line has a mark and
+ * waits until it is folded. A line of the host's ddprun has no mark and is printed at once. */
 void hosts_console_print(struct hosts_console *c, int sink, struct slice lines);
 
 /* Print the waiting lines that are due now (hosts_console_time), or all waiting lines (hosts_console_finish). */

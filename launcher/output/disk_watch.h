@@ -15,7 +15,7 @@ enum {
     DISK_HUNG_MS = 1000   /* an operation of this duration counts as hanging */
 };
 
-/* The parts of the agent that use a disk. Only one thread at a time may use the same slot. */
+/* The parts of the agent that use a disk. Only one thread at a time may record an operation of the same part. */
 enum disk_user { DISK_MAIN, DISK_FILES, DISK_EVENTS, DISK_FLIGHTS, DISK_USERS };
 
 /* Share the slots with processes that this process forks later. Without this call each process has its own slots. */

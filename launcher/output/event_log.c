@@ -19,10 +19,9 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* For example, the event of a worker's line:
+/* Create an event with the members "event" and "t". The caller adds the other members. A complete event:
  *
  *     {"event":"output","t":2.5,"time":"...","rank":1,"local_rank":1,"stream":"stdout","kind":"line","text":"..."} */
-
 static cJSON *event_new_us(enum event_kind kind, uint64_t t_us)
 {
     cJSON *o = cJSON_CreateObject();
@@ -76,7 +75,8 @@ bool event_note(struct buf *out, uint64_t t_ms, const char *text)
 
 /* --- signals in JSON --------------------------------------------------------------------------------------- */
 
-/* The functions below always add all their members, so a reader need not check whether a member exists. */
+/* Functions that add the same members in every call, with null for an unknown value. So a program that reads the JSON
+ * object need not check whether a member exists. */
 
 enum { MEMBER_MAX = 64 };
 
@@ -214,7 +214,7 @@ struct event_log *event_log_new(const struct plan *plan, void (*warn_user)(void 
     return log;
 }
 
-/* Close the log. If the node never joined a round, its rank stays unknown, and the early lines are written now. */
+/* Close the log. If the node never joined a round, lines may still wait for the node's rank. Write these lines now. */
 void event_log_close(struct event_log *log)
 {
     if (log == NULL)

@@ -13,7 +13,7 @@
 
 #include <cjson/cJSON.h>
 
-/* Return an object with the members of every event, or NULL when memory is short. Pass the object to
+/* Return an object with the members that all events have in common, or NULL when memory is short. Pass the object to
  * event_print(), which frees it. */
 cJSON *event_new(enum event_kind kind, uint64_t t_ms);
 
@@ -27,7 +27,7 @@ bool event_add_worker(cJSON *o, const struct plan_worker *who);
 bool event_output(struct buf *out, struct line_time at, const struct plan_worker *who, int stream,
                   struct slice text, enum line_kind kind);
 
-/* Append an event for a message that ddprun would otherwise print on stderr. */
+/* Append an event for a message to the user. Without --json, ddprun prints this message on stderr. */
 bool event_note(struct buf *out, uint64_t t_ms, const char *text);
 
 /* Add the number if `known` is true, else null. */

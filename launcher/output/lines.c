@@ -2,7 +2,7 @@
  *
  * The stream consists of segments, each ended by \n or \r. `text` contains the unfinished segment. `update`
  * contains the last segment that ended with \r. A carriage return only moves the cursor, so the update stays
- * visible until other text overwrites it. This rule covers all cases:
+ * visible until other text overwrites it. Examples:
  *
  *     bytes                    line
  *     "a\r\n"                  "a"      a text file from Windows
@@ -96,7 +96,8 @@ static void end_update(struct lines *l)
     empty(&l->text);
 }
 
-/* Deliver the line that ends here: its last segment, or if that segment is empty, the latest update. */
+/* Deliver the line that ends here: the text after its last \r. If that text is empty, deliver the latest update of the
+ * progress bar, unless it was delivered before. */
 static void end_line(struct lines *l, enum line_kind kind)
 {
     if (l->text.len > 0 || l->update.len == 0)
@@ -107,7 +108,7 @@ static void end_line(struct lines *l, enum line_kind kind)
     forget_update(l);
 }
 
-/* Add the part of a line before \n. The part may contain \r. */
+/* Add bytes of a line without its \n. The bytes may contain \r. */
 static void add_segments(struct lines *l, const char *p, size_t len)
 {
     const char *cr;
@@ -306,7 +307,7 @@ void merge_free(struct merge *m)
 
 /* --- the prefix of a line ---------------------------------------------------------------------------------- */
 
-/* This file formats the ranks of a line, so prefix.c inserts a finished text, whether for one rank or for several. */
+/* append_ranks formats one rank or several ranks as a text. prefix.c only inserts this text. */
 
 enum { RANKS_MAX = 200, NUMBER_MAX = 12, SEVERAL_COLOUR = 1 /* bold */ };
 
@@ -437,11 +438,11 @@ enum { BUCKETS = 4096 };
 
 struct waiting {
     struct fold_line line;         /* its text and prefix are in `text` below */
-    struct waiting *next;          /* next line in the order */
+    struct waiting *next;          /* next waiting line, by `number` */
     struct waiting *older, *newer; /* neighbours in the same hash bucket */
-    uint64_t number;               /* position in the order, from 1 */
+    uint64_t number;               /* number of this line in the order of output: 1, 2, 3, ... */
     uint64_t hash;                 /* hash of the text */
-    uint64_t joined_us;            /* when the latest rank joined, in us since the start of ddprun */
+    uint64_t joined_us;            /* when the latest rank printed the line: us since the start of ddprun */
     struct rank_set ranks; /* ranks that have printed the line; empty while only one rank has printed it */
     int count;             /* number of ranks that have printed the line */
     char text[];           /* the text, then the prefix */
@@ -644,7 +645,8 @@ bool fold_print_ranks(const struct rank_set *ranks, struct buf *out)
 
 /* --- lines of several nodes -------------------------------------------------------------------------------- */
 
-/* A marked line is "\035RANK WORLD LENGTH\035", the prefix and the text. LENGTH is the length of the prefix. */
+/* A marked line consists of "\035RANK WORLD LENGTH\035", then the prefix, then the text. LENGTH is the length of the
+ * prefix in bytes. */
 enum { MARK = '\035', LINE_MARK_MAX = 48 };
 
 bool line_mark(struct buf *out, int rank, int world_size, struct slice prefix)

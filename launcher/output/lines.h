@@ -28,7 +28,7 @@
 struct loss {
     const char *name; /* "stdout", "stderr" or a path; owned by the sinks */
     uint64_t bytes;
-    int error; /* errno of the latest loss; 0 if the target was too slow */
+    int error; /* why bytes were last lost: errno of the write; 0 if the target was too slow */
 };
 
 enum { LINES_LIMIT = 8 * 1024 * 1024 }; /* longest line that is delivered in one piece, in bytes */
@@ -37,7 +37,7 @@ enum line_kind {
     LINE_WHOLE,  /* a newline has ended the line */
     LINE_LAST,   /* the stream has ended without a newline after this text */
     LINE_UPDATE, /* \r has ended the text: the next text overwrites it */
-    LINE_CUT     /* a piece of a line that exceeds the limit; the next call continues the line */
+    LINE_CUT     /* part of a line that is too long; the next call has the next part */
 };
 
 /* When the bytes of a line were read. */
@@ -68,7 +68,7 @@ void lines_append(struct lines *l, struct slice bytes);
  * delivered. */
 bool lines_show_update(struct lines *l);
 
-/* Deliver the unfinished line with the kind LINE_CUT, to free its memory. */
+/* Deliver the unfinished line now, as LINE_CUT. This frees the memory of the line. */
 void lines_cut(struct lines *l);
 
 /* Deliver the unfinished line, because the stream has ended. The struct can then be used for another stream. */
@@ -141,21 +141,18 @@ bool line_prefix(const struct plan *plan, const struct line_origin *from, bool c
 /* A line that several workers print is printed once, with the set of their ranks.
  *
  * A line waits a short time for equal lines of other ranks. The order of each rank's lines never changes: a rank
- * joins a waiting line only if all earlier lines of the rank come before that line. The caller passes the current
- * time to fold_flush, so this code reads no clock. */
+ * joins a waiting line only if the waiting line is printed after all earlier lines of the rank. The caller passes the
+ * current time to fold_flush, so this code reads no clock. */
 
-/* Lines of workers on the console: each has a prefix. On a terminal, control characters are escaped, and progress
- * bars stay on the last row. */
-
-/* The target of lines. A zeroed struct is a file or a pipe: text is written unchanged, and each update of a
- * progress bar becomes a line. */
+/* Where lines are printed: on a terminal, or to a file or a pipe. For a file or a pipe, all members are false: text is
+ * written unchanged, and each update of a progress bar becomes a line. */
 struct line_row {
     bool escape;   /* escape control characters, because the target is a terminal; see text.h */
-    bool terminal; /* the terminal can move its cursor, so an update stays on the last row */
+    bool terminal; /* the terminal can move its cursor, so progress bars stay on the last row */
     bool drawn;    /* the last row shows an update */
 };
 
-/* Return the bytes that erase the update on the last row, or "" if the row shows none. */
+/* Return the bytes that erase the update on the last row, or "" if that row shows no update. */
 const char *line_row_wipe(struct line_row *row);
 
 /* Append the line with prefix and newline, and before it the bytes that erase a progress bar. When memory is
@@ -164,7 +161,7 @@ bool line_show(struct buf *out, struct line_row *row, struct slice prefix, struc
                enum line_kind kind);
 
 enum {
-    FOLD_QUIET_US = 200 * 1000,     /* a line is written if no rank has joined it for this time */
+    FOLD_QUIET_US = 200 * 1000,     /* a line waits this time for the next rank that prints it */
     FOLD_LONGEST_US = 10000 * 1000, /* a line waits at most this time */
     FOLD_LINES_MAX = 4096,          /* if more lines wait, the oldest are written early */
     FOLD_BYTES_MAX = 1 << 20        /* if the waiting lines have more bytes, the oldest are written early */
@@ -175,7 +172,7 @@ enum {
 struct fold_line {
     struct slice text;
     enum line_kind kind;
-    struct line_time at;          /* when the line of the first rank was read */
+    struct line_time at;          /* when the line was read from the first rank that printed it */
     int rank;                     /* the first rank that printed the line */
     struct slice prefix;          /* prefix of the line, if only one rank printed it; copied */
     const void *origin;           /* pointer of the caller, passed to fold_fn */
@@ -193,9 +190,9 @@ struct fold *fold_new(int ranks, fold_fn line, void *user);
 /* Free the fold and drop its waiting lines. To deliver these lines, call fold_finish first. `f` may be NULL. */
 void fold_free(struct fold *f);
 
-/* Add a line that one rank printed (`ranks` is NULL). The text is copied. When memory is short, all lines are
- * delivered at once. Return true if no line waited before; the caller must then call fold_flush after
- * FOLD_QUIET_US. */
+/* Add a line that one rank printed (`ranks` is NULL). The text is copied. If memory is short, or if the
+ * text is longer than FOLD_BYTES_MAX, deliver all lines immediately. Return true if this line waits and no line waited
+ * before; the caller must then call fold_flush after FOLD_QUIET_US. */
 bool fold_add(struct fold *f, const struct fold_line *line);
 
 /* Deliver the lines that are due at `now_us`, a time since the start of ddprun. Return the time of the next call, or
@@ -219,7 +216,7 @@ struct marked_line {
     struct slice prefix, text; /* borrowed */
 };
 
-/* Append the mark and the prefix. Return false when memory is short. */
+/* Append the mark (rank, world size, length of the prefix), then the prefix. Return false when memory is short. */
 bool line_mark(struct buf *out, int rank, int world_size, struct slice prefix);
 
 /* Parse a line without its newline. Return false if the line has no mark. */

@@ -26,11 +26,11 @@
 #include <unistd.h>
 
 enum {
-    NEAR_BYTES = 64 * 1024, /* a part ends after a newline if one is this close to the limit */
+    NEAR_BYTES = 64 * 1024, /* a part ends at the last newline in this number of bytes before the limit */
     CHECK_MS = 1000         /* interval between checks that the file still exists */
 };
 
-/* A change of a file that was not reported to the user yet; usually LOG_NO_NEWS. */
+/* Change of a log file that ddprun has not yet reported to the user. LOG_NO_NEWS: there is no such change. */
 enum log_news {
     LOG_NO_NEWS,
     LOG_MADE_AGAIN, /* the user deleted the file, and ddprun has created it again */
@@ -41,12 +41,12 @@ enum log_news {
 struct log_file {
     int fd;
     struct log_rotate rotate;
-    uint64_t size; /* bytes in the current file */
-    uint64_t full; /* size at which the file is rotated; increased when a rotation fails */
-    int part;      /* number of the latest part; 0 before the first rotation */
-    int first_part; /* number of the first part after the last part of another job; 0 before the first rotation */
+    uint64_t size;     /* bytes in the current file */
+    uint64_t full;     /* size at which the file is rotated; increased when a rotation fails */
+    int part;          /* number of the latest part; 0 before the first rotation */
+    int first_part;    /* all parts from this number on belong to this job; 0 before the first rotation */
     bool line_ended;   /* the file is empty or ends with a newline */
-    uint64_t check_ms; /* when check_deleted checks the file again, by clock_ms */
+    uint64_t check_ms; /* earliest time (clock_ms) of the next check by check_deleted */
     atomic_int news;   /* an enum log_news; written by the writer's thread, read by the event loop */
     char path[];
 };
@@ -76,8 +76,8 @@ static struct log_file *log_file_create(const char *path, struct log_rotate rota
 
 /* --- rotation ------------------------------------------------------------------------------------------- */
 
-/* Return how many of the next bytes belong in the current file: up to the last newline near the limit, or up to the
- * limit. Return 0 if a new file must begin first. */
+/* Return how many of the next bytes belong in the current file. If not all fit, end after the last newline near the
+ * limit, or at the limit if no newline is near. Return 0 if a new file must begin first. */
 static size_t log_file_room(const struct log_file *f, const uint8_t *data, size_t len)
 {
     const uint64_t left = f->size < f->full ? f->full - f->size : 0;
@@ -122,8 +122,8 @@ static bool move_away(struct log_file *f)
     return false;
 }
 
-/* Rename the part back after the new file could not be created, because the user expects output under the old
- * name. */
+/* Rename the file back from its part name to f->path. The new file could not be created, and the user expects output
+ * under f->path. */
 static void rename_back(const struct log_file *f)
 {
     char name[PATH_MAX];
@@ -160,7 +160,7 @@ static void rotate(struct log_file *f)
     const int last = f->part;
     const bool moved = move_away(f);
     if (moved && open_anew(f)) {
-        if (f->first_part == 0 || f->part != last + 1) /* parts of another job lie between */
+        if (f->first_part == 0 || f->part != last + 1) /* number last + 1 is another job's part */
             f->first_part = f->part;
         f->full = f->rotate.bytes;
         forget_oldest(f);
@@ -175,8 +175,8 @@ static void rotate(struct log_file *f)
 
 /* --- writing -------------------------------------------------------------------------------------------- */
 
-/* Create the file again if the user has deleted it, perhaps with its directory. The old content is gone, but new
- * output must not be lost. */
+/* Create the file again if the user has deleted it, and also its directory if necessary. The old content is gone, but
+ * new output must not be lost. */
 static void check_deleted(struct log_file *f)
 {
     struct stat st;
@@ -267,7 +267,8 @@ int logdir_parents(const char *path)
     return 0;
 }
 
-/* Create a directory. A worker's directory may exist already, because the job's directory above it is private. */
+/* Create a directory. Unless `must_be_new`, the directory may exist already. An existing directory of a worker is safe,
+ * because no other user can write to the private directory above. */
 static ddp_status make_dir(const char *path, mode_t mode, bool must_be_new, struct ddp_err *err)
 {
     char why[WRITE_ERROR_MAX];
@@ -374,8 +375,8 @@ static bool contains_one(const struct cli_filters *words, struct slice line)
     return false;
 }
 
-/* Append a line with one of the words. When memory is short, drop the line: the stream's log file contains it,
- * too. */
+/* Append the line if it contains one of the filter's words. When memory is short, drop the line: the stream's log file
+ * contains it, too. */
 static void on_line(void *user, struct slice text, enum line_kind kind)
 {
     struct filtered *f = user;
@@ -453,8 +454,8 @@ bool filtered_is_behind(const struct filtered *f, bool resume)
 
 enum {
     QUEUED_BYTES = 16 << 20, /* limit for the queues of all sinks together */
-    SHARE_MAX = 1 << 20,     /* limit of a share; a longer queue would only delay output */
-    SHARE_MIN = 64 * 1024,   /* smallest share: the bytes of one read */
+    SHARE_MAX = 1 << 20,     /* largest share of a sink; a longer queue would only delay output */
+    SHARE_MIN = 64 * 1024,   /* smallest share; one read returns at most this many bytes */
     LOW_PART = 4             /* a stream is read again when the queue is below share / LOW_PART */
 };
 
@@ -602,8 +603,8 @@ void sinks_write(struct sinks *s, int sink, struct slice bytes)
         writer_append(s->list[sink].writer, s->list[sink].slot, bytes);
 }
 
-/* Return true if the caller should not read its stream. The limit to stop is much higher than the limit to resume,
- * because otherwise a stream would stop and resume with every read. With WRITER_DROP no stream stops. */
+/* Return true if the queue of `sink` is too long. The queue length at which the caller stops reading is much greater
+ * than the length at which the caller resumes. Otherwise the caller would stop and resume with every read. */
 bool sinks_is_behind(struct sinks *s, int sink, bool resume)
 {
     if (s->policy == WRITER_DROP)
@@ -639,7 +640,8 @@ void sinks_wait_no_more(struct sinks *s)
 
 /* --- events --------------------------------------------------------------------------------------------- */
 
-/* Free a sink whose file is closed. Keep its loss, because the next file resets the counters of the writer's slot. */
+/* Free a sink whose file is closed. Record the sink's lost bytes in s->past, because the next file resets the counters
+ * of the writer's slot. */
 static void release_sink(struct sinks *s, struct sink *sink, const struct writer_state *state)
 {
     if (state->dropped > 0) {

@@ -27,10 +27,10 @@ ddp_status logdir_make(const char *root, bool latest, struct ddp_err *err);
  * FIFOs can be created in the directory of the flight records. */
 ddp_status logdir_attempt(struct plan *plan, struct ddp_err *err);
 
-/* Create a new file for appending, and its parent directories. Fail if the file exists. `mode` is LOGDIR_OUTPUT
- * for output of workers, and LOGDIR_PRIVATE for ddprun's own files. Return the descriptor, which the caller
- * closes, or -1 with the reason in `err`. */
+/* Modes of new files: for the output of workers, and for ddprun's own files. */
 enum { LOGDIR_OUTPUT = 0666, LOGDIR_PRIVATE = 0600 };
+/* Create a new file for appending, and its parent directories. Fail if the file exists. `mode` is LOGDIR_OUTPUT or
+ * LOGDIR_PRIVATE. Return the descriptor, which the caller closes, or -1 with the reason in `err`. */
 int logdir_create(const char *path, int mode, struct ddp_err *err);
 
 /* Create the missing parent directories of `path`. Return 0 or an errno. */
@@ -44,11 +44,11 @@ int logdir_parents(const char *path);
 /* The lines of one stream for the additional log file. A zeroed struct writes no file. */
 struct filtered {
     struct sinks *sinks;
-    int sink; /* sink of the file; other streams write to it too */
+    int sink; /* number of the file's sink; other streams write to this sink, too */
     const struct cli_filters *words;
-    const struct console_stream *console; /* the stream; prefixes show its rank and latest read time */
+    const struct console_stream *console; /* the stream; line prefixes show its rank and latest read time */
     struct lines lines;
-    struct buf out; /* matching lines of one read */
+    struct buf out; /* lines of the latest read that contain one of `words` */
 };
 
 /* Initialize the struct for a stream. Do nothing if the user has not requested the file. Call filtered_free even
@@ -74,7 +74,7 @@ bool filtered_is_behind(const struct filtered *f, bool resume);
 
 struct sinks;
 
-/* Numbers of sinks. The first two always exist. Log files have numbers from SINK_FILES. */
+/* Numbers that identify sinks. The first two sinks always exist. Log files have numbers from SINK_FILES up. */
 enum { SINK_STDOUT, SINK_STDERR, SINK_FILES };
 
 /* A change of a sink's state. */
@@ -91,7 +91,7 @@ struct sink_event {
     int sink;
     const char *name; /* "stdout", "stderr" or a path; owned by the sinks */
     int error;        /* reason of SINK_FAILED: errno of the latest write, or 0 if the sink is too slow */
-    uint64_t dropped; /* bytes lost since the start */
+    uint64_t dropped; /* number of bytes that this sink has lost so far */
 };
 
 /* Return new sinks, which the caller owns, or NULL when memory is short. For `progress` see writer.h. */
@@ -109,16 +109,17 @@ void sinks_end_files(struct sinks *s);
 /* Queue bytes for a sink. The bytes are written in one piece. */
 void sinks_write(struct sinks *s, int sink, struct slice bytes);
 
-/* Return true if the caller should stop reading, because the queue of `sink` is too long. A caller that has already
- * stopped passes `resume`. It should read again when the result is false. With WRITER_DROP the result is always
- * false. */
+/* Return true if the caller should not read, because the queue of `sink` is too long. While the caller reads, `resume`
+ * is false. After the caller has stopped, `resume` is true, and the result is false only when the queue is short. With
+ * WRITER_DROP the result is always false. */
 bool sinks_is_behind(struct sinks *s, int sink, bool resume);
 
 /* Return true if no queued bytes are left. */
 bool sinks_empty(struct sinks *s);
 
-/* Return how many bytes are queued in all sinks, and how many were written so far. */
+/* Return the number of bytes that are queued in all sinks. */
 uint64_t sinks_queued(struct sinks *s);
+/* Return the number of bytes that all sinks have written so far. */
 uint64_t sinks_written(struct sinks *s);
 
 /* From now on, drop the bytes of a failed write instead of retrying, because the job ends. The threads still write the
@@ -128,8 +129,8 @@ void sinks_wait_no_more(struct sinks *s);
 /* Get the next event that was not reported yet. Return false after the last event. */
 bool sinks_next_event(struct sinks *s, struct sink_event *event);
 
-/* Get the loss of the i-th sink that has lost bytes; queued bytes count as lost. Return false if fewer sinks have
- * lost bytes. */
+/* Set *loss to record `i` (from 0) of the lost output; bytes that are still queued count as lost. Return false if there
+ * are at most `i` records. */
 bool sinks_loss(struct sinks *s, size_t i, struct loss *loss);
 
 /* Free the sinks without waiting for queued bytes. `s` may be NULL. */

@@ -83,8 +83,8 @@ void wakeup_close(struct wakeup *bell, uv_close_cb closed)
  * short again. Meanwhile the pipe fills up and the worker blocks in its write, as on a slow terminal.
  *
  * Pipes are read here and not by libuv. So each pass of the loop (a turn) reads only one piece from each stream. A
- * worker that writes without pause then does not delay the other workers. The handle is allocated separately: libuv
- * needs it until its close callback, and the next attempt may open the stream before this callback. */
+ * worker that writes without pause then does not delay the other workers. The struct stream_pipe is allocated
+ * separately, because libuv uses `poll` until pipe_closed is called. The next attempt may open the stream earlier. */
 
 enum {
     STREAM_NO_SINK = -1,
@@ -92,7 +92,7 @@ enum {
     TURN_BYTES = 1 << 20, /* limit for all streams together in one turn of the loop */
     BITE_MIN = 8 * 1024,  /* smallest part of TURN_BYTES that one stream gets */
     PIPE_BYTES = 1 << 16, /* capacity of a pipe */
-    REST_BYTES = 1 << 20  /* limit for the last reads, in bytes: a daemon may write without end */
+    REST_BYTES = 1 << 20  /* most bytes read before a pipe is closed, as a daemon may write without end */
 };
 
 /* ddprun's end of a pipe. */
@@ -108,10 +108,10 @@ struct stream_group {
     struct sinks *sinks;
     struct console *console;
     char *chunk;           /* buffer for one read, STREAM_READ_BYTES long; owned, and shared by all streams */
-    struct buf merged;     /* lines of one read for a shared log file */
+    struct buf merged;     /* lines for a shared log file, until pass_merged queues them */
     int open;              /* number of open pipes */
     void (*ended)(void *); /* called when a pipe has ended */
-    void (*bar)(void *, bool screen); /* requests a later call of console_stream_update */
+    void (*bar)(void *, bool screen); /* called if a progress bar needs console_stream_update later */
     /* Called with the bytes of each read. May be NULL. */
     void (*printed)(void *, int local_rank, int stream, struct slice bytes);
     void *printed_user;
@@ -181,14 +181,14 @@ static void stream_free(struct stream *s)
 
 /* --- reading -------------------------------------------------------------------------------------------- */
 
-/* Queue the lines in `merged`. The buffer is empty after each read, so all streams can share it. */
+/* Queue the lines of `merged` for the log file, and empty `merged`. So all streams can share this buffer. */
 static void pass_merged(struct stream *s)
 {
     sinks_write(s->group->sinks, s->file, buf_slice(&s->group->merged));
     s->group->merged.len = 0;
 }
 
-/* Pass bytes to all consumers. The filtered lines come after the console, because they use the time that the console
+/* Pass bytes to all consumers. The console must get the bytes before `filtered`, which reuses the time that the console
  * has read from the clock. */
 static void pass_bytes(struct stream *s, struct slice bytes)
 {
@@ -324,9 +324,9 @@ static int open_pipe(struct stream *s)
     return ends[1];
 }
 
-/* Return true if the worker gets ddprun's own stdout, so that the worker detects a terminal. Only a single worker
- * without prefix and log file can get it. In a job of several nodes, ddprun reads the lines to detect hangs, unless
- * stdout is a terminal and --progress is not given. */
+/* Return true if the worker inherits ddprun's stdout, so that the worker can detect a terminal. Only a single worker
+ * without prefix and log file inherits stdout. In a job that may have several nodes, ddprun needs the worker's lines to
+ * detect hangs. The worker then inherits stdout only if stdout is a terminal and --progress is not given. */
 static bool inherits_stdout(const struct stream *s)
 {
     if (s->which != STD_OUT || !s->to_console || !s->console.raw || s->file != STREAM_NO_SINK)
@@ -371,7 +371,7 @@ struct output {
     int open_handles;
     int files_reported;            /* how many warnings about log files were printed */
     bool draining, given_up;       /* given_up: the drain does not wait for unwritten bytes */
-    bool finishing, finished_well; /* output_finish was called, with this `well` */
+    bool finishing, finished_well; /* finishing: output_finish was called, with `well` = finished_well */
     bool waiting_reported;
     bool hung_reported;         /* the user was warned about a hanging disk */
     bool checking;              /* check_failures runs, so `idle` must not be called */
@@ -438,7 +438,7 @@ static void console_is_closed(struct output *o, int sink)
     }
 }
 
-/* Format the error of a sink, with the free space or the quota of its full file system. */
+/* Format the error of a sink. If its file system is full, add the free space or the quota. */
 static const char *sink_error(const struct sink_event *e, char why[WRITE_ERROR_MAX])
 {
     disk_begin(DISK_MAIN, e->name);
@@ -478,8 +478,8 @@ static void output_report_loss(struct output *o, const struct sink_event *e)
     }
 }
 
-/* Report the events of the sinks. console_is_closed may end the last stream, and `idle` would then free this object.
- * `checking` prevents `idle` until all events are reported. */
+/* Report the events of the sinks. console_is_closed may end the last stream, and `idle` may then close this output,
+ * which frees the sinks. `checking` delays `idle` until all events are reported. */
 static void check_failures(struct output *o)
 {
     struct sink_event e;
@@ -677,8 +677,8 @@ ddp_status output_open(struct output *o, int local_rank, int fds[2], struct ddp_
     return err->code;
 }
 
-/* Close ddprun's copies of the worker's descriptors. Otherwise the reader of the pipe would never get its end of file.
- * Descriptors 0 to 2 are ddprun's own and stay open. */
+/* Close ddprun's copies of the worker's descriptors. While a copy is open, the pipe has no end of file, even after the
+ * worker's exit. Descriptors 0 to 2 are ddprun's own and stay open. */
 void output_spawned(int fds[2])
 {
     for (int i = 0; i < 2; i++)

@@ -33,8 +33,8 @@ bool wakeup_open(struct wakeup *bell, uv_loop_t *loop, void (*rung)(void *user),
 /* Wake the loop. Any thread may call this function until wakeup_close is called. */
 void wakeup_ring(const struct wakeup *bell);
 
-/* Close the wakeup. The loop later calls `closed` with the address of bell->poll. Its member `data` is the `user` of
- * wakeup_open. */
+/* Close the wakeup. The loop later calls `closed` with the address of bell->poll. bell->poll.data is still the `user`
+ * of wakeup_open. */
 void wakeup_close(struct wakeup *bell, uv_close_cb closed);
 
 struct output;
@@ -60,7 +60,7 @@ void output_end_attempt(struct output *o);
 ddp_status output_begin_attempt(struct output *o, struct ddp_err *err);
 
 /* Get descriptors 1 and 2 for worker `local_rank`. Call output_spawned after the worker was started or has failed to
- * start. It closes ddprun's copies of the descriptors, because otherwise the pipes would never end. */
+ * start. output_spawned closes ddprun's copies of the descriptors, because otherwise the pipes would never end. */
 ddp_status output_open(struct output *o, int local_rank, int fds[2], struct ddp_err *err);
 void output_spawned(int fds[2]);
 

@@ -60,7 +60,7 @@ int write_timeout(int fd, struct slice bytes, int unread_ms)
 
 enum {
     KEEP_BYTES = 64 * 1024,   /* an empty buffer that has more memory than this is freed */
-    PIECE_BYTES = 128 * 1024, /* limit of one write; the lock is not held during a write */
+    PIECE_BYTES = 128 * 1024, /* maximum size of one write */
     RETRY_MS = 250,           /* delay before the next write to a full disk */
     JOIN_MS = 300             /* writer_free waits at most this time for the thread */
 };
@@ -78,7 +78,7 @@ struct slot {
     uint64_t retry_ms;  /* when the write to a full disk is retried */
     uint64_t dropped;   /* bytes lost since the start */
     int why;            /* errno of the latest loss; 0 if the target was too slow */
-    uint64_t hole[3];   /* bytes lost before `going`, before `waiting`, after `waiting` */
+    uint64_t hole[3];   /* bytes lost before `going`, between `going` and `waiting`, after `waiting` */
     struct buf waiting; /* bytes that the thread has not taken yet */
     struct buf going;   /* bytes that the thread writes; those before `at` are already written */
     size_t at;
@@ -180,7 +180,7 @@ static void empty(struct slot *s)
         buf_free(&s->going);
 }
 
-/* Close the target of a slot without queued bytes. The caller holds the lock. This function releases the lock
+/* Close the target of a slot that has no queued bytes. The caller holds the lock. This function releases the lock
  * during the close, because close(2) may wait for a file server. */
 static void close_slot(struct writer *w, struct slot *s)
 {
@@ -214,7 +214,8 @@ static bool may_pass(int error)
     return error == ENOSPC || error == EDQUOT;
 }
 
-/* Keep the unwritten bytes for another try after an error, or count them as lost. The caller holds the lock. */
+/* Handle a write error. If the disk or the quota is full and the policy is WRITER_BLOCK, keep the unwritten bytes and
+ * try again later. Otherwise count them as lost. The caller holds the lock. */
 static void write_failed(struct writer *w, struct slot *s, int error)
 {
     const uint64_t rest = s->going.len - s->at;
@@ -365,7 +366,7 @@ int writer_add_target(struct writer *w, struct writer_target target)
     return n;
 }
 
-/* Add a slot for a descriptor. target.user points into the slot, which never moves. */
+/* Add a slot for a descriptor. A slot never moves in memory, so target.user can point into it. */
 int writer_add(struct writer *w, int fd, bool owned)
 {
     int n = writer_add_target(w, (struct writer_target){ fd_write, owned ? fd_close : NULL, NULL });
@@ -460,8 +461,8 @@ uint64_t writer_written(struct writer *w)
     return written;
 }
 
-/* Return true if new bytes are dropped, or if bytes wait because the disk is full. A hole before `waiting` is over when
- * `going` is written, because the target then accepts bytes again. */
+/* Return true if the latest write failed, or if bytes that belong after `going` were lost. Once `going` is written, a
+ * loss directly before `waiting` no longer counts, because the target accepts bytes again. */
 static bool is_dropping(const struct slot *s)
 {
     return s->error != 0 || s->hole[BEHIND] > 0 || (s->hole[BEFORE_WAITING] > 0 && s->going.len > 0);

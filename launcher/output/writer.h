@@ -21,17 +21,17 @@ int write_timeout(int fd, struct slice bytes, int unread_ms);
 
 struct writer;
 
-/* Called after each write and at the first loss, also on the writer's thread. It must be short and thread-safe,
- * for example wakeup_ring. */
+/* Called after each write, and when a gap of lost bytes begins. The callback may run on the writer's thread, so it must
+ * be short and thread-safe, for example wakeup_ring. */
 typedef void (*writer_progress)(void *user);
 
 enum writer_policy { WRITER_BLOCK, WRITER_DROP };
 
 /* Where the bytes of a slot go. The writer's thread calls both functions, which may block. */
 struct writer_target {
-    /* Write bytes. Return their number, and set *error to an errno or 0. */
+    /* Write bytes. Return the number of bytes written, and set *error to an errno or 0. */
     size_t (*write)(void *user, const uint8_t *data, size_t len, int *error);
-    void (*close)(void *user); /* NULL if nothing must be closed */
+    void (*close)(void *user); /* NULL if there is nothing to close */
     void *user;
 };
 
@@ -63,7 +63,7 @@ int writer_add_target(struct writer *w, struct writer_target target);
  * bytes in the calling thread. */
 void writer_append(struct writer *w, int slot, struct slice bytes);
 
-/* End a slot: its target is closed after its last byte. */
+/* End a slot: the writer closes the slot's target after it has written the last byte. */
 void writer_end(struct writer *w, int slot);
 
 /* Release a closed slot, so that its number may be reused. */

@@ -41,8 +41,8 @@ static bool print_stream(struct buf *out, const char *name, const struct plan_st
                       stream->file != NULL ? stream->file : "");
 }
 
-/* Return true if only the rendezvous knows the ranks. In a static job the user sets the node ranks, so all ranks are
- * known before. */
+/* Return true if the ranks are unknown until the rendezvous. In a static job the user sets the node ranks, so all ranks
+ * are known before the rendezvous. */
 static bool has_open_ranks(const struct plan *plan)
 {
     return !plan->settled && plan->meeting.elastic;
@@ -54,7 +54,7 @@ static bool is_variable(const char *entry, const char *name)
     return strncmp(entry, name, len) == 0 && entry[len] == '=';
 }
 
-/* Return a description of a variable's value that is not known yet. Return NULL if the value is known. */
+/* Return a description of a variable's value if this value is not known yet. Return NULL if the value is known. */
 static const char *unknown_value(const struct plan *plan, const char *entry)
 {
     static const char *const ranks[] = { "RANK",      "WORLD_SIZE",     "GROUP_RANK", "GROUP_WORLD_SIZE",
@@ -69,7 +69,7 @@ static const char *unknown_value(const struct plan *plan, const char *entry)
     return NULL;
 }
 
-/* Print a variable. If the value is a placeholder, append a shell comment, so that the line can still be pasted. */
+/* Print a variable. If the value is a placeholder, append its meaning as a comment, which a shell ignores. */
 static bool print_variable(struct buf *out, const struct plan *plan, const char *entry)
 {
     const char *meaning = unknown_value(plan, entry);
@@ -393,7 +393,7 @@ static void show(const struct scheduler *s, const struct cli *cli, enum schedule
     print_origin(s, cli, id, shown);
 }
 
-/* Print the numbers of this task. They count from 0, as ranks do. */
+/* Print the number of this task in the job, its number on the node, and the node's number. All begin at 0. */
 static bool print_tasks(const struct scheduler *s, const struct cli *cli, struct buf *out)
 {
     const struct scheduler_tasks *t = &s->tasks;

@@ -33,7 +33,7 @@ static void all_gpus(struct gpu_list *list)
         snprintf(list->names[i], GPU_NAME_MAX, "%d", i);
 }
 
-/* Copy the next entry without blanks. Return false at the end of the list. */
+/* Copy the next entry, without the blanks around it. Return false at the end of the list. */
 static bool next_entry(struct entries *e, char out[GPU_NAME_MAX])
 {
     if (e->at == NULL)

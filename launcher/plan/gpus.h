@@ -35,7 +35,7 @@ ddp_status gpus_workers(const struct gpu_list *list, struct cli_nproc want, bool
  * true, several workers get the same GPU. */
 const char *gpus_of_worker(const struct gpu_list *list, int local_rank, int nproc, bool share);
 
-/* Return the name of the GPU of a scheduler's task with this LOCAL_RANK, or NULL if there are too few GPUs. */
+/* Return the name of the GPU for the scheduler's task `local_rank`, or NULL if the list has too few GPUs. */
 const char *gpus_of_task(const struct gpu_list *list, int local_rank);
 
 #endif

@@ -64,8 +64,8 @@ static long count_ranges(const char *at, const char *end)
     return n;
 }
 
-/* Format number `index` of the text between brackets, with leading zeros. Write "" if the text describes fewer
- * numbers. */
+/* Format the number at position `index` of the ranges between brackets, with leading zeros. Write "" if `index` is too
+ * large. */
 static void print_number(const char *at, const char *end, long index, char *out, size_t size)
 {
     struct range r;
@@ -113,7 +113,7 @@ static long hosts_behind(const char *at, const char *end)
     return close != NULL && close + 1 < end ? item_hosts(close + 1, end) : 1;
 }
 
-/* Format the name of host number `index` of an item. */
+/* Format the name of one host of an item. For example, host 0 of the item "n[1-3]" is "n1". */
 static bool item_name(const char *at, const char *end, long index, char name[HOST_NAME_SIZE])
 {
     size_t used = 0;
@@ -268,8 +268,8 @@ static ddp_status check_host_count(const char *name, const char *count, struct d
                     count, expected.msg);
 }
 
-/* Return true for a valid name: letters, digits and ". - _ : @ %". Neither the user nor the host may begin with
- * '-'. */
+/* Return true if `name` is a valid "host" or "user@host": letters, digits and ". - _ : @ %". Neither part may begin
+ * with '-'. */
 static bool is_name(const char *name)
 {
     const char *at = strchr(name, '@');
@@ -359,7 +359,8 @@ static ddp_status parse_tail(const char *name, char *text, bool counted, struct 
     return check_host_count(name, out->count, err);
 }
 
-/* Return the colon after the name, or NULL. A text with "::" or three colons outside brackets is an IPv6 address. */
+/* Return the colon after the host name. Return NULL if the item has no such colon, or is an IPv6 address without
+ * brackets. Such an address has "::" or at least three colons. */
 static char *find_tail(char *item)
 {
     char *close = strrchr(item, ']'), *first = strchr(close != NULL ? close : item, ':');
@@ -479,8 +480,8 @@ static ddp_status add_user(struct specs *s, const char *user, const char *item, 
     return add_items(s, text, line, err);
 }
 
-/* The settings of a host that words such as "slots=4" change in a line of a hostfile. ddprun ignores the words with
- * LINE_NOTHING, which only Open MPI (max_slots) or MPICH (ifname, binding) needs. */
+/* In a line of a hostfile, a word such as "slots=4" changes one of these settings of the host. ddprun ignores words
+ * with LINE_NOTHING. They are for Open MPI (max_slots) or MPICH (ifname, binding). */
 enum { LINE_SLOTS, LINE_USER, LINE_PORT, LINE_WORDS, LINE_NOTHING = LINE_WORDS };
 
 /* The words of a line, and the other spellings that Open MPI accepts. Open MPI also accepts '-' for each '_'. */

@@ -12,8 +12,8 @@
 
 #include <stdbool.h>
 
-/* HOST_LIST_MAX limits lists in Slurm's form, and HOST_WORDS_MAX limits lists of names, which cost memory and time
- * for each name. */
+/* HOST_LIST_MAX: most hosts in a list in Slurm's form. HOST_WORDS_MAX: most names in a list of names. The second limit
+ * is lower, because each name costs memory and time. */
 enum { HOST_NAME_SIZE = 256, HOST_LIST_MAX = 65536, HOST_WORDS_MAX = 4096 };
 
 /* Facts about a list of hosts. */
@@ -31,8 +31,8 @@ bool host_list_slurm(const char *text, struct host_list *out);
  * has no name or more than HOST_WORDS_MAX names. */
 bool host_list_words(const char *text, bool counted, const char *here, struct host_list *out);
 
-/* Return the number of tasks of node `node` from Slurm's "4(x3),2". Return 0 if the text has fewer nodes or
- * another form. */
+/* Return the number of tasks of node number `node` from a text of Slurm such as "4(x3),2". Return 0 if the text does
+ * not contain this node or is invalid. */
 int host_list_tasks(const char *text, int node);
 
 /* --- lists of users: --hosts and --hostfile ----------------------------------------------------------------- */
@@ -43,23 +43,24 @@ struct host_spec {
     /* HOST or USER@HOST. The name never begins with '-', because a remote shell would parse it as an option. */
     char name[HOST_NAME_SIZE];
     char count[HOST_COUNT_SIZE]; /* number of workers, "gpu", "cpu" or "auto"; "" if not specified */
-    int slots;                   /* sum of the counts in all items of this host; 0 if `count` is a word */
+    int slots;                   /* sum of the counts in all items of this host; 0 for "gpu", "cpu", "auto" */
     int port;                    /* port of the ssh server; 0 if not specified */
 };
 
-/* An item may have only one number, as in "a:8" or "a:2222". If this number is at least HOST_PORT_MIN, it is the
- * port, otherwise the count. */
+/* If an item has a single number ("a:8", "a:2222"), a number of at least HOST_PORT_MIN is the port. A smaller number is
+ * the count. */
 enum { HOST_PORT_MIN = 1024 };
 
-/* Parse --hosts: items [USER@]HOST[:PORT][:COUNT] separated by commas, with optional brackets as in Slurm's form. An
- * IPv6 address with a port or a count needs brackets. Each repetition of an item without a count means one more
- * worker, as for mpirun. After DDP_OK the caller frees *out. After DDP_ERR_ARG, `err` names the item. */
+/* Parse --hosts: items [USER@]HOST[:PORT][:COUNT] separated by commas. HOST may contain ranges such as [1-4], as in
+ * Slurm's form. If an IPv6 address has a port or a count, the address must be in brackets. Each repetition of an item
+ * without a count means one more worker, as for mpirun. After DDP_OK the caller frees *out. After DDP_ERR_ARG, `err`
+ * names the item. */
 ddp_status host_specs_parse(const char *list, struct host_spec **out, int *n, struct ddp_err *err);
 
 /* Parse the text of a --hostfile. Each line contains items of --hosts, then optionally "slots=N" (Open MPI, DeepSpeed),
  * "user=NAME" (Hydra) and "port=N". Open MPI's other words, such as "count=N" and "username=NAME", are accepted, too.
- * On a line with "slots=N", a single number in an item is a port. '#' begins a comment. The caller frees *out as for
- * host_specs_parse. After DDP_ERR_ARG, `err` also names the line. */
+ * If the line has "slots=N", the number in an item such as "a:22" is a port. '#' begins a comment. The caller frees
+ * *out as for host_specs_parse. After DDP_ERR_ARG, `err` also names the line. */
 ddp_status host_specs_parse_file(struct slice text, struct host_spec **out, int *n, struct ddp_err *err);
 
 #endif

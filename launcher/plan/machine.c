@@ -173,8 +173,9 @@ void python_find(struct python_paths *paths, const struct env_sources *env)
 
 /* --- PCI addresses and CPUs for --numa_binding --------------------------------------------------------------- */
 
-/* NVML finds the PCI address of a GPU by its index or UUID. Without NVML, the names in /proc/driver/nvidia/gpus are
- * the PCI addresses. The sorted order of these names is the order of the indices. */
+/* NVML finds the PCI address of a GPU by its index or UUID. If NVML fails, the address comes from
+ * /proc/driver/nvidia/gpus, which has an entry for each GPU. The name of the entry is the PCI address. In sorted order,
+ * entry i belongs to GPU i. */
 
 enum { FILE_SIZE = 8192 };
 
@@ -188,7 +189,7 @@ struct nvml_pci {
 /* nvmlProcessInfo_t of nvml.h, for nvmlDeviceGetComputeRunningProcesses_v2 and _v3. */
 struct nvml_process {
     unsigned pid;
-    unsigned long long bytes; /* GPU memory; ULLONG_MAX if unknown */
+    unsigned long long bytes; /* GPU memory that the process uses; ULLONG_MAX if unknown */
     unsigned gpu_instance, compute_instance;
 };
 
@@ -390,7 +391,7 @@ static void read_device(const struct machine *m, void *device, const struct gpu_
         name_owner(out->pid, out->user);
 }
 
-/* Read the users of the GPUs. `m` is NULL if this machine has no driver or memory is short. */
+/* Read which processes use each GPU. `m` is NULL if this machine has no driver or memory is short. */
 static void read_users(const struct machine *m, const char *const *gpus, int n,
                        const struct gpu_owners *owners, struct gpu_users *out)
 {
@@ -465,13 +466,13 @@ char *scheduler_read_file(const char *path, size_t *len)
  * version (pyenv's shims), there is no result. */
 
 #define UV_SINCE "2.4" /* since this version, PyTorch's client requires libuv by default */
-/* Limits for a damaged file: program headers, entries of the dynamic section, and symbols in one chain of the hash
- * table. */
+/* Limits, because a file may be damaged: bytes read from a text file, program headers, entries of the dynamic section,
+ * and symbols in one chain of the hash table. */
 enum { TEXT_SIZE = 1024, SEGMENTS_MAX = 64, ENTRIES_MAX = 1024, CHAIN_MAX = 4096 };
 
 struct interpreter {
     char own[PATH_MAX];    /* prefix of the virtual environment; "" without a virtual environment */
-    char prefix[PATH_MAX]; /* prefix of Python's system packages; "" if the environment does not use them */
+    char prefix[PATH_MAX]; /* prefix of the system packages; "" if the virtual environment excludes them */
     char version[16];      /* "3.13" */
 };
 
@@ -525,8 +526,8 @@ static bool cut_prefix(const char *program, char prefix[PATH_MAX])
     return realpath(dir, prefix) != NULL;
 }
 
-/* Find the interpreter's version and prefixes. Case and blanks in "include-system-site-packages = true" do not
- * matter, as in Python. */
+/* Find the interpreter's version and prefixes. In pyvenv.cfg, case and blanks of the line
+ * "include-system-site-packages = true" do not matter, as in Python. */
 static bool find_interpreter(struct interpreter *s, const char *python, const struct env_sources *env)
 {
     static const char key[] = "include-system-site-packages";
@@ -559,8 +560,9 @@ static uint64_t file_offset(const Elf64_Phdr *segments, size_t n, uint64_t addre
 }
 
 /* Return true if the GNU hash table (DT_GNU_HASH) at file offset `table` does not contain `name`. The table's head
- * contains the number of buckets, the first symbol and the size of the filter. A bucket contains the first symbol
- * of a chain. The lowest bit of a hash marks the end of a chain. If a hash is equal, the name counts as found. */
+ * contains the number of buckets, the index of the table's first symbol, and the size of the filter. A bucket contains
+ * the index of the first symbol of its chain. A chain contains a hash for each symbol. The lowest bit of a hash marks
+ * the end of the chain. If a hash equals the hash of `name`, the name counts as found. */
 static bool hash_table_lacks(int fd, uint64_t table, const char *name)
 {
     uint32_t hash = 5381, head[4], index, link;

@@ -1,7 +1,7 @@
 /* numa.c -- see numa.h.
  *
- * A GPU's PCI address determines its NUMA node, and the node determines the CPUs. A worker gets these CPUs, except
- * CPUs that are forbidden to ddprun itself:
+ * A GPU's PCI address determines its NUMA node, and the node determines the CPUs. --numa_binding selects the
+ * worker's CPUs. CPUs that are forbidden to ddprun itself are left out:
  *
  *     node            all CPUs of the node
  *     socket          all CPUs of the node's socket, which may have several nodes
@@ -36,8 +36,8 @@ struct groups {
 
 /* --- reading ------------------------------------------------------------------------------------------------ */
 
-/* Parse the first line of a list such as "0-3,8". An empty line is an empty set, which rank_set_parse would
- * reject. */
+/* Parse the first line of `text`, a list such as "0-3,8". Store an empty set for an empty line, which
+ * rank_set_parse would reject. */
 static ddp_status parse_list(const char *text, int limit, struct rank_set *set)
 {
     char line[4096];
@@ -297,8 +297,8 @@ static ddp_status neighbours(const struct question *q, int node, int device, int
     return status;
 }
 
-/* Keep in `cpus` only the cores that one GPU gets. `all` GPUs share the cores in `cpus` equally; `before` of these GPUs
- * have a lower index than this GPU. */
+/* Keep in `cpus` only one GPU's share of the cores. `all` is the number of GPUs that share the cores. `before` is the
+ * number of these GPUs that have a lower index than this GPU. */
 static ddp_status keep_share(const struct question *q, int all, int before, struct rank_set *cpus)
 {
     struct groups g = { 0 };
@@ -319,8 +319,8 @@ static ddp_status keep_share(const struct question *q, int all, int before, stru
     return status;
 }
 
-/* Keep in `cpus` only the CPUs of one core complex, which is chosen for one GPU. `before` GPUs of the same NUMA node
- * have a lower index than this GPU. */
+/* Keep in `cpus` only the CPUs of one core complex, which is chosen for one GPU. `before` is the number of GPUs of the
+ * same NUMA node that have a lower index than this GPU. */
 static ddp_status keep_complex(const struct question *q, int before, struct rank_set *cpus)
 {
     struct groups g = { 0 };

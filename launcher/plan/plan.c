@@ -46,9 +46,9 @@ static void choose_place(struct plan_meeting *m, const struct cli *cli)
 }
 
 /* Choose the timeouts. The time to join comes from --timeout, from --rdzv_conf, or from torchrun's default.
- * `join_knob` names the option that sets this time. torchrun's --rdzv_conf sets an interval of heartbeats and a
- * number of attempts; node_timeout_ms is their product. With port 0 no other node can find the store, so the job
- * does not wait for more nodes. */
+ * `join_knob` names the option that sets this time. If --node_timeout is not given, --rdzv_conf can set the node
+ * timeout as a product: the interval of heartbeats, times the number of heartbeats that may fail. With port 0 no other
+ * node can find the store, so the job does not wait for more nodes. */
 static void choose_times(struct plan_meeting *m, const struct cli *cli)
 {
     const struct cli_rdzv_conf *conf = &cli->rdzv_conf;
@@ -463,7 +463,7 @@ static bool needs_prefix(const struct plan *plan)
         writers += plan->workers[r].out.console || plan->workers[r].err.console;
     if (plan->cli->prefix != PREFIX_AUTO)
         return plan->cli->prefix == PREFIX_ON;
-    if (plan->cli->torchrun) /* torchrun adds a prefix only to streams of --tee */
+    if (plan->cli->torchrun) /* torchrun adds a prefix only to the streams that --tee names */
         return tees(plan);
     return writers > 1 || (writers == 1 && shares_console(plan)) ||
            plan->cli->origin[OPT_PREFIX_TEMPLATE] == FROM_COMMAND_LINE ||
@@ -497,8 +497,8 @@ static ddp_status plan_prefix(struct plan *plan, struct ddp_err *err)
 
 /* --- all workers ---------------------------------------------------------------------------------------- */
 
-/* Return the name of the variable with the list of GPUs for --virtual_local_rank, as in torchrun: HIP_VISIBLE_DEVICES
- * if it is set and not empty, otherwise CUDA_VISIBLE_DEVICES. */
+/* Return the name of the variable that lists the GPUs for --virtual_local_rank. As in torchrun, this is
+ * HIP_VISIBLE_DEVICES if it is set and not empty, otherwise CUDA_VISIBLE_DEVICES. */
 static const char *parent_variable(const struct plan *plan)
 {
     static const char name[] = "HIP_VISIBLE_DEVICES";
@@ -506,7 +506,8 @@ static const char *parent_variable(const struct plan *plan)
     return hip != NULL && *hip != '\0' ? name : "CUDA_VISIBLE_DEVICES";
 }
 
-/* Return the list of GPUs for --virtual_local_rank, or NULL if its variable is not set. */
+/* Return the list of GPUs in ddprun's environment, for --virtual_local_rank. Return NULL if the variable of
+ * parent_variable() is not set. */
 static const char *parent_gpus(const struct plan *plan)
 {
     return env_find(plan->facts->environ_block, parent_variable(plan));
@@ -528,8 +529,8 @@ static ddp_status check_visible(const struct plan *plan, struct ddp_err *err)
         list, entries, entries == 1 ? "y" : "ies", plan->nproc, parent_variable(plan));
 }
 
-/* Set the worker's CUDA_VISIBLE_DEVICES to its entry of the list. check_visible has checked that the list is long
- * enough. Without a list, the entry is the local rank. */
+/* Set the worker's CUDA_VISIBLE_DEVICES to one entry of parent_gpus(): the entry at the index of the local rank.
+ * check_visible() has checked that this list is long enough. Without a list, the value is the local rank. */
 static bool plan_visible_gpu(const struct plan *plan, struct plan_worker *w)
 {
     const char *at = parent_gpus(plan);

@@ -54,7 +54,7 @@ struct plan_facts {
 /* The destination of a worker's stdout or stderr. If `console` is false and `file` is NULL, ddprun keeps only the
  * last lines, for the report of a failure. */
 struct plan_stream {
-    bool console; /* ddprun prints the lines */
+    bool console; /* ddprun prints the lines of the stream */
     bool shared;  /* another stream uses the same file */
     char *file;   /* owned by the plan; NULL if the stream has no file */
 };
@@ -75,13 +75,13 @@ struct plan_meeting {
     bool elastic;         /* the rendezvous assigns the node ranks; if false, the user does */
     bool elsewhere;       /* the store may be on another host */
     const char *host;     /* name or address from the options; borrowed */
-    int port;             /* 0 means any free port, which only jobs that may start with one node can use */
-    bool port_may_change; /* if this default port is in use, ddprun may choose a free port */
+    int port;             /* 0 means any free port, and is allowed only if the job may start with one node */
+    bool port_may_change; /* if `port` is in use, ddprun may choose a free port instead */
     int nnodes_min, nnodes_max;
     int node_rank; /* -1 if the rendezvous assigns the node rank */
     enum host_store host_store;
     uint64_t join_ms;      /* how long to wait for all nodes */
-    const char *join_knob; /* name of the option that sets join_ms, for messages; static */
+    const char *join_knob; /* name of the option that sets join_ms, for messages; a string literal */
     /* Elastic jobs: how long to wait for more nodes after `nnodes_min` nodes have joined. */
     uint64_t last_call_ms;
     uint64_t node_timeout_ms; /* after this silence, a node counts as lost */
@@ -125,7 +125,7 @@ struct plan {
     int master_port; /* 0 means any free port; the agent sets the real port before the first plan_env */
     /* Rank 0 hosts the workers' store. Each node offers a port for this store, because rank 0 may run on any node. */
     bool rank0_store;
-    int offered_port;                   /* the offered port, set before the node joins; 0 if none */
+    int offered_port;                   /* port that this node offers when it joins; 0 if it offers none */
     char rank0_addr[ENDPOINT_HOST_MAX]; /* host of the store that rank 0 hosts; "" means master_addr */
     int rank0_port; /* port of the store that rank 0 hosts; 0 if the workers use the launcher's store */
     int world_size, nnodes, node_rank;
@@ -136,7 +136,7 @@ struct plan {
     char *log_root;              /* owned; the job's directory below --log_dir; NULL if none */
     bool prefix;                 /* lines on the console have a prefix */
     struct prefix line_prefix;   /* the prefix; borrows text of cli or the environment */
-    char *filtered[2];           /* owned; files of filtered stdout and stderr lines; NULL if none */
+    char *filtered[2];           /* owned; paths of the filtered stdout and stderr logs; NULL if none */
     struct plan_worker *workers; /* owned; `nproc` workers */
     /* The shared memory in which the workers keep their flight records. page.pid is 0 if there is no such memory. */
     struct flight_page page;
@@ -188,8 +188,8 @@ bool plan_gets_input(const struct plan *plan, int local_rank);
 /* Return true if colours are allowed. NO_COLOR (https://no-color.org) and TERM=dumb forbid them. */
 bool plan_wants_colour(const struct plan *plan);
 
-/* Return the argument of flight_path() for the workers' flight records, or NULL if no records are written to
- * files. The text is borrowed. */
+/* Return the pattern of the paths of the workers' flight records, for flight_path(). Return NULL if no records are
+ * written to files. The text is borrowed. */
 const char *plan_flight(const struct plan *plan);
 
 /* Build the environment of a worker. After DDP_OK the caller frees it with worker_env_free, before the plan is
@@ -212,14 +212,14 @@ struct gpu_users {
      * does not include them. If this number is not 0, `mode` may be unknown. */
     int unknown;
     int pid;        /* the process with the most memory on this GPU */
-    uint64_t bytes; /* memory of this process on this GPU; 0 if unknown */
-    char user[32];  /* owner of this process; "" if /proc does not show the process */
+    uint64_t bytes; /* memory that process `pid` uses on this GPU; 0 if unknown */
+    char user[32];  /* owner of process `pid`; "" if /proc does not show the process */
     int mode; /* compute mode of nvml.h: 0 allows any number of processes, 2 allows none, 3 allows one; 0 if unknown */
 };
 
 enum gpu_owner { GPU_OWNER_OTHER, GPU_OWNER_JOB, GPU_OWNER_UNKNOWN };
 
-/* A function that returns whether a process belongs to this job, and the first argument of this function. */
+/* `find` returns whether a process belongs to this job. Its first argument is `user`. */
 struct gpu_owners {
     enum gpu_owner (*find)(const void *user, int pid);
     const void *user;

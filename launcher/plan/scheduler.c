@@ -35,12 +35,12 @@ static const struct row {
     const char *all[4], *one_of[2];                    /* variables that identify the scheduler */
     const char *launch;                                /* command that starts one ddprun on each node */
     const char *size, *rank, *local_size, *local_rank; /* variables with the task numbers; NULL if none */
-    const char *job, *job_index;                       /* variables with job id and index in a job array */
+    const char *job, *job_index;                       /* variables with the job id and the job-array index */
     struct list {
         const char *variable;
         enum list_format format;
     } lists[2];           /* only the first list whose variable is set is used */
-    read_scheduler *code; /* reads a special format; NULL means read_tasks or read_hosts */
+    read_scheduler *code; /* reads the variables; NULL = read_tasks if `size` is set, else read_hosts */
 } rows[IDS] = {
     [ID_OPEN_MPI] = { .all = { "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE" },
                       .launch = "mpirun --map-by ppr:1:node ddprun",
@@ -89,7 +89,8 @@ static const struct {
 
 /* --- variables and values ------------------------------------------------------------------------------------ */
 
-/* PORT_BASE and PORT_SPAN: see scheduler_set_job. NUMBER_MAX is larger than the size of any job. */
+/* PORT_BASE and PORT_SPAN: see scheduler_set_job. scheduler_number accepts numbers below NUMBER_MAX, which is larger
+ * than the number of workers of any job. */
 enum { PORT_BASE = 12000, PORT_SPAN = 16000, NUMBER_MAX = 100000000 };
 
 const enum cli_option scheduler_options[SCHEDULER_VALUE_COUNT] = {
@@ -362,8 +363,8 @@ static void read_slurm(struct scheduler *s, const struct scheduler_facts *f)
  * The variables of a process contain its number and the number of processes on its node. No variable contains the
  * host of process 0, so the host comes from the batch job in which mpirun runs, or from the user. */
 
-/* Return the number of a task's node, which no variable contains. mpirun fills one node after another (the
- * default), or places processes round robin. The task's number on its node shows which of the two orders applies. */
+/* Return the node number of a task. No variable contains this number. mpirun fills one node after another (the
+ * default), or places processes round robin. The task's number within its node shows which order mpirun used. */
 static int node_of(const struct scheduler_tasks *t)
 {
     const bool in_turn = t->local != t->task % t->here && t->local == t->task / t->nodes;
@@ -424,9 +425,10 @@ static void read_tasks(struct scheduler *s, const struct scheduler_facts *f, con
 /* PBS (OpenPBS, PBS Pro, Torque) and LSF provide a list of hosts. The node rank is the index of this host in the
  * list.
  *
- * PBS and LSF run the job's script only on the first host. pbsdsh, blaunch and mpirun start processes on the other
- * hosts; for mpirun, read_tasks is used. In PBS, task 1 is always the script. In LSF, the script or blaunch starts a
- * process on the first host, and no variable shows which of the two. */
+ * PBS and LSF run the job's script only on the first host. The commands pbsdsh (PBS), blaunch (LSF) and mpirun start
+ * processes on the other hosts. Processes of mpirun are handled by read_tasks. On the first host, the script or one
+ * of these commands starts ddprun. In PBS, the script has the task number 1. In LSF, no variable shows which one
+ * did so. */
 
 /* Set the job id to "pbs-1234" or "lsf-1234.7". The text after the first dot of PBS_JOBID is the server's name. It is
  * left out, because nodes may have different names for the server. */
@@ -526,8 +528,8 @@ static const char *host_of(const struct scheduler_facts *f)
     return name != NULL ? name : f->host;
 }
 
-/* Set the address to the name of pod 0. If the host name contains the domain (setHostnameAsFQDN), /etc/hosts is
- * not needed. */
+/* Set the address to the name of pod 0, with the domain of this pod. If the host name of this pod contains no domain,
+ * read the domain from /etc/hosts. With setHostnameAsFQDN the host name contains the domain. */
 static void set_pod_0(struct scheduler *s, const struct scheduler_facts *f)
 {
     const char *host = host_of(f), *dot = strchr(host, '.'), *domain = dot != NULL ? dot + 1 : NULL;
@@ -740,7 +742,7 @@ static void note_conflicts(struct scheduler *s, const struct cli *cli)
                        s->title, s->values[SCHEDULER_WORKERS].text, s->values[SCHEDULER_WORKERS].from);
 }
 
-/* Return true if the job needs this value of the scheduler. */
+/* Return true if a job with these options uses this value of the scheduler. */
 static bool scheduler_value_counts(const struct cli *cli, enum scheduler_value_id id)
 {
     const bool endpoint = is_set_by_user(cli, OPT_RDZV_ENDPOINT),
@@ -812,7 +814,7 @@ static bool is_wrong_layout(const struct scheduler *s, const struct cli *cli)
     return t->known && t->tasks > t->nodes && !cli->per_task && !by_hand;
 }
 
-/* Store a finding about how the job was started, or nothing. */
+/* Check how the job was started, and store at most one finding about it. */
 static void scheduler_find(struct scheduler *s, const struct cli *cli)
 {
     const struct scheduler_tasks *t = &s->tasks;

@@ -62,9 +62,9 @@ struct scheduler_tasks {
 
 /* Whether the scheduler has started ddprun on all nodes of the job. */
 enum scheduler_reach {
-    REACH_ALL,         /* on all nodes */
-    REACH_PERHAPS_ONE, /* on one node or on all nodes; the variables do not show which of the two */
-    REACH_ONE          /* on one node */
+    REACH_ALL,         /* started on all nodes */
+    REACH_PERHAPS_ONE, /* started on one node or on all nodes; the variables do not show which of the two */
+    REACH_ONE          /* started on one node */
 };
 
 /* A mistake in how the job was started. */

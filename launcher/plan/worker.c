@@ -225,7 +225,8 @@ static void set_task(struct env_facts *facts, const struct cli_task *task)
     facts->nnodes = task->nnodes;
 }
 
-/* Return true if rank 0 hosts the workers' store. A dry run reserves no port, so plan->rank0_store decides. */
+/* Return true if rank 0 hosts the workers' store. In this case plan->rank0_port is not 0, except in a dry run. A dry
+ * run reserves no port, so check plan->rank0_store instead. */
 static bool has_rank0_store(const struct plan *plan)
 {
     return plan->rank0_port != 0 || (plan->cli->dry_run && plan->rank0_store);
@@ -250,9 +251,9 @@ static const char *user_value(const struct plan *plan, const char *name)
     return env_sources_find(&sources, name);
 }
 
-/* Return true if PyTorch may create FIFOs in the log directory. PyTorch ends a rank that cannot create its FIFO. This
- * happens if a shell script starts the rank in a container without the log directory, so allow FIFOs only for a Python
- * that ddprun starts itself. */
+/* Return true if PyTorch may create FIFOs in the log directory. PyTorch ends a rank that cannot create its FIFO. A
+ * shell script may start the rank in a container that lacks the log directory. So allow FIFOs only if ddprun itself
+ * starts Python. */
 static bool uses_fifos(const struct plan *plan)
 {
     return plan->can_fifo && program_python(plan->cli, plan->facts->python) != NULL &&
@@ -342,14 +343,14 @@ static bool plan_timer_file(struct plan *plan)
     else if (f->error_stem != NULL)
         plan->timer_file = plan_text_of("%s.timer", f->error_stem);
     else if (f->tmp_dir == NULL)
-        return true; /* no directory is safe, so the workers get no timer */
+        return true; /* no directory is safe for the FIFO, so the workers get no file timer */
     else
         plan->timer_file = plan_text_of("%s/watchdog_timer_%s", f->tmp_dir, f->nonce);
     return plan->timer_file != NULL;
 }
 
-/* Build the common part of the environments. If ddprun sets OMP_NUM_THREADS=1 for a Python program, add a note as
- * torchrun does, because one thread makes work on the CPU slow. */
+/* Build the common part of the workers' environments. If ddprun sets OMP_NUM_THREADS=1 for a Python program, add a
+ * note for the user, as torchrun does, because one thread makes work on the CPU slow. */
 ddp_status plan_environment(struct plan *plan)
 {
     char *const *inherited = plan->facts->environ_block;
@@ -377,7 +378,8 @@ const char *plan_flight(const struct plan *plan)
     return own != NULL ? own : plan->flight;
 }
 
-/* Choose the first part of the paths of the attempt's flight records, which are in the log directory. */
+/* Set plan->flight to the prefix of the paths of this attempt's flight records. The flight records are in the log
+ * directory. Without a log directory, set plan->flight to NULL. */
 static bool plan_set_flight(struct plan *plan)
 {
     free(plan->flight);
@@ -426,8 +428,8 @@ static bool is_shown(const struct cli *cli, int local_rank)
 }
 
 /* Set *to_file to the streams of a worker that are written to files, and *off_console to the streams that the console
- * does not show. Without --tee and --redirects, --log_dir or --log_file means --tee=3, unless ddprun was started as
- * torchrun. */
+ * does not show. If neither --tee nor --redirects is given, --log_dir and --log_file imply --tee=3. This rule does not
+ * apply if ddprun was started as torchrun. */
 static void streams(const struct cli *cli, int local_rank, int *to_file, int *off_console)
 {
     bool chosen = cli->torchrun || cli_gives(cli, OPT_TEE) || cli_gives(cli, OPT_REDIRECTS);
@@ -514,8 +516,8 @@ static char *name_by_pattern(const struct plan *plan, const struct plan_worker *
     return (char *)name.data;
 }
 
-/* Set the console and the file of a stream. With --log_dir=/dev/null no stream has a file, so a stream that is not on
- * the console is discarded. */
+/* Set whether a stream is shown on the console, and the path of its log file if it has one. With --log_dir=/dev/null no
+ * stream has a file, so a stream that is not on the console is discarded. */
 static bool plan_stream(const struct plan *plan, const struct plan_worker *w, const char *name, bool to_file,
                         bool console, struct plan_stream *stream)
 {
@@ -565,7 +567,7 @@ static int by_file(const void *a, const void *b)
     return order != 0 ? order : x->worker->local_rank - y->worker->local_rank;
 }
 
-/* Mark two streams that have the same file as shared. Return DDP_ERR_ARG if the streams belong to different
+/* Mark both streams as shared, because they have the same file. Return DDP_ERR_ARG if the streams belong to different
  * workers and --log_merge is not set. */
 static ddp_status share(const struct plan *plan, struct named *a, struct named *b, struct ddp_err *err)
 {

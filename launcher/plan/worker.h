@@ -25,7 +25,7 @@ struct python_choice {
  * installed, $PYTHON_EXEC, python3 in PATH. */
 void python_choose(struct python_choice *choice, const struct python_facts *facts);
 
-/* Result of python_find: the choice, and the paths to which choice.program may point. */
+/* Result of python_find: the choice, and buffers for the paths. choice.program may point to one of the buffers. */
 struct python_paths {
     struct python_choice choice;
     char active[PATH_MAX], beside[PATH_MAX], in_path[PATH_MAX];
@@ -36,15 +36,15 @@ void python_find(struct python_paths *paths, const struct env_sources *env);
 
 /* Return the command of worker `local_rank`, NULL-terminated, in one allocation that the caller frees. For a script
  * (.py) or a module (-m), the command is "PYTHON -u ...". "${local_rank}" in an argument is replaced by the local rank,
- * as in torchrun. "$local_rank" and "$$" are replaced only if ddprun was started as torchrun. Return NULL if memory is
- * short. */
+ * as in torchrun. If ddprun was started as torchrun, "$local_rank" is replaced, too, and "$$" becomes "$". Return NULL
+ * if memory is short. */
 char **program_argv(const struct cli *cli, const struct python_choice *python, int local_rank);
 
-/* Return the Python that runs PROGRAM: the chosen Python, or PROGRAM itself if it is called python. Return NULL
- * for other programs. The result is borrowed: a path, or a name in PATH. */
+/* Return the Python that runs PROGRAM: the chosen Python for a script or a module, or PROGRAM itself if its name begins
+ * with "python". Return NULL for other programs. The result is borrowed: a path, or a name in PATH. */
 const char *program_python(const struct cli *cli, const struct python_choice *python);
 
-/* Return true if the chosen Python runs PROGRAM, because PROGRAM is a script or a module. */
+/* Return true if PROGRAM is a script or a module, which the chosen Python must run. */
 bool program_needs_python(const struct cli *cli);
 
 /* Return PROGRAM if it is a file that Python runs. Return NULL if it is a module, "-", or no Python program. Also

@@ -232,7 +232,7 @@ void collect_store(struct collected *c, struct slice bytes)
     size_t size;
     int got = 1;
     if (c->ended || c->stopped)
-        return; /* after a fault, all further bytes are dropped */
+        return; /* after FILES_END or a fault, all further bytes are dropped */
     if (!buf_append(&c->in, bytes.data, bytes.len)) {
         stop_at(c, "a file", strerror(ENOMEM));
         return;

@@ -44,7 +44,7 @@
  * KILL_MS: time from the first SIGTERM to SIGKILL.
  * PLACE_MS: time in which the file systems of the job's directories must answer.
  * PROBE_MS: time in which the addresses of the first host must answer.
- * PROBE_MORE_MS: shortest wait for a better address after the first answer. */
+ * PROBE_MORE_MS: minimum time to wait for a better address after the first answer. */
 enum {
     FIRST_MS = 60000,
     PLACE_MS = 10000,
@@ -84,7 +84,7 @@ struct relay {
     bool has_signal;           /* a signal has requested the end of the relay */
     const char *failed;        /* why messages are no longer read from stdin; NULL while they are read */
     int exit_code;             /* the relay's exit code; -1 until it is known */
-    uint64_t branch_ms;        /* longest silence of the starter for a branch; 0 before the message BRANCH */
+    uint64_t branch_ms;        /* a branch ends after this silence of the starter; 0 before BRANCH arrives */
 };
 
 /* Make a finding about this host. */
@@ -230,8 +230,8 @@ static void send_findings(struct relay *r, bool waits)
 
 /* --- probes ---------------------------------------------------------------------------------------------------- */
 
-/* The text that a probe sends. The relay sends the token only after this text, because an agent that searches for the
- * store may connect to this port, too. Such an agent would report the token as the answer of an unknown service. */
+/* Text that a probe sends. The relay sends the token only to a client that has sent this text. Agents that search
+ * for the store may connect to this port, too. They would report the token as the answer of an unknown service. */
 static const char probe_text[] = "ddprun probe";
 
 /* Listen on the master port to answer probes. The store of the job uses this port later. The kernel reports a
@@ -312,8 +312,8 @@ static void probe_continue(struct probe *p, const char *token)
     }
 }
 
-/* Return true if the best address is known: the first address that has not failed has sent the token. The addresses are
- * sorted, the best first. */
+/* Return true if the best working address is known: the first address that has not failed has sent the token. The
+ * addresses are sorted, the best first. */
 static bool is_best_known(const struct probe *probes, int n)
 {
     int i = 0;
@@ -322,8 +322,8 @@ static bool is_best_known(const struct probe *probes, int n)
     return i < n && probes[i].good;
 }
 
-/* Wait until every probe has ended or PROBE_MS is over. Unless `waits_for_all`, stop as soon as the best address is
- * known, or a short time after the first answer. Otherwise an address that no packet reaches would delay every
+/* Wait until every probe has ended or PROBE_MS is over. If `waits_for_all` is false, stop earlier: as soon as the best
+ * address is known, or a short time after the first answer. So an address that no packet reaches does not delay every
  * start. */
 static void probe_all(struct probe *probes, int n, const char *token, bool waits_for_all)
 {
@@ -360,7 +360,8 @@ static void probe_all(struct probe *probes, int n, const char *token, bool waits
 }
 
 /* Connect to all addresses of the first host at the same time, and report the addresses that sent the token. The
- * starter sends a second PROBE if the hosts have reached no common address. Then wait for all addresses. */
+ * starter sends a second PROBE if no address was reached by all hosts. For the second PROBE, wait for all addresses;
+ * for the first, stop earlier (see probe_all). */
 static void handle_PROBE(struct relay *r, struct slice body)
 {
     char text[REMOTE_LINE_MAX + 1], *rest, *address;
@@ -435,8 +436,8 @@ static char **texts_of(const cJSON *array)
     return texts;
 }
 
-/* Start the host's ddprun. Unless `secret` is "", its stdin begins with a line that contains the secret. The job's
- * input follows if `input` is true, otherwise the end of file. */
+/* Start the host's ddprun. Unless `secret` is "", the first line of ddprun's stdin contains the secret. Then stdin has
+ * the job's input if `input` is true, and otherwise ends. */
 static void spawn_job(struct relay *r, char **argv, const char *secret, bool input)
 {
     char line[80], why[FORK_ERROR_MAX];
@@ -648,8 +649,9 @@ static void handle_SIGNAL(struct relay *r, struct slice body)
         kill(r->child, number);
 }
 
-/* Buffer input for the job. The relay does not wait for the job, because messages about signals arrive on its stdin,
- * too. The starter sends at most REMOTE_INPUT_WINDOW bytes that the job has not read, so the buffer stays small. */
+/* Buffer input for the job. Do not wait until the job reads the input, because the relay must still receive messages
+ * about signals. The buffer stays small, because the starter sends no input while REMOTE_INPUT_WINDOW or more sent
+ * bytes have not been accepted by the child's pipe. */
 static void handle_INPUT(struct relay *r, struct slice body)
 {
     if (r->input_ended || r->child_in < 0)
@@ -684,8 +686,8 @@ static void handle_END(struct relay *r, struct slice body)
     r->must_end = true;
 }
 
-/* Report how much input the job has read, so that the starter sends more. Do not write while the child process sends
- * log files to the same stdout. */
+/* Report how many bytes of input the child's pipe has accepted, so that the starter sends more. Report nothing while
+ * the sender of log files writes to the same stdout. */
 static void send_room(struct relay *r)
 {
     struct remote_answer a = { .news = REMOTE_ROOM, .version = DDP_VERSION };
@@ -729,7 +731,7 @@ static void write_input(struct relay *r)
     }
 }
 
-/* Send the host's ddprun the reason why the relay ends it, so that its report shows this reason. */
+/* Send the host's ddprun the reason why the relay ends the job. ddprun shows this reason in its report. */
 static void send_reason(struct relay *r, const char *words)
 {
     struct finding f;
@@ -823,7 +825,8 @@ static void start_sender(struct relay *r)
     _exit(getppid() == relay && collect_send(r->collect, STDOUT_FILENO) ? EXIT_CODE_OK : EXIT_CODE_DDPRUN);
 }
 
-/* Handle the end of the child. After the end of the job, start the sender of log files if it is needed. */
+/* Handle the end of the child. If the child was the host's ddprun and --collect_logs is set, start the sender of log
+ * files as the next child. */
 static void reap(struct relay *r)
 {
     int status;
@@ -871,7 +874,7 @@ int relay_run(void)
                        .exit_code = -1 };
     const int watched[] = { SIGCHLD, SIGTERM, SIGINT, SIGHUP };
     sigset_t set;
-    close(STDERR_FILENO + 1); /* with --ship, this descriptor is the program's file */
+    close(STDERR_FILENO + 1); /* with --ship, this descriptor is the program file of ddprun */
     sys_close_range(SHIPPED_LIBRARY_FD + ship_has_library(), UINT32_MAX, 0);
     sigemptyset(&set);
     for (size_t i = 0; i < sizeof(watched) / sizeof(watched[0]); i++)

@@ -6,21 +6,22 @@
  *
  * The starter (starter.c) runs a remote shell for each host, prints the output of the job and sends the job's
  * input. A relay (relay.c) reads the starter's messages on stdin, starts the host's ddprun and passes signals to
- * it. If the starter, the remote shell or the network fails, the relay's stdin ends, or no messages arrive. The
- * relay then ends the job on its host. start.c contains the decisions, which are pure.
+ * it. The relay ends the job on its host when its stdin ends or the starter's messages stop. Either happens when
+ * the starter, the remote shell or the network fails. start.c contains the decisions, as pure functions.
  *
  * With many hosts, or with --ssh_fanout, some hosts start other hosts. The relay of such a host becomes a branch
- * (tree.c), which runs the remote shells, and a second relay for its own host:
+ * (tree.c). A branch runs remote shells to the other hosts. For its own host, it runs a second relay:
  *
  *     ddprun --hosts n[0-99] train.py
  *        '-- ssh n0 --- ddprun --relay, a branch
  *                          |-- ddprun --relay --- ddprun --node_rank=0 ...
  *                          '-- ssh n16 --- ddprun --relay --- ddprun --node_rank=16 ...
  *
- * A branch only passes bytes between the starter and its processes. If the branch dies, the stdin of all its
- * processes ends, so the job ends on their hosts.
+ * A branch only passes bytes between the starter and the processes that the branch runs. If the branch dies, the
+ * stdin of these processes ends, so the job ends on their hosts.
  *
- * With --ship the starter first sends its own program to the host's shell, which executes the program as the relay.
+ * With --ship the starter first sends the file of ddprun to the host's shell. The shell executes this file as the
+ * relay.
  *
  * The relays find out which address of the first host all other hosts can reach. The store uses this address. */
 #ifndef LAUNCHER_REMOTE_REMOTE_H
@@ -35,9 +36,9 @@
 /* Send the files in and below `root` to the descriptor `out`. Return false if the starter no longer reads. */
 bool collect_send(const char *root, int out);
 
-/* The received files of one host. Initialize with zeros and `dir`. */
+/* Received files of one host. Before the first use, set `dir`, and zero all other members. */
 struct collected {
-    char *dir;     /* folder of the files, owned; created with the first file */
+    char *dir;     /* owned: path of the folder of the files, which is created when the first file arrives */
     struct buf in; /* received bytes that do not form a complete message yet */
     bool open;     /* `fd` is an open file */
     bool ended;    /* the message FILES_END has arrived */
@@ -46,13 +47,13 @@ struct collected {
     char name[COLLECT_NAME_MAX + 1];   /* name of the open file, below `dir` */
     uint64_t left;                     /* bytes of the open file that have not arrived yet */
     uint64_t files, bytes;             /* numbers of received files and bytes */
-    uint64_t announced;                /* sum of the sizes in all messages FILE */
-    uint64_t total_files, total_bytes; /* numbers of files and bytes in the message TOTAL */
+    uint64_t announced;                /* sum of the file sizes in the received messages FILE */
+    uint64_t total_files, total_bytes; /* how many files and bytes the message TOTAL announces */
     char why[1280];                    /* why files are missing; "" while no file is missing */
 };
 
-/* Store files from the bytes that a host sends. Set `why` after a fault. The transfer continues if a file has become
- * shorter. Any other fault ends it, and all further bytes are dropped. */
+/* Store files from the bytes that a host sends. After a fault, set `why`. If a file has become shorter, the transfer
+ * continues. After any other fault, drop all further bytes. */
 void collect_store(struct collected *c, struct slice bytes);
 
 /* The log files of all hosts. */
@@ -68,8 +69,8 @@ ddp_status collection_open(struct collection *c, const char *dir, const char *na
                            const struct host_spec *hosts, int n, struct ddp_err *err);
 void collection_close(struct collection *c);
 
-/* Append which files are missing. Unless `is_quiet` is true, also append where the files are. Return false if memory
- * is short. */
+/* Append a line for each host from which log files are missing. Unless `is_quiet` is true, also append how many
+ * files were copied, and to which directory. Return false if memory is short. */
 bool collection_report(const struct collection *c, bool is_quiet, struct buf *out);
 
 /* Append how many bytes have arrived so far. `sending` is the number of hosts that still send files. Return false if
@@ -78,8 +79,8 @@ bool collection_progress(const struct collection *c, int sending, struct buf *ou
 
 /* --- processes of remote shells (tree.c) -------------------------------------------------------------------------- */
 
-/* Return true if bytes of the starter wait on stdin. They show that the starter is alive even if this process was busy,
- * for example with a slow disk. */
+/* Return true if stdin has unread bytes of the starter. Such bytes show that the starter is alive. This process may
+ * have been too busy to read them, for example with a slow disk. */
 bool remote_has_input(void);
 
 /* Run the branch of a host until stdin ends or the starter is silent for `silent_ms`. Return the exit code.
@@ -88,15 +89,15 @@ int branch_run(int signals, uint64_t silent_ms, struct buf *in);
 
 /* Map the bytes that --ship sends: this program without symbols and debug information, then the cJSON library. The
  * library is sent only if this program loads it as a shared library, as on Debian; otherwise *library, its size, is 0.
- * The mapped program loads SHIPPED_LIBRARY instead, because the host may not have the library. Unmap the bytes with
- * munmap. Return NULL, or the reason of a failure. */
+ * In the mapped program, the name of the library is replaced by SHIPPED_LIBRARY, so the program loads the library that
+ * was sent. Unmap the bytes with munmap. Return NULL, or the reason of a failure. */
 const char *ship_map(struct slice *bytes, size_t *library);
 
-/* Return true if this program was shipped with a library. */
+/* Return true if --ship has sent this program together with the cJSON library. */
 bool ship_has_library(void);
 
-/* A link is the starter's view of a process, with a pipe for each of stdin, stdout and stderr. The parent of the
- * process is the starter itself or a branch. */
+/* A link is the starter's view of a process, with a pipe for each of stdin, stdout and stderr. The process was started
+ * by the starter itself or by a branch (a ddprun that starts processes on another host). */
 struct link;
 struct links;
 
@@ -125,7 +126,7 @@ struct link *link_start(struct links *all, int slot, void *peer, char **argv, st
  * the branch has ended. */
 struct link *link_start_on(struct link *branch, int slot, void *peer, char *const *argv, size_t ship);
 
-/* Turn the relay that `link` has started into a branch. The branch ends if the starter is silent for `silent_ms`. */
+/* Turn the relay of `link` into a branch. The branch ends if it receives nothing from the starter for `silent_ms`. */
 void link_carry(struct link *link, uint64_t silent_ms);
 
 void link_send(struct link *link, struct slice bytes); /* write to the stdin of the process */
@@ -141,8 +142,8 @@ void links_pause(struct links *all, bool paused);
  * `is_late` is true, do not wait for further output. */
 void links_drain(struct links *all, bool is_late);
 
-/* Close the stdin of all links. If `is_late` is true, kill the children of the starter. Return true if all links are
- * over. */
+/* Close the stdin of the processes of all links. If `is_late` is true, also kill those that are children of this
+ * process. Return true if all processes have exited and all their output was read. */
 bool links_close(struct links *all, bool is_late);
 
 /* --- main programs ---------------------------------------------------------------------------------------------- */

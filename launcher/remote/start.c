@@ -19,8 +19,8 @@
 
 /* Time limits in ms.
  * FIRST_MS: for the first answer of a host; longer than ssh's ConnectTimeout.
- * PROBED_MS: for the answer to the message PROBE.
- * PROBED_LEAST_MS: for the answer to PROBE if --timeout is shorter than this; the probes take at most 2 s. */
+ * PROBED_MS: for the answer to the message PROBE. A shorter --timeout lowers this limit.
+ * PROBED_LEAST_MS: --timeout does not lower the limit below this value, because the probes take up to 2 s. */
 enum {
     FIRST_MS = 60000,
     PROBED_MS = 15000,
@@ -119,8 +119,8 @@ static size_t count_begun(struct slice text, const char *mark)
 }
 
 /* Process an answer ROOM, FILES or FINDING in the job's output; remote_split describes the results. Return false for
- * any other line, which then stays in the output. An answer with a wrong token also stays there, because the relay has
- * not sent it. */
+ * any other line, which then stays in the output. An answer with a wrong token also stays there: it is output of the
+ * job, because the relay sends only the right token. */
 static bool process_inside(const struct remote_answer *answer, const char *token, uint64_t *taken,
                            struct buf *findings, int *files)
 {
@@ -219,7 +219,7 @@ uint64_t start_limit_ms(const struct start_facts *f, const struct host_spec *hos
  * mode 0700 where programs can be executed and all bytes fit: below XDG_RUNTIME_DIR, /run/user/UID or /tmp. It opens
  * files there as descriptor 3 for the program and SHIPPED_LIBRARY_FD for the library. It removes files and directory
  * before it fills the files. So no file is left if ssh, the shell or the host fails. A file that is open for writing
- * cannot be executed, so the script opens the descriptors again. */
+ * cannot be executed, so the script then opens the files again, only for reading. */
 static bool append_ship_script(const struct start_facts *f, struct buf *out)
 {
     return buf_printf(
@@ -292,10 +292,10 @@ bool start_by_srun(const struct cli *cli)
     return find_shell(cli->remote_shell) == SHELL_SRUN;
 }
 
-/* Add the words of --remote_shell, which are separated by blanks, and ddprun's options. ssh uses the first of
- * several ports, so the port of the host precedes a port in --remote_shell. ssh ends after three intervals without a
- * byte from its host. The three intervals together are about the node timeout, but at least 9 s, because a busy host
- * needs some seconds to answer ssh. */
+/* Add the words of --remote_shell, which are separated by blanks. Then add the options that ddprun sets for this shell.
+ * The host's port precedes a port in --remote_shell, because ssh uses the first port of its command line. ssh ends
+ * after three intervals without a byte from the host. The three intervals together are about the node timeout, but at
+ * least 9 s, because a busy host needs some seconds to answer ssh. */
 static bool add_shell(char ***argv, int *n, const struct cli *cli, int port)
 {
     const enum known_shell known = find_shell(cli->remote_shell);
@@ -347,7 +347,7 @@ int start_readers(const struct cli *cli, const struct host_spec *hosts, int n, b
         reads[i] = cli->input.all;
         for (int r = first; r <= highest && !(known && r >= first + workers); r++)
             reads[i] = reads[i] || rank_set_has(&cli->input.ranks, r);
-        first += workers > 0 ? workers : 1; /* every host has at least one worker */
+        first += workers > 0 ? workers : 1; /* count an unknown number of workers as 1, the minimum */
     }
     return known ? first : 0;
 }
@@ -389,16 +389,16 @@ ddp_status start_check(const struct cli *cli, const struct host_spec *hosts, int
     return check_readers(cli, hosts, n, err);
 }
 
-/* Build the tree level by level. The hosts of a level have consecutive indexes, from `begin` on. Each level has
- * `fanout` times as many hosts as the level above. */
+/* Build the tree level by level. The hosts of a level have consecutive indexes. Each level has `fanout` times as many
+ * hosts as the level above. */
 void start_tree(const struct start_facts *f, const struct host_spec *hosts, int n, int *above)
 {
     const bool given = cli_gives(f->cli, OPT_SSH_FANOUT);
     const bool grows = given || (n >= START_TREE_MIN && !start_by_srun(f->cli));
     const long fanout = !grows ? n : given ? f->cli->ssh_fanout : START_FANOUT;
-    /* the level of host i: its first host, and its number of hosts */
+    /* the level that contains host i: index of the first host of the level, and number of hosts in the level */
     long begin = 0, size = fanout > 0 ? fanout : n;
-    /* the level above; before is -1 if this is the starter */
+    /* the level above: index of its first host, and number of its hosts; -1 and 1 if the starter is above */
     long before = -1, size_before = 1;
     for (int i = 0; i < n; i++) {
         if (i == begin + size) {
@@ -462,7 +462,7 @@ static bool is_carried(const struct cli *cli, const char *variable)
 }
 
 /* Append the options that the starter chooses. The user's options follow these and override them; main.c has rejected
- * options that contradict --hosts. With --dry_run the address of the store is NULL, and its options are left out. */
+ * options that contradict --hosts. With --dry_run, m->address is NULL, and the options for the store are left out. */
 static bool add_options(cJSON *array, const struct start_facts *f, const struct host_spec *host, int rank,
                         const struct start_meeting *m)
 {
@@ -679,8 +679,8 @@ void collect_folder(int rank, const struct host_spec *host, char folder[COLLECT_
 
 /* --- why a relay did not start ---------------------------------------------------------------------------------- */
 
-/* Format --remote_shell with the port of the host, for the advice of a finding. Return `out`. */
 enum { START_SHELL_MAX = 224 };
+/* Format --remote_shell with the port of the host, for the advice of a finding. Return `out`. */
 static const char *start_shell(const struct cli *cli, const struct host_spec *host, char out[START_SHELL_MAX])
 {
     const int n = snprintf(out, START_SHELL_MAX, "%.200s", cli->remote_shell);
@@ -757,8 +757,8 @@ static struct slice line_with_piece(const char *text, const char *piece)
     return slice_of(text + begin, end - begin);
 }
 
-/* Return true if the host `via` could not connect to a host or log in there. The starting host may still reach that
- * host. */
+/* Return true if the host `via` could not connect to another host or log in there. The starting host may still reach
+ * that other host. */
 static bool is_hop(const char *via, const struct failed_start *row)
 {
     return via != NULL && (row->code == FINDING_HOST_NOT_REACHED || row->code == FINDING_HOST_REJECTS_LOGIN ||

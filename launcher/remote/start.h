@@ -27,7 +27,7 @@
     X(END, 'x', 0, "end the job, then send its log files")                                                  \
     X(NEWS, 'n', NEWS_MAX, "finding of another host (net/messages.h): pass the finding to the job")
 
-/* Messages from a relay to the starter with --collect_logs, after the answer FILES. */
+/* With --collect_logs, a relay sends these messages to the starter after the answer FILES. */
 #define REMOTE_FILE_MESSAGES(X)                                         \
     X(TOTAL, 't', 64, "the numbers of files and bytes that follow")     \
     X(FILE, 'f', 1100, "a size, a blank and a name: this file follows") \
@@ -58,14 +58,14 @@ enum remote_message {
 enum {
     REMOTE_HEADER_BYTES = 5,
     REMOTE_BEAT_MS = 1000,
-    /* with --collect_logs: how long a write of the starter may delay its heartbeats */
+    /* with --collect_logs: how many ms a slow disk may delay the starter's heartbeats */
     REMOTE_SLOW_DISK_MS = 30000,
     REMOTE_ADDRESSES_MAX = 64,
     REMOTE_LINE_MAX = 8192,
     REMOTE_INSIDE_MAX = NEWS_MAX + 128, /* longest answer ROOM, FINDING or FILES, in bytes */
     REMOTE_INPUT_MAX = 65536,
     REMOTE_PIECE_MAX = 32768,
-    /* maximum number of bytes of input that were sent, but not yet read by the job */
+    /* the starter sends no input while at least this many sent bytes have not been accepted by the job's pipe */
     REMOTE_INPUT_WINDOW = 1 << 20,
     REMOTE_TOKEN_MAX = 33
 };
@@ -77,14 +77,14 @@ bool remote_encode(struct buf *out, enum remote_message kind, struct slice body)
  * the whole message. Return 0 for an incomplete message, and -1 if the bytes are not a message. */
 int remote_decode(struct slice in, enum remote_message *kind, struct slice *body, size_t *size);
 
-/* Append the body of NEWS about a host that has ended. `stops` is a member of struct news. Return false if memory is
- * short. */
+/* Append the body of NEWS about a host that has ended. `stops` means the same as in struct news. Return false if memory
+ * is short. */
 bool remote_encode_end(const char *host, const struct finding *f, bool stops, struct buf *out);
 
 /* --- answers: relay to starter ------------------------------------------------------------------------------- */
 
-/* An answer is a line on the relay's stdout that begins with this prefix. Other lines may be between answers: a
- * login shell may print lines before the first answer, and later the job prints to the same stdout. */
+/* An answer on the relay's stdout begins with this prefix and ends with a newline. The same stdout carries other text:
+ * the output of a login shell before the first answer, and later the output of the job. */
 #define REMOTE_ANSWER "\036ddprun "
 
 /* The kinds of answers. The last answer of a relay is ENDED, FAILED or FILES. Answers after the message JOB
@@ -94,23 +94,23 @@ enum remote_news {
     REMOTE_REACHED, /* the result of PROBE */
     REMOTE_ENDED,   /* the job has ended on this host */
     REMOTE_FILES,   /* the job has ended on this host, and its log files follow */
-    REMOTE_ROOM,    /* bytes of input that the job has read; the job's output may surround this answer */
+    REMOTE_ROOM,    /* number of input bytes read by the job; this answer may be inside the job's output */
     REMOTE_FAILED,  /* the relay could not start the job */
-    REMOTE_FINDING, /* a finding for the other hosts; the job's output may surround this answer */
+    REMOTE_FINDING, /* a finding for the other hosts; this answer may be inside the job's output */
     REMOTE_ANSWERS
 };
 
 struct remote_answer {
     enum remote_news news;
     char version[32]; /* version of the relay's ddprun */
-    int port; /* HERE: port for probes; 0 before the message LISTEN. ENDED, FAILED, FILES: exit code */
-    /* token of the answer. Before JOB: random text that the relay sends to each probe, or "-" if it answers no probes.
-     * After JOB: the token in JOB. */
+    int port; /* in HERE: port for probes; 0 before the message LISTEN. In ENDED, FAILED, FILES: exit code */
+    /* token of the answer. Until the relay has received JOB: random text that the relay sends to each probe, or "-" if
+     * the relay answers no probes. From then on: the token in JOB. */
     char token[REMOTE_TOKEN_MAX];
-    /* HERE: the addresses of the host, separated by blanks. REACHED: the addresses that answered. ROOM: a number
-     * of bytes. FINDING: JSON. */
+    /* In HERE: the addresses of the host, separated by blanks. In REACHED: the addresses that answered. In ROOM: a
+     * number of bytes. In FINDING: JSON. */
     char addresses[REMOTE_LINE_MAX];
-    size_t before; /* length of the unfinished line of a login shell or worker that precedes the answer */
+    size_t before; /* length of other text before the answer, on the same line */
 };
 
 /* Append the answer to `out` as a line. Return false if memory is short. */
@@ -168,10 +168,10 @@ struct start_facts {
 /* Check that the list of hosts and the options do not contradict each other. Return DDP_OK or DDP_ERR_ARG. */
 ddp_status start_check(const struct cli *cli, const struct host_spec *hosts, int n, struct ddp_err *err);
 
-/* Store in above[i] the index of the host that starts host i, or -1 if the starter starts host i. With fewer than
- * START_TREE_MIN hosts, or with srun, the starter starts all hosts. Otherwise each host starts at most START_FANOUT
- * others. --ssh_fanout=N sets another maximum, for any number of hosts. The starter always starts the host on which it
- * runs. */
+/* Store in above[i] the index of the host that starts host i, or -1 if the starter starts host i. With --ssh_fanout=N,
+ * the starter and each host start at most N others. Without this option, N is START_FANOUT. Exception: without this
+ * option, the starter starts all hosts if there are fewer than START_TREE_MIN, or with srun. The starter always starts
+ * the host on which it runs. */
 enum { START_TREE_MIN = 64, START_FANOUT = 16 };
 void start_tree(const struct start_facts *facts, const struct host_spec *hosts, int n, int *above);
 
@@ -184,18 +184,18 @@ bool start_by_srun(const struct cli *cli);
 ddp_status start_command(const struct start_facts *facts, const struct host_spec *host, char ***argv,
                          struct ddp_err *err);
 void start_free(char **argv);
-/* Append, for each host, the command that starts its relay, and the command line of the ddprun that the relay starts.
+/* Append two commands for each host: the command that starts its relay, and the ddprun command that the relay runs.
  * Append lines, or one JSON object if `as_json` is true. A line "n0: COMMAND" means that n0 runs the command. Return
  * false if memory is short. */
 bool start_print(const struct start_facts *facts, const struct host_spec *hosts, int n, bool as_json,
                  struct buf *out);
 
-/* Return true if the command for the host reads the program of --ship from its stdin before it answers. */
+/* Return true if --ship sends the program to `host`. That host then reads the program before it answers. */
 bool start_ships(const struct start_facts *facts, const struct host_spec *host);
 
-/* Return the time limit in ms for the first answer of the host's relay, or with `is_probe` for its answer to PROBE.
- * With --ship, the limit of the first answer includes the transfer of the program over a slow connection. A shorter
- * --timeout replaces either limit, but the limit for PROBE is at least 4 s. */
+/* Return how long the starter waits for an answer of the host's relay, in ms. If `is_probe`, this is the answer to
+ * PROBE, otherwise the first answer. With --ship, the limit of the first answer includes the transfer of the program
+ * over a slow connection. A shorter --timeout replaces the limit, but the limit for PROBE is at least 4 s. */
 uint64_t start_limit_ms(const struct start_facts *facts, const struct host_spec *host, bool is_probe);
 
 /* The values in the message JOB that are equal for all nodes. All texts are borrowed. */
@@ -227,7 +227,7 @@ bool start_job(const struct start_facts *facts, const struct host_spec *host, in
 void start_choose_address(const char *own, const char *const *reached, int n,
                           char address[ENDPOINT_HOST_MAX]);
 
-/* Return the code of a finding about a host. `words` is the text of the system error (strerror). */
+/* Return the code of the finding about a host that failed with the system error `words` (a text of strerror). */
 enum finding_code start_code(const char *words);
 
 /* Make the finding about a relay that did not start. `via` is the name of the host that ran the remote shell, or

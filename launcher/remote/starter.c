@@ -3,10 +3,10 @@
  *
  *     WAITING -> STARTING -> HERE -> PROBING -> READY -> RUNNING -> ENDED
  *
- * At most AT_ONCE hosts are in the state STARTING. The first host listens on the store's port, and the other hosts
- * probe this port. When all hosts are READY, the starter sends the job to every relay. A host that fails before
- * RUNNING ends the start of all hosts. Later the nodes of the job stop each other through the store, so the
- * starter only waits. */
+ * Each host that starts others starts at most AT_ONCE of them at the same time. The first host listens on the store's
+ * port, and the other hosts probe this port. When all hosts are READY, the starter sends the job to every relay. A host
+ * that fails before RUNNING ends the start of all hosts. Later the nodes of the job stop each other through the store,
+ * so the starter only waits. */
 #include "remote/remote.h"
 
 #include "auth/secret.h"
@@ -41,9 +41,9 @@
 #include <uv.h>
 
 /* STATUS_MS: interval of the messages about hosts that have not started. LAST_MS: a remote shell that must end is
- * killed after this time; before the job runs, last_ms() may shorten the time. BRANCH_LAST_MS: the same for a branch
- * after all hosts have ended. BRANCH_SILENT_MS: before the job runs, a branch ends if the starter has sent nothing for
- * this time. */
+ * killed after this time; before the job runs, last_ms() may shorten the time. BRANCH_LAST_MS: time from the end of all
+ * hosts until the remaining branches are killed. BRANCH_SILENT_MS: before the job runs, a branch ends if the starter
+ * has sent nothing for this time. */
 enum {
     AT_ONCE = 32,
     STATUS_MS = 5000,
@@ -78,24 +78,24 @@ struct peer {
     bool has_children;     /* this host starts other hosts */
     int n_starting;        /* number of hosts in the state STARTING that this host starts */
     struct link *link;     /* link to the relay; NULL before its start */
-    struct link *trunk;    /* link to the branch; NULL if this host has no branch */
+    struct link *trunk;    /* link to the branch, which starts other hosts; NULL if this host has none */
     struct merge out, err; /* join the pieces of the job's output into whole lines */
-    /* bytes of stdout that may be a part of an answer, and so are not printed yet */
+    /* bytes of the remote shell's stdout that may belong to an answer of the relay; not printed yet */
     struct buf held;
     struct buf head;             /* the remote shell's stderr before the job runs */
     struct buf greeting;         /* the shell's stdout before the job runs, without the relay's answers */
-    struct remote_answer answer; /* the last answer HERE */
+    struct remote_answer answer; /* the relay's last answer of the kind HERE */
     bool is_shipping;     /* the remote shell reads the program of --ship, so it must not get messages */
-    char *reached;        /* the first host's addresses that this host has reached; NULL until reported */
+    char *reached;        /* the first host's addresses that this host reached; NULL until it reports them */
     uint64_t deadline_ms; /* when the state STARTING or PROBING must have ended */
     uint64_t active_ms;   /* when the remote shell last wrote output, or when it exited if that was later */
     bool has_failed;      /* the relay could not start the job and has printed why */
     bool exited_early;    /* the remote shell exited before the relay began to send log files */
     struct collected *files; /* received log files, with --collect_logs; borrowed */
     bool sends;              /* the job has ended on this host, and the relay sends its log files */
-    uint64_t over_ms;        /* when the job and the transfer of its log files had ended; 0 before that */
+    uint64_t over_ms;        /* time at which the job and its transfer of log files had ended; 0 until then */
     bool reads_input;        /* the user's stdin is sent to this host */
-    uint64_t input_taken;    /* how many bytes of the user's stdin the job has read on this host */
+    uint64_t input_taken;    /* how many bytes of the user's stdin the job's pipe on this host has accepted */
     bool killed_late;        /* the starter has killed the remote shell, because the shell outlived the job */
     /* Exit code in the relay's last answer; -1 until it arrives. The remote shell's own exit code may differ. */
     int reported_code;
@@ -112,19 +112,19 @@ struct starter {
     int n_starting; /* number of hosts in the state STARTING that the starter itself starts */
     uv_loop_t loop;
     uv_timer_t beat;
-    uv_poll_t lifeline; /* pipe from the guardian; its end means that the guardian has died */
+    uv_poll_t lifeline; /* the pipe from the guardian; EOF means that the guardian has died */
     uv_poll_t signals;
     uv_poll_t input;                /* the user's stdin */
     struct buf finished;            /* the event `finished` of a node, which is printed at the end */
     const struct peer *finished_of; /* the node that has sent `finished`; NULL until one has */
-    bool is_finished_own;           /* a worker of `finished_of` has ended the job, or the job succeeded */
+    bool is_finished_own;           /* `finished` names no other node that has ended the job */
     uv_timer_t fold_timer;          /* expires when the console must print a line that it holds */
     struct hosts_console console;
     struct wakeup written; /* wakes the loop when the sinks have written output */
     struct sinks *sinks;
     bool paused;           /* no output is read, because the console is slow */
-    bool has_probed_again; /* the hosts probe all addresses of the first host; see probe_again */
-    bool reported_flat;    /* start_flat() has reported, unless --quiet is set, that it starts all hosts */
+    bool has_probed_again; /* probe_again() was called: the hosts probe for the second time */
+    bool reported_flat;    /* start_flat() has started a host; it prints its message only once */
     /* type of the user's stdin; UV_UNKNOWN_HANDLE if stdin has ended or is not read */
     uv_handle_type input_type;
     uv_fs_t file; /* read request for a stdin that is a file */
@@ -136,7 +136,7 @@ struct starter {
     const struct peer *decides;
     bool has_passed_end; /* the other hosts were informed that ddprun has ended on a host */
     bool is_of_host;     /* `exit_code` is the exit code of a host */
-    /* When the next message about hosts that have not started, or about log files, is due. */
+    /* time of the next message about hosts that have not started, or about the transfer of log files */
     uint64_t status_ms;
     uint64_t kill_ms; /* when the remaining remote shells are killed; 0 if not set */
     uint64_t end_ms;  /* when the last host ended; 0 before that */
@@ -146,7 +146,7 @@ struct starter {
     bool collects;  /* the relays send the log files at the end */
     bool collected; /* the report about log files was printed */
     struct collection collection;
-    char token[REMOTE_TOKEN_MAX]; /* the random token in JOB; see enum remote_news */
+    char token[REMOTE_TOKEN_MAX]; /* random token that the message JOB contains; see enum remote_news */
     uint64_t input_sent; /* how many bytes of the user's stdin were sent to each host that reads it */
     bool input_waits;    /* no more input is sent until the job has read earlier input */
     bool input_rests;    /* another job of the user's shell is in the terminal's foreground */
@@ -174,13 +174,13 @@ static void on_fold_waits(void *user, uint64_t us)
         uv_timer_start(&s->fold_timer, on_fold_time, us / 1000 + 1, 0);
 }
 
-/* Return true if the line is the event `finished` of a node. Set *is_own to true if no other node has ended the
- * job. */
+/* Return true if the line is the event `finished` of a node. Set *is_own to true if this event names no other node
+ * that has ended the job. */
 static bool parse_finished(struct slice line, bool *is_own)
 {
     static const char word[] = "\"finished\"";
     if (((const char *)line.data)[0] != '{' || memmem(line.data, line.len, word, sizeof(word) - 1) == NULL)
-        return false; /* the parser is too slow for all lines of the job */
+        return false; /* not every line of the job is parsed, because the parser is slow */
     cJSON *o = cJSON_ParseWithLength(line.data, line.len);
     const cJSON *report = cJSON_GetObjectItemCaseSensitive(o, "report");
     const char *event = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(o, "event"));
@@ -211,7 +211,7 @@ static void print_plain_lines(struct starter *s, int sink, const char *from, con
         hosts_console_print(&s->console, sink, slice_of(from, (size_t)(to - from)));
 }
 
-/* Print lines of a host. With --json, keep the events `finished`. */
+/* Print lines of a host. With --json, do not print the events `finished` yet, but keep one of them for the end. */
 static void print_host_lines(struct peer *p, int sink, const struct buf *lines)
 {
     struct starter *s = p->starter;
@@ -290,17 +290,17 @@ static void send_to_all(struct starter *s, enum remote_message kind, const char 
 
 /* --- the end -------------------------------------------------------------------------------------------------- */
 
-/* Return the time in ms after which a remote shell that must end is killed. Before the job runs, no worker needs this
- * time, so --grace may shorten it. */
+/* Return the time in ms from end_all() until the remaining remote shells are killed. Before the job runs, a short
+ * --grace shortens this time, because no worker is running. */
 static uint64_t last_ms(const struct starter *s)
 {
     const uint64_t grace_ms = s->facts->cli->grace_ms;
     return s->n_running == 0 && grace_ms < LAST_MS ? grace_ms : LAST_MS;
 }
 
-/* End the job on all hosts: close the stdin of every relay. With --collect_logs, send the message END to a relay
- * instead, because it needs its stdin until its log files are sent. If a relay has not answered yet, its remote shell
- * may wait for the host, so send SIGTERM to the shell, too. */
+/* End the job on all hosts: close the stdin of every relay. But with --collect_logs, send the message END to a relay
+ * that runs the job, because the relay needs its stdin until its log files are sent. If a relay has not answered yet,
+ * its remote shell may wait for the host. So also send SIGTERM to this shell. */
 static void end_all(struct starter *s)
 {
     if (s->kill_ms == 0)
@@ -379,8 +379,8 @@ static void begin_files(struct peer *p, int exit_code, struct buf *lines)
     p->held.len = 0;
 }
 
-/* Choose the token, and with --collect_logs create the directory. The directory is created before the job starts,
- * so that the user sees an error at once and not at the end of the job. */
+/* Fill s->token with random digits. With --collect_logs, also create the directory of the log files. The directory is
+ * created before the job starts, so that the user sees an error at once and not at the end of the job. */
 static bool open_files(struct starter *s, const struct host_spec *hosts)
 {
     unsigned char random[(REMOTE_TOKEN_MAX - 1) / 2];
@@ -468,7 +468,8 @@ static void on_file_input(uv_fs_t *request)
     send_input(s, s->input_bytes, n > 0 ? (size_t)n : 0);
 }
 
-/* Return true if every host has read so much that more input may be sent. A host whose job has ended does not count. */
+/* Return true if more input may be sent: on each host, fewer than REMOTE_INPUT_WINDOW sent bytes still wait for the
+ * job's pipe. Ignore hosts whose job has ended. Return false if no host remains. */
 static bool wants_input(const struct starter *s)
 {
     bool wants = false;
@@ -527,7 +528,7 @@ static void open_input(struct starter *s)
         send_input(s, "", 0);
 }
 
-/* Let a host probe the addresses of the first host. */
+/* Ask a host to probe the addresses of the first host. */
 static void send_probe(struct peer *p)
 {
     const struct remote_answer *to = &p->starter->peers[0].answer;
@@ -551,7 +552,7 @@ static void probe_again(struct starter *s)
     }
 }
 
-/* End the start, because the other hosts reach no common address of the first host. */
+/* Fail, because the first host has no address that all other hosts can reach. */
 static void fail_without_address(struct starter *s)
 {
     const struct peer *first = &s->peers[0];
@@ -651,7 +652,8 @@ static bool check_version(struct peer *p, const struct remote_answer *answer)
 
 static void end_start(struct peer *p, struct finding *f);
 
-/* Turn the relay of a host that has children into a branch. Then start a second relay for the host itself. */
+/* Use the relay of a host with children as a branch, which starts the relays of the children. Then start a second
+ * relay, which runs the job on the host itself. */
 static void start_branch(struct peer *p)
 {
     struct starter *s = p->starter;
@@ -671,8 +673,8 @@ static void start_branch(struct peer *p)
     start_more(s);
 }
 
-/* Return the counter `n_starting` that includes this host: that of the starter, or of the host that starts this
- * host. */
+/* Return the counter `n_starting` that includes this host. The counter belongs to the starter, or to another host that
+ * starts this host. */
 static int *starting_with(struct peer *p)
 {
     return p->above < 0 ? &p->starter->n_starting : &p->starter->peers[p->above].n_starting;
@@ -725,9 +727,9 @@ static void parse_head(struct peer *p, struct slice bytes)
     }
 }
 
-/* Find the relay's last answer among whole lines, and return the offset of its line. Return the number of bytes if
- * there is no answer. Only an answer with the token counts. A remote shell that outlives the job may print lines
- * after the answer, so every line is checked. */
+/* Find the relay's last answer among whole lines, and return the offset of its line. Return lines.len if there is no
+ * answer. Only an answer with the token counts. A remote shell that outlives the job may print lines after the answer,
+ * so every line is checked. */
 static size_t find_last_answer(const struct starter *s, struct slice lines, struct remote_answer *answer)
 {
     const char *begin = lines.data, *end = begin + lines.len, *at = begin, *newline;
@@ -756,8 +758,9 @@ static void remove_last_answer(struct peer *p, struct buf *lines)
 }
 
 /* Send a finding of a host to other hosts. The first finding that reports the end of a ddprun goes to all other hosts,
- * because their ddprun ends, too. A later one goes to them only if it ends the job. Any other finding goes only to the
- * first host, which prints it: with 1,000 hosts, a blocked port causes 1,000 findings. */
+ * because their ddprun ends, too. A later finding about such an end goes to them only if this finding stops the
+ * job (news.stops). Any other finding goes only to the first host, which prints it: with 1,000 hosts, a blocked port
+ * causes 1,000 findings. */
 static void pass_finding(const struct peer *from, struct slice line)
 {
     struct starter *s = from->starter;
@@ -770,8 +773,8 @@ static void pass_finding(const struct peer *from, struct slice line)
             send_message(&s->peers[i], REMOTE_NEWS, line);
 }
 
-/* Handle the findings of a host, one in each line. The first node whose ddprun ends before the first round decides the
- * exit code, because the other nodes end as a consequence. */
+/* Handle the findings of the host `from`, one in each line. If `from` is the first host that reports the end of its
+ * ddprun, prefer the exit code of `from` for the job, because the other hosts end only as a consequence. */
 static void handle_findings(struct peer *from, struct slice lines)
 {
     struct starter *s = from->starter;
@@ -850,8 +853,8 @@ static void handle_bytes(struct peer *p, bool is_err, struct slice bytes)
     read_streams(p->starter);
 }
 
-/* Stop reading while the console is slow. The workers then wait until they can write, and the starter needs no
- * memory for their output. */
+/* Read the output of the hosts only while the console is fast enough. If it is slow, the workers wait until they can
+ * write, and the starter needs no memory for their output. */
 static void read_streams(struct starter *s)
 {
     const bool behind = sinks_is_behind(s->sinks, SINK_STDOUT, s->paused) ||
@@ -867,8 +870,8 @@ static const char *name_above(const struct peer *p)
     return p->above < 0 ? NULL : p->starter->peers[p->above].host->name;
 }
 
-/* Make the finding about a relay that did not start. If `error` is NULL, the remote shell's stderr explains the
- * failure, or if stderr is empty, its stdout. */
+/* Make the finding about a relay that did not start. If `error` is NULL, use the remote shell's stderr as the
+ * error. If stderr is empty, use the shell's stdout. */
 static void explain_start(struct peer *p, int exit_code, const char *error, struct finding *f)
 {
     struct buf *text = p->head.len > 0 ? &p->head : &p->greeting;
@@ -927,7 +930,8 @@ static void lose_host(struct peer *p, const struct link *link)
     fail(p->starter, &f);
 }
 
-/* Mark the host as ended after its remote shell has exited and all its output was read. Report a failure. */
+/* Handle the end of a host: its remote shell has exited, and all output of the shell was read. Report a failure, if
+ * any. */
 static void end_peer(struct peer *p)
 {
     struct starter *s = p->starter;
@@ -956,7 +960,7 @@ static void end_peer(struct peer *p)
         lose_host(p, p->link);
     } else if (ran && exit_code != 0 &&
                (s->exit_code < 0 || (s->is_of_host && s->kill_ms == 0 && p == s->decides))) {
-        /* Prefer the exit code of s->decides, because another node may have ended only as a consequence. */
+        /* Prefer the exit code of s->decides, because other hosts may have ended only because s->decides ended. */
         s->exit_code = exit_code;
         s->is_of_host = true;
     }
@@ -975,7 +979,8 @@ static bool is_below(const struct peer *p, const struct peer *above)
     return p == above;
 }
 
-/* Handle the end of a host's branch. If the host or a host below it has not ended, report the host as lost. */
+/* Handle the end of a host's branch, the process that starts the hosts below this host. If this host or a host below it
+ * has not ended, report a failed start. If the job already runs, report this host as lost instead. */
 static void end_branch(struct peer *p)
 {
     struct starter *s = p->starter;
@@ -1040,7 +1045,7 @@ static void report_no_shell(const struct peer *p, const char *program, int error
                        : files_remedy(error, remedy));
 }
 
-/* Start the relay of a host with a remote shell. The remote shell runs on the starting host, or on the host above in
+/* Use a remote shell to start the relay of a host. The remote shell runs on the starter's host, or on the host above in
  * the tree. */
 static void spawn_shell(struct peer *p)
 {
@@ -1086,7 +1091,7 @@ static void send_listen(struct peer *first)
         send_text(first, REMOTE_LISTEN, port);
 }
 
-/* Start hosts that are WAITING: at most AT_ONCE at the same time on each host that starts others. */
+/* Start hosts that are WAITING. Each host that starts others starts at most AT_ONCE of them at the same time. */
 static void start_more(struct starter *s)
 {
     for (int i = 0; i < s->n && s->exit_code < 0; i++) {
@@ -1116,7 +1121,7 @@ static void send_signal(struct starter *s, const char *number)
             send_text(&s->peers[i], REMOTE_SIGNAL, number);
 }
 
-/* Report a signal that ends the start. While the job runs, the nodes report the signal. */
+/* Report a stop signal that arrived before the job runs. Later stop signals are reported by the nodes. */
 static void print_stop(struct starter *s, const struct received_signal *received)
 {
     struct buf from = { 0 }, out = { 0 };
@@ -1132,8 +1137,8 @@ static void print_stop(struct starter *s, const struct received_signal *received
 
 static void check_deadlines(struct starter *s);
 
-/* Handle a signal from the user. Usually, forward it to all hosts, where the nodes decide what it does. But before the
- * job runs, a signal that stops the job ends the start, and a second such signal kills the remote shells. */
+/* Handle a signal from the user. Usually, forward it to all hosts, where the nodes decide what it does. But while
+ * no host runs the job, a stop signal cancels the start, and a second stop signal kills the remote shells. */
 static void forward_signal(struct starter *s, const struct received_signal *received)
 {
     char text[8];
@@ -1189,8 +1194,8 @@ static void on_signals(uv_poll_t *poll, int status, int events)
     }
 }
 
-/* Return true if the remote shell still runs LAST_MS after the end of the job and of the transfer of its log files.
- * While reading is paused, the time does not count, because the shell may wait for the starter to read its output. */
+/* Return true if the remote shell still runs LAST_MS after the job and the transfer of log files have ended. While
+ * reading is paused, the time does not count, because the shell may wait for the starter to read its output. */
 static bool outlives_job(struct peer *p, uint64_t now)
 {
     const bool is_over = p->sends ? p->files->ended || p->files->stopped : p->reported_code >= 0;

@@ -32,9 +32,9 @@
 
 /* DRAIN_MS: the streams of an exited process are closed if no byte arrives for this time. Another process, such as a
  * master connection of ssh, may hold them open.
- * END_MS: time from the end of a branch's stdin until its processes are killed; longer than a relay needs to end a job.
- * LOST_MS: the same time for a branch that ends because the starter was silent. It is short, because the network is
- * probably lost. */
+ * END_MS: time from the beginning of branch_end() until the branch kills its processes. It is longer than a relay needs
+ * to end a job.
+ * LOST_MS: replaces END_MS if the starter was silent. It is short, because the network is probably lost. */
 enum {
     DRAIN_MS = 2000,
     END_MS = 15000,
@@ -83,8 +83,8 @@ static long slice_number(struct slice text)
 struct carried {
     int slot;
     pid_t pid;            /* 0 if the process has ended */
-    int ends[3];          /* the branch's ends of the pipes to stdin, stdout and stderr; -1 if closed */
-    struct slice program; /* --ship: the part of `mapped` that is not written yet; written before `to` */
+    int ends[3];          /* our ends of the pipes of the process's stdin, stdout and stderr; -1 if closed */
+    struct slice program; /* --ship: bytes of `mapped` still to be written to stdin, before those of `to` */
     struct slice mapped;  /* the mapped file of the program; empty without --ship */
     struct buf to;        /* bytes for stdin that are not written yet */
     bool in_ends;         /* close stdin after the last byte of `to` */
@@ -103,7 +103,7 @@ struct branch {
     uint64_t heard_ms;  /* when the starter's last message arrived */
     uint64_t kill_ms;   /* when to kill processes that still run; 0 until the branch begins to end */
     bool rests;         /* Ctrl-Z has stopped the starter, so its silence is expected */
-    bool is_broken;     /* stdout has no reader */
+    bool is_broken;     /* the reader of the branch's stdout has ended */
 };
 
 static void carried_close(struct carried *c, int end)
@@ -113,8 +113,8 @@ static void carried_close(struct carried *c, int end)
     c->ends[end] = -1;
 }
 
-/* Begin to end the branch: close the stdin of all processes. The relays then end the job on their hosts. Processes that
- * still run after `wait_ms` are killed. */
+/* Close the stdin of all processes of the branch, so that the relays end the job on their hosts. The branch kills
+ * processes that still run after `wait_ms`. */
 static void branch_end(struct branch *b, uint64_t wait_ms)
 {
     const uint64_t kill_ms = clock_ms() + wait_ms;
@@ -214,8 +214,8 @@ static size_t keep_loaded(struct slice program)
     return loaded;
 }
 
-/* Replace the name of the library at `path` in a mapped program by SHIPPED_LIBRARY. The table of names comes before the
- * code, so the first match is in that table. Return false if there is no match, or no space for the new name. */
+/* Replace the file name of the library `path` by SHIPPED_LIBRARY in a mapped program. The table of names comes before
+ * the code, so the first match is in that table. Return false if there is no match, or no space for the new name. */
 static bool rename_library(struct slice program, const char *path)
 {
     char name[NAME_MAX + 2] = "";
@@ -228,8 +228,8 @@ static bool rename_library(struct slice program, const char *path)
     return true;
 }
 
-/* Fail if the library cannot be renamed: the shipped program would load the library of its new host. This happens if
- * LD_PRELOAD has loaded a library whose name is not in the program. */
+/* Fail if rename_library fails, because the shipped program would then load the cJSON library of the new host.
+ * rename_library fails if LD_PRELOAD has loaded a cJSON library with another file name than the program requires. */
 const char *ship_map(struct slice *bytes, size_t *library)
 {
     const char *path = library_path();
@@ -273,7 +273,7 @@ static const char *map_own_program(struct carried *c, size_t size)
                  "of ddprun on both";
 }
 
-/* Start the process. Return NULL, or `why` with the reason of a failure. */
+/* Start the process. Return NULL on success. On failure, write the reason to `why` and return `why`. */
 static const char *fork_carried(struct carried *c, char **argv, char why[FORK_ERROR_MAX])
 {
     int pipes[3][2] = { { -1, -1 }, { -1, -1 }, { -1, -1 } };
@@ -353,7 +353,7 @@ static void branch_PASS(struct branch *b, int slot, struct slice body)
     if (c == NULL || c->ends[0] < 0 || c->in_ends)
         return;
     if (c->to.len + body.len > TO_MAX || !buf_append(&c->to, body.data, body.len))
-        /* the process reads no bytes, so its unsent bytes would fill the memory of this host */
+        /* the process does not read, so the bytes that wait for it would fill the memory of this host */
         kill_group(c->pid, SIGKILL);
 }
 
@@ -447,7 +447,8 @@ static void carried_read(struct branch *b, struct carried *c, int end)
     c->exited_ms = c->pid == 0 ? clock_ms() : 0;
 }
 
-/* Report the end of a process when all its output is read. Close streams that another process has held for too long. */
+/* Report the end of a process when all its output is read. Close its output DRAIN_MS after its exit,
+ * because a child process may keep the output open. */
 static void carried_check(struct branch *b, struct carried *c)
 {
     char status[8];
@@ -489,8 +490,8 @@ static void branch_read_signals(struct branch *b)
             branch_end(b, END_MS);
 }
 
-/* Indexes of the descriptors that one turn of the loop polls: first three of the branch, then three of each
- * process. */
+/* Indexes in the array that each turn of the loop passes to poll(). The branch has three entries. From TURN_CARRIED on,
+ * each process has three entries. */
 enum { TURN_STDIN, TURN_SIGNALS, TURN_STDOUT, TURN_CARRIED };
 
 static nfds_t branch_watch(const struct branch *b, struct pollfd *fds)
@@ -536,7 +537,7 @@ static void branch_turn(struct branch *b, struct pollfd *fds)
 }
 
 /* Return true if the branch has ended: its processes are over and all output is sent. At the time limit, kill the
- * processes that still run. DRAIN_MS later, the branch has ended in any case. */
+ * processes that still run. DRAIN_MS after this limit, return true in any case. */
 static bool branch_is_done(const struct branch *b)
 {
     const uint64_t now = clock_ms();
@@ -584,11 +585,11 @@ struct link {
     struct links *all;
     struct link *next;
     void *peer; /* argument of the callbacks */
-    /* The link to the branch that runs this process, or NULL if the process is a child of the starter. */
+    /* The link to the branch that runs the process of this link. NULL if the process is a child of the starter. */
     struct link *via;
     int slot;
     bool is_branch;  /* the process is a branch */
-    bool is_bad;     /* the branch has sent an invalid message, so it is killed */
+    bool is_bad;     /* the process is a branch that was killed because it sent an invalid message */
     bool is_closed;  /* stdin is closed */
     bool has_exited; /* `exit_code` is set */
     bool is_over;    /* the process has exited, and all its output was read */
@@ -598,14 +599,14 @@ struct link {
     uint64_t active_ms; /* when the last output arrived, or when the process exited if that was later */
     uv_process_t process;
     uv_pipe_t pipes[3]; /* stdin, stdout, stderr */
-    bool open[3];       /* the pipe is read; open[0] is not used */
+    bool open[3];       /* pipes[i] has not reached its end and is not closed; open[0] is not used */
 };
 
 struct links {
     uv_loop_t *loop;
     const struct link_hooks *hooks;
     struct link *first;  /* all links, the newest first; freed by links_free */
-    struct link **slots; /* the newest link of each slot; `n` slots */
+    struct link **slots; /* the newest link of each slot; the array has `n` elements */
     int n;
     bool paused; /* no output is read */
 };
@@ -673,7 +674,8 @@ static void link_finish(struct link *l)
         }
 }
 
-/* Process bytes that a branch has sent: output and exits of its processes. An invalid message kills the branch. */
+/* Handle the bytes that a branch has sent: output and exits of its processes. After an invalid message, kill the
+ * branch. */
 static void link_read(struct link *branch, struct slice bytes)
 {
     struct links *all = branch->all;
@@ -763,7 +765,7 @@ static void on_link_sent(uv_write_t *request, int status)
     free(w);
 }
 
-/* Write to the stdin of a child of the starter. on_link_sent frees `w`. Until then, `bytes` must not change. */
+/* Write `bytes` to the stdin of the link's process. on_link_sent frees `w`. Until then, `bytes` must not change. */
 static void link_write(struct link *l, struct link_write *w, struct slice bytes)
 {
     const uv_buf_t out = uv_buf_init((char *)(uintptr_t)bytes.data, (unsigned)bytes.len);
@@ -795,7 +797,7 @@ void link_send(struct link *l, struct slice bytes)
     buf_free(&out);
 }
 
-/* Send a message about the link to its branch. Return false if memory is short. */
+/* Send a message about link `l` to the branch that runs the process of `l`. Return false if memory is short. */
 static bool link_order(const struct link *l, enum remote_message kind, struct slice body)
 {
     struct buf out = { 0 };
@@ -839,7 +841,7 @@ struct link *link_start(struct links *all, int slot, void *peer, char **argv, st
     for (int i = 1; i < 3; i++)
         l->open[i] = uv_read_start((uv_stream_t *)&l->pipes[i], on_link_room, on_link_bytes) == 0;
     struct link_write *w = program.len > 0 ? calloc(1, sizeof(*w)) : NULL;
-    if (w != NULL) /* the bytes outlive all links, so they are not copied for each host */
+    if (w != NULL) /* the bytes of `program` outlive all links, so they need no copy for each host */
         link_write(l, w, program);
     return l;
 }

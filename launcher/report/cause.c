@@ -1,5 +1,5 @@
 /* cause.c -- see cause.h. Three files contain tables of sentences. spawn_error.c explains why a program could not
- * be started, exit_text.c how a worker ended, and this file a worker's last lines. */
+ * be started. exit_text.c explains how a worker ended. This file explains errors in a worker's last lines. */
 #include "report/cause.h"
 
 #include "agent/agent.h"
@@ -64,8 +64,8 @@ static enum finding_code finding_of(enum worker_verdict verdict)
     return verdict == WORKER_NOT_STARTED ? FINDING_PROGRAM_MISSING_ON_NODE : FINDING_WORKER_FAILED;
 }
 
-/* Fill in `f`, the record of the failure of a worker. `error` is set only for a worker that never started. Other
- * workers have a signal or an exit code. */
+/* Fill in `f`, the record of the failure of a worker. Set f->error only for a worker that never started. Other workers
+ * have a signal or an exit code. */
 static void fill_failure(const struct report *r, int local_rank, struct failure *f)
 {
     const struct agent_worker *w = agent_worker(r->agent, local_rank);
@@ -141,9 +141,9 @@ const char *cause_code_name(const struct report *r, const struct failure *f)
     return or_null(f != NULL ? f->code : r->store.code);
 }
 
-/* Append one line with the rank, its host and how the rank ended, so that one search through many logs finds all three.
- * If a node or the job has failed (no rank), f->words is the whole sentence. The time counts from the start of the
- * worker if it is on this node, else from the start of the attempt. */
+/* Append one line with the rank, its host, and how and when the rank ended. A search through many logs finds all of
+ * these at once, because they are on one line. The time counts from the start of the worker if the worker is on this
+ * node, else from the start of the attempt. If a node or the job has failed, not a rank, append only f->words. */
 static bool failure_headline(const struct report *r, const struct failure *f, struct buf *out)
 {
     const bool here = r->elsewhere == NULL;
@@ -197,8 +197,8 @@ bool cause_headline(const struct report *r, struct buf *out)
 
 /* --- cause and remedy ----------------------------------------------------------------------------------- */
 
-/* Append why the job ended, unless the headline contains the reason, as for a program that could not be started. If
- * a rank left init_process_group, that rank is the reason, and the ranks that waited for this rank are victims. */
+/* Append why the job ended. Append nothing if the headline contains the reason, for example that a program could not be
+ * started. If a rank left init_process_group, that rank is the reason, and the ranks that waited for it are victims. */
 bool cause_why(const struct report *r, struct buf *out)
 {
     const struct agent_worker *w = cause_worker(r);
@@ -296,7 +296,7 @@ struct hint_facts {
     bool standalone;     /* --standalone is set */
     bool gloo_interface; /* GLOO_SOCKET_IFNAME is set */
     bool has_gpu_users;  /* the record of another node's failure lists the processes on the GPU */
-    const struct worker_evidence *evidence; /* limits of the worker; borrowed; NULL if unknown */
+    const struct worker_evidence *evidence; /* the worker's limits and memory; borrowed; NULL if unknown */
     const struct full_disk *full;           /* a file that could not be written; borrowed; NULL if unknown */
 };
 
@@ -543,8 +543,8 @@ static bool path_within(struct slice line, char path[PATH_MAX])
     return false;
 }
 
-/* Find the path in the last line with this error. The path may follow the error, as in "No space left on device:
- * '/data/x'", precede it, as in "write '/data/x': Disk quota exceeded", or be elsewhere in the line. */
+/* Find the path in the last line with this error. The path may be after the error ("No space left on device:
+ * '/data/x'"), before the error ("write '/data/x': Disk quota exceeded"), or elsewhere in the line. */
 static bool path_of_error(struct slice text, const char *piece, char path[PATH_MAX])
 {
     const struct slice line = line_with(text, piece);
@@ -605,7 +605,7 @@ static bool append_hint(const struct hint *found, const struct hint_facts *facts
 }
 
 /* Return true if the text says that another rank is gone. The program's own connections cause the same messages if they
- * break, so the text must also contain a name of Gloo or NCCL. */
+ * break, so the text must also contain "gloo/transport/" or "ncclRemoteError". */
 bool hint_is_of_lost_rank(struct slice text)
 {
     const struct hint *found = find_hint(text, &(struct hint_facts){ 0 });
@@ -688,7 +688,7 @@ static bool is_import_exception(struct slice line, struct slice before)
     return false;
 }
 
-/* Return a hash of the line. It is never 0, because 0 means that the text has no import error. */
+/* Return a hash of the line, but never 0, because hint_import_error returns 0 if there is no import error. */
 static uint64_t value_in_line(struct slice line)
 {
     const uint64_t hash = hash_bytes(HASH_START, line.data, line.len);

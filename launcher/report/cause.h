@@ -40,7 +40,7 @@ struct full_disk {
     bool is_quota;
     int n_rooms;
     struct disk_room rooms[ROOMS_MAX]; /* disks on which the file is or may be; none after a quota error */
-    char quota[QUOTA_SHOWN];           /* text about the quota, such as " is on ext4 of /dev/sdb1, ..." */
+    char quota[QUOTA_SHOWN];           /* text after `path`: the file system, and the quota on it */
 };
 
 /* An attempt that has failed, on any node. */
@@ -49,7 +49,7 @@ struct failed_attempt {
     struct failure failure;
     enum worker_verdict verdict;  /* verdict of the worker that failed first */
     uint64_t started_ms;          /* start of the attempt; all times are by this agent's clock */
-    uint64_t worker_started_ms;   /* start of the failed worker, or started_ms for a worker of another node */
+    uint64_t worker_started_ms;   /* start of the failed worker; `started_ms` if it ran on another node */
     uint64_t failed_ms, ended_ms; /* time of the failure, and time of the attempt's end */
     int64_t step;                 /* last step that the workers reported; -1 if none */
 };
@@ -74,7 +74,7 @@ struct report {
     const struct plan *plan;
     const struct agent *agent;
     const struct tail *stdout_tails,
-        *stderr_tails;                  /* each is an array of nproc tails, by local rank, or NULL */
+        *stderr_tails;                  /* each is NULL or an array of nproc tails, indexed by local rank */
     uint64_t started_ms, ended_ms;      /* start and end of the job, by the agent's clock */
     uint64_t ended_unix_ms;             /* wall clock at ended_ms */
     const struct received_signal *stop; /* the signal by which the user stopped the job; NULL if none */
@@ -113,8 +113,8 @@ int cause_first(const struct report *r);
 /* Return the worker that failed first, or NULL if no worker of this node failed first. */
 const struct agent_worker *cause_worker(const struct report *r);
 
-/* Return the record of the first failure on any node, or NULL without a failure. For a worker of this node, build
- * the record in `room`, without its last lines. */
+/* Return the record of the job's first failure, or NULL if nothing failed. If a worker of this node failed first, build
+ * the record in `room`, without the worker's last lines. */
 const struct failure *cause_failure(const struct report *r, struct failure *room);
 
 /* Return true if no worker of this node was ever started. */
@@ -154,7 +154,7 @@ uint64_t cause_unix_ms(const struct report *r, uint64_t ms);
  * or the broken connection. */
 bool cause_is_left_waiting(const struct report *r, const struct failure *f);
 
-/* Return true if the headline is the sentence of r->hang, because --on_hang has ended the attempt. */
+/* Return true if --on_hang has ended the attempt. The headline is then the sentence of r->hang. */
 bool cause_is_hang(const struct report *r);
 
 /* Return true if --hosts has ended the job because of a finding about a host. */

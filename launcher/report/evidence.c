@@ -32,7 +32,7 @@
 
 enum {
     CORE_FILE_BYTES = 64 * 1024, /* enough for the notes at the beginning of a core file */
-    PATTERN_MAX = 256,           /* longer than the kernel's limit of 127 characters */
+    PATTERN_MAX = 256,           /* bytes for core_pattern; the kernel limits it to 127 characters */
     FLAG_MAX = 16
 };
 
@@ -161,7 +161,7 @@ enum {
     WATCHES_MAX = 24,        /* limit of watched groups: those of ddprun and the job, and all outer groups */
     EXAMINED_MAX = 8,        /* limit of failures that are examined in one attempt */
     GROUP_FILE_BYTES = 4096, /* size of the buffer for a file of a control group */
-    FILE_BYTES = 64 * 1024,  /* size of the buffer for any other file */
+    FILE_BYTES = 64 * 1024,  /* size of the buffer for a file of /proc */
     LOG_RECORDS_MAX = 65536, /* limit of records that one call reads; a record takes 1 us */
     LOG_BYTES_MAX = 256 * 1024,
 };
@@ -185,7 +185,7 @@ struct evidence {
     size_t n_watches;
     unsigned long long system_kills; /* number of the machine's OOM kills when the attempt began */
     int log;                         /* descriptor of /dev/kmsg; -1 if it cannot be read */
-    struct buf lines;                /* records read from the log, at most LOG_BYTES_MAX */
+    struct buf lines;                /* records read from the kernel's log, at most LOG_BYTES_MAX bytes */
     time_t began;        /* start of the attempt by the wall clock; older core files are ignored */
     uint64_t open_files; /* ulimit -n of the workers */
     struct examined {
@@ -194,7 +194,7 @@ struct evidence {
     } examined[EXAMINED_MAX];
     size_t n_examined;
     int port_rank,
-        port; /* `port`: a port that another user has taken, or 0; `port_rank`: local rank of its worker */
+        port; /* `port`: port taken by another user, or 0; `port_rank`: local rank of the worker that needs the port */
     unsigned port_uid;
     int timer_rank;                /* local rank of the worker whose timer has expired */
     char timer_scope[TIMER_SHOWN]; /* scope of the expired timer; "" if no timer has expired */
@@ -272,7 +272,8 @@ static void find_group_limit(const struct evidence *e, struct worker_evidence *f
     }
 }
 
-/* Return true if the group is already watched. The job's group and ddprun's own group have the same outer groups. */
+/* Return true if the control group `dir` is already watched. An outer group is found twice, because it contains both
+ * the job's group and ddprun's own group. */
 static bool is_watched(const struct evidence *e, const char *dir)
 {
     for (size_t i = 0; i < e->n_watches; i++)
@@ -287,8 +288,8 @@ static bool join_path(char out[PATH_MAX], const char *a, const char *b)
     return (size_t)snprintf(out, PATH_MAX, "%s%s", a, b) < PATH_MAX;
 }
 
-/* Watch a group: read its counters now, to compare them after a worker's end. A group without a memory controller
- * is not watched. `late` means that the worker has ended already, so the earlier counters are not known. */
+/* Watch a control group: read its counters now, to compare them after a worker's end. A control group without a memory
+ * controller is not watched. If `late`, a worker has ended already, so the counters before its end are not known. */
 static void watch(struct evidence *e, const char *dir, const char *name, bool v2, bool late)
 {
     struct oom_count before;
@@ -333,8 +334,8 @@ static void watch_upwards(struct evidence *e, const char *below, bool v2, bool l
 }
 
 /* Return the lowest pids.max of ddprun's own group and of all groups that contain it. Return UINT64_MAX if no group has
- * a limit, and 0 if the limits are not known. A job's group is below ddprun's own group, and ddprun sets no limit
- * there. */
+ * a limit, and 0 if the limits are not known. The job's group is inside ddprun's own group. It is not read, because
+ * ddprun sets no limit in it. */
 static uint64_t lowest_pids_max(const struct evidence *e, int hierarchy)
 {
     char group[CGROUP_PATH_MAX], name[PATH_MAX];
@@ -343,12 +344,12 @@ static uint64_t lowest_pids_max(const struct evidence *e, int hierarchy)
     const char *below = cgroup_below(group, e->mounts[hierarchy].root);
     if (!join_path(name, below != NULL ? below : "", ""))
         return 0;
-    const uint64_t none = below != NULL ? UINT64_MAX : 0; /* 0 = unknown: the group is hidden */
+    const uint64_t none = below != NULL ? UINT64_MAX : 0; /* 0 = unknown, because the group is hidden */
     return lowest_limit_above(e->mounts[hierarchy].where, name, "pids.max", none);
 }
 
-/* Watch a group, named as in /proc/PID/cgroup. If a container hides this group, watch the visible groups that contain
- * it. Do not watch them in version 1, where they do not count a kill in the hidden group. */
+/* Watch the control group `group`, a path from /proc/PID/cgroup. If a container hides this group in version 2, watch
+ * the visible groups above it. In version 1, those groups do not count a kill in the hidden group, so watch none. */
 static void watch_group(struct evidence *e, const char *group, bool v2, bool late)
 {
     const char *below = cgroup_below(group, e->mounts[v2].root);
@@ -356,7 +357,7 @@ static void watch_group(struct evidence *e, const char *group, bool v2, bool lat
         watch_upwards(e, below != NULL ? below : "", v2, late);
 }
 
-/* Watch ddprun's own groups, in version 1 and in version 2 of control groups. */
+/* Watch the control groups of ddprun itself, in version 1 and in version 2. */
 static void watch_own(struct evidence *e)
 {
     char path[CGROUP_PATH_MAX];
@@ -373,7 +374,7 @@ static void find_mounts(struct evidence *e, const char *mounts)
     }
 }
 
-/* Watch the job's own group. The link of its descriptor in /proc shows the group's path. */
+/* Watch the control group of the job. The link of `cgroup_fd` in /proc shows the path of this group. */
 static void watch_job(struct evidence *e, int cgroup_fd)
 {
     char link[64], dir[PATH_MAX];
@@ -416,7 +417,8 @@ static bool in_first_user_namespace(void)
     return n > 0 && strncmp(text, "user:[4026531837]", (size_t)n) == 0;
 }
 
-/* Open the kernel's log at its end, because only new lines matter. Not every user may read the log. */
+/* Open the kernel's log at its end, because only new lines matter. The log stays closed if this user may not read
+ * it. */
 static void open_log(struct evidence *e)
 {
     e->log = open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC);
@@ -470,7 +472,7 @@ static void ask_log(struct evidence *e, pid_t pid, struct worker_evidence *facts
 
 /* --- other facts ---------------------------------------------------------------------------------------- */
 
-/* Read the free space of /dev/shm at once, because the end of each other worker frees space. */
+/* Read the free space of /dev/shm without delay, because the end of another worker frees space. */
 static void check_shm(struct worker_evidence *facts)
 {
     struct statvfs fs;
@@ -593,7 +595,8 @@ static void check_signal(struct evidence *e, pid_t pid, int status, struct worke
 
 /* --- interface ------------------------------------------------------------------------------------------ */
 
-/* Create a collector. Find the mount points of the control groups here: they do not change while a job runs. */
+/* Create a collector. Find the mount points of the control groups only once, because they do not change while a job
+ * runs. */
 struct evidence *evidence_new(const char *mounts, const char *groups, uint64_t open_files)
 {
     struct evidence *e = calloc(1, sizeof(*e));
@@ -627,7 +630,7 @@ void evidence_attempt(struct evidence *e, int cgroup_fd)
     forget_watches(e);
     watch_job(e, cgroup_fd);
     watch_own(e);
-    if (e->n_watches == 0) /* oom_find_cause uses this counter only if no group is watched */
+    if (e->n_watches == 0) /* use the machine's number of OOM kills only if no group is watched */
         system_kills(&e->system_kills);
     e->began = time(NULL);
 }
@@ -730,8 +733,8 @@ static const cJSON *find_message(const cJSON *root, const cJSON **callstack, con
     return cJSON_IsObject(message) ? cJSON_GetObjectItemCaseSensitive(message, "message") : message;
 }
 
-/* Copy the members of the object. A file without a message is rejected, because an empty report would hide that
- * the worker wrote a file. */
+/* Copy message, call stack and time from `root`, the JSON object of an error file. Reject a file without a message,
+ * because an empty report would hide that the worker wrote a file. */
 static ddp_status error_text_copy(const cJSON *root, struct error_text *out, struct ddp_err *err)
 {
     const cJSON *callstack, *when;
@@ -881,7 +884,7 @@ ddp_status error_file_read(const char *path, struct error_text *out, struct ddp_
 /* The user may have named any file as the program, such as a FIFO. So the file is opened without blocking, and read
  * only if it is a regular file. */
 
-/* The first page contains the headers, the segment table and the loader's name. */
+/* The first HEAD_BYTES of a program contain the headers, the segment table and the loader's name. */
 enum { HEAD_BYTES = 4096, NEAR_SEEN_MAX = 4096 };
 
 /* Return true if the file system is mounted noexec. The kernel then executes no file of this file system. */
@@ -921,8 +924,8 @@ static size_t read_head(const char *path, uint8_t head[HEAD_BYTES], bool *ok)
     return n > 0 ? (size_t)n : 0;
 }
 
-/* Copy the first directory of the path that this user has no permission to enter, for example "/data/locked" of
- * "/data/locked/bin/train". Write "" if there is no such directory. */
+/* Set `out` to the first directory of `path` that this user may not enter: "/data/locked" for "/data/locked/bin/train".
+ * Set `out` to "" if the user may enter all directories. */
 static void find_locked(const char *path, char out[PATH_MAX])
 {
     size_t len = strlen(path);
@@ -982,8 +985,8 @@ static void program_examine(const char *path, struct program_file *file)
         file->helper = kind_of(file->elf.interpreter);
 }
 
-/* Examine the program that could not be started. A name without a slash was searched in PATH and not found, so
- * there is no file to examine; return false. */
+/* Examine the program or script that could not be started. If a program's name has no slash, return false: no directory
+ * of PATH has this program, so there is no file to examine. */
 bool program_examine_failed(const char *failed, const char *script, struct program_file *file)
 {
     if (failed == NULL || (failed != script && strchr(failed, '/') == NULL))

@@ -37,7 +37,7 @@ void evidence_attempt(struct evidence *e, int cgroup_fd);
  * are examined. */
 void evidence_ended(struct evidence *e, int local_rank, pid_t pid, int status, const struct rusage *usage);
 
-/* Read the limits that apply when a worker could not be started. */
+/* Record the resource limits after a worker could not be started, because a limit may be the reason. */
 void evidence_not_started(struct evidence *e, int local_rank);
 
 /* Record that user `uid` has taken the port that was held for the worker's store. ddprun then kills the worker. */
@@ -77,7 +77,7 @@ void error_text_free(struct error_text *text);
 ddp_status error_file_read(const char *path, struct error_text *out, struct ddp_err *err);
 
 /* Copy the error file `from` to `to` and add the exit code. This passes the error to a launcher that has started this
- * launcher. Ignore errors, because the report contains the worker's error, too. */
+ * launcher. Ignore a failure of the copy, because the report contains the worker's error, too. */
 void error_file_hand_on(const char *from, const char *to, int code);
 
 /* --- a program that did not start ------------------------------------------------------------------------ */

@@ -15,8 +15,8 @@
 
 /* --- any end ------------------------------------------------------------------------------------------------ */
 
-/* Return the exit code of a failed worker. A lost node has no exit code, so return 125. As with env(1) and
- * timeout(1), 125 means that the launcher failed and not the program. */
+/* Return the exit code of a failed worker. Return 125 for a failure without an exit code, for example a lost node or a
+ * hang. As with env(1) and timeout(1), 125 means that the launcher failed and not the program. */
 int failure_code(const struct failure *c)
 {
     const struct agent_worker how = { .verdict = c->error != 0 ? WORKER_NOT_STARTED : WORKER_FAILED,
@@ -109,7 +109,8 @@ static bool append_plain(char glob[PATH_MAX], size_t *n, char c)
     return append_text(glob, n, strchr("*?[\\", c) != NULL ? escaped : text);
 }
 
-/* Convert the kernel's pattern, see core(5), to a pattern for fnmatch(3). Only the pid and the signal are known. */
+/* Convert the kernel's pattern, see core(5), to a pattern for fnmatch(3). Only the pid and the signal are known, so
+ * replace other placeholders with '*'. */
 bool coredump_glob(const char *pattern, bool uses_pid, int pid, int signal, char glob[PATH_MAX])
 {
     char pid_text[16], signal_text[16];
@@ -227,8 +228,8 @@ static bool number_at(const char *p, size_t len, int base, unsigned long long *v
     return end != digits;
 }
 
-/* Find the number after `key`. The key must be a whole word at the start of a line, because "oom" is also the
- * beginning of "oom_kill". */
+/* Find the line that begins with the word `key`, and parse the number after the word. The whole word must match: "oom"
+ * does not match a line that begins with "oom_kill". */
 bool counter_in(struct slice text, const char *key, unsigned long long *value)
 {
     size_t len = strlen(key);
@@ -243,8 +244,8 @@ bool counter_in(struct slice text, const char *key, unsigned long long *value)
 
 uint64_t limit_in(struct slice text)
 {
-    const unsigned long long none_in_v1 =
-        UINT64_C(1) << 62; /* version 1 shows "no limit" as 2^63 - 1, rounded down to a page boundary */
+    /* A value of this size or more means "no limit": version 1 of control groups then shows almost 2^63. */
+    const unsigned long long none_in_v1 = UINT64_C(1) << 62;
     unsigned long long value;
     return number_at(text.data, text.len, 10, &value) && value < none_in_v1 ? value : 0;
 }
@@ -319,7 +320,7 @@ static bool at_limit(const struct oom_watch *w)
     return w->limit > 0 && rise(w->before.hits, w->now.hits) > 0 && reached;
 }
 
-/* Record that the group `w` ran out of memory. */
+/* Record that the control group `w` ran out of memory. */
 static void blame(const struct oom_watch *w, struct worker_evidence *e)
 {
     e->oom = OOM_CGROUP;
@@ -342,10 +343,10 @@ static unsigned long long kills_in(const struct oom_watch *watches, size_t n)
     return kills;
 }
 
-/* Decide whether memory ran out, and where. A group's counter counts every kill in the group, even if the whole machine
- * ran out of memory. The machine's counter includes kills of other jobs, so use it only if no group can be read. Of
- * several groups at their limit, blame the innermost, because its memory also counts in the outer groups. If no group
- * was at its limit, the whole machine or a group outside ddprun's container ran out of memory. */
+/* Decide whether memory ran out, and where. The counter of a control group counts every kill in the group, even if the
+ * whole machine ran out of memory. The machine's counter includes kills of other jobs, so use it only if no group can
+ * be read. Of several groups at their limit, blame the innermost, because its memory also counts in the outer groups.
+ * If no group was at its limit, the whole machine or a group outside ddprun's container ran out of memory. */
 void oom_find_cause(const struct oom_watch *watches, size_t n, unsigned long long system_kills,
                     struct worker_evidence *e)
 {
@@ -397,8 +398,8 @@ static void killed_line(struct slice line, int pid, struct worker_evidence *e)
     e->oom = behind(line, "Memory cgroup out of memory") != NULL ? OOM_CGROUP : OOM_SYSTEM;
 }
 
-/* Parse the program or library of a fault: "... ip 00007f11 sp ... in libc.so.6[152a89,7f00+1000]", or without the
- * offset "152a89" from older kernels. */
+/* Parse the program or library of a fault, for example "... ip 00007f11 sp ... in libc.so.6[152a89,7f00+1000]". Older
+ * kernels do not print the offset "152a89". */
 static void object_in(struct slice line, struct worker_evidence *e)
 {
     unsigned long long ip = 0, base = 0;
@@ -664,7 +665,8 @@ bool end_remedy(const struct agent_worker *w, const struct worker_evidence *e, s
 
 /* --- the core file -------------------------------------------------------------------------------------- */
 
-/* Return a sentence about the core file. It contains the whole command, because few users know gdb or coredumpctl. */
+/* Return a sentence about the core file. If a command helps, the sentence contains the whole command, because few users
+ * know gdb or coredumpctl. */
 static const char *coredump_sentence(const struct worker_evidence *e)
 {
     switch (e->coredump_kind) {

@@ -19,8 +19,8 @@ enum oom_kind {
 enum coredump_kind {
     CORE_UNKNOWN,    /* not examined, or the signal writes no core file */
     CORE_FILE,       /* the core file was found; `core` is its path */
-    CORE_PIPED,      /* the kernel passed the core file to the program in `core` */
-    CORE_LOST,       /* written but not found; `core` then has the kernel's pattern */
+    CORE_PIPED,      /* the kernel passed the core file to a program; `core` is the program's command line */
+    CORE_LOST,       /* the core file was written but not found; `core` is the kernel's pattern */
     CORE_NO_LIMIT,   /* not written: the size limit is 0 */
     CORE_NO_PATTERN, /* not written: the kernel's pattern is empty */
     CORE_NOT_DUMPED, /* not written, although limit and pattern allow it */
@@ -53,16 +53,16 @@ struct worker_evidence {
     char core[PATH_MAX];
     uint64_t coredump_size;
     char timer[TIMER_SHOWN]; /* name of the timer that has expired; "" if none */
-    int port;                /* port of the worker's store if user `port_uid` has taken it; otherwise 0 */
+    int port;                /* port of the worker's store, if user `port_uid` occupies it; else 0 */
     unsigned port_uid;
     uint64_t cpu_limit_s, file_limit; /* ulimit -t in seconds, ulimit -f in bytes; 0 if there is no limit */
     /* In the limits below, UINT64_MAX means no limit, and 0 means not known. */
     uint64_t open_files, processes; /* ulimit -n, ulimit -u */
     uint64_t locked, stack;         /* ulimit -l, ulimit -s; in bytes */
-    uint64_t pids_max;              /* lowest pids.max of the worker's groups */
+    uint64_t pids_max;              /* lowest pids.max of the worker's cgroups */
     uint64_t address_space;         /* ulimit -v in bytes */
-    uint64_t group_limit;           /* memory limit of the group with the least memory left, in bytes */
-    uint64_t group_used;            /* memory that the group of `group_limit` uses, in bytes */
+    uint64_t group_limit;           /* memory limit of the cgroup with the least memory left, in bytes */
+    uint64_t group_used;            /* memory that the cgroup of `group_limit` uses, in bytes */
     uint64_t available;             /* memory that is available on the machine, in bytes */
     /* with vm.overcommit_memory=2: bytes that processes may reserve, and bytes that they have reserved; otherwise 0 */
     uint64_t commit_limit, committed;
@@ -72,7 +72,7 @@ struct worker_evidence {
 /* --- any end ------------------------------------------------------------------------------------------------ */
 
 /* Format a limit of worker_evidence as " (1024)", or as " (64 KiB)" if it is in bytes. Write "" if the limit is not
- * known. */
+ * known. `out` has LIMIT_SHOWN bytes. */
 enum { LIMIT_SHOWN = 48 };
 const char *limit_text(char out[LIMIT_SHOWN], uint64_t limit, bool is_bytes);
 
@@ -107,8 +107,8 @@ const char *verdict_name(enum worker_verdict verdict);
 
 /* --- an end with evidence ----------------------------------------------------------------------------------- */
 
-/* The four functions below append to `out` and return false when memory is short. `w` has ended. If `e` is NULL, no
- * fact is known. end_headline always appends a text; the other functions may append nothing. */
+/* The four functions below append to `out` and return false when memory is short. `w` is a worker that has ended. `e`
+ * is NULL if no evidence is known. end_headline always appends a text; the other functions may append nothing. */
 
 /* Append a short text for the headline: "out of memory (SIGKILL)", "exit 7". */
 bool end_headline(const struct agent_worker *w, const struct worker_evidence *e, struct buf *out);
@@ -143,15 +143,16 @@ struct oom_watch {
     bool v2;
     bool late; /* the group was found only after the worker's end, so `before` is unknown */
     struct oom_count before, now;
-    uint64_t limit, peak; /* memory limit (0 if none) and peak of the group in bytes; each is 0 if unknown */
+    uint64_t limit, peak; /* bytes of the group: limit (0 = none or unknown), peak (0 = unknown) */
 };
 
 /* Set the oom members of `e`. `watches` are ordered from the innermost group outwards. `system_kills` is the
- * increase of the machine's counter of OOM kills. Facts from kernel_log_line are kept. */
+ * increase of the machine's counter of OOM kills. Keep e->oom if kernel_log_line has set it. */
 void oom_find_cause(const struct oom_watch *watches, size_t n, unsigned long long system_kills,
                     struct worker_evidence *e);
 
-/* Parse a line of the kernel's log. If the line is about the end of process `pid`, set the facts that it contains. */
+/* Parse a line of the kernel's log. If the line is about the end of process `pid`, store the facts of the line in
+ * `e`. */
 void kernel_log_line(struct slice line, int pid, struct worker_evidence *e);
 
 /* Convert kernel.core_pattern to a pattern for fnmatch(3), in which '*' replaces each unknown part. With `uses_pid`

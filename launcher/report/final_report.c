@@ -234,7 +234,7 @@ static double seconds(uint64_t from_ms, uint64_t to_ms)
     return (double)(to_ms - from_ms) / 1000.0;
 }
 
-/* Add a failed attempt. Members that the object of a worker also has get the same names here. */
+/* Add a failed attempt. If a worker's object contains the same value, use the same name here. */
 static bool add_attempt(cJSON *array, const struct report *r, const struct failed_attempt *a)
 {
     const struct failure *f = &a->failure;
@@ -298,7 +298,8 @@ static bool add_gpus(cJSON *o, const struct report *r)
     return ok;
 }
 
-/* Add the results of all attempts. Both arrays are always present, so a reader need not check whether they exist. */
+/* Add the members about failed attempts, unkillable processes, restarts, hangs and GPUs. An empty array is added, too,
+ * so a reader need not check whether it exists. */
 static bool add_attempts(cJSON *o, const struct report *r)
 {
     const char *left = r->left.sentence != NULL && r->left.sentence[0] != '\0' ? r->left.sentence : NULL;
@@ -336,14 +337,14 @@ static bool add_local_only(cJSON *o, const struct report *r)
     return ok;
 }
 
-/* Add the stacks of the other workers at the first failure. Without stacks the array is empty. */
+/* Add the stacks of the workers that still ran at the first failure. If no stacks are known, add an empty array. */
 static bool add_stacks(cJSON *o, const struct report *r)
 {
     return json_add(o, "stacks", r->stacks != NULL ? cJSON_Duplicate(r->stacks, true) : cJSON_CreateArray());
 }
 
-/* Add which targets lost output. The member `last_lines` may contain the lost lines, because ddprun keeps the last
- * lines in memory. */
+/* Add the streams and files that lost output. The member `last_lines` may still contain the lost lines, because ddprun
+ * keeps the last lines in memory. */
 static bool add_losses(cJSON *o, const struct report *r)
 {
     cJSON *all = cJSON_CreateArray();
@@ -382,7 +383,7 @@ static bool add_job(cJSON *o, const struct report *r)
 }
 
 /* Return the report as one JSON object, which the caller owns, or NULL when memory is short. report.schema.json
- * describes the object. json_add passes ownership to the parent. Until then this function owns `workers`. */
+ * describes the object. This function owns `workers` until json_add adds it to the report. */
 static struct cJSON *report_json(const struct report *r)
 {
     cJSON *o = cJSON_CreateObject();
@@ -432,8 +433,8 @@ static void write_file(int fd, const char *path, const char *text)
     log_warn("cannot write %s: %s", path, why);
 }
 
-/* Data of the thread that writes report.json. The thread owns this copy, because the thread may outlive the
- * report. */
+/* The path and the text of report.json. The thread that writes the file owns this copy, because the thread may outlive
+ * the report. */
 struct report_file {
     char path[PATH_MAX];
     char *text;
@@ -490,9 +491,9 @@ static void leave_in_log_dir(const struct report *r)
             r->plan->log_root);
 }
 
-/* Return true if this node must not print the report, because of `ddprun --hosts`. The node of the failed worker prints
- * it, because only that node has the evidence. If a node was lost or no worker failed, node 0 prints it. If a finding
- * about a host ended the job, no node prints it, because this finding was printed already. */
+/* Return true if this node must not print the report. With `ddprun --hosts`, the node of the failed worker prints it,
+ * because only that node has the evidence. If a node was lost or no worker failed, node 0 prints it. If a finding about
+ * a host ended the job, no node prints the report, because the finding was printed already. */
 static bool other_node_prints(const struct report *r)
 {
     const struct failure *f = r->elsewhere;
@@ -564,7 +565,7 @@ static void read_error_file(struct report *r, struct details *d)
         r->error_trouble = d->trouble.msg;
 }
 
-/* Add the free space of the file system of a file. */
+/* Add a row to full->rooms: the free space of the file system that contains `file`. */
 static void add_room(struct full_disk *full, const char *file, const char *name)
 {
     char path[PATH_MAX];
@@ -590,7 +591,7 @@ static void find_quota(struct full_disk *full, const char *file)
         close(fd);
 }
 
-/* Add the file system of ddprun's stdout, which a single worker inherits. Return true if it is full. */
+/* Add the file system of ddprun's stdout, which is also the worker's stdout. Return true if the file system is full. */
 static bool add_stdout_room(struct full_disk *full)
 {
     static const char own[] = "/proc/self/fd/1";
@@ -602,8 +603,9 @@ static bool add_stdout_room(struct full_disk *full)
     return full->n_rooms > 0 && full->rooms[0].bytes < FULL_BYTES;
 }
 
-/* Find the free space of the full file system, or the quota after an error about a quota. If the error names no file,
- * examine the disk of an inherited stdout. If that disk is not full, examine the working directory and /dev/shm. */
+/* Find the free space of the disk that was full when the worker failed. After an error about a quota, find the quota
+ * instead. If the error names no file, examine the disk of an inherited stdout. If that disk is not full, examine the
+ * working directory and /dev/shm. */
 static void find_room(struct report *r, struct details *d)
 {
     struct full_disk *full = &d->full;
@@ -642,7 +644,7 @@ static void find_gpu_users(struct report *r, struct details *d)
 }
 
 /* Copy the error file of the first failure to the path in ddprun's own TORCHELASTIC_ERROR_FILE, which the user or
- * an outer launcher has set. A signal becomes a negative code, as in torchrun. */
+ * an outer launcher has set. Add the worker's exit code, or the negative number of the signal that killed it. */
 static void hand_on_error(const struct report *r)
 {
     const char *to = env_find(r->plan->facts->environ_block, worker_env_name(ENV_TORCHELASTIC_ERROR_FILE));

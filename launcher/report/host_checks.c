@@ -203,8 +203,7 @@ static bool gpu_mode_finding(const struct gpu_users *users, const char *gpu, int
     return true;
 }
 
-/* Data of the thread that asks the driver. The thread may outlive the plan, so this struct has copies of the
- * names. */
+/* Data of the thread that asks the GPU driver. The thread may outlive the plan, so `job` and `names` are copies. */
 struct gpu_query {
     bool runs; /* the workers run or have run */
     char job[LIMIT_TEXT];
@@ -226,8 +225,9 @@ static const char *environ_value(const struct buf *text, const char *name)
     return "";
 }
 
-/* Return true if the environment is that of a rank of this job on another node. The job id is not enough, because all
- * jobs of several nodes have the id "none" by default. */
+/* Return true if the environment of the process names a rank of this job that is not a rank of this node. Then another
+ * agent on this host has started the process. The job id alone proves nothing, because by default every job on several
+ * nodes has the id "none". */
 static bool has_rank_of_job(const struct gpu_query *query, int pid)
 {
     char path[64];
@@ -252,11 +252,10 @@ static bool is_ddprun(int pid)
            own.st_ino == other.st_ino;
 }
 
-/* Return the owner of a process on a GPU. A descendant of this process belongs to the job. Orphans of the workers
- * remain descendants (PR_SET_CHILD_SUBREAPER). A descendant of another agent of this job on this host belongs to the
- * job, too. A process of an earlier job with the same id does not: it has no agent as an ancestor. The owner of a pid
- * that does not exist here is unknown. It may be a worker that has just ended, or the driver reports pids of another
- * PID namespace. */
+/* Return the owner of a process on a GPU. The owner is this job if the process descends from an agent of the job on
+ * this host. Orphans of the workers still descend from the agent (PR_SET_CHILD_SUBREAPER). A process that an earlier
+ * job with the same id left behind descends from no agent, so this job is not the owner. The owner is unknown if no
+ * process with this pid exists here: a worker has just ended, or the driver reports pids of another PID namespace. */
 static enum gpu_owner gpu_owner(const void *user, int pid)
 {
     struct proc_stat stat = { .parent = pid };

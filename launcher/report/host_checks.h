@@ -37,7 +37,8 @@ enum {
  * with free(). */
 struct gpu_query *gpu_query_new(const struct plan *plan, bool runs);
 
-/* Ask the driver, and store the answer in `query`, a struct gpu_query. */
+/* Ask the driver for the processes and the compute mode of each GPU. Store the answer in `query`, a struct
+ * gpu_query. */
 void gpu_query_run(void *query);
 
 /* Return false if the driver could not read a GPU, or if it is unknown whether a process in the answer belongs to
@@ -57,7 +58,7 @@ struct gpu_answer {
         [FINDING_SUBJECT_MAX]; /* other processes on this GPU: "pid 4242 (user ann), 31 GiB"; "" if none */
 };
 
-/* Convert the answer of the driver for the report about a failed worker. */
+/* Set *answer from the driver's answer in `query`, for the report about the failed worker `local_rank`. */
 void gpu_query_answer(const struct gpu_query *query, const struct plan *plan, int local_rank,
                       struct gpu_answer *answer);
 
@@ -73,13 +74,13 @@ struct store_loss {
     int node_rank;       /* -1 if not known yet */
     int pid;             /* pid of this ddprun's agent */
     const char *how;     /* what happened, for example "the store closed the connection" */
-    const char *dropped; /* reason in the store's last message, for example "silent for 3.0 s"; "" if none */
-    uint64_t stood_ms;   /* how long this process was stopped or suspended before the loss; 0 if it was not */
-    uint64_t node_timeout_ms; /* the store's limit for a silent node */
+    const char *dropped; /* why the store dropped this node, such as "silent for 3.0 s"; "" if it did not */
+    uint64_t stood_ms;   /* how long this process was stopped or suspended before it lost the store; or 0 */
+    uint64_t node_timeout_ms; /* the store drops a node that is silent for this time */
 };
 
-/* Explain the loss if its cause is this node or its network. Return false if the facts show no such cause; `how`
- * is then the only explanation. */
+/* Make the finding about the loss if this node or this node's network has caused the loss. Return false if the facts
+ * show no such cause. loss->how is then the only explanation. */
 bool store_loss_finding(const struct store_loss *loss, struct finding *out);
 
 #endif

@@ -33,8 +33,8 @@ enum {
 
 static const char BOLD_RED[] = "\033[1;31m", DIM[] = "\033[2m", PLAIN[] = COLOUR_OFF;
 
-/* The rows of the report, each with a label and a text. Rows after `limit` lines are dropped. All text passes
- * through text.h, because workers may print any bytes. */
+/* The rows of the report, each with a label and a text. A row may have several lines. After `limit` lines, further
+ * lines are dropped. All text passes through text.h, because workers may print any bytes. */
 struct rows {
     struct buf *out;
     bool colour;
@@ -107,7 +107,7 @@ static void rows_text(struct rows *r, const char *label, struct slice text, int 
     size_t left = text.len;
     for (int i = 0; i < max && left > 0 && begin_line(r, i == 0 ? label : ""); i++) {
         size_t n = line_length(p, left), shown = n;
-        while (shown > 0 && p[shown - 1] == ' ') /* print no blank at the end of a line before "[CODE]" */
+        while (shown > 0 && p[shown - 1] == ' ') /* print no trailing blank: two blanks precede "[CODE]" */
             shown--;
         rows_append(r, slice_of(p, shown));
         n += n < left; /* skip the blank or newline */
@@ -143,7 +143,7 @@ static void rows_quote(struct rows *r, const char *label, struct slice line)
     if (!begin_line(r, label))
         return;
     append_row(r, "| ", 2);
-    r->ok = r->ok && escape_append(r->out, slice_of(p, len)); /* keeps the worker's own colours */
+    r->ok = r->ok && escape_append(r->out, slice_of(p, len)); /* escape_append keeps the colours */
     append_row(r, cut ? " ...\n" : "\n", cut ? 5 : 1);
 }
 
@@ -153,7 +153,8 @@ static void rows_quote(struct rows *r, const char *label, struct slice line)
  * connection or a signal of ddprun. Workers that ended in the same way share a sentence, with the earliest and the
  * latest time. */
 
-/* A terminal shows about 24 lines, and the first failure needs most of them, so these sentences must be few. */
+/* Limits of the sentences about the other workers. They are low, because a terminal shows about 24 lines, and the
+ * first failure needs most of these lines. */
 enum { GROUPS_MAX = 6, RANKS_MAX = 60, SENTENCE_LINES = 3, AFTER_MAX = 2 * TIME_TEXT_MAX + 32 };
 
 /* How a worker ended. `sentences` has a sentence for each value. */
@@ -170,8 +171,9 @@ static bool is_signal_of_ddprun(const struct report *r, int sig)
     return sig == SIGTERM || sig == agent_stop_signal(r->agent);
 }
 
-/* Return how a worker ended. BY_ITSELF includes a victim, which ended because it lost a peer: its sentence, too, must
- * contain the exit code and the time. KILLED is a worker that did not exit in time after SIGTERM. */
+/* Return how a worker ended. A worker that ended because it lost a peer counts as BY_ITSELF, because the report's
+ * sentence for BY_ITSELF contains the exit code and the time. KILLED is a worker that did not exit in time after
+ * SIGTERM. */
 static enum way way_of(const struct report *r, const struct agent_worker *w)
 {
     switch (w->verdict) {
@@ -194,7 +196,8 @@ static enum way way_of(const struct report *r, const struct agent_worker *w)
     return w->signal != 0 && is_signal_of_ddprun(r, w->signal) ? STOPPED : BY_ITSELF;
 }
 
-/* Return true if `w` ended in the same way as group `g`. The worker in the headline belongs to no group. */
+/* Return true if `w` ended in the same way as the workers of `g`. Return false for the worker in the headline, because
+ * it belongs to no group. */
 static bool same_end(const struct group *g, const struct agent_worker *w)
 {
     return w != cause_worker(g->r) && way_of(g->r, w) == way_of(g->r, g->like) &&
@@ -416,7 +419,7 @@ static void append_attempts(const struct report *r, struct rows *rows)
         append_attempt(r, rows, i == 0 ? "before" : "", &r->failed[i]);
 }
 
-/* Append why no restart followed, because a user who has set --max_restarts expects a restart. */
+/* Append the reason for the missing restart. A user who has set --max_restarts expects a restart. */
 static void append_no_restart(const struct report *r, struct rows *rows)
 {
     struct buf words = { 0 };
@@ -603,7 +606,8 @@ static void times(const struct report *r, struct rows *rows, const struct agent_
         rows_printf(rows, "times", "started %s, ended %s", from, to);
 }
 
-/* Return true if the last lines already contain the first line of `message`. This is usual after a Python exception. */
+/* Return true if the last lines of the worker's output already contain the first line of `message`. This is usual after
+ * a Python exception. */
 static bool is_in_last_lines(const struct report *r, const char *message)
 {
     struct buf lines = { 0 };
@@ -700,7 +704,7 @@ bool report_local_only(const struct report *r, struct buf *out)
 
 /* --- the end -------------------------------------------------------------------------------------------- */
 
-/* Append the files that --log_file has set for a worker. stdout and stderr may share a file. */
+/* Append the paths of the log files that --log_file sets for a worker. stdout and stderr may share a file. */
 static void named_files(const struct report *r, const struct plan_worker *w, struct rows *rows)
 {
     const char *root = r->plan->log_root, *out = w->out.file, *err = w->err.file;

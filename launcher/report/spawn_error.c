@@ -197,7 +197,8 @@ void program_check_bytes(struct program_file *file, struct slice head, struct sl
  *     EACCES   an x bit is missing, or a directory or a mount option forbids execution
  *     ENOEXEC  the program is for another machine, or the file is no program
  *
- * In the table below, the first row applies whose errno matches and whose observations in `seen` are all true. */
+ * In the table below, the first matching row applies. A row matches if its errno has occurred and all observations in
+ * its `seen` are true. */
 
 /* The message contains only the beginning of PATH, because PATH may be very long. */
 enum { PATH_SHOWN = 120, ANY_ERROR = 0 };

@@ -1,5 +1,6 @@
-/* spawn_error.h -- texts about why a program could not be started. The texts depend on the first bytes of this program,
- * and on those of a program that runs on this machine. These functions are pure; those of evidence.h read the files. */
+/* spawn_error.h -- texts about why a program could not be started. program_check_bytes compares the first bytes of the
+ * file with the first bytes of a program that runs on this machine. The functions are pure; the functions of evidence.h
+ * read the files. */
 #ifndef LAUNCHER_REPORT_SPAWN_ERROR_H
 #define LAUNCHER_REPORT_SPAWN_ERROR_H
 
@@ -22,8 +23,8 @@ enum { ELF_INTERPRETER_MAX = 256 };
 
 struct elf_facts {
     enum elf_kind kind;
-    int machine, bits;         /* machine and word size of the file; 0 if its header is too short */
-    int our_machine, our_bits; /* machine and word size of a program that runs on this machine */
+    int machine, bits;         /* e_machine and word size of the file; 0 if its header is too short */
+    int our_machine, our_bits; /* e_machine and word size of a program that this host can run */
     char interpreter[ELF_INTERPRETER_MAX]; /* path of the loader; "" if none was found */
 };
 
@@ -53,11 +54,11 @@ struct program_file {
     char interpreter[INTERPRETER_MAX]; /* the name after "#!" without arguments; "" if not a script */
     bool carriage_return;              /* the first line ends with \r\n */
     struct elf_facts elf;              /* the header of a binary program */
-    enum path_kind helper;             /* kind of `interpreter` or elf.interpreter */
+    enum path_kind helper;             /* kind of the file that `interpreter` or elf.interpreter names */
 };
 
-/* Examine `head`, the first bytes of the file, and set empty, interpreter, carriage_return and elf. `own`
- * contains the first bytes of a program that runs on this machine. */
+/* Examine `head`, the first bytes of the file. Set the members `empty`, `interpreter`, `carriage_return` and `elf`.
+ * `own` contains the first bytes of a program that runs on this machine. */
 void program_check_bytes(struct program_file *file, struct slice head, struct slice own);
 
 struct start_failure {

@@ -49,8 +49,8 @@ static bool event_worker_started(struct buf *out, uint64_t t_ms, const struct pl
                            json_add_text(o, "gpu", who->gpu));
 }
 
-/* Append that a worker has ended. The member exit_code is the code that a shell would show: 137 after exit(137), but
- * also after SIGKILL. The member signal is present only if a signal ended the worker. */
+/* Append the event "worker_ended". Its member exit_code is the code that a shell would show: 137 after SIGKILL, but
+ * also after exit(137). Its member signal is present only if a signal ended the worker. */
 static bool event_worker_ended(struct buf *out, uint64_t t_ms, const struct plan_worker *who,
                                const struct agent_worker *how)
 {
@@ -67,8 +67,8 @@ static bool event_worker_ended(struct buf *out, uint64_t t_ms, const struct plan
     return event_print(out, o, ok);
 }
 
-/* Append that an attempt has failed, and that attempt `next` begins after agent_backoff(). Attempts are counted
- * from 0, like their log directories. */
+/* Append the event "restart". It describes the failed attempt and its failure, and names the attempt `next` and the
+ * wait before it. Attempts are numbered from 0. */
 static bool event_restart(struct buf *out, uint64_t t_ms, const struct failed_attempt *failed, int next,
                           const struct agent *agent)
 {
@@ -103,7 +103,7 @@ static bool event_signal_passed(struct buf *out, uint64_t t_ms, const struct rec
                            json_add_number(o, "workers", workers));
 }
 
-/* Append that a signal has stopped a worker. */
+/* Append that a signal such as SIGSTOP has paused a worker. */
 static bool event_worker_stopped(struct buf *out, uint64_t t_ms, const struct plan_worker *who, int pid,
                                  int signal)
 {
@@ -267,8 +267,8 @@ static bool is_repeated(const struct announce *a)
     return a->plan->cli->one_console && a->plan->node_rank > 0;
 }
 
-/* Print "attempt 0 failed: rank 3: exit 7; starting attempt 1 (restart 1 of 3) in 2 s". This is printed even with
- * --quiet, because the workers' output begins again. */
+/* Print "attempt 0 failed: rank 3: exit 7; starting attempt 1 (restart 1 of 3) in 2 s". Print the line even
+ * with --quiet, because it explains why the workers' output begins again. */
 void announce_restart(const struct announce *a, const struct agent *agent,
                       const struct failed_attempt *failed, int next)
 {
@@ -282,7 +282,7 @@ void announce_restart(const struct announce *a, const struct agent *agent,
         snprintf(who, sizeof(who), "rank %d on %s: ", failed->failure.rank, failed->failure.host);
     else if (failed->failure.rank >= 0)
         snprintf(who, sizeof(who), "rank %d: ", failed->failure.rank);
-    /* in an elastic job, a restart because of a lost node does not count */
+    /* An elastic job does not count a restart after the loss of a node, so the message shows no restart number. */
     if (failed->failure.rank >= 0 || !a->plan->meeting.elastic)
         snprintf(restart, sizeof(restart), " (restart %d of %d)", a->plan->restarts + 1,
                  agent_max_restarts(agent));
@@ -336,7 +336,7 @@ void announce_findings(struct announce *a, const char *screen, const struct cJSO
         emit_event(a, event_findings(&event, since_start(a), push), &event);
         return;
     }
-    /* print nothing if this node has printed the finding already (empty text), or if node 0 prints it */
+    /* the text is empty if this node has printed the finding already; is_repeated is true if node 0 prints it */
     if (*screen == '\0' || is_repeated(a))
         return;
     while (*screen != '\0') {
@@ -416,8 +416,8 @@ void announce_stop(const struct announce *a, const struct received_signal *recei
         note_signal(a, received, words[runs][first]);
 }
 
-/* Report that a signal was passed on to the workers. A signal from the terminal, such as a change of the window
- * size, is printed only with --verbose. */
+/* Report that a signal was passed on to the workers. If the kernel sent the signal, such as SIGWINCH, print the report
+ * only with --verbose. */
 void announce_passed(const struct announce *a, const struct received_signal *received, int workers)
 {
     char what[64];
@@ -579,7 +579,7 @@ static int count(const struct status_facts *f, bool (*is)(const struct status_fa
     return n;
 }
 
-/* Append the headline. It also reports a store that does not answer, because users request the status when a job
+/* Append the headline. It also reports a store that does not answer, because such a store may explain why a job
  * hangs. */
 static bool append_headline(const struct status_facts *f, struct buf *out)
 {

@@ -33,7 +33,7 @@ void announce_job(const struct announce *a, const char *note);
 void announce_worker_started(const struct announce *a, int local_rank, int pid);
 void announce_worker_ended(const struct announce *a, int local_rank, const struct agent_worker *how);
 
-/* Report that an attempt has failed, and that attempt `next` begins after agent_backoff(). */
+/* Report that an attempt has failed, and that attempt `next` begins after a pause of agent_backoff() ms. */
 void announce_restart(const struct announce *a, const struct agent *agent,
                       const struct failed_attempt *failed, int next);
 
@@ -44,7 +44,7 @@ void announce_again(const struct announce *a, const struct failure *cause);
 void announce_gathering(const struct announce *a, const struct heard_waiting *waiting);
 
 /* Report the store's findings about a job that does not start or hangs. `screen` is the text to print, or "" if this
- * node has printed the finding already. `push` is the store's message. */
+ * node has already printed this text. `push` is the store's message. */
 void announce_findings(struct announce *a, const char *screen, const struct cJSON *push);
 
 /* Report that the workers of this node are stopped because of an event on another node. */
@@ -78,7 +78,7 @@ void announce_worker_stopped(const struct announce *a, int local_rank, int pid, 
  * event is left out.
  *
  * Every object has "event" and "t" (seconds since the start of ddprun); docs/output.md describes the other
- * members. U+FFFD replaces bytes of workers that are not UTF-8. */
+ * members. In texts from workers, U+FFFD replaces bytes that are not UTF-8. */
 
 /* --- status ----------------------------------------------------------------------------------------------- */
 

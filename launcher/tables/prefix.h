@@ -59,7 +59,8 @@ bool prefix_render(const struct prefix *p, const struct prefix_values *values, i
 /* Return the colour of a rank, an SGR number. */
 int prefix_colour(int rank);
 
-/* Format a value: ${time} from microseconds since 1970, or ${elapsed} from microseconds since the start. */
+/* Format the value of ${time} (prefix_time) or ${elapsed} (prefix_elapsed). `unix_us` counts microseconds since 1970.
+ * `us` counts microseconds since the start. */
 void prefix_time(char out[PREFIX_TIME_MAX], uint64_t unix_us);
 void prefix_elapsed(char out[PREFIX_TIME_MAX], uint64_t us);
 

@@ -101,7 +101,8 @@ bool signals_print(signal_set stop, struct buf *out)
 
 /* --- sender ------------------------------------------------------------------------------------------------- */
 
-/* Return a name for the sender of a signal that the kernel has sent, usually because of a key on the terminal. */
+/* Name the cause of a signal that the kernel has sent. If a terminal usually causes this signal, name the terminal,
+ * otherwise the kernel. */
 static const char *kernel_words(int signal)
 {
     if (signal == SIGHUP)

@@ -130,7 +130,7 @@ bool signal_sender_text(const struct received_signal *received, struct buf *out)
 struct stop_memory {
     struct received_signal last;
     uint64_t at_ms; /* when the last signal arrived, by the clock of `now_ms` below */
-    bool copied;    /* a copy of the last signal has arrived; a second copy is possible only of SIGHUP */
+    bool copied;    /* a copy of `last` has arrived; a second copy is a new request, unless it is a SIGHUP */
 };
 
 /* Return true if `received` is a new request to stop, and false if it is a copy of the previous one. A batch system,

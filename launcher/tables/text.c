@@ -8,8 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Return the code point of a sequence. Its bits are the bits of the first byte after the prefix (110, 1110 or 11110),
- * and the lower six bits of each further byte. */
+/* Decode one UTF-8 character of `len` bytes, and return its code point. In the first byte, the code point's bits follow
+ * the prefix (110, 1110 or 11110). In each further byte, they are the lower six bits. */
 static uint32_t utf8_code(const uint8_t *p, size_t len)
 {
     static const uint8_t masks[] = { 0x7f, 0x7f, 0x1f, 0x0f, 0x07 };
@@ -21,8 +21,8 @@ static uint32_t utf8_code(const uint8_t *p, size_t len)
 
 /* --- texts ------------------------------------------------------------------------------------------------ */
 
-/* Return the value of the placeholder at `gap`, and set *end to its end. Return NULL if `words` does not contain
- * the placeholder. */
+/* Return the value of the placeholder at `gap`, and set *end to the end of the placeholder. Return NULL if `words` does
+ * not contain the placeholder. */
 static const char *fill_of(const char *gap, const struct word *words, size_t n, const char **end)
 {
     size_t len = strcspn(gap + 1, "{} ");
@@ -85,7 +85,7 @@ const char *words_clock(char out[TIME_TEXT_MAX], uint64_t unix_ms, int offset_s,
     return out;
 }
 
-/* Compute the distance with the usual matrix, of which only one row is kept in memory. */
+/* Compute the edit distance with the usual matrix. Only one row of the matrix is kept in memory. */
 size_t words_distance(const char *a, const char *b)
 {
     size_t row[WORDS_DISTANCE_MAX + 1];
@@ -385,7 +385,7 @@ static bool has_token(const char *pattern, char letter)
     return false;
 }
 
-/* Append the value of a token. In a row of the table, TEXT or NUMBER formats a member of `names`. */
+/* Append the value of a token. Each row of LOG_PATTERN_TOKENS formats its value with TEXT or NUMBER. */
 static bool add_token(char letter, const struct log_names *names, struct buf *out)
 {
 #define TEXT(text)     buf_printf(out, "%s", text)
@@ -397,7 +397,7 @@ static bool add_token(char letter, const struct log_names *names, struct buf *ou
         LOG_PATTERN_TOKENS(X)
 #undef X
     default:
-        return true; /* unreachable: log_pattern_check has rejected the pattern */
+        return true; /* unreachable: log_pattern_check rejects a pattern with any other letter */
     }
 #undef TEXT
 #undef NUMBER

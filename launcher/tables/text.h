@@ -1,6 +1,6 @@
 /* text.h -- texts for users: sentences with placeholders, shell words, times, text that is safe for a terminal, JSON,
- * names of log files. Such texts contain names and lines of other programs, so this file contains the checks for all
- * outputs. A function that fails may leave a part of its text in `out`, except json_print. */
+ * names of log files. Such texts contain names and lines of other programs. So all functions that make texts safe for
+ * an output are in this file. A function that fails may leave a part of its text in `out`, except json_print. */
 #ifndef LAUNCHER_TABLES_TEXT_H
 #define LAUNCHER_TABLES_TEXT_H
 
@@ -27,8 +27,9 @@ bool words_fill(struct buf *out, const char *sentence, const struct word *words,
 /* Append a word, quoted for a POSIX shell if necessary. Return false when memory is short. */
 bool shell_word(struct buf *out, const char *word);
 
-/* Format a duration as "3 ms", "2.5 s", "12 min" or "3.4 h". Return `out`. */
 enum { TIME_TEXT_MAX = 32 };
+
+/* Format a duration as "3 ms", "2.5 s", "12 min" or "3.4 h". Return `out`. */
 const char *words_time(char out[TIME_TEXT_MAX], uint64_t ms);
 
 /* Format a time (ms since 1970) in the zone `offset_s` seconds east of UTC: "2026-11-21 12:04:09.613". Without
@@ -66,16 +67,16 @@ bool escape_append_plain(struct buf *out, struct slice line);
 
 struct cJSON;
 
-/* Add a member called `name` to `object`. If `text` is NULL, add the JSON value null. Return false when memory is
- * short. */
+/* Add a member called `name` to `object`. json_add_text adds the JSON value null if `text` is NULL. Return false when
+ * memory is short. */
 bool json_add_bytes(struct cJSON *object, const char *name, struct slice bytes);
 bool json_add_text(struct cJSON *object, const char *name, const char *text);
 bool json_add_number(struct cJSON *object, const char *name, double value);
 bool json_add_bool(struct cJSON *object, const char *name, bool value);
 bool json_add_null(struct cJSON *object, const char *name);
 
-/* Add `item` to `object`, which then owns `item`. On failure free `item` and return false. A NULL `item`, from a
- * cJSON_Create function that found no memory, is a failure. */
+/* Add `item` to `object`, which then owns `item`. On failure free `item` and return false. A NULL `item` is a failure,
+ * too, because the cJSON_Create functions return NULL if memory is short. */
 bool json_add(struct cJSON *object, const char *name, struct cJSON *item);
 
 /* Append a new object to `array`, which owns it. Return NULL when memory is short. */

@@ -146,8 +146,8 @@ static void list_entry(struct env_base *base, struct listed *listed, const char 
         base->entries[base->n++] = entry;
 }
 
-/* Add the overrides to `base` first, and then the inherited variables. Leave out a variable that an override or a row
- * of the table replaces. */
+/* Add the overrides to `base` first. Then add the inherited variables, except those that an override or a row of the
+ * table replaces. */
 bool env_base_init(struct env_base *base, const struct env_facts *facts, char *const *inherited,
                    const char *const *overrides, size_t n)
 {

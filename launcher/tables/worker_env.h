@@ -11,8 +11,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Two arguments for "%s%s" that make a relative path absolute, if the working directory is known. A worker may change
- * its working directory before it uses the path. */
+/* Two arguments for "%s%s" that print `path` as an absolute path, because a worker may change its working directory
+ * before it uses the path. If ddprun does not know its own working directory, a relative path stays relative. */
 #define ENV_PATH(path) \
     f->directory == NULL || (path) == NULL || (path)[0] == '/' || (path)[0] == '\0' ? "" : f->directory, path
 
@@ -96,7 +96,7 @@ const char *worker_env_name(enum worker_env_var var);
 /* Length of a job's cookie: 128 random bits in hexadecimal. */
 enum { COOKIE_CHARS = 32 };
 
-/* The facts from which the rows compute their values. All texts are borrowed. */
+/* The facts from which the values of a worker's variables are computed. All texts are borrowed. */
 struct env_facts {
     int rank, local_rank, world_size, local_world_size, node_rank, nnodes;
     int role_rank, role_size;
@@ -121,13 +121,14 @@ struct env_facts {
     char page[FLIGHT_PAGE_TEXT];   /* value of DDPRUN_FLIGHT_SHM; "" to leave it unset */
     const char *flight;            /* directory in DDP_FLIGHT_RECORDER; NULL to leave it unset */
     const char *torch_flight;      /* directory of PyTorch's flight records; NULL if not requested */
-    const char *torch_calls;       /* number of calls in PyTorch's flight records */
+    const char *torch_calls;       /* number of calls that PyTorch's flight recorder keeps, as text */
     bool torch_pipes;              /* FIFOs can be created in `torch_flight` */
     unsigned long long timeout_ms; /* value of DDPRUN_INIT_TIMEOUT_MS; 0 to leave it unset */
 };
 
-/* The part of the environment that all workers of a node share: the overrides, and the inherited variables that no
- * row replaces. The texts belong to the launcher's environment and to --env. */
+/* The part of the environment that all workers of a node share: the variables from --env, and the inherited variables.
+ * Inherited variables that --env or a row of WORKER_ENV_LIST replaces are left out. The texts belong to the launcher's
+ * environment and to --env. */
 struct env_base {
     const char **entries; /* owned array; the first n_overrides entries are from --env */
     size_t n, n_overrides;

@@ -222,9 +222,9 @@ bool auth_is_other_version(uint8_t version)
     return version != AUTH_VERSION;
 }
 
-/* Check the client's hello. Check the version first, because another version may have another size. A different
- * fingerprint lets the store report a wrong secret early. Equal fingerprints prove nothing, because only the client's
- * proof shows that it has the secret. */
+/* Check the client's hello. Check the version before the size, because the hello of another version may have another
+ * size. A different fingerprint lets the store report a wrong secret early. An equal fingerprint does not show that the
+ * client has the secret: only the client's proof shows this. */
 static enum auth_result check_hello(const struct auth *a, const struct secret *secret, struct slice hello,
                                     const uint8_t print[static AUTH_PRINT_BYTES])
 {

@@ -17,8 +17,8 @@
  * stranger (hub/gate.c). 64 bits of the hash are enough, because only a client with the secret can send a valid hash.
  * The secret is valid for all jobs of the tenant.
  *
- * Each message begins with its version. A store answers a message of another version with its own version and
- * OTHER_VERSION.
+ * The hello, the answer and the two messages below begin with the version of this protocol. If a client's version
+ * differs from the store's, the store answers with its own version and OTHER_VERSION.
  *
  * A client without the secret may first request it. A store with MUNGE answers with its credential (secret.h), which
  * only the user of the store can decrypt.
@@ -46,7 +46,7 @@ enum {
     AUTH_INSTANCE_BYTES = 32,
     AUTH_HELLO_BYTES = 2 + AUTH_PRINT_BYTES + AUTH_JOB_BYTES + AUTH_NONCE_BYTES,
     AUTH_OFFER_BYTES = 2 + AUTH_PRINT_BYTES + AUTH_INSTANCE_BYTES +
-                       AUTH_NONCE_BYTES,                    /* the store's answer without its proof */
+                       AUTH_NONCE_BYTES,                    /* OFFER: the store's answer without its proof */
     AUTH_ANSWER_BYTES = AUTH_OFFER_BYTES + AUTH_HASH_BYTES, /* the store's answer with its proof */
     AUTH_PROOF_BYTES = AUTH_HASH_BYTES,
     AUTH_PRINT_TEXT = 2 * AUTH_PRINT_BYTES + 1,
@@ -89,7 +89,7 @@ enum auth_state {
 
 /* The state of the frames in one direction of a connection. */
 struct auth_way {
-    uint8_t key[AUTH_HASH_BYTES]; /* key of the tags */
+    uint8_t key[AUTH_HASH_BYTES]; /* HMAC key for the tags; each frame ends with a tag */
     uint64_t count; /* frames so far; each tag covers this number, so no frame can be repeated or left out */
 };
 
@@ -130,14 +130,14 @@ bool auth_is_ask(struct slice message);
  * the number of bytes. */
 size_t auth_give(const struct secret *first, const char *credential, uint8_t out[static AUTH_GIFT_BYTES]);
 
-/* Compare `part`, which begins at byte `at` of a message, with a request from auth_ask_tls. Return true if they are
- * equal apart from the version. Set *is_other_version if the versions differ. */
+/* Compare the bytes of a message from byte `at` on, `part`, with the bytes at the same place in a request from
+ * auth_ask_tls. Return true if they are equal apart from the version. Set *is_other_version if the versions differ. */
 bool auth_begins_ask_tls(struct slice part, size_t at, bool *is_other_version);
 
 /* Return true if the message is a request from auth_ask_tls. */
 bool auth_is_ask_tls(struct slice message);
 
-/* Build the answer of a store without TLS to a request from auth_ask_tls. */
+/* Build the answer to a request from auth_ask_tls, for a store that does not use TLS. */
 void auth_refuse_tls(const struct secret *first, uint8_t out[static AUTH_ASK_BYTES]);
 
 /* Find the credential in the store's answer to a request from auth_ask. Each result except OK is the reason why no
@@ -188,12 +188,12 @@ void auth_wipe(struct auth *a);
 /* Return true if the client's first message named this job. */
 bool auth_is_job(const struct auth *a, const char *job);
 
-/* Append a frame as a blob with its tag. `kind` is the opcode of a request, or 0 for a reply or a push; it is part of
- * the tag, but is not sent. If memory is short, return false and do not count the frame. */
+/* Append a frame as a blob with its tag. `kind` is the opcode of a request, or 0 for a reply or a push. The tag covers
+ * `kind`, but `kind` is not sent. If memory is short, return false and do not count the frame. */
 bool auth_append_frame(struct auth *a, uint8_t kind, struct slice frame, struct buf *out);
 
-/* Check the tag at the end of the next received frame, and remove it from *frame. `kind` must be as for
- * auth_append_frame. If the result is false, the caller must close the connection. */
+/* Check the tag at the end of the next received frame, and remove it from *frame. `kind` must be the
+ * value that the sender passed to auth_append_frame. If the result is false, the caller must close the connection. */
 bool auth_open(struct auth *a, uint8_t kind, struct slice *frame);
 
 #endif

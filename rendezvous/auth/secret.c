@@ -23,9 +23,9 @@
 
 enum {
     STDIN_MS = 60000,             /* longest wait for the line on stdin */
-    LINE_MAX_BYTES = SECRET_TEXT, /* the digits and the end of the line */
+    LINE_MAX_BYTES = SECRET_TEXT, /* the digits and the newline */
     TENANTS_MAX = 1024,           /* maximum number of secrets in the file of ddp-rendezvous */
-    TENANTS_BYTES = TENANTS_MAX * (LIMIT_TEXT + SECRET_TEXT), /* maximum size of this file in bytes */
+    TENANTS_BYTES = TENANTS_MAX * (LIMIT_TEXT + SECRET_TEXT), /* the file of secrets must have fewer bytes */
     MUNGE_MS = 3000,                                          /* longest wait for an answer of munged */
 };
 
@@ -494,7 +494,7 @@ static void munge_free(void *user)
     free(c);
 }
 
-/* Load libmunge and make the call. Runs on the thread of the call. */
+/* Load libmunge, and seal or unseal the secret. This function runs on the separate thread of struct secret_call. */
 static void munge_run(void *user)
 {
     struct secret_call *c = user;

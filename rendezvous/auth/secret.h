@@ -45,15 +45,15 @@ ddp_status secret_write(const char *path, struct ddp_err *err);
 /* Format the 64 digits that secret_read accepts, without a newline. Pass the text to secret_wipe after use. */
 void secret_format(const struct secret *secret, char text[static SECRET_TEXT]);
 
-/* Wipe the text of secret_format. */
+/* Wipe a text that secret_format has written. */
 void secret_wipe(char text[static SECRET_TEXT]);
 
 /* --- MUNGE ---------------------------------------------------------------------------------------------------
  *
- * MUNGE (https://github.com/dun/munge) is a service of clusters. It proves to a process which user has sent a message.
- * Its daemon munged has the same key on each node. The store seals (encrypts) its secret in a credential. munged
- * unseals the credential only for processes of the same user. An attacker who reads a credential, or sends it again,
- * gains nothing, because afterwards both sides prove that they have the secret (auth.h).
+ * MUNGE (https://github.com/dun/munge) is an authentication service for clusters. It proves to a process which user has
+ * sent a message. The daemon munged runs on each node, with the same key. The store seals (encrypts) its secret in a
+ * credential. munged unseals the credential only for processes of the store's user. An attacker who reads a credential,
+ * or sends it again, gains nothing, because afterwards both sides prove that they have the secret (auth.h).
  *
  * munged may hang, so a separate thread calls libmunge, and a call fails if munged does not answer within 3 s. libmunge
  * is loaded at the first call. */

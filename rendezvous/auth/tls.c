@@ -2,8 +2,8 @@
  *
  * OpenSSL does the handshake between two buffers in memory. Only TLS 1.3 with an external key and an ephemeral key
  * exchange (psk_dhe_ke) is possible. So an attacker who learns the secret later cannot decrypt recorded traffic.
- * OpenSSL would let a client accept a server with a certificate in place of the key. So the client rejects every
- * certificate, and after the handshake both sides check that OpenSSL has used the key.
+ * By default, OpenSSL's client also accepts a server that sends a certificate and does not use the key. So the client
+ * rejects every certificate, and after the handshake both sides check that OpenSSL has used the key.
  *
  * The declarations of OpenSSL's functions are copied, because the program must build and start without OpenSSL.
  * OpenSSL 1.1.1 and OpenSSL 3 have the same declarations. */
@@ -94,7 +94,7 @@ static const char magic[] = "ddprun1 ";
 
 enum {
     AT_PRINT = sizeof(magic) - 1,
-    AT_JOB = AT_PRINT + AUTH_PRINT_TEXT, /* AUTH_PRINT_TEXT counts a NUL; here a space is in its place */
+    AT_JOB = AT_PRINT + AUTH_PRINT_TEXT, /* a space replaces the NUL that AUTH_PRINT_TEXT counts */
     IDENTITY_MAX = AT_JOB + LIMIT_TEXT
 };
 
@@ -121,7 +121,7 @@ struct tls {
     enum tls_state state;
     size_t handshake_bytes; /* number of bytes that were passed to OpenSSL during the handshake */
     unsigned n_offers;      /* number of identities so far in the client message that OpenSSL is parsing */
-    bool is_ddprun;         /* the peer has sent an identity of ddprun */
+    bool is_ddprun;         /* on a server: the client's identity begins with `magic` */
     bool has_key;           /* this side has given OpenSSL the key of this connection */
     const struct secret *secret; /* server: secret that the client claims to have, borrowed; NULL if none */
     char job[LIMIT_TEXT];        /* server: the job that the client has named */
@@ -252,7 +252,8 @@ static int on_find(SSL *connection, const unsigned char *id, size_t len, SSL_SES
     return 1;
 }
 
-/* Reject every certificate. OpenSSL calls this function on a client. */
+/* Reject every certificate, because a store must authenticate with the secret (PSK) instead. OpenSSL calls this
+ * function in a client. */
 static int on_certificate(int ok, void *store)
 {
     (void)ok, (void)store;
@@ -389,7 +390,7 @@ static void tls_fail_by_openssl(struct tls *t, const char *what)
     ssl.ERR_clear_error();
 }
 
-/* Move the bytes that OpenSSL wants to send to `out`. Return false if memory is short. */
+/* Append to `out` the bytes that OpenSSL wants to send. Return false if memory is short. */
 static bool drain(struct tls *t, struct buf *out)
 {
     for (size_t n; (n = ssl.BIO_ctrl_pending(t->out)) > 0;) {
@@ -401,8 +402,9 @@ static bool drain(struct tls *t, struct buf *out)
     return true;
 }
 
-/* Process messages of the handshake. At its end, accept only a peer that has proved that it has the secret. Reset
- * n_offers for each message: after a HelloRetryRequest the client sends its identity again. */
+/* Process messages of the handshake. At the end of the handshake, accept only a peer that has proved that it has the
+ * secret. n_offers counts the identities of one message only, because after a HelloRetryRequest the client sends its
+ * identity again. */
 static void shake_hands(struct tls *t)
 {
     t->n_offers = 0;

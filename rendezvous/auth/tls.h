@@ -61,8 +61,8 @@ bool tls_send(struct tls *t, struct slice plain, struct buf *out);
 /* Append the last message of TLS (close_notify), which announces that no more bytes follow. */
 void tls_end(struct tls *t, struct buf *out);
 
-/* Return the secret that the client has, and the job it has named, both borrowed. Valid for a server in the states
- * TLS_OPEN and TLS_ENDED. */
+/* Return the secret that the client has (tls_secret), or the job that the client has named (tls_job). Both are
+ * borrowed, and valid only for a server in the states TLS_OPEN and TLS_ENDED. */
 const struct secret *tls_secret(const struct tls *t);
 const char *tls_job(const struct tls *t);
 

@@ -121,7 +121,7 @@ struct shared *shared_hold(struct shared *s);
 /* Release one reference. NULL is allowed. */
 void shared_release(struct shared *s);
 
-/* Return true if there is more than one reference, so that the bytes must not change. NULL is allowed. */
+/* Return true if there is more than one reference. Such bytes must not be changed. NULL is allowed. */
 static inline bool shared_is_held_twice(const struct shared *s)
 {
     return s != NULL && s->holders > 1;

@@ -37,7 +37,8 @@ static bool append_template(struct buf *out, const struct completion *c, const c
     return ok && buf_printf(out, "%s", text);
 }
 
-/* Append the names of all options that have a value, or if `with_value` is false, of all other options: "--a --b". */
+/* Append names of options, such as "--a --b": all options that take a value, or all switches if `with_value` is
+ * false. */
 static bool append_names(struct buf *out, const struct completion *c, bool with_value)
 {
     const char *blank = "";
@@ -110,8 +111,8 @@ static bool append_cases(struct buf *out, const struct completion *c, const char
     return ok;
 }
 
-/* Append a pattern of the commands whose arguments are files, such as "-|a|b". The pattern begins with "-", which is
- * the name of no command, because an empty pattern would be invalid. */
+/* Append a pattern of the commands whose arguments are files, such as "-|a|b". The pattern begins with "-", because
+ * an empty pattern would be invalid. No command has the name "-". */
 static bool append_file_commands(struct buf *out, const struct completion *c)
 {
     bool ok = buf_printf(out, "-");
@@ -319,8 +320,8 @@ static bool print_zsh(const struct completion *c, struct buf *out)
 
 /* --- fish ----------------------------------------------------------------------------------------------- */
 
-/* The part of the fish script that walks over the words. fish completes values of options by itself. The script
- * offers names with dashes, such as --log-dir, only if the user has typed a dash inside the name. */
+/* Part of the fish script: it walks over the words before the cursor. fish itself completes values of options.
+ * The script offers names with dashes, such as --log-dir, only if the user has typed a dash inside the name. */
 static const char fish_walk[] =
     "function __`_words\n"
     "    set -l words (commandline -opc)\n"
@@ -344,8 +345,8 @@ static const char fish_dashes[] =
     "    string match -qr -- '^--[^=]*[^-=]-' (commandline -ct) (commandline -opc)[-1]\n"
     "end\n";
 
-/* Append the names of all options with a value: "__nproc_per_node -r". The function __PROGRAM_words of fish_walk
- * compares words with names in this form. */
+/* Append the list of options that take a value: "__nproc_per_node -r". The code in fish_walk searches this list for
+ * each word that the user has typed. */
 static bool append_fish_valued(struct buf *out, const struct completion *c)
 {
     bool ok = append_template(out, c, "set -g __`_valued");

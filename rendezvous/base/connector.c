@@ -1,5 +1,5 @@
-/* connector.c -- see connector.h. The thread of a lookup owns struct name_lookup until lookup_run returns, because the
- * caller may end the lookup earlier. In that case the thread frees the struct. */
+/* connector.c -- see connector.h. Each lookup calls lookup_run on a separate thread. The thread owns struct name_lookup
+ * until lookup_run returns. If the caller ends the lookup earlier, the thread frees the struct. */
 #include "base/connector.h"
 
 #include "base/timed_call.h"
@@ -19,7 +19,7 @@
 
 struct name_lookup {
     struct timed_call *call; /* owned */
-    struct name_found found; /* only the thread of `call` may use this member until `call` has returned */
+    struct name_found found; /* until the lookup has returned, only the lookup's thread may use this member */
     char host[];
 };
 
@@ -153,10 +153,10 @@ int connector_begin(const char *address, int port, int max_segment)
     return error != 0 ? -error : fd;
 }
 
-/* Return true if a socket is connected to itself. This may happen if the peer is an ephemeral port of this host on
- * which no process listens. In one of 28,000 connects, the kernel chooses this same port for the client. TCP then
- * treats the connect as a simultaneous open. Such a socket echoes all bytes, and the store cannot listen on its
- * port. */
+/* Return true if a socket is connected to itself. This may happen on a connect to an ephemeral port of this host if no
+ * process listens there. In one of 28,000 connects, the kernel chooses the same port for the client. TCP then treats
+ * the connect as a simultaneous open. Such a socket echoes all bytes, and it occupies the port on which the store must
+ * listen. */
 static bool is_connected_to_itself(int fd)
 {
     struct sockaddr_storage here = { 0 }, there = { 0 };

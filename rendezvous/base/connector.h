@@ -16,14 +16,14 @@ enum { HOSTS_LINE_MAX = 160 }; /* bytes of a line of /etc/hosts, with the NUL */
 struct name_found {
     int error; /* 0, or the error EAI_... of getaddrinfo */
     int n;     /* number of addresses; further addresses of the name are left out */
-    char addresses[RACE_ADDRESSES_MAX][RACE_TEXT_MAX]; /* numeric, in the order of the C library */
+    char addresses[RACE_ADDRESSES_MAX][RACE_TEXT_MAX]; /* numeric, in the order of getaddrinfo */
     char hosts_line[HOSTS_LINE_MAX]; /* first line of /etc/hosts that names the host; "" if none */
 };
 
 struct name_lookup;
 
-/* Start a lookup of `host`, which is copied. Return 0 or an errno. After 0, the caller frees *out with
- * name_lookup_end, even while the lookup runs. */
+/* Start a lookup of `host`, which is copied. Return 0 or an errno. After 0, the caller must free *out with
+ * name_lookup_end. This is allowed even while the lookup runs. */
 int name_lookup_begin(const char *host, struct name_lookup **out);
 
 /* Return a descriptor that becomes readable when the lookup has its result. */
@@ -42,7 +42,7 @@ bool name_is_literal(const char *host, struct name_found *found);
  * both directions have at most that many bytes. */
 int connector_begin(const char *address, int port, int max_segment);
 
-/* Return the result of the connect once `fd` is writable: 0 or an errno. */
+/* Return the result of a connect: 0 or an errno. Call this function when `fd` is writable. */
 int connector_error(int fd);
 
 #endif

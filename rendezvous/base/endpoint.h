@@ -9,7 +9,7 @@
 struct sockaddr;
 
 enum {
-    ENDPOINT_HOST_MAX = 256,                    /* bytes of a host with the NUL */
+    ENDPOINT_HOST_MAX = 256,                    /* size of a host name or address in bytes, with the NUL */
     ENDPOINT_TEXT_MAX = ENDPOINT_HOST_MAX + 16, /* bytes of "[HOST]:PORT" with the NUL */
 };
 

@@ -1,5 +1,5 @@
-/* events.c -- see events.h. This program has printed each object itself, so event_line checks only the braces and
- * parses nothing. event_add_text writes only ASCII, so that any job id or host name keeps the line valid JSON. */
+/* events.c -- see events.h. This program has printed each JSON object itself, so event_line checks only the braces and
+ * does not parse the object. event_add_text writes only ASCII, so every job id and host name gives valid JSON. */
 #include "base/events.h"
 
 #include "base/text.h"
@@ -23,8 +23,8 @@ enum event_kind event_kind_of(const char *word)
     return (enum event_kind)kind;
 }
 
-/* Append the object without its last brace, then `more`. This program has printed the object without trailing blanks,
- * so its last byte is the brace. */
+/* Append `object`, then a newline, and insert `more` before the last brace of the object. This program has printed the
+ * object, so no text except newlines can follow the brace. */
 bool event_line(struct buf *out, struct slice object, struct slice more)
 {
     const char *text = object.data;

@@ -8,7 +8,7 @@
 
 #include "base/buf.h"
 
-/* Written by a job's rendezvous. */
+/* Events that a job's rendezvous writes. */
 #define EVENTS_OF_RENDEZVOUS(X)                                                                    \
     X(JOIN, "join")                                                                                \
     X(SPARE, "spare") /* the node waits, because a round is running or the job has enough nodes */ \
@@ -23,19 +23,19 @@
     X(STALE, "stale") /* the store ignored a message about another round */                        \
     X(VERDICT, "verdict")
 
-/* Written by the store. */
+/* Events that the store writes. */
 #define EVENTS_OF_STORE(X)                                                           \
     X(BARRIER_OPEN, "barrier_open") /* the first member has arrived */               \
     X(BARRIER_END, "barrier_end")   /* the barrier is complete or has failed */      \
     X(FINDING, "finding")           /* the diagnosis has found a problem of a job */ \
     X(EVENTS_LOST, "events_lost")   /* some events were dropped, because too many occurred at once */
 
-/* Written by an agent about itself and its workers. */
+/* Events that an agent writes about itself and its workers. */
 #define EVENTS_OF_AGENT(X)                                                 \
     X(LAUNCHED, "launched") /* the agent starts to connect to the store */ \
     X(STARTED, "started")   /* the first round has begun */                \
     X(WORKER_STARTED, "worker_started")                                    \
-    X(WORKER_STOPPED, "worker_stopped") /* a signal stopped the worker */  \
+    X(WORKER_STOPPED, "worker_stopped") /* a signal paused the worker */   \
     X(WORKER_ENDED, "worker_ended")                                        \
     X(RESTART, "restart")                                                  \
     X(STOP_REQUESTED, "stop_requested")                                    \
@@ -46,7 +46,7 @@
 #define EVENTS_OF_JSON(X)                                         \
     X(FINDINGS, "findings") /* list of findings from the store */ \
     X(OUTPUT, "output")     /* line that a worker printed */      \
-    X(NOTE, "note")         /* a line that ddprun would print on stderr */
+    X(NOTE, "note")         /* a line that ddprun prints on stderr without --json */
 
 #define EVENTS_OF_LOG(X) EVENTS_OF_RENDEZVOUS(X) EVENTS_OF_STORE(X) EVENTS_OF_AGENT(X)
 #define EVENT_KINDS(X)   EVENTS_OF_LOG(X) EVENTS_OF_JSON(X)
@@ -63,9 +63,9 @@ const char *event_word(enum event_kind kind);
 /* Return the kind of `word`, or EVENT_N_KINDS for an unknown word, which a later version may have written. */
 enum event_kind event_kind_of(const char *word);
 
-/* Append the line of one event. `object` is a JSON object as text, with or without a final newline. `more` is a text
- * with the last members of the object, such as ",\"ms\":1". Return false and append nothing if memory is
- * short, or if `object` is not a JSON object with a member. */
+/* Append an event as one line: the JSON object `object`, with the members `more` added at its end. The text `object`
+ * may end with a newline. An example of `more` is ",\"ms\":1". Return false and append nothing if memory is short, or
+ * if `object` is not a JSON object with a member. */
 bool event_line(struct buf *out, struct slice object, struct slice more);
 
 /* Append the member ,"NAME":"TEXT" with JSON's escapes; bytes that are not printable ASCII become \u00NN. Return false

@@ -1,5 +1,4 @@
-/* limits.c -- see limits.h. The values of a full file system are read when the error occurs, because they may differ
- * later. */
+/* limits.c -- see limits.h. Free space and quotas are read when a write fails, because they may differ later. */
 #include "base/limits.h"
 
 #include "base/text.h"
@@ -71,8 +70,8 @@ static uint64_t lowest_of_groups(const char *controller, const char *v2, const c
     return lowest;
 }
 
-/* Format a limit of the cgroups as "; pids.max 512", or "" if it cannot be read. A number near 2^63 also means
- * "unlimited": version 1 of cgroups reports it for the memory. */
+/* Format a limit of the cgroups as "; pids.max 512", or "" if `limit` is 0 (not read). A limit of 2^62 or more is
+ * printed as "unlimited", because version 1 of cgroups reports a number near 2^63 if the memory has no limit. */
 enum { GROUP_LIMIT_SHOWN = 64 };
 static void group_limit_text(char out[GROUP_LIMIT_SHOWN], const char *name, uint64_t limit, bool is_bytes)
 {

@@ -1,6 +1,6 @@
 /* limits.h -- limits, defaults and keys that several programs or several layers of one program share. They are in one
- * header, because both ends of a connection must use the same values. The error functions add limits to an error's
- * text, because an errno does not name them. */
+ * header, because both ends of a connection must use the same values. The functions for error texts add the limits of
+ * the system (ulimit, cgroups, quota), because an errno does not name the limit that was reached. */
 #ifndef BASE_LIMITS_H
 #define BASE_LIMITS_H
 
@@ -17,7 +17,7 @@ enum {
     LIMIT_LISTED = 256,  /* maximum number of node names in a list that the store sends */
     LIMIT_TEXT = 256,    /* bytes of a name (host, job), with the NUL */
     LIMIT_WORDS = 512,   /* bytes of a sentence, or of a line from the end of a worker's log, with the NUL */
-    LIMIT_LAST_LINES = 12, /* lines from the end of a worker's log that a report shows */
+    LIMIT_LAST_LINES = 12, /* maximum number of a worker's last log lines in a report */
     LIMIT_INSTANCE = 64,   /* bytes of the random text that distinguishes two runs of a job */
     LIMIT_TOKEN = 32,      /* hexadecimal digits of the token with which a node connects again */
 
@@ -62,9 +62,10 @@ static inline const char *files_remedy(int error, char out[FILES_REMEDY_MAX])
     return out;
 }
 
-/* Read the file `name` in the directory ROOT/GROUP and in each directory above it, up to `root`. Return the lowest of
- * the numbers in these files and `lowest`, the result of an earlier call. 0 means that no number was found. "max"
- * counts as UINT64_MAX. `group` is changed to "". */
+/* Read the file `name` in the directory ROOT/GROUP and in each directory above it, up to `root`. Each file contains a
+ * number, or "max", which counts as UINT64_MAX. Return the lowest number, or `lowest` if that is lower. `lowest` is
+ * the result of an earlier call. In `lowest` and in the result, 0 means that no number was found. `group` is changed
+ * to "". */
 uint64_t lowest_limit_above(const char *root, char *group, const char *name, uint64_t lowest);
 
 /* Shorten `path` until it names an existing file or directory. Return false for a device or a pipe, because neither is

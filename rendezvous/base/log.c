@@ -133,8 +133,8 @@ static int write_line(int fd, const char *line, size_t len, bool *torn)
     return n < 0 ? errno : ENOSPC;
 }
 
-/* Count a lost line. Format the first error here: this reads the free space of the disk, and only this thread may wait
- * for the disk. */
+/* Count a lost line. Format the text of the first error here, in the thread that writes the file. Formatting reads the
+ * free space of the disk, and other threads must not wait for the disk. */
 static void note_error(struct line_file *f, int error)
 {
     char path[32], why[WRITE_ERROR_MAX] = "";
@@ -233,7 +233,7 @@ void line_file_append(struct line_file *f, struct slice line)
 {
     pthread_mutex_lock(&f->mutex);
     if (!f->has_thread)
-        f->has_thread = thread_start(&f->thread, run_writer, f) == 0; /* thread_start blocks SIGPIPE */
+        f->has_thread = thread_start(&f->thread, run_writer, f) == 0; /* the new thread blocks SIGPIPE */
     const bool ok =
         f->has_thread && f->queue.len + line.len <= QUEUE_BYTES && buf_append(&f->queue, line.data, line.len);
     if (!ok) {

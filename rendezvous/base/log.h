@@ -38,8 +38,8 @@ void log_explain(const char *code);
  * stdout would be written to it. */
 void keep_standard_fds(void);
 
-/* Write `text` to stdout, flush stdout and free `text`. After an error print the reason on stderr and return false,
- * because a script may need the text. `made` is false if memory was short for `text`. */
+/* Write `text` to stdout, flush stdout and free `text`. After an error print the reason on stderr and return false, so
+ * that the program can exit with an error. `made` is false if memory was short for `text`. */
 bool print_stdout(bool made, struct buf *text);
 
 enum { RATE_LIMIT_MS = 1000 }; /* shortest time between two lines of one kind */
@@ -74,8 +74,8 @@ static inline bool rate_limit_pass(struct rate_limit *limit, uint64_t now_ms, un
 struct line_file;
 
 /* Open a file for appending. A missing file is created with mode 0600. A pipe must have a reader. Return NULL, with
- * the errno in *error, if the file cannot be opened. The thread starts with the first line. The caller owns the
- * file. */
+ * the errno in *error, if the file cannot be opened. The first line_file_append() starts the thread that writes.
+ * The caller owns the file. */
 struct line_file *line_file_open(const char *path, int *error);
 
 /* Queue a copy of one line or several lines, each with its newline. Any thread may call this function, which never
@@ -89,7 +89,7 @@ struct line_file_state {
 };
 struct line_file_state line_file_state(struct line_file *f);
 
-enum { LINE_FILE_CLOSE_MS = 2000 }; /* the usual `limit_ms` when a program exits */
+enum { LINE_FILE_CLOSE_MS = 2000 }; /* the usual `limit_ms` of line_file_close when a program exits */
 /* Wait until all lines are written, at most `limit_ms`, then close the file, free `f`, and return the last state. If
  * the disk does not answer in this time, the thread and its memory remain until the process exits. NULL is allowed. */
 struct line_file_state line_file_close(struct line_file *f, uint64_t limit_ms);

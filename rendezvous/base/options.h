@@ -20,15 +20,15 @@ enum option_type {
     OPTION_INT,    /* int, min to max */
     OPTION_COUNT,  /* uint64_t, min to max */
     OPTION_REAL,   /* double above 0 */
-    OPTION_REAL_0, /* double, 0 or more */
+    OPTION_REAL_0, /* double of 0 or more */
     OPTION_TEXT,   /* const char *, borrowed from argv */
-    OPTION_WORD,   /* int, or an enum: the index of one of the words */
-    OPTION_NAME,   /* const char *: one of the words, borrowed from argv */
+    OPTION_WORD,   /* int or enum: an index in option_row.words */
+    OPTION_NAME,   /* const char *: one of option_row.words, borrowed from argv */
 };
 
 struct option_words {
-    const char *expected;    /* list of words for errors: "'first' or 'max'"; if NULL, errors show `list` */
-    const char *const *list; /* the words; NULL if none */
+    const char *expected;    /* valid values, as in "'first' or 'max'"; if NULL, error texts show `list` */
+    const char *const *list; /* words that the option accepts; NULL if none */
     size_t n;                /* number of words; 0 if the list ends with a NULL */
 };
 #define OPTION_WORDS(expected, ...)                                       \
@@ -48,10 +48,10 @@ struct option_row {
     ddp_status (*parse)(const char *text, void *to, struct ddp_err *err);
     size_t at;          /* offset of the field in the struct of the program's options */
     const char *preset; /* default, as a user would type it; NULL if none */
-    uint64_t min, max;  /* limits of OPTION_INT and OPTION_COUNT; `min` is the value of OPTION_SET */
+    uint64_t min, max;  /* limits of OPTION_INT and OPTION_COUNT; `min` is what OPTION_SET stores */
     const struct option_words *words; /* for OPTION_WORD, OPTION_NAME and completions; NULL if none */
     unsigned char group;              /* section of the help; only ddprun uses it (launcher/cli/help.c) */
-    unsigned char rank;               /* if an abbreviation matches several names, the lowest rank wins */
+    unsigned char rank;               /* if an abbreviation matches several options, the lowest value wins */
     bool in_environment;              /* the environment variable PET_<NAME> is read */
     const char *help;                 /* NULL if the option is hidden */
 };
@@ -87,9 +87,9 @@ struct option_reader {
     char spelled[80];    /* the option that was read last, as error texts show it */
 };
 
-/* Read the next option. Set *row to its row and *text to its value ("1" for a switch). Set *row to NULL at the end, or
- * at the first word that is not an option, after skipping a "--" before this word. After an unknown option, set *row to
- * NULL and return DDP_ERR_ARG. */
+/* Read the next option. Set *row to its row and *text to its value ("1" for a switch). If all words are read, or the
+ * next word is not an option, set *row to NULL. A "--" ends the options and is skipped. If the option is unknown, set
+ * *row to NULL and return DDP_ERR_ARG. */
 ddp_status options_next(struct option_reader *reader, const struct option_row **row, const char **text,
                         struct ddp_err *err);
 
@@ -129,9 +129,9 @@ void options_pet_name(char out[OPTION_PET_MAX], const struct option_row *row);
 
 /* --- completion.c: scripts with which bash, zsh, fish and tcsh complete command lines ----------------------- */
 
-/* The commands of a program, for its completion script. The script completes names of options with underscores, or with
- * dashes if the user has typed a dash. For a value that the help calls FILE or PATTERN, it completes names of files.
- * For DIR it completes names of directories, and for other values the words of option_row.words. */
+/* The commands of a program, for its completion script. The script spells names of options with underscores, or with
+ * dashes if the user has typed a dash inside the name. If the help calls a value FILE or PATTERN, the script completes
+ * names of files. For DIR it completes names of directories, and for other values the words of option_row.words. */
 
 struct completion_command {
     const char *name, *help;
@@ -143,7 +143,7 @@ struct completion {
     const struct option_table *options;
     const struct completion_command *commands; /* commands that the first word may name */
     size_t n_commands;
-    bool program_follows; /* the first word may be a program, whose own completion follows */
+    bool program_follows; /* the first word may be a program; its own completion handles the later words */
 };
 
 enum completion_shell { SHELL_NONE, SHELL_BASH, SHELL_ZSH, SHELL_FISH, SHELL_TCSH, SHELLS };
@@ -157,7 +157,7 @@ bool completion_print(enum completion_shell shell, const struct completion *c, s
 
 /* --- version ------------------------------------------------------------------------------------------------ */
 
-/* The output of --version of all programs, and the versions that work together. */
+/* The text that each program prints for --version, and the check whether two versions work together. */
 
 /* The commit that a program is built from, or "unknown". Libraries do not contain this variable, so tests are not
  * linked again for a new commit. */

@@ -43,7 +43,7 @@ enum race_do {
 struct race_step {
     enum race_do what;
     int runner;     /* index of the runner, for RACE_START and RACE_LATE */
-    uint64_t at_ms; /* when the wait ends, for RACE_WAIT */
+    uint64_t at_ms; /* for RACE_WAIT: time at which the wait ends */
 };
 
 /* Set the addresses of the race, the preferred one first (RFC 6724). The texts are copied. Only the first
@@ -59,7 +59,7 @@ struct race_step race_next(struct race *r, uint64_t now_ms);
 
 /* Record that the runner is connected. Its peer must answer within RACE_HELLO_MS. */
 void race_connected(struct race *r, int runner, uint64_t now_ms);
-/* Record that the runner has failed. The caller has closed its socket. */
+/* Record that the runner has failed. The caller must close the runner's socket. */
 void race_failed(struct race *r, int runner);
 
 /* Return the pause in ms after round number `round` (from 0): 20, 30, 45, ... 2000. The first pauses are short, because

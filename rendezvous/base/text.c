@@ -23,7 +23,7 @@ bool text_is_plain(struct slice bytes)
     return true;
 }
 
-/* Append "..." if bytes were left out. */
+/* Append "..." if `bytes` is longer than `max`, because the caller appends only the first `max` bytes. */
 static bool append_cut(struct buf *out, struct slice bytes, size_t max)
 {
     return bytes.len <= max || buf_printf(out, "...");
@@ -87,7 +87,7 @@ size_t utf8_sequence(const uint8_t *p, size_t len)
     return need;
 }
 
-/* Return the length of the sequence at `p`, or 0 for an invalid byte. NUL counts as invalid, because cJSON's
+/* Return the length of the UTF-8 sequence at `p`, or 0 if it is invalid. NUL counts as invalid, because cJSON's
  * strings end at a NUL. */
 static size_t sequence(const uint8_t *p, size_t len)
 {

@@ -1,5 +1,5 @@
-/* text.h -- formats bytes of other users, durations and dates as text that is safe for a terminal and for a JSON
- * string; adds members to JSON objects. Functions that append return false if memory is short. */
+/* text.h -- formats durations, dates and untrusted bytes as text that is safe for a terminal and for a JSON string;
+ * adds members to JSON objects. Functions that append return false if memory is short. */
 #ifndef RENDEZVOUS_BASE_TEXT_H
 #define RENDEZVOUS_BASE_TEXT_H
 
@@ -44,7 +44,7 @@ const char *words_size(char out[SIZE_TEXT_MAX], uint64_t bytes);
  * characters of UTF-8. */
 size_t text_fit(const char *text, size_t max);
 
-/* Copy at most `size - 1` bytes as text_fit cuts them, and append a NUL. If `text` is NULL, the copy is "". */
+/* Copy `text`, cut by text_fit to at most `size - 1` bytes, and append a NUL. If `text` is NULL, the copy is "". */
 void text_copy(char *to, size_t size, const char *text);
 
 /* Return true if `line` of a log names `name` as a peer: as "[NAME]:41234", like Gloo, or as " NAME<41234>", like NCCL.

@@ -29,8 +29,8 @@ static void call_free(struct timed_call *call)
     free(call);
 }
 
-/* Call `run` on the thread. eventfd_write may use the struct even after `ended` is set, because the caller joins this
- * thread before it frees the struct. */
+/* Call `run` on the thread. eventfd_write can use the struct after `ended` is set, because timed_call_end then joins
+ * this thread before it frees the struct. */
 static void *call_main(void *arg)
 {
     struct timed_call *call = arg;

@@ -197,9 +197,9 @@ static ddp_status client_stream_read(struct client_stream *s, void *to, size_t l
     return DDP_OK;
 }
 
-/* Check that no bytes have arrived before a request is sent. The client would read them as the reply, so they are an
- * error (DDP_ERR_CORRUPT). Return DDP_ERR_CLOSED if the peer has closed the connection. TLS messages without data, such
- * as close_notify, are allowed. */
+/* Check, before a request is sent, that no bytes have arrived. The client would read such bytes as the reply, so they
+ * are an error (DDP_ERR_CORRUPT). Return DDP_ERR_CLOSED if the peer has closed the connection. TLS messages without
+ * data, such as close_notify, are allowed. */
 static ddp_status client_stream_check_quiet(struct client_stream *s, uint64_t deadline_ms,
                                             struct ddp_err *err)
 {
@@ -291,7 +291,7 @@ _Static_assert(DDP_STORE_MAX_KEY == WIRE_MAX_KEY && DDP_STORE_MAX_VALUE == WIRE_
                "store.h must have the limits of ops.h");
 
 enum {
-    CANCEL_MS = 5000, /* limit for the answer to CANCEL_WAIT; after this time the handle is unusable */
+    CANCEL_MS = 5000, /* timeout of CANCEL_WAIT; a timeout makes the handle unusable */
 };
 
 /* --- failures ------------------------------------------------------------------------------------------- */
@@ -301,7 +301,7 @@ bool client_ok(const struct client_call *c)
     return c->err.code == DDP_OK;
 }
 
-/* Record a failure. Keep an earlier failure instead, because the new failure is only its consequence. */
+/* Record the first failure. Ignore a later failure, because it is only a consequence of the first. */
 void client_fail(struct client_call *c, ddp_status code, const char *fmt, ...)
 {
     va_list ap;
@@ -392,8 +392,8 @@ void client_send_more(struct client_call *c)
     s->out.len = 0;
 }
 
-/* Check that no bytes have arrived, then send the request. The check costs one recv. It also detects a closed
- * connection, on which a SET would seem to succeed, because SET has no reply. */
+/* Check that no bytes have arrived, then send the request. The check costs one recv, and also detects a closed
+ * connection. Without the check, a SET on a closed connection would seem to succeed, because SET has no reply. */
 void client_send(struct client_call *c)
 {
     if (client_ok(c) && client_stream_check_quiet(&c->store->stream, c->deadline_ms, &c->err) != DDP_OK)
@@ -403,8 +403,8 @@ void client_send(struct client_call *c)
 
 /* --- the reply ------------------------------------------------------------------------------------------ */
 
-/* Read the next part of the reply. If the read fails, set `broken`, because the rest of the reply may still arrive. If
- * this read or an earlier one has failed, fill `to` with zeros, so that callers need not check each part. */
+/* Read the next part of the reply. If the read fails, set `broken`, because a later call could receive the rest of this
+ * reply. If this read or an earlier one has failed, fill `to` with zeros, so that callers need not check each part. */
 void client_read_bytes(struct client_call *c, void *to, size_t len)
 {
     if (client_ok(c) && client_stream_read(&c->store->stream, to, len, c->deadline_ms, &c->err) != DDP_OK)
@@ -480,8 +480,8 @@ static void replace_connection(struct client_call *c)
     c->store->stale = true;
 }
 
-/* Read the answer to CANCEL_WAIT, which is 1. If the store has already answered the WAIT, that answer, which is 0,
- * comes first. Return true if the WAIT was answered. */
+/* Send CANCEL_WAIT and read its answer, which is 1. If the store has already answered the WAIT, a 0 precedes this 1.
+ * Return true if the WAIT was answered. */
 bool client_cancel_wait(struct client_call *c)
 {
     client_resume(c);
@@ -592,8 +592,8 @@ static char *identity_text(const ddp_store_options *who)
     return text;
 }
 
-/* Send the identity and read the answer. The store rejects, for example, a rank that is not below the world size,
- * another job, or a worker of an earlier attempt. */
+/* Send the identity and read the answer. For example, the store rejects an invalid rank, the name of another job, or a
+ * worker of an earlier attempt. */
 ddp_status client_identify(struct ddp_store *store, const ddp_store_options *who, uint64_t deadline_ms,
                            struct ddp_err *err)
 {

@@ -5,8 +5,8 @@
  *     call.c       IDENTIFY; a request and its reply, with a deadline for every step that blocks
  *
  * A call is a list of steps (client_begin, client_append_*, client_send, client_read_*, client_end) with one check at
- * the end. A `client_call` keeps its first failure, and all later steps do nothing. Below the public functions, `err`
- * is never NULL. */
+ * the end. A `client_call` keeps its first failure, and all later steps do nothing. Of the functions in this header,
+ * only client_open accepts a NULL `err`. */
 #ifndef RENDEZVOUS_CLIENT_CALL_H
 #define RENDEZVOUS_CLIENT_CALL_H
 
@@ -68,7 +68,8 @@ struct client_turn {
 void client_turn_init(struct client_turn *turn);
 void client_turn_destroy(struct client_turn *turn);
 
-/* Wait until no other thread uses the handle. Return false if this takes longer than `deadline_ms` (clock_ms). */
+/* Wait until no other thread uses the handle. Return false if another thread still uses it at the time `deadline_ms`
+ * (clock_ms). */
 bool client_turn_acquire(struct client_turn *turn, uint64_t deadline_ms);
 void client_turn_release(struct client_turn *turn);
 
@@ -83,7 +84,7 @@ struct client_auth {
     bool (*prove)(void *user, struct slice answer, struct buf *out, struct ddp_err *err);
     /* Return true if `prove` has appended the final proof, which gets no answer. */
     bool (*is_proof)(void *user);
-    /* Append a frame as a blob with its tag. Return false if memory is short. */
+    /* Append a blob that consists of the frame and the tag of the frame. Return false if memory is short. */
     bool (*put_frame)(void *user, uint8_t kind, struct slice frame, struct buf *out);
     /* Check the tag of a received frame, and remove it from *frame. Return false if the tag is wrong. */
     bool (*open)(void *user, uint8_t kind, struct slice *frame);
@@ -97,10 +98,10 @@ struct ddp_store {
     struct client_turn turn;        /* acquired by client_begin, released by client_end */
     struct client_stream stream;
     struct buf out;       /* the request that is being built; empty between calls */
-    enum dialect dialect; /* dialect of the store, from the first greeting that it has answered */
+    enum dialect dialect; /* dialect of the first greeting that the store has answered */
     bool identified;      /* the store is ddprun's and has accepted IDENTIFY */
-    /* The connection was closed to end a wait, because dialect A cannot cancel a wait. The next call connects
-     * again. */
+    /* The connection was closed to end a wait, because dialect A (PyTorch up to 2.0) has no request for this. The next
+     * call connects again. */
     bool stale;
     bool broken;         /* a call has failed in the middle of a reply; all further calls fail */
     uint32_t timeout_ms; /* timeout of calls without a timeout argument */
@@ -127,15 +128,15 @@ void client_append_op(struct client_call *c, enum op_id op);
 /* Return true if no step of the call has failed. */
 bool client_ok(const struct client_call *c);
 
-/* Append to the request. If a size is above its limit (see ops.h), the call fails with DDP_ERR_LIMIT and sends
- * nothing. */
+/* Append a value to the request of `c`. If the value is longer than its limit in ops.h, `c` fails with DDP_ERR_LIMIT,
+ * and the request is not sent. */
 void client_append_u32(struct client_call *c, uint32_t value);
 void client_append_i64(struct client_call *c, int64_t value);
 void client_append_blob(struct client_call *c, enum field_id field, struct slice bytes);
-void client_append_key(struct client_call *c, const char *key); /* appends '/' before the key */
+void client_append_key(struct client_call *c, const char *key); /* appends the key with a leading '/' */
 void client_append_keys(struct client_call *c, const char *const keys[], size_t n);
 
-/* Send the request. Fail if bytes have arrived before, because the client would read these bytes as the reply. */
+/* Send the request. Fail if unread bytes have already arrived, because the client would read them as the reply. */
 void client_send(struct client_call *c);
 
 /* Send further bytes without waiting for the reply to earlier bytes. */
@@ -152,25 +153,25 @@ void client_read_bytes(struct client_call *c, void *to, size_t len);
 /* Read a blob of at most `limit` bytes into malloc'ed memory, with a NUL at its end. The caller frees the memory. */
 void *client_read_blob(struct client_call *c, size_t limit, size_t *len);
 
-/* Read a JSON text as client_read_blob does, and check its tag if the caller has a secret. `kind` is the status byte
- * that the store has sent before the text, or 0. */
+/* Read a JSON text as client_read_blob does. If the caller has a secret, check the tag of the text, too. `kind` is the
+ * status byte that the store has sent before the text, or 0 if the store has sent no status byte. */
 char *client_read_json(struct client_call *c, uint8_t kind);
 
 /* Read `n` bytes as client_read_blob does. The caller has already read the length `n`. */
 char *client_read_text(struct client_call *c, uint64_t n, size_t limit);
 
-/* Clear the failure of a call that has timed out without a byte of its reply, and set a new deadline. The call can then
- * cancel its request. */
+/* Clear the failure of a call that timed out before any byte of the reply arrived, and set a new deadline. The caller
+ * can then use `c` to send a request that cancels the first request. */
 void client_resume(struct client_call *c);
 
 /* Resume the call (client_resume) after its WAIT has timed out, and cancel the WAIT. Return true if the store has
- * answered the WAIT meanwhile, because the keys exist. */
+ * answered the WAIT before the cancellation, so the keys exist. */
 bool client_cancel_wait(struct client_call *c);
 
 /* Let the call fail with this code and text, unless the call has already failed. */
 void client_fail(struct client_call *c, ddp_status code, const char *fmt, ...) DDP_PRINTF(3, 4);
 
-/* Connect like ddp_store_connect, with a secret. `auth` is NULL if the caller has no secret. */
+/* Connect like ddp_store_connect, and prove the secret of `auth`. `auth` is NULL if the caller has no secret. */
 ddp_status client_open(const char *host, int port, const ddp_store_options *options,
                        const struct client_auth *auth, ddp_store **out, struct ddp_err *err);
 
@@ -178,9 +179,9 @@ ddp_status client_open(const char *host, int port, const ddp_store_options *opti
  * secret. */
 ddp_status client_authenticate(struct ddp_store *store, uint64_t deadline_ms, struct ddp_err *err);
 
-/* Connect `store` (whose host and port are set) until `deadline_ms`. If `who` is NULL, do not send IDENTIFY. Call this
- * for the first connection of a handle, and to replace a stale one. The caller must have the turn, or be the only user
- * of the store. */
+/* Connect `store`, whose host and port are set. Give up at the time `deadline_ms`. If `who` is NULL, do not send
+ * IDENTIFY. Call this for the first connection of a handle, and to replace a stale connection. The caller must have the
+ * turn (struct client_turn), or be the only user of the handle. */
 ddp_status client_connect(struct ddp_store *store, const ddp_store_options *who, uint64_t deadline_ms,
                           struct ddp_err *err);
 

@@ -5,7 +5,7 @@
  *
  *     ddp_store_connect                         returns a handle after a store has answered
  *       client_begin ... client_end             one call; other threads wait (struct client_turn)
- *     ddp_store_close
+ *     ddp_store_close                           closes the connection and frees the handle
  *
  * Between two calls, a handle is in one of three states. client_begin checks them in this order:
  *
@@ -156,8 +156,8 @@ static void client_begin(struct client_call *c, struct ddp_store *store, enum op
     client_append_op(c, op);
 }
 
-/* Prepend "store HOST:PORT: GET 'key', after 12 ms: " to the error. The error of a request that waits already contains
- * the duration, so do not repeat the duration. */
+/* Prepend "store HOST:PORT: GET 'key', after 12 ms: " to the error. Omit the duration for an operation that waits,
+ * because the error of a wait contains it already. */
 static void prepend_place(struct client_call *c)
 {
     const bool named = c->subject != NULL;
@@ -194,7 +194,8 @@ static ddp_status client_end(struct client_call *c, struct ddp_err *err)
 /* --- requests of ddprun --------------------------------------------------------------------------------- */
 
 /* Only a ddprun store supports named barriers and CONTROL. A TCPStore of PyTorch closes the connection on an unknown
- * opcode, so these requests are sent only after a store has accepted IDENTIFY. */
+ * opcode. So these requests are sent only to a store that has accepted IDENTIFY, which proves that it is a ddprun
+ * store. */
 
 /* Time that a client still waits after the timeout of a barrier, so that the store's answer usually arrives. */
 enum { BARRIER_GRACE_MS = 2000 };
@@ -208,8 +209,8 @@ static const ddp_status outcome_status[] = {
 
 enum { OUTCOMES = sizeof(outcome_status) / sizeof(*outcome_status) };
 
-/* Fail the call unless the outcome is BARRIER_RELEASED. The error text is the member "message" of the report `json`:
- * one or more lines that begin with the name of the barrier and list the missing ranks. */
+/* Fail the call unless the outcome is BARRIER_RELEASED. The error text is the member "message" of the report `json`.
+ * The first line of this text names the barrier, and further lines may list missing ranks. */
 static void apply_outcome(struct client_call *c, uint8_t outcome, const char *json)
 {
     if (!client_ok(c) || outcome == 0)
@@ -235,8 +236,8 @@ static void apply_outcome(struct client_call *c, uint8_t outcome, const char *js
  *     without an outcome   01 nonce                              (the answers to CANCEL_WAIT and PING)
  *     with an outcome      outcome, u64 length, json, 01 nonce
  *
- * The first byte may be 1 in both cases. The next four bytes are either the nonce or the low half of the length. They
- * cannot be equal: a length with the nonce as its low half is above a gigabyte, and no JSON is so long. */
+ * The first byte may be 1 in both cases. The next four bytes are then either the nonce or the low half of the length.
+ * As a length, the nonce would be above a gigabyte. No JSON is so long, so the four bytes show which answer it is. */
 static void leave_barrier(struct client_call *c)
 {
     const uint32_t nonce = 0x51500000u;
@@ -291,7 +292,8 @@ static void append_members(struct client_call *c, const uint32_t *members, size_
     buf_free(&list);
 }
 
-/* Fail unless the store has accepted IDENTIFY. Call this before sending a request that only ddprun supports. */
+/* Fail unless the store has accepted IDENTIFY. Call this before sending a request that only a store of ddprun
+ * supports. */
 static void need_identify(struct client_call *c)
 {
     if (!c->store->identified)
@@ -300,8 +302,8 @@ static void need_identify(struct client_call *c)
                     "the options");
 }
 
-/* Enter a barrier. The store ends the barrier at the deadline of the rank that entered first, and its answer lists the
- * missing ranks. Wait BARRIER_GRACE_MS longer than the timeout, so that this answer arrives. */
+/* Enter a barrier. At the deadline of the rank that entered first, the store ends the barrier and answers with a list
+ * of the missing ranks. Wait BARRIER_GRACE_MS longer than the timeout, so that this answer arrives. */
 ddp_status ddp_store_barrier(ddp_store *store, const char *name, const uint32_t *members, size_t n,
                              uint32_t timeout_ms, struct ddp_err *err)
 {
@@ -358,10 +360,11 @@ ddp_status ddp_store_control(ddp_store *store, const char *request, uint32_t tim
 
 /* --- requests of PyTorch's protocol ----------------------------------------------------------------------- */
 
-/* The public functions. Each builds the bytes of its request in order; call.h describes the steps. A wait that times
- * out is cancelled before the call returns, and the error names the missing key. */
+/* The public functions. Each appends the fields of its request in the order of the protocol, then sends the request and
+ * reads the answer (call.h). If a wait times out, it is cancelled before the function returns, and the error names the
+ * missing key. */
 
-enum { NAMING_MS = 2000 }; /* after a wait has timed out: time to find the missing key */
+enum { NAMING_MS = 2000 }; /* time limit for finding the missing key after a wait has timed out */
 
 /* Set a key. The store does not answer this request. The value is certainly stored when a later call on this handle has
  * received an answer. */
@@ -454,7 +457,7 @@ static void name_missing(struct client_call *c, const char *const keys[], size_t
         i = first_missing(c, keys, n);
         c->op = OP_WAIT;
     }
-    c->err.code = DDP_OK; /* an error of the search does not replace the timeout */
+    c->err.code = DDP_OK; /* report the timeout, even if the search has failed */
     if (n > 1)
         client_fail(c, DDP_ERR_TIMEOUT, "waited %s for %zu keys; first missing key: '%.200s'", waited, n,
                     keys[i]);

@@ -30,8 +30,8 @@
 #include <unistd.h>
 
 enum {
-    ANSWER_MS = 2000,         /* time for the answer of an unknown store to a greeting */
-    ANSWER_DDPRUN_MS = 10000, /* time for the answer of a store that the caller knows to be ddprun's */
+    ANSWER_MS = 2000,         /* time for an unknown store to answer a greeting */
+    ANSWER_DDPRUN_MS = 10000, /* time to answer a greeting, if the store is known to be ddprun's */
     TLS_ALERT = 21,           /* first byte of an alert of TLS (RFC 8446, 5.1) */
     TLS_MAJOR = 3,            /* second byte of an alert of TLS */
 };
@@ -81,11 +81,11 @@ static ddp_status client_resolve(const char *host, uint64_t deadline_ms, struct 
     return DDP_OK;
 }
 
-/* Attempts to connect to several addresses at the same time (base/race.h). */
+/* Connection attempts that run at the same time, each to a different address (base/race.h). */
 struct client_race {
     struct race race;
     struct pollfd runners[RACE_ADDRESSES_MAX]; /* owned sockets; fd is -1 if no attempt is in progress */
-    int error; /* errno of the latest failure, but ECONNREFUSED is kept, because it explains most */
+    int error; /* errno of the latest failed attempt; a later error does not replace ECONNREFUSED */
 };
 
 /* End an attempt that has failed with `error`. */
@@ -200,11 +200,11 @@ static void fail_not_a_store(struct client_call *c, const uint8_t *reply, size_t
     client_fail(c, DDP_ERR_CORRUPT, "the peer is not a store: it answers \"%s\"; check host and port", text);
 }
 
-/* Greet a new store with VALIDATE and PING. An old server reads VALIDATE as a SET. It reads the next 8 bytes as the
- * length of a key: the magic number, the opcode of PING and 3 bytes of the nonce. The last of these bytes is the
- * highest of the length and never 0, so the length is above 2^56. The server cannot allocate so much memory, and closes
- * the connection at once. With a shorter length, its only thread would wait for the rest of the key and serve no other
- * client. */
+/* Greet a new store with VALIDATE and PING. An old server reads VALIDATE as a SET, and the next 8 bytes as the length
+ * of a key. These 8 bytes are the magic number, the opcode of PING and 3 bytes of the nonce. The third byte of the
+ * nonce is the highest byte of the length and never 0, so the length is above 2^56. The server cannot allocate so much
+ * memory, and closes the connection at once. If the length were small, the server's only thread would wait for the rest
+ * of the key and serve no other client. */
 static void greet_with_ping(struct client_call *c)
 {
     const uint32_t nonce = 0x51500000u | ((uint32_t)getpid() & 0xFFFFu);
@@ -219,7 +219,8 @@ static void greet_with_ping(struct client_call *c)
         fail_not_a_store(c, echo, sizeof(echo));
 }
 
-/* Read a count. A count above `most` is really a text of another service, so fail. */
+/* Read a count. Fail if the count is negative or above `most`: then the peer is not a store, and the 8 bytes are
+ * probably text. */
 static void expect_count(struct client_call *c, int64_t most)
 {
     uint8_t reply[8];
@@ -230,9 +231,9 @@ static void expect_count(struct client_call *c, int64_t most)
         fail_not_a_store(c, reply, sizeof(reply));
 }
 
-/* Greet a store without PING: delete a key that does not exist. The key has 4096 bytes, because an old server reads
- * this number as a part of the length of a key (see greet_with_ping). The length is then too large for the server,
- * which closes the connection. With a shorter key, the server's only thread would wait for more bytes. */
+/* Greet a store without PING: delete a key that does not exist. The key has 4096 bytes. An old server reads this number
+ * as the high bytes of a length, so the length is above 2^52 (see greet_with_ping). The server cannot allocate so much
+ * memory, and closes the connection. With a shorter key, its only thread would wait for more bytes. */
 static void greet_without_ping(struct client_call *c)
 {
     char missing[4096];
@@ -246,8 +247,9 @@ static void greet_without_ping(struct client_call *c)
     expect_count(c, 1);
 }
 
-/* Greet torch 2.1: count its keys, and end a wait that does not exist. GETNUMKEYS has the same opcode in dialects A and
- * B, but a store of dialect A closes the connection at the unknown opcode of CANCEL_WAIT. */
+/* Greet a store of torch 2.1 with GETNUMKEYS and CANCEL_WAIT. Both requests change nothing, because no wait is in
+ * progress. A store of dialect A also answers GETNUMKEYS, but closes the connection at the unknown opcode of
+ * CANCEL_WAIT. */
 static void greet_with_cancel(struct client_call *c)
 {
     uint8_t reply;
@@ -268,7 +270,7 @@ static void greet_in_old_numbers(struct client_call *c)
     expect_count(c, INT64_C(1) << 32);
 }
 
-/* The greetings. Most stores are new, so the greeting for the newest torch is the first. */
+/* The greetings, in the order of their use. Most stores are recent, so the greeting for the newest torch is first. */
 static const struct greeting {
     enum dialect dialect;
     void (*greet)(struct client_call *c);
@@ -352,15 +354,15 @@ static ddp_status one_round(struct ddp_store *s, const ddp_store_options *who, u
         if (!dialled || !is_temporary(status))
             return status;
         if (greetings[i].dialect == DIALECT_B && status == DDP_ERR_TIMEOUT)
-            break; /* a slow store of dialect B would also answer the greeting of dialect A */
+            break; /* skip dialect A, because a slow store of dialect B would also answer the greeting of A */
     }
     return fail_no_answer(status, err);
 }
 
 /* --- rounds --------------------------------------------------------------------------------------------- */
 
-/* Return a number that differs between processes and between rounds, so that ranks try at different times. The two
- * factors are odd numbers that spread the bits. */
+/* Return a number that differs between processes and between calls, so that ranks do not retry at the same time. The
+ * two factors are odd numbers that spread the bits. */
 static uint32_t luck(void)
 {
     uint64_t x = clock_us() * 0x9E3779B97F4A7C15u + (uint64_t)getpid() * 0xD1B54A32D192ED03u;

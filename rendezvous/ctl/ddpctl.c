@@ -267,7 +267,7 @@ static bool ctl_timeline(const struct ctl_options *o)
 
 enum exit_code { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
 enum {
-    PATIENCE_MS = 1000, /* longest wait without a message */
+    PATIENCE_MS = 1000, /* time to wait for the store before a warning */
     DEFAULT_MS = 500    /* timeout for the default address */
 };
 
@@ -282,7 +282,7 @@ static struct operator
 {
     struct secret *secret; /* owned; NULL if not known */
     bool asks;             /* the next connection requests the credential from the store */
-    const char *unproven;  /* why the store sends no credential; NULL before its answer */
+    const char *unproven;  /* the reason if the store answered without a credential; otherwise NULL */
     const char *job;
     struct auth auth;
     struct tls_context *context; /* owned; NULL without --encrypt, or if the secret is not known */
@@ -305,8 +305,8 @@ static bool operator_greet(void *user, struct buf *out)
     return buf_append(out, hello, sizeof(hello));
 }
 
-/* Decode the credential in the store's answer, and keep the secret. This may take a while, because munged, a daemon,
- * decodes it. */
+/* Decode the credential in the store's answer, and store the secret in `o`. This may take a while, because a daemon,
+ * munged, decodes the credential. */
 static bool operator_unseal(struct operator* o, enum auth_result result, struct slice credential,
                             struct ddp_err *err)
 {
@@ -365,7 +365,7 @@ static bool operator_open_tls(struct operator* o, struct ddp_err *err)
     return tls_context_open(TLS_CLIENT, o->secret, o->job != NULL ? o->job : "", &o->context, err) == DDP_OK;
 }
 
-/* Begin a handshake, or without a secret first request the credential. */
+/* Begin the TLS handshake. If no secret is known, request the credential instead: it contains the secret. */
 static bool tls_begin(void *user, struct buf *out)
 {
     struct operator* o = user;
@@ -382,8 +382,8 @@ static bool tls_begin(void *user, struct buf *out)
     return o->tls != NULL && tls_receive(o->tls, slice_of(NULL, 0), &none, out) == TLS_HANDSHAKE;
 }
 
-/* Receive the credential, and begin the handshake with the secret in it. Return the same values as
- * client_tls.receive. */
+/* Receive the credential, and begin the handshake with the secret that the credential contains. Return the same values
+ * as client_tls.receive. */
 static int receive_credential(struct operator* o, struct slice bytes, struct buf *out, struct ddp_err *err)
 {
     struct slice credential = slice_of(NULL, 0);
@@ -406,8 +406,8 @@ static int receive_credential(struct operator* o, struct slice bytes, struct buf
     return -1;
 }
 
-/* Decrypt the store's bytes. If the handshake fails without the alert TLS_ALERT_PLAIN, report the two likely reasons:
- * another secret, or a store without --encrypt. */
+/* Decrypt the store's bytes. After the alert TLS_ALERT_PLAIN, report that the store does not encrypt. If the handshake
+ * fails without this alert, report two likely reasons: the store has another secret, or it does not encrypt. */
 static int tls_read(void *user, struct slice bytes, struct buf *plain, struct buf *out, struct ddp_err *err)
 {
     struct operator* o = user;
@@ -451,7 +451,7 @@ static int print_text(struct buf *text, bool complete)
 
 /* Connect and send IDENTIFY with the role "ctl". A server that is not a store of ddprun rejects IDENTIFY, and then gets
  * no further request. If the store answers that it has no secret or no credential, warn and connect again without a
- * secret, which only permits reading. With --encrypt, or after any other failure, do not connect again, because the
+ * secret. ddpctl can then only read. With --encrypt, or after any other failure, do not connect again, because the
  * store may belong to an attacker. */
 static ddp_status connect_for(const struct ctl_options *o, uint32_t timeout_ms, ddp_store **store,
                               struct ddp_err *err)
@@ -683,8 +683,8 @@ static ddp_status try_default(struct ctl_options *o, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Find the store if the user has set no address. Send the name of the job that was found, because a store may serve
- * several jobs. If several jobs run, fail and print a table of them. */
+/* Find the user's job on this host and use its store, because the user has set no address. Set o->job to the name of
+ * this job, because a store may serve several jobs. If several jobs run, fail and print a table of them. */
 static ddp_status find_store(struct ctl_options *o, struct ddp_err *err)
 {
     static char id[sizeof(((struct ctl_job *)NULL)->id)];
@@ -713,7 +713,7 @@ static ddp_status find_store(struct ctl_options *o, struct ddp_err *err)
     return status;
 }
 
-/* Copy the host of the job's store into the address `to`, if the store listens on the port of this address. */
+/* Copy the host of the job's store into the address `to`, if the store listens on the port of `to`. */
 static void match_port(void *to, const struct record_job *r)
 {
     struct endpoint *addr = to, store;
@@ -722,9 +722,8 @@ static void match_port(void *to, const struct record_job *r)
         snprintf(addr->host, sizeof(addr->host), "%s", store.host);
 }
 
-/* Complete an address that has only a port, which is a port of this host. A store may listen on one address only. So if
- * a job of this user has its store on this port, use the host in the store's address. Otherwise use the loopback
- * address. */
+/* Add the host to an address that has only a port. If a job of this user has its store on this port, use the host in
+ * the store's address, because the store may listen only there. Otherwise use the loopback address. */
 static void complete_addr(struct endpoint *addr)
 {
     record_each(match_port, addr);
@@ -732,8 +731,8 @@ static void complete_addr(struct endpoint *addr)
         snprintf(addr->host, sizeof(addr->host), "127.0.0.1");
 }
 
-/* Return true if the address belongs to this host. Packets to such an address have the same address as their source. To
- * find the source, connect a UDP socket, which sends no packet. */
+/* Return true if the address belongs to this host. If a host sends a packet to its own address, the kernel uses this
+ * address as the source, too. A connected UDP socket shows the source, and connecting it sends no packet. */
 static bool is_own_sockaddr(const struct addrinfo *to)
 {
     struct sockaddr_storage from = { 0 };
@@ -770,9 +769,9 @@ static bool is_on_this_host(const char *address)
     return is_own;
 }
 
-/* Read the secret from --secret_file or, like ddprun, from the file in PET_SECRET_FILE. Without a file, request the
- * credential from a store on another host. A store on this host serves its user without a secret, so request the
- * credential only with --encrypt. For a loopback address, request nothing and ignore PET_SECRET_FILE. */
+/* Read the secret from --secret_file or, like ddprun, from the file that PET_SECRET_FILE names. Without a file, request
+ * the credential if the store is on another host, or with --encrypt. Otherwise no secret is needed, because a store on
+ * this host serves its user without one. For a loopback address, ignore PET_SECRET_FILE, and request no credential. */
 static ddp_status read_secret(const struct ctl_options *o, struct ddp_err *err)
 {
     const char *file = o->secret_file;

@@ -33,8 +33,8 @@ int64_t timeline_number(const struct timeline_event *event, const char *name)
     return number_of(cJSON_GetObjectItemCaseSensitive(event->o, name));
 }
 
-/* Return a time in ms, or -1 if the event has no valid time `name`. The limit is a century, so that sums, also in
- * microseconds, stay far below the limits of integers. */
+/* Return the time `name` of an event in ms, or -1 if the event has no valid time `name`. A time above 100 years is
+ * invalid, so that sums of times do not overflow, even in microseconds. */
 int64_t timeline_time(const struct timeline_event *event, const char *name)
 {
     const int64_t ms = timeline_number(event, name);
@@ -149,7 +149,8 @@ void timeline_read(struct timeline_events *e, const char *file, struct slice tex
 
 /* --- job and instance ----------------------------------------------------------------------------------- */
 
-/* Choose the last instance in the logs, because users may append all runs to one file, and want the latest. */
+/* Choose the instance of the latest run: the last instance in the logs. Users may append the logs of all runs to one
+ * file. */
 static void choose_instance(struct timeline_events *e, const char *job)
 {
     const char *latest_job = "", *latest_instance = "";
@@ -172,8 +173,8 @@ static bool is_of_instance(const struct timeline_events *e, const struct timelin
            strcmp(timeline_text(event, "instance"), e->instance) == 0;
 }
 
-/* Return true if an event belongs to the chosen instance. An event without an instance also belongs to the chosen
- * instance if it has the same job and is from a process of that instance. */
+/* Return true if an event belongs to the chosen instance of the chosen job. An event of this job without an
+ * instance belongs to the chosen instance if the event is about a chosen process. */
 static bool is_chosen(const struct timeline_events *e, const struct timeline_event *event)
 {
     if (is_of_instance(e, event))
@@ -222,7 +223,7 @@ static bool is_between(int value, int least, int most)
 }
 
 /* Return the milliseconds from 1970 to a time such as "2026-11-21T16:24:00.123456Z". Return -1 if the text is not
- * such a time. A leap second is second 60. */
+ * such a time. Second 60 is valid, because it may be a leap second. */
 static int64_t wall_ms(const struct timeline_event *event)
 {
     int year, month, day, hour, minute, second, us;
@@ -247,8 +248,8 @@ static int64_t ahead_of_wall(const struct timeline_events *e)
     return 0;
 }
 
-/* Set the offset of a process once: from the first line with both its own time and the store's time. The drift
- * between the two monotonic clocks is too small to see. */
+/* Set the clock offset of a process once, from its first line that has both times: the process's and the store's.
+ * The drift between the two monotonic clocks is too small to see. */
 static void learn_offset(struct timeline_events *e, const struct timeline_event *event, int64_t store_ms)
 {
     struct timeline_agent *agent = event->agent != SIZE_MAX ? &e->agents[event->agent] : NULL;
@@ -308,8 +309,9 @@ static int by_twins(const void *a, const void *b)
     return order != 0 ? order : sign((double)x->order - (double)y->order);
 }
 
-/* Compare by time. In the same millisecond, compare the store's numbers, then the order of reading. Within one log,
- * the order of reading is the order of writing. */
+/* Compare two events: chosen events come first, then earlier events. Two events of the store in the same millisecond
+ * are in the order of the numbers that the store gave them. All other ties are in the order of reading. Within
+ * one log, this is the order of writing. */
 static int by_time(const void *a, const void *b)
 {
     const struct timeline_event *x = a, *y = b;
@@ -321,9 +323,9 @@ static int by_time(const void *a, const void *b)
     return order != 0 ? order : sign((double)x->order - (double)y->order);
 }
 
-/* Keep one copy of equal events: the copy that was read first. Equal events also occur if the user names a log twice.
- * The loop runs backwards, because a dropped event equals no other event: its successor must be compared with it
- * first. */
+/* Of several equal events, keep only the event that was read first. Equal events occur, for example, if the user names
+ * a log twice. After the sort, equal events are adjacent, in the order of reading. Drop each event that equals the
+ * event before it. Start at the end, because a dropped event no longer equals a chosen one (twins). */
 static void drop_twins(struct timeline_events *e)
 {
     qsort(e->list, e->n, sizeof(*e->list), by_twins);
@@ -332,7 +334,8 @@ static void drop_twins(struct timeline_events *e)
             e->list[i].is_chosen = false;
 }
 
-/* Choose and sort the events. Events that were not chosen are sorted to the end and dropped. */
+/* Keep each event of the last instance in the logs once, sorted by time, and drop all others. If `job` is not NULL,
+ * choose the last instance of this job. Return false if no event is left or memory is short. */
 bool timeline_choose(struct timeline_events *e, const char *job)
 {
     if (e->n == 0 || e->no_memory)

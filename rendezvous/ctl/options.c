@@ -212,7 +212,8 @@ static ddp_status no_such_command(const char *word, struct ddp_err *err)
     return ddp_fail(err, DDP_ERR_ARG, "unknown command '%.60s'; expected: %s", word, names);
 }
 
-/* Store a word: the command, its argument, or a file name if the command needs no store. */
+/* Add a word of the command line to `o`: the command, its argument, or the name of a file. File names are allowed only
+ * after commands that send no request to the store. */
 static ddp_status store_word(struct ctl_options *o, const char *word, struct ddp_err *err)
 {
     if (o->command != NULL && o->command->op == NULL)
@@ -244,13 +245,13 @@ static ddp_status address_from_env(struct ctl_options *o, char *(*env)(const cha
     return status == DDP_OK || err == NULL ? status : ddp_wrap(err, "the environment's address");
 }
 
-/* Parse the command line. options_parse stops at the first word that is not an option, so call it again after each
- * word. Options may then follow the command, as in `ddpctl status --json`. */
+/* Parse the command line. Options may also follow the command, as in `ddpctl status --json`. So call options_parse
+ * again after each word, because it stops at the first word that is not an option. */
 ddp_status ctl_options_parse(int argc, char *const argv[], char *(*env)(const char *name),
                              struct ctl_options *out, struct ddp_err *err)
 {
     *out = (struct ctl_options){ .timeout_ms = DEFAULT_TIMEOUT_MS };
-    for (int at = 0; at < argc;) { /* argv[at] is the program's name or a word; options follow it */
+    for (int at = 0; at < argc;) { /* argv[at]: the program's name or the latest word; options follow it */
         int more;
         ddp_status status = options_parse(&table, argc - at, argv + at, out, &more, err);
         at += more;

@@ -34,9 +34,8 @@ struct ctl_options {
     const char *secret_file; /* borrowed from argv; NULL if not set */
     const char *files[CTL_FILES_MAX];
     size_t n_files;
-    int limit; /* 0 for the store's default */
-    struct endpoint
-        addr; /* if the port is 0, ctl_jobs_choose finds the store; if the host is "", it is this host */
+    int limit;            /* 0 for the store's default */
+    struct endpoint addr; /* port 0: ctl_jobs_choose finds the store; host "": this host */
     uint32_t timeout_ms;
     bool json, watch, native, encrypt;
 };

@@ -48,7 +48,7 @@ static bool ctl_cell_number(const cJSON *row, const char *field, struct buf *out
 static bool ctl_cell_duration(const cJSON *row, const char *field, struct buf *out)
 {
     const double most =
-        1e15; /* 30,000 years in ms; a larger value is invalid and would overflow an integer */
+        1e15; /* 30,000 years in ms; a larger value is invalid, and may be too large for uint64_t */
     const cJSON *ms = cJSON_GetObjectItemCaseSensitive(row, field);
     if (!cJSON_IsNumber(ms) || !(ms->valuedouble >= 0 && ms->valuedouble < most))
         return true;
@@ -105,7 +105,7 @@ static bool ctl_cell_ranks(const cJSON *row, const char *field, struct buf *out)
 struct sorted_row {
     const cJSON *row;
     const cJSON *by;
-    int place; /* position in the store's list, for rows with equal keys */
+    int place; /* position in the store's list; rows with equal sort keys keep this order */
 };
 
 static int compare_rows(const void *a, const void *b)
@@ -120,7 +120,7 @@ static int compare_rows(const void *a, const void *b)
     return order != 0 ? order : x->place - y->place;
 }
 
-/* Return *n sorted rows, malloc'ed, or NULL if memory is short. */
+/* Return a new array of the rows, sorted by `field`, and set *n. Return NULL if memory is short. */
 static struct sorted_row *sort_rows(const cJSON *rows, const char *field, int *n)
 {
     const int all = cJSON_GetArraySize(rows);
@@ -237,7 +237,8 @@ static bool cell_does(const cJSON *row, const char *field, struct buf *out)
     return ok && (wchan == NULL || buf_printf(out, " %s", wchan));
 }
 
-/* Append the state of a rank. A program that never uses the store has no connection. This is not an error. */
+/* Append the state of a rank. Print "never_connected" as "not connected", because it is not an error if a program
+ * never uses the store. */
 static bool cell_state(const cJSON *row, const char *field, struct buf *out)
 {
     const char *state = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(row, field));
@@ -260,7 +261,7 @@ static bool cell_percent(const cJSON *row, const char *field, struct buf *out)
     return !cJSON_IsNumber(percent) || buf_printf(out, "%.0f %%", percent->valuedouble);
 }
 
-/* Append a value. The store sends a value that is not text as hex digits. */
+/* Append a value. The store sends binary values as hex digits. */
 static bool cell_value(const cJSON *row, const char *field, struct buf *out)
 {
     const char *hex = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(row, "hex"));
@@ -454,8 +455,8 @@ static bool append_job(const cJSON *answer, struct buf *out)
                       number(answer, "world_size"));
 }
 
-/* Append "state running, 1 restart". Leave out the round, because it is always the attempt in the previous line plus
- * 1. */
+/* Append "state running, 1 restart". Leave out the round, because append_job prints the number of the attempt, and the
+ * number of the round is always 1 higher. */
 static bool append_state(const cJSON *answer, struct buf *out)
 {
     const char *state = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(answer, "state"));
@@ -465,7 +466,7 @@ static bool append_state(const cJSON *answer, struct buf *out)
            append_count(out, number(answer, "restarts"), "restart") && buf_printf(out, "\n");
 }
 
-/* Return the words for a counter of the store. Return the name of a counter that this program does not know. */
+/* Return the words for the store's counter `name`. If this program does not know the counter, return `name`. */
 static const char *counter_words(const char *name)
 {
     static const char *const words[][2] = {
@@ -668,7 +669,7 @@ static bool append_peers(const cJSON *answer, struct buf *out)
     return ok;
 }
 
-/* Append the innermost frames of the user's code, with the names of the files without their directories. */
+/* Append the innermost frames of the user's code. Print the names of files without directories. */
 static bool append_user_frames(const cJSON *stack, struct buf *out)
 {
     enum { SHOWN = 5 };
@@ -735,7 +736,8 @@ static bool is_wanted(const struct ctl_job *job, const char *id)
     return id == NULL || strcmp(job->id, id) == 0;
 }
 
-/* Append a table of jobs with ADDRESS, PID, AGE and JOB. The id is last, because it may have any length. */
+/* Append a table of jobs with the columns ADDRESS, PID, AGE and JOB (the job id). The job id is last, because it may
+ * have any length. */
 static bool list_jobs(const struct ctl_job *jobs, size_t n, const char *id, struct buf *list)
 {
     bool ok = buf_printf(list, "%-24s %8s %10s  %s\n", "ADDRESS", "PID", "AGE", "JOB");

@@ -29,7 +29,7 @@ bool ctl_format_waiters(const cJSON *answer, struct buf *out);
 bool ctl_format_barriers(const cJSON *answer, struct buf *out);
 bool ctl_format_cancelled(const cJSON *answer, struct buf *out);
 
-/* Format the result of flight_compare(), for which no store is needed. */
+/* Format the result of flight_compare(). Unlike the other answers, it does not come from a store. */
 bool ctl_format_flight(const cJSON *answer, struct buf *out);
 
 /* --- ctl jobs --------------------------------------------------------------------------------------------- */
@@ -43,10 +43,10 @@ struct ctl_job {
     uint64_t age_ms;
 };
 
-/* Choose the store of the only job in jobs[0..n). If `id` is not NULL, consider only jobs with this name. Several nodes
- * of one job may have the same store. Return DDP_OK and set *found, borrowed from `jobs`. If no job or several jobs
- * match, return DDP_ERR_ARG with the remedy in `err`. For several jobs, `list` (initially empty) gets a table of them,
- * which the caller frees. */
+/* Choose the only job in jobs[0..n), and set *found, borrowed from `jobs`. If `id` is not NULL, consider only entries
+ * with this name. Entries with the same store count as one job, because each node of a job may have an entry. If no job
+ * or several jobs match, return DDP_ERR_ARG with the remedy in `err`. For several jobs, `list` (initially empty) gets a
+ * table of them, which the caller frees. */
 ddp_status ctl_jobs_choose(const struct ctl_job *jobs, size_t n, const char *id, const struct ctl_job **found,
                            struct buf *list, struct ddp_err *err);
 

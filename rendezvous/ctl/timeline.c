@@ -18,7 +18,7 @@ enum { TIMELINE_RANKS_MAX = 1 << 17 };
 
 /* A barrier whose end was not reported yet. */
 struct open_barrier {
-    const char *name; /* borrowed from its event */
+    const char *name; /* borrowed from the event that opened the barrier */
     size_t row;       /* row of the rank that opened the barrier */
     int64_t since_ms;
 };
@@ -342,8 +342,8 @@ static size_t find_store_id(const struct making *m, int64_t id)
     return TIMELINE_JOB;
 }
 
-/* Begin a round. Its members are in "members": [[node, node_rank, first rank, workers], ...]. All nodes have waited
- * for the node that joined last. */
+/* Begin a round. Its nodes are in "members": [[node, node_rank, first rank, workers], ...]. The waiting bars of these
+ * nodes end. Each bar names the node that joined last, because the other nodes had to wait for that node. */
 static void on_round(struct making *m, const struct timeline_event *event)
 {
     const cJSON *members = cJSON_GetObjectItemCaseSensitive(event->o, "members"), *member;
@@ -644,7 +644,7 @@ static bool print_bar(const struct timeline *t, struct buf *out, const struct ti
     return ok && buf_printf(out, "}}");
 }
 
-/* Print a mark. A mark of the whole job is drawn across all rows ("g"). */
+/* Print a mark. A mark of the whole job has the scope "g" and is drawn across all rows. */
 static bool print_mark(const struct timeline *t, struct buf *out, const struct timeline_mark *mark)
 {
     return print_head(t, out, "i", mark->row) &&
@@ -676,7 +676,7 @@ bool timeline_trace(const struct timeline *t, struct buf *out)
     return ok && buf_printf(out, "\n]}\n");
 }
 
-/* Replace the "null" in the only ">null</script>" of the page by the trace. */
+/* Write `page` to `out`, with the trace in place of "null". The page contains ">null</script>" exactly once. */
 bool timeline_html(const struct timeline *t, const char *page, struct buf *out)
 {
     static const char no_trace[] = ">null</script>";

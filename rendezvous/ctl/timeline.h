@@ -23,18 +23,18 @@
 
 enum { TIMELINE_EVENTS_MAX = 500000, TIMELINE_LINE_MAX = 1 << 20 };
 
-/* A ddprun process: one node from the start to the end of that process. */
+/* One ddprun process, identified by its host and pid. */
 struct timeline_agent {
     char *host; /* owned */
     int pid;
-    bool is_chosen;   /* the process belongs to the run of the job that is drawn */
+    bool is_chosen;   /* the timeline shows this process: it belongs to the chosen run of the job */
     bool has_offset;  /* ahead_ms is known */
     int64_t ahead_ms; /* the store's clock minus the process's own clock */
 };
 
 struct timeline_event {
     enum event_kind kind;
-    bool is_chosen; /* the event belongs to the run of the job that is drawn */
+    bool is_chosen; /* the timeline shows this event: it belongs to the chosen run of the job */
     bool by_store;  /* the store, not a node, has logged the event */
     size_t agent;   /* index of the process that the event is about; SIZE_MAX if it is about the whole job */
     size_t order;   /* position in the order of reading */
@@ -59,16 +59,17 @@ struct timeline_events {
 
 /* Add the lines of one log. */
 void timeline_read(struct timeline_events *events, const char *file, struct slice text);
-/* Choose the events of one job, after the last log was read. Drop all other events, convert the times to the store's
- * clock, and sort. If `job` is NULL, choose the latest job. Return false if no event was chosen, or if memory is
- * short. */
+/* Choose the events of one job. Drop all other events, convert the times to the store's clock, and sort. If `job` is
+ * NULL, choose the latest job. Return false if no event was chosen, or if memory is short. Call this function after all
+ * logs were read. */
 bool timeline_choose(struct timeline_events *events, const char *job);
 void timeline_events_free(struct timeline_events *events);
 
-/* Return a member of an event. Return "" or -1 if the member is missing or of another type. */
+/* Return a text or a number from an event. If the member `name` is missing or of another type, return "" or -1. */
 const char *timeline_text(const struct timeline_event *event, const char *name);
 int64_t timeline_number(const struct timeline_event *event, const char *name);
-/* Return a time of an event in ms, or -1. The time is limited to a century, so that sums do not overflow. */
+/* Return the member `name` of an event, a time in ms. Return -1 if the member is missing. Also return -1 for a time
+ * above a century, because sums of such times could overflow. */
 int64_t timeline_time(const struct timeline_event *event, const char *name);
 
 /* --- the drawing ---------------------------------------------------------------------------------------- */
@@ -111,7 +112,7 @@ enum timeline_mark_kind {
 
 struct timeline_bar {
     enum timeline_bar_kind kind;
-    size_t row, waited_for; /* waited_for is TIMELINE_JOB if the bar waits for no particular row */
+    size_t row, waited_for; /* indexes: the bar's row, and the row that it waits for (TIMELINE_JOB = none) */
     int64_t from_ms, to_ms;
     uint32_t round; /* 0 before the first round */
     char *text;     /* owned: a sentence */
@@ -135,7 +136,7 @@ struct timeline_row {
     size_t node;    /* for a rank: row of the node on which it ran last */
     size_t made_as; /* index before the rows were sorted */
     char *name;     /* owned */
-    /* The open bar, while the events are read. */
+    /* The row's open bar, which has no end yet. Used only while the events are read. `open`: there is such a bar. */
     bool open;
     enum timeline_bar_kind kind;
     int64_t since_ms;

@@ -17,7 +17,7 @@
 enum {
     SETTLED_MS = 3000,   /* a node that has never joined is reported after this time */
     WAITS_MS = 10000,    /* shorter waits are reported only by the last check before the job fails */
-    STOP_MS = 15000,     /* a node that has not stopped is reported after this time */
+    STOP_MS = 15000,     /* a node is reported if it takes longer to stop */
     REJECTED_MS = 60000, /* while the ranks run, an older rejection is not reported */
     STOPPED_MS = 2000,   /* a shorter stop is not reported, because a debugger stops a process briefly */
 };
@@ -53,7 +53,8 @@ static void check_refusal(struct diagnosis *d, const struct snapshot *s, const s
 }
 
 /* Return true if a rejection may concern the job. A round that runs needs no further node, so an old rejection does not
- * explain its problems. Without agents there is no round, and a rejected client may be a missing rank. */
+ * explain its problems. Without agents there is no round: an old rejection counts, because the rejected client may be a
+ * missing rank. */
 static bool concerns_job(const struct snapshot *s, uint64_t ago_ms)
 {
     return s->phase != PHASE_RUNNING || s->round == 0 || ago_ms < REJECTED_MS;
@@ -94,8 +95,8 @@ static bool is_sidecar(const char *address)
     return strcmp(address, "127.0.0.6") == 0;
 }
 
-/* Compare the address that the node sent (`own`) with the address that the store sees (`seen`). Return false for the
- * address of a sidecar, because the finding PROXY_BETWEEN reports it. */
+/* Return true if the address that the node sent (`own`) differs from the address that the store sees (`seen`). Return
+ * false if one is missing, or if `seen` is a sidecar, because the finding PROXY_BETWEEN reports sidecars. */
 bool diagnose_is_translated(const char *own, const char *seen)
 {
     return own != NULL && own[0] != '\0' && seen != NULL && seen[0] != '\0' && !is_sidecar(seen) &&
@@ -197,8 +198,8 @@ static void check_store(struct diagnosis *d, const struct snapshot *s)
 
 /* --- missing nodes -------------------------------------------------------------------------------------- */
 
-/* Return true if a node that has left has joined again. A new node of an elastic job has no node rank before its next
- * round, so its host identifies it. */
+/* Return true if a node that has left has joined again. In an elastic job, compare the hosts, too, because a node gets
+ * its node rank only when the next round begins. */
 static bool has_returned(const struct snapshot *s, const struct snapshot_gone *gone)
 {
     if (node_with_rank(s, gone->node_rank) != NULL)
@@ -313,8 +314,8 @@ static void check_missing_nodes(struct diagnosis *d, const struct snapshot *s)
         check_never_came(d, s);
 }
 
-/* Report spare nodes while a round runs, because they are idle without an error. If a node does not stop, wait for
- * STOP_MS before reporting it, because the grace period of its workers may be long. */
+/* Report spare nodes while a round runs, because they are idle without an error. Report a node that stops slowly, but
+ * only after STOP_MS, because the grace period of its workers may be long. */
 static void check_members(struct diagnosis *d, const struct snapshot *s)
 {
     words who, members, time;
@@ -353,7 +354,7 @@ static void check_cause(struct diagnosis *d, const struct snapshot *s)
 
 enum {
     CLAIMS_SHOWN = 6, /* maximum number of claims (struct snapshot_claim) in a sentence */
-    WHO_MAX = 500,    /* bytes of the list of claims in a sentence of FINDING_TEXT_MAX bytes */
+    WHO_MAX = 500,    /* maximum bytes of the list of claims, which is only a part of a sentence */
     TAIL_MAX = 90     /* bytes reserved for the text after the claims */
 };
 
@@ -382,7 +383,7 @@ uint64_t diagnose_torch_waits(const struct snapshot *s)
     return longest;
 }
 
-/* Format a key with the function `put`, such as torch_key_append. */
+/* Write the text of a key to `out`, and return `out`. The function `put` formats the key. */
 static const char *words_of(words out, const struct torch_key *key,
                             bool (*put)(const struct torch_key *key, struct buf *out))
 {
@@ -409,9 +410,9 @@ static void setup_unfinished(struct diagnosis *d, const struct snapshot *s, cons
                      duration(time, w->for_ms), "last", number(last, s->n_ranks - 1), NULL);
 }
 
-/* Return true if the wait is part of the setup of a PyTorch group. The caller then does not report its key as an
- * ordinary key. Report the unfinished setup here, unless the group has too many members with different ranks: then no
- * rank is missing. */
+/* Return true if the wait is part of the setup of a PyTorch group. The caller then does not report the key of the wait
+ * as an ordinary key. Report the unfinished setup here. But report nothing if a group has too many members, all with
+ * different ranks, because then no rank is missing. */
 static bool check_torch_setup(struct diagnosis *d, const struct snapshot *s, const struct snapshot_wait *w)
 {
     struct torch_key key;
@@ -446,8 +447,8 @@ static void append_claim(const struct snapshot_claim *c, struct buf *out)
         buf_printf(out, ", as rank %lld", (long long)c->rank);
 }
 
-/* Append a claim. If it exceeds `room`, leave `out` unchanged and return false. The first claim is always appended,
- * and cut if it is too long. */
+/* Append a claim. `room` is the maximum length of `out`. Cut the first claim if it is too long. If a later claim is too
+ * long, leave it out and return false. */
 static bool add_claim(const struct snapshot_claim *c, bool is_first, size_t room, struct buf *out)
 {
     const size_t before = out->len;
@@ -466,8 +467,8 @@ static size_t room_for(const struct snapshot_surplus *surplus, uint32_t shown)
     return shown + 1 == surplus->n && surplus->count <= surplus->n ? WHO_MAX - 1 : WHO_MAX - TAIL_MAX;
 }
 
-/* Append the first claims and return their number. Begin with the processes that are not workers of the job, because
- * they are the cause. */
+/* Append up to CLAIMS_SHOWN claims and return their number. Begin with the processes that are not workers of the job,
+ * because they have probably caused the error. */
 static uint32_t append_some_claims(const struct snapshot_surplus *surplus, struct buf *out)
 {
     uint32_t shown = 0;
@@ -483,8 +484,8 @@ static uint32_t append_some_claims(const struct snapshot_surplus *surplus, struc
     return shown;
 }
 
-/* Append the claims, then the number of other registrations. The connections of these are closed, so their processes
- * are unknown and may already be among the claims. */
+/* Append the claims, then the number of registrations whose connections are closed. The processes that made these
+ * registrations are unknown, and may also be in the claims. */
 static void append_claims(const struct snapshot_surplus *surplus, struct buf *out)
 {
     const uint32_t shown = append_some_claims(surplus, out);
@@ -504,8 +505,8 @@ static bool has_strangers(const struct snapshot_surplus *surplus)
     return false;
 }
 
-/* Return true if the group contains a known process that is not a worker of the job. A process without pid and owner is
- * not known: it may be a worker whose agent has not answered yet. */
+/* Return true if the group contains a known process that is neither a worker of the job nor a child of a worker. A
+ * process without pid and owner is unknown. It may be a worker whose agent has not answered yet. */
 bool diagnose_torch_surplus(const struct snapshot *s)
 {
     for (uint32_t i = 0; i < s->surplus.n; i++) {
@@ -534,8 +535,8 @@ static const char *belong(words out, const struct snapshot *s)
     return out;
 }
 
-/* Report a PyTorch group with too many members. The list of members needs the buffer `who`, because it does not fit in
- * the type `words`. */
+/* Report a PyTorch group with too many members. The list of members may be too long for the type `words`, so `who` is
+ * larger. */
 static void check_torch_surplus(struct diagnosis *d, const struct snapshot *s)
 {
     char who[WHO_MAX];
@@ -556,8 +557,9 @@ static void check_torch_surplus(struct diagnosis *d, const struct snapshot *s)
 
 /* --- ranks that others wait for ------------------------------------------------------------------------- */
 
-/* Report ranks that most ranks wait for, and that do not wait there themselves. There may be thousands, so
- * diagnosis_slot accepts only DIAGNOSIS_SAME findings with the same code, and no text is formatted for the rest. */
+/* Find the key or barrier with the most waiting ranks. Report the ranks that may have to set this key or enter this
+ * barrier, but not the waiting ranks themselves. There may be thousands of ranks to report. So diagnosis_slot accepts
+ * only DIAGNOSIS_SAME findings with the same code, and no text is formatted for the rest. */
 static void check_ranks(struct diagnosis *d, const struct snapshot *s)
 {
     const struct snapshot_wait *most = main_wait(s);
@@ -571,8 +573,8 @@ static void check_ranks(struct diagnosis *d, const struct snapshot *s)
     }
 }
 
-/* Report stopped ranks that no rank needs at the main wait. PyTorch ranks may still wait for them in a collective,
- * which does not use the store. */
+/* Report stopped ranks. Skip the ranks that most others wait for, because check_ranks handles them. Any other stopped
+ * rank may block a PyTorch collective, which does not use the store. */
 static void check_stopped(struct diagnosis *d, const struct snapshot *s)
 {
     const struct snapshot_wait *most = main_wait(s);
@@ -587,7 +589,8 @@ static void check_stopped(struct diagnosis *d, const struct snapshot *s)
     }
 }
 
-/* Return true if the main wait needs a rank that waits at `other`. */
+/* Return true if the ranks at `most` wait for a rank that waits at `other`, or if it is unknown for which ranks they
+ * wait. */
 static bool keeps_away(const struct snapshot *s, const struct snapshot_wait *most,
                        const struct snapshot_wait *other)
 {
@@ -597,9 +600,8 @@ static bool keeps_away(const struct snapshot *s, const struct snapshot_wait *mos
     return most->barrier == NULL;
 }
 
-/* Report that ranks wait in two different barriers. In this case their programs have made different calls, unless the
- * barriers are of different groups of ranks. Do not compare a barrier with a key: a rank that waits for a key may enter
- * the barrier later. */
+/* Report ranks that wait at one barrier while another barrier needs, or may need, one of these ranks. The programs have
+ * probably made different calls. Ignore ranks that wait for a key, because they may enter the barrier later. */
 static void check_ways(struct diagnosis *d, const struct snapshot *s)
 {
     const struct snapshot_wait *most = main_wait(s), *other = NULL;
@@ -653,10 +655,9 @@ static void check_notices(struct diagnosis *d, const struct snapshot *s)
     }
 }
 
-/* Run all checks. Check ranks only while a round runs, because the ranks of a stopping round end in any order. If
- * diagnose_hang has found a culprit, skip the other checks of ranks: they use only the requests to the store, but
- * diagnose_hang compares stacks, which show more. The store's event loop waits for this function, so each check should
- * be linear in the number of ranks. */
+/* Run all checks. Check ranks only while a round runs: when a round stops, its ranks may end in any order. If
+ * diagnose_hang has found a culprit, skip the remaining checks of ranks, because the stacks that it compares show more.
+ * The store's event loop waits for this function, so each check should be linear in the number of ranks. */
 void diagnose_job(const struct snapshot *s, struct diagnosis *out)
 {
     out->n = out->left_out = 0;

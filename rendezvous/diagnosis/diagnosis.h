@@ -31,7 +31,7 @@ struct snapshot_rank {
     int pid;          /* 0 if unknown */
     bool started;     /* an agent has started the process of the rank */
     bool met;         /* the rank has had a connection in this attempt */
-    bool connected;   /* the rank has an open connection */
+    bool connected;   /* the rank has an open connection to the store */
     bool exited;      /* an agent has reported the end of the process; exit_code and signal are valid */
     int exit_code, signal;
     uint64_t silent_ms; /* time since the rank last sent data; valid if `met` */
@@ -46,7 +46,7 @@ struct snapshot_rank {
     uint64_t call_seq;     /* number of the latest collective */
     const char *call;      /* name of the collective that the rank is in; "" if none */
     uint64_t still_ms;     /* time since the last change of step or call */
-    const char *traceback; /* last line of a traceback since the last progress; NULL if none */
+    const char *traceback; /* last line of the rank's traceback; NULL if none since the last progress */
 };
 
 /* Return the facts about a rank, except `connected`, `silent_ms` and `waits`. The caller adds these from the rank's
@@ -68,9 +68,10 @@ bool diagnose_early_exit(const struct members *members, uint32_t waiter, int64_t
 /* Fill in the facts about `rank`. `user` is the argument `user` of barrier_report. */
 typedef void (*snapshot_rank_fn)(void *user, uint32_t rank, struct snapshot_rank *facts);
 
-/* Append the report on a barrier that did not open, as JSON for its members. The text in "message" begins with "barrier
- * 'epoch-3' " and continues with `because`, such as "timed out after 30.0 s". `barrier` is NULL if a client has used
- * the barrier wrongly. Return false, with an unchanged `out`, if memory is short. */
+/* Append a report as a JSON object, for the ranks that wait in a barrier that has failed. The text "message" of the
+ * object begins with "barrier 'epoch-3' ". It continues with `because`, such as "timed out after 30.0 s". If the call
+ * of the barrier was invalid (BARRIER_MISUSE), `barrier` is NULL. If memory is short, return false and leave `out`
+ * unchanged. */
 bool barrier_report(const struct barrier *barrier, struct slice name, snapshot_rank_fn facts_of, void *user,
                     enum barrier_outcome outcome, const char *because, struct buf *out);
 
@@ -94,7 +95,7 @@ enum {
 /* The result: findings in the order of printing (findings.h). The struct has no pointers, so it can be copied. */
 struct diagnosis {
     uint32_t n;
-    uint32_t left_out; /* number of findings without room in `list`, not counting those in finding.more */
+    uint32_t left_out; /* number of findings that are neither in `list` nor counted in a finding.more */
     struct finding list[DIAGNOSIS_MAX];
 };
 
@@ -104,19 +105,21 @@ bool diagnosis_keep(struct diagnosis *d, enum finding_code code);
 /* Return true if the address `seen` by the store differs from the node's address `own`. Return false if one is NULL or
  * "". */
 bool diagnose_is_translated(const char *own, const char *seen);
-/* Return the longest wait in a PyTorch start-up step that all ranks take part in, or 0 without such a wait. */
+/* Return the longest wait, in ms, for a key that every rank needs when PyTorch starts. Return 0 if no rank waits for
+ * such a key. */
 uint64_t diagnose_torch_waits(const struct snapshot *snapshot);
 /* Return true if a PyTorch group has too many members, and at least one of them is a known process that is not a worker
  * of the job. */
 bool diagnose_torch_surplus(const struct snapshot *snapshot);
 
-/* Return how long ranks have waited in the collective with the highest number, or 0 if no rank is in a collective. */
+/* Find a rank in the collective with the highest number. Return how many ms this rank has waited, or 0 if no rank is in
+ * a collective. */
 uint64_t diagnose_still_waits(const struct snapshot *snapshot);
-/* Return true if ranks have waited in a collective for `least_ms`, and a rank elsewhere has not moved for
- * `least_ms`. */
+/* Return true if a rank has waited in a collective for `least_ms`, and another rank has not reached this collective.
+ * The other rank must have exited, or not have moved for `least_ms`. */
 bool diagnose_stands_still(const struct snapshot *snapshot, uint64_t least_ms);
 
-/* Return the longest wait in a barrier, or 0 if no rank waits in a barrier. */
+/* Return the longest time in ms for which a rank has waited in a barrier, or 0 if no rank waits in a barrier. */
 uint64_t diagnose_barrier_waits(const struct snapshot *snapshot);
 /* Return true if most waiting ranks have waited in one barrier for `least_ms`, and a missing rank will probably not
  * arrive. */
@@ -133,18 +136,20 @@ bool hang_wakes(const struct snapshot *s, uint32_t rank);
 /* Return the reason why two samples gave no verdict, for `ddpctl why`, such as "the stacks cannot be read". */
 const char *hang_why_not(const struct snapshot *s);
 
-/* Return true if the later sample lacks the flight records of some ranks, or if a record has changed since the earlier
- * sample. In this case the next sample may name the rank that hangs. */
+/* Compare the flight records of the two samples. Return true if a rank's record is missing or has changed in the later
+ * sample. The next sample may then name the rank that hangs. Return false if the later sample has no records at all. */
 bool hang_lacks_records(const struct snapshot *s);
 
-/* The samples of ranks that were outside of collectives, since the last sign of progress. They show endless loops. */
+/* History of a hang: samples of each rank that is outside of collectives, since the last sign of progress. The history
+ * is used to detect endless loops. */
 struct hang_history;
 /* Add the later of the two samples in a snapshot. The earlier one must be the sample that was added last, or NULL.
  * Allocate *history if it is NULL; the caller frees it with hang_history_free. */
 void hang_history_add(struct hang_history **history, const struct snapshot *s);
 void hang_history_free(struct hang_history *history);
 
-/* Return true if a signal or a debugger has stopped a rank for `least_ms`, and the rank does not report its steps. */
+/* Return true if a signal or a debugger has kept the rank stopped for at least `least_ms`. Always return false for a
+ * rank that reports its steps, because diagnose_still reports that rank. */
 bool diagnose_is_stopped(const struct snapshot_rank *f, uint64_t least_ms);
 
 /* Fill `out` with the findings about the job, and remove all earlier findings from `out`. */

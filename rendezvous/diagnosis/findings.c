@@ -50,9 +50,9 @@ bool finding_is_trouble(enum finding_code code)
     return rows[code].grade != FINDING_NOTE_GRADE;
 }
 
-/* Use the lists of findings.h as cases, so that a new row needs no change here. */
 bool finding_names_hang(enum finding_code code, enum finding_code kept)
 {
+    /* The two lists in findings.h generate the cases, so a new row of a list needs no change here. */
     switch (code) {
 #define X(code, ...) case FINDING_##code:
         FINDINGS_OF_HANGS(X)
@@ -103,8 +103,9 @@ static const char *finding_example(enum finding_code code)
 
 /* --- filling in ----------------------------------------------------------------------------------------- */
 
-/* A template has placeholders as in a shell: "${subject} is in ${place}". launcher/net/dial_plan.c and torch_keys.c
- * fill in their templates with finding_fill, too, but take the values from structs. */
+/* A template has placeholders as in a shell: "${subject} is in ${place}". Findings take the values of the placeholders
+ * from an array of words. launcher/net/dial_plan.c and torch_keys.c also call finding_fill, but take the values from
+ * structs. */
 
 /* Return the word of the placeholder "${word}" at `text`, and set *skip to the length of the placeholder. If no
  * placeholder is at `text`, return an empty word and set *skip to 1, so that the caller copies the '$'. The word is
@@ -116,7 +117,8 @@ static struct slice word_at(const char *text, size_t *skip)
     return end != NULL ? slice_of(text + 2, (size_t)(end - text) - 2) : slice_of(NULL, 0);
 }
 
-/* Append the template. A '$' that begins no placeholder is appended unchanged. */
+/* Append the template `text`, with a value in place of each placeholder. A '$' that begins no placeholder is appended
+ * unchanged. */
 bool finding_fill(struct buf *out, const char *text, finding_word put, void *user)
 {
     bool ok = true;
@@ -167,9 +169,9 @@ static void fill_text(char text[FINDING_TEXT_MAX], const char *template, struct 
     buf_free(&out);
 }
 
-/* Fill in sentence and advice. The arguments name their placeholders, because each row has the placeholders in another
- * order. Copy the subject first: the texts must contain the copy, which is cut to the length that the protocol
- * allows. */
+/* Fill in the sentence and the advice. Each argument follows the name of its placeholder, because the rows have their
+ * placeholders in different orders. Copy the subject first: the sentence and the advice must contain the copy, which is
+ * cut to the length that the protocol allows. */
 void finding_make(struct finding *f, enum finding_code code, const char *subject, ...)
 {
     struct words words = { .n = 1, .of = { { "subject", f->subject } } };
@@ -195,7 +197,8 @@ const char *finding_gpu_name(char out[FINDING_SUBJECT_MAX], const char *gpu, con
     return out;
 }
 
-/* Replace control characters, because `users` is from another node, and the finding is printed on terminals. */
+/* Make the finding, and replace its control characters. The text `users` is from another node and may contain such
+ * characters, and the finding is printed on terminals. */
 bool finding_gpu_users(struct finding *f, const char *gpu, const char *host, int rank, const char *users)
 {
     char subject[FINDING_SUBJECT_MAX], ranks[32];
@@ -238,7 +241,7 @@ const char *finding_predicate(const struct finding *f)
 /* --- for readers ---------------------------------------------------------------------------------------- */
 
 /* Append "PORT" for "${port}", as manual pages write a value that the reader supplies. Append "HOST" for "${subject}",
- * because an advice contains it only for a host. */
+ * because an advice contains "${subject}" only if the subject is a host. */
 static bool append_placeholder(void *user, struct slice word, struct buf *out)
 {
     (void)user;
@@ -251,7 +254,7 @@ static bool append_placeholder(void *user, struct slice word, struct buf *out)
     return ok;
 }
 
-/* Append a template for the manual page and `ddprun explain`. */
+/* Append a template in the form for the manual page and `ddprun explain`: with "PORT" in place of "${port}". */
 static bool finding_append_readable(struct buf *out, const char *text)
 {
     return finding_fill(out, text, append_placeholder, NULL);
@@ -273,7 +276,8 @@ static bool append_troff(struct buf *out, const char *text)
     return ok;
 }
 
-/* Print the example in place of the sentence, because a sentence without its values is hard to read. */
+/* Print each finding with its example instead of its sentence, because a sentence with empty placeholders is hard to
+ * read. */
 bool findings_print_man(struct buf *out)
 {
     bool ok = true;
@@ -287,8 +291,8 @@ bool findings_print_man(struct buf *out)
 
 /* --- explain: one code in full, or a list of all ---------------------------------------------------------- */
 
-/* The functions below print the tables of findings.h and exit_codes.h, as text to `out`, or as members of `json` if it is
- * not NULL. */
+/* The functions below print the tables of findings.h and exit_codes.h, as text to `out`, or as members of `json` if it
+ * is not NULL. */
 
 enum { EXIT_STATUS_MAX = 255 }; /* largest exit code of a process */
 
@@ -303,7 +307,8 @@ static const struct {
 };
 enum { EXIT_ROWS = sizeof(exit_rows) / sizeof(exit_rows[0]) };
 
-/* Append a heading and an indented text, wrapped as the help of an option. In JSON, the text is the member `name`. */
+/* Append a heading and an indented text, wrapped to lines, to `out`. If `json` is not NULL, add the text to `json` as
+ * the member `name` instead. */
 static bool append_paragraph(struct buf *out, cJSON *json, const char *name, const char *heading,
                              const char *text)
 {
@@ -319,8 +324,8 @@ static bool append_paragraph(struct buf *out, cJSON *json, const char *name, con
     return ok;
 }
 
-/* Append `text` as two sections: the detection, and the list of typical causes. Remove the full stop at the end of the
- * list. */
+/* Append `text` as two sections: how the problem is detected, and the typical causes, if `text` has any. Remove the
+ * full stop after the causes. */
 static bool append_detection(struct buf *out, cJSON *json, const char *heading, const char *text)
 {
     const char *causes = strstr(text, " Typical cause");
@@ -409,7 +414,7 @@ static bool list_findings(const char *part, struct buf *out, cJSON *json, int *n
     return ok;
 }
 
-/* Append one line with its example for each finding and exit code. */
+/* Append one line for each finding, with its example, and for each exit code, with its meaning. */
 static bool list_all(struct buf *out, cJSON *json)
 {
     int n = 0;
@@ -439,7 +444,8 @@ static int exit_code_of_signal(const char *name)
 }
 
 /* Append the rows that match `code` to `out` or `json`. In `code`, a '-' may replace a '_', as in option names. Set
- * *is_known to false if no row matches. Numbers above 255 are not exit codes. Return false if memory is short. */
+ * *is_known to false if no row matches, for example for a number above 255, which is not an exit code. Return false if
+ * memory is short. */
 static bool explain_rows(const char *code, struct buf *out, cJSON *json, bool *is_known)
 {
     char name[CODE_MAX], *end;

@@ -17,11 +17,11 @@
  * passes the text for every other placeholder.
  *
  * `ddprun explain` prints an advice without values: ${remote_shell} becomes REMOTE_SHELL, and ${subject} becomes HOST.
- * So an advice may contain ${subject} only if it is a host, and other placeholders need names that explain the value.
- * A unit test lists these names.
+ * So an advice may contain ${subject} only if the culprit is a host. The name of any other placeholder must explain its
+ * value. A unit test lists these names.
  *
- * A remedy is something that the reader can do or type: each option and command in it must exist under this name. The
- * readers are users of ddprun, so an option without a program's name is an option of ddprun.
+ * A remedy is something that the reader can do or type: each option and command must exist exactly as it is
+ * written. The readers are users of ddprun, so an option without a program's name is an option of ddprun.
  *
  * The codes are an interface: scripts compare them in report.json, in `ddpctl why --json` and in the control protocol.
  * So never rename a code. A new row may be inserted anywhere. */
@@ -412,7 +412,7 @@
       "Under a scheduler, MUNGE delivers the secret. The store sent no credential of MUNGE, or munged "     \
       "on this node could not decode it. Typical causes: munged does not run on this node, or its key "     \
       "differs.")                                                                                           \
-    /* Another service listens on the port, and its protocol is neither HTTP nor TLS.                       \
+    /* The port belongs to a service that is not a ddprun store and speaks neither HTTP nor TLS.            \
      * PORT_IS_OTHER_SERVICE covers all unknown protocols. */                                               \
     X(PORT_IS_SSH, ERROR,                                                                                   \
       "${at} is an SSH server, not a store; it sent \"${bytes}\"",                                          \
@@ -446,9 +446,9 @@
       "The wait for the store ended before any lookup or connection attempt had a result. Typical cause: "  \
       "a short --timeout.")
 
-/* Rejected nodes. job/admission.c decides in the store whether a node may join. If two nodes have different values,
- * ${words} names both hosts and their values, because the user must compare two command lines. The rejected ddprun
- * prints the finding and exits. The other nodes print it too, because they wait for the rejected node. */
+/* Rejected nodes. The store decides whether a node may join (job/admission.c). If two nodes have different values,
+ * ${words} names both hosts and both values, because the user must compare two command lines. The rejected ddprun
+ * prints the finding and exits. The other nodes also print the finding, because they wait for the rejected node. */
 #define FINDING_WAS_REJECTED "a node was rejected ${time} ago: ${words}"
 #define FINDINGS_OF_REFUSALS(X)                                                                             \
     X(WRONG_TASK_LAYOUT, ERROR,                                                                             \
@@ -520,7 +520,8 @@
       "a node was rejected 2.0 s ago: n1 starts the program 'eval.py', n0 'train.py'",                      \
       "The agents sent different names of the program when they joined. Typical causes: different command "         \
       "lines, or two jobs that share a host and a port.")                                                           \
-    /* The options of the node are correct, but the node is too late, or the store has no room. */          \
+    /* The next three findings do not concern options: the job was restarted, the job is over, or the       \
+     * store is full. */                                                                                    \
     X(STALE_INSTANCE, ERROR,                                                                                \
       FINDING_WAS_REJECTED,                                                                                 \
       "restart ddprun on that node",                                                                            \
@@ -543,8 +544,8 @@
       "earlier", \
       "Registering the node would exceed the store's memory limit. Typical causes: many jobs or large values "      \
       "in one ddp-rendezvous.")                                                                                     \
-    /* A correct ddprun never sends a join message that causes the next two findings. The store rejects     \
-     * such messages to protect itself from other programs. */                                              \
+    /* The next two findings report join messages that a correct ddprun never sends. The store rejects such \
+     * messages to protect itself from other programs. */                                                   \
     X(BAD_JOIN, ERROR,                                                                                      \
       FINDING_WAS_REJECTED,                                                                                 \
       "report this defect, unless another program sent the message",                                                       \
@@ -672,7 +673,7 @@
       "A shell, sshd or ddprun on that host could not create a process, or sshd closed the connection "     \
       "before the login. Typical causes: many hosts started at once from one machine, or a limit for "      \
       "each user.")                                                                                         \
-    /* The remote shell has started ddprun on the host. The faults below occur later. */                    \
+    /* The next findings report failures after the remote shell has started ddprun on the host. */          \
     X(HOST_ENDED, ERROR,                                                                                    \
       "${subject}: ddprun has ended (${words}), so the job cannot begin",                                   \
       "read the output of ${subject} above, correct the error and start again",                              \
@@ -694,9 +695,9 @@
       "other hosts. Typical causes: a firewall, or a first host without an address in the network of "      \
       "the others.")
 
-/* Starts by a scheduler. ${launch_command} is the scheduler's command that starts one ddprun on each node.
- * plan/scheduler.c compares the scheduler's variables with the options before any node connects. Only NPROC_UNEVEN is
- * made later, by the store. */
+/* Findings about jobs that a scheduler starts. ${launch_command} is the scheduler's command that starts one ddprun on
+ * each node. plan/scheduler.c compares the scheduler's variables with the options before any node connects. Only
+ * NPROC_UNEVEN is made later, by the store. */
 #define FINDINGS_OF_LAUNCHES(X)                                                                             \
     /* Without LAUNCHED_ON_ONE_NODE, the job would wait until --timeout for nodes on which no ddprun was    \
      * started. */                                                                                          \
@@ -935,8 +936,8 @@
 
 /* Reasons why a rank does not arrive. ranks.c chooses one of these findings. If the process has ended, the finding
  * reports the end. Otherwise the choice depends on the rank's requests and on the state of the process, which the agent
- * reads from /proc. In a sentence, a part in parentheses is left out if its value is unknown. RANK_EXITED_EARLY is also
- * made at the end of a round (hub/lost_rank.c), when the store knows that the first failure is only a consequence. */
+ * reads from /proc. In a sentence, a part in parentheses is left out if its value is unknown. If a round fails because
+ * a rank exited with code 0 while another rank needed it, hub/lost_rank.c makes RANK_EXITED_EARLY afterwards. */
 #define FINDINGS_OF_RANKS(X)                                                                                \
     X(RANK_EXITED_EARLY, WARNING,                                                                           \
       "${subject} exited with code 0 while ${waiters} waited for ${it} ${where}",                           \
@@ -1055,8 +1056,8 @@
 
 /* Ranks for which all other ranks wait, found by two samples of the stacks (hang.c). If several ranks are
  * culprits, hang.c reports the first matching row. So the rows are ordered by certainty: a child process that
- * has ended is stronger evidence than a long computation. finding_names_hang prefers these rows. ${is},
- * ${has} and ${s} are "is", "has" and "s" for one rank, else "are", "have" and "". */
+ * has ended is stronger evidence than a long computation. finding_names_hang prefers these rows to
+ * HANG_SYMPTOMS. ${is}, ${has} and ${s} are "is", "has" and "s" for one rank, else "are", "have" and "". */
 #define FINDINGS_OF_HANGS(X)                                                                                \
     X(RANK_CHILD_ENDED, ERROR,                                                                              \
       "${subject} ${is} in ${place} and wait${s} for child process ${child_pid}, which has ended; no progress for ${time}; ${waiters}", \
@@ -1124,7 +1125,7 @@
       "show this function, and the program has returned to earlier lines. Typical causes: an endless " \
       "loop, or preparation of data on one rank only.") \
     /* The stacks show no rank outside of a collective. The ranks may be in different calls, a rank may     \
-     * need a key, or the network or a GPU may have failed. */                                              \
+     * wait for a key, or the network or a GPU may have failed. */                                          \
     X(COLLECTIVES_DIFFER, ERROR,                                                                            \
       "${subject} ${waits}, while ${waiters}: their calls differ; no progress for ${time}",                 \
       "every rank must call the same collectives in the same order: check for uneven numbers of "           \
@@ -1317,14 +1318,16 @@ struct finding {
     char advice[FINDING_TEXT_MAX];
 };
 
-/* Return the name of a code, such as "NODE_MISSING", and its grade, such as "error". */
+/* Return the name of a code, such as "NODE_MISSING". */
 const char *finding_code_name(enum finding_code code);
+/* Return the grade of a code, such as "error". */
 const char *finding_grade_name(enum finding_code code);
 bool finding_is_trouble(enum finding_code code); /* true for a warning or an error */
-bool finding_is_count(enum finding_code code);   /* true if the finding counts missing nodes */
-/* Return true if the finding is about a hang and replaces `kept`, an earlier finding about this hang or FINDING_NONE. A
- * verdict replaces every finding. A symptom replaces only a finding with the same code. A later symptom may be a
- * consequence of the hang, because the user may have stopped the rank that hangs. */
+bool finding_is_count(enum finding_code code);   /* true if the finding reports that nodes are missing */
+/* Return true if a finding about a hang replaces `kept`, the earlier finding about this hang. FINDING_NONE means that
+ * no earlier finding exists. A verdict replaces every finding. A symptom replaces only a finding with the same code.
+ * A later symptom with another code may be a consequence, for example because the user has stopped the rank that
+ * hangs. */
 bool finding_names_hang(enum finding_code code, enum finding_code kept);
 /* Return the code with this name, or FINDING_NONE. */
 enum finding_code finding_by_name(const char *name);
@@ -1347,7 +1350,7 @@ bool finding_gpu_users(struct finding *f, const char *gpu, const char *host, int
 /* The text that finding_format prints before the code. */
 #define FINDING_CODE_MARK "\n  finding  "
 
-/* Return the name of the code in a text of finding_format, or NULL if the text has no code. */
+/* Return the name of the code that finding_format has written in `text`, or NULL if `text` has no code. */
 const char *finding_named_in(const char *text);
 
 /* Format sentence, advice and code as three lines; the last line has no newline. */

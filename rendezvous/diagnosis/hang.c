@@ -2,8 +2,8 @@
  *
  * The place of a rank is the innermost frame of the user's program, and the collective that this frame has called, if
  * any. A rank in a collective waits. A rank that stays at any other place is the culprit. If a rank has moved between
- * the samples, the job is only slow, and there is no result. If no rank waits, the stacks give a result in two cases
- * only. All ranks have failed and hang while they exit, or a rank waits for a key of the store.
+ * the samples, the job is only slow, and there is no result. If no rank waits in a collective, the stacks give a result
+ * in two cases only. Either all ranks have failed and hang while they exit, or a rank waits for a key of the store.
  *
  * A rank in an endless loop that calls different functions also moves between the samples. So the store also keeps a
  * history of the samples since the last progress. After several suspicions (hub/hang_watch.h), the history shows such a
@@ -31,13 +31,13 @@ enum {
     BUSY_PERCENT = 50, /* percent of one CPU; a thread with at least this use is busy: it computes or spins */
     WAKES_LEAST = 2,   /* a thread that has run less often between the samples has slept in one call */
     GROUPS_MAX = 16,   /* maximum number of places where ranks wait */
-    GROUPS_SHOWN = 2,  /* maximum number of places in a sentence of WORDS_LEN bytes */
+    GROUPS_SHOWN = 2,  /* maximum number of groups in one sentence; a sentence has room for WORDS_LEN bytes */
 };
 
 #define TOO_MANY_PLACES "the ranks wait in more than 16 places" /* GROUPS_MAX */
 
-/* The finding for each system call in which a culprit may sleep: the first row whose text is a part of the system
- * call's name. So "nanosleep" also matches clock_nanosleep. If no row matches, the finding is RANK_BLOCKED. */
+/* The findings for a culprit that sleeps in a system call. The first row whose text is a part of the system call's name
+ * applies. So "nanosleep" also matches clock_nanosleep. If no row matches, the finding is RANK_BLOCKED. */
 #define SLEEPS(X)                                               \
     X("futex", RANK_IN_LOCK)                                    \
     X("nanosleep", RANK_SLEEPS)                                 \
@@ -59,7 +59,7 @@ static const struct {
  *
  *     UNKNOWN     no frames, a lost node, a failed rank, or a collective of libddp
  *     GONE        the rank has exited with code 0
- *     CULPRIT     the rank is at one place outside of a collective
+ *     CULPRIT     the process is stopped, or the rank is outside of a collective and waits for no key
  *     NEEDS_KEY   the rank waits outside of a collective for a key of the store
  *     WAITS       the rank waits in a collective */
 enum way { WAY_UNKNOWN, WAY_GONE, WAY_CULPRIT, WAY_NEEDS_KEY, WAY_WAITS };
@@ -93,10 +93,10 @@ struct hang {
     uint32_t n[WAY_WAITS + 1]; /* number of ranks for each enum way */
     uint32_t n_read;           /* ranks with frames in the later sample */
     bool is_full;              /* there was no room for another group */
-    const char *note;          /* reason why some rank has no frames; NULL = unknown */
+    const char *note;          /* why a sample has ranks without frames; NULL = unknown */
     struct records {
         struct flight_dump *dumps; /* owned: records that are equal in both samples, sorted by rank */
-        uint32_t n;                /* number of records in `dumps`; later entries are not used */
+        uint32_t n;                /* number of used entries in `dumps` */
         cJSON *compared;           /* owned: from flight_compare; NULL = no record */
         words quote;               /* "; flight records: ...", or "" if there is no record */
     } records;
@@ -107,9 +107,9 @@ struct hang {
 /* Two samples of a suspicion are 1 s to 21 s apart (hub/hang_watch.h). A rank with the same stack in both is at
  * rest. */
 
-/* Return true if two stacks are equal, or if neither was read. In the program's innermost function and in its callees,
- * the lines may differ, because the function may loop. In its callers the lines must be equal: another line means that
- * the caller has called the function again, which is progress. */
+/* Return true if two stacks are equal, or if neither was read. Compare the program's innermost function, and the
+ * library functions that it calls, without line numbers, because this function may loop. Compare the callers of
+ * this function with line numbers: another line means a new call, which is progress. */
 static bool is_same_stack(const struct spot *a, const struct spot *b)
 {
     if (a->frames == NULL || b->frames == NULL)
@@ -148,8 +148,8 @@ static bool has_moved(const struct rank_analysis *r)
 
 /* --- all samples ------------------------------------------------------------------------------------------ */
 
-/* The history has a trail (spot.h) for each rank outside of a collective. When a rank may have made progress, all
- * trails begin again. A trail proves a loop only while no other rank makes progress. */
+/* The history has the trails (spot.h) of up to HISTORY_RANKS ranks outside of collectives. A trail proves a loop only
+ * while no other rank makes progress. So if any rank may have made progress, all trails begin again. */
 enum { HISTORY_RANKS = 8 };
 
 struct hang_history {
@@ -201,8 +201,9 @@ static const char *sleeps_in(const struct snapshot_rank *f, const struct spot *s
     return spot->does[0] == '\0' && f->wchan != NULL ? f->wchan : "";
 }
 
-/* Return true if the rank computes. The state "running" in both samples is enough, because a loop gets little CPU time
- * on an overloaded machine. `in` is the system call in which the thread sleeps, or "". */
+/* Return true if the rank computes: it uses much CPU time, or its state is "running" in both samples. The state alone
+ * is sufficient, because on an overloaded machine even a loop gets little CPU time. `in` is the system call in which
+ * the thread sleeps, or "". */
 static bool computes(const struct rank_analysis *r, const char *in)
 {
     const bool runs =
@@ -210,8 +211,8 @@ static bool computes(const struct rank_analysis *r, const char *in)
     return runs || r->cpu_percent >= BUSY_PERCENT || (in[0] == '\0' && r->cpu_percent >= IDLE_PERCENT);
 }
 
-/* Return the finding about a rank that sleeps in the system call `in`. If the call waits for an object (a file, a pipe
- * or a peer), return RANK_BLOCKED even for select, because the sentence of RANK_BLOCKED names the object. */
+/* Return the finding about a rank that sleeps in the system call `in`. A wait for a lock is always RANK_IN_LOCK. Any
+ * other wait for a known object (a file, a pipe or a peer) is RANK_BLOCKED, because this finding names the object. */
 static enum finding_code sleep_code(const struct spot *spot, const char *in)
 {
     for (size_t i = 0; i < sizeof(sleeps) / sizeof(sleeps[0]); i++)
@@ -221,11 +222,11 @@ static enum finding_code sleep_code(const struct spot *spot, const char *in)
     return in[0] != '\0' ? FINDING_RANK_BLOCKED : FINDING_RANK_SLEEPS;
 }
 
-/* Return true if the main thread may wait for a child process. A frame of a library that waits for children is
+/* Return true if the main thread may wait for a child that has ended. A frame of a library that waits for children is
  * sufficient. Without such a frame, return false if the system call `in` shows another wait: for a lock of the program,
- * for a known peer, for a file with a path, or for the reader of a pipe. A Unix socket that listens has a path but no
- * peer, so a child may be the client. The reader cannot be a child that has ended: writing to a pipe without a reader
- * fails and does not wait. */
+ * for a known peer, for a file with a path, or for the reader of a pipe. A listening Unix socket has a path, too, but
+ * its client may be a child. A blocked write shows that the reader of the pipe still exists, so the thread does not
+ * wait for a child that has ended. */
 static bool may_be_of_child(const struct spot *spot, const char *in)
 {
     static const char *const unnamed[] = { "pipe:[", "socket:[", "anon_inode:", "the listening socket /",
@@ -238,8 +239,8 @@ static bool may_be_of_child(const struct spot *spot, const char *in)
     return !has_name && strstr(in, "futex") == NULL && strstr(in, "write") == NULL;
 }
 
-/* Return true if the rank may wait for a child process that has ended. The child is a zombie in both samples, and the
- * wait may be for a child (may_be_of_child). Return false in any of these cases:
+/* Return true if the rank may wait for a child process that has ended. There are two conditions: the child is a zombie
+ * in both samples, and the wait may be for a child (may_be_of_child). Even then, return false in any of these cases:
  *
  *     the rank computes, waits for a disk, or is in a timed sleep such as nanosleep
  *     the system call names another child
@@ -267,9 +268,9 @@ static bool has_same_frames(const struct spot_child *a, const struct spot_child 
     return a->frames != NULL && b->frames != NULL && cJSON_Compare(a->frames, b->frames, true);
 }
 
-/* Return true if the rank may wait for this child, which must be in both samples. If the rank's system call names a
- * child, the rank waits only for that child. Return false for a shell that waits for its own child: this inner child is
- * in the sample, too, and is checked instead. */
+/* Return true if the rank may wait for this child. Return false if the child is missing in the earlier sample. If the
+ * rank's system call names a child, return true only for that child. Otherwise return false for a child that waits
+ * for another process, as a shell does. This other process is also in the sample, and is checked instead. */
 static bool may_wait_for(const struct rank_analysis *r, const struct spot_child *child)
 {
     const struct spot *spot = r->spot[1];
@@ -294,8 +295,8 @@ static bool child_rests(const struct spot_child *child, const struct spot_child 
 }
 
 /* Return the living child for which the rank waits, or NULL. This child must be at rest (child_rests). If the rank
- * waits for the workers of a data loader, return the worker at rest with the lowest pid. Otherwise it is unknown for
- * which child the rank waits, so return NULL unless all children are at rest in the same place. */
+ * waits for the workers of a data loader, return the worker at rest with the lowest pid. Otherwise the rank may
+ * wait for any child: if all children are at rest in the same place, return the one with the lowest pid, else NULL. */
 static const struct spot_child *find_awaited_child(const struct rank_analysis *r, int64_t apart_ms)
 {
     const struct spot *spot = r->spot[1];
@@ -333,8 +334,8 @@ static enum finding_code culprit_code(const struct snapshot_rank *f, const struc
     return sleep_code(spot, in);
 }
 
-/* Return true if the rank has exited with success. After a failure the activity is WAY_UNKNOWN, and there is no finding
- * here: the agent reports the failure, and the round ends. */
+/* Return true if the rank has exited with success. A failed rank has the activity WAY_UNKNOWN and gets no finding,
+ * because the agent reports the failure, and the round ends. */
 static bool has_left(const struct snapshot_rank *f)
 {
     return f->exited && f->exit_code == 0 && f->signal == 0;
@@ -352,8 +353,8 @@ static bool is_asleep(const struct spot *spot)
     return sleeps_interruptibly(spot) || strncmp(spot->does, "uninterruptible", 15) == 0;
 }
 
-/* Return true if the main thread sleeps in the same state in both samples. A thread in the state "running" is not idle,
- * because it may only lack CPU time on an overloaded machine. */
+/* Return true if the main thread sleeps in the same state in both samples. A thread in the state "running" does not
+ * sleep, even if it uses no CPU time, because the machine may be overloaded. */
 static bool sleeps_still(const struct rank_analysis *r)
 {
     const struct spot *a = r->spot[0], *b = r->spot[1];
@@ -362,17 +363,18 @@ static bool sleeps_still(const struct rank_analysis *r)
            strcmp(a->object, b->object) == 0 && r->cpu_percent < IDLE_PERCENT;
 }
 
-/* Return true if the main thread has no frames, sleeps, and has printed a traceback. */
+/* Return true if the rank has printed a traceback and its main thread sleeps, but the frames of this thread are
+ * unknown. */
 static bool has_failed_unread(const struct snapshot_rank *f, const struct rank_analysis *r)
 {
     return !f->exited && !f->node_lost && f->traceback != NULL && r->spot[1]->frames == NULL &&
            sleeps_still(r);
 }
 
-/* Return the activity of a rank. Without frames it is unknown, even after a traceback, because the program may have
- * handled the error, and even if py-spy reports an error, because py-spy cannot read every interpreter. A stopped
- * process is a culprit even in a collective, because it cannot continue the collective. The setup of a collective may
- * wait for keys, so check for a collective before a key. */
+/* Return the activity of a rank. The activity of a running rank without frames is unknown. A traceback does not change
+ * this, because the program may have handled the error. An error of py-spy does not change this either, because py-spy
+ * cannot read every interpreter. A stopped process is a culprit even in a collective, because it cannot continue the
+ * collective. The setup of a collective may wait for keys, so check for a collective before a key. */
 static enum way way_of(const struct snapshot_rank *f, const struct rank_analysis *r)
 {
     const struct spot *spot = r->spot[1];
@@ -385,12 +387,12 @@ static enum way way_of(const struct snapshot_rank *f, const struct rank_analysis
     if (spot->call != NULL && (!spot->idle_only || r->cpu_percent < IDLE_PERCENT))
         return WAY_WAITS;
     if (f->has_steps && f->call[0] != '\0')
-        return WAY_UNKNOWN; /* diagnose_still reports ranks in a collective of libddp */
+        return WAY_UNKNOWN; /* for a rank in a collective of libddp, diagnose_still makes the finding */
     return f->waits.name.data != NULL && !f->waits.in_barrier ? WAY_NEEDS_KEY : WAY_CULPRIT;
 }
 
-/* Add a rank to a group whose spot is the same (`is_same`), or to a new group. Return the index of the group, or
- * GROUPS_MAX if there is no room for another group. */
+/* Add a rank at `spot` to the group with the same spot, or to a new group. `is_same` compares spots. Return the index
+ * of the group, or GROUPS_MAX if there is no room for another group. */
 static uint32_t join_group(struct group groups[GROUPS_MAX], uint32_t *n, const struct spot *spot,
                            uint32_t rank, bool (*is_same)(const struct spot *a, const struct spot *b))
 {
@@ -405,7 +407,8 @@ static uint32_t join_group(struct group groups[GROUPS_MAX], uint32_t *n, const s
     return i;
 }
 
-/* Add a waiting rank to the group of its place. Return false if there is no room for another group. */
+/* Add a waiting rank to the group of ranks that wait at the same place. Return false if the rank needs a new group, but
+ * there is no room for it. */
 static bool join_wait(struct hang *h, uint32_t rank)
 {
     struct rank_analysis *r = &h->ranks[rank];
@@ -513,8 +516,8 @@ static const char *group_verb(const struct group *group)
     return group->n == 1 ? "waits in" : "wait in";
 }
 
-/* Append "rank 3 waits in all_reduce (train.py:88)", or only the number of several ranks: "7 ranks wait in ...". The
- * user must examine the culprit, not the waiting ranks. */
+/* Append "rank 3 waits in all_reduce (train.py:88)". For several ranks, append only their number ("7 ranks wait in
+ * ..."), because the user must examine the culprit, not the waiting ranks. */
 static void append_group(struct buf *out, const struct group *group)
 {
     char place[SPOT_PLACE_MAX];
@@ -551,7 +554,7 @@ static const char *group_words(words out, const struct hang *h, uint32_t from)
 
 struct selected {
     const struct hang *h;
-    uint32_t like; /* a rank; is_like selects all ranks that one finding can name together with it */
+    uint32_t like; /* the rank to which is_like compares all ranks */
 };
 
 /* Return true if rank `i` is in the same situation as the rank selected->like, so that one finding can name both. */
@@ -570,7 +573,7 @@ static bool is_like(const void *of, uint32_t i)
     return a->way == WAY_GONE || is_same_stack(a->spot[1], b->spot[1]);
 }
 
-/* Return the number of ranks that who_words names. The sentence needs it for "is" or "are". */
+/* Return the number of ranks in the same situation as `rank`, including `rank`. */
 static uint32_t count_like(const struct hang *h, uint32_t rank)
 {
     const struct selected selected = { h, rank };
@@ -598,8 +601,8 @@ static const char *who_words(words out, const struct hang *h, uint32_t rank)
 
 /* --- flight records --------------------------------------------------------------------------------------- */
 
-/* PyTorch writes a flight record on request. A separate thread of the worker writes it, so the main thread may hang.
- * With each sample, the agents send the last calls of each rank (flight_open_calls). Each call has its group and
+/* PyTorch writes a flight record on request, even if the main thread hangs, because a separate thread writes it. With
+ * each sample, the agents send the last calls of each rank (flight_open_calls). Each call has its group and
  * number, so the calls of two ranks can be compared without their earlier calls. */
 
 /* Return the number `name` of a JSON object, or 0 if it is negative, too large for an exact double, or not a number. */
@@ -665,8 +668,8 @@ static void records_free(struct records *r)
     cJSON_Delete(r->compared);
 }
 
-/* Return true if a rank has the same calls in the same states in both samples. The records of two ranks are written at
- * different moments, so only records that have not changed can be compared. */
+/* Return true if both samples of a rank have the same calls in the same states. Only then can the rank be compared with
+ * other ranks, because the records of the ranks are from different moments. */
 static bool stands_still(const struct flight_dump *a, const struct flight_dump *b)
 {
     bool is_same = a->n > 0 && a->n == b->n;
@@ -796,8 +799,8 @@ static void compare_records(struct hang *h)
                  counted(who, r->n, "rank"), front);
 }
 
-/* Format " (train.py:88)" for the place "main (train.py:88)", or "" if the place has no line. The function is left out,
- * because the sentence already names the collective. */
+/* Format " (train.py:88)" for the place "main (train.py:88)", or "" if the place has no line. Leave out the name
+ * `main`, because the sentence already names the collective. */
 static const char *line_words(words out, const char *at)
 {
     const char *line = strchr(at, '(');
@@ -828,12 +831,12 @@ static int64_t add_records_differ(struct diagnosis *d, const struct hang *h)
 /* A call that some ranks have not reached. All members are borrowed. */
 struct behind {
     const cJSON *ranks, *there; /* ranks that have not reached the call; ranks that wait in the call */
-    const char *misses;         /* word of the sentence after "has": "not called" or "called" */
-    const char *but;            /* text of the sentence after the name of the call, or "" */
+    const char *misses;         /* words after "has" in the finding: "not called" or "called" */
+    const char *but;            /* text that follows the name of the call in the sentence; "" = no text */
     const char *call, *at;      /* the call, and its place in the program; `at` is "" if unknown */
 };
 
-/* Add the finding about the ranks in b->ranks. Return the lowest of these ranks, or -1 if either list of `b` is
+/* Add the finding about the ranks in b->ranks. Return the lowest of these ranks. Return -1 if b->ranks or b->there is
  * empty. */
 static int64_t add_behind(struct diagnosis *d, const struct hang *h, const struct behind *b)
 {
@@ -907,10 +910,10 @@ static int64_t report_records(struct diagnosis *d, const struct hang *h)
 /* --- the verdict ------------------------------------------------------------------------------------------ */
 
 /* The verdict is one finding about one rank or group of ranks. The store's monitor reports it only if the next pair of
- * samples gives the same code and subject. So the choice must depend only on the facts. */
+ * samples gives the same code and subject. So the same hang must always give the same verdict. */
 
-/* Return the culprit whose finding is the first in findings.h, which has the most certain findings first. Prefer a
- * failed rank that is not a victim (is_victim) to a victim. Return n_ranks if no rank is a culprit. */
+/* Return the culprit with the most certain finding. findings.h lists the most certain findings first. If two culprits
+ * have equal findings, prefer a rank that is not a victim (is_victim). Return n_ranks if no rank is a culprit. */
 static uint32_t find_culprit(const struct hang *h)
 {
     uint32_t best = h->s->n_ranks;
@@ -972,9 +975,9 @@ static const char *unreadable_why(const struct hang *h)
     return h->note + (has_prefix ? sizeof(prefix) - 1 : 0);
 }
 
-/* Add the finding about a rank that keeps others waiting, from the later sample. Pass all values; finding_make ignores
- * values that the sentence does not contain. For a stopped rank, diagnose_rank makes the finding. Pass it the state in
- * the sample, because the last heartbeat may be older than the stop. */
+/* Add the finding about a rank that keeps others waiting. The values are from the later sample. finding_make gets all
+ * values, and ignores those that the finding's sentence does not contain. For a stopped rank, diagnose_rank makes the
+ * finding from the state in the sample, because the last heartbeat may be older than the stop. */
 static void add_culprit(struct diagnosis *d, const struct hang *h, uint32_t rank)
 {
     const struct rank_analysis *r = &h->ranks[rank];
@@ -984,7 +987,7 @@ static void add_culprit(struct diagnosis *d, const struct hang *h, uint32_t rank
     char place[SPOT_PLACE_MAX + 32], object[SPOT_PLACE_MAX + 8] = "";
     words who, waiters, time, cpu, child, awaited, call, pid, number_;
     const bool is_one = count_like(h, rank) == 1;
-    const int process = spot_number(spot->thread, "pid"); /* of the worker, or of its program */
+    const int process = spot_number(spot->thread, "pid"); /* the worker, or the program that it runs */
     words none;
     struct finding *slot = diagnosis_slot(d, r->code);
     if (slot == NULL)
@@ -1000,7 +1003,7 @@ static void add_culprit(struct diagnosis *d, const struct hang *h, uint32_t rank
         snprintf(object, sizeof(object), " of %.140s", spot->object);
     snprintf(call, sizeof(call), "%.60s", sleeps_in(f, spot));
     spot_place(place, r->loop != NULL ? &in_loop : spot);
-    if (r->code == FINDING_RANK_TRACEBACK && !is_one) /* the others may have failed elsewhere */
+    if (r->code == FINDING_RANK_TRACEBACK && !is_one) /* the other ranks may have failed at other places */
         snprintf(place + strlen(place), sizeof(place) - strlen(place), " of rank %u", rank);
     if (h->n_groups > 0)
         group_words(waiters, h, 0);
@@ -1038,8 +1041,8 @@ static void add_gone(struct diagnosis *d, const struct hang *h, uint32_t rank, u
                      h->n[WAY_GONE] == 1 ? "it" : "them", "where", where, NULL);
 }
 
-/* Add the finding about a rank that waits for a key. Also name the ranks that wait in a collective, or else a
- * culprit. */
+/* Add the finding about a rank that waits for a key. Also name the ranks that wait in a collective. If no rank
+ * waits in a collective, name a culprit instead. */
 static void add_needs_key(struct diagnosis *d, const struct hang *h, uint32_t rank)
 {
     struct buf key = { 0 };
@@ -1092,7 +1095,7 @@ static void add_differ(struct diagnosis *d, const struct hang *h)
 struct cut {
     const struct snapshot_node *from, *to; /* `to` is NULL if no other node has the address of `peer` */
     const char *peer;
-    uint32_t rank; /* the rank on node `from` that has the connection */
+    uint32_t rank; /* the rank that owns the connection, on node `from` */
 };
 
 /* Return true if `peer`, such as "10.0.0.2:4711" or "[fd00::2]:4711", has this address. */
@@ -1112,7 +1115,7 @@ static bool is_peer_on(const char *peer, const struct snapshot_node *node)
     return is_peer_at(peer, node->addr) || is_peer_at(peer, node->own);
 }
 
-/* Return true if this sample has an unacknowledged connection of the rank to `peer`. */
+/* Return true if this sample shows unacknowledged data from the rank to `peer`. */
 static bool holds_peer(const struct spot *spot, const char *peer)
 {
     for (uint32_t i = 0; i < spot->n_unanswered; i++)
@@ -1121,8 +1124,9 @@ static bool holds_peer(const struct spot *spot, const char *peer)
     return false;
 }
 
-/* Find a connection of the rank that is unacknowledged in both samples, preferably to another node. Return false if no
- * connection is found. One sample is not enough, because a single lost packet arrives when the kernel repeats it. */
+/* Find a connection on which data from the rank is unacknowledged in both samples. Prefer a connection to another node.
+ * Return false if no connection is found. One sample is not enough: after a single lost packet, data is also
+ * unacknowledged until the kernel has sent the packet again. */
 static bool find_cut(const struct hang *h, uint32_t rank, struct cut *cut)
 {
     const struct rank_analysis *r = &h->ranks[rank];
@@ -1152,7 +1156,8 @@ static bool is_same_pair(const struct cut *a, const struct cut *b)
     return (a->from == b->from && a->to == b->to) || (a->from == b->to && a->to == b->from);
 }
 
-/* Return true if two peers have the same address. Gloo opens several connections between two ranks, so ports differ. */
+/* Return true if two peers have the same address. Ignore the ports, because Gloo opens several connections between two
+ * ranks. */
 static bool is_same_host(const char *a, const char *b)
 {
     const char *a_port = strrchr(a, ':'), *b_port = strrchr(b, ':');
@@ -1175,9 +1180,9 @@ static const char *loss_words(words out, const struct hang *h, const struct cut 
     return out;
 }
 
-/* Return the number of pairs of nodes with a cut, and format the first: "the connection between n1 and n2 (rank 2 sends
- * to 10.0.0.3:4711 without an answer)". If there is no such pair, format a cut to another peer, which may have nothing
- * to do with the hang. */
+/* Return the number of pairs of nodes with a cut connection, and format the first: "the connection between n1 and n2
+ * (rank 2 sends to 10.0.0.3:4711 without an answer)". If no pair has a cut, format a cut connection to a peer that is
+ * not another node. Such a cut may have nothing to do with the hang. */
 static uint32_t cut_words(words out, const struct hang *h)
 {
     enum { PAIRS_MAX = 16 };
@@ -1234,16 +1239,16 @@ static void add_all_wait(struct diagnosis *d, const struct hang *h)
                      duration(time, s->hang.still_ms), "between", between, NULL);
 }
 
-/* Return true if `r` and `most` are culprits at the same place, and neither is in a loop of calls. A rank in such a
- * loop does not wait for a GPU, because it computes on the CPU. */
+/* Return true if `r` and `most` are culprits at the same place, and neither repeats its calls in a loop. A rank in such
+ * a loop does not wait for a GPU, because it computes on the CPU. */
 static bool may_adopt(const struct rank_analysis *r, const struct rank_analysis *most)
 {
     return r->way == WAY_CULPRIT && most->way == WAY_CULPRIT && r->loop == NULL && most->loop == NULL &&
            is_same_wait(r->spot[1], most->spot[1]);
 }
 
-/* Count the culprits at the place of `rank`. Without a majority, adopt_majority calls this for half of the ranks, so
- * the time is quadratic in the number of ranks. */
+/* Count the culprits at the same line of the program as `rank`. If no line has a majority, adopt_majority calls this
+ * for half of the ranks. So the time is quadratic in the number of ranks. */
 static uint32_t count_there(const struct hang *h, uint32_t rank)
 {
     uint32_t n = 0;
@@ -1252,7 +1257,7 @@ static uint32_t count_there(const struct hang *h, uint32_t rank)
     return n;
 }
 
-/* Turn a culprit into a waiting rank. */
+/* Change a rank from a culprit to a waiting rank. */
 static void set_waits(struct hang *h, uint32_t rank)
 {
     h->ranks[rank].way = WAY_WAITS;
@@ -1260,9 +1265,9 @@ static void set_waits(struct hang *h, uint32_t rank)
     h->n[WAY_WAITS]++;
 }
 
-/* Mark the culprits at one line as waiting ranks if they are more than half of all ranks: they probably wait for a GPU.
- * They have no frame of a collective, because they are at the line that reads the result, where the GPU's driver spins.
- * Mark no rank in any of these cases:
+/* Mark the culprits at one line as waiting ranks, if they are more than half of all ranks. They probably wait for a
+ * GPU: the line reads the result of a collective, and the GPU's driver spins until the result is ready. So they have no
+ * frame of the collective. Mark no rank in any of these cases:
  *
  *     the job has fewer than three ranks
  *     all ranks are at this line
@@ -1324,15 +1329,18 @@ static bool is_sure(const struct rank_analysis *r, bool is_known)
            (r->spot[1]->user != NULL || r->code == FINDING_RANK_STOPPED || r->code == FINDING_RANK_TRACEBACK);
 }
 
-/* Mark the ranks of may_wait as waiting ranks if another rank is surely a culprit (is_sure). If no rank surely waits
- * (surely_waits), mark them only if exactly one other rank remains. If several remain, each of them may itself wait for
- * a rank that waits for a lock.
+/* Mark the ranks of may_wait as waiting ranks. Mark none of them in case A or B:
  *
- * Return false if the stacks prove nothing:
+ *     A. no rank is surely a culprit (is_sure)
+ *     B. a rank is surely a culprit, no rank surely waits (surely_waits), and several ranks neither wait nor may wait
  *
- *     no rank is surely a culprit, some ranks wait, and at least half of all ranks (two or more) may wait for a lock
- *     no rank surely waits, adopt_majority has marked ranks, and several other ranks would not wait
- *     there is no room for another group */
+ * In case B, each of the several ranks may in fact wait for a rank that waits for a lock.
+ *
+ * Return false in three cases, because the stacks then prove nothing:
+ *
+ *     1. case A, if some ranks wait, and half of all ranks or more (at least two) may wait for a lock
+ *     2. case B, if adopt_majority has marked ranks
+ *     3. there is no room for another group */
 static bool adopt_may_wait(struct hang *h)
 {
     const uint32_t n = h->s->n_ranks;
@@ -1356,7 +1364,7 @@ static bool adopt_may_wait(struct hang *h)
     return true;
 }
 
-/* Return true if there is a culprit, and all culprits compute. Such a job may only be slow. */
+/* Return true if there is a culprit, and all culprits compute. Such a job may be slow without hanging. */
 static bool only_loops(const struct hang *h)
 {
     for (uint32_t i = 0; i < h->s->n_ranks; i++)
@@ -1457,8 +1465,9 @@ static bool is_same_state(const struct spot *a, const struct spot *b)
     return strcmp(a->does, b->does) == 0;
 }
 
-/* Group the live ranks without frames by their state. Leave out failed ranks, which may have closed their connections.
- * Return false if a rank that is not left out may still make progress, or if there are too many groups. */
+/* Group the live ranks without frames by their state. Leave out sleeping ranks that have printed a traceback. Such a
+ * rank may have closed its connection to the store, and is_idle_still requires a connection. Return false if one of the
+ * other ranks may still make progress, or if there are too many groups. */
 static bool group_states(const struct hang *h, struct states *states)
 {
     for (uint32_t i = 0; i < h->s->n_ranks; i++) {
@@ -1550,9 +1559,9 @@ static bool add_states_differ(struct diagnosis *d, const struct hang *h)
     return slot != NULL;
 }
 
-/* Report ranks without frames that have printed a traceback, if no other rank may still make progress. This is only a
- * hint, because the program may have handled the exception. If some of these ranks have lost a connection to another
- * rank, and others have not, report only the others. Return false if no finding was added. */
+/* Report the ranks that have printed a traceback and have no frames, unless another rank may still make progress. This
+ * is only a hint, because the program may have handled the exception. If only some of these ranks have lost a
+ * connection to another rank, report only the others. Return false if no finding was added. */
 static bool add_failed_unread(struct diagnosis *d, const struct hang *h)
 {
     struct states states = { 0 };
@@ -1583,7 +1592,8 @@ static bool add_failed_unread(struct diagnosis *d, const struct hang *h)
     return true;
 }
 
-/* Report that no rank has frames, and why, so that the user can install the missing program before the next hang. */
+/* Report that the stacks of no rank could be read, and the reason. If the reason is a missing program, the user can
+ * install it before the next hang. */
 static void add_unreadable(struct diagnosis *d, const struct hang *h)
 {
     words who, time;
@@ -1653,9 +1663,9 @@ static bool is_at_rest(const struct hang *h, uint32_t rank)
     return is_known;
 }
 
-/* Return true if the rank may have completed a collective: it has entered or left a collective, or has run in a
- * collective. A rank that is outside of collectives in both samples cannot complete one without the waiting ranks. So
- * it needs no check, even if its frames are missing. */
+/* Return true if the rank may have completed a collective between the two samples. Return false if neither sample
+ * shows the rank in a collective, even if its frames are missing. If such a rank has completed a collective, the
+ * ranks that waited for it have completed this collective, too, and this function returns true for them. */
 static bool may_have_progressed(const struct hang *h, uint32_t rank)
 {
     const struct rank_analysis *r = &h->ranks[rank];
@@ -1683,7 +1693,7 @@ static struct past *find_past(struct hang_history *history, uint32_t rank)
     return &history->ranks[i];
 }
 
-/* Add the later sample of each rank outside of a collective. `goes_on` is false for the first sample of a history. */
+/* Add the later sample of each rank that is in no collective. `goes_on` is false for the first sample of a history. */
 static void add_sample(struct hang_history *history, const struct hang *h, bool goes_on)
 {
     for (uint32_t i = 0; i < h->s->n_ranks && !history->is_cut; i++) {
@@ -1745,8 +1755,8 @@ static const char *rest_why(struct hang *h)
     return h->is_full ? TOO_MANY_PLACES : "a wait for other ranks and a wait for a lock look alike";
 }
 
-/* Ignore a thread in the state "uninterruptible": the kernel also wakes a thread that waits for a page of a file when
- * it has read other pages. */
+/* Return false for a thread in the state "uninterruptible". Such a thread may wait for one page of a file. The kernel
+ * also wakes this thread when other pages were read, so its runs do not show that it waits in a loop. */
 bool hang_wakes(const struct snapshot *s, uint32_t rank)
 {
     struct hang h = { .s = s };

@@ -12,8 +12,8 @@
  * others is not reported. false_report is the probability of any false report about the job in a window. */
 static const double slow_share = 0.1, equal_share = 0.85, false_report = 0.02;
 
-/* A slow rank is reported only if its share of waits is at least this much smaller than the share of the other
- * ranks. */
+/* A slow rank waits in a smaller fraction of the samples than the other ranks. If the difference of the two fractions
+ * is below this limit, the rank is not reported. */
 static const double least_loss = 0.05;
 
 /* Lower limit of a rank's evidence. Each sample in which the rank waits divides the evidence by 8.5. Without this
@@ -23,7 +23,8 @@ static const double least_evidence = 1e-6;
 /* The activity of a rank in one sample. An UNKNOWN rank is left out of the sample. */
 enum stand { STAND_UNKNOWN, STAND_WORKS, STAND_WAITS };
 
-/* Create a profile of `n` ranks. After a failure the profile is empty, and profile_add ignores all samples. */
+/* Create a profile of `n` ranks. If this function fails, the profile is empty, and profile_add ignores all
+ * samples. */
 bool profile_begin(struct profile *p, uint32_t n)
 {
     profile_free(p);
@@ -41,9 +42,9 @@ void profile_free(struct profile *p)
 }
 
 /* Return the activity of a rank, from its stack or from the steps that libddp records. In backward(), the state of the
- * thread shows the activity: it sleeps while it waits for gradients, and runs while it computes them. The stack may not
- * show whether the rank waits for other ranks or for a lock (struct spot). Such a rank counts as waiting, because
- * Work.wait() is more likely than a lock. */
+ * thread shows the activity: the thread sleeps while it waits for gradients, and runs while it computes them. Some
+ * stacks do not show whether the rank waits for other ranks or for a lock (struct spot). Such a rank counts as waiting,
+ * because Work.wait() is more likely than a lock. */
 static enum stand stand_of(const struct spot *spot, const struct snapshot_rank *f)
 {
     if (f->exited)
@@ -57,7 +58,7 @@ static enum stand stand_of(const struct spot *spot, const struct snapshot_rank *
     return spot->frames != NULL ? STAND_WORKS : STAND_UNKNOWN;
 }
 
-/* Hashes of places and steps. A collision only gives a wrong count, so the hash need not resist an attacker. */
+/* Hash functions for places and steps. A collision only gives a wrong count, so the hash need not resist attacks. */
 
 static uint64_t mix(uint64_t hash, uint64_t value)
 {
@@ -70,8 +71,8 @@ static uint64_t mix_text(uint64_t hash, const char *text)
     return hash_bytes(hash, text, strlen(text) + 1);
 }
 
-/* Count the function in which a rank is. The text of the function's entry shows the line of the latest sample. A new
- * function replaces the entry with the smallest count, so that frequent places stay. */
+/* Add 1 to the count of the function in which a rank is. The function's entry also shows the line of this sample. A
+ * function without an entry gets the entry with the smallest count, so that frequent functions keep their entries. */
 static void count_place(struct profile_rank *r, const struct spot *spot)
 {
     const cJSON *frame = spot->user != NULL ? spot->user : spot->frames->child;
@@ -116,7 +117,7 @@ static double share(uint64_t waits, uint64_t seen)
     return seen > 0 ? (double)waits / (double)seen : 0;
 }
 
-/* Return the part of the other ranks' samples in which these ranks wait, from 0 to 1. */
+/* Return the fraction of samples with a wait, from 0 to 1. Count the samples of all ranks except `rank`. */
 static double share_of_others(const struct profile *p, uint32_t rank)
 {
     uint64_t waits = 0, seen = 0;
@@ -127,9 +128,9 @@ static double share_of_others(const struct profile *p, uint32_t rank)
     return share(waits, seen);
 }
 
-/* Return true if the evidence is sufficient. n ranks are tested at once, so the limit is n / false_report. Then the
- * probability of any false report is at most false_report (Bonferroni's correction). The rank must also wait less than
- * the others by least_loss. */
+/* Return true if the rank is slow. Its evidence must reach n / false_report, because n ranks are tested at once. Then
+ * the probability of any false report is at most false_report (Bonferroni's correction). The rank must also wait in a
+ * smaller fraction of the samples than the other ranks. The two fractions must differ by at least least_loss. */
 static bool is_slow(const struct profile *p, uint32_t rank)
 {
     const struct profile_rank *r = &p->ranks[rank];
@@ -157,8 +158,8 @@ static bool is_evidence(struct profile *p, uint64_t moves, uint32_t seen, uint32
     return is_split && is_new;
 }
 
-/* Count a sample of all ranks, and use it as evidence if a wait begins with it (is_evidence). Return true if some rank
- * has become slow and was not slow in the previous window. */
+/* Count a sample of all ranks. If a wait begins in this sample, use the sample as evidence, too (is_evidence). Return
+ * true if some rank has become slow and was not slow in the previous window. */
 static bool count_sample(struct profile *p, const enum stand *stands, uint64_t moves)
 {
     uint32_t seen = 0, waits = 0;
@@ -182,8 +183,8 @@ static bool count_sample(struct profile *p, const enum stand *stands, uint64_t m
     return news;
 }
 
-/* Count a sample. `moves` is a digest of the steps of all ranks and of the time of the last progress. If the digest
- * changes, the job has moved, so ranks that wait in this sample have begun a new wait. */
+/* Count a sample. Compute `moves`, a digest of moved_ms and of the steps and calls of all ranks. If this digest differs
+ * from that of the last sample, the job has moved, so ranks that wait in this sample have begun a new wait. */
 bool profile_add(struct profile *p, const cJSON *rows, const struct snapshot_rank *facts, uint64_t moved_ms)
 {
     struct spot *spots = calloc((size_t)p->n + 1, sizeof(*spots));
@@ -211,7 +212,7 @@ bool profile_add(struct profile *p, const cJSON *rows, const struct snapshot_ran
 
 /* --- words ------------------------------------------------------------------------------------------------ */
 
-/* Return the part of a rank's samples in which the rank was at the place `hash`. */
+/* Return the fraction of a rank's samples that show the rank at the place `hash`. */
 static double part_in(const struct profile_rank *r, uint64_t hash)
 {
     for (int i = 0; i < PROFILE_PLACES; i++)
@@ -220,9 +221,9 @@ static double part_in(const struct profile_rank *r, uint64_t hash)
     return 0;
 }
 
-/* Return the place where this rank's share of samples exceeds the average share of the other ranks most, or "" if it
- * exceeds the average nowhere. A place where all ranks are equally often explains nothing, even if this rank is there
- * most of the time. */
+/* Return the place at which this rank differs most from the others. The measure is this rank's share of samples minus
+ * the average share of the other ranks. Return "" if the difference is positive nowhere. A place where all ranks are
+ * equally often explains nothing, even if this rank is there most of the time. */
 static const char *place_instead(const struct profile *p, uint32_t rank)
 {
     const struct profile_rank *r = &p->ranks[rank];
@@ -247,8 +248,9 @@ static bool is_marked(const void *of, uint32_t rank)
     return p->ranks[rank].is_slow;
 }
 
-/* Report all slow ranks in one finding, because slow ranks on one machine usually have one cause. The percentages and
- * the place in the sentence are those of the first slow rank. */
+/* Report all slow ranks in one finding, because slow ranks on one machine usually have one cause. For the
+ * first slow rank, the finding gives the share of its time that it waits, and the place in the program where this rank
+ * is more often than the ranks that are not slow. */
 void diagnose_slow(struct diagnosis *d, const struct snapshot *s)
 {
     const struct profile *p = s->profile;

@@ -25,7 +25,7 @@ enum {
         500, /* ms between samples; with four ranks, a rank that is 20 % slower is then found within a minute */
     PROFILE_WINDOW = 600,     /* samples of a window (5 min); a new window begins with new counts */
     PROFILE_RANKS_MAX = 4096, /* maximum number of ranks of a job with a profile; a rank needs about 1.4 KB */
-    PROFILE_PLACES = 8,       /* places of a rank that are counted; a new place replaces the rarest one */
+    PROFILE_PLACES = 8,       /* maximum number of counted places per rank; a new place replaces the rarest */
 };
 
 struct profile_place {
@@ -35,7 +35,7 @@ struct profile_place {
 };
 
 struct profile_rank {
-    uint32_t seen, waits;                        /* samples with this rank; samples where it waits */
+    uint32_t seen, waits;                        /* number of samples with this rank; in how many it waits */
     double evidence;                             /* product of the likelihood ratios of this window */
     bool is_slow;                                /* found slow in this window */
     bool was_slow;                               /* found slow in the previous window */
@@ -47,7 +47,7 @@ struct profile {
     struct profile_rank *ranks; /* owned */
     uint32_t n;
     uint32_t samples; /* number of samples in this window */
-    uint64_t moves;   /* digest of the steps of all ranks in the last sample */
+    uint64_t moves;   /* digest of the steps and calls of all ranks in the last sample */
     bool in_wait;     /* in the last sample, some ranks waited and others did not */
 };
 

@@ -24,10 +24,10 @@
 
 enum {
     STUCK_MS = 2000,   /* ms; a shorter sleep in state D is normal, for example while a disk reads */
-    BUSY_PERCENT = 50, /* percent of one CPU at which a sleeping process counts as computing */
+    BUSY_PERCENT = 50, /* percent of one CPU; a sleeping process with at least this use counts as computing */
     /* percent of one CPU at which a runnable process counts as computing; low, because its host may be overloaded */
     SHARE_PERCENT = 5,
-    RANK_WORD_MAX = 256, /* bytes of the value of one placeholder */
+    RANK_WORD_MAX = 256, /* maximum size of a placeholder's value in bytes, with the NUL */
 };
 
 /* Return true if the process has been in state 'D' for STUCK_MS, for example because an NFS server is dead. */
@@ -76,9 +76,9 @@ bool diagnose_is_stopped(const struct snapshot_rank *f, uint64_t least_ms)
            f->state_ms >= least_ms;
 }
 
-/* Return the finding that explains why the rank does not arrive. The node is checked before the state of the process,
- * which may be outdated on a lost node. The state is checked before the wait in the store, because a stopped process
- * cannot react to a reply. */
+/* Return the finding that explains why the rank does not arrive. `node_lost` is checked before `proc_state`, because
+ * this state may be outdated if the node is lost. `proc_state` is checked before `waits`, because a stopped process
+ * cannot react to a reply of the store. */
 enum finding_code diagnose_rank_code(const struct snapshot_rank *f)
 {
     if (f->exited)
@@ -100,7 +100,7 @@ enum finding_code diagnose_rank_code(const struct snapshot_rank *f)
     return f->started ? FINDING_RANK_NOT_CONNECTED : FINDING_RANK_UNKNOWN;
 }
 
-/* Return the word that shows in JSON whether the rank is connected or has ended. docs/protocol.md lists these words. */
+/* Return the state of the rank as a word for JSON. docs/protocol.md lists these words. */
 static const char *state_word(const struct snapshot_rank *f)
 {
     if (f->exited)
@@ -112,8 +112,8 @@ static const char *state_word(const struct snapshot_rank *f)
 
 /* --- placeholders for facts ----------------------------------------------------------------------------- */
 
-/* A word is the value of one placeholder in a sentence of findings.h. Each function below writes it into `word` and
- * returns `word`, or returns a constant. */
+/* Value of one placeholder in a sentence of findings.h. Each function below writes the value into `word` and returns
+ * `word`, or returns a constant. */
 typedef char rank_word[RANK_WORD_MAX];
 
 /* Copy the text of a buffer into `word`, and cut the text if it is too long. */
@@ -155,7 +155,7 @@ static const char *last_message_word(const struct snapshot_rank *f, rank_word wo
     return word;
 }
 
-/* Format ", 12.3 s ago": the time since the rank exited. Return "" for an exit that is reported at once. */
+/* Format ", 12.3 s ago": the time since the rank exited. Return "" if this time is 0. */
 static const char *ago_word(const struct snapshot_rank *f, rank_word word)
 {
     rank_word since;
@@ -226,8 +226,8 @@ static const char *does_word(const struct snapshot_rank *f, rank_word word)
     return word;
 }
 
-/* Make the finding about a rank. Format all values, even those without a placeholder in this sentence, so that the
- * rows of findings.h may change without a change here. */
+/* Make the finding about a rank. Format the values of all placeholders, even if the finding's sentence uses only some
+ * of them. So the sentences in findings.h may change without a change here. */
 void diagnose_rank(const struct snapshot_rank *f, struct finding *finding)
 {
     rank_word subject, where, silent, last_message, since, ago, waits, code, signal, cpu, wchan, does, pid;
@@ -303,8 +303,9 @@ cJSON *diagnose_json(const struct snapshot_rank *f)
 /* --- ranks that do not move while others wait for them --------------------------------------------------- */
 
 /* Collectives of libddp do not use the store. But each worker records its progress in memory that it shares with its
- * agent, and heartbeats report the progress to the store. The ranks in a call wait for a rank that is elsewhere and
- * does not move. The finding about that rank also shows the state of its process, because the remedy depends on it. */
+ * agent, and heartbeats report the progress to the store. If ranks in a call wait for a rank that is elsewhere and
+ * does not move, a finding reports that rank. The finding also shows the state of the rank's process, because the
+ * remedy depends on this state. */
 
 enum {
     STILL_MS = 3000,        /* a rank is reported after it has not moved for this time */
@@ -319,7 +320,7 @@ static bool waits(const struct snapshot_rank *f)
 }
 
 /* Return a rank in the call with the highest number, or NULL if no rank has waited in a call for `least_ms`. With
- * asynchronous calls, ranks may be several calls apart, and any rank in an earlier call may be the cause. */
+ * asynchronous calls, ranks may be several calls apart. Then any rank in an earlier call may have caused the wait. */
 static const struct snapshot_rank *furthest(const struct snapshot *s, uint64_t least_ms)
 {
     const struct snapshot_rank *most = NULL;
@@ -331,15 +332,15 @@ static const struct snapshot_rank *furthest(const struct snapshot *s, uint64_t l
     return most;
 }
 
-/* Return true if a rank is in the same call as `most`. The number identifies a call, because all ranks count their
- * calls alike. */
+/* Return true if rank `f` is in the same call as rank `most`. Both calls then have the same number, because all ranks
+ * number their calls alike. */
 static bool is_at(const struct snapshot_rank *f, const struct snapshot_rank *most)
 {
     return waits(f) && f->call_seq == most->call_seq;
 }
 
-/* Return true if a rank has not reached the call of `most` and does not move. Return false for a rank of a lost node,
- * because the lost node is reported instead. */
+/* Return true if rank `f` has exited or stands still, and has not reached the call at which rank `most` waits. Return
+ * false for a rank of a lost node, because the lost node is reported instead. */
 static bool is_behind(const struct snapshot_rank *f, const struct snapshot_rank *most, uint64_t least_ms)
 {
     if (!f->has_steps || f->node_lost || is_at(f, most))
@@ -377,7 +378,7 @@ uint64_t diagnose_barrier_waits(const struct snapshot *s)
 }
 
 /* Return true if a rank will probably not arrive at `place`, where other ranks wait. If the rank reports no steps, the
- * store cannot see whether it moves, so wait UNKNOWN_FACTOR times as long. */
+ * store cannot detect whether the rank moves. The other ranks must then have waited for UNKNOWN_FACTOR * least_ms. */
 static bool stays_away(const struct snapshot_rank *f, const struct snapshot_wait *place, uint64_t least_ms)
 {
     const bool stopped = f->proc_state == 'T' || f->proc_state == 't';
@@ -432,8 +433,8 @@ static const char *format_rank(words out, const struct snapshot_rank *f)
     return out;
 }
 
-/* Format the last position of a rank: the earlier call that it is still in, or else its last step. If the
- * rank has reported neither, the text is empty. */
+/* Format the position of a rank: the collective that the rank is in, or else the rank's last step. If the rank has
+ * reported neither, the text is empty. */
 static const char *last(words out, const struct snapshot_rank *f)
 {
     out[0] = '\0';
@@ -572,16 +573,15 @@ bool diagnose_early_exit(const struct members *members, uint32_t waiter, int64_t
     return n > 0;
 }
 
-/* --- why a barrier did not open, as JSON and as text (its "message")
- * -------------------------------------- */
+/* --- why a barrier did not open, as JSON and as text (its "message") -------------------------------------- */
 
 /* Maximum number of lines, and of listed ranks, in a report. The store sends a report to every rank in the barrier, and
  * a list of 100,000 missing ranks would have 20 MB. The counts in a report are complete. */
 
 enum { LINES_MAX = 16, RANKS_MAX = 256 };
 
-/* Return the first member from rank `from` on that has not arrived, or world_size. Ranks outside of the barrier's list
- * of members are skipped. */
+/* Find the first member that has not arrived, beginning with rank `from`. Return its rank, or world_size if no member
+ * is missing. Skip ranks that are not members of the barrier. */
 static uint32_t next_missing(const struct barrier *barrier, uint32_t from)
 {
     while (from < barrier->world_size && (!barrier_needs(barrier, from) || barrier_has(barrier, from)))
@@ -589,7 +589,8 @@ static uint32_t next_missing(const struct barrier *barrier, uint32_t from)
     return from;
 }
 
-/* Append the counts, and one line for each missing rank: " rank 3: never connected". */
+/* Append how many ranks have arrived, and at most LINES_MAX lines about missing ranks, such as "rank 3: started, but
+ * never connected to the store". */
 static bool append_lines(const struct barrier *barrier, snapshot_rank_fn facts_of, void *user,
                          struct buf *out)
 {

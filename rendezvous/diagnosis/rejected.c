@@ -17,7 +17,8 @@ enum { LOG_EVERY_MS = 60000 }; /* minimum time between two log lines about one s
 
 /* --- protocol --------------------------------------------------------------------------------------------- */
 
-/* Four letters identify HTTP's methods. "PRI " begins HTTP/2. A TLS handshake of any version begins with 16 03. */
+/* The first bytes that a client sends, and its protocol. Four bytes identify an HTTP method. "PRI " begins HTTP/2. A
+ * TLS handshake of any version begins with 16 03. */
 static const struct {
     const char *bytes;
     enum reject_kind kind;
@@ -27,8 +28,8 @@ static const struct {
     { "\x16\x03", REJECT_TLS }, { "SSH-", REJECT_SSH },
 };
 
-/* Return the kind of a client whose first bytes are the greeting that both ddprun and PyTorch (from 2.2 on) send. The
- * next byte distinguishes them: ddprun sends an opcode of 0x80 or above, and PyTorch one below 0x80. */
+/* Return the kind of a client that has sent the greeting: ddprun, or PyTorch from 2.2 on. Both send the same greeting.
+ * The next byte is an opcode: 0x80 or above from ddprun, and below 0x80 from PyTorch. */
 static enum reject_kind greeted_kind(struct slice first)
 {
     enum { GREETING = 5, DDPRUN_FROM = 0x80 };
@@ -188,7 +189,8 @@ static struct refusal *row_of_node(struct refusals *r, const struct rdzv_join *j
     return oldest;
 }
 
-/* Record a rejection. Replace the earlier sentence, because the new one may name other nodes. */
+/* Record a rejection. If the node already has a row for this code, overwrite the sentence of the row, because the new
+ * sentence may name other nodes. */
 void refusals_note(struct refusals *r, const struct rdzv_join *join, const struct rdzv_refusal *why,
                    uint64_t now_ms)
 {
@@ -216,7 +218,8 @@ void refusals_forget(struct refusals *r, const char *job)
 
 /* --- notices ---------------------------------------------------------------------------------------------- */
 
-/* A finding may be sent again, for example by a node that joins again. It then overwrites its row. */
+/* A finding that is sent again overwrites its earlier row. For example, a node that joins again sends its findings
+ * again. */
 
 /* Return the finding with this code and subject, or NULL. If `subject` is NULL, any subject matches. */
 static struct notice *find_notice(const struct notices *n, enum finding_code code, const char *subject)
@@ -241,8 +244,8 @@ static void remove_notice(struct notices *n, struct notice *row)
     n->count--;
 }
 
-/* Return the oldest row of the sender, or the oldest row of all if the sender has no row. So one node cannot remove
- * the findings of all others. */
+/* Return the row that a new row of `sender` replaces in a full list. This is the sender's oldest row, or the oldest row
+ * of all if the sender has no row. So one node cannot replace the findings of all others. */
 static struct notice *oldest_notice(const struct notices *n, uint64_t sender)
 {
     for (uint32_t i = 0; i < n->count; i++)
@@ -273,7 +276,8 @@ static void copy_plain(char *to, size_t size, const char *text)
     buf_free(&out);
 }
 
-/* Add or remove a finding. An unknown code is ignored, because it has no place in the order of the table. */
+/* Add a finding, or remove it if `sentence` is empty. Ignore an unknown code, because findings.h does not define its
+ * place in the output. */
 bool notices_add(struct notices *n, uint64_t sender, const char *code, const char *subject,
                  const char *sentence, const char *advice)
 {

@@ -36,7 +36,7 @@ enum reject_kind {
 /* Maximum number of rows, and sizes of texts in bytes. */
 enum {
     REJECTS_MAX = 64,
-    REJECT_FIRST_MAX = 8, /* first bytes of a connection that are kept: enough to recognise each protocol */
+    REJECT_FIRST_MAX = 8, /* first bytes to keep of each connection; enough to recognise each protocol */
     REJECT_SOURCE_MAX = 64,
     REJECT_JOB_MAX = 64,
     REJECT_WHY_MAX = 160
@@ -65,11 +65,12 @@ enum reject_kind reject_kind_of(struct slice first);
 /* Return true if a client with this protocol may be a node. Such a node was started wrongly, for example with torchrun,
  * or it connects through a proxy. */
 bool reject_may_be_a_node(enum reject_kind kind);
-/* Return the word for JSON ("http"), or the name for sentences ("HTTP"). */
+/* Return the protocol's word for JSON, such as "http". */
 const char *reject_kind_word(enum reject_kind kind);
+/* Return the protocol's name for sentences, such as "HTTP". */
 const char *reject_kind_words(enum reject_kind kind);
 
-/* One rejection. All pointers are borrowed for the call. */
+/* One rejection, as an argument of rejects_note. The pointers need to be valid only during that call. */
 struct reject_facts {
     const char *peer;   /* "10.0.0.2:41234" */
     const char *job;    /* NULL = the client named no job */
@@ -90,7 +91,7 @@ bool rejects_note(struct rejects *r, const struct reject_facts *what, uint64_t n
 
 enum { REFUSALS_MAX = 32 };
 
-/* The rejections of one process with one code. */
+/* All rejections of one process that have the same code. */
 struct refusal {
     enum rdzv_refused code;
     char job[RDZV_TEXT_MAX], host[RDZV_TEXT_MAX], boot_id[RDZV_TEXT_MAX];
@@ -101,7 +102,8 @@ struct refusal {
     uint64_t first_ms, last_ms;
 };
 
-/* `count` rows. In a full list, a new row replaces the oldest row. Zero the struct before its first use. */
+/* A list of `count` rejections. If the list is full, a new row replaces the oldest row. Zero the struct before its
+ * first use. */
 struct refusals {
     struct refusal row[REFUSALS_MAX];
     uint32_t count;
@@ -116,8 +118,8 @@ void refusals_forget(struct refusals *r, const char *job);
 /* --- notices ---------------------------------------------------------------------------------------------- */
 
 /* Findings of nodes about themselves that all nodes should see: a limit that is too low, for example, or a port that is
- * in use. The list keeps the latest findings. Two findings with the same code and subject share a row. Only the node
- * that sent a finding may replace or withdraw it, because other nodes cannot check it. */
+ * in use. The list keeps the latest findings. Two findings with the same code and subject share a row. Only the store
+ * and the node that sent a finding may replace or remove it, because other nodes cannot check it. */
 
 enum { NOTICES_MAX = 16 };
 
@@ -137,12 +139,14 @@ struct notices {
     uint32_t count;
 };
 
-/* Add a finding, or replace the finding with this code and subject. An empty sentence removes the finding. Ignore an
- * unknown code, which another version of ddprun may send. Return false if the present finding is from another node. The
- * store (NOTICE_OF_STORE) may replace any finding, and the earlier sender is kept. */
+/* Add a finding, or replace the old finding with the same code and subject. If `sentence` is empty, only remove the old
+ * finding. Ignore an unknown code, which another version of ddprun may send. If the old finding is of another node,
+ * change nothing and return false. But the store (NOTICE_OF_STORE) may replace or remove the finding of any node. After
+ * a replacement by the store, that node remains the sender. */
 bool notices_add(struct notices *n, uint64_t sender, const char *code, const char *subject,
                  const char *sentence, const char *advice);
-/* Change the sender of findings after its connection has broken: `to` is the new connection or NOTICE_OF_STORE. */
+/* Make `to` the sender of all findings of the connection `from`, which has ended. `to` is the new connection of the
+ * node, or NOTICE_OF_STORE if the node has left. */
 void notices_moved(struct notices *n, uint64_t from, uint64_t to);
 /* Return true if the list has a finding with this code and subject. If `subject` is NULL, any subject matches. */
 bool notices_have(const struct notices *n, enum finding_code code, const char *subject);

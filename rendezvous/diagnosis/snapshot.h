@@ -1,4 +1,4 @@
-/* snapshot.h -- the facts about a job at one moment: the input of diagnose_job and of its text.
+/* snapshot.h -- the facts about a job at one moment. diagnose_job and text.c read these facts.
  *
  * The structs are plain data, so that a test can write a case as a literal. All durations are in ms and end at the
  * moment of the snapshot: `gone_ms` 5000 means "5 s ago". Strings are never NULL unless a comment allows it. All
@@ -21,7 +21,7 @@ struct snapshot_node {
     const char *host, *addr, *boot_id, *version; /* "" = unknown */
     const char
         *own; /* address that the node has sent; `addr` is the address that the store sees; "" = unknown */
-    const char *state;          /* word for the table of nodes, such as "waits" */
+    const char *state;          /* text in the column STATE of the table of nodes, such as "waiting" */
     int32_t node_rank;          /* -1 = none yet */
     uint32_t first_rank, nproc; /* ranks first_rank to first_rank + nproc - 1, if the node is in the round */
     int pid;                    /* of ddprun; 0 = unknown */
@@ -43,7 +43,7 @@ struct snapshot_gone {
 /* A ddprun that was rejected. */
 struct snapshot_refused {
     const char *code;  /* code of the rejection, such as "NODE_RANK_TAKEN" */
-    const char *words; /* sentence of job/admission.c, with the hosts and the values of both nodes */
+    const char *words; /* reason of the rejection; a sentence from job/admission.c */
     const char *host;
     int32_t node_rank; /* requested node rank, -1 = any */
     int pid;
@@ -61,18 +61,19 @@ struct snapshot_stranger {
     uint64_t ago_ms; /* time since the last rejection */
 };
 
-/* An open barrier, or a key with waiters. Keys of one setup of a PyTorch group share an entry (diagnose_is_place). */
+/* An open barrier, or a key with waiters. All keys of the same setup of a PyTorch group share one struct
+ * (diagnose_is_place). */
 struct snapshot_wait {
     struct slice name;
     bool is_barrier;
-    const struct barrier *barrier; /* the barrier, for its members; borrowed; NULL = a key, or unknown */
-    uint32_t waiting, members;     /* ranks that wait; members of the barrier, 0 if unknown */
+    const struct barrier *barrier; /* borrowed; the barrier with its members; NULL for a key, or if unknown */
+    uint32_t waiting, members;     /* number of waiting ranks; number of members, 0 = unknown */
     uint32_t rank;                 /* one of the waiting ranks; UINT32_MAX = no rank is known */
-    uint64_t for_ms;               /* the longest wait */
+    uint64_t for_ms;               /* waiting time of the rank that has waited longest */
 };
 
-/* A process that takes part in a PyTorch group or barrier. The store sees only its connection. The agents know their
- * workers, and describe other processes on request (`owner`). */
+/* A process that takes part in a PyTorch group or barrier. The store sees only the connection of the process. If the
+ * process is not a worker, the store asks an agent to describe it (`owner`). */
 struct snapshot_claim {
     int64_t rank;       /* the rank that the process acts as; -1 = unknown */
     uint32_t published; /* 1 + the rank whose address the process has published; 0 = none */
@@ -80,7 +81,7 @@ struct snapshot_claim {
     bool is_of_job;     /* the process is a worker of this job or a child of a worker */
     bool is_child;      /* the process is a child of a worker */
     const char *host;   /* NULL = unknown */
-    const char *owner;  /* an agent's description of a process that is not a worker; "" = none */
+    const char *owner;  /* if the process is not a worker: description by an agent; "" = none */
     struct slice address;
 };
 
@@ -115,42 +116,41 @@ struct snapshot_cause {
 /* Facts about the store's process and machine. */
 struct snapshot_store {
     const char *host, *endpoint;
-    uint64_t accept_overflows,
-        somaxconn; /* connections that the full accept queue has dropped since the store started; limit of
-                             * the accept queue */
+    /* accept_overflows: number of connections that were dropped since the store started, because the accept queue was
+     * full. somaxconn: limit of the accept queue. */
+    uint64_t accept_overflows, somaxconn;
     uint64_t refused_no_fd; /* how often clients began to wait because the process had no free descriptor */
-    uint64_t open_files;    /* limit of open files of this process, read when clients last began to wait */
+    uint64_t open_files;    /* limit of open files, stored when the process last had no free descriptor */
     uint64_t used, max;     /* the store's quota in bytes: used, and the limit; `max` is 0 if unknown */
 };
 
 /* Stacks of all ranks (record/stacks.h), sampled because the job makes no progress. */
 struct snapshot_hang {
-    const struct cJSON *rows[2]; /* rows of two samples, the earlier sample first; NULL = not sampled */
-    const struct cJSON
-        *calls[2]; /* calls from the ranks' flight records in these samples (flight_call of hub/messages.h) */
+    const struct cJSON *rows[2];  /* rows of two samples, the earlier sample first; NULL = not sampled */
+    const struct cJSON *calls[2]; /* calls (struct flight_call) in the flight records at these samples */
     const struct hang_history *history; /* history of all samples (diagnosis.h); NULL = none */
     uint64_t apart_ms;                  /* time from the earlier to the later sample */
     uint64_t still_ms;                  /* time since the last sign of progress */
     uint64_t due_ms;     /* stacks are sampled when still_ms reaches this value; 0 = they are not sampled */
     bool has_signals;    /* the job has shown signs of progress in this round */
-    uint32_t in_vain;    /* number of suspicions without a verdict since the last sign of progress */
-    const char *why_not; /* why the last suspicion gave no verdict (hang_why_not); NULL = none */
+    uint32_t in_vain;    /* number of stack comparisons without a verdict since the last sign of progress */
+    const char *why_not; /* why the samples last gave no verdict; NULL = this has not happened */
 };
 
-/* A job at one moment. Members about a phase that has not begun are 0 or empty. */
+/* A job at one moment. Fields about a phase that has not begun are 0 or empty. */
 struct snapshot {
     const char *job; /* job id; "" = no job yet */
     enum snapshot_phase phase;
     bool elastic;               /* nodes have no fixed node ranks and may join and leave */
     uint32_t min, max;          /* limits of the number of nodes; 0 = unknown */
     uint32_t world_size, round; /* round: number of completed rendezvous; 0 = none yet */
-    uint32_t returning;         /* number of nodes of the latest round that may still join again */
+    uint32_t returning;         /* how many nodes of the latest round may still join again */
     uint64_t waited_ms;         /* time since this phase began */
     uint64_t left_ms;           /* time until the store stops waiting; UINT64_MAX = never */
     uint64_t pause_ms; /* in RDZV_BACKING_OFF or RDZV_LAST_CALL: time until the workers start; else 0 */
     uint64_t limit_ms; /* value of the option `knob`; 0 = no limit */
     const char *knob;  /* "--timeout" */
-    bool is_final;     /* no later check follows: the time is over, or the job has ended */
+    bool is_final;     /* true in the last check before the job fails for lack of nodes */
     struct snapshot_store store;
     struct snapshot_cause cause;
     struct snapshot_surplus surplus;

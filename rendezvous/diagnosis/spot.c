@@ -36,24 +36,24 @@ static const struct {
 #undef X
 };
 
-/* Folders of torch whose C functions wait for other ranks, each with an example and its version of torch. A C function
- * has no frame, so the innermost frame is the caller of the C function. A C function may also compute, so the rank
- * waits only if its thread sleeps in futex. */
-#define WAITING_FOLDERS(X)                                                                             \
-    X("torch/distributed/") /* torch 1.13: ZeroRedundancyOptimizer._sync_params calls Work.wait */     \
-    X("torch/nn/parallel/") /* torch 1.13: DistributedDataParallel._distributed_broadcast_coalesced */ \
+/* Folders of torch with Python files that call C functions to wait for other ranks. Each row names a version of torch
+ * and an example. A C function has no frame, so the innermost frame is its caller. A C function may also compute, so
+ * the rank counts as waiting only if its thread sleeps in futex. */
+#define WAITING_FOLDERS(X)                                                                                   \
+    X("torch/distributed/") /* torch 1.13: ZeroRedundancyOptimizer._sync_params calls Work.wait */           \
+    X("torch/nn/parallel/") /* torch 1.13: DistributedDataParallel._distributed_broadcast_coalesced waits */ \
     X("torch/futures/")     /* torch 1.13: Future.wait, for RPC and for Work.get_future */
 
 /* Parts of paths of libraries that wait only for threads and processes of the same rank, never for other ranks. */
-#define LOCAL_FILES(X)                                               \
-    X("threading.py")                                                \
-    X("queue.py")                                                    \
-    X("multiprocessing/") /* also matches torch/multiprocessing/ */  \
-    X("concurrent/futures/")                                         \
-    X("importlib/") /* a lock of a module that two threads import */ \
-    X("<frozen importlib")                                           \
-    X("logging/") /* a lock that a fork may have copied */           \
-    X("tqdm/")                                                       \
+#define LOCAL_FILES(X)                                              \
+    X("threading.py")                                               \
+    X("queue.py")                                                   \
+    X("multiprocessing/") /* also matches torch/multiprocessing/ */ \
+    X("concurrent/futures/")                                        \
+    X("importlib/") /* waits for an import in another thread */     \
+    X("<frozen importlib")                                          \
+    X("logging/") /* a forked process waits for inherited locks */  \
+    X("tqdm/")                                                      \
     X("torch/utils/data/")
 
 #define X(part) part,
@@ -73,8 +73,8 @@ const char *spot_text(const cJSON *o, const char *name)
     return text != NULL ? text : "";
 }
 
-/* Return a number, or 0 if it is out of range. Check the double before the conversion, because converting a larger
- * double to int is undefined in C. */
+/* Return a number, or 0 if it is not from 0 to INT_MAX. Check the double before the conversion, because converting a
+ * double above INT_MAX to int is undefined in C. */
 int spot_number(const cJSON *o, const char *name)
 {
     const cJSON *item = member(o, name);
@@ -149,8 +149,8 @@ static int read_number(const char *text, const char *format, long most)
 
 /* --- children --------------------------------------------------------------------------------------------- */
 
-/* Return the kind of processes for which a frame of a library waits. WAITS_LOADER also stands for the loop of a data
- * loader's worker, by which add_child recognises such a worker. */
+/* Return the kind of process for which a thread in this frame waits. Return WAITS_LOADER also for a frame in a data
+ * loader's worker, because add_child must detect such a worker. */
 static enum spot_waits frame_waits(const cJSON *frame)
 {
     const char *file = spot_text(frame, "file");
@@ -163,7 +163,7 @@ static enum spot_waits frame_waits(const cJSON *frame)
     return ends_with(file, "subprocess.py") ? WAITS_CHILD : WAITS_NONE;
 }
 
-/* Return true if a process waits for a message in this frame. Its parent may send the message. */
+/* Return true if a process that is in this frame waits for a message. The sender may be its parent process. */
 static bool waits_for_message(const cJSON *frame)
 {
     static const char *const files[] = { "connection.py",       "queues.py",     "synchronize.py",
@@ -202,8 +202,9 @@ static void read_waits(struct spot *spot)
         spot->awaited_pid = read_number(spot->object, STACKS_CHILD, INT_MAX);
 }
 
-/* Add a child process, unless it waits for a message, waits in a collective, or may wait for other ranks in a C
- * function. Stop at _bootstrap: in a process that was forked, the frames outside of it belong to the parent. */
+/* Add a child process to spot->children, unless the child waits for a message, waits in a collective, or may wait for
+ * other ranks in a C function. Ignore the callers of multiprocessing's function _bootstrap, because a forked child
+ * has inherited these frames from its parent. */
 static void add_child(struct spot *spot, const cJSON *row, const cJSON *thread, const char *does)
 {
     struct spot_child child = {
@@ -235,9 +236,9 @@ static void add_child(struct spot *spot, const cJSON *row, const cJSON *thread, 
 
 /* --- threads ---------------------------------------------------------------------------------------------- */
 
-/* Find two frames: the innermost frame of the program, and the library function that it has called and in which the
- * thread waits. Of several such functions use the outermost, because the user has called it. Names that begin with '_'
- * are internal to the library, so use them only if there is no other. */
+/* Set spot->user to the innermost frame of the program, and spot->call to the library function in which the thread
+ * waits. Of several such functions, use the outermost, because the program has called it. A function whose name begins
+ * with '_' is internal to the library. Use it only if no other function is found. */
 static void read_frames(struct spot *spot)
 {
     const cJSON *frame, *innermost = spot->frames != NULL ? spot->frames->child : NULL;
@@ -259,8 +260,8 @@ static void read_frames(struct spot *spot)
     spot->may_wait = spot->call == NULL && in_futex && may_call_wait(innermost);
 }
 
-/* Store a thread in the spot of its rank. Return true if it is a main thread with frames. Of other threads, store only
- * unacknowledged connections and child processes. */
+/* Store the data of a thread in the spot of its rank. Return true for the main thread of a rank if its frames were
+ * read. For other threads, store only child processes and connections with unacknowledged data. */
 static bool read_thread(struct spot *spots, uint32_t n, const cJSON *row, const cJSON *thread)
 {
     const cJSON *item = member(thread, "rank");
@@ -312,8 +313,9 @@ uint32_t spots_read(const cJSON *rows, struct spot *spots, uint32_t n, const cha
     return read;
 }
 
-/* Format the place of a thread. If the thread runs no code of the program (for example, a thread of a library), use its
- * innermost frame. A main thread without a frame has ended its script, and runs C functions of exit handlers. */
+/* Format the place of a thread: its innermost frame in the user's program. If no frame is in the program, use the
+ * innermost frame of all. If the stack is empty, the main thread has ended its script, and runs C functions of exit
+ * handlers. */
 const char *spot_place(char out[SPOT_PLACE_MAX], const struct spot *spot)
 {
     if (spot->frames == NULL || spot->frames->child == NULL) {
@@ -332,7 +334,7 @@ const char *spot_place(char out[SPOT_PLACE_MAX], const struct spot *spot)
 
 /* --- loops ------------------------------------------------------------------------------------------------ */
 
-/* Compare the texts of two frames, because each sample has its own copy of them. */
+/* Compare two frames by their texts, because each sample has its own copies of the frames. */
 bool spot_is_same_function(const cJSON *a, const cJSON *b)
 {
     return strcmp(spot_text(a, "file"), spot_text(b, "file")) == 0 &&
@@ -361,8 +363,8 @@ static uint32_t count_fixed(const cJSON *a, const cJSON *b, uint32_t most)
     return n;
 }
 
-/* Return the digest of a frame's file, function and line. Return 0 if `frame` is NULL, because the stack has no moving
- * frame (struct trail). */
+/* Return the digest of a frame's file, function and line. If `frame` is NULL, the stack has no moving frame (struct
+ * trail): return 0. */
 static uint64_t place_digest(const cJSON *frame)
 {
     const char *file = spot_text(frame, "file"), *function = spot_text(frame, "function");
@@ -408,7 +410,7 @@ static void trail_step(struct trail *t, const cJSON *from, const cJSON *to)
     if (has_been_at(t, place) || (is_one_function && spot_number(to, "line") < spot_number(from, "line")))
         t->returns++;
     else
-        t->returns = 0; /* the moving frame is at a new place: an earlier loop may have ended */
+        t->returns = 0; /* a new place: the program may have left the loop */
 }
 
 /* Add a sample. Forget the trail if the outer frames are cut off (STACKS_FRAMES_MAX), because frames are counted from

@@ -22,7 +22,7 @@ struct spot_child {
     const cJSON *frames, *thread; /* `frames` is NULL if the frames were not read */
     const cJSON *user;            /* innermost frame of the user's program in this process; NULL = none */
     const char *does;
-    enum spot_waits kind; /* the last value of the enum that includes this process */
+    enum spot_waits kind; /* the most specific of the kinds that apply to this process */
 };
 
 /* The main thread of one rank in one sample. In Work.wait() and in a lock of the program, a thread sleeps in futex, in
@@ -33,22 +33,21 @@ struct spot {
     const cJSON *frames; /* NULL = the frames were not read */
     const cJSON *thread; /* NULL = the rank is not in the sample */
     const cJSON *user;   /* innermost frame of the user's program; NULL = none */
-    const char *call;    /* function of a library in which the rank waits; NULL = no such frame */
-    bool idle_only;      /* the rank waits in `call` only while its thread sleeps */
+    const char *call;    /* the library function in which the rank waits; NULL = no such frame */
+    bool idle_only;      /* a rank in `call` counts as waiting only if its thread sleeps */
     bool may_wait;       /* `call` is NULL, and the thread sleeps in futex in a C function */
     const char *does, *object;
-    int64_t cpu_ms, runs; /* CPU time; number of times that the thread got a CPU, 0 = unknown */
+    int64_t cpu_ms, runs; /* CPU time of the thread; how often it got a CPU; each is 0 if unknown */
     const char *unanswered[SPOT_PEERS_MAX]; /* peers that do not acknowledge data: "10.0.0.2:4711" */
     uint32_t n_unanswered;
     struct {
         const char *peer;
-        int bytes;           /* size of the packets that are lost, 1 to UINT16_MAX */
+        int bytes;           /* size of each lost packet, 1 to UINT16_MAX */
     } lossy[SPOT_PEERS_MAX]; /* peers with unacknowledged data; the paths to these peers lose large packets */
     uint32_t n_lossy;
     int ended_child; /* pid of a zombie that the rank has started; 0 = none */
     enum spot_waits waits;
-    bool
-        waits_for_future; /* the rank waits for a result of concurrent.futures, which a process may compute */
+    bool waits_for_future; /* the rank waits for a result of concurrent.futures, maybe from a child process */
     int awaited_pid; /* the child whose end the rank waits for, if the system call names it; 0 = unknown */
     struct spot_child children[SPOT_CHILDREN_MAX];
     uint32_t n_children;
@@ -62,7 +61,7 @@ uint32_t spots_read(const cJSON *rows, struct spot *spots, uint32_t n, const cha
  * line that calls it. Without a frame, format what the thread does: "an unknown place (sleeping in read)". */
 const char *spot_place(char out[SPOT_PLACE_MAX], const struct spot *spot);
 
-/* Return true if two frames are in the same function, and for spot_is_same_line also at the same line of it. */
+/* Return true if two frames are in the same function. spot_is_same_line also requires the same line. */
 bool spot_is_same_function(const cJSON *a, const cJSON *b);
 bool spot_is_same_line(const cJSON *a, const cJSON *b);
 
@@ -80,22 +79,22 @@ struct trail {
     cJSON *frames;        /* owned: the frames of the last sample; NULL = no sample */
     uint32_t fixed;       /* number of outer frames that are at the same line in all samples */
     uint32_t samples;     /* number of samples since `fixed` last changed */
-    uint32_t returns;     /* how often the moving frame has returned to an earlier place */
-    bool is_one_function; /* the moving frame is the same function in all samples */
+    uint32_t returns;     /* how often the moving frame (see above) went back after its last new place */
+    bool is_one_function; /* the moving frame (see above) is in the same function in all samples */
     uint32_t n_places;
-    uint64_t places[TRAIL_PLACES]; /* digests of the places of the moving frame */
+    uint64_t places[TRAIL_PLACES]; /* digests of the places where the moving frame (see above) was */
 };
 
-/* Add the frames of a sample. If an outer frame has left its line, the trail begins again. */
+/* Add the frames of a sample. If a fixed frame is now at another line, begin a new trail. */
 void trail_add(struct trail *t, const cJSON *frames);
 void trail_free(struct trail *t);
 
 /* Return the innermost frame of the user's program that is in all samples. The loop is in the function of this frame,
- * or in a function that it has called. Return NULL if the trail shows no loop, or too few samples of it. */
+ * or in a function that was called from there. Return NULL if the trail shows no loop, or too few samples of it. */
 const cJSON *trail_loop(const struct trail *t);
 
-/* Return a member of a row, a frame or a thread. If its type is wrong, spot_text returns "" and spot_number returns 0.
- * A number must be from 0 to INT_MAX. */
+/* Return the member `name` of `o`, which is a row, a frame or a thread. If the type of the member is wrong, spot_text
+ * returns "" and spot_number returns 0. spot_number also returns 0 for a number below 0 or above INT_MAX. */
 const char *spot_text(const cJSON *o, const char *name);
 int spot_number(const cJSON *o, const char *name);
 

@@ -1,7 +1,7 @@
 /* text.c -- see text.h. Short texts are in buffers of fixed size on the caller's stack, so that a lack of memory does
  * not prevent a diagnosis.
  *
- * Hosts, names of keys and parts of sentences are from workers and other hosts. Terminals print the text, so control
+ * Host names, key names and parts of sentences come from workers and other hosts. Terminals print the text, so control
  * characters are escaped before a text leaves this file (text_append, text_disarm). */
 #include "diagnosis/text.h"
 
@@ -38,8 +38,8 @@ static bool is_behind(enum finding_code code, enum finding_code other)
 
 /* Make room for a new finding, and return its place, or NULL if the list has no room for it. The list is sorted by
  * is_behind, and then by time of insertion. A full list drops its last finding, which is the least important. The list
- * has at most DIAGNOSIS_SAME findings of each code, because hundreds of missing nodes would hide other findings. `more`
- * of the last of these counts the others. */
+ * has at most DIAGNOSIS_SAME findings of each code, because hundreds of missing nodes would hide other findings. The
+ * others are only counted, in `more` of the last finding with this code. */
 struct finding *diagnosis_slot(struct diagnosis *d, enum finding_code code)
 {
     uint32_t last = 0, at = d->n;
@@ -53,7 +53,7 @@ struct finding *diagnosis_slot(struct diagnosis *d, enum finding_code code)
         d->left_out++;
     if (at == DIAGNOSIS_MAX)
         return NULL;
-    if (d->n == DIAGNOSIS_MAX) /* the dropped finding also stands for `more` others: count these, too */
+    if (d->n == DIAGNOSIS_MAX) /* findings counted in the dropped finding's `more` are left out, too */
         d->left_out += d->list[DIAGNOSIS_MAX - 1].more;
     const uint32_t behind = (d->n < DIAGNOSIS_MAX ? d->n : DIAGNOSIS_MAX - 1) - at;
     memmove(&d->list[at + 1], &d->list[at], behind * sizeof(d->list[0]));
@@ -76,7 +76,7 @@ bool diagnosis_keep(struct diagnosis *d, enum finding_code code)
 /* Limits of the texts. */
 
 enum {
-    MOMENT_MS = 1000, /* a place counts as the main wait only after this time */
+    MOMENT_MS = 1000, /* a place counts as the main wait only if ranks have waited there for this time */
     QUIET_MS = 10000, /* after this time without progress, also show when the next stack check is due */
     HOSTS_SHOWN = 6,  /* maximum number of hosts in a list; a longer list ends with "and 3 more" */
     RANGES_SHOWN = 8, /* maximum number of ranges in a list; a longer list ends with "and more" */
@@ -139,7 +139,8 @@ const char *process(words out, const char *host, int pid)
     return out;
 }
 
-/* Format a place. The name is from a worker and may contain any bytes, which diagnose_append_place escapes. */
+/* Format the key or barrier for which ranks wait. Its name is from a worker and may contain any bytes, so
+ * diagnose_append_place escapes the name. */
 const char *place(words out, const struct snapshot_wait *wait)
 {
     struct buf text = { 0 };
@@ -221,8 +222,8 @@ const char *missing_nodes(words out, const struct snapshot *s, uint32_t never)
     return settle(out, &text);
 }
 
-/* Format the node ranks that no node has, as a hint in a report about two nodes with the same rank: the user may have
- * copied a command line. */
+/* Format "; no node has rank 3: was the same --node_rank used on every node?" for a report about two nodes with the
+ * same rank. Write "" if every node rank has a node. */
 const char *unclaimed_ranks(words out, const struct snapshot *s)
 {
     struct buf text = { 0 };
@@ -278,8 +279,8 @@ static void append_ranks(struct buf *out, const struct snapshot *s,
     append_ranges(out, s, s->n_ranks, is);
 }
 
-/* Format the needed ranks that are not at the main wait. If the rank of a client at the main wait is unknown, format
- * "unknown", because the list would wrongly contain this rank. */
+/* Format the needed ranks that are not at the main wait. If a client at the main wait has no known rank, format
+ * "unknown", because a list of absent ranks could wrongly contain the rank of this client. */
 const char *absent_ranks(words out, const struct snapshot *s)
 {
     struct buf text = { 0 };
@@ -347,7 +348,7 @@ bool came_in_later(const struct snapshot *s, const struct snapshot_refused *r)
     return false;
 }
 
-/* Return true if a node with this rank has left less than `ago_ms` ago. */
+/* Return true if a node with this rank left within the last `ago_ms` milliseconds. */
 static bool was_here_since(const struct snapshot *s, int32_t node_rank, uint64_t ago_ms)
 {
     for (uint32_t i = 0; i < s->n_gone; i++)
@@ -384,7 +385,7 @@ uint32_t members_of(const struct snapshot *s)
 }
 
 /* Return the place with the most waiting ranks, or the first of several such places. Skip waits below MOMENT_MS,
- * because they are normal, unless no later check follows (is_final). */
+ * because they are normal. If no later check follows (is_final), skip no wait. */
 const struct snapshot_wait *main_wait(const struct snapshot *s)
 {
     const struct snapshot_wait *most = NULL;
@@ -412,12 +413,12 @@ bool is_needed(const struct snapshot_wait *wait, uint32_t rank)
 
 /* The screen:
  *
+ *       error    node 1 has not joined within 62.0 s  [NODE_MISSING]
+ *         try    check that ddprun runs on each missing node ...
  *     job 'k3': 1 of 2 nodes has joined after 62.0 s; giving up in 13 min (--timeout is 900 s)
- *           NODE  HOST  ADDRESS    PID  WORKERS     SINCE  STATE
- *              0  n0    10.9.0.1   411        4    62.0 s  waits
- *              1  -     -            -        -         -  ...
- *           error    node 1 has not joined within 62.0 s  [NODE_MISSING]
- *             try    check that ddprun runs there ...
+ *       NODE  HOST  ADDRESS    PID  WORKERS     SINCE  STATE
+ *          0  n0    10.9.0.1   411        4    62.0 s  waits
+ *          1  -     -            -        -         -  missing
  *
  * The store formats this text and sends it to all nodes. Only the first rows are printed, but the counts are
  * complete. */
@@ -449,13 +450,13 @@ static bool append_limit(const struct snapshot *s, struct buf *out)
     return buf_printf(out, " (%s is %llu s)", s->knob, (unsigned long long)(s->limit_ms / 1000));
 }
 
-/* Append the state of a job that waits for nodes. `max` is 0 until the first node has joined. */
+/* Append the state of a job that waits for nodes. `max` is 0 while the job has no node. */
 static bool append_gathering(const struct snapshot *s, struct buf *out)
 {
     words waited;
     if (!buf_printf(out, s->is_final ? "given up: " : "") || !append_joined(s, out))
         return false;
-    if (s->max == 0) /* no node waits yet */
+    if (s->max == 0) /* the job has no node */
         return true;
     return buf_printf(out, " after %s", duration(waited, s->waited_ms)) && append_limit(s, out);
 }
@@ -476,7 +477,7 @@ static bool append_running(const struct snapshot *s, struct buf *out)
                             wait->is_barrier ? "in" : "for", place(what, wait), duration(time, wait->for_ms));
 }
 
-/* Append the headline, one line without a newline: the nodes, the time, and the option that limits the time. */
+/* Append the headline, one line without a newline: the name and the state of the job. */
 static bool append_headline(const struct snapshot *s, struct buf *out)
 {
     words waited;
@@ -581,8 +582,8 @@ static bool advice_is_due(const struct diagnosis *d, uint32_t i)
            strcmp(d->list[i + 1].advice, d->list[i].advice) != 0;
 }
 
-/* Append a finding. Append the number of left-out findings of its code before the advice, because the advice applies
- * to them, too. */
+/* Append a finding, the number of left-out findings with the same code, and the advice if it is due. The advice comes
+ * last, because it applies to the left-out findings, too. */
 static bool append_finding(const struct diagnosis *d, uint32_t i, struct buf *out)
 {
     const struct finding *f = &d->list[i];
@@ -609,7 +610,8 @@ static bool append_findings(const struct diagnosis *d, struct buf *out)
     return ok;
 }
 
-/* Format the nodes that the job waits for: "node 1" or "at least 2 more nodes", else "". */
+/* Format the nodes that the job waits for: "node 1" or "at least 2 more nodes". If the job waits for no more nodes, or
+ * if no node has joined yet, the text is "". */
 static const char *awaited(words out, const struct snapshot *s)
 {
     words nodes;
@@ -651,8 +653,8 @@ static bool append_no_findings(const struct snapshot *s, struct buf *out)
         duration(due, s->hang.due_ms), s->hang.in_vain > 0 ? " again" : "");
 }
 
-/* Append the findings with their advice, so that the first line names the culprit. Then append the headline and
- * the nodes. Each line except the last ends with a newline. */
+/* First append the findings with their advice, because the first line must name the culprit. Then append the headline
+ * and the nodes. Each line except the last ends with a newline. */
 static bool screen_append(const struct snapshot *s, const struct diagnosis *d, struct buf *out)
 {
     const size_t from = out->len;
@@ -729,7 +731,7 @@ bool diagnosis_add_text(cJSON *o, const struct snapshot *s, const struct diagnos
     return add_text(o, &text) && ok && diagnosis_add_findings(o, d);
 }
 
-/* Add a finding as text. A note has no advice, because a legal but unusual setting needs no remedy. */
+/* Add a finding as text. Add its code and advice only if its grade is WARNING or ERROR, because a NOTE is harmless. */
 bool diagnosis_add_line(cJSON *o, const struct finding *f)
 {
     struct buf text = { 0 };

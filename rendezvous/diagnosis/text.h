@@ -11,13 +11,12 @@
 enum { WORDS_LEN = 256 };
 typedef char words[WORDS_LEN];
 
-const char *number(words out, uint64_t n);                    /* "7" */
-const char *counted(words out, uint64_t n, const char *what); /* "1 node", "2 nodes" */
-const char *duration(words out, uint64_t ms);                 /* "1.2 s" */
-const char *process(words out, const char *host, int pid);    /* "n1 (pid 77)" */
-const char *place(words out,
-                  const struct snapshot_wait *wait); /* "barrier 'x'", from diagnose_append_place */
-/* Append the numbers below `n` for which `is` returns true: "1, 3-7 and more". */
+const char *number(words out, uint64_t n);                      /* "7" */
+const char *counted(words out, uint64_t n, const char *what);   /* "1 node", "2 nodes" */
+const char *duration(words out, uint64_t ms);                   /* "1.2 s" */
+const char *process(words out, const char *host, int pid);      /* "n1 (pid 77)" */
+const char *place(words out, const struct snapshot_wait *wait); /* "barrier 'x'" */
+/* Append the numbers below `n` for which `is` returns true, as ranges: "1, 3-7". End a long list with "and more". */
 void append_ranges(struct buf *out, const void *of, uint32_t n, bool (*is)(const void *of, uint32_t i));
 /* Format "node 1 (n1, pid 77)", with the known parts. */
 const char *node_named(words out, int32_t node_rank, const char *host, int pid);
@@ -38,8 +37,8 @@ void diagnose_still(struct diagnosis *d, const struct snapshot *s);
 /* Format which ranks wait: "rank 3 (n1, pid 77) waits" or "ranks 0-2 wait". If `wait` is not the main wait, or some of
  * its ranks are unknown, return waiters_of(): "3 ranks wait". */
 const char *named_waiters(words out, const struct snapshot *s, const struct snapshot_wait *wait);
-/* Format the needed ranks that are not at the main wait: "rank 3" or "ranks 1, 3-7". The text is "none" if there is no
- * such rank, and "unknown" if some of the waiting ranks are unknown. */
+/* Format the ranks that are missing at the place where most ranks wait: "rank 3" or "ranks 1, 3-7". The text is "none"
+ * if no rank is missing, and "unknown" if some of the waiting ranks are unknown. */
 const char *absent_ranks(words out, const struct snapshot *s);
 /* Format "rank 3 waits" or "7 ranks wait". */
 const char *waiters_of(words out, const struct snapshot_wait *wait);
@@ -56,25 +55,26 @@ uint32_t members_of(const struct snapshot *s);
 /* Return the place where most ranks wait, if they have waited long enough for a report; else NULL. */
 const struct snapshot_wait *main_wait(const struct snapshot *s);
 bool waits_in(const struct snapshot_rank *rank, const struct snapshot_wait *wait);
-/* Return true if the ranks at `wait` may need this rank. A barrier may have only some of the ranks as members. */
+/* Return true if the ranks that wait at `wait` may need `rank`. A barrier may have only some ranks as members. */
 bool is_needed(const struct snapshot_wait *wait, uint32_t rank);
 
 /* --- the screen, which ddpctl and every agent print unchanged ---------- */
 
 enum {
-    SCREEN_NODES = 8,   /* rows of nodes that have joined */
-    SCREEN_MISSING = 4, /* rows of missing nodes */
+    SCREEN_NODES = 8,   /* maximum number of rows for nodes that have joined */
+    SCREEN_MISSING = 4, /* maximum number of rows for missing nodes */
 };
 
 /* Add "findings": [{"code":..,"grade":..,"subject":..,"sentence":..,"advice":..,"more":2}] to an object. Return false
  * if memory is short. */
 bool diagnosis_add_findings(struct cJSON *o, const struct diagnosis *d);
-/* Add the findings as "findings", and the whole screen as the text member "text". */
+/* Add two members: "findings", and "text" with the findings, the state of the job, and its nodes. ddpctl and the agents
+ * print "text" unchanged. */
 bool diagnosis_add_text(struct cJSON *o, const struct snapshot *s, const struct diagnosis *d);
 /* Add the sentence of a finding as "text". For a warning or an error, the text also contains the code and the
  * advice. */
 bool diagnosis_add_line(struct cJSON *o, const struct finding *f);
-/* Add the line of diagnosis_add_line, and the finding as the only element of "findings". */
+/* Add a finding in two forms: as "text" (see diagnosis_add_line), and as the only element of "findings". */
 bool diagnosis_add_one(struct cJSON *o, const struct finding *f);
 /* Add the headline and the new findings. `before` is the number of findings that an earlier report has shown
  * and that are unchanged. */

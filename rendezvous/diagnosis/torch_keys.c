@@ -76,8 +76,8 @@ static bool text_begins_with(struct slice text, const char *with)
 
 static bool fits_tail(const char *tail, struct slice text, struct torch_key *out);
 
-/* Match a number. Match all its digits at once, because "@/#" must not find rank 1 in "0/12". Store the number only
- * after the rest of the tail has matched, so that a failed match does not change `out`. */
+/* Match '#' or '@' with a number. Match all digits at once, because the tail "@/#" must find rank 12 in "0/12", not
+ * rank 1. Store the number only after the rest of the tail has matched: a failed match must not change `out`. */
 static bool number_fits(const char *tail, struct slice text, struct torch_key *out)
 {
     const size_t n = digits(text);
@@ -144,7 +144,7 @@ static bool ends_alike(const char *tail, struct slice text)
     return text.len >= n && memcmp((const char *)text.data + text.len - n, tail + len - n, n) == 0;
 }
 
-/* Find the row of a tail. The first row that matches counts. */
+/* Find the first row whose pattern matches `tail`, the last part of a key. */
 static bool find_row(struct slice tail, int where, struct torch_key *out)
 {
     for (int kind = TORCH_KEY_NONE + 1; kind < TORCH_KEY_KINDS; kind++) {
@@ -228,7 +228,7 @@ static void name_barrier(struct torch_key *out)
         name_group(out, name);
 }
 
-/* Skip "/worker/attempt_0/". PyTorch until 2.5 begins all keys with it, and counts the attempts. */
+/* Skip "/worker/attempt_0/", the beginning of all keys of PyTorch up to 2.5. The number is the attempt. */
 static struct slice skip_attempt(struct slice path)
 {
     static const char prefix[] = "/worker/attempt_";
@@ -249,7 +249,7 @@ static bool read_group(struct slice path, struct torch_key *out)
     return true;
 }
 
-/* Parse "rpc_prefix_0/". The number counts the calls of init_rpc in a process. */
+/* Parse "rpc_prefix_0/". The number is 0 for the first call to init_rpc in a process, and 1 for the second. */
 static bool read_rpc(struct slice path, struct torch_key *out)
 {
     const size_t n = digits(path);
@@ -280,8 +280,8 @@ bool torch_key_read(struct slice key, struct torch_key *out)
 
 /* --- texts ---------------------------------------------------------------------------------------------- */
 
-/* Return true for the default group, which has all ranks of the job. Texts leave out its name, because PyTorch has
- * chosen this name and not the user. */
+/* Return true for the default group, which has all ranks of the job. Texts leave out its name, because PyTorch,
+ * not the user, has chosen the name. */
 static bool is_default_group(const struct torch_key *key)
 {
     return key->group[0] == '\0' || strcmp(key->group, "0") == 0;
@@ -311,8 +311,8 @@ static bool append_word(void *user, struct slice word, struct buf *out)
     return text_append(out, key->name, NAME_SHOWN);
 }
 
-/* Append the text. Then append the group, because each group numbers its ranks from 0. Leave out the default group, and
- * the group of a barrier, whose text already contains it. */
+/* Append the text of the key. Then append the key's group, because each group numbers its ranks from 0. Leave out the
+ * default group. Also leave out the group if the key is of a barrier, because the text of a barrier names the group. */
 bool torch_key_append(const struct torch_key *key, struct buf *out)
 {
     struct torch_key copy = *key;
@@ -351,8 +351,8 @@ const char *const torch_key_prefixes[] = {
     "store_based_barrier_key:", "/default_pg/", "//worker/attempt_", "/rpc_prefix_", "init/", NULL
 };
 
-/* Return true for the counter of a barrier. Compare only the last component of the key with the prefix. This is fast,
- * because the first byte of most other counters already differs. */
+/* Return true for the counter of a barrier: the last component of the key begins with torch_key_prefixes[0].
+ * The comparison is fast, because this component of most other counters begins with another byte. */
 bool torch_key_counts(struct slice key)
 {
     const char *p = key.data;
@@ -394,9 +394,6 @@ cJSON *torch_key_json(const struct torch_key *key)
 
 /* --- torch notes ------------------------------------------------------------------------------------------ */
 
-/* In torch_meets, a barrier with id i is in row i modulo the number of rows, so that a new barrier overwrites the
- * oldest. Ids begin with 1, because 0 means "no barrier". */
-
 struct torch_client *torch_client_at(struct torch_client **at)
 {
     if (*at == NULL)
@@ -411,6 +408,9 @@ void torch_client_free(struct torch_client **at)
     free(*at);
     *at = NULL;
 }
+
+/* In torch_meets, a barrier with id i is in row i modulo the number of rows, so that a new barrier overwrites the
+ * oldest. Ids begin with 1, because 0 means "no barrier". */
 
 const struct torch_meet *torch_meets_of_id(const struct torch_meets *meets, uint32_t id)
 {
@@ -429,7 +429,7 @@ struct torch_meet *torch_meets_find(struct torch_meets *meets, struct slice key)
     return NULL;
 }
 
-/* Count ids from 1, so that the id also shows the order of the barriers. */
+/* Record a new barrier. Its id is 1 for the first barrier, 2 for the second, so ids show the order of the barriers. */
 struct torch_meet *torch_meets_make(struct torch_meets *meets, struct slice key)
 {
     const uint32_t id = ++meets->last_id;

@@ -20,14 +20,14 @@
 
 struct cJSON;
 
-/* Where a tail may be in a key: after the path of a process group, after the path of RPC, or as the whole key. */
+/* The part of a key before the tail: the path of a process group, the path of RPC, or nothing. */
 #define TORCH_IN_GROUP  1
 #define TORCH_IN_RPC    2
 #define TORCH_ELSEWHERE 4
 
 /* Columns: name, word in JSON, place, tail, rank, operation, text. If the tail has no '#', `rank` is the rank that sets
- * the key; -1 = unknown. The operation is what waits for the key: SETUP (the setup of a group), START (the first
- * operation in a group) or LATER (any other). Rows with the same meaning share a word in JSON. */
+ * the key; -1 = unknown. `operation` is the operation that waits for the key: SETUP (the setup of a group), START
+ * (the first operation in a group) or LATER (any other). Rows with the same meaning share a word in JSON. */
 /* clang-format off */
 #define TORCH_KEYS(X)                                                                                                    \
     X(GLOO_HOST, "gloo_host", TORCH_IN_GROUP | TORCH_IN_RPC, "@/rank_#", -1, SETUP, "rank ${rank}'s host name")          \
@@ -84,14 +84,14 @@ enum { TORCH_GROUP_MAX = 48 }; /* bytes of the name of a group, which may be a h
 
 struct torch_key {
     enum torch_key_kind kind;
-    struct slice name;           /* the text at '*', borrowed from the key */
-    int64_t rank, number;        /* -1 = none; `rank` is a rank in the group */
+    struct slice name;           /* the part of the key at the '*' in TORCH_KEYS; borrowed from the key */
+    int64_t rank, number;        /* the numbers at '#' (a rank in the group) and at '@'; -1 = none */
     char group[TORCH_GROUP_MAX]; /* "0" is the default group; "" = none */
     bool is_rpc;                 /* the key is from init_rpc */
     bool of_all; /* all ranks of the job enter this barrier, not only the members of the group */
 };
 
-/* Find the row of a key. Return false, with no kind in `out`, if the key is not PyTorch's. */
+/* Find the row of TORCH_KEYS for a key. Return false, with the kind TORCH_KEY_NONE, if the key is not PyTorch's. */
 bool torch_key_read(struct slice key, struct torch_key *out);
 
 /* Append the purpose of the key, such as "rank 0's NCCL id in group 3". Return false if memory is short. */
@@ -139,13 +139,12 @@ struct torch_meet {
     char key[TORCH_MEET_KEY_MAX];
 };
 
-/* Each job contains this struct, which is zeroed before its first use. A new barrier replaces the oldest barrier,
- * because ranks pass barriers one after the other. */
+/* The latest barriers of one job. The struct is zeroed before its first use. If `meet` is full, a new barrier replaces
+ * the oldest barrier, because ranks pass barriers one after the other. */
 struct torch_meets {
     uint32_t last_id;
     uint32_t owners_asked; /* how often agents were asked for the owner of a process in this attempt */
-    uint32_t
-        repeated; /* 1 + the latest rank whose address two processes have published in this attempt; 0 = none */
+    uint32_t repeated;     /* 1 + the latest rank that two processes have claimed; 0 = none */
     struct torch_meet meet[TORCH_MEETS_MAX];
 };
 
@@ -154,19 +153,19 @@ struct torch_client {
     uint32_t meet; /* id of the barrier that the session entered last; 0 = none */
     uint32_t rank; /* 1 + the rank in the default group whose address the session has published; 0 = none */
     uint32_t awaited;           /* hash of the key that the session last waited for */
-    bool polls;                 /* the session polls the counter of `meet`, which was not complete yet */
-    bool waits;                 /* the session's present or last wait is for a key of PyTorch */
+    bool polls;                 /* the session polls the counter of `meet` until all ranks have arrived */
+    bool waits;                 /* the present or last wait of the session is for a key of PyTorch */
     bool asked;                 /* the store has asked the agents which process owns the connection */
     uint64_t since_ms, left_ms; /* start of the wait; time when the session last gave up a wait, 0 = never */
     uint64_t tried_ms;          /* when the session last began or continued a setup; 0 = never */
-    struct torch_key key;       /* purpose of the awaited key; key.name is empty */
+    struct torch_key key;       /* the awaited key, decoded; key.name is always empty */
     char *owner; /* owned: an agent's description of a process that is not a worker; NULL = none */
 };
 
-/* Return the notes at *at, and allocate them in the first call. Return NULL if memory is short. The caller then
- * records nothing. */
+/* Return the state at *at, and allocate it in the first call. Return NULL if memory is short. The caller then records
+ * nothing. */
 struct torch_client *torch_client_at(struct torch_client **at);
-/* Free the notes and reset the pointer to NULL. */
+/* Free the state at *at, and set *at to NULL. */
 void torch_client_free(struct torch_client **at);
 
 static inline struct slice torch_meet_key(const struct torch_meet *meet)

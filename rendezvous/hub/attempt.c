@@ -119,8 +119,8 @@ static void drop_unfinished(struct session *s)
 }
 
 /* Keep a node in its job if it has a token and its timeout has not passed. Do not keep a node that is FINISHED, because
- * its process has ended. Its connection only seems broken: the kernel resets a connection if the process ends before it
- * has read all pushes. */
+ * its process has ended. The end of a process may look like a broken connection: the kernel resets the connection if
+ * the process has not read all pushes. */
 bool session_cut(struct session *s, const char *why)
 {
     struct rdzv_facts facts;
@@ -224,9 +224,9 @@ static void hurry_all_jobs(struct hub *hub)
     }
 }
 
-/* Record a rejection, and return true if it should be logged. A rejected client may be a node that was started wrongly,
- * such as a torchrun. Its rejection then explains why a job does not start, so schedule a report. A source causes at
- * most one report and one log line a minute. */
+/* Record a rejection, and return true if it should be logged. A rejected client may be a node that the user started
+ * wrongly, for example with torchrun. The rejection then explains why a job does not start, so schedule a report. Each
+ * source address causes at most one report and one log line a minute. */
 bool session_note_reject(struct hub *hub, const struct session *s, const char *why)
 {
     struct reject_facts facts = { .peer = s->peer,
@@ -254,8 +254,8 @@ void session_reject(struct hub *hub, struct session *s, const char *why)
 }
 
 /* Return true for a worker whose connection can be closed now. The session whose bytes are being processed stays,
- * because requests.c still uses it. Its next request is rejected (session.era). Nodes stay, because the rendezvous
- * drops them. */
+ * because requests.c still uses it. Its next request is rejected (session.era). Nodes stay, because the
+ * rendezvous decides when a node is dropped. */
 static bool may_be_dropped(const struct session *s)
 {
     return s->role == ROLE_WORKER && !s->is_node && s != s->job->hub->processing;
@@ -275,8 +275,9 @@ static void detach_sessions(struct job *job)
     }
 }
 
-/* End all waits without an answer, then detach the sessions from their ranks, then free the members. The job gets a new
- * era. Older connections have a lower session.era, so the store rejects their requests for keys. */
+/* End all waits for keys and barriers; the waiting clients get no answer. Then detach the sessions from their ranks,
+ * and free the members. The job gets a new era. Older connections have a lower session.era, so the store rejects their
+ * requests for keys. */
 void attempt_end(struct job *job)
 {
     job->era = ++job->hub->era;

@@ -273,8 +273,9 @@ static bool read_join(const struct message_join *m, struct rdzv_join *join, stru
     return true;
 }
 
-/* Return the job of a `join`, or NULL if the join is rejected. A node that joins again keeps its job, even if it sends
- * another name, which the rendezvous then rejects. A job without a name gets the name from its first node. */
+/* Return the job of a `join`, or NULL if the join is rejected. For a node that joins again, return its present job. If
+ * this join names another job, the rendezvous rejects the join later. A job without a name gets the name from its
+ * first node. */
 static struct job *joined_job(struct hub *hub, struct session *s, const struct rdzv_join *join, cJSON *answer)
 {
     if (!gate_check_job(hub, s, join->job))
@@ -316,8 +317,8 @@ static void apply_hang_rules(struct job *job, const struct message_join *m)
 }
 
 /* Make the session a node and answer its join. A node that writes the event log also gets the time of the store's
- * clock, because the log contains times of both clocks. Only the answer to the first join contains the token. This
- * answer is the first frame that is kept until the node confirms it. */
+ * clock, because the log contains times of both clocks. Only the answer to the first join contains the token. If
+ * the node has a token, the store keeps this answer and each later frame until the node confirms the frame. */
 static bool welcome(struct session *s, struct job *job, bool resumes, cJSON *answer)
 {
     const bool is_first = !s->is_node;
@@ -340,7 +341,7 @@ static bool welcome(struct session *s, struct job *job, bool resumes, cJSON *ans
     return true;
 }
 
-/* Reject a node with the reason why the host of this store cannot serve the job. */
+/* Reject a node, because the host of this store cannot serve the job. The answer contains the reason of the host. */
 static bool refuse_by_host(struct hub *hub, cJSON *answer)
 {
     const struct hub_refusal *refusal = hub->limits.refusal;
@@ -423,8 +424,8 @@ static bool send_again(struct hub *hub, struct session *s)
     return true;
 }
 
-/* Move a node to its new connection. Send the answer before the session becomes a node, because frames to a node are
- * numbered and kept, but the answer must not be kept. Then send the kept frames, before any new push. */
+/* Move a node to its new connection. Send the answer before the move: frames to a node are numbered and kept, but the
+ * answer must not be kept. After the move, send the kept frames before any new push. */
 static bool call_resume(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     struct session *old = find_old(hub, s, &m->resume);
@@ -461,7 +462,7 @@ static bool call_resume(struct hub *hub, struct session *s, const union message 
 typedef enum rdzv_answer (*report_failure)(struct rdzv *r, uint64_t node, uint32_t round,
                                            const struct failure *failure, uint64_t now_ms);
 
-/* Handle `failed` or `cause`. The failure is copied and cut to its limits, because it comes from a peer. */
+/* Handle `failed` or `cause`. Copy the failure and cut its texts, because a peer may send texts of any length. */
 static bool about_failure(struct hub *hub, struct session *s, const struct message_failed *m, cJSON *answer,
                           report_failure report)
 {
@@ -494,8 +495,8 @@ static bool call_done(struct hub *hub, struct session *s, const union message *m
 }
 
 /* Handle `stopped`. The message has no exit code of rank 0 if the node does not run rank 0, or if ddprun has stopped
- * rank 0. First merge the stacks of the message: the last `stopped` of a round leads to the verdict, which contains
- * them. */
+ * rank 0. First merge the stacks of the message, because the last `stopped` of a round leads to the verdict. The
+ * verdict contains the stacks. */
 static bool call_stopped(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     struct rdzv *r = s->job->rdzv;
@@ -526,8 +527,8 @@ static bool is_count(const cJSON *item, double least)
     return cJSON_IsNumber(item) && item->valuedouble >= least && item->valuedouble < 9e15;
 }
 
-/* Record the process state of a worker: [local_rank, "D", percent, "wchan"], and the pid of its program if the worker
- * only waits for this program. Malformed rows are skipped. */
+/* Record the process state of a worker: [local_rank, "D", percent, "wchan"]. If the worker only waits for its program,
+ * the fifth element is the pid of this program. Malformed rows are skipped. */
 static void note_worker(struct job *job, const struct rdzv_node_facts *node, const cJSON *row)
 {
     const cJSON *local = cJSON_GetArrayItem(row, 0), *percent = cJSON_GetArrayItem(row, 2);
@@ -742,9 +743,9 @@ static const struct {
     [MESSAGE_BARRIERS] = { inspect_barriers, false },
 };
 
-/* Return true if the session may make calls of this class. An agent's call needs a client that has identified itself as
- * an agent. If the store has a secret, the agent must also have proved that it has the secret. A client on another host
- * must have done so, too, for a call that changes the job. */
+/* Return true if the session may make calls of this class. Agents' calls are only for a client that has identified
+ * itself as an agent. If the store has a secret, the agent must also have proved that it has the secret. The same proof
+ * is needed for calls that change the job, unless the client is on the store's host. */
 static bool may_call(struct hub *hub, const struct session *s, enum message_class class, const char *op)
 {
     if (class == MESSAGE_IS_AGENT_CALL && (s->role != ROLE_AGENT || !gate_is_agent(hub, s))) {

@@ -4,8 +4,8 @@
  * once and sends the text to the receiver: the node that writes the event log.
  *
  * Only one node receives the events, because logs on all nodes would contain the same lines. When this node leaves,
- * another node that has requested events becomes the receiver. It first gets the latest events again, because its
- * predecessor may not have written them. Equal event numbers in two logs mark the same event.
+ * another node that has requested events becomes the receiver. The new receiver first gets the latest events, because
+ * the previous one may not have written them. Equal event numbers in two logs mark the same event.
  *
  * Findings are rare and go to all nodes that have requested events, so the log of each node shows why the job hung. */
 #include "hub/job.h"
@@ -106,11 +106,11 @@ static void remember(struct job_events *events, const char *text)
 }
 
 /* Send a finding to all nodes that have requested events. Keep the finding for a later receiver only if no node got it.
- * Otherwise the next receiver is one of these nodes, which has the finding already. */
+ * Otherwise a later receiver is usually a node that already has the finding, and would get it twice. */
 static void push_to_all(struct job *job, const char *text)
 {
     uint32_t receivers = 0;
-    (void)find_receiver(job); /* a new receiver first gets the kept events */
+    (void)find_receiver(job); /* sends the kept events to a new receiver, before this finding */
     LIST_EACH(node, &job->sessions)
     {
         struct session *s = LIST_ENTRY(node, struct session, in_job);
@@ -134,8 +134,8 @@ static void push_to_receiver(struct job *job, const char *text)
         remember(&job->events, text);
 }
 
-/* Send an event to the server's log. If a node gets events, also call `send`, which sends the event to one node or to
- * all nodes. */
+/* Send an event to the server's log. If an agent has requested events, also call `send`, which sends the event to one
+ * node or to all nodes. */
 static void send_event_to(struct job *job, cJSON *o, void (*send)(struct job *job, const char *text))
 {
     struct hub *hub = job->hub;
@@ -214,8 +214,8 @@ void events_members(struct job *job, const struct rdzv_round *world)
     buf_free(&rows);
 }
 
-/* Add the numbers of nodes and ranks from `record`, and the list of nodes from events_members(). Then free this
- * list. */
+/* Add the number of nodes and the number of ranks of the round. Also add the list of nodes that events_members() has
+ * stored in `job`, then free this list. */
 static void add_world(cJSON *o, struct job *job, const struct rdzv_record *record)
 {
     cJSON_AddNumberToObject(o, "nnodes", record->nnodes);

@@ -9,11 +9,12 @@
  *
  * The clients of PyTorch and libddp have no secret, so they need a `vouch`. If the store encrypts, a stranger must
  * first complete a TLS handshake, which proves tenant and job. Before that, the hub asks no agent about the stranger.
- * The stranger waits in HANDSHAKE (not in the diagram) if an agent has its address, otherwise in GREETING.
+ * The stranger waits in HANDSHAKE (not in the diagram) if an agent is connected from the same address, otherwise in
+ * GREETING.
  *
- *     accepted --an agent has its address--> ASKED -----vouch------> admitted
- *        |                                     ^
- *        |-> GREETING --other request--> HELD -'  (an agent of its address joins)
+ *     accepted --agent at the same address--> ASKED -----vouch------> admitted
+ *        |                                      ^
+ *        |-> GREETING --other request--> HELD --'  (an agent at the same address joins)
  *        |       '--AUTH--> admitted
  *
  * Each state has a time limit. Each state also has a list of its strangers, the oldest first (hub->gate[state].line),
@@ -30,16 +31,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Limits on what the strangers can use before an agent confirms them, because a stranger may be an attacker. The held
- * bytes are also charged to a quota. */
+/* Limits on what the strangers can use before an agent confirms them, because a stranger may be an attacker. The bytes
+ * of held requests also count against the store's memory limit. */
 enum {
-    FIRST_BYTES = 128,        /* maximum number of decoded bytes before the end of AUTH */
-    PENDING_MAX = 128,        /* maximum number of strangers without an agent at their address */
+    FIRST_BYTES = 128,        /* maximum bytes that the hub decodes for a stranger until its AUTH ends */
+    PENDING_MAX = 128,        /* maximum number of strangers in GREETING and HELD together */
     PENDING_PER_ADDRESS = 16, /* limit for one address, so that one host cannot use up PENDING_MAX */
     PER_RANK = 4,             /* each rank of a job raises the limits of ASKED and HANDSHAKE by this number */
-    HELD_BYTES = 64 << 10,    /* a stranger with more is rejected; in ASKED, reading stops */
+    HELD_BYTES = 64 << 10,    /* a stranger with more held bytes is rejected (in ASKED: no longer read) */
     HELD_SHARE = 16,          /* held bytes of all strangers: at most hub_limits.max_bytes / HELD_SHARE */
-    ASKED_BYTES = 10 << 20 /* maximum held bytes of a stranger in ASKED; more than the longest value, 8 MiB */
+    ASKED_BYTES = 10 << 20    /* limit for a stranger in ASKED: the longest value, 8 MiB, and a margin */
 };
 
 /* Longest time in each state, in ms. An agent on the host of the stranger answers within milliseconds. */
@@ -62,7 +63,7 @@ static bool is_full(const struct hub *hub)
     return hub->held_kib > hub->limits.max_bytes / HELD_SHARE / 1024;
 }
 
-/* Stop reading from a stranger in ASKED until an agent confirms it. */
+/* Stop reading from a stranger in state ASKED until an agent confirms this stranger. */
 static void stop(struct hub *hub, struct session *s)
 {
     if (hub->sink.read == NULL)
@@ -71,8 +72,8 @@ static void stop(struct hub *hub, struct session *s)
     s->is_stopped = true;
 }
 
-/* Count the held bytes of a stranger. When the held bytes of all strangers exceed their limit, stop reading from the
- * strangers in ASKED. The loop over these strangers runs rarely, because each of them is stopped only once. */
+/* Count the held bytes of a stranger. When the held bytes of all strangers rise above their limit, stop reading from
+ * the strangers in ASKED. enter_asked() explains which of them are still read. */
 static void count_held(struct hub *hub, struct session *s)
 {
     const bool was_full = is_full(hub);
@@ -131,9 +132,9 @@ static void give_up(struct hub *hub, struct session *s)
     session_reject(hub, s, why);
 }
 
-/* Reject one stranger if too many wait at the address of `newest`, or in the whole store. Prefer the oldest stranger in
- * GREETING, because a stranger in HELD is more likely a worker. If only `newest` is in GREETING, reject the oldest
- * stranger in HELD. */
+/* Reject one stranger if too many strangers wait, either from the address of `newest` or in total. Reject the oldest
+ * stranger in GREETING, because a stranger in HELD is more likely a worker. If only `newest` is in GREETING, reject the
+ * oldest stranger in HELD. */
 static void drop_oldest_stranger(struct hub *hub, const struct session *newest)
 {
     struct session *same = NULL;
@@ -171,8 +172,9 @@ static void enter_asked(struct hub *hub, struct session *s)
 {
     const enum stranger_state state = s->awaits_tls ? STRANGER_HANDSHAKE : STRANGER_ASKED;
     enter_line(hub, s, state);
-    /* Do not stop reading if no agent at this address can answer. The connection of an agent may be broken, and the
-     * stranger may be this agent on a new connection. The hub must then receive its AUTH. */
+    /* If the strangers hold too many bytes, stop reading from this one. But read on if it has no held request
+     * (`is_held`), and no connected agent can confirm it. Such a stranger may itself be an agent whose old connection
+     * is broken, and the hub must receive its AUTH. */
     if (state == STRANGER_ASKED && is_full(hub) && (s->is_held || peer_is_answerable(hub, s)))
         stop(hub, s);
     if (hub->gate[state].count > hub->limits.max_unconfirmed && hub->gate[state].count > max_unconfirmed(hub))
@@ -256,8 +258,8 @@ static const uint8_t hello[] = { 0x82, 14,  0,   0,   0,   0,   0,   0,   0,   '
 static const uint8_t validate[] = { 0, WIRE_MAGIC & 0xff, (WIRE_MAGIC >> 8) & 0xff, (WIRE_MAGIC >> 16) & 0xff,
                                     WIRE_MAGIC >> 24 };
 
-/* FIRST_BYTES must be enough for an agent under MUNGE. Before the store checks its proof, such an agent sends more than
- * any other client. It sends the search for a store, the request for the credential, and both messages of AUTH. */
+/* FIRST_BYTES must be enough for all bytes that an agent sends until the end of AUTH. An agent under MUNGE sends the
+ * most: the search for a store, the request for the credential, and both messages of AUTH. */
 enum { PING_BYTES = 1 + 4, AUTH_HEAD_BYTES = 1 + 8 };
 _Static_assert((int)sizeof(validate) + PING_BYTES + (int)sizeof(hello) + 3 * AUTH_HEAD_BYTES +
                        AUTH_ASK_BYTES + AUTH_HELLO_BYTES + AUTH_PROOF_BYTES <=
@@ -321,8 +323,8 @@ bool gate_hello(struct hub *hub, struct session *s, struct slice *bytes)
     return gate_count(hub, s, sizeof(hello)) && append_blob(&hub->out, slice_str("{\"ok\":true}"));
 }
 
-/* Hold the stranger, and remove it from the list of unfinished requests, because the time limit of its state applies
- * now. */
+/* Hold the stranger. Remove it from the list of unfinished requests, because the time limit of the stranger's state
+ * replaces the time limit of a request. */
 bool gate_hold(struct hub *hub, struct session *s)
 {
     s->is_held = true;
@@ -417,8 +419,8 @@ bool hub_give_credential(struct hub *hub, conn_id conn, struct buf *out)
     return s != NULL && give_credential(hub, s, out);
 }
 
-/* Append the reason why the host of this store cannot serve the job. A node with --encrypt needs the reason here,
- * because without TLS it never sends a `join`. */
+/* Append the reason why the host of this store cannot serve the job. The reply to `join` also contains this reason, but
+ * a node with --encrypt sends no `join` to a store without TLS. */
 static bool append_refusal(const struct hub *hub, struct buf *answer)
 {
     const struct hub_refusal *refusal = hub->limits.refusal;
@@ -429,8 +431,8 @@ static bool append_refusal(const struct hub *hub, struct buf *answer)
     return ok;
 }
 
-/* Answer a client that expects a store with TLS, and end the connection. If the host of the store cannot serve the job
- * and the store has no secret, add the reason. */
+/* Answer a client that expects a store with TLS, and end the connection. If the host of the store cannot serve the job,
+ * the answer contains the reason, unless the store has a secret. */
 static bool refuse_tls(struct hub *hub, struct session *s, struct slice message)
 {
     uint8_t result[AUTH_ASK_BYTES];
@@ -486,8 +488,8 @@ bool gate_is_agent(const struct hub *hub, const struct session *s)
            (s->auth != NULL && s->auth->state == AUTH_PROVEN && s->auth->role == AUTH_AGENT);
 }
 
-/* Return true without a proof if the user of the session is known. The kernel reports the user only for a client on the
- * store's host. */
+/* See session.h. A session whose user is known needs no proof of the secret. The kernel reports the user only for a
+ * client on the store's host. */
 bool gate_may_change(const struct hub *hub, const struct session *s)
 {
     return hub->limits.secret == NULL || s->uid != SESSION_NO_UID ||
@@ -500,8 +502,9 @@ bool gate_is_job(const struct session *s, const char *job)
            (s->tls_job == NULL || s->tls_job[0] == '\0' || strcmp(s->tls_job, job) == 0);
 }
 
-/* Check that the connection may use the job: AUTH has named this job, and the client has the secret of its tenant. AUTH
- * names a job by a hash, so the tenant's prefix is compared only here. */
+/* Check that the connection may use the job. An authenticated client must have named this job, and must have the
+ * secret of the job's tenant. AUTH contains only a hash of the job's name, so the tenant's prefix is compared only
+ * here. */
 bool gate_check_job(struct hub *hub, const struct session *s, const char *job)
 {
     const struct secret *of = auth_secret_of(hub->limits.secret, job);

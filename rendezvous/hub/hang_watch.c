@@ -3,9 +3,9 @@
 #include "hub/hang_watch.h"
 
 enum {
-    SAMPLES = 3,       /* number of samples, if the second and the third give the same verdict */
-    SAMPLES_MAX = 4,   /* number of samples, if the third sample changes the verdict */
-    SAMPLES_WAKES = 8, /* number of samples, if the rank has slept and run between the last two */
+    SAMPLES = 3,       /* samples before a report, if the second and the third give the same verdict */
+    SAMPLES_MAX = 4,   /* samples before a report, if the third sample changes the verdict */
+    SAMPLES_WAKES = 8, /* samples before a report, if the rank sleeps in the last two and runs between them */
     DOUBLINGS_MAX = 8, /* maximum number of doublings of the pause, so that the pause cannot overflow */
 };
 
@@ -19,15 +19,15 @@ static uint64_t limit_of(const struct hang_watch *w)
     return usual_ms > least_ms ? usual_ms : least_ms;
 }
 
-/* Return the time from one sample to the next, in ms. Before the first sign of progress, the program may be in a usual
- * pause, and nothing shows when this pause began. So the time must be longer than a usual pause. */
+/* Return the time from one sample to the next, in ms. Before the first sign of progress, this time is longer, so that a
+ * normal pause, such as a checkpoint, ends before the third sample. */
 static uint64_t apart_of(const struct hang_watch *w)
 {
     return !w->has_signals && limit_of(w) > 2 * HANG_QUIET_APART_MS ? HANG_QUIET_APART_MS : HANG_APART_MS;
 }
 
-/* Forget the suspicion. The next suspicion begins after the time limit without progress. It begins earlier if the time
- * between samples is longer than HANG_APART_MS, so that its report is not late. */
+/* End the current suspicion. The next suspicion begins after limit_of() ms without progress. If the time between
+ * samples is longer than HANG_APART_MS, the suspicion begins earlier, so that the report is not late. */
 static void wait_for_limit(struct hang_watch *w)
 {
     const uint64_t earlier_ms = (SAMPLES - 1) * (apart_of(w) - HANG_APART_MS);
@@ -51,9 +51,9 @@ void hang_watch_end(struct hang_watch *w)
     *w = (struct hang_watch){ .limit_ms = w->limit_ms, .is_off = w->is_off };
 }
 
-/* Record a sign of progress. Heartbeats of several nodes arrive late and in any order. So ignore a sign that is older
- * than the last sign or the start of the round. The time before the first sign is not a pause, because the program is
- * starting. */
+/* Record a sign of progress, and measure the longest pause between two signs. Heartbeats of several nodes arrive late
+ * and in any order. So ignore a sign that is older than the last sign or the start of the round. The time before the
+ * first sign does not count as a pause, because the program is starting. */
 bool hang_watch_moved(struct hang_watch *w, uint64_t ago_ms, uint64_t now_ms)
 {
     const uint64_t at_ms = ago_ms < now_ms ? now_ms - ago_ms : 0;
@@ -108,8 +108,8 @@ bool hang_watch_compares(const struct hang_watch *w)
     return w->samples >= 2 || w->hint != 0;
 }
 
-/* Count a sample, unless the hang was already reported. A verdict compares a sample with the
- * previous one, so the first sample has no verdict:
+/* Count a sample, unless the hang was already reported. A verdict compares a sample with the previous one, so the first
+ * sample has no verdict. The number of the sample and its verdict determine the next step:
  *
  *     1st sample                                  take the 2nd sample
  *     2nd, has a verdict                          take the 3rd sample

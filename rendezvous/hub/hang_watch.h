@@ -15,36 +15,38 @@
 
 enum {
     HANG_LEAST_MS = 30000, /* shortest limit without --hang_timeout */
-    HANG_QUIET_FACTOR = 3, /* the shortest limit is multiplied by this before the first sign of progress */
+    HANG_QUIET_FACTOR = 3, /* before any progress, the limit is at least this many times HANG_LEAST_MS */
     HANG_FACTOR = 5,       /* the limit is this many times the longest pause so far */
     HANG_APART_MS = 6000,  /* ms from one sample to the next */
-    /* ms between samples until the first sign of progress; long enough that a checkpoint of 40 s is not reported */
+    /* ms between samples until the first sign of progress. A report needs three samples, which take 42 s, so a
+     * checkpoint of 40 s is not reported. */
     HANG_QUIET_APART_MS = 21000,
-    /* ms from the third sample to a further one; short enough for a report within 15 s after the limit */
+    /* ms from the third sample to its repetition or to the fourth sample. It is short, so that a hang is reported
+     * within 15 s after the limit. */
     HANG_CONFIRM_MS = 1000,
-    /* Longest pause between two suspicions. The first pause is as long as the limit, and each further pause is twice as
-     * long as the one before. */
+    /* Longest pause in ms between two suspicions. The first pause is as long as the time without progress that causes
+     * a suspicion. Each further pause is twice as long as the one before. */
     HANG_AGAIN_MAX_MS = 300000
 };
 
-/* The state of the watch. In a zeroed struct no round runs. */
+/* The state of the watch. A zeroed struct means that no round is running. */
 struct hang_watch {
-    uint64_t limit_ms;   /* ms without progress until a suspicion; 0 if it is computed from the pauses */
+    uint64_t limit_ms;   /* time in ms without progress until a suspicion; 0 = computed from longest_ms */
     bool is_off;         /* --hang_timeout=off: no suspicion ever begins */
     bool runs;           /* true while a round runs */
     uint64_t began_ms;   /* start of the round */
-    uint64_t moved_ms;   /* last sign of progress, or start of the round */
+    uint64_t moved_ms;   /* time of the last sign of progress; start of the round if there was no sign */
     uint64_t longest_ms; /* the longest pause between two signs of progress */
     bool has_signals;    /* this round has shown a sign of progress */
     uint64_t due_ms;     /* time of the next sample; 0 if none is due */
-    uint32_t samples;    /* samples of this suspicion */
-    bool retries;     /* the next sample replaces the third sample, which gave no verdict or lacked records */
-    bool retried;     /* this suspicion has had such a sample */
-    uint32_t in_vain; /* number of suspicions without a verdict since the last sign of progress */
-    uint32_t compared; /* number of suspicions in `in_vain` that have compared samples */
-    uint64_t verdict;  /* digest of the verdict on the last two samples; 0 if there was no verdict */
-    bool is_reported;  /* the verdict was reported, and no progress has followed */
-    uint64_t hint;     /* digest of the hint since the last sign of progress; 0 if there was no hint */
+    uint32_t samples;    /* number of samples taken in this suspicion */
+    bool retries;        /* the third sample gave no verdict or lacked records; the next one replaces it */
+    bool retried;        /* the third sample of this suspicion was replaced, or will be */
+    uint32_t in_vain;    /* number of suspicions without a verdict since the last sign of progress */
+    uint32_t compared;   /* how many of the `in_vain` suspicions had samples that were compared */
+    uint64_t verdict;    /* digest of the verdict on the last two samples; 0 if there was no verdict */
+    bool is_reported;    /* the verdict was reported, and no progress has followed */
+    uint64_t hint;       /* digest of the last hint (uncertain verdict); 0 if none since the last progress */
 };
 
 /* Start the watch of a new round, and keep the limit. */
@@ -61,23 +63,24 @@ bool hang_watch_moved(struct hang_watch *w, uint64_t ago_ms, uint64_t now_ms);
  * already. */
 bool hang_watch_joined(struct hang_watch *w, uint64_t now_ms);
 
-/* Return when the next sample is due, or UINT64_MAX if no sample is due. */
+/* Return the time of the next sample, or UINT64_MAX if no sample is due. */
 uint64_t hang_watch_deadline(const struct hang_watch *w);
 
 /* Return true if a sample is due now, and set the time of the next sample. */
 bool hang_watch_due(struct hang_watch *w, uint64_t now_ms);
 
-/* Return true if the samples of the current suspicion can be compared, or if the last suspicion ended with a hint. */
+/* Return true if the current suspicion has two samples to compare, or if a hint (uncertain verdict) was found since the
+ * last progress. */
 bool hang_watch_compares(const struct hang_watch *w);
 
 /* End the suspicion without a verdict. */
 void hang_watch_skip(struct hang_watch *w, uint64_t now_ms);
 
-/* The verdict on a sample and the previous one. */
+/* The verdict from the comparison of a sample with the previous sample. */
 struct hang_verdict {
     uint64_t digest; /* 0 = no verdict */
     bool is_certain; /* a verdict that is not certain is a hint */
-    /* the rank sleeps and has run between the samples, or the samples are too close to show this */
+    /* the sleeping rank has run between the samples; also true if the samples are too close to show this */
     bool wakes;
 };
 

@@ -3,7 +3,7 @@
  * This file handles new and closed connections, received bytes and timeouts. session.h lists the other files of the
  * hub.
  *
- * The functions of hub.h set hub->now_ms, and all other files read only this time. So the time does not change during
+ * The functions of hub.h set hub->now_ms. The hub uses this time and reads no clock. So the time does not change during
  * a call, and a test can compute every deadline. */
 #include "hub/hub.h"
 
@@ -59,7 +59,7 @@ static void tick(struct job *job)
         forget(job);
 }
 
-/* Call tick() for all jobs, and find the next deadline. tick() may free its job, so read `next` first. */
+/* Call tick() for all jobs, and find the next deadline. tick() may free a job, so find the next job before the call. */
 static void jobs_tick(struct hub *hub)
 {
     struct table_node *node = table_next(&hub->jobs, NULL);
@@ -94,8 +94,8 @@ bool hub_connect(struct hub *hub, conn_id conn, const char *peer, uint64_t now_m
     return session_new(hub, conn, peer);
 }
 
-/* After a suspension many agents close their connections, and the report of each lost agent must name the suspension.
- * So call detect_suspension() first. */
+/* Detect a suspension of this process first. After a suspension many agents close their connections, and the report of
+ * each lost agent must name the suspension. */
 void hub_disconnect(struct hub *hub, conn_id conn, const char *why, uint64_t now_ms)
 {
     struct session *s = session_find(hub, conn);
@@ -126,8 +126,8 @@ static void note_first(struct session *s, struct slice bytes)
 }
 
 /* Process the bytes from a session, and then send all its answers together. Until the answers are sent, no code may
- * free this session. So if the rendezvous drops it meanwhile, only hub->drop_reason is set, and this function frees the
- * session at its end. */
+ * free this session. So if the rendezvous drops the session meanwhile, it only sets hub->drop_reason. This function
+ * then frees the session at the end. */
 static void process_bytes(struct hub *hub, struct session *s, struct slice bytes)
 {
     hub->processing = s;
@@ -177,8 +177,8 @@ void hub_expect_tls(struct hub *hub, conn_id conn)
         s->awaits_tls = true;
 }
 
-/* Record the secret that the client has proved in TLS. The secret shows the tenant. Agents of this tenant at the
- * stranger's address can be asked only now, so pass a stranger to gate.c again. */
+/* Record the secret that the client has proved in TLS. The secret shows the client's tenant. If the client is a
+ * stranger, let gate.c check the client again: gate.c can now ask the tenant's agents at the client's address. */
 void hub_set_secret(struct hub *hub, conn_id conn, const struct secret *secret, const char *job,
                     uint64_t now_ms)
 {
@@ -251,9 +251,9 @@ void hub_resume(struct hub *hub, conn_id conn, uint64_t now_ms)
 
 /* --- time ----------------------------------------------------------------------------------------------- */
 
-/* Return when the first unfinished request of hub->midway[spoken] times out. `spoken` is 0 for the first request of a
- * session, and 1 for later requests. All requests of a list have the same limit, so the oldest is the first in the
- * list. */
+/* Return the earliest time at which an unfinished request of hub->midway[spoken] times out. `spoken` is 0 for the first
+ * request of a session, and 1 for later requests. Each list begins with its oldest request. This request times out
+ * first, because all requests of a list have the same limit. */
 static uint64_t midway_deadline(const struct hub *hub, int spoken)
 {
     const struct list *line = &hub->midway[spoken];
@@ -271,8 +271,8 @@ uint64_t hub_deadline(const struct hub *hub)
                       earlier_of(session_cut_deadline(hub), hub->jobs_deadline_ms));
 }
 
-/* Drop the first session of hub->midway[spoken], whose request has been unfinished for too long. The limit for a first
- * request is shorter, because a client that never completes its first request is usually a scanner. */
+/* Drop the first session of hub->midway[spoken], because its request has been unfinished for too long. First requests
+ * (`spoken` = 0) have a shorter limit, because a client that never completes its first request is usually a scanner. */
 static void drop_oldest(struct hub *hub, int spoken)
 {
     char why[128];
@@ -346,7 +346,7 @@ void hub_free(struct hub *hub)
 {
     if (hub == NULL)
         return;
-    /* Clear the stores before freeing sessions, so that no key wakes a session. */
+    /* Clear the stores first. This ends all waits, so no change of a key can wake a session that is already freed. */
     EACH_NODE(node, &hub->jobs)
     store_clear(TABLE_ENTRY(node, struct job, node)->store);
     struct table_node *node = table_next(&hub->sessions, NULL);

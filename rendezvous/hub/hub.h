@@ -34,17 +34,18 @@ struct hub_limits {
     uint64_t max_bytes;   /* limit of all keys, values, queues and unfinished requests together, in bytes */
     uint64_t max_unread;  /* maximum size of one reply, in bytes */
     uint64_t max_replies; /* maximum size of all unread replies together, in bytes; used by the server */
-    uint32_t first_command_ms;   /* longest time in ms from the first byte to the end of the first request */
-    uint32_t command_ms;         /* longest time in ms from the first byte to the end of each later request */
+    uint32_t first_command_ms;   /* time limit in ms from the first byte to the end of the first request */
+    uint32_t command_ms;         /* time limit in ms from the first byte to the end of each later request */
     const char *instance;        /* unique text of this hub, random, at most 32 bytes; borrowed */
     const char *host, *endpoint; /* name of the store in messages: "n0", "n0:29500"; borrowed */
     bool many_jobs;              /* true: any number of jobs by name (ddp-rendezvous); false: one job */
     uint64_t keep_ms;            /* with many_jobs: drop a job that has had no connection for this long */
-    const struct secret *secret; /* borrowed: a secret for each tenant; NULL if agents need no secret */
+    const struct secret *secret; /* borrowed: list of the tenants' secrets; NULL if agents need no secret */
     const char *credential;      /* borrowed: the secret, encrypted by MUNGE; NULL without MUNGE */
     bool guarded; /* hold requests from other hosts until an agent confirms the client (gate.c) */
     /* Maximum number of unconfirmed connections from addresses of agents. Connections from these addresses that have
-     * not completed the TLS handshake have a separate limit of the same size. Each rank raises both (gate.c). */
+     * not completed the TLS handshake have a separate limit of the same size. gate.c adds PER_RANK to both limits for
+     * each rank of a job. */
     uint32_t max_unconfirmed;
     const struct hub_refusal *refusal; /* borrowed; NULL if nodes may join */
     /* How to decode the requests of a client that does not begin with VALIDATE. true: as requests of torch 2.1, where
@@ -93,8 +94,7 @@ struct hub_sink {
 
 /* Return a new hub, or NULL if memory is short. `limits` and `sink` are copied. */
 struct hub *hub_new(const struct hub_limits *limits, const struct hub_sink *sink);
-/* Free the hub with all jobs and sessions. Do not close any connection, because the server closes its connections
- * itself. */
+/* Free the hub with all jobs and sessions. The connections stay open, because the server closes them itself. */
 void hub_free(struct hub *hub);
 
 /* Add an accepted connection; `peer` ("10.0.0.2:41234") is copied. Return false if memory is short. */
@@ -111,13 +111,14 @@ void hub_set_foreign(struct hub *hub, conn_id conn);
  * called, the connection is a stranger (gate.c) that no agent can confirm. */
 void hub_expect_tls(struct hub *hub, conn_id conn);
 
-/* Record that the client has named `job` in TLS, and has proved that it has `secret`. `job` is "" if the client has
- * named no job. The session may then use only the jobs of the secret's tenant, and only an agent of this job may
- * confirm the session. */
+/* Record that the client has named `job` in the TLS handshake, and has proved that it has `secret`. `job` is "" if the
+ * client has named no job. After this call, the session may use only the jobs of the secret's tenant. Only an agent of
+ * `job` may confirm the session. */
 void hub_set_secret(struct hub *hub, conn_id conn, const struct secret *secret, const char *job,
                     uint64_t now_ms);
 
-/* Append the answer to a client that asks for the credential before TLS (auth/auth.h). */
+/* Append the credential to `out`, as the answer for a client that requests it before the TLS handshake (auth/auth.h).
+ * Return false if the session does not exist or memory is short. */
 bool hub_give_credential(struct hub *hub, conn_id conn, struct buf *out);
 
 /* Reject a connection whose bytes the server cannot pass to hub_receive. `bytes` are the last received bytes.
@@ -126,9 +127,9 @@ bool hub_give_credential(struct hub *hub, conn_id conn, struct buf *out);
 void hub_reject(struct hub *hub, conn_id conn, struct slice bytes, bool is_ddprun, const char *why,
                 uint64_t now_ms);
 
-/* Free a descriptor for a new client: reject a connection that no agent has confirmed. Choose the one that has been in
- * its state for the longest time. Consider only connections from the host `address`, such as "10.0.0.2", or from all
- * hosts if `address` is NULL. Return false if no such connection exists. */
+/* Free a descriptor for a new client: reject a connection that no agent has confirmed. Choose the connection that has
+ * been in its present state (gate.c) for the longest time. Consider only connections from the host `address`, such as
+ * "10.0.0.2", or from all hosts if `address` is NULL. Return false if no such connection exists. */
 bool hub_drop_stranger(struct hub *hub, const char *address, uint64_t now_ms);
 
 /* Return true if the connection has sent at least one complete request. */
@@ -144,16 +145,16 @@ void hub_receive(struct hub *hub, conn_id conn, struct slice bytes, uint64_t now
 /* Process the requests of a connection that the hub has paused, because may_reply returned false. */
 void hub_resume(struct hub *hub, conn_id conn, uint64_t now_ms);
 
-/* Remove a closed connection; `why` is the reason ("closed by the peer", "connection reset"). All waits of its client
- * end, also those in barriers. */
+/* Remove a closed connection; `why` is the reason ("closed by the peer", "connection reset"). End all waits of the
+ * client, including waits in barriers. */
 void hub_disconnect(struct hub *hub, conn_id conn, const char *why, uint64_t now_ms);
 
 /* Remove a connection that broke without a FIN, by a reset or a timeout. The network may be the cause, so a node stays
  * in its job until its timeout, and may connect again. */
 void hub_cut(struct hub *hub, conn_id conn, const char *why, uint64_t now_ms);
 
-/* Return when hub_tick must be called next, on the clock of `now_ms`; UINT64_MAX means never. Every call above may
- * change this time. */
+/* Return the time at which hub_tick must be called next, on the clock of `now_ms`; UINT64_MAX means never. Every call
+ * above may change this time. */
 uint64_t hub_deadline(const struct hub *hub);
 /* Do everything that is due. The server must first pass in all bytes that have arrived, because a node whose bytes are
  * unread seems silent. */

@@ -19,7 +19,7 @@ enum {
     ITEM_BYTES = 24,       /* upper bound for a printed number, or for the quotes and commas around a text */
     VALUE_SHOWN = 256,     /* maximum length of a shown value, in bytes */
     KEY_SHOWN = 512,       /* maximum length of a shown key or barrier's name, in bytes */
-    KEYS_SHOWN = 16,       /* maximum number of keys shown of one waiter */
+    KEYS_SHOWN = 16,       /* maximum number of keys that are shown for one waiter */
     RANKS_SHOWN = 1024,    /* maximum number of ranks shown of one barrier */
 };
 
@@ -54,20 +54,21 @@ struct job *inspect_job(struct hub *hub, const struct session *s, const char *na
     return job;
 }
 
-/* A JSON array in the answer of a call, such as the array "jobs". Its printed rows have at most LIST_ROOM bytes. */
+/* A JSON array in the answer of a call, such as the array "jobs". The printed size of all rows together is at most
+ * LIST_ROOM bytes. */
 struct listing {
-    cJSON *answer, *array; /* borrowed; control_answer owns the answer */
+    cJSON *answer, *array; /* borrowed; control_answer() frees `answer` */
     size_t bytes;          /* upper bound of the printed size of the rows so far */
 };
 
-/* Start a list. The answer owns its array. */
+/* Start a list. `answer` owns the list's array. */
 static struct listing begin_list(cJSON *answer, const char *name)
 {
     return (struct listing){ .answer = answer, .array = cJSON_AddArrayToObject(answer, name) };
 }
 
-/* Return an upper bound of the printed size of an item. text_append() leaves only two characters that JSON escapes:
- * '"' and '\\'. */
+/* Return an upper bound of the printed size of an item. In a text of text_append(), JSON escapes only '"' and
+ * '\\', so a character needs at most two bytes. */
 static size_t printed_bytes(const cJSON *item)
 {
     size_t bytes = ITEM_BYTES;
@@ -133,7 +134,7 @@ static cJSON *job_row(const struct job *job)
     return row;
 }
 
-/* List the jobs. Skip an empty job without a name, which exists only because a hub always has one job. */
+/* List the jobs. Skip an empty job without a name: it exists only because a hub always has at least one job. */
 bool inspect_jobs(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     (void)m;
@@ -166,7 +167,7 @@ static void add_counters(struct hub *hub, cJSON *answer)
 }
 
 /* Add the profile of a rank if the current window (PROFILE_WINDOW) has a sample of the rank. "waits" is the percentage
- * of samples in which the rank waited in a collective. "place" is where in the code the rank was most often in the
+ * of samples in which the rank waited in a collective. "place" is the place in the code that is most frequent in the
  * other samples. */
 static void add_profile(const struct profile *p, uint32_t rank, cJSON *row)
 {
@@ -231,7 +232,7 @@ static void add_nodes(const struct job *job, cJSON *answer)
             break;
 }
 
-/* Answer `status`. The lists are last, because they may be cut. */
+/* Answer `status`: first the numbers, then the lists of nodes and ranks. A list that is too long is cut (add_row). */
 bool inspect_status(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     struct job *job = inspect_job(hub, s, m->status.job);
@@ -416,10 +417,11 @@ bool inspect_barriers(struct hub *hub, struct session *s, const union message *m
 
 /* --- rejects -------------------------------------------------------------------------------------------- */
 
-/* A rejected client can be any program, and a terminal may show what it has sent. So the first bytes of its connection
- * are sent as hex, and unprintable bytes of its texts as \xNN. */
+/* A rejected client can be any program, and its bytes may be printed on a terminal. So the first bytes of its
+ * connection are encoded as hex, and unprintable bytes of its texts as \xNN. */
 
-/* Return the row of a rejected client. Times are sent as durations. */
+/* Return the row of a rejected client. The row's first_ms and last_ms are the ms since the first and the last
+ * rejection. */
 static cJSON *reject_row(const struct reject *r, uint64_t now_ms)
 {
     cJSON *row = cJSON_CreateObject();

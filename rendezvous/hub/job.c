@@ -43,8 +43,8 @@ static bool format_network(struct slice address, char key[static KEY_MAX])
     return true;
 }
 
-/* Format the key of the source. On this host the kernel reports the user, so each user is a source. All clients of
- * another host are one source, because the store cannot verify the users of that host. */
+/* Format the key of a connection's source. The kernel reports the users of this host, so each user is a source. The
+ * store cannot verify users of other hosts, so all clients of one host, or of one IPv6 /64 network, are one source. */
 static void format_key(const struct session *s, char key[static KEY_MAX])
 {
     struct slice address = session_address(s);
@@ -90,8 +90,8 @@ static bool job_source_has_room(const struct job_source *source, uint64_t bytes)
     return quota_left(&source->share) >= bytes;
 }
 
-/* Count the job at its new source before releasing its old source. If both are the same source and this is its only
- * job, the other order would free the source. */
+/* Count the job at its new source before releasing its old source. Both may be the same source. If this source has no
+ * other job, the other order would free the source. */
 void job_set_source(struct job *job, struct job_source *source)
 {
     struct job_source *before = job->source;
@@ -192,8 +192,8 @@ static struct barrier_env job_barrier_env(struct job *job)
  * the sessions of all nodes. peer_identity.c searches this table to find the agents that may know the process of a
  * connection. */
 
-/* If the process of this store is suspended for long, nodes close their connections. The store assumes this cause if
- * the suspension lasted at least STOOD_LONG_MS, and the store reads the close at most JUST_NOW_MS after it. */
+/* If the process of this store is suspended for long, nodes close their connections. A suspension counts as
+ * the cause of a closed connection if it lasted at least STOOD_LONG_MS and ended at most JUST_NOW_MS ago. */
 enum { STOOD_LONG_MS = 1000, JUST_NOW_MS = 1000 };
 
 bool job_node_room(struct session *s)
@@ -205,7 +205,7 @@ bool job_node_room(struct session *s)
     return s->as_node != NULL;
 }
 
-/* Make the session a node. A repeated join on the same connection does not count the node again. */
+/* Register the session as a node. Ignore a repeated join on the same connection. */
 void job_node_joined(struct session *s)
 {
     const struct slice address = session_address(s);
@@ -352,8 +352,8 @@ struct job *job_find(const struct hub *hub, const char *name)
     return node ? TABLE_ENTRY(node, struct job, node) : NULL;
 }
 
-/* Return the only job that the session may use, or NULL. If TLS has named a job, this is the only one. A session
- * without a tenant may use all jobs, so it gets NULL if there are several. */
+/* Return the only job that the session may use, or NULL if the session may use no job or several. If the client has
+ * named a job in TLS, the session may use only this job. A session without a tenant may use all jobs. */
 struct job *job_only(const struct hub *hub, const struct session *s)
 {
     struct job *only = NULL;
@@ -419,7 +419,7 @@ bool job_is_at(const struct job *job, const struct job_name *name)
 
 /* --- time ------------------------------------------------------------------------------------------------- */
 
-/* Return true for the job that a hub has before the first declaration. */
+/* Return true if the job is not declared and its store has no keys. */
 static bool is_blank(const struct job *job)
 {
     return job->name[0] == '\0' && store_count(job->store) == 0;
@@ -447,8 +447,8 @@ static uint64_t job_deadline(const struct job *job)
 }
 
 /* Lower the hub's deadline to the job's deadline, in constant time. The hub's deadline is not raised here. So it may be
- * too early; the hub then ticks once too often, and this tick computes the exact deadline. Raise a deadline in the past
- * to the present time. Otherwise hub.c would conclude that this process was suspended since then. */
+ * too early; the hub then ticks once too often, and this tick computes the exact deadline. If the job's deadline is in
+ * the past, use the present time. Otherwise hub.c would conclude that this process was suspended since the deadline. */
 void job_touch(struct job *job)
 {
     uint64_t at = job_deadline(job);

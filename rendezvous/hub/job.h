@@ -1,8 +1,8 @@
 /* job.h -- one job that the hub serves: its keys, its barriers, its members, and the connections that belong to it.
  *
  * A hub inside a launcher serves one job for its whole life. ddp-rendezvous serves many jobs by name. A new hub already
- * has one job, which has no name. Plain c10d clients may use its keys. The first client that names a job gives this
- * name to the nameless job.
+ * has one job, which has no name. Plain c10d clients may use the keys of this job. The first client that names a job
+ * gives this name to the nameless job.
  *
  *     connection -> session -> job -> store | barriers | members
  *
@@ -40,7 +40,7 @@ struct session;
  * again. A reader of several logs recognises duplicates by "instance" and "n". */
 struct job_events {
     bool asked;        /* an agent has requested events; cleared when find_receiver() finds no such agent */
-    uint64_t receiver; /* id of the receiver; 0 if the next event must search for a receiver */
+    uint64_t receiver; /* session id of the receiver; 0 = none: the store chooses one at the next event */
     struct buf recent; /* texts of the latest events; each text ends with a NUL */
     char *members; /* owned: the ranks of each node as JSON, for the event of a round's start; NULL = none */
 };
@@ -50,8 +50,8 @@ struct job_events {
 struct event_limit {
     uint64_t number;    /* number of the latest event */
     uint64_t second;    /* the present second, on the clock of hub->now_ms */
-    uint32_t in_second; /* barrier events in the present second */
-    uint32_t lost;      /* barrier events of the present second that were dropped because of the limit */
+    uint32_t in_second; /* number of all barrier events in the present second */
+    uint32_t lost;      /* number of barrier events that exceeded the limit in the present second */
 };
 
 /* An open request for stacks (stacks.c). */
@@ -64,14 +64,14 @@ struct job_sample {
     char ranks[LIMIT_TEXT]; /* the requested ranks, such as "0,2-5"; "" = all */
     bool native;            /* the requested stacks include C frames */
     struct cJSON *calls;    /* owned: calls from the ranks' flight records; NULL = none */
-    bool for_hang;          /* the monitor also waits for the answer */
-    bool for_profile;       /* the profile also waits for the answer */
+    bool for_hang;          /* the monitor needs the answer to detect a hang */
+    bool for_profile;       /* the profile needs the answer to find a slow rank */
 };
 
 /* The stacks that the nodes of a round have recorded before they stopped their workers (stacks.c). */
 struct job_survivors {
     struct stacks stacks;
-    uint32_t nodes; /* number of nodes that have stopped */
+    uint32_t nodes; /* number of nodes of the round that have reported `stopped` */
 };
 
 /* The search for a rank that hangs while all other ranks wait for it. */
@@ -85,7 +85,7 @@ struct job_hang {
     struct cJSON *calls[2]; /* owned: collective calls of the last two samples; NULL = none */
     uint64_t rows_ms[2];    /* when the last two samples arrived */
     struct hang_history *history; /* owned; NULL = no sample since the last sign of progress */
-    const char *why_not;          /* reason why the last comparison gave no verdict, or NULL */
+    const char *why_not;          /* why the last suspicion with compared samples gave no verdict, or NULL */
     bool is_reported;             /* the nodes have received a finding about a hang that is not over */
     uint64_t resumed_ms; /* time of the first sign of progress after the reported hang; 0 if none arrived */
     bool is_over;        /* the hang is over, but report_over() has not notified the nodes yet */
@@ -94,7 +94,7 @@ struct job_hang {
 /* The search for a slow rank (--profile_ranks), for which the other ranks wait in each step. */
 struct job_profile {
     bool is_on;
-    struct profile counts; /* samples of this attempt */
+    struct profile counts; /* counts of the samples in the current window of this attempt */
     uint64_t due_ms;       /* time of the next sample; 0 while no round runs */
     bool has_news;         /* a rank has become slow, and the monitor has not reported it yet */
 };
@@ -104,7 +104,7 @@ struct job {
     struct hub *hub;            /* borrowed */
     char name[MEMBER_TEXT_MAX]; /* "" if the job is not declared */
     struct job_source *source;  /* borrowed; NULL if the job is not declared or the hub serves only one job */
-    struct quota share;  /* with many jobs: a part of source->share, or of hub->quota without a source */
+    struct quota share;  /* with many jobs: a part of source->share, or of hub->quota if `source` is NULL */
     struct quota *quota; /* the quota that all memory of this job is charged to: `share` or hub->quota */
     struct store *store; /* owned */
     bool is_observed;    /* torch_observe() was called, so the store reports the use of PyTorch's keys */
@@ -113,11 +113,11 @@ struct job {
     struct rdzv *rdzv; /* owned; NULL = no agent has joined */
     char *round_nodes; /* owned: the nodes of the round as JSON; NULL = no round yet */
     uint32_t spares;   /* number of waiting nodes that a restart would let into the round */
-    uint32_t agreed;   /* ranks 0 to agreed - 1 have agreed to a restart with more nodes */
+    uint32_t agreed;   /* all ranks below this number have agreed to a restart with more nodes */
     struct schedule_state watch;
     struct job_hang hang;
     struct job_profile profile;
-    struct torch_meets meets; /* barriers in which PyTorch's ranks have arrived in this attempt */
+    struct torch_meets meets; /* the latest barriers that PyTorch's ranks have entered in this attempt */
     struct finding given_up;  /* the finding about the first rank that gave up a wait */
     uint64_t given_up_ms;     /* when the first rank gave up a wait; 0 = no rank has given up */
     struct job_events events;
@@ -126,10 +126,10 @@ struct job {
     struct job_sample sample;
     struct job_survivors survivors;
     struct list sessions; /* the connections of the job (session.in_job) */
-    /* hub->era at the end of this job's latest attempt, or 0 if no attempt has ended. Sessions with a lower session.era
-     * must not use the keys. */
+    /* The value of hub->era when this job's latest attempt ended; 0 if no attempt has ended. A session with a lower
+     * session.era must not use the job's keys. */
     uint32_t era;
-    uint64_t left_ms; /* when the last connection of the job closed, or when the job got its name */
+    uint64_t left_ms; /* the later of two times: a connection last left the job, or the job got its name */
 };
 
 /* Add a job without a name to hub->jobs, which owns the job. Return NULL if memory or quota is short. */
@@ -139,12 +139,12 @@ void job_free(struct job *job);
 
 /* Return the job `name`, or NULL. */
 struct job *job_find(const struct hub *hub, const char *name);
-/* Return the job that `s` may use if there is exactly one such job, otherwise NULL. In a hub of many jobs,
- * a client that has named its job in TLS may use only this job. */
+/* Return the only job that `s` may use. Return NULL if `s` may use several jobs or no job. In a hub of many jobs, a
+ * client that has named its job in TLS may use only the named job. */
 struct job *job_only(const struct hub *hub, const struct session *s);
 /* Return the job `name`. If no job has this name, give the name to the nameless job. If there is no nameless job, add a
- * job and charge it to the source of `s`. A hub that serves one job returns that job, whatever its name. Return NULL if
- * memory is short, or if the source has reached its limit of jobs. */
+ * job and charge it to the source of `s`. A hub that serves only one job returns this job for any `name`. Return NULL
+ * if memory is short, or if the source has reached its limit of jobs. */
 struct job *job_claim(struct hub *hub, const struct session *s, const char *name);
 /* Change the name of the job, and its key in hub->jobs. If `name` is "", the job becomes undeclared. */
 void job_rename(struct job *job, const char *name);
@@ -152,7 +152,7 @@ void job_rename(struct job *job, const char *name);
 /* Return true if `name` names this job, its present attempt and its world size. */
 bool job_is_at(const struct job *job, const struct job_name *name);
 
-/* Log a line for the barriers or the rendezvous. */
+/* Write a line to the log. The barriers and the rendezvous call this function. `job` is a struct job. */
 void job_log(void *job, const char *line);
 
 /* Return the time in ms at which to drop the job if no client connects; UINT64_MAX = never. */
@@ -169,7 +169,7 @@ void job_touch(struct job *job);
  * is a part of the whole store's quota. */
 void job_set_source(struct job *job, struct job_source *source);
 
-/* The nodes of a job: connections of agents that have joined its rendezvous. */
+/* The nodes of a job: the sessions of the agents that have joined the job's rendezvous. */
 
 /* Allocate session.as_node before the join. Return false if memory is short. */
 bool job_node_room(struct session *s);
@@ -192,9 +192,10 @@ void events_leave(struct job *job, struct session *s);
 /* Free the kept events, and zero the struct. */
 void events_free(struct job_events *events);
 
-/* Keep the ranks of each node for the event of the round's start. */
+/* Store the ranks of each node in job->events.members, for the event of the round's start. */
 void events_members(struct job *job, const struct rdzv_round *world);
-/* Record an event. The rendezvous and the barriers call these functions. `job` is a struct job. */
+/* Record an event. The rendezvous calls events_record. Barriers call events_opened and events_ended. `job` is a struct
+ * job. */
 void events_record(void *job, const struct rdzv_record *record);
 void events_opened(void *job, const struct barrier *barrier);
 void events_ended(void *job, const struct barrier *barrier, enum barrier_outcome outcome, const char *why);

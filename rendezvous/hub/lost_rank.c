@@ -3,9 +3,9 @@
  * First case: a rank exits with 0 while other ranks wait for it. Its agent counts this exit as a success, so the store
  * itself reports it to all agents.
  *
- * Second case: a PyTorch rank times out while a process group forms, and so fails first. Its log names only a key
- * ("wait timeout after 20000ms, keys: /default_pg/0//cpu//0/1") or nothing. The store records the missing rank at this
- * moment, because soon all ranks have timed out or are stopped.
+ * Second case: a PyTorch process group does not form, because a rank is missing. The rank that times out first looks
+ * like the cause. Its log names only a key ("wait timeout after 20000ms, keys: /default_pg/0//cpu//0/1") or nothing.
+ * The store records the missing rank at the first timeout, because soon all ranks have timed out or are stopped.
  *
  * Third case: a rank reports a lost connection, but no rank has ended. So the network between two nodes is the likely
  * cause. */
@@ -25,12 +25,12 @@ enum {
     LEAST_MS = 1000, /* a wait that was shorter than this is not reported */
     /* Longest time from the timeout of a wait to the close of the connection; Python prints its error in between. */
     THEN_MS = 10000,
-    TOGETHER_MS = 10000, /* ranks that give up a wait within this time share one report */
-    FRESH_MS = 60000,    /* a wait that a rank gave up longer ago than this is not reported */
+    TOGETHER_MS = 10000, /* one report covers the first rank that gives up and all others within this time */
+    FRESH_MS = 60000,    /* longest time from the end of an unsuccessful wait to its report */
 };
 
-/* Return the length of the session's present wait in ms, or of a wait that the session gave up less than THEN_MS ago.
- * Set *key to the purpose of the awaited key. Return 0 without such a wait. */
+/* Return how long the session has been waiting for a key of PyTorch, in ms. If the session gave up a wait less than
+ * THEN_MS ago, return the length of that wait. In all other cases return 0. Set *key to the awaited key. */
 static uint64_t waited(const struct session *s, struct torch_key *key)
 {
     const struct torch_client *torch = s->torch;
@@ -44,7 +44,7 @@ static uint64_t waited(const struct session *s, struct torch_key *key)
     return now_ms - s->waits_since_ms;
 }
 
-/* Append how many ranks have arrived in PyTorch's barrier, which does not record their ranks. */
+/* Append how many ranks have arrived in PyTorch's barrier. The barrier does not record which ranks have arrived. */
 static void append_count(const struct session *s, const struct torch_key *key, struct buf *out)
 {
     const bool is_barrier = key->kind == TORCH_KEY_BARRIER || key->kind == TORCH_KEY_BARRIER_LAST;
@@ -124,8 +124,8 @@ static uint64_t last_try(const struct member *member)
     return last_ms;
 }
 
-/* Record that a rank has given up the setup of a group. A rank that has continued the setup after its wait, usually
- * on another connection, has not given up. */
+/* Record that the rank of `s` has given up, if it has waited for the setup of a group that was not completed. Record
+ * nothing if the rank has continued the setup since this wait, usually on another connection. */
 void lost_peer_leaves(struct session *s)
 {
     struct job *job = s->job;
@@ -156,8 +156,8 @@ static void check_open_connections(struct member *member)
     }
 }
 
-/* Return the finding about a wait that the rank gave up less than FRESH_MS ago and has not continued. Otherwise return
- * NULL. */
+/* Return job->given_up if the rank gave up the setup of a PyTorch group less than FRESH_MS ago and has not tried again.
+ * Otherwise return NULL. */
 static const struct finding *torch_given_up(struct job *job, uint32_t rank)
 {
     struct member *member = members_at(&job->members, rank);
@@ -195,7 +195,8 @@ static void push_loss(struct job *job, const struct finding *f)
                 f->advice);
 }
 
-/* Report once that a rank has exited with 0. The report names the first barrier in which the rank is missing. */
+/* Report that the rank has exited with 0 and is missing in the barrier. Report each rank only once, for its first such
+ * barrier. */
 void lost_peer_in_barrier(struct job *job, const struct barrier *barrier, uint32_t rank)
 {
     struct snapshot_rank facts;
@@ -235,7 +236,8 @@ static void report_given_up(struct job *job, const struct failure *failure)
 
 /* --- a connection between two nodes ----------------------------------------------------------------------- */
 
-/* Search the lines of the failure for this node's name or addresses as a peer. Return the last such line, or NULL. */
+/* Return the last output line in `failure` that contains the host name or an address of `node` as a peer. Return NULL
+ * if no line does. */
 static const char *line_of_peer(const struct failure *failure, const struct rdzv_node_facts *node)
 {
     for (int i = failure->n_lines - 1; i >= 0; i--)
@@ -245,7 +247,7 @@ static const char *line_of_peer(const struct failure *failure, const struct rdzv
     return NULL;
 }
 
-/* The two nodes of a broken connection, and the line of the log that reports the connection. */
+/* A broken connection: the node of the failed rank, the node of its peer, and the log line that names the peer. */
 struct broken {
     struct rdzv_node_facts here, peer;
     const char *line;
@@ -283,9 +285,9 @@ static void format_ends(const struct broken *b, char *out, size_t size)
              one->host, two->node_rank, two->host);
 }
 
-/* Append what is known about large packets between the two nodes. The agent of the failed worker has probed the path to
- * the peer. Without a result of this probe, use PATH_LOSES_LARGE, which an agent reports about its path to the
- * store. */
+/* Set `out` to a clause about lost large packets, or to "". If failure->lost_bytes is not 0, the failed
+ * worker's agent has found that packets of this size do not reach the peer's host. If lost_bytes is 0, use the finding
+ * PATH_LOSES_LARGE, which an agent reports about the path to the store. */
 static void format_path(const struct job *job, const struct failure *failure, const struct broken *b,
                         words out)
 {
@@ -308,8 +310,9 @@ static void append_last_message(const struct rdzv_node_facts *node, uint64_t now
              node->host, duration(ago, now_ms - node->last_received_ms));
 }
 
-/* Describe the agents of both nodes. If both have sent a message within two heartbeats, they still reach the store.
- * Otherwise a node may be lost, so append for each late agent when its last message arrived. */
+/* Describe the agents of the two nodes. An agent is late if its last message is older than two heartbeat intervals.
+ * For each late agent, write the age of its last message. If neither agent is late, write that both still reach the
+ * store. */
 static void format_agents(const struct job *job, const struct broken *b, words out)
 {
     struct rdzv_facts facts;
@@ -350,9 +353,9 @@ static void report_broken(struct job *job, const struct failure *failure)
     push_loss(job, &f);
 }
 
-/* Report why the round failed. First report a wait that the failed rank has given up. A victim (rdzv_is_victim) failed
- * because it lost another rank. For a victim, then report a lost rank that exited with 0, or else a broken connection
- * between two nodes. */
+/* Report why the round failed. First report a wait that the failed rank has given up. If the failed rank is a victim
+ * (rdzv_is_victim), it failed because it lost another rank. In this case, also report a lost rank that exited with
+ * code 0. If no lost rank did so, report a broken connection between two nodes. */
 void lost_peer_verdict(struct job *job)
 {
     struct rdzv_facts facts;

@@ -1,7 +1,7 @@
 /* messages.c -- see messages.h.
  *
- * cJSON parses and prints. This file encodes and decodes each member by its row, so that every rejection names the
- * member and the expected value. */
+ * cJSON parses and prints. This file encodes and decodes each member by the member's row in a table (struct row), so
+ * that every rejection names the member and the expected value. */
 #include "hub/messages.h"
 
 #include "base/text.h"
@@ -165,8 +165,8 @@ cJSON *message_parse(struct slice text, struct ddp_err *err)
     return NULL;
 }
 
-/* Return true for a whole number within the limits. The check uses doubles, because a cast of a larger double to an
- * integer is undefined. */
+/* Return true for a whole number within the limits. Compare doubles before the cast, because the cast of a double that
+ * does not fit into an int64_t is undefined. */
 static bool is_whole(const struct row *f, const cJSON *item)
 {
     return cJSON_IsNumber(item) && item->valuedouble >= (double)f->least &&
@@ -232,8 +232,8 @@ static bool is_number(enum kind kind)
     return kind == KIND_WHOLE || kind == KIND_LIMIT || kind == KIND_CODE || kind == KIND_MAYBE;
 }
 
-/* Set the default of a missing number or text. A missing text is "", unless its default is MESSAGE_NONE. Members of
- * other kinds are already NULL or false. */
+/* Set a missing number or text to its default. A missing text becomes "", or stays NULL if its default is MESSAGE_NONE.
+ * Members of other kinds are already NULL or false. */
 static void set_missing(const struct row *f, void *at)
 {
     if (is_number(f->kind))
@@ -318,7 +318,8 @@ static void decode_lines(const cJSON *lines, struct failure *f)
     }
 }
 
-/* Decode a failure with the rows of CAUSE, which include all members of `failed`. */
+/* Decode the failure in a message `cause` or `failed`. One decoder serves both messages, because `cause` has all
+ * members of `failed`. */
 void message_decode_failure(const cJSON *o, struct failure *f)
 {
     struct message_cause m;

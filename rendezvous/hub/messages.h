@@ -22,14 +22,14 @@
 /* Default of a row whose member may be missing. For a missing member, the receiver stores MESSAGE_NONE, or NULL for a
  * text. The sender leaves out a member with the value MESSAGE_NONE, except that a LIMIT is sent as null. */
 #define MESSAGE_NONE   INT64_MIN
-#define MESSAGE_NEEDED (INT64_MIN + 1) /* default of a row: a message without this member is rejected */
+#define MESSAGE_NEEDED (INT64_MIN + 1) /* default of a row whose member must be in every message */
 
 /* A kind defines the type of a member in JSON and in the struct. The comment of each row says when the sender includes
  * a member of this kind. */
 #define MESSAGE_KINDS(X)                                                                 \
     X(WHOLE, "whole number")         /* sent unless MESSAGE_NONE */                      \
     X(LIMIT, "whole number or null") /* always sent; MESSAGE_NONE as null */             \
-    X(CODE, "exit code")             /* sent like WHOLE; an invalid code becomes 125 */  \
+    X(CODE, "exit code")             /* sent like WHOLE; read as 125 if invalid */       \
     X(MAYBE, "boolean")              /* sent unless MESSAGE_NONE; 0 = false, 1 = true */ \
     X(TEXT, "text")                  /* sent unless NULL */                              \
     X(FLAG, "boolean")                                                                   \
@@ -43,7 +43,7 @@
 #define MESSAGE_MS_MAX (366ll * 24 * 3600 * 1000)
 
 /* X(kind, name, least, most, default, description). For a text, `most` is the longest length in bytes, and `least` is
- * ignored. A description is empty if the name says the same. */
+ * ignored. A description is empty if the name is clear enough. */
 #define ROUND_OF_SENDER(X) \
     X(WHOLE, round, 0, UINT32_MAX, MESSAGE_NONE, "round of the sender, 0 before the first")
 #define JOB_OF_CALL(X) X(TEXT, job, 0, LIMIT_TEXT - 1, MESSAGE_NONE, "if there are several jobs")
@@ -475,7 +475,8 @@ union message {
 #undef X
 };
 
-/* The classes of calls come first. The class decides which clients may make a call (may_call in control.c). */
+/* The class of a call decides which clients may make the call (may_call in control.c). The classes of calls are the
+ * first in this enum, because messages.c treats each class up to MESSAGE_IS_CALL as a call. */
 enum message_class {
     MESSAGE_IS_AGENT_CALL,
     MESSAGE_IS_CHANGE_CALL, /* an operator's call that changes the job */
@@ -523,7 +524,7 @@ MESSAGES(X)
 
 /* Encode an agent's report about a failed worker: MESSAGE_FAILED, or MESSAGE_EXPLAIN with more details. */
 cJSON *message_encode_failure(enum message_id id, const struct failure *f);
-/* Encode the cause of a stop, which the store sends to all nodes. */
+/* Encode the cause of a stop. The store sends this cause to all nodes. */
 cJSON *message_encode_failure_cause(const struct failure *f);
 /* Decode a message from message_encode_failure or message_encode_failure_cause. Long texts are cut, and lines beyond
  * LIMIT_LAST_LINES are left out. */

@@ -55,7 +55,7 @@ static int by_node_rank(const void *a, const void *b)
     return (x->node_rank > y->node_rank) - (x->node_rank < y->node_rank);
 }
 
-/* Return the row of a node. Its times are durations, so that a diagnosis needs no clock. */
+/* Return the row of a node. All times in the row are durations, so that a diagnosis needs no clock. */
 static struct snapshot_node node_of(const struct rdzv_node_facts *f, uint64_t now_ms)
 {
     return (struct snapshot_node){
@@ -76,8 +76,8 @@ static struct snapshot_node node_of(const struct rdzv_node_facts *f, uint64_t no
     };
 }
 
-/* Return true if a diagnosis counts the node as present: it waits, or takes part in a round. A node that has received
- * the verdict, or has not joined again after a restart, is absent. */
+/* Return true if a diagnosis counts the node as present: the node waits, or takes part in a round. A node that has
+ * received the verdict, or has not joined again after a restart, is absent. */
 static bool counts(const struct rdzv_node_facts *f)
 {
     return f->state != RDZV_NODE_FINISHED && f->state != RDZV_NODE_RESTING;
@@ -99,8 +99,8 @@ static bool check_nodes(const struct job *job, const struct rdzv_facts *facts, s
     return l->nodes != NULL;
 }
 
-/* Fill in the nodes that have left, the latest first. A node may have several rows, and a diagnosis uses the first:
- * its last departure. */
+/* Fill in the departures of nodes, the latest first. A node may have several rows. A diagnosis uses the first of these
+ * rows, which shows the node's latest departure. */
 static bool check_gone(const struct job *job, const struct rdzv_facts *facts, struct job_snapshot *l)
 {
     const uint32_t n = facts->n_gone < RDZV_GONE_MAX ? facts->n_gone : RDZV_GONE_MAX;
@@ -295,8 +295,8 @@ static bool check_notices(const struct job *job, struct job_snapshot *l)
 
 /* --- waiters and their keys ----------------------------------------------------------------------------- */
 
-/* Return the row of a key or barrier, or NULL if all rows are used. A linear search is fast, because most ranks wait
- * for the same key or barrier. */
+/* Return the row of a key or barrier. If it has no row, add one. Return NULL if all rows are used. A linear search is
+ * fast, because there are few rows: most ranks wait for the same key or barrier. */
 static struct snapshot_wait *wait_named(struct job_snapshot *l, struct slice name, bool is_barrier)
 {
     struct snapshot *s = &l->snapshot;
@@ -368,7 +368,7 @@ static struct snapshot_hang hang_of(const struct job *job, bool compares)
     return out;
 }
 
-/* Fill in the ranks, but only while a round runs, because there may be 100,000 ranks. */
+/* Fill in the ranks if a round runs. Otherwise leave the list empty, because filling in 100,000 ranks takes time. */
 static bool check_ranks(struct job *job, struct job_snapshot *l)
 {
     const uint32_t n = job->members.known && l->snapshot.phase == PHASE_RUNNING ? job->members.world_size : 0;
@@ -502,7 +502,7 @@ struct report_texts {
     char *all, *news; /* owned; NULL if not formatted yet, or if memory is short */
 };
 
-/* Return the text with all findings, or NULL. */
+/* Return the text with all findings, or NULL if memory is short. */
 static const char *all_of(struct report_texts *t)
 {
     if (t->all == NULL) {
@@ -536,8 +536,8 @@ static bool has_waited(const struct session *s, const struct snapshot *now, uint
            now_ms - s->as_node->joined_ms >= schedule[SITUATION_NODES_MISSING].first_ms;
 }
 
-/* Return true if this node gets all findings. It gets them in the last report before the job fails, and in its first
- * report of the present wait. */
+/* Return true if the node must now receive all findings, and not only new ones. This applies to the last report before
+ * the job fails, and to the first report to the node in the present wait. */
 static bool gets_all(const struct job *job, const struct session *s, const struct report_texts *t)
 {
     const bool got_all = s->as_node->reported_wait == job->watch.wait;
@@ -561,7 +561,7 @@ static void send_report(struct job *job, struct report_texts *t)
     }
 }
 
-/* Record that the nodes get a finding about a hang, if `d` contains one. */
+/* Record that a hang is reported to the nodes. Do nothing if `d` contains no finding about a hang. */
 static void note_reported(struct job_hang *hang, const struct diagnosis *d)
 {
     for (uint32_t i = 0; i < d->n; i++)
@@ -571,8 +571,8 @@ static void note_reported(struct job_hang *hang, const struct diagnosis *d)
         }
 }
 
-/* Report findings to the nodes and to the event log. The event log gets the new findings, and all findings in the last
- * report. */
+/* Report findings to the nodes and to the event log. The event log gets the new findings, or all findings if this
+ * is the final report. */
 static void report_findings(struct job *job, const struct snapshot *s, const struct findings_now *now)
 {
     const struct diagnosis *log = s->is_final ? &now->all : &now->news;
@@ -585,8 +585,8 @@ static void report_findings(struct job *job, const struct snapshot *s, const str
     cJSON_free(t.news);
 }
 
-/* Format a push with the findings and the line of `f`. If `f` is NULL, the nodes print nothing. The caller frees the
- * text (cJSON_free). Return NULL if memory is short. */
+/* Format a push that contains the findings of `d` and the line of `f`. The nodes print this line. If `f` is NULL, they
+ * print nothing. The caller frees the text (cJSON_free). Return NULL if memory is short. */
 static char *format_line(const struct diagnosis *d, const struct finding *f)
 {
     cJSON *o = begin_push(false);
@@ -641,7 +641,8 @@ static void report_news(struct job *job, const struct snapshot *s, struct findin
     keep_more(&job->watch, now);
 }
 
-/* Report waits of PyTorch's ranks that exceed schedule_torch_limit(). */
+/* Report PyTorch's ranks that have waited at least as long as schedule_torch_limit(). Report a foreign process in a
+ * PyTorch group immediately. */
 static void report_torch(struct job *job, const struct snapshot *s, struct findings_now *now)
 {
     const uint64_t waited_ms = diagnose_torch_waits(s);
@@ -653,11 +654,11 @@ static void report_torch(struct job *job, const struct snapshot *s, struct findi
     diagnose_job(s, &now->all);
     report_news(job, s, now);
     if (diagnose_torch_surplus(s))
-        job->meets.repeated = 0; /* this report already lists the processes that act as one rank */
+        job->meets.repeated = 0; /* reported above, with the processes that claim this rank */
 }
 
-/* Return true if the finding can identify a wait that repeats. A finding about a barrier cannot, because programs
- * often use a new name for each barrier. */
+/* Return true if the finding is the same each time the same wait occurs. A finding about a barrier may differ,
+ * because programs often use a new name for each barrier. */
 static bool identifies_wait(const struct finding *f)
 {
     return digest_of(f) != 0 && f->code != FINDING_BARRIER_INCOMPLETE;
@@ -722,8 +723,9 @@ static void note(struct job *job, const struct snapshot *s, struct diagnosis *d,
 
 /* --- stopped ranks ------------------------------------------------------------------------------------------- */
 
-/* Report each stopped rank once per stop, unless ranks wait in the store: the report of their wait names the stopped
- * rank. The rank's own agent prints no line about state T, because it has already printed that stop. */
+/* Report each stopped rank once per stop. Skip a rank that other ranks wait for in the store, because the report of
+ * their wait names it. If the process is in state T, do not let the rank's own agent print the report, because that
+ * agent has already reported this stop. */
 static void report_stopped(struct job *job, const struct snapshot *s, struct diagnosis *d)
 {
     const struct snapshot_wait *most = main_wait(s);
@@ -833,7 +835,8 @@ static void report_hang(struct job *job, const struct snapshot *s, struct findin
 
 /* Find the rank that the other ranks wait for, and store a finding about it in `d`. First compare the stacks. If they
  * give no verdict, compare the steps that libddp reports. Stacks of a C program give no verdict, because they have no
- * line numbers. Return the rank after a verdict by stacks, 0 after a verdict by steps, and -1 without a verdict. */
+ * line numbers. Return the rank if the stacks gave the verdict. If the steps gave it, always return 0, not the rank.
+ * Return -1 without a verdict. */
 static int64_t find_verdict(const struct snapshot *s, struct diagnosis *d)
 {
     const int64_t rank = diagnose_hang(d, s);
@@ -843,9 +846,9 @@ static int64_t find_verdict(const struct snapshot *s, struct diagnosis *d)
     return diagnosis_keep(d, FINDING_RANK_STALLED) ? 0 : -1;
 }
 
-/* Return 1 + the rank that should set the missing key, or 0 if this rank is unknown. The last number in the key is the
- * rank if the same key exists with the number of every other rank. Never return the highest rank: a job may also set a
- * key for each epoch, and then the first missing key may have this number. */
+/* Return 1 + the rank that should set the missing key, or 0 if this rank is unknown. The last number in the key counts
+ * as a rank if the same key exists with the number of every other rank. The highest rank is never returned: this number
+ * may be the next epoch, because the keys of all earlier epochs exist, too. */
 static uint32_t expected_setter(const struct job *job, struct slice key)
 {
     enum { WORLD_MAX = 4096 }; /* larger jobs are not checked, because a check looks up a key for each rank */
@@ -871,8 +874,9 @@ static uint32_t expected_setter(const struct job *job, struct slice key)
     return found ? mine + 1 : 0;
 }
 
-/* Find the verdict (find_verdict). If it names a rank that waits for a key, find the rank that should set this key, and
- * search again with this fact. Do this only once, because expected_setter() looks up one key for each rank. */
+/* Find the verdict (find_verdict). If the verdict names a rank that waits for a key, find the rank that should set this
+ * key, and call find_verdict again with this fact. Do this at most once, because expected_setter() is slow: it looks up
+ * one key for each rank. */
 static int64_t find_verdict_and_setter(const struct job *job, struct job_snapshot *l, struct diagnosis *d)
 {
     const int64_t rank = find_verdict(&l->snapshot, d);
@@ -900,9 +904,10 @@ static const char *why_in_vain(const struct job_hang *hang, const struct snapsho
                                       : "two pairs of samples show different causes";
 }
 
-/* Compare the last two samples, and report a hang or a hint. If there is no verdict, keep the finding that explains why
- * in job->notices, which `ddpctl why` prints. ALL_RANKS_WAIT is uncertain if flight records are missing, because a late
- * record may name the rank. */
+/* Compare the last two samples, and report a hang or a hint. If they give no verdict, add the finding with the reason
+ * to job->notices, which `ddpctl why` prints. If flight records are missing, ALL_RANKS_WAIT is only a hint, because a
+ * late record may still name the rank that hangs. But if --on_hang is "stop" or "restart", ALL_RANKS_WAIT is always a
+ * verdict, so that the round ends. */
 static void compare_samples(struct job *job, struct job_snapshot *l, struct findings_now *now)
 {
     struct job_hang *hang = &job->hang;
@@ -944,8 +949,8 @@ static void evaluate_sample(struct job *job)
     }
     l.snapshot.hang = hang_of(job, true);
     hang_history_add(&hang->history, &l.snapshot);
-    /* The history finds a loop of several functions. A long evaluation of the model looks like such a loop, so the
-     * history is used only if the user has set --hang_timeout. */
+    /* The history shows ranks that loop through several functions. A long evaluation of the model looks like such a
+     * loop, so the history is used only if the user has set --hang_timeout. */
     l.snapshot.hang.history = hang->watch.limit_ms > 0 ? hang->history : NULL;
     if (hang->watch.samples == 0)
         (void)hang_watch_sampled(&hang->watch, (struct hang_verdict){ 0 }, job->hub->now_ms);
@@ -955,8 +960,8 @@ static void evaluate_sample(struct job *job)
     free(now);
 }
 
-/* Replace the older of the two kept samples by the new sample (`fresh`). A second try replaces the later one, because
- * that sample was incomplete. */
+/* Add the new sample (`fresh`), and drop the older of the two kept samples. If hang->watch.retries is set, drop the
+ * later one instead, because it gave no verdict or lacked records. */
 static void begin_sample(struct job *job)
 {
     struct job_hang *hang = &job->hang;
@@ -975,8 +980,8 @@ static void begin_sample(struct job *job)
     evaluate_sample(job);
 }
 
-/* Return true if the present wait of the ranks was already reported. Check the wait again first, which may send a
- * report: the scheduled checks are up to 30 s apart, so the reported wait may have ended meanwhile. */
+/* Check the present wait of the ranks again, and return true if it was already reported. The scheduled checks are up to
+ * 30 s apart, so a reported wait may have ended meanwhile. The new check may send a report. */
 static bool is_reported_now(struct job *job)
 {
     struct job_snapshot l;
@@ -990,8 +995,9 @@ static bool is_reported_now(struct job *job)
     return is_reported(job);
 }
 
-/* Process a sample that has arrived, or request one that is due. Request none in two cases: the wait was already
- * reported and --on_hang needs no verdict, or all ranks compute and the round has never shown progress. */
+/* Process a sample that has arrived, or request a sample that is due. Do not request it if the present wait was already
+ * reported and --on_hang is neither "stop" nor "restart". Do not request it if all ranks compute and the round has not
+ * yet shown a sign of progress. */
 static void run_hang(struct job *job)
 {
     struct hang_watch *w = &job->hang.watch;
@@ -1008,8 +1014,8 @@ static void run_hang(struct job *job)
         job->hang.asks = true;
 }
 
-/* Return true if a hang continues although other ranks make progress: a rank is stopped, or ranks still wait in the
- * store. */
+/* Return true if a reported hang continues although some ranks have made progress. It continues while a rank is
+ * stopped, or while a reported wait lasts. */
 static bool hang_continues(const struct job *job, const struct snapshot *s)
 {
     for (uint32_t i = 0; i < s->n_ranks; i++)
@@ -1058,8 +1064,8 @@ static void report_slow(struct job *job)
     free(d);
 }
 
-/* Run all due checks with one snapshot. If memory is short, there is no report. report_missing() is last, because its
- * report may be the last before the job fails. */
+/* Run all due checks. The checks of schedule_due() share one snapshot, and report nothing if memory is short. Run
+ * report_missing() last, because it may send the final report before the job fails. */
 void monitor_run(struct job *job)
 {
     run_hang(job);

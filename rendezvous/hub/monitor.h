@@ -40,9 +40,9 @@ void monitor_diagnose(const struct job *job, struct job_snapshot *snapshot, stru
  * job. */
 void monitor_run(struct job *job);
 
-/* Report that two processes act as one rank, unless an earlier report has listed them. Such processes may make a worker
- * fail, and neither its error nor its agent can name this cause. So call this function before the failure ends the
- * round. */
+/* Report that two processes act as one rank, unless an earlier report has listed them. These processes may have caused
+ * a worker's failure, but neither the worker nor the agent can name this cause. Call this function before the failure
+ * ends the round, because the end of the round deletes the notes about these processes. */
 void monitor_report_repeated(struct job *job);
 
 #endif

@@ -30,7 +30,8 @@ enum {
 
 /* --- agents at an address ------------------------------------------------------------------------------- */
 
-/* Return true if the kernel has reported the users of both connections, which it does only on the store's host. */
+/* Return true if the user ids of both clients are known. The kernel reports the user id of a client only if the client
+ * runs on the store's host. */
 static bool users_are_known(const struct session *agent, const struct session *s)
 {
     return agent->uid != SESSION_NO_UID && s->uid != SESSION_NO_UID;
@@ -46,7 +47,8 @@ static bool is_at_its_address(const struct session *agent, const struct session 
 }
 
 /* Return true if the agent is able to find the process of the session. Both must have the same address. The job and the
- * tenant of the session must be unknown, or those of the agent. Before the end of the TLS handshake, return false. */
+ * tenant of the session must be unknown, or equal to the job and the tenant of the agent. Return false before the
+ * session's TLS handshake has ended. */
 static bool may_identify(const struct session *agent, const struct session *s)
 {
     return (s->job == NULL || s->job == agent->job) && (s->tenant == NULL || s->tenant == agent->tenant) &&
@@ -92,8 +94,8 @@ void peer_ask(struct hub *hub, struct session *s)
         ask(hub, s, false);
 }
 
-/* Ask the agents. Before the end of the TLS handshake the job is unknown. Then do not ask, but return true if any agent
- * is at the session's address. */
+/* Ask the agents about the session, and return true. Return false if no agent passes may_identify(). During the TLS
+ * handshake the job is unknown. So ask no agent, and return true if any agent has the session's address. */
 bool peer_ask_user(struct hub *hub, struct session *s)
 {
     const struct slice address = session_address(s);
@@ -126,8 +128,8 @@ bool peer_ask_owner(struct hub *hub, struct session *s)
 
 /* --- held sessions ---------------------------------------------------------------------------------------- */
 
-/* Hold the requests from a session. Move the session to the list of held sessions. The list of sessions with an
- * unfinished request has a timeout that would close the session. */
+/* Hold the session's requests: move the session to the list of held sessions. In hub->midway, the session would be
+ * dropped after the timeout of an unfinished request. */
 bool peer_hold(struct hub *hub, struct session *s)
 {
     s->is_held = true;
@@ -149,7 +151,7 @@ bool peer_holds(struct hub *hub, const struct session *s)
     return false;
 }
 
-/* Return the earliest time at which a held session has waited for HOLD_MS, or UINT64_MAX if no session is held. */
+/* Return the time at which the longest wait of a held session reaches HOLD_MS, or UINT64_MAX if no session is held. */
 static uint64_t held_deadline(const struct hub *hub)
 {
     if (list_is_empty(&hub->peers.held))
@@ -165,8 +167,8 @@ static uint64_t claimed_deadline(const struct hub *hub)
     return LIST_ENTRY(hub->peers.claimed.next, struct session, midway)->midway_since_ms + CLAIM_MS;
 }
 
-/* Return the earliest time at which a wait for `vouch` or a claim ends. Return 0 (at once) if the held bytes of a
- * released session are not processed yet. */
+/* Return the earlier of two times: when the next held session times out, and when the next claim becomes valid. Return
+ * 0 (at once) if the held bytes of a released session are not processed yet. */
 uint64_t peer_deadline(const struct hub *hub)
 {
     const uint64_t held = held_deadline(hub), claimed = claimed_deadline(hub);
@@ -195,7 +197,7 @@ static void claim(struct session *s, struct job *job)
     list_insert(&hub->peers.claimed, &s->midway);
 }
 
-/* Return the only job with an agent at the client's address, or NULL. */
+/* Return the job that has agents at the client's address. Return NULL if several jobs have agents there, or no job. */
 static struct job *job_at_its_address(const struct hub *hub, const struct session *s)
 {
     struct job *job = NULL;
@@ -246,9 +248,9 @@ static bool refuse_claim(cJSON *answer)
     return false;
 }
 
-/* Return true if an agent of another job has named the process of this session, too, and the store cannot decide which
- * agent is right. The store can decide if the client has named its job in TLS, or if the kernel has reported the users.
- * may_identify() then rejects agents of other users. */
+/* Return true if an agent of another job has already named the process of this session, and the store cannot decide
+ * which agent is right. The store can decide in two cases, because may_identify() then rejects the wrong agent: the
+ * client has named its job in TLS, or the kernel has reported the users of the agent and the client. */
 static bool is_claimed_elsewhere(const struct session *agent, const struct session *s)
 {
     return s->role == ROLE_PLAIN && s->tls_job == NULL && s->job != NULL && s->job != agent->job &&
@@ -267,8 +269,9 @@ static void reject_claimed_twice(struct hub *hub, const struct session *agent, s
     session_reject(hub, s, why);
 }
 
-/* Return true if no agent of another job can claim the session. A session with a job must not be held. For a session
- * without a job, the kernel must have reported the users, or only one job has agents at the address. */
+/* Return true if no agent of another job can claim the session. If the session has a job, return true if the session is
+ * not held. Otherwise return true if the user ids of agent and client are known, or if only one job has agents at the
+ * client's address. */
 static bool is_certain(const struct hub *hub, const struct session *agent, const struct session *s)
 {
     if (s->job != NULL)
@@ -276,8 +279,8 @@ static bool is_certain(const struct hub *hub, const struct session *agent, const
     return users_are_known(agent, s) || job_at_its_address(hub, s) != NULL;
 }
 
-/* Return true if the agent may vouch for the session: job, address and user fit, and the rank is on the agent's
- * node. */
+/* Return true if the store accepts this `vouch`. The agent must be able to identify the session (may_identify), and the
+ * rank must be on the agent's node. */
 static bool may_vouch(struct hub *hub, const struct session *agent, const struct session *s, int64_t rank)
 {
     const bool is_waiting = s->is_held || s->stranger_state != STRANGER_NONE;
@@ -291,7 +294,7 @@ static bool may_vouch(struct hub *hub, const struct session *agent, const struct
     return false;
 }
 
-/* Return true if all agents at the session's address belong to the tenant of `agent`. */
+/* Return true if all agents that may identify the session `s` belong to the tenant of `agent`. */
 static bool is_one_tenant(const struct hub *hub, const struct session *agent, const struct session *s)
 {
     for (const struct session *other = NULL; (other = next_agent(hub, s, other)) != NULL;)
@@ -300,8 +303,8 @@ static bool is_one_tenant(const struct hub *hub, const struct session *agent, co
     return true;
 }
 
-/* Admit a stranger, because an agent has confirmed the user but has not named the process. If the address has agents of
- * several tenants, the tenant is unknown, so do nothing. */
+/* Admit a stranger after an agent has confirmed the stranger's user but named no process. If agents of several tenants
+ * may identify the stranger, its tenant is unknown, so do nothing. */
 static void admit_user(struct hub *hub, const struct session *agent, struct session *s)
 {
     if (s->stranger_state == STRANGER_NONE || !may_identify(agent, s) || !is_one_tenant(hub, agent, s))
@@ -310,8 +313,8 @@ static void admit_user(struct hub *hub, const struct session *agent, struct sess
     session_admit(hub, s);
 }
 
-/* Record that an agent has named the process of the session. A stranger becomes a held session, because release() and
- * claim() expect a held session. */
+/* Record that an agent has named the process of the session `s`. If `s` is a stranger, also mark it as held (is_held),
+ * because release() and claim() expect a held session. */
 static void name_process(struct hub *hub, const struct session *agent, struct session *s)
 {
     s->tenant = agent->tenant;
@@ -323,9 +326,9 @@ static void name_process(struct hub *hub, const struct session *agent, struct se
     s->is_held = true;
 }
 
-/* Return true if the client may be this rank. Allow any rank if the client has no tenant and no agent has vouched for
- * it. Such a client is on this host, or the store has no secret. Otherwise an agent that can identify the client must
- * run the rank. */
+/* Return true if the client may be this rank. A client that has no tenant and no `vouch` may be any rank: it is on this
+ * host, or the store has no secret. For a client with a `vouch`, the agent that sent the `vouch` must run the rank. For
+ * a client with only a tenant, any agent that can identify the client must run the rank. */
 bool peer_may_be_rank(const struct hub *hub, const struct session *s, const char *job, int64_t rank)
 {
     if (s->tenant == NULL && s->voucher == 0)
@@ -388,7 +391,7 @@ static void note_owner(const struct session *agent, struct session *s, int pid, 
         s->torch->owner = (char *)text.data;
     else
         buf_free(&text);
-    schedule_torch(s->job, true); /* check again, because earlier checks could not name the owner */
+    schedule_torch(s->job, true); /* schedule a check, because its report can now name the process */
     job_touch(s->job);
 }
 

@@ -26,7 +26,7 @@
 /* A decoded IDENTIFY. The texts are borrowed from its JSON object. */
 struct introduction {
     enum role role;
-    struct job_name job; /* world_size is only valid for a worker */
+    struct job_name job; /* job.world_size is only valid for a worker */
     int64_t rank, pid;   /* `rank` is only valid for a worker; `pid` is 0 if unknown */
     const char *host;    /* NULL if unknown */
 };
@@ -90,8 +90,8 @@ static bool refuse_job(const struct job *job, const struct job_name *name)
 }
 
 /* Find the job of a worker, and enter it. Without an agent, the first worker declares the job. When all workers of such
- * a job have left, the next worker may declare another job. A worker that joins gets the present hub->era, because the
- * store rejects sessions of an older era. The worker may have connected before another worker began this attempt. */
+ * a job have left, the next worker may declare another job. The store rejects sessions of an older era. So set
+ * s->era to the present era, because an attempt may have ended after the session connected. */
 static bool join_job(struct hub *hub, struct session *s, const struct job_name *name)
 {
     struct job *job = job_claim(hub, s, name->job);
@@ -245,8 +245,8 @@ static bool on_barrier_named(struct hub *hub, struct session *s, const struct re
 
 /* --- CONTROL -------------------------------------------------------------------------------------------- */
 
-/* Pass CONTROL to control.c. Append the answer before calling rdzv_recheck(), which may begin a round. The node must
- * get the answer to its `join` before the push `round`. */
+/* Pass CONTROL to control.c, which answers it. Then call rdzv_recheck(), which may begin a round and send the message
+ * `round` to the node. The node must get the answer to its `join` before this message. */
 static bool on_control(struct hub *hub, struct session *s, const struct request *req)
 {
     struct slice frame = req->blob[0];
@@ -382,8 +382,8 @@ static bool on_check(struct hub *hub, struct session *s, const struct request *r
     return append_u8(&hub->out, !store_check(s->job->store, req->blob[0]));
 }
 
-/* Handle WAIT and BARRIER. If a key is missing, session_woken() answers when all keys exist. Begin the wait first,
- * because the store calls torch_observer.c, which reads and may change waits_since_ms. */
+/* Handle WAIT and BARRIER. If a key is missing, session_woken() answers when all keys exist. Begin the wait before
+ * calling the store: the store calls torch_observer.c, which reads and may change waits_since_ms. */
 static bool on_wait_or_barrier(struct hub *hub, struct session *s, const struct request *req)
 {
     const uint64_t since_ms = s->waits_since_ms;
@@ -497,8 +497,8 @@ enum {
     REQUEST_MIN = 64 << 10,
     AHEAD_MIN = 4,     /* with fewer decoded requests, no key is prefetched */
     AHEAD_MAX = 64,    /* maximum number of requests that are decoded before the first is handled */
-    AHEAD_KEYS = 1024, /* with fewer keys, no key is prefetched: the processor's caches hold all keys */
-    IN_KEPT = 256,     /* largest empty buffer that a session keeps, in bytes */
+    AHEAD_KEYS = 1024, /* if the store has fewer keys, no key is prefetched: the CPU caches hold all keys */
+    IN_KEPT = 256,     /* an empty buffer of a session is freed if its capacity exceeds this, in bytes */
 };
 
 /* Return true if has_job() would change nothing. This function is inline, because a busy store calls it for each
@@ -510,8 +510,8 @@ static inline bool is_settled(const struct hub *hub, const struct session *s)
 }
 
 /* Return true if the session has a job or the request needs none. A plain client cannot name its job, so it enters a
- * job only if it may use exactly one (job_only). At the client's first request for a key, also ask the agents to which
- * process the connection belongs, and begin to observe PyTorch's keys. */
+ * job only if it may use exactly one (job_only). At the client's first request for a key, also ask the agents for the
+ * process that owns the connection, and begin to observe PyTorch's keys. */
 static bool has_job(struct hub *hub, struct session *s, const struct op *op)
 {
     if (op->id >= OP_IDENTIFY || op->id == OP_VALIDATE || op->id == OP_PING)
@@ -550,10 +550,10 @@ static bool is_of_agents(enum op_id id)
     return id == OP_IDENTIFY || id == OP_CONTROL || id == OP_AUTH || id == OP_PING || id == OP_VALIDATE;
 }
 
-/* Check and handle a request. First end an open wait of the session, because a client of torch 1.13 whose wait times
- * out simply sends its next request. A late answer to the WAIT would look like the answer to this request. Refuse a
- * request from an earlier attempt. Refuse requests for keys or named barriers on a connection that has sent AUTH. A
- * store that serves no job refuses them on every connection. */
+/* Check and handle a request. First end an open wait of the session: after a WAIT has timed out, a client of torch 1.13
+ * simply sends the next request. The client would mistake a late answer to the WAIT for the answer to this request.
+ * Refuse a request of a client from an earlier attempt. Refuse requests for keys or named barriers if the connection
+ * has sent AUTH, or if the store serves no job. */
 static bool apply(struct hub *hub, struct session *s, const struct request *req)
 {
     const request_handler handler = request_handlers[req->op->id];
@@ -573,8 +573,8 @@ static bool apply(struct hub *hub, struct session *s, const struct request *req)
     return ok;
 }
 
-/* Charge the changed capacity of `in` to the quota, even beyond its limit, because the bytes have already arrived.
- * decode_ahead() then rejects a request that is too large. */
+/* Update the quota after the capacity of `in` has changed from `old_cap`. The quota may then exceed its limit, because
+ * the bytes have already arrived. decode_ahead() then rejects a request that is too large. */
 static void charge(struct hub *hub, const struct session *s, size_t old_cap)
 {
     struct quota *quota = session_quota(hub, s);
@@ -582,9 +582,9 @@ static void charge(struct hub *hub, const struct session *s, size_t old_cap)
     quota_charge(quota, s->in.cap);
 }
 
-/* Keep `rest`, the bytes of an unfinished request. If `in` is empty, copy `rest`, because the server (server/clients.c)
- * owns its bytes. Otherwise `rest` is already the end of `in`. The time limit of the request starts with its first
- * byte, so that a client cannot prolong it by sending single bytes. */
+/* Keep `rest`, the bytes of an unfinished request. If `in` is empty, copy the bytes, because the server
+ * (server/clients.c) owns them. Otherwise `rest` is already the end of `in`. The time limit starts with the first byte
+ * of the request, so that a client cannot prolong the limit by sending single bytes. */
 static bool keep_rest(struct hub *hub, struct session *s, struct slice rest)
 {
     size_t old_cap = s->in.cap;
@@ -613,9 +613,9 @@ static bool collect(struct hub *hub, struct session *s, struct slice *bytes)
     return ok;
 }
 
-/* Consecutive requests. All are decoded before the first is handled, so that their keys can be prefetched. For a
- * connection without a job only one request is decoded, because the next one may be held. All slices borrow from the
- * received bytes or from session.in. */
+/* Consecutive requests. All are decoded before the first is handled, so that their keys can be prefetched. While a
+ * connection has no job, only one request is decoded: the next one may have to wait until the job is known. All slices
+ * borrow from the received bytes or from session.in. */
 struct ahead {
     struct request req[AHEAD_MAX];
     const void *start[AHEAD_MAX]; /* address of each request */
@@ -636,8 +636,8 @@ static void bring_near(const struct store *store, const struct ahead *ahead)
     store_expect(store, hashes, ahead->n);
 }
 
-/* Decode requests up to the first that is incomplete or invalid. A request may fill the free part of the quota and the
- * session's buffer, which is already charged to the quota. */
+/* Decode requests up to the first that is incomplete or invalid. A request may be as large as the free part of the
+ * quota plus the session's buffer, because this buffer is already charged to the quota. */
 static void decode_ahead(struct hub *hub, struct session *s, struct slice bytes, struct ahead *out)
 {
     const uint32_t most = s->job != NULL ? AHEAD_MAX : 1;
@@ -676,9 +676,9 @@ static bool pause_session(struct hub *hub, struct session *s, struct slice rest)
     return ok;
 }
 
-/* Process received bytes. A paused or held session only collects them. For a stranger, call gate_check() before each
- * request, because the previous request may have admitted it. Handle the requests in order, up to the first that must
- * wait for room in the reply (pause_session) or for the job (peer_hold). */
+/* Process received bytes. A paused or held session only collects them. While the client is a stranger, gate_check()
+ * checks each request before it is handled. Handle the requests in order. Stop at the first request that must wait,
+ * until the client has read its replies (pause_session) or until the session has a job (peer_hold). */
 bool requests_process(struct hub *hub, struct session *s, struct slice bytes)
 {
     struct ahead ahead; /* not zeroed, because the struct has 5 KB */

@@ -48,8 +48,8 @@ static char *print_nodes(const struct rdzv_round *world)
     return text;
 }
 
-/* Return the finding for the cause of a stop. Return FINDING_NONE if the job grows, or if the rank failed because of
- * another rank. */
+/* Return the finding that describes the cause of a stop. Return FINDING_NONE for a worker that failed because another
+ * worker was lost, and for a cause without a finding, such as RDZV_WHY_GROW. */
 static enum finding_code finding_of(const struct rdzv_cause *cause)
 {
     switch (cause->why) {
@@ -176,8 +176,8 @@ static void push_to_node(void *user, uint64_t node, const struct rdzv_notice *no
 
 /* --- effects of the rendezvous ---------------------------------------------------------------------------- */
 
-/* Return true if the monitor need not compare the nodes of this round (schedule_round). In this case all nodes have the
- * same number of workers, and no address is translated. Addresses are checked only in the first round. */
+/* Return true if all nodes have the same number of workers and, in the first round, no node's address is translated.
+ * The monitor need not compare the nodes of such a round (schedule_round). */
 static bool is_ordinary(const struct rdzv_round *world)
 {
     for (uint32_t i = 0; i < world->nnodes; i++) {
@@ -189,7 +189,7 @@ static bool is_ordinary(const struct rdzv_round *world)
     return true;
 }
 
-/* Begin a round. Print the list of nodes first, so that the old attempt goes on if memory is short. */
+/* Begin a round. First allocate the text with the list of nodes, so that the old attempt goes on if memory is short. */
 static bool begin_round(void *user, const struct rdzv_round *world)
 {
     struct job *job = user;
@@ -223,7 +223,7 @@ static int64_t progress(void *user)
     return best;
 }
 
-/* Set the key with the number of waiting nodes. If the store is full, the key keeps its old value. */
+/* Store the number of waiting nodes under WAITING_KEY. If the store is full, the key keeps its old value. */
 static void waiting_nodes(void *user, uint32_t count)
 {
     struct job *job = user;
@@ -240,9 +240,9 @@ static void push_farewell(struct hub *hub, struct session *s, const char *why)
     cJSON_Delete(o);
 }
 
-/* Drop a node for the rendezvous (rdzv_env.drop). First end the session's role as a node, so that session_drop() does
- * not report a lost node to the rendezvous, which is the caller. If the bytes of this session are being processed,
- * process_bytes() in hub.c drops it later. */
+/* Drop a node for the rendezvous (rdzv_env.drop). First end the session's role as a node, because session_drop() must
+ * not report a lost node back to the rendezvous. If process_bytes() in hub.c is processing this session, only set
+ * drop_reason: process_bytes() then drops the session. */
 static void drop(void *user, uint64_t node, const char *why)
 {
     struct hub *hub = ((struct job *)user)->hub;
@@ -257,8 +257,9 @@ static void drop(void *user, uint64_t node, const char *why)
         session_drop(hub, s, why);
 }
 
-/* Report once, in the event log and in `ddpctl why`, which processes use the GPU of the failed worker. If a node has
- * already reported this finding, replace it. The nodes' own reports get the same facts from the verdict. */
+/* Report in the event log and in `ddpctl why` which processes use the GPU of the failed worker. Do nothing if
+ * job->troubles already has this finding. If job->notices has this finding from a node, overwrite the node's text.
+ * Send no message to the nodes, because the verdict has the same facts. */
 static void report_gpu_users(struct job *job)
 {
     struct rdzv_facts facts;
@@ -273,8 +274,8 @@ static void report_gpu_users(struct job *job)
                 NOTICE_OF_STORE, finding_code_name(f.code), f.subject, f.sentence, f.advice);
 }
 
-/* Record an event of the rendezvous (rdzv_env.record). At the end of a round, report a lost rank before the verdict,
- * so that the agents can print the finding with the failure. */
+/* Record an event of the rendezvous (rdzv_env.record). Before a verdict, report the findings that explain it, so that
+ * the agents can print a finding about a lost rank together with the failure. */
 static void record(void *user, const struct rdzv_record *what)
 {
     if (what->kind == RDZV_RECORD_VERDICT) {

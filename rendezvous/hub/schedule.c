@@ -77,8 +77,8 @@ uint64_t schedule_deadline(const struct job *job)
     return check_ms < sample_ms ? check_ms : sample_ms;
 }
 
-/* Begin a wait, and increase its number `wait`. Each node then gets a full report again, because its reported_wait
- * differs. */
+/* Begin a wait, and give it a new number. Each node then gets a full report again, because the node's reported_wait is
+ * the number of an earlier wait. */
 static void begin_wait(struct schedule_state *w, uint64_t check_ms)
 {
     w->waits = true;
@@ -109,8 +109,8 @@ static void forget_torch(struct schedule_state *w)
     w->torch_surplus = false;
 }
 
-/* Return true if the check for a rank that does not move is due. Without a rank in a collective or a barrier, the check
- * is not needed. Clear the check if it was due, or if no round runs. */
+/* Return true if the check for ranks without progress must run now: its time is reached, a round runs, and a rank is in
+ * a collective or a barrier. Clear the time of the check if it is reached, or if no round runs. */
 static bool still_is_due(struct job *job, const struct rdzv_facts *facts)
 {
     struct schedule_state *w = &job->watch;
@@ -124,7 +124,7 @@ static bool still_is_due(struct job *job, const struct rdzv_facts *facts)
 }
 
 /* Return the checks that are due now, and clear their times. A job that gathers nodes has other checks than a job that
- * runs. Clear the times of the other checks, too, because they are from an earlier round. */
+ * runs. Also clear the times of checks that the job does not have now, because they are from an earlier round. */
 static struct schedule_due due_now(struct job *job, const struct rdzv_facts *facts)
 {
     struct schedule_state *w = &job->watch;
@@ -186,15 +186,15 @@ void schedule_trouble(struct job *job)
     job->watch.trouble = true;
 }
 
-/* Schedule a report about late nodes one second after the first of them. So the nodes of a late rack share one
- * report. */
+/* Schedule a report about nodes that joined while a round runs. The report follows one second after the first of
+ * them has joined, so that nodes that join together share one report. */
 void schedule_spare(struct job *job)
 {
     if (job->watch.spare_ms == 0)
         job->watch.spare_ms = job->hub->now_ms + first_ms(SITUATION_NODE_LATE);
 }
 
-/* Schedule a check soon, unless an earlier check is due. */
+/* Schedule a check soon, unless the next check is even sooner. */
 void schedule_hurry(struct job *job)
 {
     struct schedule_state *w = &job->watch;
@@ -213,8 +213,8 @@ static void check_torch(struct schedule_state *w, uint64_t at_ms)
     w->torch_ms = earlier_set(w->torch_ms, at_ms);
 }
 
-/* Schedule a check of PyTorch's ranks. Check earlier if a process of the round has ended, because this process will
- * never arrive. */
+/* Schedule a check of PyTorch's ranks. If `has_surplus`, check early, because a group may have too many
+ * members. Also check early if a process of the round has ended, because the other ranks would wait for it forever. */
 void schedule_torch(struct job *job, bool has_surplus)
 {
     const uint64_t after_ms =
@@ -237,8 +237,9 @@ uint64_t schedule_torch_limit(const struct schedule_state *w)
     return (w->torch_ended ? first_ms(SITUATION_TORCH_ENDED) : first_ms(SITUATION_TORCH_WAITS)) - EARLY_MS;
 }
 
-/* Record the result of a check. The first report of a wait is complete, and later reports contain only changes. The
- * wait ends when no rank waits. If it is too short for a report, check again when it is long enough. */
+/* Record the result of a check. The first report of a wait contains all findings, and later reports contain only
+ * new findings. The wait ends when no rank waits. If a wait is still too short for a report, check again when it is
+ * long enough. */
 void schedule_torch_seen(struct job *job, uint64_t waited_ms, bool report)
 {
     struct schedule_state *w = &job->watch;
@@ -272,8 +273,8 @@ void schedule_stopped(struct job *job)
         job->watch.stopped_ms = job->hub->now_ms + first_ms(SITUATION_RANK_STOPPED);
 }
 
-/* Mark the hang as over if the nodes have received only the finding that a rank is stopped. If a verdict was reported,
- * too, do nothing, because only progress ends that hang. */
+/* Mark the reported hang as over, because the stopped rank runs again. But do nothing if the hang watch has reported
+ * a verdict, because only progress ends such a hang. */
 void schedule_continued(struct job *job)
 {
     if (job->hang.is_reported && !job->hang.watch.is_reported)
@@ -336,8 +337,9 @@ static void measure(struct schedule_usual *usual, uint64_t waited_ms, uint64_t n
     usual->waits = waits || usual->waits;
 }
 
-/* Record the result of a check. The first report of a wait is complete, and later reports contain only changes. The
- * wait ends when no rank waits long enough for a report. */
+/* Record the result of a check: the longest time that a rank has waited, and whether this wait is reported. The first
+ * report of a wait is complete, and later reports contain only changes. A reported wait ends when `waited_ms` is too
+ * short for a report. */
 void schedule_still_seen(struct job *job, uint64_t waited_ms, bool report)
 {
     struct schedule_state *w = &job->watch;
@@ -355,8 +357,8 @@ void schedule_still_seen(struct job *job, uint64_t waited_ms, bool report)
 
 /* --- hangs ------------------------------------------------------------------------------------------------ */
 
-/* Drop all samples, because the job has made progress or its round has ended. If a request for a sample is open, its
- * answer goes only to operators. */
+/* Drop all samples, because the job has made progress or its round has ended. The monitor no longer waits for a
+ * requested sample. */
 static void drop_samples(struct job *job)
 {
     struct job_hang *hang = &job->hang;

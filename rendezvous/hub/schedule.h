@@ -52,9 +52,9 @@ enum { SCHEDULE_REPORTED_MAX = 3 * DIAGNOSIS_MAX };
 
 /* The waits of this round that were long enough to report and then ended by themselves. */
 struct schedule_usual {
-    bool waits;                    /* the present wait is long enough for a report */
-    uint64_t since_ms;             /* start of the present wait */
-    uint64_t longest_ms;           /* longest wait before the present one, or 0 */
+    bool waits;                    /* a wait is in progress that is long enough for a report */
+    uint64_t since_ms;             /* when the wait in progress began */
+    uint64_t longest_ms;           /* longest wait that has ended, or 0 */
     uint32_t n_known;              /* number of digests that were ever added to `known` */
     uint64_t known[DIAGNOSIS_MAX]; /* a ring: digests of findings about usual waits */
 };
@@ -62,17 +62,17 @@ struct schedule_usual {
 /* When to check a job next, and which of its waits were reported. Zeroed before first use. */
 struct schedule_state {
     bool waits;          /* the job waits for nodes, so checks are due */
-    bool compares;       /* the nodes of the round that has begun must be compared */
+    bool compares;       /* a round has begun, and its nodes must be compared with each other */
     bool trouble;        /* a rank has reported trouble */
     uint64_t checked_ms; /* time of the last check */
     uint64_t spare_ms;   /* when to report that a late node waits as a spare; 0 = no late node */
-    uint64_t check_ms;   /* when to check the wait for nodes next */
+    uint64_t check_ms;   /* time of the next check for missing nodes */
     uint64_t torch_ms;   /* when to check the waits of PyTorch's ranks; 0 = no rank waits */
     bool torch_ended;    /* a process of this round has ended */
     bool torch_surplus;  /* the check at torch_ms is also for a PyTorch group with too many members */
     uint64_t still_ms;   /* when to check whether a rank does not move; 0 = no rank waits for another rank */
     uint64_t stopped_ms; /* when to check for stopped ranks; 0 = no rank was stopped */
-    bool calls;          /* the check at still_ms is also for ranks in a collective */
+    bool calls;          /* the check at still_ms also covers ranks in a collective */
     bool still_reported; /* a rank that does not move was reported */
     struct schedule_usual usual; /* usual waits of this round */
     bool torch_reported;         /* the current wait of PyTorch's ranks has been reported */
@@ -88,7 +88,7 @@ struct schedule_due {
     bool any;      /* at least one of the checks below is due */
     bool compares; /* compare the nodes of the round that has begun */
     bool trouble;  /* report a problem that a rank has reported */
-    bool spares;   /* report nodes that joined late and wait for the next round */
+    bool spares;   /* report each node that joined too late for the running round */
     bool nodes;    /* check for missing nodes */
     bool is_final; /* this is the last check before the job fails */
     bool still;    /* check for a rank that does not move while other ranks wait for it */
@@ -109,7 +109,7 @@ void schedule_torch(struct job *job, bool has_surplus);
 void schedule_torch_exit(struct job *job);
 /* Schedule a check because a rank is in a collective. */
 void schedule_call(struct job *job);
-/* Schedule a check because a barrier has opened. */
+/* Schedule a check because the first rank has arrived in a barrier. */
 void schedule_barrier(struct job *job);
 /* Schedule a check because a signal or a debugger has stopped a rank. */
 void schedule_stopped(struct job *job);
@@ -117,25 +117,26 @@ void schedule_stopped(struct job *job);
 void schedule_continued(struct job *job);
 /* Record a sign of progress that happened `ago_ms` ago. */
 void schedule_moved(struct job *job, uint64_t ago_ms);
-/* Record that a process has joined a PyTorch group. If ranks have waited for it, check soon whether they go on. */
+/* Record that a process has begun or continued the setup of a PyTorch group. If a wait of PyTorch's ranks was reported,
+ * check soon whether these ranks go on. */
 void schedule_joined(struct job *job);
-/* Set the hang rules. `limit_ms` is the time without progress until a suspicion. If it is 0, it is computed from the
- * pauses of the job. If it is UINT64_MAX, a hang is never suspected. `action` is the value of --on_hang. */
+/* Set the hang rules. A hang is suspected after `limit_ms` without progress. 0 = compute this limit from the longest
+ * pause between two signs of progress; UINT64_MAX = never suspect a hang. `action` is the value of --on_hang. */
 void schedule_hang_rules(struct job *job, uint64_t limit_ms, const char *action);
 /* Reset the schedule when an attempt begins or ends. */
 void schedule_attempt(struct job *job, bool begins);
 /* Record the result of a check. `waited_ms` is the length of the longest wait of a rank; 0 = no rank waits. `report` is
  * true if this wait is reported now. */
 void schedule_still_seen(struct job *job, uint64_t waited_ms, bool report);
-/* Return true if a wait of `waited_ms` is usual for this round. It was not reported, and is shorter than usual_factor
- * (row STANDS_STILL of SCHEDULE) times the longest usual wait. */
+/* Return true if a wait of `waited_ms` is usual for this round: it is shorter than usual_factor (row STANDS_STILL of
+ * SCHEDULE) times the longest wait that has ended by itself. Return false if the wait was already reported. */
 bool schedule_is_usual(const struct schedule_state *w, uint64_t waited_ms);
 /* Return true if schedule_learn() has added this digest in this round. It adds the digests of findings about waits that
  * are usual for the job. */
 bool schedule_knows(const struct schedule_state *w, uint64_t digest);
 void schedule_learn(struct schedule_state *w, uint64_t digest);
-/* Return how long PyTorch's ranks must wait before their wait is reported. schedule_torch_seen() records the result of
- * a check, like schedule_still_seen(). */
+/* Return how long PyTorch's ranks must wait before their wait is reported. schedule_torch_seen() records a check of
+ * this wait. Its parameters are as in schedule_still_seen(). */
 uint64_t schedule_torch_limit(const struct schedule_state *w);
 void schedule_torch_seen(struct job *job, uint64_t waited_ms, bool report);
 /* Schedule a check soon, so that the waiting nodes get a report about what has just happened, such as a rejected

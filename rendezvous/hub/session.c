@@ -50,9 +50,9 @@ void session_begin_wait(struct hub *hub, struct session *s, const struct op *op)
     s->waits_since_ms = hub->now_ms;
 }
 
-/* Answer a WAIT or BARRIER with one zero byte. Send the byte directly, because hub->out only collects bytes for the
- * session hub->processing. A waiting session is never hub->processing, because its next request ends its wait (apply()
- * in requests.c). */
+/* Answer a WAIT or BARRIER with one zero byte. Send the byte directly, because hub->out is only for the session whose
+ * request is being processed (hub->processing). The waiting session is not that session: a new request would have ended
+ * its wait (apply() in requests.c). */
 void session_woken(void *user, struct store_waiter *waiter)
 {
     struct hub *hub = user;
@@ -67,7 +67,7 @@ void session_leave_wait(struct session *s)
     if (s->waits_in == 0)
         return;
     s->waits_in = 0;
-    if (s->job == NULL) /* an operator without a job waits for stacks */
+    if (s->job == NULL) /* then the session is an operator that waits for stacks */
         return;
     if (s->torch != NULL && s->torch->waits)
         s->torch->left_ms = s->job->hub->now_ms;
@@ -100,8 +100,8 @@ void session_detach(struct session *s)
     s->job->members.connected--;
 }
 
-/* Record the pid. An agent reads it from the kernel, so its report replaces the pid that the client has sent in
- * PING. */
+/* Record the pid of the client. A pid from an agent replaces a pid from PING, because the agent has read the pid from
+ * the kernel. */
 void session_is_process(struct session *s, int pid, bool by_agent)
 {
     if (by_agent || s->pid == 0)
@@ -110,8 +110,8 @@ void session_is_process(struct session *s, int pid, bool by_agent)
 
 /* --- new sessions --------------------------------------------------------------------------------------- */
 
-/* Add a session for a new connection, with the present era of the hub. When an attempt of the session's job ends, this
- * job gets a higher era, and the store rejects later requests of the session. */
+/* Add a session for a new connection. Copy the present era of the hub to session.era. When an attempt ends, job.era
+ * becomes higher than session.era, and the store rejects later requests of the session. */
 bool session_new(struct hub *hub, conn_id conn, const char *peer)
 {
     struct session *s = calloc(1, sizeof(*s));
@@ -152,8 +152,8 @@ bool session_is_unused(const struct hub *hub, const struct session *s)
            (s->job != NULL || table_find(&hub->agents, address, table_hash(address)) != NULL);
 }
 
-/* Return a copy of the rejects, plus the open connections of foreign clients that have sent nothing so far. Return NULL
- * if memory is short. The caller frees the copy. */
+/* Copy hub->rejects. Add a reject for each open connection of a foreign client that has sent nothing so far. Return the
+ * copy, which the caller frees, or NULL if memory is short. */
 struct rejects *hub_all_rejects(struct hub *hub)
 {
     struct rejects *all = malloc(sizeof(*all));
@@ -173,7 +173,7 @@ struct rejects *hub_all_rejects(struct hub *hub)
 
 /* --- connections of other hosts, see gate.c ------------------------------------------------------------- */
 
-/* Remove a stranger from the list of its state, and decrease the count of this list, which gate.c compares with a
+/* Remove a stranger from the list of its state, and decrease the count of this list. gate.c compares this count with a
  * limit. */
 void session_leave_line(struct hub *hub, struct session *s)
 {
@@ -305,7 +305,7 @@ bool session_append_frame(struct session *s, struct buf *out, uint8_t kind, stru
  *
  * While the bytes of one connection (`processing`) are processed, its answers are collected in `out` and sent
  * together at the end. A hundred requests in one packet then need only one send. Bytes for other connections are sent
- * at once, for example to a client whose key a SET has set. So each connection gets its bytes in order:
+ * at once. For example, B waits for x, and A sets x:
  *
  *     A sends  SET x, GET x, GET y   ->   to B: the zero byte of its WAIT x   (at once)
  *                                         to A: value of x, value of y        (one send, at the end) */
@@ -343,7 +343,8 @@ void hub_flush(struct hub *hub)
         buf_free(&hub->out);
 }
 
-/* Send bytes to a session. If it is the session whose bytes are being processed, send its collected answers first. */
+/* Send bytes to a session. If `s` is the session whose bytes are being processed, first send the answers in
+ * hub->out. */
 void hub_send(struct hub *hub, struct session *s, struct slice bytes)
 {
     if (s == hub->processing)
@@ -353,8 +354,8 @@ void hub_send(struct hub *hub, struct session *s, struct slice bytes)
         check_backlog(hub);
 }
 
-/* Push a text. If memory is short, drop the whole push. If the connection of the node is broken, only keep the text
- * until `resume`. */
+/* Push a text. If memory is short, drop the whole push. If the connection of the node is broken, do not send
+ * the text, but keep it until `resume`. */
 void hub_push_text(struct hub *hub, struct session *s, struct slice text)
 {
     struct buf direct = { 0 }, *out = s == hub->processing ? &hub->out : &direct;
@@ -378,7 +379,8 @@ void hub_push(struct hub *hub, struct session *s, const struct cJSON *o)
 }
 
 /* Reply with a blob: its length, then its bytes. A value of at least OUT_DIRECT bytes is sent without a copy. `holder`,
- * if not NULL, is the owner of the value's memory: a reference to it keeps the value after its key is deleted. */
+ * if not NULL, owns the value's memory. A reference to `holder` keeps this memory if the key of the value is deleted
+ * before the value is sent. */
 bool hub_reply_blob(struct hub *hub, struct slice value, struct shared *holder)
 {
     if (!append_u64(&hub->out, value.len))

@@ -54,29 +54,30 @@ enum role {
 
 /* The part of a session's state that only sessions of nodes need. It is allocated separately to save memory. */
 struct session_node {
-    struct session *session;      /* owner of this struct; another session after session_moves_node() */
+    struct session *session;      /* owner of this struct; session_moves_node() changes the owner */
     struct table_node by_address; /* in hub->agents */
     uint64_t joined_ms;           /* time of the first join */
-    /* Value of schedule_state.wait at the last full report to the node. After a change the node gets another report. */
+    /* Value of schedule_state.wait at the last full report to the node. If schedule_state.wait changes, the next report
+     * to the node is full again. */
     uint32_t reported_wait;
     /* The fields below allow a node to connect again after a broken connection. The store counts and keeps the
      * frames that it sends to the node, starting with the answer to the first join. This answer contains the token. A
      * client that has the token can take over the node. */
     char token[LIMIT_TOKEN + 1]; /* "" = the node must not connect again */
     struct kept sent;            /* answers and pushes that the node has not confirmed */
-    uint64_t received;           /* number of calls from the node; the answer to `resume` contains it */
+    uint64_t received;           /* number of CONTROL requests from the node, for the answer to `resume` */
     struct list cut;             /* in hub->cut while the connection is broken */
-    uint64_t cut_until_ms;       /* when the store frees the node if it has not connected again */
+    uint64_t cut_until_ms;       /* while in hub->cut: time at which the store frees the node */
     char cut_why[96];            /* how the connection broke */
 };
 
 /* The state of a connection from another host until gate.c admits the connection. */
 enum stranger_state {
-    STRANGER_NONE,      /* the connection was admitted, or its client runs on this host */
-    STRANGER_GREETING,  /* has sent at most VALIDATE, PING, `hello` and AUTH; no agent runs at its address */
-    STRANGER_HELD,      /* has sent any other request, which is held; no agent runs at its address */
-    STRANGER_ASKED,     /* the agents at its address were asked for its user */
-    STRANGER_HANDSHAKE, /* an agent runs at its address, but the TLS handshake is not complete */
+    STRANGER_NONE,     /* the connection was admitted, or its client runs on this host */
+    STRANGER_GREETING, /* has sent at most VALIDATE, PING, `hello` and AUTH; no agent can identify the client */
+    STRANGER_HELD,     /* has sent a request that gate.c holds; no agent can identify the client */
+    STRANGER_ASKED,    /* the store has asked the agents at its address which user owns the connection */
+    STRANGER_HANDSHAKE, /* its TLS handshake is not complete; an agent runs at its address */
     STRANGER_STATES
 };
 
@@ -94,14 +95,14 @@ struct session {
     struct store_waiter waiter; /* the session's wait for keys */
     uint64_t waits_since_ms;    /* start of the present wait; valid if facts_waits_by() is not NULL */
     uint64_t last_received_ms;  /* when the last byte arrived */
-    struct list midway;         /* in hub->midway if a request is unfinished, or in a list of hub->peers */
+    struct list midway;         /* link in hub->midway (request is unfinished) or in a list of hub->peers */
     uint64_t midway_since_ms;   /* when the session entered hub->midway or hub->peers */
     struct list by_rank;        /* in member.sessions if the client is a worker */
     struct barrier_waiter barrier_waiter; /* the session's place in a named barrier */
     struct session_node *as_node;         /* owned; NULL = the session has never joined a rendezvous */
     struct auth *auth;                    /* owned; NULL = the session has never sent AUTH */
     struct list stranger;                 /* in the list of strangers with the same stranger_state (gate.c) */
-    uint64_t stranger_since_ms;           /* when the session entered this list */
+    uint64_t stranger_since_ms;           /* when the session entered its present list of strangers */
     const struct secret *tenant; /* borrowed: the tenant whose jobs the session may use; NULL = all jobs */
     char *tls_job;   /* owned: job that the client named in TLS; "" if it named no job; NULL without TLS */
     conn_id voucher; /* the agent that has named the session's process; 0 = no agent */
@@ -121,7 +122,7 @@ struct session {
     bool is_ddprun;         /* the stranger has sent `hello` or AUTH, which only ddprun sends */
     bool was_asked_for;     /* the agents were asked for the process of this connection */
     bool awaits_tls;        /* the stranger has not completed the TLS handshake */
-    bool is_held;           /* requests wait until the job is known or gate.c admits the session */
+    bool is_held;           /* requests wait until gate.c admits the stranger, or until the job is known */
     bool is_stopped : 1;    /* gate.c has stopped reading from this stranger */
     bool is_paused : 1;     /* the requests in `in` wait until the server calls hub_resume */
     bool is_node;           /* the session is a node of job->rdzv; `id` is the id of the node */
@@ -131,7 +132,7 @@ struct session {
     uint8_t first[REJECT_FIRST_MAX]; /* first bytes of the connection, which show the client's protocol */
 };
 
-/* Plain connections that wait until the hub knows their job (peer_identity.c). Each is in one of these lists. */
+/* Sessions whose requests wait until the hub knows their job (peer_identity.c). Each is in one of these lists. */
 struct peer_lines {
     struct list held;     /* sessions without a known job, the oldest first */
     struct list claimed;  /* held sessions that an agent has claimed, in the order of the claims */
@@ -142,11 +143,11 @@ struct peer_lines {
 struct hub {
     struct hub_limits limits;
     struct hub_sink sink;
-    uint64_t now_ms;            /* time of the current call */
-    struct quota quota;         /* all memory that clients can make the store allocate */
+    uint64_t now_ms;            /* time at which the server made its current call of the hub */
+    struct quota quota;         /* counts and limits all memory that clients can make the store allocate */
     struct quota strangers;     /* in a hub of many jobs: the part of `quota` for connections without a job */
     struct table jobs;          /* all jobs, owned; there is always at least one */
-    struct table sources;       /* sources of the jobs (job.h), by key; owned */
+    struct table sources;       /* owned: the sources, which are users or addresses (job.h) */
     uint64_t jobs_deadline_ms;  /* the earliest deadline of all jobs, or an earlier time */
     uint64_t stood_ms, woke_ms; /* length of this process's latest suspension, and when it ended */
     uint32_t era;               /* number of ended attempts of all jobs; a new session copies it */
@@ -163,7 +164,7 @@ struct hub {
     uint64_t held_kib;       /* size of the held bytes of all strangers, in KiB */
     /* The session whose bytes are being processed; NULL = none. It must not be freed while it is set here. */
     struct session *processing;
-    struct buf out;     /* answers to `processing` that are not sent yet */
+    struct buf out;     /* answers that are not sent yet, for the session in `processing` */
     bool must_repeat;   /* the current request is handled again later, when its reply can be sent */
     bool is_backed_up;  /* the current session must read its replies before its next request is handled */
     bool answers_later; /* the handler of the current CONTROL request sends its answer itself */
@@ -173,9 +174,9 @@ struct hub {
     /* The job that the current session has requested but not entered; "" if there is no such job. A record of a
      * rejection contains this name. */
     char asked_job[MEMBER_TEXT_MAX];
-    struct ddp_err drop_reason; /* why the rendezvous has dropped `processing`; no text if not dropped */
+    struct ddp_err drop_reason; /* why the session `processing` was dropped; no text = it was not dropped */
     struct event_limit events;
-    uint32_t n_instances; /* number of created rendezvous; the instance id of a new one contains it */
+    uint32_t n_instances; /* number of rendezvous created so far; the instance id of the N-th ends with N */
     uint32_t n_nodes;     /* number of agents that are connected and have joined a job */
     struct list cut;      /* nodes with a broken connection (attempt.c) */
     uint64_t counter[HUB_COUNTERS];
@@ -191,15 +192,15 @@ bool requests_process(struct hub *hub, struct session *s, struct slice bytes);
  * first worker has. The sessions of the previous attempt leave the job. Return false, without any change, if memory is
  * short. */
 bool attempt_begin(struct job *job, const struct job_name *name, bool by_agent);
-/* Remove the keys, end all waits without an answer, and reset the ranks. */
+/* Remove the keys, end all waits, and reset the ranks. The waiting clients get no answer. */
 void attempt_end(struct job *job);
 
 /* Handle a new connection from another host (gate.c). */
 void gate_meet(struct hub *hub, struct session *s);
-/* Ask an agent that has joined about the strangers at its address. */
+/* Ask `agent`, which has just joined, about all strangers at the agent's address. */
 void gate_agent_joined(struct hub *hub, const struct session *agent);
-/* Return when gate_tick() must be called next; UINT64_MAX = never. gate_tick() rejects strangers that have exceeded
- * the time limit of their state. */
+/* Return the time at which gate_tick() must be called next; UINT64_MAX = never. gate_tick() rejects strangers that have
+ * exceeded the time limit of their state. */
 uint64_t gate_deadline(const struct hub *hub);
 void gate_tick(struct hub *hub);
 /* The verdict on a stranger's next request: decode it, hold it, wait for more bytes, answer `hello`, or refuse an AUTH
@@ -214,11 +215,11 @@ bool gate_hello(struct hub *hub, struct session *s, struct slice *bytes);
 bool gate_refuse_version(struct hub *hub, struct session *s, struct slice bytes);
 /* Count the decoded bytes of a stranger. If they exceed the limit, return false: the connection must then be closed. */
 bool gate_count(struct hub *hub, struct session *s, size_t bytes);
-/* Hold the bytes of a stranger from now on. If they exceed the limit, return false: the connection must then be
- * closed. */
+/* Keep the bytes of a stranger from now on without handling them. If they exceed the limit, return false: the
+ * connection must then be closed. */
 bool gate_hold(struct hub *hub, struct session *s);
-/* Return true if the held bytes of a stranger are within their limit. In the state STRANGER_ASKED the limit is high, so
- * stop reading from the stranger long before it, until an agent confirms the stranger. */
+/* Return true if the held bytes of a stranger are within their limit. In STRANGER_ASKED this limit is high. Above a
+ * second, lower limit, stop reading from the stranger until an agent confirms its user. */
 bool gate_holds(struct hub *hub, struct session *s);
 /* Handle a message of AUTH. */
 bool gate_auth(struct hub *hub, struct session *s, struct slice message);
@@ -237,19 +238,20 @@ bool gate_is_job(const struct session *s, const char *job);
  * the tenant whose secret the client has. */
 bool gate_check_job(struct hub *hub, const struct session *s, const char *job);
 
-/* Ask the agents at the session's address which user and process own the connection (peer_identity.c). Return false
- * if no agent runs at that address. */
+/* Ask the agents at the session's address which user and process own the connection (peer_identity.c). Return false if
+ * no agent at that address matches the job, the tenant and the user of the session. */
 bool peer_ask_user(struct hub *hub, struct session *s);
 /* Return true if an agent at the session's address is connected, so that it can answer. */
 bool peer_is_answerable(const struct hub *hub, const struct session *s);
 /* Ask the agents at the session's address which process has the connection, but only once for each session. */
 void peer_ask(struct hub *hub, struct session *s);
-/* Ask the agents which process owns the connection, even if this process is not a worker. Their search is slow, so call
- * this only for a PyTorch group with too many members. Return false if no agent was asked. */
+/* Ask the agents which process owns the connection. They search all processes of the host, not only workers. The
+ * search is slow, so call this function only for a PyTorch group with too many members. Return false if no agent was
+ * asked. */
 bool peer_ask_owner(struct hub *hub, struct session *s);
-/* Hold the session's requests until its job is known. */
+/* Hold the session's requests until the session's job is known. Always return true. */
 bool peer_hold(struct hub *hub, struct session *s);
-/* Return true if further bytes of a held session still fit. */
+/* Return true if the held bytes of a session are within their limit. Otherwise set hub->err. */
 bool peer_holds(struct hub *hub, const struct session *s);
 /* Return true if the session may be rank `rank` of `job`. If an agent has vouched for the session, this agent must run
  * the rank. If only the session's tenant is known, any agent at the session's address must run the rank. */
@@ -272,19 +274,19 @@ typedef bool (*control_call)(struct hub *hub, struct session *s, const union mes
 bool control_vouch(struct hub *hub, struct session *s, const union message *m, struct cJSON *answer);
 bool control_owner(struct hub *hub, struct session *s, const union message *m, struct cJSON *answer);
 
-/* Handle an operator's request for stacks, and an agent's answer (stacks.c). */
+/* Handle `stacks`, an operator's request, and `sampled`, the stacks that an agent sends for this request (stacks.c). */
 bool control_stacks(struct hub *hub, struct session *s, const union message *m, struct cJSON *answer);
 bool control_sampled(struct hub *hub, struct session *s, const union message *m, struct cJSON *answer);
 /* Merge `rows`, the stacks that a node has sent in the message `stopped`, with the stacks of the other nodes. The last
  * verdict of the job contains the result. */
 void stacks_add_survivors(struct session *s, uint32_t round, const struct cJSON *rows);
-/* Return a list of the merged rows for a verdict, or NULL if no rows were merged. The caller frees the list
- * (cJSON_Delete), but only borrows its rows, until the next change of the job. */
+/* Return the rows that stacks_add_survivors() has merged, as a list, or NULL if no rows were merged. The caller frees
+ * the list (cJSON_Delete). The rows are borrowed from the job until its next change. */
 struct cJSON *stacks_of_survivors(const struct job *job);
 /* Expect the stacks of a node on its new connection `to`, after its old connection `from` has broken. */
 void stacks_moved(struct job *job, conn_id from, conn_id to);
-/* End an open request for stacks if its time limit (job_sample.until_ms) has passed. Also free the rows of survivors if
- * no round is stopping. */
+/* End an open request for stacks if its time limit (job_sample.until_ms) has passed. Also free the stacks that
+ * stacks_add_survivors() has merged, unless the store still waits for nodes to stop. */
 void stacks_tick(struct job *job);
 /* Request the stacks of all ranks if the monitor or the profile needs a sample. */
 void stacks_ask(struct job *job);
@@ -318,7 +320,8 @@ bool torch_surplus(const struct job *job, struct snapshot *snapshot, struct snap
 /* Report a rank whose end makes a barrier fail (lost_rank.c). Call this function while the other ranks still wait in
  * the barrier. */
 void lost_peer_in_barrier(struct job *job, const struct barrier *barrier, uint32_t rank);
-/* Report at the end of a round whether the failed rank had lost another rank or had given up a wait. */
+/* Report which wait the failed rank had given up, and which rank or connection it had lost. Report nothing if neither
+ * happened. Call this function at the end of a round. */
 void lost_peer_verdict(struct job *job);
 /* Record whether a PyTorch client has given up the setup of a group. Call this when a connection of the client ends. */
 void lost_peer_leaves(struct session *s);
@@ -351,7 +354,7 @@ void session_node_free(struct hub *hub, struct session *s);
 /* Keep a node in its job although its connection is broken (attempt.c). `why` is the reason for the break. Return false
  * if the node is not kept. */
 bool session_cut(struct session *s, const char *why);
-/* Return when the store frees the first node with a broken connection; UINT64_MAX = never. */
+/* Return the time at which the store frees the first node with a broken connection; UINT64_MAX = never. */
 uint64_t session_cut_deadline(const struct hub *hub);
 /* Free the nodes that have not connected again before their cut_until_ms. */
 void session_cut_tick(struct hub *hub);
@@ -362,7 +365,7 @@ void session_moves_node(struct hub *hub, struct session *old, struct session *s)
 bool session_new(struct hub *hub, conn_id conn, const char *peer);
 /* Return the session of a connection, or NULL if the connection is unknown or closed. */
 struct session *session_find(const struct hub *hub, conn_id conn);
-/* Return true if the session may use the job `name`, because the job does not belong to another tenant. */
+/* Return true if the job `name` belongs to the session's tenant, or if the session has no tenant. */
 bool session_may_use(const struct hub *hub, const struct session *s, const char *name);
 /* Return the peer's address without the port. */
 struct slice session_address(const struct session *s);
@@ -430,7 +433,7 @@ bool hub_may_reply(struct hub *hub, uint64_t bytes);
 void hub_flush(struct hub *hub);
 /* Remove a stranger from the list of its state (gate.c), and set its state to STRANGER_NONE. */
 void session_leave_line(struct hub *hub, struct session *s);
-/* Admit a stranger: end its state and release its held bytes. */
+/* Admit a stranger: set its state to STRANGER_NONE, and release its held requests. */
 void session_admit(struct hub *hub, struct session *s);
 /* Release a held session: hub.c processes its held bytes after the bytes of the current session. */
 void session_release(struct hub *hub, struct session *s);

@@ -23,11 +23,11 @@
 #include <string.h>
 
 enum {
-    ASKERS_MAX = 64,           /* maximum number of operators that share an answer */
+    ASKERS_MAX = 64,           /* maximum number of operators (ddpctl stacks) that wait for the same answer */
     CALLS_MAX = 8192,          /* maximum number of calls from the flight records of all nodes */
     VERDICTS_BYTES = 16 << 20, /* maximum size of the rows in all verdicts of a round together, in bytes */
-    SHARE_BYTES = 4 << 10,     /* minimum share of a node in a verdict, in bytes, unless fewer are left */
-    SHARE_ROWS = 8,            /* minimum share of a node in a verdict, in rows, unless fewer are left */
+    SHARE_BYTES = 4 << 10,     /* minimum share of a node in a verdict, in bytes, if so many are left */
+    SHARE_ROWS = 8,            /* minimum share of a node in a verdict, in rows, if so many are left */
 };
 
 /* A node that has not answered yet. */
@@ -149,7 +149,7 @@ static bool add_node(struct job_sample *sample, const struct rdzv_node_facts *fa
     return buf_append(&sample->nodes, &node, sizeof(node));
 }
 
-/* Add the nodes that run a rank of the set `ranks` to the sample. */
+/* Add to the sample each node that runs a rank in `ranks`. */
 static bool find_nodes(struct job *job, const struct rank_set *ranks)
 {
     struct rdzv_node_facts f;
@@ -161,7 +161,7 @@ static bool find_nodes(struct job *job, const struct rank_set *ranks)
     return ok;
 }
 
-/* Ask all nodes of the sample. A sample for a hang also asks for flight records, but only for those since the last
+/* Ask all nodes of the sample for stacks. If the sample is for a hang, also ask for the flight records since the last
  * progress. */
 static void ask_nodes(struct job *job)
 {
@@ -182,8 +182,8 @@ static void ask_nodes(struct job *job)
     cJSON_Delete(question);
 }
 
-/* Begin a request. It ends at until_ms, even if some nodes have not answered. After a false result, the caller must
- * call sample_refuse(). After true, it must call ask_nodes(), but first register the operator, if any. */
+/* Begin a request. The request ends at sample->until_ms, even if some nodes have not answered. After a false result,
+ * the caller calls sample_refuse(). After true, the caller registers the operator, if any, then calls ask_nodes(). */
 static bool sample_begin(struct job *job, const struct message_stacks *m, const struct rank_set *ranks)
 {
     struct hub *hub = job->hub;
@@ -232,9 +232,9 @@ static bool is_other(const struct job_sample *sample, const struct message_stack
            sample->askers.len >= ASKERS_MAX * sizeof(conn_id);
 }
 
-/* Request a sample for the monitor or the profile, unless a request is open. They never use an operator's sample: its
- * stacks may be older than the suspicion of a hang, and it has no flight records. While a request is open, the monitor
- * waits, and the profile skips its sample. */
+/* Request a sample for the monitor or the profile. While another request is open, the monitor waits, and the profile
+ * skips its sample. The monitor and the profile never use an operator's sample. Its stacks may be older than the
+ * suspicion of a hang, and it has no flight records. */
 void stacks_ask(struct job *job)
 {
     static const struct message_stacks all = { .ranks = "" };
@@ -283,8 +283,8 @@ void stacks_tick(struct job *job)
         stacks_free(&job->survivors.stacks);
 }
 
-/* Handle `stacks`. Ask the nodes last: if the operator cannot be registered, no node must take a sample. Any later
- * request of the operator ends its wait for the answer (answer_all). */
+/* Handle an operator's request `stacks`. Ask the nodes last: if the operator cannot be registered, no node takes a
+ * sample. An operator that sends a new request gets no answer to the old one (answer_all). */
 bool control_stacks(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     (void)answer;
@@ -312,8 +312,8 @@ bool control_stacks(struct hub *hub, struct session *s, const union message *m, 
     return true;
 }
 
-/* Convert a call to JSON. The encoder adds numbers as raw text, which the monitor could not read as numbers, so print
- * and parse the object. */
+/* Convert a call to JSON. The encoder stores numbers as raw text, which the monitor could not read as numbers. So print
+ * the encoded object and parse the printed text. */
 static cJSON *encode_call(const struct message_flight_call *m)
 {
     cJSON *row = message_encode_flight_call(m);

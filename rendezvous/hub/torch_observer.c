@@ -14,8 +14,8 @@ enum {
     /* If a client waits for the same key again within this time (ms), it continues its earlier wait. A barrier of
      * torch consists of repeated waits of 10 s. */
     AGAIN_MS = 2000,
-    /* Maximum number of questions about owners in an attempt. For each question, an agent searches all processes of its
-     * host. */
+    /* In each attempt, the store asks the agents for the owners of at most this many connections. To find an owner, an
+     * agent searches all processes of its host. */
     OWNERS_MAX = 6,
 };
 
@@ -28,8 +28,8 @@ static bool has_surplus(const struct job *job, struct slice key, int64_t count)
     return job->members.known && count > job->members.world_size && torch_key_read(key, &read) && read.of_all;
 }
 
-/* Ask the agents for the owner of a connection that no agent has vouched for. Skip a client that takes part in no
- * setup, because it cannot be an extra member. */
+/* Ask the agents for the owner of a connection that no agent has vouched for. Skip a client that has neither
+ * entered a barrier of PyTorch nor published an address, because such a client is not a member of a group. */
 static void ask_owner(struct job *job, struct session *s)
 {
     if (job->meets.owners_asked < OWNERS_MAX && s->torch != NULL &&
@@ -38,8 +38,8 @@ static void ask_owner(struct job *job, struct session *s)
         job->meets.owners_asked++;
 }
 
-/* Handle a group that may have too many members: ask the agents who owns the newcomer's connection. Unless a check is
- * scheduled already, also ask about the other clients, and schedule a check. */
+/* Handle a group that may have too many members: ask the agents for the owner of the newcomer's connection. If no check
+ * is scheduled yet, also ask about the other clients, and schedule a check. */
 static void suspect_surplus(struct session *newcomer)
 {
     struct job *job = newcomer->job;
@@ -54,8 +54,8 @@ static void suspect_surplus(struct session *newcomer)
     job_touch(job);
 }
 
-/* Return true if the client has read a count equal to the world size. All ranks have then arrived, and the client
- * leaves the barrier without a further request. */
+/* Return true if the client has read the barrier's count, and this count equals the world size. All ranks have then
+ * arrived, and the client leaves the barrier without a further request. */
 static bool goes_on(const struct job *job, const struct torch_meet *meet, int64_t delta)
 {
     return delta == 0 && job->members.known && meet->count == job->members.world_size;
@@ -146,8 +146,8 @@ static void note_wait(struct session *s, uint32_t awaited, const struct torch_ke
         torch->tried_ms = now_ms;
 }
 
-/* Record the PyTorch key that a session begins to wait for. If the session waits for another kind of key, end the
- * record of its earlier wait. */
+/* Record that a session begins to wait for a PyTorch key. For any other key, clear the record of the session's
+ * earlier wait. */
 static void on_wait(void *user, struct store_waiter *waiter)
 {
     struct session *s = TABLE_ENTRY(waiter, struct session, waiter);
@@ -201,9 +201,10 @@ void torch_observe(struct job *job)
 
 /* --- groups with more members than ranks ------------------------------------------------------------------ */
 
-/* A claim says that a process acts as a rank. A report about a group with too many members lists these claims:
+/* A claim says that a process acts as a rank. A report about a group with too many members lists claims:
  *
- *     a barrier has counted 4 arrivals of 2 ranks      the claims of all clients that have arrived in this barrier
+ *     report                                           listed claims
+ *     a barrier of 2 ranks has counted 4 arrivals      the claims of all clients that have arrived in this barrier
  *     two processes act as rank 0                      the claims of all clients that have published an address
  *
  * Claims are compared by pid, because one process may publish two addresses. A client of torch 2.x sends its pid; for
@@ -282,8 +283,8 @@ static bool is_other_process(const struct snapshot_claim *a, const struct snapsh
     return a->pid != 0 && b->pid != 0 && (a->pid != b->pid || !slice_equal(a->address, b->address));
 }
 
-/* Return true if two processes have published an address of the same rank. The claims must be sorted by `published`,
- * this rank. Compare each claim with the first claim of its rank that has a pid. */
+/* Return true if two processes have published an address of the same rank. The claims must be sorted by this rank
+ * (`published`). Compare each claim with the first claim of its rank that has a pid. */
 static bool are_double(const struct snapshot_claim *claims, uint32_t n)
 {
     const struct snapshot_claim *first = claims;

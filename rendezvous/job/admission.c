@@ -89,9 +89,8 @@ static bool not_over(const struct check *c)
            word_refusal(c, "job '%.200s' is over: %s cannot join", c->r->job, c->self);
 }
 
-/* Reject an agent of another minor version, because versions may not understand each other's messages. Compare its
- * version with the version of the first node, because the user knows this node. If the agent is the first node, only
- * the version of the store can differ. */
+/* Reject an agent if its minor version differs from that of the first node or of the store, because the messages of
+ * two minor versions may differ. Check the first node before the store, because the user knows that node. */
 static bool same_version(const struct check *c)
 {
     const struct rules *rules = &c->r->rules;
@@ -276,9 +275,9 @@ static uint64_t cut(uint64_t ms)
     return ms < TEN_YEARS_MS ? ms : TEN_YEARS_MS;
 }
 
-/* Store the rules of the first node. Call this function before rdzv_add_node, which needs `place`. The first node's
- * times and limits on restarts apply to all nodes, so they are not compared. The join timeout starts here, when the
- * first node begins to wait. */
+/* Store the rules of the first node. In a static job, also allocate r->place, which rdzv_add_node uses. The
+ * timeouts, the backoff and the restart limits of the first node apply to the whole job. The values of later nodes are
+ * ignored. The join timeout starts here, when the first node begins to wait. */
 static bool store_rules(struct rdzv *r, const struct rdzv_join *j)
 {
     struct rules *rules = &r->rules;
@@ -386,7 +385,7 @@ static void log_join(struct rdzv *r, const struct node *node, enum rdzv_admissio
                   r->n_waiting, rules->min, rules->max);
 }
 
-/* Log a number of workers that differs from rules.nproc, because the difference may be a typing error. */
+/* Log the node's number of workers if it differs from rules.nproc, because the difference may be a typing error. */
 static void note_uneven(struct rdzv *r, const struct node *node)
 {
     char room[2 * RDZV_TEXT_MAX];
@@ -419,7 +418,8 @@ static enum rdzv_refused join_first_time(struct rdzv *r, uint64_t id, const stru
     return RDZV_WELCOME;
 }
 
-/* Check the join and let the node wait. A new node exists only after the checks, so call rdzv_touch last. */
+/* Check the join, and accept or reject the node. Call rdzv_touch after the acceptance, which creates the struct of a
+ * new node. */
 void rdzv_admit(struct rdzv *r, struct node *known, struct rdzv_joining *joining, enum rdzv_admission as)
 {
     struct check check = { .r = r, .join = joining->join, .refusal = joining->refusal, .as = as };

@@ -23,7 +23,7 @@ struct member {
     struct list sessions; /* open connections of the rank (session.by_rank) */
     char *host;           /* owned; NULL = unknown */
     char *error;          /* owned: last line of the rank's traceback; NULL = none since the last progress */
-    int pid; /* the pid that the rank or its agent has reported last: of the worker, or of its program */
+    int pid; /* last reported pid: of the worker, or of its program if the worker only waits for this program */
     int process_pid;       /* pid of the process that the agent has started for the rank; 0 = not reported */
     bool met;              /* the rank has had a connection in this attempt */
     bool exited;           /* the agent has reported the end of the rank; the next three fields are valid */
@@ -41,7 +41,7 @@ struct member {
     uint64_t call_seq;            /* number of the rank's last collective */
     char call[MEMBER_CALL_MAX];   /* name of the collective that the rank is in now; "" = none */
     uint64_t stepped_ms;          /* when `step` or the call last changed */
-    uint64_t last_received_ms;    /* when the last byte arrived on a closed connection of the rank */
+    uint64_t last_received_ms;    /* latest last_received_ms of the rank's closed sessions */
 };
 
 struct members {
@@ -63,7 +63,7 @@ struct job_name {
 /* Begin an attempt. Nothing is known about its ranks yet. The caller must first detach all sessions from their ranks.
  * Return false, and keep the old attempt, if memory or quota is short. */
 bool members_begin(struct members *m, const struct job_name *name, bool by_agent);
-/* Free the facts and return their charge to the quota. Keep the fields `quota` and `connected`. */
+/* Free the facts of all ranks, and return their bytes to the quota. Keep the fields `quota` and `connected`. */
 void members_free(struct members *m);
 
 /* Return the facts of a rank, owned by `m`, or NULL if the rank is outside the world. */

@@ -31,7 +31,7 @@ enum { CHECK_MS = 500, LATE_MS = STOOD_STILL_MS, EXCUSES_MAX = 2 };
 
 void rdzv_touch(struct rdzv *r, struct node *node)
 {
-    /* without nodes there were no checks, so the old watch_ms would look like a suspension */
+    /* no checks run while no node is watched; with the old watch_ms, the next check would seem to be late */
     const bool is_first = list_is_empty(&r->watched);
     node->last_received_ms = node->silent_since_ms = r->now_ms;
     node->excuses = 0;
@@ -55,8 +55,8 @@ uint64_t rdzv_watch_deadline(const struct rdzv *r)
     return silent_ms < r->watch_ms ? silent_ms : r->watch_ms;
 }
 
-/* Excuse the silence of each node that has fewer than EXCUSES_MAX excuses. `watched` stays in order, because a node
- * that is silent for longer never has fewer excuses. */
+/* Excuse each node that has fewer than EXCUSES_MAX excuses: its silence counts from now. The excused nodes are at the
+ * end of the list `watched`, so the list stays sorted by the start of the silence. */
 void rdzv_excuse_silence(struct rdzv *r, uint64_t now_ms)
 {
     r->now_ms = now_ms;
@@ -71,8 +71,8 @@ void rdzv_excuse_silence(struct rdzv *r, uint64_t now_ms)
     r->watch_ms = is_watching(r) ? now_ms : UINT64_MAX;
 }
 
-/* Excuse the silence of all nodes if the planned check is more than LATE_MS late. This must happen before any node is
- * declared lost. */
+/* Plan the next check for silent nodes if the current one is due. A check that is more than LATE_MS late shows that the
+ * server was suspended, so excuse the silence of all nodes. Call this function before any node is declared lost. */
 void rdzv_check_own_pulse(struct rdzv *r)
 {
     if (is_watching(r) && r->now_ms < r->watch_ms)
@@ -105,9 +105,9 @@ struct node *rdzv_silent_node(const struct rdzv *r)
  * First round of an elastic job: nodes are sorted by host name, and nodes of the same host by pid. Numbers in host
  * names are compared by value. Hosts of one rack usually have similar names, so they get neighbouring ranks.
  *
- * Later round of an elastic job: nodes of the last round keep their node ranks. If ranks are free, the nodes with the
- * highest ranks get them. Newcomers get the next ranks. So rank 0 has the progress of the job if any node of the last
- * round is left. */
+ * Later round of an elastic job: nodes of the last round keep their node ranks. If lower ranks are free, the nodes with
+ * the highest ranks move to them. Newcomers get the next ranks. So if any node of the last round is left, rank 0 is on
+ * such a node, which has the progress of the job. */
 
 static bool is_digit(char c)
 {
@@ -231,7 +231,7 @@ void rdzv_order_elastic(struct rdzv *r, uint32_t n)
 
 enum { ROOM_MIN = 8 };
 
-/* Return how many bytes the three arrays of `room` entries charge to the quota. */
+/* Return how many bytes the job's three arrays charge to the quota if each has `room` entries. */
 static uint64_t room_bytes(uint32_t room)
 {
     return (uint64_t)room * (2 * sizeof(struct node *) + sizeof(struct rdzv_row));
@@ -300,7 +300,7 @@ struct node *rdzv_find(const struct rdzv *r, uint64_t id)
     return found ? TABLE_ENTRY(found, struct node, by_id) : NULL;
 }
 
-/* Return true if a node of a static job with this node rank waits or runs. */
+/* Return true if the job is static and its node `node_rank` waits or runs. */
 static bool rdzv_has_node_rank(const struct rdzv *r, uint32_t node_rank)
 {
     return r->place != NULL && node_rank < r->rules.max && r->place[node_rank] != NULL &&
@@ -383,7 +383,8 @@ static void fill_node(struct node *node, const struct rdzv_join *join)
     node->grace_ms = join->grace_ms;
 }
 
-/* Create a node. Allocate all memory before changing anything. rdzv_remove_node returns the charge to the quota. */
+/* Create a node, and charge its memory to the quota. rdzv_remove_node returns this charge. If memory or quota is short,
+ * return NULL and add nothing. */
 struct node *rdzv_add_node(struct rdzv *r, uint64_t id, const struct rdzv_join *join)
 {
     if (!make_room(r, r->by_id.count + 1) || !quota_use(r->quota, sizeof(struct node)))

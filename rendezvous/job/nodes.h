@@ -33,9 +33,9 @@ struct restarts {
 /* A node from its accepted join until its connection closes. */
 struct node {
     struct table_node by_id; /* in rdzv.by_id; the key is `id` */
-    struct list joined;      /* link in rdzv.nodes, in order of arrival */
-    struct list watched;     /* link in rdzv.watched, the longest silent node first */
-    struct list waiting;     /* link in rdzv.waiting, in order of arrival */
+    struct list joined;      /* link in rdzv.nodes; the node that joined first is first */
+    struct list watched;     /* link in rdzv.watched; the node with the longest silence is first */
+    struct list waiting;     /* link in rdzv.waiting; the node that has waited longest is first */
     uint64_t id;             /* the node's connection; never 0 */
     enum rdzv_node_state state;
     uint32_t round;                /* the last round that the node was a member of; 0 = none */
@@ -68,12 +68,12 @@ struct who {
  * workers may also come from a later node, if earlier nodes did not set them. */
 struct rules {
     bool known, elastic;
-    bool nproc_fixed;                       /* `nproc` is a number that a node without --uneven requested */
-    bool uneven;                            /* a node has --uneven */
+    bool nproc_fixed;                       /* a node without --uneven has set `nproc` */
+    bool uneven;                            /* at least one node has the option --uneven */
     uint32_t min, max;                      /* least and greatest number of nodes; equal in a static job */
-    uint32_t nproc;                         /* workers of a node; valid if nproc_fixed */
+    uint32_t nproc;                         /* number of workers of each node; valid if nproc_fixed */
     uint64_t last_call_ms, join_timeout_ms; /* in ms, at most ten years */
-    uint64_t node_timeout_ms;               /* 0 = a silent node is never lost */
+    uint64_t node_timeout_ms;               /* silence after which a node is lost; 0 = never */
     enum rdzv_grow grow;
     char version[64], program[64], role[64];
     char join_knob[64];    /* the option that has set join_timeout_ms, such as "--timeout" */
@@ -107,13 +107,13 @@ struct rdzv_end {
     enum no_restart no_restart; /* why no further attempt follows; set when the job ends */
 };
 
-/* When each state ends by itself, in ms. `gather_ms` is valid between rounds. Each other time is valid only in the
- * state that its comment names. */
+/* The time in ms at which each state ends if no event ends it earlier. `gather_ms` is valid in all states between two
+ * rounds. Each other time is valid only in the state that its comment names. */
 struct rdzv_until {
-    uint64_t stop_ms;     /* STOPPING: members that have not stopped are dropped */
-    uint64_t back_off_ms; /* BACKING_OFF: the next round may begin */
-    uint64_t gather_ms;   /* GATHERING: the job fails for lack of nodes */
-    uint64_t call_ms;     /* LAST_CALL: the round begins with the nodes that have joined */
+    uint64_t stop_ms;     /* STOPPING: time at which the members that have not stopped are dropped */
+    uint64_t back_off_ms; /* BACKING_OFF: time from which the next round may begin */
+    uint64_t gather_ms;   /* GATHERING: time at which the job fails if too few nodes have joined */
+    uint64_t call_ms;     /* LAST_CALL: time at which the round begins with the nodes that have joined */
 };
 
 struct rdzv {
@@ -141,12 +141,12 @@ struct rdzv {
 
     /* Between rounds. */
     bool grow_agreed;  /* all ranks of the round have agreed to a restart with more nodes */
-    bool short_handed; /* too few members of the last round are left, so the next round needs a last call */
-    bool must_recheck; /* rdzv_recheck must step the machine again */
+    bool short_handed; /* too few members of the last round remain, so the next round needs a last call */
+    bool must_recheck; /* rdzv_recheck must apply the event RDZV_RECHECK */
     uint64_t since_ms; /* when `state` began */
     struct rdzv_until until;
 
-    /* Times of messages to the waiting nodes, and of checks. */
+    /* Used to send messages to the waiting nodes, and to check for silent nodes. */
     uint64_t next_notice_ms; /* time of the next message to the waiting nodes; UINT64_MAX = none */
     uint64_t last_notice_ms; /* time of the last message to the waiting nodes; 0 = none yet */
     uint64_t watch_ms;       /* time of the next check for silent nodes; UINT64_MAX = none */
@@ -167,7 +167,7 @@ enum rdzv_event_type {
     RDZV_BACK,      /* the node has connected again after its connection broke */
     RDZV_GROW,      /* all ranks agree to a restart with more nodes */
     RDZV_HANGS,     /* the monitor found a hang, and --on_hang ends the round */
-    RDZV_RECHECK,   /* a step set must_recheck: check whether a round can begin or grow */
+    RDZV_RECHECK,   /* must_recheck was set: check whether a round can begin or grow */
     RDZV_TIME_UP,   /* the deadline of the state has passed */
     RDZV_JOIN,      /* a node joins */
     RDZV_N_EVENTS
@@ -209,7 +209,7 @@ struct node *rdzv_add_node(struct rdzv *r, uint64_t id, const struct rdzv_join *
 void rdzv_remove_node(struct rdzv *r, struct node *node);
 /* Remove a node from the counts, and free its node rank. The struct remains until the connection closes. */
 void rdzv_node_is_finished(struct rdzv *r, struct node *node);
-/* Keep a record of a node that leaves, for the diagnosis. `words` is its reason, or how the node was lost. */
+/* Keep a record of a lost or leaving node for the diagnosis. `words` states why the node left, or how it was lost. */
 void rdzv_remember_gone(struct rdzv *r, const struct node *node, const struct rdzv_event *how,
                         const char *words);
 /* Change the id of a node, also in its entry of run.rows. */
@@ -220,27 +220,28 @@ void rdzv_node_waits(struct rdzv *r, struct node *node);
 void rdzv_node_stops_waiting(struct rdzv *r, struct node *node, enum rdzv_node_state next);
 /* Change the state of a member to `next`: DONE, STOPPING or STOPPED. */
 void rdzv_member_becomes(struct rdzv *r, struct node *node, enum rdzv_node_state next);
-/* Return true if the node is a member of the current round, also after it has stopped. */
+/* Return true if the node is a member of the current round. A member that has stopped still counts. */
 bool rdzv_is_member(const struct rdzv *r, const struct node *node);
 /* Reset the rules to the state before the first join. */
 void rdzv_forget_rules(struct rdzv *r);
 /* Allocate r->place, after the rules are set. Return false if memory or quota is short. */
 bool rdzv_make_places(struct rdzv *r);
 
-/* Fill r->run.member with waiting nodes, indexed by their new node ranks: all nodes of a static job, or `n` nodes of
- * an elastic job. */
+/* Fill r->run.member, which is indexed by node rank, with waiting nodes. rdzv_order_static takes all nodes of the job,
+ * and rdzv_order_elastic takes `n` nodes. */
 void rdzv_order_static(struct rdzv *r);
 void rdzv_order_elastic(struct rdzv *r, uint32_t n);
 
-/* Record that a message of the node has arrived: its silence starts again now. */
+/* Record that a message of the node has arrived now. The silence of the node is measured from this time. */
 void rdzv_touch(struct rdzv *r, struct node *node);
 /* Return the time of the next check for silent nodes; UINT64_MAX = never. */
 uint64_t rdzv_watch_deadline(const struct rdzv *r);
 /* Detect a suspension of this server. Call this function before rdzv_silent_node. */
 void rdzv_check_own_pulse(struct rdzv *r);
-/* Return true if the node has been silent for too long. Excused time does not count. */
+/* Return true if the node has been silent for too long. Silence that rdzv_excuse_silence has excused does
+ * not count. */
 bool rdzv_is_silent(const struct rdzv *r, const struct node *node);
-/* Return the longest silent node if it has been silent for too long, else NULL. */
+/* Find the node with the longest silence. Return this node if it has been silent for too long, else NULL. */
 struct node *rdzv_silent_node(const struct rdzv *r);
 
 /* Return the time at which the current state ends by itself; UINT64_MAX = never. */
@@ -256,9 +257,9 @@ const char *rdzv_name_who(who_name out, const struct who *who, const struct who 
 /* Write a line to the log and to the event log. If `node` is NULL, the line is about the whole job. */
 void rdzv_note(struct rdzv *r, enum rdzv_record_kind kind, const struct node *node, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
-/* Schedule a message to the waiting nodes, because the missing nodes have changed. */
+/* Schedule a message that reports the state of the job to the waiting nodes. */
 void rdzv_schedule_notify(struct rdzv *r);
-/* Send the message to the waiting nodes if it is due (next_notice_ms). */
+/* Send the scheduled message to the waiting nodes if its time, next_notice_ms, has passed. */
 void rdzv_notify_if_due(struct rdzv *r);
 /* Format "node 1 (n1)" into `room`, or "node n1" if the node has no rank. Return `room`. */
 const char *rdzv_name(const struct node *node, char *room, size_t size);

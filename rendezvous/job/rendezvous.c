@@ -18,7 +18,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { RETURN_MS = 10000 }; /* shortest last call while members of the previous round are missing */
+enum { RETURN_MS = 10000 }; /* minimum wait for missing members of the previous round (last call) */
 
 typedef enum rdzv_state (*cell)(struct rdzv *r, struct node *node, const struct rdzv_event *e);
 
@@ -63,8 +63,8 @@ static const cell machine[RDZV_N_STATES][RDZV_N_EVENTS] = {
 };
 /* clang-format on */
 
-/* Return the next state of a job that has no nodes left. The job is over if it has had a round. Otherwise gather nodes
- * again. Forget the rules of the first node, so that a node with other rules may join. */
+/* Return the next state of a job that has no nodes left. A job that has had a round is over. Otherwise gather nodes
+ * again, and forget the rules that the first node has set, so that a node with other rules may join. */
 static enum rdzv_state end_without_nodes(struct rdzv *r)
 {
     r->next_notice_ms = UINT64_MAX;
@@ -129,8 +129,8 @@ static enum rdzv_state joins_late(struct rdzv *r, struct node *node, const struc
 
 /* --- no round runs -------------------------------------------------------------------------------------- */
 
-/* Begin the last call. It takes at least RETURN_MS while members of the previous round are missing, because they must
- * first reap their workers. A last call of 0 ms begins the round at once. */
+/* Begin the last call. If members of the previous round are missing, it takes at least RETURN_MS, because they must
+ * reap their workers before they join again. If the last call takes 0 ms, begin the round at once. */
 static enum rdzv_state last_call(struct rdzv *r)
 {
     char within[TEXT_MS_MAX];
@@ -176,8 +176,8 @@ static enum rdzv_state give_up_job(struct rdzv *r, struct node *node, const stru
     return rdzv_end_job(r, RDZV_WHY_TIMEOUT, NO_RESTART_TOO_FEW_NODES);
 }
 
-/* Begin the round at the end of the last call. Members of the previous round that have not joined again lose their
- * places. */
+/* Begin the round, because the wait for further nodes (LAST_CALL) has ended. A member of the previous round loses its
+ * place if it has not joined again. */
 static enum rdzv_state go_on(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     (void)node, (void)e;
@@ -207,8 +207,8 @@ static const char *who_stopped_it(const struct rdzv_event *e, char *room, size_t
     return room;
 }
 
-/* Log a leave, and keep it for the diagnosis. `from` is the end of the sentence: " its round" if workers of the node
- * run, else "". */
+/* Log that a node leaves, and record this for the diagnosis. The log line has `from` after "leaves": " its round" if
+ * workers of the node run, else "". */
 static void note_leave(struct rdzv *r, const struct node *node, const struct rdzv_event *e, const char *from)
 {
     char name[2 * RDZV_TEXT_MAX], by[RDZV_TEXT_MAX];
@@ -346,8 +346,8 @@ static enum rdzv_state lost_from_round(struct rdzv *r, struct node *node, const 
     return matters ? rdzv_stop_round(r) : r->state;
 }
 
-/* Stop the round to add waiting nodes, if the job has room for them and --grow allows the restart. With --grow, a
- * restart is allowed always, never, or only if the workers agree. */
+/* Stop the round to add waiting nodes, if the job has room for them and --grow allows the restart. The value of --grow
+ * allows it always, never, or only if the workers agree. */
 static enum rdzv_state grow_if(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     char words[RDZV_WORDS_MAX];
@@ -372,8 +372,8 @@ static enum rdzv_state agrees(struct rdzv *r, struct node *node, const struct rd
 
 /* --- a round is being stopped --------------------------------------------------------------------------- */
 
-/* Record a further failure. The failure of a peer may arrive after the failure of its victim (a worker that lost this
- * peer). So if the present cause is a victim and this failure is not, replace the cause. */
+/* Handle a further failure. If the recorded cause is a victim (a worker that lost a peer) and this failure is not,
+ * record this failure instead. The report about the peer may arrive after the report about its victim. */
 static enum rdzv_state better_cause(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     if (r->end.cause.failure.victim && !rdzv_is_victim(e->failure))
@@ -449,8 +449,8 @@ static enum rdzv_state drop_late(struct rdzv *r, struct node *node, const struct
     return rdzv_decide_if_stopped(r);
 }
 
-/* Each function below stores the time, checks the message, applies its event to the state machine, and calls
- * rdzv_recheck. */
+/* Each function below stores the time, checks the message, applies the event of the message to the state
+ * machine, and calls rdzv_recheck. */
 
 /* --- messages of agents -------------------------------------------------------------------------------- */
 
@@ -669,8 +669,7 @@ void rdzv_tick(struct rdzv *r, uint64_t now_ms)
 /* Copies of facts for readers: status, diagnosis and hub. Readers never get struct rdzv, so they cannot change a job.
  * Pointers in the copies are borrowed, and valid until the next call of the rendezvous. */
 
-/* Return the number of restarts. `failed` also counts the failure that ends the job, after which no restart
- * follows. */
+/* Return the number of failures, but at most max_restarts, because the job does not restart after a later failure. */
 static uint32_t restarts_made(const struct rdzv *r)
 {
     const struct restarts *a = &r->restarts;

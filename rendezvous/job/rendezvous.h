@@ -1,7 +1,7 @@
 /* rendezvous.h -- the rendezvous of one job: its nodes, their ranks, the end of each round, and restarts.
  *
- * The module is pure: it uses no socket, no clock and no JSON. The hub passes in each message from an agent with the
- * time, and the module answers through the callbacks of rdzv_env.
+ * The module is pure: it uses no socket, no clock and no JSON. The hub calls a function for each message from an agent
+ * and passes the current time. The module answers through the callbacks of rdzv_env.
  *
  *     GATHERING -> LAST_CALL -> RUNNING -> STOPPING -> BACKING_OFF -> GATHERING ... -> OVER
  *
@@ -12,9 +12,9 @@
  * If a user stops a node, the node sends `leave`, stops its workers and sends `stopped`. This node then receives the
  * verdict "finish" without waiting for the other nodes.
  *
- * The caller gives each node an id, which is never 0. Times are in ms of one monotonic clock; every call takes
- * `now_ms`. Callbacks must not call functions of this module. Pointers passed to callbacks are valid only during the
- * call. Texts in arguments are copied, and cut if they are too long. */
+ * The caller gives each node an id, which is never 0. Times are in ms of one monotonic clock. `now_ms` is the
+ * current time. Callbacks must not call functions of this module. Pointers passed to callbacks are valid only during
+ * the call. Texts in arguments are copied, and cut if they are too long. */
 #ifndef RENDEZVOUS_JOB_RENDEZVOUS_H
 #define RENDEZVOUS_JOB_RENDEZVOUS_H
 
@@ -32,7 +32,7 @@
 #define RDZV_STATES(X)                                                                                     \
     X(GATHERING, "gathering")     /* more nodes must join */                                               \
     X(LAST_CALL, "last call")     /* enough nodes have joined, but more nodes may join for a short time */ \
-    X(RUNNING, "running")         /* the workers of a round run */                                         \
+    X(RUNNING, "running")         /* the workers of the round are running */                               \
     X(STOPPING, "stopping")       /* all members must stop; the store waits for their `stopped` */         \
     X(BACKING_OFF, "backing off") /* the pause before the next attempt */                                  \
     X(OVER, "over")               /* all nodes have their last verdict */
@@ -62,10 +62,10 @@ enum {
     RDZV_TEXT_MAX = LIMIT_TEXT,
     RDZV_WORDS_MAX = LIMIT_WORDS,
     RDZV_LIST_MAX = LIMIT_LISTED, /* up to this number of nodes, the message `round` lists all nodes */
-    RDZV_SHORT_LIST_MAX = 32,  /* limit of lists in `waiting`, and in a `round` that cannot list all nodes */
-    RDZV_GONE_MAX = 32,        /* maximum number of records of nodes that have left */
-    RDZV_CODE_NO_NODE = 125,   /* the exit code if a node is lost or missing */
-    RDZV_STOP_EXTRA_MS = 10000 /* time for a member to send `stopped`, after its grace period */
+    RDZV_SHORT_LIST_MAX = 32,     /* maximum length of lists in `waiting` and of shortened lists in `round` */
+    RDZV_GONE_MAX = 32,           /* maximum number of records of nodes that have left */
+    RDZV_CODE_NO_NODE = 125,      /* the exit code if a node is lost or missing */
+    RDZV_STOP_EXTRA_MS = 10000    /* time for a member to send `stopped`, after its grace period */
 };
 
 #define X(name, word) RDZV_##name,
@@ -89,13 +89,13 @@ const char *rdzv_refused_advice(enum rdzv_refused refused);
 
 /* --- messages of agents --------------------------------------------------------------------------------- */
 
-/* When the store restarts a running round with more nodes: when all ranks agree, at once, or never (--grow). */
+/* --grow: to add nodes, the store restarts a running round when all ranks agree, at once, or never. */
 enum rdzv_grow { RDZV_GROW_AGREED, RDZV_GROW_NOW, RDZV_GROW_NEVER };
 
 /* A message `join`. The caller owns the texts. `task`, `role`, `own` and `join_knob` may be NULL. */
 struct rdzv_join {
     const char *job;      /* job id */
-    const char *instance; /* "" from a new agent, else the value of rdzv_instance() */
+    const char *instance; /* from the answer to the previous join; "" in the first join */
     const char *version;  /* version of ddprun */
     const char *host;     /* name of the node's host */
     const char *boot_id;  /* boot id of the kernel, equal in all containers of a machine; "" = unknown */
@@ -117,12 +117,12 @@ struct rdzv_join {
     /* Rules for the whole job. Only the values of the first node are used. */
     uint32_t max_restarts, max_no_progress;
     uint64_t backoff_ms, backoff_cap_ms; /* the first pause and the longest pause before a restart */
-    uint64_t last_call_ms;               /* time for further nodes after nnodes_min nodes have joined */
+    uint64_t last_call_ms;               /* how long to wait for more nodes after nnodes_min have joined */
     uint64_t join_timeout_ms;            /* time for nnodes_min nodes to join */
     const char *join_knob; /* the option that has set join_timeout_ms, for messages; "" or NULL = --timeout */
     uint64_t node_timeout_ms; /* a node that is silent for this time is lost; 0 = never */
     enum rdzv_grow grow;
-    uint64_t grace_ms; /* time of this node between SIGTERM and SIGKILL */
+    uint64_t grace_ms; /* duration from SIGTERM to SIGKILL when this node stops its workers */
 };
 
 /* The result of a message. After any result except RDZV_OK, the message had no effect. */
@@ -136,8 +136,8 @@ enum rdzv_answer {
 /* --- messages to nodes ---------------------------------------------------------------------------------- */
 
 /* The cause of a round's end. A worker is a victim if it failed only because it lost a peer: the peer ended, or the
- * connection to it broke. The real cause is then the failure of the peer, and replaces the victim's failure if it is
- * reported later. */
+ * connection to it broke. The real cause is then the failure of the peer. If the peer's failure is reported later, it
+ * replaces the victim's failure. */
 struct rdzv_cause {
     enum rdzv_why why;
     enum no_restart no_retry; /* the reason against a restart; NONE = a restart may help */
@@ -145,7 +145,7 @@ struct rdzv_cause {
     struct failure failure;
 };
 
-/* A member of a round, as listed in `round`. */
+/* A member of a round. The message `round` has an array of these rows. */
 struct rdzv_row {
     uint64_t node; /* id of the node; 0 = the node has left the round */
     uint32_t node_rank, first_rank, nproc;
@@ -169,12 +169,12 @@ struct rdzv_waiting {
     uint32_t joined;                    /* number of waiting nodes, or of members while a round runs */
     uint32_t min, max;                  /* least and greatest number of nodes */
     uint32_t spare;                     /* number of nodes that wait while a round runs */
-    uint32_t returning;                 /* members of the last round that have not joined again */
+    uint32_t returning;                 /* number of members of the last round that have not joined again */
     uint64_t left_ms;                   /* time until the job ends for lack of nodes; UINT64_MAX = never */
-    uint64_t last_call_ms;              /* time until the last call ends; UINT64_MAX = no last call */
+    uint64_t last_call_ms;              /* remaining time of LAST_CALL; UINT64_MAX in other states */
     uint64_t backoff_ms;                /* time until the next round may begin; 0 = now */
     uint32_t n_hosts, n_missing_listed; /* number of entries of `hosts`, and of `missing` */
-    uint32_t n_missing;                 /* missing nodes of a static job, also those that are not listed */
+    uint32_t n_missing;                 /* number of missing nodes of a static job, listed or not */
     const char *hosts[RDZV_SHORT_LIST_MAX];
     uint32_t missing[RDZV_SHORT_LIST_MAX]; /* the missing node ranks of a static job */
 };
@@ -186,7 +186,8 @@ struct rdzv_exit {
 
 enum rdzv_notice_kind { RDZV_NOTICE_ROUND, RDZV_NOTICE_WAITING, RDZV_NOTICE_STOP, RDZV_NOTICE_VERDICT };
 
-/* A message to a node. The comments name the kinds of messages that use the fields below them. */
+/* A message to a node. In the comments below, ROUND, WAITING, STOP and VERDICT name the kinds of messages that use the
+ * next fields. */
 struct rdzv_notice {
     enum rdzv_notice_kind kind;
     /* ROUND: the round, and the ranks of the receiver in this round. */
@@ -221,7 +222,7 @@ struct rdzv_record {
     const char *host;  /* "" = the record is about the whole job */
     int pid;
     uint32_t nnodes, world_size; /* ROUND */
-    const char *words;           /* the same text as in the log */
+    const char *words;           /* text of the log line about this record */
 };
 
 /* The callbacks. `user` is their first argument. */
@@ -235,8 +236,8 @@ struct rdzv_env {
     bool (*begin)(void *user, const struct rdzv_round *world);
     /* Return the progress that the workers of the round have stored in keys; -1 = unknown. */
     int64_t (*progress)(void *user);
-    /* Store in a key, for the workers, how many waiting nodes the round could add. If the callback is NULL, there is no
-     * such key. */
+    /* Write `count` to a key for the workers: the number of waiting nodes that the round could add. If the callback is
+     * NULL, this key does not exist. */
     void (*waiting_nodes)(void *user, uint32_t count);
     /* Close the connection of a node that is silent, or that has not stopped in time. The callback must not report the
      * node by rdzv_lost. `why` is the end of a log line. */
@@ -252,7 +253,7 @@ struct rdzv_env {
 struct rdzv *rdzv_new(const struct rdzv_env *env, struct quota *quota, const char *job, const char *instance);
 /* Free the rendezvous without sending messages. */
 void rdzv_free(struct rdzv *r);
-/* Return the text `instance` of rdzv_new, borrowed. */
+/* Return the text `instance` that was passed to rdzv_new. The rendezvous owns the text. */
 const char *rdzv_instance(const struct rdzv *r);
 
 /* The answer to a join. `sentence` is only set if `code` is not RDZV_WELCOME. */
@@ -267,8 +268,8 @@ enum rdzv_refused rdzv_join(struct rdzv *r, uint64_t node, const struct rdzv_joi
                             struct rdzv_refusal *refusal);
 /* Begin a round, or stop a round to add nodes, if the messages received so far allow it. */
 void rdzv_recheck(struct rdzv *r, uint64_t now_ms);
-/* Return true if the node is a spare. A waiting node is a spare while a round runs, or while more nodes wait than the
- * job may use. */
+/* Return true if the node is a spare. While a round runs, every waiting node is a spare. Between rounds, every waiting
+ * node is a spare if more nodes wait than the job may use. */
 bool rdzv_is_spare(const struct rdzv *r, uint64_t node);
 
 /* Report that a worker has failed by itself. At this time, its agent has already begun to stop the node's other
@@ -287,7 +288,7 @@ enum rdzv_answer rdzv_check_rank(const struct rdzv *r, uint64_t node, int64_t ra
 struct rdzv_stopped {
     bool unkillable; /* a process of the round ignores SIGKILL, for example in a hanging file system */
     int max_code;    /* highest exit code of the workers that ended by themselves; 0 = none */
-    bool has_rank0;  /* worker 0 ran on this node and ended by itself, with rank0_code */
+    bool has_rank0;  /* rank 0 ran on this node and ended by itself; its exit code is rank0_code */
     int rank0_code;
 };
 /* Report that no process of the round is left on the node. */
@@ -300,11 +301,11 @@ enum rdzv_answer rdzv_stopped(struct rdzv *r, uint64_t node, uint32_t round, con
 void rdzv_leave(struct rdzv *r, uint64_t node, int signal, const char *by, const char *code, uint64_t now_ms);
 /* Report that the node's connection has closed. `how` is the end of the log line "node 1 (n1) is lost: ...". */
 void rdzv_lost(struct rdzv *r, uint64_t node, const char *how, uint64_t now_ms);
-/* Report that the node's connection broke, and that the node did not connect again in time. The cause names the broken
- * connection, because the silence is only its consequence. */
+/* Report that the node's connection broke, and that the node did not connect again in time. The cause is the broken
+ * connection: the node is silent only because it has no connection. */
 void rdzv_cut(struct rdzv *r, uint64_t node, const char *how, uint64_t now_ms);
-/* Give a node the id `next` of its new connection, which replaces a broken connection. The node keeps its state, its
- * ranks and its place. Return false if the rendezvous has no node with the id `node`. */
+/* Change a node's id from `node` to `next`, because a new connection has replaced the node's broken connection. The
+ * node keeps its state, its ranks and its place. Return false if no node has the id `node`. */
 bool rdzv_back(struct rdzv *r, uint64_t node, uint64_t next, uint64_t now_ms);
 /* Report that every rank of the round has agreed to a restart with more nodes. */
 void rdzv_grow_agreed(struct rdzv *r, uint64_t now_ms);
@@ -330,7 +331,7 @@ enum rdzv_node_state {
     RDZV_NODE_RUNNING,  /* a member whose workers run */
     RDZV_NODE_DONE,     /* a member whose workers all ended with 0 */
     RDZV_NODE_STOPPING, /* a member that was asked to stop, or that leaves */
-    RDZV_NODE_STOPPED,  /* a member with no process of the round left */
+    RDZV_NODE_STOPPED,  /* a member that has reported that it has stopped */
     RDZV_NODE_RESTING,  /* has the verdict "restart", but has not joined again */
     RDZV_NODE_FINISHED, /* has the verdict "finish" */
 };
@@ -353,7 +354,7 @@ struct rdzv_node_facts {
 struct rdzv_gone {
     char host[RDZV_TEXT_MAX];
     char how[RDZV_TEXT_MAX]; /* how the node was lost, or the sender of the signal that stopped it */
-    int32_t node_rank;       /* rank in its last round, else the requested rank; -1 = none */
+    int32_t node_rank;       /* node rank in the last round; before any round, the requested one; -1 = none */
     int pid;                 /* process of the agent */
     uint32_t round;          /* last round of the node; 0 = none */
     uint64_t joined_ms, gone_ms;
@@ -364,22 +365,23 @@ struct rdzv_gone {
 struct rdzv_facts {
     enum rdzv_state state;
     uint32_t round;    /* 0 = no round yet */
-    uint32_t restarts; /* restarts so far that count for --max_restarts */
+    uint32_t restarts; /* number of restarts so far that count for --max_restarts */
     bool elastic;
-    uint32_t min, max;    /* least and greatest number of nodes; 0 = no node has joined */
-    uint32_t nodes;       /* nodes without the verdict "finish" */
-    uint32_t members;     /* members of the round that have not left */
-    uint32_t waiting;     /* nodes that wait for a round */
-    uint32_t done;        /* members whose workers all ended with 0 */
-    uint32_t returning;   /* members of the last round that have not joined again */
-    uint32_t world_size;  /* ranks of the current or last round */
+    uint32_t min, max;    /* limits of the number of nodes; 0 = no node has set the limits */
+    uint32_t nodes;       /* number of nodes without the verdict "finish" */
+    uint32_t members;     /* number of members of the round that have not left */
+    uint32_t waiting;     /* number of nodes that wait for a round */
+    uint32_t done;        /* number of members whose workers all ended with 0 */
+    uint32_t returning;   /* number of members of the last round that have not joined again */
+    uint32_t world_size;  /* number of ranks of the current or last round */
     uint64_t since_ms;    /* when this state began */
     uint64_t deadline_ms; /* deadline of this state, UINT64_MAX = none */
-    uint64_t gather_ms;   /* between rounds: when the job fails for lack of nodes; otherwise UINT64_MAX */
+    uint64_t gather_ms;   /* time at which the job fails for lack of nodes; UINT64_MAX = no such time */
     uint64_t join_timeout_ms, node_timeout_ms;
     const char *join_knob;          /* the option that has set join_timeout_ms, such as "--timeout" */
     const struct rdzv_cause *cause; /* cause of the last round's end; NULL = none */
-    /* The nodes that left last, as a ring buffer. The latest node has the index (n_gone - 1) % RDZV_GONE_MAX. */
+    /* The nodes that have left most recently, as a ring buffer. The last node to leave has the index
+     * (n_gone - 1) % RDZV_GONE_MAX. */
     const struct rdzv_gone *gone;
     uint32_t n_gone; /* number of all nodes that left */
 };

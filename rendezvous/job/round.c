@@ -42,9 +42,9 @@ void restarts_init(struct restarts *a, const struct rdzv_join *rules)
                             .best_step = -1 };
 }
 
-/* Record a failed attempt. Return the reason against a restart, or NO_RESTART_NONE if another attempt is allowed. If
- * the failure is permanent and no restart is left, return the permanent failure, because the user must correct it.
- * `failed` stops at max_restarts + 1, so that it cannot overflow. */
+/* Record a failed attempt. Return the reason against a restart, or NO_RESTART_NONE if another attempt is allowed. Also
+ * return NO_RESTART_NONE if max_restarts is 0. If the failure is permanent and no restart is left, return the permanent
+ * failure, because the user must correct it. `failed` stops at max_restarts + 1, so that it cannot overflow. */
 static enum no_restart restarts_failed(struct restarts *a, const struct rdzv_cause *cause)
 {
     if (a->failed <= a->max_restarts)
@@ -73,9 +73,9 @@ static enum no_restart restarts_progress(struct restarts *a, int64_t step)
     return too_often ? NO_RESTART_NO_PROGRESS : NO_RESTART_NONE;
 }
 
-/* Return the pause before the next attempt. The pause doubles with each attempt without progress. If no attempt has
- * ever reported progress, it doubles with each failed attempt. Stop doubling at half of the cap, so that the pause
- * cannot overflow. */
+/* Return the pause before the next attempt, at most backoff_cap_ms. Double backoff_ms for each attempt since the best
+ * progress. If no attempt has reported progress, double it for each failed attempt after the first. If the pause
+ * exceeds half of the cap, use the cap instead of doubling, because the pause could overflow. */
 static uint64_t restarts_backoff(const struct restarts *a)
 {
     uint32_t doublings = a->best_step >= 0 ? a->standing : a->failed > 0 ? a->failed - 1 : 0;
@@ -331,7 +331,7 @@ static int code_of(const struct rdzv_cause *cause)
 
 /* --- stop ----------------------------------------------------------------------------------------------- */
 
-/* Log the cause of the stop. A failure of a rank names its host, because the line may be read on another host. */
+/* Log the cause of the stop. If a rank failed, name the rank's host, because the line may be read on another host. */
 static void log_stop(struct rdzv *r)
 {
     const struct failure *failure = &r->end.cause.failure;
@@ -359,7 +359,7 @@ enum rdzv_state rdzv_stop_round(struct rdzv *r)
             continue;
         grace_ms = node->grace_ms > grace_ms ? node->grace_ms : grace_ms;
         if (node->state != RDZV_NODE_RUNNING &&
-            node->state != RDZV_NODE_DONE) /* the member has already stopped, or is stopping */
+            node->state != RDZV_NODE_DONE) /* neither RUNNING nor DONE: already stopping or stopped */
             continue;
         rdzv_member_becomes(r, node, RDZV_NODE_STOPPING);
         r->env.notify(r->env.user, node->id, &notice);
@@ -396,7 +396,7 @@ static void finish_node(struct rdzv *r, struct node *node, const struct rdzv_not
     r->env.notify(r->env.user, node->id, notice);
 }
 
-/* Log the end of the job, with the reason against a restart. */
+/* Log why the job has ended. If there is a reason why it was not restarted, log this reason, too. */
 static void log_end(struct rdzv *r, enum rdzv_why why)
 {
     if (why == RDZV_WHY_DONE)
@@ -452,7 +452,7 @@ void rdzv_dismiss(struct rdzv *r, struct node *node, int signal)
 }
 
 /* Send the verdict "restart" to all members and make them RESTING. n_resting counts them, because the next round keeps
- * their places. The verdict contains the back-off, but the store decides when the next round begins. */
+ * a place for each of them. The verdict contains the back-off, but the store decides when the next round begins. */
 static void send_restart(struct rdzv *r, uint64_t backoff_ms)
 {
     struct rdzv_notice notice = verdict(r, r->end.cause.why);
@@ -486,8 +486,8 @@ static enum rdzv_state restart(struct rdzv *r, uint64_t backoff_ms)
 }
 
 /* Decide between a restart and the end of the job. `no` is the reason against a restart; a later check may replace an
- * earlier reason. If the end of the round counts for --max_restarts (is_charged) and --max_restarts is 0, the user
- * expects no restart. The job then ends, and only a stop by the user is given as a reason. */
+ * earlier reason. If the end of the round counts for --max_restarts (is_charged) and --max_restarts is 0, the job ends,
+ * as the user expects. `no` is then NO_RESTART_NONE, unless the user has stopped the job. */
 static enum rdzv_state decide_round(struct rdzv *r)
 {
     enum no_restart no = NO_RESTART_NONE;

@@ -5,7 +5,8 @@
 
 #include "job/nodes.h"
 
-/* Start the count of failed attempts, with the limits and pauses of the first node. */
+/* Start to count failed attempts. `rules` is the join of the first node, with the limits and the pauses before
+ * restarts. */
 void restarts_init(struct restarts *a, const struct rdzv_join *rules);
 
 /* Return the number of waiting nodes that a round would include if it began now. */
@@ -26,7 +27,7 @@ void rdzv_set_failure(struct rdzv *r, const struct node *node, const struct fail
 /* Set a hang as the cause of the round's end. `failure` needs only `code`, `words` and `no_retry`. */
 void rdzv_set_hang(struct rdzv *r, const struct failure *failure);
 /* Set a cause other than a failure or a hang. `node` is the node that caused the end of the round, or NULL. `signal` is
- * the signal that stopped this node, or 0. */
+ * the signal that stopped `node`, or 0. */
 void rdzv_set_cause(struct rdzv *r, enum rdzv_why why, const struct node *node, int signal,
                     const char *words);
 /* Send `stop` to all members that are not stopping yet. The caller must set r->end.cause before. Return the next
@@ -36,7 +37,8 @@ enum rdzv_state rdzv_stop_round(struct rdzv *r);
 enum rdzv_state rdzv_decide_if_stopped(struct rdzv *r);
 /* Send the verdict "finish" to every node that has not got this verdict yet. Return the next state. */
 enum rdzv_state rdzv_end_job(struct rdzv *r, enum rdzv_why why, enum no_restart no_restart);
-/* Send the verdict "finish" to a node that leaves. `signal` is 0 if the agent gave up. */
+/* Send the verdict "finish" to a node that leaves. `signal` is the signal that stopped the node, or 0 if the agent gave
+ * up. */
 void rdzv_dismiss(struct rdzv *r, struct node *node, int signal);
 
 #endif

@@ -37,7 +37,7 @@ enum failure_shown { FAILURE_HIDDEN, FAILURE_BYTES };
 
 /* Reasons why no further attempt follows, and their words in messages. */
 #define NO_RESTARTS(X)                                                                                    \
-    X(NONE, "")                       /* another attempt follows, or the user requested no restart */     \
+    X(NONE, "")                       /* none: a restart follows, the job is done, or --max_restarts=0 */ \
     X(USED_UP, "used_up")             /* --max_restarts */                                                \
     X(CANNOT_START, "cannot_start")   /* the program cannot be executed */                                \
     X(USAGE, "usage")                 /* a worker exited with code 2, 126 or 127 soon after its start */  \

@@ -2,7 +2,7 @@
  *
  * The JSON has the field names of PyTorch's flight recorder for all facts that PyTorch also records. This file uses
  * neither printf nor heap memory, because a signal handler writes the record, too. A worker may write any bytes to its
- * page, so the page is only read as numbers, or as words of limited length. */
+ * page, so this file reads only numbers and texts of limited length from the page. */
 #include "record/flight.h"
 
 #include <inttypes.h>
@@ -18,7 +18,7 @@ static void word_set(_Atomic uint64_t *word, uint64_t value)
 }
 
 /* Add an entry in the place of the oldest one. `call` is 0 until the new entry is complete, so that a reader skips an
- * incomplete entry. A reader that has read the old `call` before may still mix old and new values (flight.h). */
+ * incomplete entry. A reader that read `call` before it became 0 may still mix old and new values (flight.h). */
 struct flight_op *flight_add(struct flight *f, const struct flight_begin *b)
 {
     const uint64_t record = atomic_load_explicit(&f->records, memory_order_relaxed);
@@ -200,7 +200,7 @@ static void write_duration(struct out *o, uint64_t from_ns, uint64_t to_ns)
     write_char(o, (char)('0' + us % 10));
 }
 
-/* Write sizes and types. A call without values has no sizes and no types. */
+/* Write the number and the type of the call's elements. For a call without values, write empty lists. */
 static void write_sizes(struct out *o, const struct flight *f, const struct flight_op *op, unsigned dtype)
 {
     char word[FLIGHT_WORD];

@@ -22,7 +22,7 @@ enum {
     FLIGHT_OPS = 1024, /* number of latest calls that are kept */
     FLIGHT_WORD = 16,  /* bytes of a word, with the NUL */
     FLIGHT_KINDS = 16,
-    FLIGHT_NAMES = 8, /* maximum number of types; also the maximum number of reduce operations */
+    FLIGHT_NAMES = 8, /* maximum number of data types; also the maximum number of reduce operations */
     FLIGHT_NAME = 64, /* bytes of the name of a host or job, with the NUL; a longer name is cut */
     FLIGHT_PAGE_BYTES =
         1 << 17, /* memory of one worker in bytes; a multiple of the page size of every machine */
@@ -51,7 +51,7 @@ enum flight_state {
 struct flight_op {
     _Atomic uint64_t call, record, n, bytes;
     _Atomic uint64_t values;     /* type | operation << 8 | root << 32 */
-    _Atomic uint64_t place;      /* bucket + 1, or 0 without a bucket | timeout in ms << 32 */
+    _Atomic uint64_t place;      /* (bucket + 1, or 0 without a bucket) | timeout in ms << 32 */
     _Atomic uint64_t created_ns; /* when the bucket was posted; without a bucket, when the call began */
     _Atomic uint64_t started_ns, ended_ns;
     _Atomic uint64_t ticket; /* ticket of an asynchronous backend; 0 if the call has no ticket */
@@ -66,9 +66,9 @@ struct flight {
     char kinds[FLIGHT_KINDS][FLIGHT_WORD];
     char dtypes[FLIGHT_NAMES][FLIGHT_WORD], ops[FLIGHT_NAMES][FLIGHT_WORD];
     _Alignas(64) _Atomic uint64_t step;       /* the latest reported step + 1; 0 if no step was reported */
-    _Atomic uint64_t call;                    /* `call` of the latest operation */
+    _Atomic uint64_t call;                    /* copy of `call` from the latest flight_op */
     _Atomic uint64_t records;                 /* number of all operations that have begun */
-    _Atomic uint64_t kept_records, kept_call; /* `records` and `call` when the worker last wrote its file */
+    _Atomic uint64_t kept_records, kept_call; /* copies of `records` and `call` from the last file write */
     _Alignas(64) struct flight_op op[FLIGHT_OPS];
 };
 

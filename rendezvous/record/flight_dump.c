@@ -138,7 +138,7 @@ static const char *end_of_path(const char *path)
     return path;
 }
 
-/* Copy frames with known members and limited texts, and mark the frames of the user's code. The caller owns the
+/* Copy the known members of each frame, cut long texts, and mark the frames of the user's code. The caller owns the
  * result. */
 static cJSON *read_frames(const cJSON *frames)
 {
@@ -200,9 +200,9 @@ static void read_group(struct flight_entry *e, const cJSON *group)
         copy_text(e->group, sizeof(e->group), cJSON_GetArrayItem(group, 0));
 }
 
-/* Read the number of elements of all outputs of an all_gather. This number is equal on all ranks, even if their inputs
- * differ, because each rank gets all inputs. Other calls are skipped: their outputs may differ, or have the sizes of
- * the inputs. */
+/* Read the total number of elements in the outputs of an all_gather. This number is equal on all ranks, even if their
+ * inputs differ, because each rank gets all inputs. Skip other calls: their outputs may differ between ranks, or have
+ * the same sizes as the inputs, which are compared anyway. */
 static void read_outputs(struct flight_entry *e, const cJSON *sizes)
 {
     const cJSON *shape;
@@ -281,8 +281,8 @@ void flight_dump_sort(struct flight_dump *d)
 
 /* --- sends and receives ----------------------------------------------------------------------------------- */
 
-/* Return true for a send or a receive, or for the entry that PyTorch appends to several of them. Records before version
- * 2.2 lack the member "is_p2p", so check the name, too. */
+/* Return true for a send, a receive, or the last entry of a coalesced call of sends and receives. Records before
+ * version 2.2 lack the member "is_p2p", so check the name, too. */
 static bool is_p2p(const cJSON *row, const struct flight_entry *e)
 {
     return cJSON_IsTrue(item_of(row, "is_p2p")) || strncmp(e->name, "send ", 5) == 0 ||
@@ -318,8 +318,8 @@ static void read_peer(struct flight_entry *e, const cJSON *groups, const cJSON *
         snprintf(e->name, sizeof(e->name), is_send ? "send to rank %d" : "receive from rank %d", e->peer);
 }
 
-/* Add a send or a receive. The parts of a coalesced call and its last entry have the same number. Only the last entry
- * has the progress, which is copied to the parts. */
+/* Add a send or a receive. A coalesced call has an entry for each part, and then the entry "coalesced". All have the
+ * same number. Only the entry "coalesced" has the progress, so copy the progress to the parts. */
 static void add_p2p(struct flight_dump *d, struct flight_entry *e, const cJSON *groups, const cJSON *row)
 {
     e->seq = count_of(item_of(row, "p2p_seq_id"));
@@ -332,7 +332,7 @@ static void add_p2p(struct flight_dump *d, struct flight_entry *e, const cJSON *
         copy_progress(&d->p2p[i], e);
 }
 
-/* Drop sends and receives that are completed, because no rank waits in them, and shrink the array. */
+/* Drop completed sends and receives, and shrink the array. No rank waits in a completed call. */
 static void drop_completed_p2p(struct flight_dump *d)
 {
     size_t kept = 0;
@@ -344,8 +344,8 @@ static void drop_completed_p2p(struct flight_dump *d)
     d->n_p2p = kept;
 }
 
-/* Read the stacks of all calls. Begin with the last call, because the latest calls show where a rank hangs. `rows` has
- * a row for each entry. */
+/* Read the stacks of all calls, the last call first. If there is not enough room, the stacks of the earliest calls are
+ * missing. The latest calls matter more, because they show where a rank hangs. `rows` has a row for each entry. */
 static void read_stacks(struct flight_dump *d, const cJSON *const *rows)
 {
     for (size_t i = d->n, k = d->n_p2p; i > 0 || k > 0;) {
@@ -503,7 +503,7 @@ void flight_dump_free(struct flight_dump *d)
 
 /* --- calls ---------------------------------------------------------------------------------------------- */
 
-/* Return the call of `d` with the group and number of `call`, or NULL. The calls are sorted by both. */
+/* Return the call of `d` that has the same group and number as `call`, or NULL. d->calls is sorted by both. */
 static const struct flight_entry *call_at(const struct flight_dump *d, const struct flight_entry *call)
 {
     return d->n > 0 ? bsearch(call, d->calls, d->n, sizeof(*d->calls), by_call) : NULL;
@@ -550,8 +550,9 @@ static bool has_equal_sizes(const struct flight_entry *e)
            strstr(e->name, "scatter") == NULL;
 }
 
-/* Return true if two ranks made the same call, apart from its outputs. Sizes may differ only in some collectives of
- * PyTorch (has_equal_sizes). A call without a place in the code is a call of libddp. */
+/* Return true if two calls are equal apart from their outputs. Some collectives allow inputs of different sizes
+ * (has_equal_sizes), but only in PyTorch. An entry without `place` counts as a libddp call, so its size must be
+ * equal. */
 static bool has_same_inputs(const struct flight_entry *a, const struct flight_entry *b)
 {
     return strcmp(a->name, b->name) == 0 && strcmp(a->dtype, b->dtype) == 0 && strcmp(a->op, b->op) == 0 &&
@@ -616,8 +617,8 @@ static const struct flight_entry *first_open(const struct flight_dump *d, const 
     return open;
 }
 
-/* Sort the groups by the age of their last calls, and keep the latest FLIGHT_OPEN_MAX / 2 groups: each group may have
- * two open calls. If the group of all ranks is not among them, it replaces the oldest of them. */
+/* Choose the groups whose last calls are the latest. Choose at most FLIGHT_OPEN_MAX / 2 groups, because each may add
+ * two calls. If the group of all ranks is not among the chosen groups, it replaces the oldest of the chosen groups. */
 size_t flight_open_calls(const struct flight_dump *d, const struct flight_entry *calls[FLIGHT_OPEN_MAX])
 {
     const struct flight_entry **lasts = calloc(d->n + 1, sizeof(*lasts));
@@ -652,8 +653,8 @@ bool flight_is_scheduled(const struct flight_dump *d, const struct flight_entry 
     return is_in_state(d, call, "scheduled");
 }
 
-/* Find a call that only some GPUs have started. This is the first open call of a rank, because a GPU executes the calls
- * of a group in order. */
+/* Find a call that only some GPUs have started. For each rank, check only the first call that is not completed, because
+ * a GPU executes the calls of a group in order. */
 const struct flight_entry *flight_half_started(const struct flight_dump *dumps, size_t n)
 {
     const struct flight_entry *found = NULL;
@@ -724,8 +725,8 @@ static cJSON *add_group(cJSON *groups, const struct flight_entry *e)
     return ranks;
 }
 
-/* Find the calls of all ranks with the group and number of `call`. Add each different call, and the ranks that made
- * it. */
+/* Find each rank's call that has the same group and number as `call`. If several ranks made equal calls, add the call
+ * only once, with these ranks. */
 static void add_parting(cJSON *answer, const struct flight_dump *dumps, size_t n,
                         const struct flight_entry *call)
 {
@@ -827,8 +828,8 @@ static const struct flight_dump *record_of(const struct flight_dump *dumps, size
     return NULL;
 }
 
-/* Return true if the record of the peer has the open call that matches `e` of `rank`. A receive from any rank matches
- * each send. */
+/* Return true if `peer` has an open send or receive that matches the call `e`, which `rank` has made. A receive that
+ * accepts a message of any rank matches every send. */
 static bool has_match(const struct flight_dump *peer, const struct flight_entry *e, int rank)
 {
     for (size_t i = 0; peer != NULL && i < peer->n_p2p; i++) {
@@ -840,8 +841,8 @@ static bool has_match(const struct flight_dump *peer, const struct flight_entry 
     return false;
 }
 
-/* Add, for each rank, the first open send or receive for which the peer does not have the opposite call open. Add the
- * last call of this peer, too. */
+/* Add one call of each rank: its first open send or receive for which the peer has no matching call open. Also add the
+ * last call of this peer. */
 static void add_peers(cJSON *answer, const struct flight_dump *dumps, size_t n)
 {
     char text[FLIGHT_CALL_WORDS];
@@ -863,7 +864,7 @@ static void add_peers(cJSON *answer, const struct flight_dump *dumps, size_t n)
 
 /* --- sides ------------------------------------------------------------------------------------------------ */
 
-/* Add a copy of the frames of a call, because the caller frees the records before the answer. */
+/* Add a copy of the frames of a call, because the answer must stay valid after the caller has freed the records. */
 static void add_stack(cJSON *o, const struct flight_dump *d, const struct flight_entry *e)
 {
     const cJSON *frames = frames_of(d, e);
@@ -872,14 +873,15 @@ static void add_stack(cJSON *o, const struct flight_dump *d, const struct flight
         cJSON_Delete(copy);
 }
 
-/* The sides of a comparison. A side is a call with one stack, and the ranks that made this call with this stack. */
+/* Sides of a comparison. A side consists of the ranks that made the same call with the same stack. */
 struct sides {
     const struct flight_entry *calls[FLIGHT_SIDES_MAX];
-    cJSON *ranks[FLIGHT_SIDES_MAX]; /* borrowed from the answer */
+    cJSON *ranks[FLIGHT_SIDES_MAX]; /* arrays in the JSON answer, which owns them */
     size_t n;
 };
 
-/* Add a rank to the side of its call and stack. A rank without frames has no side. */
+/* Add a rank to its side: the ranks that made the same call with the same stack. Create the side if it is new. Skip a
+ * rank if its call has no frames. */
 static void add_to_side(cJSON *rows, struct sides *sides, const struct flight_dump *d,
                         const struct flight_entry *e)
 {
@@ -899,8 +901,9 @@ static void add_to_side(cJSON *rows, struct sides *sides, const struct flight_du
     json_append(sides->ranks[i], cJSON_CreateNumber(d->rank));
 }
 
-/* Add the stack of each side. With `differ`, each rank contributes its call with the group and number of `differ`. If
- * `differ` is NULL, each rank contributes its last call, and the ranks that are behind come first. */
+/* Group the ranks into sides by call and stack, and add the sides. If `differ` is not NULL, compare the calls that have
+ * the same group and number as `differ`. Otherwise compare the last call of each rank. The list then
+ * begins with the sides of the ranks that are behind. */
 static void add_sides(cJSON *answer, const struct flight_dump *dumps, size_t n,
                       const struct flight_entry *differ)
 {

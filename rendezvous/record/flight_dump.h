@@ -1,4 +1,4 @@
-/* flight_dump.h -- compares the flight records of several ranks: which ranks are behind, and which made another call.
+/* flight_dump.h -- compares the flight records of several ranks: which are behind, and which made a different call.
  *
  * ddpctl compares files: records of libddp (record/flight.h, docs/libddp.md), and records of PyTorch as pickle or as
  * JSON. The search for a hang (diagnosis/hang.c) compares the last calls of all ranks. Pure: the input is the text of
@@ -27,7 +27,7 @@ enum {
     /* maximum number of different stacks of a record; only the stacks of its latest calls are kept */
     FLIGHT_STACKS_MAX = 64,
     FLIGHT_FRAMES_MAX = 64, /* maximum number of frames of a stack; only the innermost are kept */
-    FLIGHT_SIDES_MAX = 16,  /* maximum number of sides in a comparison; a side is a call with one stack */
+    FLIGHT_SIDES_MAX = 16,  /* maximum number of sides compared; a side: ranks with equal call and stack */
 };
 
 enum flight_kind { FLIGHT_COLLECTIVE, FLIGHT_SEND, FLIGHT_RECEIVE };
@@ -35,7 +35,7 @@ enum flight_kind { FLIGHT_COLLECTIVE, FLIGHT_SEND, FLIGHT_RECEIVE };
 /* A call: the fields in which all ranks must agree, and its progress. */
 struct flight_entry {
     uint64_t seq, n;
-    uint64_t n_out; /* for an all_gather: number of elements in all its outputs; 0 = unknown */
+    uint64_t n_out; /* for an all_gather: number of elements of all outputs together; 0 = unknown */
     int64_t created_ns, completed_ns; /* times of the creation and of the completion; 0 until then */
     int32_t root;
     uint32_t order; /* position in the record */
@@ -71,15 +71,17 @@ struct flight_dump {
     size_t n_stacks;
 };
 
-/* Read one record. `file` is the name of the file, because PyTorch writes the rank only at the end of this name.
- * After DDP_OK the caller frees the dump with flight_dump_free. After DDP_ERR_CORRUPT, `err` has the reason. */
+/* Read one record from `text`. `file` is the name of the record's file: for a record of PyTorch, only the end of this
+ * name contains the rank. After DDP_OK the caller frees the dump with flight_dump_free. After DDP_ERR_CORRUPT, `err`
+ * has the reason. */
 ddp_status flight_dump_read(struct flight_dump *dump, const char *file, struct slice text,
                             struct ddp_err *err);
 void flight_dump_free(struct flight_dump *dump);
 
-/* Find the calls of a rank that its peers may wait for. In each group these are the first call that is not completed,
- * and the last call. The group of all ranks is always included. The calls of the latest group come last. Return the
- * number of calls; `calls` points into the record. */
+/* Find the calls in which other ranks may wait for the rank of this record. A group has up to two such calls: the first
+ * call that is not completed, and the last call. Search at most FLIGHT_OPEN_MAX / 2 groups: the latest groups, and
+ * always the group of all ranks. The calls of the latest group come last. Return the number of calls. `calls` points
+ * into the record. */
 size_t flight_open_calls(const struct flight_dump *dump, const struct flight_entry *calls[FLIGHT_OPEN_MAX]);
 
 /* Search the group of all ranks for a call that some ranks' GPUs have started and other ranks' GPUs have not. Return
@@ -91,7 +93,8 @@ bool flight_is_scheduled(const struct flight_dump *dump, const struct flight_ent
 /* Format a call as "all_reduce #17 (f32 x 1024, sum)", cut to 256 bytes. Return `out`. */
 const char *flight_call_words(char out[FLIGHT_CALL_WORDS], const struct flight_entry *call);
 
-/* Sort the calls of a record. Call this after filling a record without flight_dump_read. */
+/* Sort the calls of a record and remove duplicates. flight_dump_read has already done this for a record that it has
+ * read. */
 void flight_dump_sort(struct flight_dump *dump);
 
 /* Sort the records by rank and compare them. Return the result, which the caller frees (cJSON_Delete), or NULL if

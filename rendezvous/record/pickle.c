@@ -194,8 +194,8 @@ static bool deepen(struct machine *m, struct value *container, int depth)
     return container->depth <= DEPTH_MAX || fail_at(m, "values are nested too deeply");
 }
 
-/* Append the values at `first` and above to the array at `to`, and remove them from the stack. Also remove a mark
- * between the array and the values. */
+/* Move the stack's values with index `first` and above into the array with index `to`. If a mark lies between the array
+ * and these values, remove it, too. */
 static bool move_to_array(struct machine *m, size_t to, size_t first)
 {
     struct value *array = &m->stack[to];

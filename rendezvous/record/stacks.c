@@ -1,7 +1,7 @@
 /* stacks.c -- see stacks.h.
  *
- * cJSON parses the text. Then each member is checked and copied, so a row has only known members. Rows of py-spy and
- * rows from a peer are checked alike. */
+ * cJSON parses the output of py-spy. Each member is checked and copied, so a row has only known members. Rows from a
+ * peer pass the same checks as the output of py-spy. */
 #include "record/stacks.h"
 
 #include "record/rank_set.h"
@@ -103,7 +103,7 @@ static const char *library_path(const char *path)
     return NULL;
 }
 
-/* Return true if a frame is native. In such a frame, py-spy writes the name of the library as "module". */
+/* Return true if a frame is native. Only a native frame has the member "module", the name of the library. */
 static bool is_native(const cJSON *frame)
 {
     return text_of(frame, "module")[0] != '\0';
@@ -150,7 +150,7 @@ static cJSON *peer_frame(const cJSON *frame, size_t *bytes)
                      cJSON_IsTrue(member(frame, "user")), bytes);
 }
 
-/* Return true if Python forked the process at this frame. The frames that called it belong to the parent process. */
+/* Return true if Python forked the process at this frame. This frame and its callers belong to the parent process. */
 static bool is_fork(const cJSON *frame)
 {
     const char *path = text_of(frame, "filename"), *name = text_of(frame, "name");
@@ -183,8 +183,9 @@ static bool is_same(const cJSON *a, const cJSON *b)
            (member(a, "frames") == NULL || cJSON_Compare(member(a, "frames"), member(b, "frames"), true));
 }
 
-/* Return true for the main thread of a child process of a worker. Such a thread shares no row with main threads of
- * workers. A row of several workers shows no process (append_where), so the child would look like a worker. */
+/* Return true for the main thread of a child process of a worker. Such a thread must not share a row with main
+ * threads of workers. Otherwise the child would look like a worker, because a row of several workers shows no process
+ * (append_where). */
 static bool is_main_of_child(const cJSON *thread)
 {
     return cJSON_IsTrue(member(thread, "main")) && cJSON_IsTrue(member(thread, "child"));
@@ -344,7 +345,7 @@ ddp_status stacks_add_py_spy(struct stacks *s, struct slice text, const struct s
 
 /* --- merging -------------------------------------------------------------------------------------------- */
 
-/* Return the number `name` of a thread, or 0 if it is missing or out of range. */
+/* Return the number in the member `name` of a thread, or 0 if the number is missing or out of range. */
 static int64_t count_of(const cJSON *thread, const char *name)
 {
     const cJSON *n = member(thread, name);
@@ -361,7 +362,7 @@ int64_t stacks_runs(const cJSON *thread)
     return count_of(thread, "runs");
 }
 
-/* Read a thread of a peer. Return false if the thread has no rank. */
+/* Read a thread from the JSON of a peer. Return false if the thread has no rank. */
 static bool read_thread(const cJSON *item, struct stack_thread *t)
 {
     *t = (struct stack_thread){ .rank = number_of(item, "rank", INT_MAX),
@@ -529,8 +530,8 @@ static bool append_shown_ranks(const struct shown *shown, struct buf *out)
     return ok;
 }
 
-/* Return the state that all threads of a row share, or "" if their states differ. For several threads with frames,
- * also return "", because the frames show the place more precisely. */
+/* Return the state that all threads of a row share, or "" if their states differ. Also return "" if the row stands for
+ * several threads and has frames: the frames show more precisely than a state where these threads are. */
 static const char *shared_state(const struct shown *shown)
 {
     const char *does = text_of(shown->row, "does");
@@ -561,7 +562,8 @@ static bool append_state(const struct shown *shown, struct buf *out)
     return ok;
 }
 
-/* Append " (n1, pid 812, a child process, thread pin_memory)". Append nothing for main threads of several ranks. */
+/* Append " (n1, pid 812, a child process, thread pin_memory)" for a row with one thread. For several threads, append
+ * only their number, such as " (3 child processes)". Append nothing if they are the main threads of workers. */
 static bool append_where(const struct shown *shown, struct buf *out)
 {
     const char *host = text_of(shown->first, "host"), *name = text_of(shown->first, "thread");
@@ -614,9 +616,9 @@ static bool append_row(const struct shown *shown, bool brief, struct buf *out)
            append_state(shown, out) && buf_printf(out, "\n") && append_frames(frames, brief, out);
 }
 
-/* Return true if a brief text leaves out this row. The row then has only child processes, or threads that are not main
- * threads, and they run no code of the user. An example is an idle data loader. A child without frames is shown.
- * "<string>" is not code of the user, because every process that multiprocessing spawns begins with it. */
+/* Return true if a brief text leaves out this row. Child processes are left out if they run no code of the user. An
+ * example is an idle data loader. The same applies to threads that are not main threads. A child without frames is
+ * shown. "<string>" is not code of the user, because every process that multiprocessing spawns begins with it. */
 static bool is_usual(const struct shown *shown)
 {
     const cJSON *frame, *frames = member(shown->row, "frames");

@@ -24,7 +24,7 @@ struct cJSON;
 enum {
     STACKS_INPUT_MAX = 4 << 20, /* bytes of py-spy's output */
     STACKS_ROWS_MAX = 512,
-    STACKS_THREADS_MAX = 4096,      /* threads of a row */
+    STACKS_THREADS_MAX = 4096,      /* threads with the same stack, which share one row */
     STACKS_PROCESS_MAX = 64,        /* threads of a process */
     STACKS_FRAMES_MAX = 64,         /* frames of a stack; only the innermost are kept */
     STACKS_AGENT_BYTES = 256 << 10, /* maximum size of one agent's rows, in bytes */
@@ -39,8 +39,7 @@ enum {
     STACKS_PROCESS_MS = 2000, /* longest wait of an agent for py-spy */
     STACKS_AGENT_MS = 3000,   /* longest wait of an agent for the stacks of all its processes */
     STACKS_STORE_MS = 4000,   /* longest wait of the store for the agents; ddpctl waits 5 s */
-    STACKS_FAILURE_MS =
-        1000, /* after a failure: longest wait of an agent for the stacks of running workers */
+    STACKS_FAILURE_MS = 1000, /* after a failure: replaces STACKS_PROCESS_MS and STACKS_AGENT_MS */
 };
 
 /* The value of "does" for a zombie process. */
@@ -56,7 +55,7 @@ enum {
 struct stacks {
     struct cJSON *rows; /* owned: an array */
     size_t room;        /* remaining bytes */
-    int rows_max;       /* largest number of rows */
+    int rows_max;       /* maximum number of rows */
     bool is_cut;        /* a text, frame, thread or row did not fit */
 };
 
@@ -78,8 +77,8 @@ struct stack_thread {
 bool stacks_init(struct stacks *s, size_t room);
 void stacks_free(struct stacks *s);
 
-/* Return the CPU time in ms of a thread in a row of stacks, or the number of times that the thread got a CPU. Return 0
- * if it is unknown. */
+/* Return the thread's CPU time in ms (stacks_cpu_ms), or the number of times that the thread got a CPU (stacks_runs).
+ * Return 0 if the number is unknown. `thread` is from a row of stacks. */
 int64_t stacks_cpu_ms(const struct cJSON *thread);
 int64_t stacks_runs(const struct cJSON *thread);
 
@@ -95,8 +94,8 @@ void stacks_add_thread(struct stacks *s, const struct stack_thread *thread);
 /* Add the reason why the frames of a thread cannot be read. */
 void stacks_add_note(struct stacks *s, const struct stack_thread *thread, const char *note);
 
-/* Add the rows of an agent that runs `n` ranks from `first`. Leave out rows of other ranks, unknown members, and
- * members with a wrong type. */
+/* Add the rows of an agent that runs `n` ranks from `first`. Leave out threads of other ranks. Leave out JSON members
+ * that are unknown or have a wrong type. */
 void stacks_merge(struct stacks *s, const struct cJSON *rows, uint32_t first, uint32_t n);
 
 /* Append all rows as text, rare stacks first:
@@ -111,9 +110,10 @@ void stacks_merge(struct stacks *s, const struct cJSON *rows, uint32_t first, ui
  * A ">" marks frames of the user's program. Return false if memory is short. */
 bool stacks_text(const struct cJSON *rows, struct buf *out);
 
-/* Append the text of stacks_text, but at most `most` lines. Leave out threads and child processes in which no code of
- * the user runs. Of each row, append only two frames: the innermost one, and the innermost one of the user's program.
- * Return the number of rows that are left out, or -1 if memory is short. */
+/* Append a short form of stacks_text: at most `most` lines, and two frames of each row. These are the innermost frame,
+ * and the innermost frame of the user's program. A child process or a thread is left out if it runs no code of the
+ * user. The main thread of a worker is never left out for this reason. Return the total number of rows that are left
+ * out, or -1 if memory is short. */
 int stacks_brief(const struct cJSON *rows, int most, struct buf *out);
 
 #endif

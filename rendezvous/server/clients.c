@@ -284,9 +284,9 @@ enum {
     TLS_KEPT = 1 << 20,   /* a buffer of TLS that has grown beyond this size is freed */
 };
 
-/* The states of a client. Clients that are not SERVED are in a list of struct clients. */
+/* States of a client. A client that is not SERVED is in the list of its state: `doomed`, `ending` or `refused`. */
 enum place {
-    SERVED, /* requests are handled; also the state of a closing connection before on_conn_closed */
+    SERVED, /* requests are handled; a client whose connection is already closing also has this state */
     DOOMED, /* will be closed at the end of the turn: a write failed, or the client reads too slowly */
     ENDING, /* requests are no longer handled; the replies are being written */
     REFUSED, /* like ENDING, for a client on another host; closed before other clients if descriptors run out */
@@ -296,17 +296,17 @@ struct client {
     struct conn conn;         /* must be the first member: callbacks cast a conn pointer to struct client */
     struct clients *clients;  /* borrowed */
     conn_id id;               /* number in clients.map */
-    TAILQ_ENTRY(client) link; /* entry in the list of the state `place`; unused if SERVED */
-    uint64_t ending_until_ms; /* for ENDING and REFUSED: when the connection is aborted */
+    TAILQ_ENTRY(client) link; /* entry in the list of clients with this `place`; unused if SERVED */
+    uint64_t ending_until_ms; /* for ENDING and REFUSED: time at which the connection is aborted */
     struct tls *tls;          /* owned; NULL = the client does not use TLS */
-    uint32_t wants;           /* size of the reply for which the client waits, in bytes; 0 = no reply waits */
-    uint32_t unread_before;   /* unread bytes at the last check_readers; 0 = the client has read since then */
+    uint32_t wants;           /* size in bytes of the reply that waits for room; 0 = no reply waits */
+    uint32_t unread_before;   /* bytes queued at the last check_readers(); 0 if a write has finished since */
     uint8_t place;            /* enum place */
     uint8_t trouble;          /* for DOOMED: the reason, an enum conn_sent */
     bool is_foreign;          /* the kernel reports no user: the client is probably on another host */
-    bool has_begun;           /* the first byte was received; it shows whether the client uses TLS */
+    bool has_begun;           /* begin() has decided by the first byte whether the client uses TLS */
     bool has_asked;           /* the client has received the credential (auth/auth.h), so TLS must follow */
-    bool has_other_version;   /* the request for the credential has another version than this store */
+    bool has_other_version;   /* the credential request has a version that this store does not support */
     uint8_t n_asked;          /* number of received bytes of the request for the credential */
     struct admission_entry admission;
     struct sockaddr_in6 peer; /* large enough for IPv4, too */
@@ -380,7 +380,7 @@ static enum conn_sent send_encrypted(struct client *c, struct slice bytes)
     return sent;
 }
 
-/* Send a TLS alert without encryption, so that a client that has begun with TLS can report the reason. */
+/* Send an unencrypted TLS alert. `code` states whether the store or the client does not encrypt. */
 static void send_alert(struct client *c, uint8_t code)
 {
     uint8_t alert[TLS_ALERT_BYTES];
@@ -427,8 +427,8 @@ static void watch_readers(struct clients *clients)
         clients->stall_ms = now_ms(clients) + STALL_MS;
 }
 
-/* Write a reply, or queue what the socket does not accept. After a failure only mark the client as DOOMED, because the
- * hub may be running. */
+/* Write a reply, or queue what the socket does not accept. After a failure only mark the client as DOOMED, because a
+ * function of the hub may be running and may still use the client. */
 static void send_now(struct clients *clients, conn_id id, struct slice bytes, struct shared *holder)
 {
     struct client *c = find_served(clients, id);
@@ -452,9 +452,9 @@ static void flush(struct clients *clients)
     replies_flush(&clients->replies, send_kept, clients);
 }
 
-/* Send a reply for the hub (hub_sink.send). Send the first reply of a turn at once, and keep later replies in `replies`
- * if they fit. Before sending a reply that does not fit, write the kept replies, so that each client's replies stay in
- * order. */
+/* Send a reply of the hub to a client (hub_sink.send). Send the first reply of a turn at once, and keep later replies
+ * in `replies` if they fit. Before sending a reply that does not fit, write the kept replies, so that each client's
+ * replies stay in order. */
 static void reply(void *user, conn_id id, struct slice bytes, struct shared *holder)
 {
     struct clients *clients = user;
@@ -487,13 +487,14 @@ static bool may_reply(void *user, conn_id id, uint64_t bytes)
     const bool is_full = conn_queued(&c->conn) > CLIENT_UNREAD_MAX;
     if (!is_full && bytes > 0 && !has_room(clients, bytes))
         set_wants(c, bytes);
+    /* pass() also stops reading, but does not run for requests that the hub has held (hub/gate.c). So stop here. */
     if (is_full || c->wants > 0)
-        conn_stop_reading(&c->conn); /* pass() also does this, but not for held requests (hub/gate.c) */
+        conn_stop_reading(&c->conn);
     return !is_full && c->wants == 0;
 }
 
-/* Stop or start reading from a client for the hub (hub_sink.read). If on_drained starts the reading too
- * early, the hub stops it again. */
+/* Stop or start reading from a client. The hub calls this function (hub_sink.read). If the hub has stopped
+ * reading, on_drained may start it again. The hub then stops it again when more bytes arrive. */
 static void set_reading(void *user, conn_id id, bool reads)
 {
     struct client *c = find_served(user, id);
@@ -503,15 +504,15 @@ static void set_reading(void *user, conn_id id, bool reads)
         conn_stop_reading(&c->conn);
 }
 
-/* Stop reading requests if the client does not read its replies, or if a reply waits. */
+/* Stop reading requests if the client does not read its replies, or if its next reply waits for room (has_room). */
 static void stop_if_full(struct client *c)
 {
     if (c->wants > 0 || conn_queued(&c->conn) > CLIENT_UNREAD_MAX)
         conn_stop_reading(&c->conn);
 }
 
-/* Read again from a client that may_reply or stop_if_full has stopped. The hub first handles the requests that have
- * already arrived, and one of them may stop the client again. */
+/* Resume reading from a client, after may_reply() or stop_if_full() has stopped reading. The hub first handles the
+ * requests that have already arrived. One of them may stop reading again. */
 static void resume(struct client *c)
 {
     struct clients *clients = c->clients;
@@ -542,8 +543,8 @@ static void resume_waiting(struct clients *clients)
     }
 }
 
-/* Handle written bytes (conn_host.on_drained). Read from this client again if it has few unread bytes. Then resume
- * clients whose replies wait for room. */
+/* Handle a finished write (conn_host.on_drained). Read from this client again if few bytes are still queued for it.
+ * Then resume clients whose replies wait for room. */
 static void on_drained(struct conn *conn)
 {
     struct client *c = (struct client *)conn;
@@ -555,7 +556,7 @@ static void on_drained(struct conn *conn)
 }
 
 /* Close clients that have read less than STALL_BYTES since the last check, because one client that does not read could
- * delay the large replies to all others. This check runs only while room is short. */
+ * delay the large replies to all others. This check runs only while the memory for queued replies is short. */
 static void check_readers(struct clients *clients)
 {
     struct client *c;
@@ -617,8 +618,8 @@ static void leave_hub(struct client *c, const char *why)
         hub_disconnect(c->clients->hub, c->id, why, now_ms(c->clients));
 }
 
-/* Handle the end of a connection (conn_host.on_end). Report it to the hub before the replies to this client are
- * written, because the ranks in a barrier must not wait for these writes. */
+/* Handle the end of a connection (conn_host.on_end). Report the end to the hub at once, even if replies to this client
+ * are not written yet, because the ranks in a barrier must not wait for these writes. */
 static void on_end(struct conn *conn, const char *why)
 {
     struct client *c = (struct client *)conn;
@@ -717,8 +718,8 @@ void clients_abort_all(struct clients *clients)
 
 /* --- effects of the hub --------------------------------------------------------------------------------- */
 
-/* Close a client for the hub (hub_sink.close), which has already freed its session. First write the kept replies,
- * because some may be for this client. */
+/* Close a client. The hub calls this function (hub_sink.close) after it has freed the client's session. First write the
+ * kept replies, because some may be for this client. */
 static void close_client(void *user, conn_id id, const char *why, bool is_news)
 {
     struct clients *clients = user;
@@ -790,8 +791,8 @@ static void reject(struct client *c, struct slice bytes, const char *why)
                now_ms(c->clients));
 }
 
-/* Close a TLS client after a message that cannot be decrypted. The node may connect again, because the network or an
- * attacker has changed the message. */
+/* Close a TLS client after a message that cannot be decrypted. The network or an attacker has changed the message. So
+ * the node is not at fault, and may connect again. */
 static void cut_by_tls(struct client *c)
 {
     flush(c->clients);
@@ -801,8 +802,9 @@ static void cut_by_tls(struct client *c)
     hub_cut(c->clients->hub, c->id, tls_why(c->tls), now_ms(c->clients));
 }
 
-/* Decrypt received bytes and pass them to the hub. Before the end of the handshake, which proves that the client has a
- * secret, no byte reaches the hub. Pass the decrypted bytes even if a later message was invalid. */
+/* Decrypt received bytes and pass them to the hub. No byte reaches the hub before the end of the handshake, because
+ * only the handshake proves that the client has a secret. If TLS then fails, still pass the bytes that were decrypted
+ * before the failure. */
 static void pass_tls(struct client *c, struct slice bytes)
 {
     struct clients *clients = c->clients;
@@ -839,7 +841,7 @@ static bool send_credential(struct client *c)
     return c->has_asked;
 }
 
-/* Refuse a request for the credential that has another version. */
+/* Reject a client whose request for the credential has another version than this store. */
 static void refuse_version(struct client *c)
 {
     static const uint8_t refusal[AUTH_ASK_BYTES] = { AUTH_VERSION, AUTH_OTHER_VERSION };
@@ -853,8 +855,8 @@ static void refuse_version(struct client *c)
 
 /* Answer the request for the credential, and remove it from `bytes`. The request is the first message of a connection
  * and has a fixed size. From a client on another host, accept it also in parts, because such a client must begin with
- * this request or with TLS. From a client on this host, accept only the whole request, because a part of it may also
- * begin a request of the store. Return false if more bytes must arrive, or if the client was rejected. */
+ * this request or with TLS. From a client on this host, accept only the whole request, because its first bytes may also
+ * be those of another request. Return false if more bytes must arrive, or if the client was rejected. */
 static bool answer_credential_request(struct client *c, struct slice *bytes)
 {
     const size_t rest = AUTH_ASK_TLS_BYTES - c->n_asked, n = bytes->len < rest ? bytes->len : rest;
@@ -947,8 +949,8 @@ static bool close_oldest_silent(struct clients *clients, enum admission_verdict 
     return true;
 }
 
-/* Close the oldest REFUSED client. With ADMISSION_FULL it must have the source `key`. Return false if no such client
- * exists. */
+/* Close the oldest REFUSED client. With ADMISSION_FULL, close only a client of the source `key`. Return false if no
+ * such client exists. */
 static bool close_oldest_refused(struct clients *clients, enum admission_verdict verdict,
                                  const struct admission_key *key)
 {
@@ -1012,8 +1014,8 @@ static bool admit(struct clients *clients, struct client *c, int64_t uid)
     return false;
 }
 
-/* Add a client. If conn_open or hub_connect fails, close the connection; on_conn_closed then frees the client. The hub
- * ignores all calls about such a client. */
+/* Add a client. If conn_open or hub_connect fails, the connection is closed, and on_conn_closed frees the client later.
+ * The hub does not know this client and ignores all calls with its id. */
 bool clients_add(struct clients *clients, int fd, const struct sockaddr *peer, int64_t uid)
 {
     char text[ENDPOINT_TEXT_MAX];

@@ -27,20 +27,21 @@ struct idmap {
     size_t cap;
     size_t count;      /* slots in use */
     uint32_t free_top; /* index + 1 of the first free slot; 0 if no slot is free */
-    uint64_t serial;   /* serial in the latest number */
+    uint64_t serial;   /* the serial that was used last */
 };
 
 /* --- replies ---------------------------------------------------------------------------------------------- */
 
-/* Small replies of one turn of the loop, kept in order and written together at the end of the turn.
+/* Small replies of one turn of the loop. They are kept in order, and written together at the end of the turn, or
+ * earlier if the buffer is full.
  *
- * Writing a reply wakes its client. If the client's processor sleeps, this costs more time than handling many requests.
- * So the first reply of a turn is written at once, and its client wakes up while the server handles further requests.
- * All later replies are kept until the end of the turn, or until the buffer is full. */
+ * Writing a reply wakes its client. If the client's processor is idle, the wake-up costs more time than handling
+ * many requests. So the first reply of a turn is not kept, but written at once. Its client then wakes up while
+ * the server handles further requests. */
 
 enum {
     REPLIES_MAX = 64,     /* maximum number of kept replies */
-    REPLIES_BYTES = 4096, /* maximum size of all kept replies, in bytes */
+    REPLIES_BYTES = 4096, /* maximum total size of the kept replies, in bytes */
 };
 
 struct replies {
@@ -57,8 +58,8 @@ struct replies {
 /* Limits for the connections of each source, and the choice of a connection to close if descriptors run out.
  *
  * A source is a user of this host if the kernel knows the user, else an address (for IPv6 the /64 network). The limit
- * of a source is a fraction of `max`, and the limit of descriptors determines `max`. So a job with thousands of ranks
- * at one address only needs more descriptors. */
+ * of a source is a fraction of `max`, and the limit of descriptors determines `max`. If thousands of ranks share
+ * one address, the user only has to raise the limit of descriptors. */
 
 enum {
     ADMISSION_SILENT_MS = 1000, /* a connection of this age without a request may be closed */
@@ -72,17 +73,17 @@ struct admission_key {
     uint8_t address[16]; /* IPv4 in IPv6 form (::ffff:10.0.0.2), or IPv6 without the last 8 bytes */
 };
 
-/* A source with at least one connection. */
+/* A row of the hash table: a source (a user or an address) with at least one connection. */
 struct admission_source {
     LIST_ENTRY(admission_source) link; /* in admission.bucket */
     struct admission_key key;
     uint32_t open; /* number of open connections */
 };
 
-/* The part of a connection that admission uses, a member of struct client. */
+/* The data of one connection for admission. Each struct client contains one entry. */
 struct admission_entry {
     TAILQ_ENTRY(admission_entry) link; /* entry in admission.silent, used if `is_silent` */
-    struct admission_source *source;   /* borrowed; NULL if not counted for any source */
+    struct admission_source *source;   /* borrowed; NULL if the connection counts for no source */
     uint64_t since_ms;                 /* time of the accept, on the clock of the event loop */
     bool is_silent;                    /* has sent no complete request */
 };
@@ -94,7 +95,7 @@ struct admission {
     uint32_t self;    /* uid of this process; only `max` limits the connections of this user and of root */
     uint32_t limited; /* number of open connections of all sources except root and `self` */
     struct admission_sources bucket[ADMISSION_BUCKETS];
-    struct admission_entries silent; /* open connections without a request, the oldest first */
+    struct admission_entries silent; /* connections that have sent no complete request, oldest first */
 };
 
 /* Initialize `a`, which the caller has zeroed. */
@@ -111,17 +112,17 @@ struct clients {
     struct hub *hub;            /* borrowed */
     struct conn_host host;      /* shared by the connections of all clients */
     struct idmap map;           /* conn_id -> struct client; owns the clients */
-    struct client_list doomed;  /* clients whose last write failed; closed at the end of the loop's turn */
-    struct client_list ending;  /* clients that get their last replies before the close, the oldest first */
-    struct client_list refused; /* like `ending`, for clients on other hosts; the hub has closed them */
+    struct client_list doomed;  /* failed or too slow clients; closed at the end of the loop's turn */
+    struct client_list ending;  /* clients to close after their last replies; earliest deadline first */
+    struct client_list refused; /* clients on other hosts to close after their last replies; oldest first */
     unsigned n_refused;         /* number of clients in `refused` */
     struct replies replies;     /* replies that are written at the end of the loop's turn */
     bool has_replied;           /* a reply was written in this turn of the loop */
     struct admission admission;
-    uint32_t n_waiting;            /* number of clients with a reply that waits for room (client.wants) */
+    uint32_t n_waiting;            /* number of clients whose reply waits for room (client.wants) */
     uint64_t stall_ms;             /* time of the next check_readers; UINT64_MAX if none is due */
     struct rate_limit dropped;     /* limits how often dropped clients are logged */
-    bool log_peers;                /* log each connect, disconnect and drop, without the limit of `dropped` */
+    bool log_peers;                /* log every connect, disconnect and drop; no rate limit */
     const struct tls_context *tls; /* borrowed; if not NULL, clients on other hosts must use TLS */
     struct buf plain,
         cipher; /* decrypted and encrypted bytes of one call; their memory is kept to save mallocs */
@@ -141,8 +142,8 @@ void clients_free(struct clients *clients);
 bool clients_add(struct clients *clients, int fd, const struct sockaddr *peer, int64_t uid);
 
 /* Close up to `n` clients to free their descriptors. First close REFUSED clients, which the hub has already rejected.
- * Then close clients that no agent has confirmed. Finally close clients that have sent no request. Do not call this
- * function while the hub is running. */
+ * Then close clients on other hosts that no agent has confirmed (hub_drop_stranger). Finally close clients that have
+ * sent no request. Do not call this function while the hub is running. */
 void clients_close_silent(struct clients *clients, unsigned n);
 
 /* Return the callbacks for the hub, without hub_sink.event. The callbacks never call the hub, because the hub is not

@@ -28,7 +28,7 @@
 
 enum { SPARE_MAX = 1 << 20 }; /* a larger piece is freed, not kept as outbox.spare */
 
-/* Bytes of the queue that one call of uv_write sends. */
+/* A part of the queue: the bytes that one call of uv_write sends. */
 struct piece {
     struct piece *next;    /* NULL = this is the last piece */
     struct shared *holder; /* reference to the block that contains `held`; NULL = the bytes are in `own` */
@@ -37,7 +37,7 @@ struct piece {
 };
 
 struct outbox {
-    uv_write_t req;    /* the write of `first`; libuv reads the piece, so it must not change meanwhile */
+    uv_write_t req;    /* the write of the piece `first`; the piece must not change until the write ends */
     struct conn *conn; /* borrowed */
     struct piece *first, *last; /* owned list; NULL = the queue is empty */
     struct piece *spare; /* owned: an empty piece for reuse, so that small replies need no malloc; or NULL */
@@ -51,8 +51,8 @@ static struct slice bytes_of(const struct piece *p)
     return p->holder != NULL ? p->held : buf_slice(&p->own);
 }
 
-/* Return how many bytes a piece charges to max_queued_bytes. A held value charges its whole block, because the
- * reference keeps the whole block in memory. */
+/* Return how many bytes a piece adds to the sum that max_queued_bytes limits. A piece that refers to a shared block
+ * adds the size of the whole block, because the reference keeps the whole block in memory. */
 static size_t cost_of(const struct piece *p)
 {
     return p->holder != NULL ? p->holder->size : p->own.len;
@@ -67,7 +67,7 @@ static void piece_free(struct piece *p)
     free(p);
 }
 
-/* Remove the first piece, which was written or is discarded. Keep a small piece as `spare`. */
+/* Remove the first piece of the queue. Keep it for reuse (`spare`), or free it. */
 static void drop_first(struct outbox *box)
 {
     struct piece *p = box->first;
@@ -256,7 +256,7 @@ static void on_written(uv_write_t *req, int status)
     c->host->on_drained(c);
 }
 
-/* Let libuv write the first piece and call on_written. Return false if libuv rejects the write. */
+/* Let libuv write the first piece and then call on_written. Return false if libuv rejects the write. */
 static bool write_first(struct outbox *box)
 {
     const struct slice all = bytes_of(box->first);
@@ -274,7 +274,7 @@ static bool outbox_new(struct conn *c)
     return true;
 }
 
-/* Return the number of unsent bytes. Only libuv knows which part of the first piece is unwritten. */
+/* Return the number of unsent bytes. Ask libuv for the unwritten rest of the first piece, and add all later pieces. */
 size_t conn_queued(const struct conn *c)
 {
     const struct outbox *box = c->outbox;
@@ -294,7 +294,7 @@ static enum conn_sent queue(struct conn *c, struct slice bytes, struct shared *h
     if (bytes.len > room)
         return CONN_NO_ROOM;
     if (holder != NULL && (holder->size > room || holder->size / 2 > bytes.len))
-        holder = NULL; /* copy the bytes: their whole block would use much more memory, or exceed the limit */
+        holder = NULL; /* copy the bytes: a reference would keep the whole block, which is too large */
     if (c->outbox == NULL && !outbox_new(c))
         return CONN_BROKEN;
     const bool is_writing = c->outbox->first != NULL;

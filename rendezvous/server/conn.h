@@ -24,7 +24,7 @@ struct conn_host {
     /* The unsent bytes of all connections, and their limit. If a value is queued by reference, its whole block is
      * counted. */
     size_t queued_bytes, max_queued_bytes;
-    void (*on_bytes)(struct conn *conn, struct slice bytes); /* bytes were received, borrowed for the call */
+    void (*on_bytes)(struct conn *conn, struct slice bytes); /* bytes were received; valid during this call */
     /* An open connection ends, because the peer has sent a FIN or because of an error. `why` is valid for the call. */
     void (*on_end)(struct conn *conn, const char *why);
     void (*on_drained)(struct conn *conn); /* some queued bytes were written */
@@ -54,7 +54,7 @@ struct conn {
 enum conn_sent {
     CONN_SENT,    /* the bytes were written or queued */
     CONN_SLOW,    /* with these bytes, this connection would have more than max_queue_bytes unsent bytes */
-    CONN_NO_ROOM, /* with these bytes, all connections would have more than max_queued_bytes unsent bytes */
+    CONN_NO_ROOM, /* the unsent bytes of all connections would exceed max_queued_bytes */
     CONN_GONE,    /* the peer has closed the connection */
     CONN_BROKEN,  /* another error of the socket, or memory is short */
 };
@@ -74,11 +74,11 @@ size_t conn_queued(const struct conn *conn);
 /* Stop reading. The peer then fills the buffers of the kernel and must wait. While reading is stopped, the end of the
  * connection is not detected. */
 void conn_stop_reading(struct conn *conn);
-/* Read again. Do nothing if reading is not stopped. */
+/* Resume reading. Do nothing if reading is not stopped. */
 void conn_start_reading(struct conn *conn);
 
-/* Write the queue, then close. With `wait_fin`, first wait for the peer's FIN, without a time limit: the caller calls
- * conn_abort if the wait is too long. A second call without `wait_fin` ends the wait. */
+/* Write the queue, then close. If `wait_fin` is true, wait for the peer's FIN between these two steps. This wait has no
+ * time limit: the caller calls conn_abort if it is too long. A second call with a false `wait_fin` ends the wait. */
 void conn_finish(struct conn *conn, bool wait_fin);
 
 /* Close at once and discard the queue. Further calls do nothing. */

@@ -31,7 +31,7 @@ static ddp_status parse_max_bytes(const char *value, void *to, struct ddp_err *e
     return DDP_OK;
 }
 
-/* Parse a number of seconds, from 1 to 366 days, and store milliseconds. */
+/* Parse a number of seconds from 1 to SECONDS_MAX (366 days), and store milliseconds. */
 static ddp_status parse_keep(const char *value, void *to, struct ddp_err *err)
 {
     enum { SECONDS_MAX = 366 * 24 * 3600 };

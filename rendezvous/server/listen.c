@@ -210,7 +210,7 @@ ddp_status listener_open(const char *host, int port, const char *option, struct 
  * uv_listen is not used, because on EMFILE libuv accepts and closes all waiting clients without a report. */
 
 enum {
-    PAUSE_MS = 100, /* time between two tries while descriptors have run out */
+    PAUSE_MS = 100, /* ms between two tries to accept a client while no descriptor is free */
     AT_ONCE = 64,   /* maximum number of clients that are accepted in one turn of the loop */
     RESERVE = 64,   /* descriptors that clients may not use: ddprun needs some to start workers */
 };
@@ -225,7 +225,7 @@ static unsigned waiting_clients(const struct acceptor *a)
     return getsockopt(a->fd, IPPROTO_TCP, TCP_INFO, &info, &len) == 0 ? info.tcpi_unacked : 0;
 }
 
-/* Stop accepting for PAUSE_MS. If a client waits, report this by on_short, but only once until the next accept. */
+/* Stop accepting for PAUSE_MS. If a client waits, call on_short, but only once until the next accept. */
 static void pause_for(struct acceptor *a, const char *why)
 {
     unsigned waiting = waiting_clients(a);
@@ -238,8 +238,8 @@ static void pause_for(struct acceptor *a, const char *why)
     }
 }
 
-/* Return true if acceptor_close was called. on_client may have called it. Then a->fd is closed, and its number may
- * belong to another file. */
+/* Return true if acceptor_close was called, for example by on_client. Then a->fd is closed, and its number may belong
+ * to another file. */
 static bool is_closed(const struct acceptor *a)
 {
     return uv_is_closing((const uv_handle_t *)&a->poll);
@@ -278,8 +278,8 @@ static void on_connectable(uv_poll_t *poll, int status, int events)
 }
 
 /* Raise the soft limit of descriptors to the hard limit, because torch 1.13 needs two sockets for each rank. Return the
- * number of descriptors for clients. It is at most 2^20, the size of the map in clients.c. RESERVE descriptors, or a
- * quarter if there are few, are not for clients. */
+ * number of descriptors that clients may use. The others are kept for ddprun: RESERVE, but at most a quarter of the
+ * limit. A limit above 2^20 counts as 2^20, the size of the map in clients.c. */
 static unsigned raise_limit(void)
 {
     struct rlimit limit = { 1024, 1024 };
@@ -355,9 +355,9 @@ static bool parse_line(const char *line, int *port, unsigned *state, struct port
     return n == 4;
 }
 
-/* Find the socket with the local port `port` in `table`, the text of /proc/net/tcp or tcp6. Set its inode and uid.
- * Accepted connections have the same local port, so prefer a listener. If no process has such a socket open, return
- * false, and set `leftover` if a connection is in TIME_WAIT. */
+/* Find the socket with the local port `port` in `table`, the text of /proc/net/tcp or tcp6. Store the socket's
+ * inode and uid in `out`. Accepted connections have the same local port, so prefer a listener. If no process has such a
+ * socket open, return false, and set `leftover` if a connection is in TIME_WAIT. */
 static bool port_table_find(const char *table, int port, struct port_holder *out)
 {
     *out = (struct port_holder){ 0 };

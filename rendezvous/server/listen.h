@@ -50,8 +50,8 @@ struct acceptor {
     void *user;
     /* Called for each accepted client. The callee owns `fd`. */
     void (*on_client)(struct acceptor *a, int fd, const struct sockaddr *peer);
-    /* Called when descriptors have run out. The callback closes up to `waiting` clients that have sent no request.
-     * `waiting` is the number of clients in the kernel's queue and may be 0. */
+    /* Called when descriptors have run out. `waiting`, which may be 0, is the number of clients in the kernel's queue.
+     * The callback makes room for them: it closes up to `waiting` accepted clients that have sent no request. */
     void (*make_room)(struct acceptor *a, unsigned waiting);
     /* Called when descriptors have run out and `waiting` > 0 clients are in the kernel's queue. It is not called again
      * before a client is accepted. */
@@ -63,7 +63,7 @@ struct acceptor {
  * `fd`; after an error the caller still owns it. */
 int acceptor_open(struct acceptor *a, uv_loop_t *loop, int fd);
 
-/* Record that a client, which was passed to on_client, is closed. This ends a pause. */
+/* Record that a client, which on_client has received, is closed. If accepting is paused, resume it. */
 void acceptor_client_closed(struct acceptor *a);
 
 /* End a pause if `now_ms` has reached resume_ms. */
@@ -86,7 +86,7 @@ struct port_holder {
     char job[64];  /* job of the worker; "" = not a worker, or unknown */
     bool by_torchrun; /* `job` is a job of torchrun; false: a job of ddprun */
     char rank[12];    /* rank of the worker in `job`; "" = unknown */
-    char command[80]; /* command line, printable and cut; "" = unknown */
+    char command[80]; /* command line, truncated, with '?' for unprintable bytes; "" = unknown */
 };
 
 /* Format the process, for example as "redis-server (pid 812, user redis, running for 3 h: redis-server *:6379)" or as

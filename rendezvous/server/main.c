@@ -63,8 +63,8 @@ static void announce(const struct daemon_options *o, const struct store_server *
         log_warn("--insecure: every user of this host can read and write every key");
 }
 
-/* Read the secrets. Log an error and return false if the store must not start. In this case the file has no valid
- * secret, or other hosts could reach the store without a secret. */
+/* Read the secrets. Log an error and return false if the file has no valid secret, or if other hosts could reach the
+ * store without a secret. */
 static bool read_secrets(const struct daemon_options *o, struct secret **secrets)
 {
     struct ddp_err err;

@@ -52,10 +52,10 @@ struct store_server {
     uv_timer_t timer;
     uv_prepare_t before_sleep;
     uint64_t timer_at_ms;       /* UINT64_MAX if the timer is not set */
-    bool caught_up;             /* was_suspended() has set a short timer, to read unread input first */
+    bool caught_up;             /* was_suspended() has set a short timer, during which input is read */
     bool stopping;              /* end_all was called */
     bool stop_requested;        /* used only by the thread that called store_server_start */
-    uint64_t wait_nodes_ms;     /* the longest wait for nodes, set before the stop is requested */
+    uint64_t wait_nodes_ms;     /* limit of the wait for nodes to leave; set before the stop request */
     uint64_t wait_nodes_end_ms; /* end of the wait for nodes; UINT64_MAX without a wait */
     uint64_t wait_nodes_log_ms; /* when to log that the store waits for nodes; UINT64_MAX if never */
     uint64_t force_at_ms;       /* when to abort all clients; UINT64_MAX if never */
@@ -76,7 +76,7 @@ struct store_server {
 
 static void on_time(uv_timer_t *timer);
 
-/* Return the earliest time at which the timer must run on_time. */
+/* Return the time at which the timer must next call on_time(). */
 static uint64_t next_deadline(const struct store_server *s)
 {
     uint64_t clients_or_force = earlier_of(clients_deadline(&s->clients), s->force_at_ms);
@@ -218,7 +218,7 @@ static void on_freed(void *user)
     end_if_empty(s);
 }
 
-/* End all clients. Do not call hub_disconnect, which would report them as lost. */
+/* Close the connections of all clients. Do not call hub_disconnect, which would report the clients as lost. */
 static void end_all(struct store_server *s)
 {
     s->wait_nodes_end_ms = s->wait_nodes_log_ms = UINT64_MAX;
@@ -230,7 +230,8 @@ static void end_all(struct store_server *s)
     end_if_empty(s);
 }
 
-/* Begin the wait for nodes, on the server's thread. With a limit of 0, on_before_sleep ends it at once. */
+/* Begin to wait until all nodes have left. The server's thread runs this function. If the limit of the wait is 0,
+ * on_before_sleep ends the wait at once. */
 static void on_stop(uv_async_t *async)
 {
     struct store_server *s = async->data;
@@ -361,8 +362,8 @@ static struct store_server *server_new(const struct store_server_options *o)
     return s;
 }
 
-/* Set the name and the address of the store in messages and answers. If the store listens on all addresses, no single
- * address is right for all hosts, so use the host name. */
+/* Set the host name and the address that messages and answers show for the store. If the store listens on all
+ * addresses, show the host name as the address, because no single address is right for all hosts. */
 static void name_server(struct store_server *s)
 {
     const char *address = s->listener.address;

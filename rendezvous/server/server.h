@@ -16,7 +16,7 @@ struct store_server;
 struct store_server_options {
     const char *host;        /* an address or a name; NULL or "" = all addresses (IPv6 and IPv4) */
     int port;                /* 0 = any free port */
-    const char *port_option; /* option that chooses the port, for the remedy of an error; NULL = none */
+    const char *port_option; /* name of the option for `port`; an error suggests this option; NULL = none */
     struct hub_limits limits;
     /* Called on the server's thread with each event, as JSON without the wall time. The callback must not block. NULL
      * = no event log. */
@@ -36,17 +36,17 @@ ddp_status store_server_start(const struct store_server_options *options, struct
 /* Return the port on which the store listens, never 0. */
 int store_server_port(const struct store_server *server);
 
-/* Return the address on which the store listens, as "127.0.0.1:29400" or "[::]:29400". The text is borrowed until the
- * stop. */
+/* Return the address on which the store listens, as "127.0.0.1:29400" or "[::]:29400". The text is valid until
+ * store_server_stop. */
 const char *store_server_address(const struct store_server *server);
 
 /* Set how long after the stop request the store still serves connected nodes, so that all nodes can read how the job
  * ended. Without this call, the limit is 0. Call this function before store_server_begin_stop. */
 void store_server_wait_nodes(struct store_server *server, uint64_t limit_ms);
 
-/* Begin to stop: write the queued replies (for at most 1 s) and close every connection. Return at once; call
- * store_server_stop later. Before this call, end all workers, because a torch 1.13 client crashes if its store closes.
- * NULL is allowed. */
+/* Begin to stop, and return at once. The server then writes the queued replies (for at most 1 s) and closes every
+ * connection. The caller must end all workers before this call, because a torch 1.13 client crashes if its store
+ * closes. The caller must also call store_server_stop later. NULL is allowed. */
 void store_server_begin_stop(struct store_server *server);
 
 /* Begin the stop if it has not begun, wait for its end, and free the server. NULL is allowed. */

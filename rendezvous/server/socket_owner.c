@@ -118,10 +118,10 @@ static enum socket_place place_by_route(struct socket_owners *o, const struct en
     return is_route && reply.body.rtm_type == RTN_LOCAL ? THIS_HOST : OTHER_HOST;
 }
 
-/* Return true if the kernel would send packets to this address from the same address, because the address then belongs
- * to this host. connect() of a UDP socket chooses the source without sending a packet. This check needs no netlink, but
- * it does not find a second IPv4 address in the same network. If no descriptor is left, return true, because the user
- * of a client on another host is not checked. */
+/* Return true if the address belongs to this host: the kernel sends packets to its own address from the same address.
+ * connect() of a UDP socket chooses the source without sending a packet. This check needs no netlink, but it does not
+ * find a second IPv4 address in the same network. If no descriptor is left, return true to be safe: the user of a
+ * client is checked only if the client is on this host. */
 static bool source_is(const struct end *end)
 {
     struct sockaddr_storage to = { 0 }, from = { 0 };
@@ -145,7 +145,8 @@ static bool source_is(const struct end *end)
     return same;
 }
 
-/* Find whether an address belongs to this host. If the route does not show this, check with source_is, too. */
+/* Find whether an address belongs to this host. First check the route. If the result is not
+ * THIS_HOST, also check with source_is(). */
 static enum socket_place address_place(struct socket_owners *o, const struct sockaddr *address)
 {
     struct end end;
@@ -200,8 +201,8 @@ static bool diag_ask(struct socket_owners *o, const struct end *near, const stru
     return netlink_ask(netlink_socket(&o->diag, NETLINK_SOCK_DIAG), &q.head);
 }
 
-/* TCP states in which a process may have the socket open. FIN_WAIT follows shutdown(2) or close(2): after close(2) the
- * socket has no inode (diag_owner). */
+/* TCP states in which a process may have the socket open. FIN_WAIT follows shutdown(2) or close(2). After close(2) the
+ * socket has no inode, so diag_owner() checks the inode, too. */
 enum { CONNECTED = 1 << TCP_ESTABLISHED | 1 << TCP_CLOSE_WAIT | 1 << TCP_FIN_WAIT1 | 1 << TCP_FIN_WAIT2 };
 
 /* Read the owner of a socket that is in one of `states`. Return false if the socket has no inode, because a process
@@ -280,8 +281,8 @@ static enum socket_state table_find(const char *path, const struct end *near, co
     return found;
 }
 
-/* Find the owner of a connection in /proc. Read tcp6 for an IPv4 connection, too, because the IPv4 connections of IPv6
- * sockets are there. */
+/* Find the owner of a connection in /proc/net. For an IPv4 connection, read the file tcp6 after tcp, because the IPv4
+ * connections of IPv6 sockets are listed in tcp6. */
 static enum socket_state tables_find(const struct end *near, const struct end *far,
                                      struct socket_owner *owner)
 {
@@ -307,9 +308,9 @@ enum socket_state socket_owner_find(struct socket_owners *o, const struct sockad
     return state != SOCKET_UNKNOWN ? state : tables_find(&from, &to, owner);
 }
 
-/* Find the listeners of one family. `state` and `owner` are the result of an earlier search in the other family. Prefer
- * a listener whose user is not `uid`: replace `owner` only if it has the user `uid`, or if no listener was found yet.
- * Return the new state, or SOCKET_UNKNOWN if the kernel does not answer. */
+/* Search one family for a listener on the port. `state` and `owner` hold the result so far. Replace `owner` if no
+ * listener was found yet, or if the listener found so far belongs to user `uid`. So a listener of another user has
+ * priority. Return the new state, or SOCKET_UNKNOWN if the kernel does not answer. */
 static enum socket_state dump_listeners(struct socket_owners *o, int family, int port, uint32_t uid,
                                         enum socket_state state, struct socket_owner *owner)
 {
@@ -358,17 +359,17 @@ void socket_owners_close(struct socket_owners *o)
 
 /* --- uid gate --------------------------------------------------------------------------------------------- */
 
-/* If a client closes its connection before accept, its user is unknown, and the connection is rejected. Otherwise any
- * user could send a request and close at once. After a reset the kernel may even report a wrong user: the user of a
- * newer connection with the same two addresses. */
+/* If a client closes its connection before accept, the gate does not know the user and rejects the connection. If the
+ * gate admitted it, any user could send a request and close at once. After a reset the kernel may even report a wrong
+ * user: the user of a newer connection with the same two addresses. */
 
 static bool is_own_uid(int64_t uid)
 {
     return uid == 0 || uid == (int64_t)geteuid();
 }
 
-/* Return true if the connection was reset. Call this function after socket_owner_find. If the connection still exists,
- * no newer connection can have the same two addresses, so socket_owner_find has found its owner. */
+/* Return true if the connection was reset. Two connections cannot have the same two addresses at the same time. So if
+ * the connection still exists after socket_owner_find(), that call has found the right owner. */
 static bool is_reset(int fd)
 {
     struct sockaddr_storage peer;

@@ -41,8 +41,8 @@ enum socket_state {
 enum socket_state socket_owner_find(struct socket_owners *o, const struct sockaddr *near,
                                     const struct sockaddr *far, struct socket_owner *owner);
 
-/* Find a socket that listens on `port` at any address. Use only sock_diag. If several sockets match, prefer one whose
- * user is not `uid`, because the caller looks for processes of other users. */
+/* Find a socket that listens on `port` at any address. Return SOCKET_UNKNOWN if the kernel has no sock_diag. If several
+ * sockets match, prefer one whose user is not `uid`, because the caller looks for processes of other users. */
 enum socket_state socket_listener_find(struct socket_owners *o, int port, uint32_t uid,
                                        struct socket_owner *owner);
 
@@ -62,8 +62,8 @@ struct uid_gate {
     bool insecure; /* accept every user */
 };
 
-/* Check the connection `fd` from `peer`. Set *uid to its user, or to -1 if the user is unknown. Return false if the
- * caller must close the connection; `why` has the reason and the remedy. */
+/* Check the connection `fd` from `peer`. Set *uid to the user of the peer, or to -1 if the user is unknown. Return
+ * false if the caller must close the connection; `why` then has the reason and the remedy. */
 bool uid_gate_admits(struct uid_gate *g, int fd, const struct sockaddr *peer, int64_t *uid,
                      char why[static UID_GATE_WHY_MAX]);
 

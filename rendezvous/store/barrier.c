@@ -191,7 +191,7 @@ struct event {
     const struct barrier_call *call; /* ARRIVES */
     uint32_t rank;                   /* MEMBER_ENDS */
     const char *who;                 /* CANCEL */
-    uint64_t now_ms;                 /* time of the event; all events except LEAVES */
+    uint64_t now_ms;                 /* time of the event; set for all events except LEAVES */
 };
 
 /* --- by name -------------------------------------------------------------------------------------------- */
@@ -357,8 +357,8 @@ static enum barrier_state name_is_used(struct barriers *b, struct barrier *barri
     return barrier->state;
 }
 
-/* Send the report to a member that arrives after the failure. A second call of the same rank is misuse, because the
- * rank has already used the name. */
+/* Answer a rank that arrives after the barrier has failed. Send a member the report of the failure. If the rank is no
+ * member or has arrived before, answer that the name is misused. */
 static enum barrier_state arrive_late(struct barriers *b, struct barrier *barrier, const struct event *event)
 {
     if (!barrier_needs(barrier, event->call->rank) || barrier_has(barrier, event->call->rank)) {
@@ -420,7 +420,7 @@ static const cell machine[BARRIER_STATES][BARRIER_EVENTS] = {
 };
 /* clang-format on */
 
-/* Process one event. The barrier may be freed when this function returns. */
+/* Process one event. This function may free the barrier. */
 static void step(struct barriers *b, struct barrier *barrier, const struct event *event)
 {
     barrier->state = machine[barrier->state][event->type](b, barrier, event);
@@ -468,8 +468,8 @@ void barriers_leave(struct barriers *b, struct barrier_waiter *waiter)
         step(b, waiter->barrier, &(struct event){ .type = BARRIER_LEAVES, .waiter = waiter });
 }
 
-/* Fail each open barrier with this member. Read `next` before each step, which may remove the barrier from the
- * list. */
+/* Fail each open barrier of which this rank is a member. Read `next` before each step, because the step may remove the
+ * barrier from the list. */
 void barriers_member_ended(struct barriers *b, uint32_t rank, uint64_t now_ms)
 {
     struct event event = { .type = BARRIER_MEMBER_ENDS, .rank = rank, .now_ms = now_ms };
@@ -512,7 +512,8 @@ bool barriers_init(struct barriers *b, struct quota *quota, const struct barrier
     return table_init(&b->by_name);
 }
 
-/* Free all barriers without an answer. The caller closes the waiting sessions, which belong to the old attempt. */
+/* Free all barriers. The waiting clients get no answer, because they belong to the old attempt. The caller then closes
+ * their sessions. */
 void barriers_clear(struct barriers *b)
 {
     struct table_node *node = table_next(&b->by_name, NULL);

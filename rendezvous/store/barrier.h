@@ -41,7 +41,7 @@ enum barrier_state { BARRIER_NEW, BARRIER_OPEN, BARRIER_PASSED, BARRIER_FAILED, 
  * The barrier is complete when `arrived` equals `members`. Only barrier.c changes a barrier. */
 struct barrier {
     struct table_node node; /* by name */
-    struct list open;       /* link in barriers.open, sorted by deadline */
+    struct list open;       /* link in the list barriers.open, which is sorted by deadline */
     struct list waiters;    /* a struct barrier_waiter for each waiting rank, in the order of arrival */
     enum barrier_state state;
     enum barrier_outcome outcome; /* valid in BARRIER_FAILED */

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 
 enum {
-    VALUE_MIN = 24, /* minimum room for a value in bytes; fits any counter, so ADD allocates only once */
-    ROOM_MAX = 512, /* maximum size of a value that is stored after its key; a longer value has a block */
+    VALUE_MIN = 24, /* minimum bytes of room for a value; any counter fits, so ADD allocates only once */
+    ROOM_MAX = 512, /* maximum bytes of a value in the block of its key; a longer value has another block */
 };
 
 _Static_assert(sizeof(void *) != 8 || sizeof(struct entry) == 64, "struct entry must fill one cache line");
@@ -75,8 +75,8 @@ static uint8_t *room_of(struct entry *entry)
     return (uint8_t *)entry->key + entry->node.key_len;
 }
 
-/* Return the separate block of the value, or NULL. If `room` is 0, the value is never after the key. In this case the
- * separate block may begin at the address after the key, where the entry ends, so do not compare the addresses. */
+/* Return the separate block that has the value. Return NULL if the value is in the entry, after the key, or if there is
+ * no value. If `room` is 0, the entry ends after the key, so the value is never in the entry. */
 struct shared *entry_holder(struct entry *entry)
 {
     const bool is_behind_key = entry->room > 0 && entry->value == room_of(entry);
@@ -85,8 +85,8 @@ struct shared *entry_holder(struct entry *entry)
                : (struct shared *)(void *)(entry->value - offsetof(struct shared, bytes));
 }
 
-/* Return how many bytes of the quota a separate block uses. Return 0 for a value after the key, which is a part of the
- * entry's charge. */
+/* Return how many bytes of the quota the separate block of the value uses. Return 0 if the value is in the entry, after
+ * the key, because the entry's charge includes this value. */
 static uint32_t block_cost(struct entry *entry)
 {
     return entry_holder(entry) != NULL ? entry->cap : 0;
@@ -136,9 +136,9 @@ bool entry_set(struct entries *entries, struct entry *entry, struct slice value)
     return true;
 }
 
-/* Append to the value. If the block is full, allocate half as much again as is needed, so that many small appends
- * seldom copy the value. If memory is short, allocate only what is needed. A reply that is sending the block may
- * continue, because it has its own length. */
+/* Append to the value. If the block is too small, allocate 1.5 times the needed size, so that many small appends seldom
+ * copy the value. If memory is short, allocate only the needed size. A reply that is sending the value may continue:
+ * the reply has stored the old length, so it does not send the appended bytes. */
 bool entry_append(struct entries *entries, struct entry *entry, struct slice value)
 {
     if (!entry->exists)

@@ -32,12 +32,11 @@ struct queue_item {
 
 struct entry {
     struct table_node node;
-    uint8_t *value;    /* NULL; or the place after the key; or the bytes of an owned struct shared */
+    uint8_t *value;    /* points to the space after `key`, or into an owned `struct shared`; or NULL */
     uint32_t len, cap; /* length of the value; length of the longest value that needs no new allocation */
-    uint32_t
-        woken; /* number of connections that were woken for the queue and not yet passed to store_acted (store.h) */
-    uint16_t room;               /* bytes free after the key for a short value; at most ROOM_MAX (entry.c) */
-    bool exists;                 /* the key has a value, which may be empty */
+    uint32_t woken;    /* number of connections woken for the queue and not yet handled by store_acted */
+    uint16_t room;     /* bytes of space after the key, for a short value; at most ROOM_MAX (entry.c) */
+    bool exists;       /* the key has a value, which may be empty */
     struct wait_link *first;     /* borrowed: the link of the first waiter (store.c); NULL = no waiter */
     struct queue_item *push_end; /* owned: the youngest item; NULL if the queue is empty */
     char key[];
@@ -82,11 +81,12 @@ static inline uint64_t entry_cost(size_t key_len)
 /* Return the entry of a key, or NULL. An entry without a value may have waiters or a queue; see entry_is_there. */
 struct entry *entry_find(const struct entries *entries, struct slice key);
 
-/* Return the block that contains the value. A caller that needs the bytes after the entry was changed or freed adds a
- * reference to the block. Return NULL if the entry has no value, or if the value is in the entry, after the key. */
+/* Return the block that contains the value. Return NULL if the entry has no value, or if the value is in the entry,
+ * after the key. To keep the bytes when the entry is changed or freed, the caller adds a reference to the block. */
 struct shared *entry_holder(struct entry *entry);
 
-/* Prefetch the entries with these hashes and their values, because requests will soon use them (see table_expect). */
+/* Prefetch each entry that has one of these hashes, and the beginning of its value. Requests will soon use both (see
+ * table_expect). */
 void entries_expect(const struct entries *entries, const uint32_t *hashes, uint32_t n);
 
 /* Return the entry of the key. If the key has no entry, create an empty entry with room for a value of `value_len`
@@ -96,8 +96,8 @@ struct entry *entry_make(struct entries *entries, struct slice key, size_t value
 /* Free the entry if it has no value, no queued item and no waiter, and `woken` is 0. */
 void entry_free_unused(struct entries *entries, struct entry *entry);
 
-/* Replace the value, or append to the value. `value` is copied. Return false, with an unchanged value, if memory or
- * quota is short. */
+/* Replace the value (entry_set), or append to the value (entry_append). `value` is copied. If memory or quota is short,
+ * return false and leave the old value unchanged. */
 bool entry_set(struct entries *entries, struct entry *entry, struct slice value);
 bool entry_append(struct entries *entries, struct entry *entry, struct slice value);
 /* Remove the value. Call entry_free_unused afterwards. */

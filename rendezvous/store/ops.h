@@ -123,7 +123,7 @@ enum op_id {
 
 struct field {
     enum field_shape shape;
-    uint32_t limit;   /* maximum number of bytes of a blob or of items of a list; 0 for an integer */
+    uint32_t limit;   /* blob: maximum number of bytes; list: maximum number of items; integer: 0 */
     const char *text; /* for docs/protocol.md */
 };
 
@@ -140,8 +140,8 @@ struct op {
 extern const struct field field_table[FIELDS];
 extern const struct op op_table[OPS];
 
-/* The request of each opcode in each dialect; NULL = the dialect does not have this opcode. The entries from 256 on are
- * not used, because an opcode is one byte (ops.c). */
+/* The request of each opcode (0 to 255) in each dialect; NULL = the dialect does not have this opcode. Entries from 256
+ * on are never read. The initializer puts requests there that have no opcode in the dialect. */
 extern const struct op *const op_by_code[DIALECTS][256 + OPS];
 
 #endif

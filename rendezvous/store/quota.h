@@ -44,8 +44,8 @@ static inline uint64_t quota_left(const struct quota *q)
     return limit > q->used ? limit - q->used : 0;
 }
 
-/* Charge memory that is already allocated, even beyond the limit. `whole` has already charged `floor` bytes for this
- * share, so charge `whole` only for the bytes above `floor`. */
+/* Charge memory that is already allocated, even if this exceeds the limit. `whole` has counted the `floor` bytes of a
+ * share from the beginning. So only bytes above `floor` are charged to `whole`. */
 static inline void quota_charge(struct quota *q, uint64_t bytes)
 {
     for (; q != NULL; q = q->whole) {
@@ -55,7 +55,7 @@ static inline void quota_charge(struct quota *q, uint64_t bytes)
     }
 }
 
-/* Charge `bytes`, or return false and charge nothing if they exceed the limit. */
+/* Charge `bytes` and return true. If the quota has fewer bytes left, charge nothing and return false. */
 static inline bool quota_use(struct quota *q, uint64_t bytes)
 {
     if (bytes > quota_left(q))

@@ -3,8 +3,8 @@
  * SET, ADD, APPEND and MULTI_SET wake all waiters of their keys. COMPARE_SET wakes them only if it creates the key.
  * BARRIER wakes them only if its caller is the last rank to arrive. QUEUE_PUSH wakes one waiter for each item.
  *
- * A key with a value can have waiters, too: BARRIER requests wait at the counter that they have created. An earlier
- * WAIT for this key also waits until the last rank has arrived. */
+ * A key with a value can have waiters, too: BARRIER requests wait at the counter that they have created. A WAIT for
+ * this counter that began before the first BARRIER also waits until the last rank has arrived. */
 #include "store/store.h"
 
 #include "store/entry.h"
@@ -14,7 +14,8 @@
 
 #include <stdlib.h>
 
-/* strtoll is not used here: a value has no NUL at its end, and strtoll skips other blanks in other locales. */
+/* Numbers are parsed without strtoll, because a value has no NUL at its end. Also, the blanks that strtoll skips depend
+ * on the locale. */
 
 static bool is_blank(char c)
 {
@@ -74,7 +75,7 @@ struct slice decimal_print(int64_t value, char *text)
  * links are freed together: when the last missing key is created, or when the connection leaves. */
 
 struct wait_link {
-    struct entry *entry; /* borrowed: the entry whose list has this link; NULL if the key exists now */
+    struct entry *entry; /* borrowed: entry of the missing key; NULL once the key exists */
     struct wait *wait;   /* the wait that contains this link */
     struct wait_link *prev,
         *next; /* `prev` of the first link is the last link; `next` of the last link is NULL */
@@ -82,9 +83,9 @@ struct wait_link {
 
 struct wait {
     struct store_waiter *owner; /* borrowed: the connection that waits */
-    uint32_t missing; /* number of links that are in the list of an entry, one for each missing key */
-    uint32_t links;   /* number of links in use, in a list or not */
-    uint32_t room;    /* number of allocated links */
+    uint32_t missing;           /* number of links whose key is still missing */
+    uint32_t links;             /* number of used elements of `link`, including links whose key exists now */
+    uint32_t room;              /* number of allocated links */
     struct wait_link link[];
 };
 
@@ -205,9 +206,8 @@ static bool is_observed(const struct store *s, struct slice key)
     return false;
 }
 
-/* Return the next connection to wake, or NULL. Remove the links from the list of `entry`, the oldest first. Stop when
- * the wait of a removed link has no other missing key. Free this wait and return its connection, which the caller must
- * wake. Do not free the entry. */
+/* Remove links from the list of `entry`, the oldest first, until one of the waits has no missing key left. Free this
+ * wait, and return the connection that waited. If no such wait is found, return NULL. Do not free the entry. */
 static struct store_waiter *next_woken(struct entries *entries, struct entry *entry)
 {
     while (entry->first != NULL) {
@@ -233,7 +233,7 @@ static void empty_entry(struct entries *entries, struct entry *entry)
         ;
 }
 
-/* Remove all keys. Fetch the next node before entry_free_unused frees the present one. If a connection was woken for
+/* Remove all keys. Fetch the next entry before entry_free_unused frees the present entry. If a connection was woken for
  * the queue of an entry, the entry stays until store_acted is called. */
 void store_clear(struct store *s)
 {
@@ -273,8 +273,8 @@ static enum store_status written(struct store *s, struct entry *entry, bool done
     return done ? STORE_OK : STORE_FULL;
 }
 
-/* Set a key. SET is the most frequent request, so this function does the work of written() without a call. If the value
- * fits in the old memory, SET costs one lookup and one copy, and no malloc. */
+/* Set a key. SET is the most frequent request, so this function repeats the code of written() instead of calling it. If
+ * entry_set keeps the old memory, SET costs one lookup and one copy, and no malloc. */
 enum store_status store_set(struct store *s, struct slice key, struct slice value)
 {
     struct entry *entry = entry_make(&s->entries, key, value.len);
@@ -337,8 +337,8 @@ static enum store_status add_to_entry(struct store *s, struct entry *entry, int6
     return entry_set(&s->entries, entry, decimal_print(*sum, text)) ? STORE_OK : STORE_FULL;
 }
 
-/* Add to a counter. If the value is not a number, return STORE_NOT_A_NUMBER without a call of written(), which would
- * return STORE_FULL. */
+/* Add to a counter. Return STORE_NOT_A_NUMBER if the value is not a number. Do not call written() for this failure,
+ * because written() reports each failure as STORE_FULL. */
 enum store_status store_add(struct store *s, struct slice key, int64_t delta, int64_t *sum)
 {
     struct entry *entry = entry_make(&s->entries, key, DECIMAL_MAX);
@@ -511,8 +511,8 @@ static void offer(struct store *s, struct entry *entry)
     }
 }
 
-/* Release the item for which the connection was woken. If the connection has not removed the item, offer() wakes
- * another connection. */
+/* Withdraw the offer for which the connection was woken. If the connection has left the offered item in the queue,
+ * offer() wakes another connection. */
 void store_acted(struct store *s, struct store_waiter *w)
 {
     struct entry *entry = w->offer;

@@ -37,11 +37,10 @@ struct wait;
 /* The state of a connection in the store. Set all bytes to zero before the first use. */
 struct store_waiter {
     struct wait *wait;   /* owned by the store; NULL = the connection does not wait */
-    struct entry *offer; /* borrowed: the queue for which the connection was woken; store_acted sets NULL */
+    struct entry *offer; /* borrowed: the queue for which the connection was woken; NULL = none */
 };
 
-/* Functions that the store calls during a request. They must not change the store. Without an observer, a request does
- * not compare its key with prefixes. */
+/* Functions that the store calls during a request. They must not change the store. */
 struct store_observer {
     void *user;
     /* A key is observed if the key, or its part after the last '/', begins with one of these prefixes. The array ends
@@ -84,16 +83,16 @@ void store_clear(struct store *s);
  * are used. */
 void store_expect(const struct store *s, const uint32_t *hashes, uint32_t n);
 
-/* Set a key, or return its value. Keys and values are copied. A returned slice is borrowed until the next change of the
- * store. */
+/* Set a key. The store copies the key and the value. */
 enum store_status store_set(struct store *s, struct slice key, struct slice value);
-struct slice store_get(const struct store *s, struct slice key); /* empty if the key is missing */
-/* Return the block that contains `value`, the result of store_get(key). If the caller adds a reference to it
- * (base/buf.h), the bytes stay valid after the next change. Return NULL if `value` is shorter than SHARED_MIN,
+/* Return the value of a key; empty if the key is missing. The slice is borrowed until the next change of the store. */
+struct slice store_get(const struct store *s, struct slice key);
+/* Return the block that contains `value`, which store_get(key) has returned. If the caller adds a reference to the
+ * block (base/buf.h), the bytes stay valid after the next change. Return NULL if `value` is shorter than SHARED_MIN,
  * outdated, or not in a separate block. */
 struct shared *store_holder(const struct store *s, struct slice key, struct slice value);
-/* Replace the value of a key by `desired` if it equals `expected`. An empty `expected` also matches a missing key. Set
- * *current to the answer for the client: a slice of the store or of an argument. */
+/* Replace the value of a key by `desired` if the value equals `expected`. An empty `expected` also matches a missing
+ * key. Set *current to the answer for the client. The slice is borrowed from the store or from an argument. */
 enum store_status store_compare_set(struct store *s, struct slice key, struct slice expected,
                                     struct slice desired, struct slice *current);
 /* Add `delta` to a counter, and set *sum to the new value. A missing key counts as 0. */
@@ -124,13 +123,13 @@ enum store_status store_barrier(struct store *s, struct store_waiter *w, struct 
 /* End the wait of a connection without calling `wake`, because the connection sends another request or closes. */
 void store_leave(struct store *s, struct store_waiter *w);
 
-/* Handle a request or the close of a connection. If the connection was woken for a queue but has not removed an item,
- * wake the next waiter of the queue. */
+/* Release the queue item for which a connection was woken, if any. If the connection has not removed the item, wake
+ * the next waiter of the queue. Call this function after a request was handled, and before the connection closes. */
 void store_acted(struct store *s, struct store_waiter *w);
 
 /* Return the number of keys that a connection still waits for; 0 = the connection does not wait. */
 uint32_t store_awaited_count(const struct store_waiter *w);
-/* Return the missing key number `n`, which must be below store_awaited_count(w). The slice is borrowed. */
+/* Return the missing key with the index `n`. `n` must be below store_awaited_count(w). The slice is borrowed. */
 struct slice store_awaited(const struct store_waiter *w, uint32_t n);
 
 struct queue_item;
@@ -145,8 +144,8 @@ struct slice store_item_value(const struct queue_item *item);
 void store_item_free(struct store *s, struct queue_item *item);
 uint32_t store_queue_len(const struct store *s, struct slice queue);
 
-/* Set *key and *value to the next key that has a value. To get the first key, set *at to NULL before the call. Return
- * false after the last key. The store must not change between the calls. */
+/* Find the next key that has a value, and set *key and *value. To get the first key, set *at to NULL before the call.
+ * Return false after the last key. The store must not change between the calls. */
 bool store_next(const struct store *s, const struct entry **at, struct slice *key, struct slice *value);
 
 #endif

@@ -1,12 +1,13 @@
 /* table.c -- see table.h.
  *
- * Each chain is a linked list of nodes. A node never moves in memory, so other structs can point to its object. A node
- * stores its hash: enlarging the array reads no keys, and a search compares keys only if their hashes are equal. */
+ * Each chain is a linked list of nodes. A node never moves in memory, so other structs can point to the object that
+ * contains the node. A node stores its hash: enlarging the array reads no keys, and a search compares keys only if
+ * their hashes are equal. */
 #include "store/table.h"
 
 #include <stdlib.h>
 
-enum { TABLE_MIN = 64 }; /* chains of a new table; a power of two */
+enum { TABLE_MIN = 64 }; /* number of chains of a new table; a power of two */
 
 bool table_init(struct table *t)
 {
@@ -111,8 +112,8 @@ const struct table_node *table_first(const struct table *t, uint32_t hash)
 }
 
 /* Prefetch the nodes for these hashes, in two loops. The first loop fetches the chains, because they contain the
- * addresses of the nodes. The second loop fetches the first node of each chain and the next cache line, which has
- * the key of an entry. */
+ * addresses of the nodes. The second loop fetches the first node of each chain. It also fetches the cache line
+ * after the beginning of the node, which contains the key if the node is an entry. */
 void table_expect(const struct table *t, const uint32_t *hashes, uint32_t n)
 {
     enum { LINE = 64 };

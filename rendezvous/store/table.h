@@ -1,8 +1,8 @@
 /* table.h -- a hash table with byte strings as keys, for keys of the store, barrier names and connection ids.
  *
- * A node is a member of the object that the table finds. The table owns only its array of chains and never frees an
- * object. The array grows with the number of nodes. If memory for a larger array is short, the chains become longer
- * instead. */
+ * Each object in a table has a member of type struct table_node. The table owns only its array of chains and never
+ * frees an object. The array grows with the number of objects. If memory for a larger array is short, the chains
+ * become longer instead. */
 #ifndef RENDEZVOUS_TABLE_H
 #define RENDEZVOUS_TABLE_H
 
@@ -20,8 +20,8 @@ struct table_node {
 struct table {
     struct table_node **chain; /* owned: the first node of each chain; NULL = an empty chain */
     uint32_t mask;             /* number of chains - 1; the number of chains is a power of two */
-    uint32_t count;            /* number of nodes */
-    bool is_busy;              /* keep chains short, because each request uses this table (table_insert) */
+    uint32_t count;            /* number of objects in the table */
+    bool is_busy;              /* each request uses this table, so table_insert keeps the chains short */
 };
 
 #define TABLE_ENTRY(node, type, member) ((type *)(void *)((char *)(node)-offsetof(type, member)))

@@ -17,8 +17,8 @@ enum bench_factor {
     FACTOR_OTHERS, /* (n-1)/n */
 };
 
-/* Rows of kind, name, factor, and four flags of the call. The flags mean, in order: the input has a part for each
- * rank; the output has a part for each rank; the call has an operation; the call has a root. */
+/* Rows of kind, name, factor for the bus bandwidth, and four flags of the call. The flags mean, in order: the input has
+ * a part for each rank; the output has a part for each rank; the call has an operation; the call has a root. */
 #define BENCH_LIST(X)                                                            \
     X(ALL_REDUCE, "all_reduce", FACTOR_TWICE, false, false, true, false)         \
     X(ALL_GATHER, "all_gather", FACTOR_OTHERS, false, true, false, false)        \
@@ -57,7 +57,7 @@ struct bench_case {
  * for each rank. */
 size_t bench_count(enum bench_kind kind, ddp_dtype dtype, int world, size_t bytes);
 
-/* Return the size of the larger buffer in bytes. ddp-bench prints this size. */
+/* Return the size of the input or the output in bytes, whichever is larger. ddp-bench prints this size. */
 size_t bench_bytes(const struct bench_case *c);
 /* Return the number of elements: bench_in_count of the input, bench_out_count of the output. */
 size_t bench_in_count(const struct bench_case *c);
@@ -83,7 +83,7 @@ uint64_t bench_wrong(const struct bench_case *c, int rank, const void *out);
 /* The command line of ddp-bench. An option that nccl-tests also has is spelled as in nccl-tests. Pure. */
 
 struct bench_options {
-    size_t least, most, step, factor; /* in bytes, except `factor`; if `step` is 0, `factor` is used */
+    size_t least, most, step, factor; /* in bytes; next size: size + step, or size * factor if `step` is 0 */
     int iters, warmup, check;         /* `check` is 1 to compare the values, else 0 */
     bool json, help, help_man, version;
     bool all_kinds;

@@ -150,7 +150,7 @@ static ddp_status time_calls(ddp_group *g, const struct bench_case *c, struct pl
 
 /* --- values -------------------------------------------------------------------------------------------------------- */
 
-/* Run one call with known values, and set *wrong to the number of wrong elements on all ranks; collective. */
+/* Run one call with known values. Set *wrong to the number of wrong elements, summed over all ranks; collective. */
 static ddp_status compare(const struct bench_buffers *b, int rank, const struct bench_case *c,
                           struct places p, uint64_t *wrong)
 {
@@ -211,7 +211,8 @@ static void bench_print_head(FILE *to, const struct bench_run *run, enum bench_k
             "(GB/s)", "(GB/s)", "", "(us)", "(GB/s)", "(GB/s)", "");
 }
 
-/* Print a result. Print "N/A" if the values were not compared, because 0 would mean that all values are correct. */
+/* Print a result. If the values were not compared, print "N/A" instead of the number of wrong values, because 0 would
+ * mean that all values are correct. */
 static void print_result(FILE *to, const struct bench_run *run, const struct bench_case *c,
                          const struct bench_result *r)
 {

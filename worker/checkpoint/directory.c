@@ -30,7 +30,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* NAME: bytes for a name. The longest name is ".old-step-" with 20 digits and the NUL. */
+/* Size of a buffer for a name, in bytes. The longest name, ".old-step-" with 20 digits and the NUL, needs 31. */
 enum { NAME = 48 };
 
 void ckpt_dir_warn(const struct ckpt_dir *dir, const struct ddp_err *err)
@@ -51,7 +51,8 @@ static ddp_status fail_errno(const struct ckpt_dir *dir, const char *name, const
 
 /* --- listing -------------------------------------------------------------------------------------------- */
 
-/* Parse the step of a checkpoint's name. Accept only names that this module writes: "step-7" has too few digits. */
+/* Parse the step in a checkpoint's name. Accept only names that this module writes. For example, reject "step-7",
+ * because it has too few digits. */
 static bool step_of(const char *name, uint64_t *step)
 {
     char expected[NAME];
@@ -173,8 +174,8 @@ static void remove_leftovers(const struct ckpt_dir *dir, int fd)
     closedir(there);
 }
 
-/* Remove old checkpoints. The loop goes from the newest to the oldest, so that it can count the newest `last`
- * checkpoints. */
+/* Remove the checkpoints up to `step`, but keep the `last` newest of them. If `every` is not 0, also keep each
+ * checkpoint whose step is a multiple of `every`. */
 void ckpt_dir_tidy(const struct ckpt_dir *dir, uint64_t step, unsigned last, uint64_t every)
 {
     uint64_t *steps;
@@ -243,8 +244,8 @@ static char *make_manifest(const ddp_ckpt_point *point, const ddp_ckpt_block *bl
     return text;
 }
 
-/* Write the file of the blocks, and after it the manifest, into the directory that is open as `at`. The directory is
- * flushed too, because otherwise a power cut could remove its entries. */
+/* Write the file of the blocks, then the manifest, into the open directory `at`. Finally flush the directory, because
+ * otherwise a power cut could remove the names of the two files. */
 static ddp_status write_files(const struct ckpt_dir *dir, int at, const ddp_ckpt_point *point,
                               const ddp_ckpt_block *blocks, size_t n, struct ddp_err *err)
 {
@@ -474,8 +475,8 @@ static ddp_status read_blocks(struct reader *r, const struct manifest *m, const 
     return DDP_OK;
 }
 
-/* Read the blocks that the caller passes. First compare these blocks with the manifest, because a file with other
- * blocks is useless even without damage. */
+/* Read the data of a checkpoint into the caller's `blocks`. First compare the names and sizes of `blocks` with the
+ * manifest, because a checkpoint with other blocks is useless even without damage. */
 static ddp_status read_tensors(const struct ckpt_dir *dir, const struct manifest *m,
                                const ddp_ckpt_block *blocks, size_t n, struct ddp_err *err)
 {

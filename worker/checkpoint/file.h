@@ -1,6 +1,6 @@
-/* file.h -- shared by file.c, directory.c and manager.c: calls that transfer all bytes, and the rules for blocks. The
- * two kinds of checkpoint, one file (file.c) or a directory (manager.c), accept the same blocks, because both call
- * ckpt_check_blocks. The caller owns all descriptors and buffers. */
+/* file.h -- shared by file.c, directory.c and manager.c: functions that transfer all bytes or fail, and the rules for
+ * blocks. The two kinds of checkpoint, one file (file.c) or a directory (manager.c), accept the same blocks, because
+ * both call ckpt_check_blocks. The caller owns all descriptors and buffers. */
 #ifndef WORKER_CHECKPOINT_FILE_H
 #define WORKER_CHECKPOINT_FILE_H
 

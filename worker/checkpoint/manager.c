@@ -35,7 +35,7 @@ struct copy {
     ddp_ckpt_block *blocks; /* the blocks point into `names` and `data` */
     char (*names)[NAME];
     char *data;
-    size_t n, room_blocks, room; /* n: blocks in use; room_blocks: blocks allocated; room: bytes of `data` */
+    size_t n, room_blocks, room; /* n: blocks in use; room_blocks: allocated blocks; room: allocated bytes */
 };
 
 struct ddp_ckpts {
@@ -47,7 +47,7 @@ struct ddp_ckpts {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     enum state state;
-    struct ddp_err outcome; /* error of the last job until a call returns it; otherwise DDP_OK */
+    struct ddp_err outcome; /* error of the last write, if no call has returned it yet; otherwise DDP_OK */
 };
 
 /* --- the writer ----------------------------------------------------------------------------------------- */

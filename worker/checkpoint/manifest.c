@@ -1,8 +1,8 @@
 /* manifest.c -- see manifest.h.
  *
- * The reader verifies the checksum first, which detects all damage. The later checks are for files of other programs
- * and later versions. Each value has only one valid form. Numbers are at most 10^15, because cJSON prints only 15
- * digits. Hex digits are lower case. */
+ * The reader verifies the checksum first, which detects all damage. The later checks are for files that another
+ * program or a later version of this program has written. Each value has only one valid form. Numbers are at most
+ * 10^15, because cJSON prints only 15 digits. Hex digits are lower case. */
 #include "checkpoint/manifest.h"
 
 #include "core/crc32c.h"
@@ -23,7 +23,7 @@ enum { VERSION = 1, DIGITS = 8 };
 static const char prefix[] = "{\"crc32c\":\"";
 static const char format[] = "ddprun checkpoint";
 
-/* The numbers of a point: key in the JSON, and offset in the struct. */
+/* One row for each number of ddp_ckpt_point: its key in the JSON, and its offset in the struct. */
 static const struct {
     const char *key;
     size_t offset;
@@ -82,8 +82,8 @@ static bool add_members(cJSON *json, const struct manifest *m)
            cJSON_AddNumberToObject(json, "bytes", (double)m->bytes) != NULL && add_blocks(json, m);
 }
 
-/* Return the manifest's text. The checksum's digits are zeros at first, because the checksum covers the whole
- * text. */
+/* Return the manifest's text. The checksum covers the whole text, with zeros in place of the checksum's digits. So
+ * write the digits last. */
 char *manifest_write(const struct manifest *m)
 {
     cJSON *json = cJSON_CreateObject();
@@ -118,7 +118,8 @@ static ddp_status check_text(const char *name, const char *text, size_t len, str
     return DDP_OK;
 }
 
-/* Read a whole number from 0 to MANIFEST_LARGEST, which a double holds exactly. Return false for anything else. */
+/* Read a whole number from 0 to MANIFEST_LARGEST. A double holds each of these numbers exactly. Return false for
+ * anything else. */
 static bool get_number(const cJSON *json, const char *key, uint64_t *to)
 {
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(json, key);

@@ -82,8 +82,8 @@ static ddp_status open_library(const char *given, void **handle, struct ddp_err 
                     name, dlerror());
 }
 
-/* Load libddp_cuda and get its table of functions. The versions must be equal, because the table is not a stable
- * interface. */
+/* Load libddp_cuda and get its table of functions. libddp and libddp_cuda must have the same version, because the table
+ * is not a stable interface. */
 static ddp_status load_cuda(const struct worker_env *env, const struct cuda_entry **out, struct ddp_err *err)
 {
     void *handle = NULL;

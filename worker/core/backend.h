@@ -53,8 +53,8 @@ struct comm_ops {
     /* Connect the ranks; collective. After DDP_OK the caller owns *out until `close`. */
     ddp_status (*open)(const struct comm_setup *setup, struct comm **out, struct ddp_err *err);
     ddp_status (*run)(struct comm *comm, const struct call *call, struct ddp_err *err);
-    /* Allocate memory that is fast in collectives; collective. The backend owns the block, and frees it in
-     * shared_free or `close`. */
+    /* Allocate memory that makes collectives fast. All ranks must call this function. The backend owns the block, and
+     * frees it in shared_free or `close`. */
     ddp_status (*shared_alloc)(struct comm *comm, size_t bytes, void **out, struct ddp_err *err);
     ddp_status (*shared_free)(struct comm *comm, void *block, struct ddp_err *err);
     /* Return an error if a rank has died or has given up. This function never waits. */
@@ -71,8 +71,8 @@ struct comm_ops {
      * backend. */
     ddp_status (*await)(struct comm *comm, uint64_t ticket, uint32_t timeout_ms, struct ddp_err *err);
 
-    /* Copy or clear memory of shared_alloc, after the earlier work on `stream`. NULL if shared_alloc returns host
-     * memory. */
+    /* Copy (`copy`) or clear (`zero`) memory of shared_alloc, after the earlier work on `stream`. Both pointers are
+     * NULL if shared_alloc returns host memory. */
     ddp_status (*copy)(struct comm *comm, void *to, const void *from, size_t bytes, void *stream,
                        struct ddp_err *err);
     ddp_status (*zero)(struct comm *comm, void *at, size_t bytes, void *stream, struct ddp_err *err);
@@ -121,9 +121,10 @@ struct backend {
     int device; /* -1 without a device */
 };
 
-/* Find the backend `name` for `device`, a value of ddp_options.device. Without a device the backend is "cpu". With a
- * device, NULL means "nccl", and "cpu" means the staged backend. Load libddp_cuda if a device is requested.
- * DDP_ERR_UNSUPPORTED names the missing library and the places that were searched. */
+/* Find the backend `name` for `device`, a value of ddp_options.device. If the result has no device, its backend is
+ * "cpu". With a device, the name NULL means "nccl", and "cpu" means the staged backend. Load libddp_cuda if `device` or
+ * the name "nccl" requests a GPU. The text of DDP_ERR_UNSUPPORTED names the missing library and the places that were
+ * searched. */
 ddp_status backend_find(const char *name, int device, const struct worker_env *env, struct backend *out,
                         struct ddp_err *err);
 

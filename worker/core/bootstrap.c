@@ -1,8 +1,9 @@
 /* bootstrap.c -- see bootstrap.h.
  *
- * A card has four words: the pid, the number of the PID namespace, the boot id and the host. It is a text, so that
- * `ddpctl keys` can show which ranks have joined. A published value begins with '+'; a published error begins with '-'
- * and the number of its status. */
+ * Each rank writes a card to the store. A card has four words: the pid, the number of the PID namespace, the boot id
+ * and the host. It is a text, so that `ddpctl keys` can show which ranks have joined.
+ *
+ * A published value begins with '+'; a published error begins with '-' and the number of its status. */
 #include "core/bootstrap.h"
 
 #include "base/clock.h"
@@ -72,8 +73,8 @@ static void make_card(char text[CARD], const char *test_host)
 
 /* Set `key` to `value` if the key is missing or already has this value. If the key has another value, do not change it,
  * and set *theirs to a copy, which the caller frees. The store returns the key's value after the request, so any other
- * value is from another process. In a store of PyTorch, set an own value a second time, because COMPARE_SET wakes no
- * waiting rank in old torch versions. */
+ * value is from another process. If the store is PyTorch's, set `value` a second time, because
+ * COMPARE_SET of old torch versions wakes no waiting rank. */
 static ddp_status set_new(const struct bootstrap *b, const char *key, const void *value, size_t len,
                           char **theirs, struct ddp_err *err)
 {
@@ -88,8 +89,9 @@ static ddp_status set_new(const struct bootstrap *b, const char *key, const void
     return status == DDP_OK && !b->ddprun_store ? ddp_store_set(b->store, key, value, len, err) : status;
 }
 
-/* Publish the card of this rank. If two processes have the same rank, the second one fails and does not replace the
- * first card. Otherwise the job would split into two groups that wait for each other. */
+/* Publish the card of this rank: pid, PID namespace, boot id and host. If two processes have the same rank, the second
+ * process fails and does not replace the first card. Otherwise the job would split into two groups that wait for each
+ * other. */
 static ddp_status leave_card(const struct bootstrap *b, struct ddp_err *err)
 {
     char key[KEY], card[CARD], *theirs = NULL;
@@ -112,7 +114,7 @@ static ddp_status leave_card(const struct bootstrap *b, struct ddp_err *err)
 /* --- the cards of other ranks ------------------------------------------------------------------------------- */
 
 /* List the ranks that have not published a card, as "1, 3", and return their number. If the store fails, return the
- * number so far, or -1 if it is 0. */
+ * number found so far, or -1 instead of 0. */
 static int list_missing(const struct bootstrap *b, char *list, size_t room)
 {
     int missing = 0;
@@ -135,8 +137,8 @@ static int list_missing(const struct bootstrap *b, char *list, size_t room)
     return missing;
 }
 
-/* Fail with a list of the ranks that have not joined. With a ddprun store, the named barrier has already reported
- * these ranks. */
+/* Fail with a list of the ranks that have not joined. PyTorch's store needs this list, because it has no named barrier
+ * that reports missing ranks. */
 static ddp_status name_missing(const struct bootstrap *b, struct ddp_err *err)
 {
     char list[512];
@@ -201,8 +203,8 @@ static ddp_status meet_by_name(const struct bootstrap *b, struct ddp_err *err)
     return status == DDP_OK && b->rank == 0 ? ddp_store_add(b->store, counter, 1, NULL, err) : status;
 }
 
-/* Wait until all ranks have joined. With a ddprun store, wait at the named barrier first, because its report about a
- * missing rank has more facts. It has the host from which the rank has connected, or how the rank has ended. */
+/* Wait until all ranks have joined. With a ddprun store, wait at the named barrier first, because the barrier reports
+ * more about a missing rank: the host from which the rank has connected, or how the rank has ended. */
 ddp_status bootstrap_meet(const struct bootstrap *bootstrap, struct bootstrap_card *cards,
                           struct ddp_err *err)
 {
@@ -245,7 +247,7 @@ void bootstrap_publish_error(const struct bootstrap *bootstrap, const char *what
     ddp_store_set(bootstrap->store, key, message, len, NULL);
 }
 
-/* Add SLACK_MS without overflow, because the timeout may be UINT32_MAX. */
+/* Return the ms until the deadline plus SLACK_MS. Prevent an overflow, because the timeout may be UINT32_MAX. */
 static uint32_t left_with_slack_ms(const struct bootstrap *b)
 {
     const uint32_t left_ms = bootstrap_remaining_ms(b);

@@ -1,15 +1,16 @@
 /* bootstrap.h -- the ranks exchange their addresses through the store before the backend connects them.
  *
- * Each rank writes a card with its identity and its host to <prefix>/rank/<r>. Rank 0 waits for all cards, and then
- * writes the data that all ranks need to <prefix>/<what>. So the number of messages grows with the number of ranks,
- * not with the number of pairs.
+ * Each rank writes a card with its identity and its host to <prefix>/rank/<r>. Rank 0 waits for all cards. Then rank 0
+ * stores data for all ranks in <prefix>/<what>. So the number of messages grows with the number of ranks, not with the
+ * number of pairs.
  *
  *     ddp/<job>/<attempt>/rank/0     "4711 4026531836 6f1c...-boot-id node7"
  *     ddp/<job>/<attempt>/rank/1     ...
  *     ddp/<job>/<attempt>/hosts      "+" and the data of rank 0, or "-" and the reason for a failure
  *
- * The prefix has the job and the attempt, so no rank reads keys of an earlier attempt. At the end of the start, these
- * keys are deleted. If two processes have the same rank, the second process finds the card of the first one and fails.
+ * The prefix has the job and the attempt, so no rank reads keys of an earlier attempt. When all ranks have read the
+ * data, the keys are deleted. If two processes have the same rank, the second process finds the card of the first one
+ * and fails.
  *
  * Groups within a host use the same functions: the lowest rank of the host writes the data. */
 #ifndef WORKER_CORE_BOOTSTRAP_H
@@ -54,7 +55,7 @@ ddp_status bootstrap_card(const struct bootstrap *bootstrap, int rank, struct bo
 
 /* Publish `len` bytes under `what`, for all ranks that call bootstrap_fetch. bootstrap_publish_error makes
  * bootstrap_fetch fail with `reason` instead. Only one rank may publish a given `what`. Return DDP_ERR_MISMATCH if
- * the key has another value already. */
+ * `what` already has another value. */
 ddp_status bootstrap_publish(const struct bootstrap *bootstrap, const char *what, const void *data,
                              size_t len, struct ddp_err *err);
 void bootstrap_publish_error(const struct bootstrap *bootstrap, const char *what,
@@ -65,10 +66,11 @@ void bootstrap_publish_error(const struct bootstrap *bootstrap, const char *what
 ddp_status bootstrap_fetch(const struct bootstrap *bootstrap, const char *what, void *data, size_t len,
                            struct ddp_err *err);
 
-/* Return true if `what` was published, without waiting. If the store does not answer, return false. */
+/* Return true if `what` is published already; do not wait for it. If the store does not answer, return false. */
 bool bootstrap_is_published(const struct bootstrap *bootstrap, const char *what);
 
-/* Delete the keys after all ranks have fetched `what`: the writer deletes `what`, and each rank deletes its card. */
+/* Delete the key of `what`, or the card of this rank. The writer of `what` calls bootstrap_clear, and every rank calls
+ * bootstrap_clear_card. Call both only after all ranks have fetched `what`. */
 ddp_status bootstrap_clear(const struct bootstrap *bootstrap, const char *what, struct ddp_err *err);
 ddp_status bootstrap_clear_card(const struct bootstrap *bootstrap, struct ddp_err *err);
 

@@ -12,11 +12,11 @@
 /* Which ranks pass a buffer, and how many elements the buffer has. `n` is the member of struct call; `world` is the
  * number of ranks. */
 enum call_side {
-    AT_NONE,      /* no rank */
-    AT_ALL,       /* every rank, n elements */
-    AT_ROOT,      /* only the root, n elements */
-    AT_ALL_WORLD, /* every rank, n * world elements */
-    AT_ROOT_WORLD /* only the root, n * world elements */
+    AT_NONE,      /* no rank has a buffer */
+    AT_ALL,       /* every rank: a buffer of n elements */
+    AT_ROOT,      /* only the root: a buffer of n elements */
+    AT_ALL_WORLD, /* every rank: a buffer of n * world elements */
+    AT_ROOT_WORLD /* only the root: a buffer of n * world elements */
 };
 
 /* Columns: kind, name, input, output, true if the call has a reduce operation, true if the call has a root. */
@@ -64,7 +64,8 @@ struct call {
     uint32_t timeout_ms; /* 0 means the step timeout of the context */
 };
 
-/* Return the size of the input or the output of `rank`, in bytes. Return 0 if `rank` has no such buffer. */
+/* Return the size of the input of `rank` in bytes, or 0 if `rank` has no input. call_out_bytes does the same for the
+ * output. */
 size_t call_in_bytes(const struct call *call, int rank, int world);
 size_t call_out_bytes(const struct call *call, int rank, int world);
 
@@ -76,8 +77,8 @@ ddp_status call_check(const struct call *call, int rank, int world, struct ddp_e
 enum { CALL_TEXT = 96 };
 const char *call_text(char text[CALL_TEXT], const struct call *call, uint64_t seq);
 
-/* Encode an error as "-<status> text", and return the length of this text. The text becomes the value of a key in the
- * store, and `ddpctl keys` can show it. */
+/* Encode an error as "-<status> <message>", and return the length of this whole string. The string becomes the value of
+ * a key in the store, and `ddpctl keys` can show this value. */
 enum { CALL_REASON = 1100 };
 size_t call_encode_reason(char text[CALL_REASON], const struct ddp_err *reason);
 

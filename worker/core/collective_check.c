@@ -31,7 +31,8 @@ struct call_record {
     char call[CHECK_LINE], what[CHECK_LINE], before[CHECK_LINE];
 };
 
-/* Write the text of a record, with blanks instead of newlines. Return the length of the text. */
+/* Write a record as text: the rank, then one line for each other field. Replace newlines within a field by blanks.
+ * Return the length of the text. */
 static size_t collective_check_encode(char text[CHECK_TEXT], const struct call_record *own)
 {
     const char *const lines[] = { own->call, own->what, own->before };
@@ -165,8 +166,8 @@ static ddp_status refuse_call(struct ddp_ctx *ctx, uint64_t seq, struct ddp_err 
     return status;
 }
 
-/* Publish "+", because this rank is the last one that arrived. If another rank has published a failure before, return
- * that failure. */
+/* Publish "+", which allows all ranks to make the call. This rank has arrived last. If another rank has published a
+ * failure before, return that failure. */
 static ddp_status allow_call(struct ddp_ctx *ctx, uint64_t seq, struct ddp_err *err)
 {
     char key[KEY];
@@ -259,8 +260,8 @@ static ddp_status compare_with_first(struct ddp_ctx *ctx, const struct call *cal
     return status;
 }
 
-/* Compare this rank's call with the call of the first rank, and wait for the verdict. The last rank that arrives
- * publishes the verdict. So either all ranks enter the collective, or no rank does. */
+/* Compare this rank's call with the call of the rank that arrived first, and wait for the verdict. The last rank that
+ * arrives publishes the verdict. So either all ranks enter the collective, or no rank does. */
 static ddp_status meet_ranks(struct ddp_ctx *ctx, const struct call *call, uint64_t seq, struct ddp_err *err)
 {
     char key[KEY];
@@ -284,8 +285,9 @@ ddp_status collective_check_enter(struct ddp_ctx *ctx, const struct call *call, 
     return status == DDP_OK ? DDP_OK : ddp_wrap(err, "DDPRUN_DEBUG=detail");
 }
 
-/* Store a checksum of the result, which the next call compares. Only results of the cpu backend can be read here. If
- * this is the last call of the program (CALL_FINALIZE), rank 0 deletes the keys of this call. */
+/* Store a checksum of the call's result. The next call compares the checksums of the ranks. Store a checksum only with
+ * the cpu backend, because other results cannot be read here. If this is the last call of the program (CALL_FINALIZE),
+ * rank 0 deletes the keys of this call. */
 void collective_check_leave(struct ddp_ctx *ctx, const struct call *call, uint64_t seq)
 {
     if (ctx->check.store != NULL && call->kind == CALL_FINALIZE && ctx->env.rank == 0)

@@ -1,12 +1,12 @@
 /* collective_check.h -- DDPRUN_DEBUG=detail: before each call, all ranks compare through the store which call comes
  * next.
  *
- *     <prefix>/detail/<number>/first     the record of the first rank; other ranks compare their records with it
- *     <prefix>/detail/<number>/count     number of ranks that agree
- *     <prefix>/detail/<number>/go        the verdict: "+" from the last rank to agree, or "-7 reason" from any rank
+ *     <prefix>/detail/<number>/first     the record of the rank that arrived first
+ *     <prefix>/detail/<number>/count     number of ranks whose records agree with this record
+ *     <prefix>/detail/<number>/go        the verdict: "+" from the last rank to arrive, or "-7 reason" from any rank
  *
- * If two ranks differ, every rank reports both calls instead of hanging, with any backend. Each call costs a few
- * round trips to the store and waits for all ranks, so use this mode only to find a mistake.
+ * If two ranks disagree, every rank reports both calls and does not hang. This works with any backend. Each call costs
+ * a few round trips to the store and waits for all ranks, so use this mode only to find a mistake.
  *
  * Without this mode, the cpu backend compares kind, size, type, operation and root. This mode also compares the
  * purpose of the call (bucket, parameters) and the result of the previous call. `ddpctl keys` shows the records.
@@ -43,8 +43,8 @@ ddp_status collective_check_open(struct collective_check *check, const struct wo
                                  struct ddp_err *err);
 void collective_check_close(struct collective_check *check);
 
-/* Compare call number `seq` with the other ranks, before the call. All ranks get DDP_ERR_MISMATCH if two ranks
- * differ, DDP_ERR_TIMEOUT if a rank does not arrive, or the backend's error if a rank has died. */
+/* Compare the records of all ranks before call number `seq`. All ranks get DDP_ERR_MISMATCH if two records disagree,
+ * DDP_ERR_TIMEOUT if a rank does not arrive, or the backend's error if a rank has died. */
 ddp_status collective_check_enter(struct ddp_ctx *ctx, const struct call *call, uint64_t seq,
                                   struct ddp_err *err);
 

@@ -1,5 +1,5 @@
 /* comm_thread.c -- see comm_thread.h. Two condition variables, for "there is a job" and "all jobs are done", share one
- * mutex. No job runs while the mutex is locked. */
+ * mutex. The thread unlocks the mutex while it runs a job. */
 #include "core/comm_thread.h"
 
 #include "base/limits.h"
@@ -17,7 +17,7 @@ struct comm_thread {
         idle;               /* posted: a job was posted, or the thread must end; idle: all jobs are done */
     struct comm_job *first; /* the list of jobs that have not begun */
     struct comm_job **last; /* address of the NULL pointer at the end of the list */
-    bool running, closing;  /* a job is running; the thread must end */
+    bool running, closing;  /* running: a job is running; closing: the thread must end */
 };
 
 /* --- the thread ------------------------------------------------------------------------------------------ */

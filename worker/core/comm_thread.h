@@ -1,7 +1,7 @@
 /* comm_thread.h -- a thread that runs jobs one after the other, in the order in which they are posted.
  *
  * With a blocking backend (backend.h), the program can compute during a collective only if another thread runs the
- * collective. The program posts a job, computes, and then drains the thread: it waits until all jobs are done. A drain
+ * collective. The program posts a job, computes, and then drains the thread. A drain waits until all jobs are done. It
  * needs no timeout, because each job is a collective with a deadline. A job writes its result to memory of the program,
  * which may read the result after a drain. */
 #ifndef WORKER_CORE_COMM_THREAD_H

@@ -410,10 +410,10 @@ ddp_status ddp_progress(ddp_ctx *ctx, uint64_t step)
  * use them, too. The launcher restarts the workers only when all ranks have agreed. An earlier restart would lose work
  * of a rank that is within a step. */
 
-enum { NODES_MAX = 1 << 20 }; /* a key with a larger number counts as 0 nodes */
+enum { NODES_MAX = 1 << 20 }; /* a larger number of waiting nodes counts as 0 */
 
-/* Set *store to the connection for ddp_grow_waiting and ddp_grow_agree. Fail without ddprun, because only ddprun has
- * waiting nodes. In a world of one rank, this function opens the connection. */
+/* Set *store to the connection for ddp_grow_waiting and ddp_grow_agree. Fail if ddprun did not start the job, because
+ * only ddprun has waiting nodes. In a world of one rank, this function opens the connection. */
 static ddp_status find_grow_store(struct ddp_ctx *ctx, struct ddp_store **store, struct ddp_err *err)
 {
     if (!ctx->env.ddprun_store)
@@ -425,7 +425,8 @@ static ddp_status find_grow_store(struct ddp_ctx *ctx, struct ddp_store **store,
                : status;
 }
 
-/* Read how many nodes wait. A missing key or a wrong number counts as 0, because growing is optional. */
+/* Read the number of waiting nodes. A missing key or an invalid number counts as 0, because the job can continue
+ * without more nodes. */
 static ddp_status read_waiting_nodes(struct ddp_store *store, uint32_t *nodes, struct ddp_err *err)
 {
     static const char *const key[] = { GROW_WAITING_KEY };

@@ -25,7 +25,7 @@ struct ddp_ctx {
     /* Owned. A world of one opens this connection when it first needs a key (ctx_any_store). NULL before that. */
     struct ddp_store *late_store;
     bool late_tried;          /* ctx_any_store has tried to open late_store, and does not try again */
-    uint64_t progress_set_ms; /* time of clock_ms() when the progress key was last set; 0 before that */
+    uint64_t progress_set_ms; /* time (clock_ms) when the progress key was last set; 0 = never set */
     struct ddp_group world;
     /* Owned; NULL if ctx_start_thread was not called or if the backend does not block. */
     struct comm_thread *thread;

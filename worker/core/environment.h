@@ -25,7 +25,8 @@ enum { WORKER_WORLD_MAX = 1 << 20 };
  *
  * - DDPRUN_ATTEMPT counts all earlier starts of the workers. TORCHELASTIC_RESTART_COUNT counts only the restarts
  *   after a failure.
- * - DDPRUN_STORE=1 means that the store at MASTER_ADDR is ddprun's, which has named barriers. PyTorch's has none.
+ * - DDPRUN_STORE=1 means that the store at MASTER_ADDR is part of ddprun and supports named barriers. PyTorch's store
+ *   does not.
  * - DDP_SHARE_GPU=1 allows several ranks on one GPU. */
 #define WORKER_ENV_NUMBERS(X)                                               \
     X(rank, "RANK", 0, WORKER_WORLD_MAX - 1, 0, true)                       \
@@ -41,7 +42,7 @@ enum { WORKER_WORLD_MAX = 1 << 20 };
     X(step_timeout_ms, "DDPRUN_STEP_TIMEOUT_MS", 1, INT_MAX, 600000, false)
 
 /* Each row has: field, variable, size in bytes with the NUL, default, and whether the variable is one of the four main
- * variables.
+ * variables (RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT), which must be set together.
  *
  * - DDPRUN_FLIGHT_SHM is the memory that ddprun shares with this worker for the flight recorder (recorder.h).
  * - DDP_FLIGHT_RECORDER is the path of the recorder's file.

@@ -1,7 +1,7 @@
 /* error.c -- see error.h.
  *
- * Every failure of libddp calls ddp_fail, which passes its text to this file. So ddp_last_error() has the text even
- * if the failed call has no struct ddp_err. The text is thread-local. */
+ * libddp reports a failure with ddp_fail, which also passes the text of the failure to this file. So
+ * ddp_last_error() has the text even if the failed call has no struct ddp_err. The text is thread-local. */
 #include "core/error.h"
 
 #include <cjson/cJSON.h>
@@ -19,8 +19,7 @@ static void keep_text(const char *msg)
     snprintf(last_error, sizeof(last_error), "%s", msg);
 }
 
-/* Let ddp_fail pass its texts to this file. Do this before main, so that no failure is missed. In a static program,
- * the linker includes this file only if the program calls ddp_last_error. */
+/* Make ddp_fail pass each error text to keep_text. Do this before main, so that no failure is missed. */
 __attribute__((constructor)) static void start_keeping(void)
 {
     error_keep = keep_text;

@@ -35,7 +35,7 @@ static inline void flush_subnormals_write(uint64_t value)
 
 #elif defined(__aarch64__)
 
-/* FZ. The bit FZ16 is only for arithmetic in f16, which libddp does not use. */
+/* FZ, a bit of the register FPCR. The bit FZ16 of FPCR affects only arithmetic in f16, which libddp does not use. */
 enum { FLUSH_SUBNORMALS_BITS = 1 << 24 };
 
 static inline uint64_t flush_subnormals_read(void)

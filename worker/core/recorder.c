@@ -27,8 +27,8 @@ enum { PLACES = 8, HANDLER_WAIT_MS = 2000 };
 static _Atomic(struct sigusr1 *) listening[PLACES];
 static _Atomic int inside; /* number of running handlers */
 
-/* Call all listeners from the signal handler. Count the handlers in `inside`, because sigusr1_leave waits until no
- * handler runs. */
+/* Call all listeners from the signal handler. Count the running handlers in `inside`, because sigusr1_leave waits
+ * until no handler runs. */
 static void on_sigusr1(int sig)
 {
     (void)sig;
@@ -65,9 +65,9 @@ static void sigusr1_listen(struct sigusr1 *listener)
         sigaction(SIGUSR1, &handler, NULL);
 }
 
-/* Remove a listener. Another thread may be running the handler with this listener, so wait until no handler runs, but
- * at most HANDLER_WAIT_MS, because the disk may hang. Return false if a handler still runs; the listener must then not
- * be freed. Leave the handler installed, because a late signal would otherwise end the process. */
+/* Remove a listener. Another thread may be running the handler with this listener, so wait until no handler runs. Wait
+ * at most HANDLER_WAIT_MS, because the disk may hang. Return false if a handler still runs; the caller must then not
+ * free the listener. Leave the handler installed, because a late signal would otherwise end the process. */
 static bool sigusr1_leave(struct sigusr1 *listener)
 {
     for (int i = 0; i < PLACES; i++) {
@@ -157,7 +157,7 @@ static void make_directory(const char *path)
     mkdir(directory, 0777);
 }
 
-/* Write the file in the signal handler. The listener is its recorder's first member, so both have the same address. */
+/* Write the file in the signal handler. `listener` is the first member of its recorder, so the cast is valid. */
 static void recorder_on_sigusr1(struct sigusr1 *listener)
 {
     recorder_write((struct recorder *)listener, "SIGUSR1");
@@ -227,8 +227,8 @@ void recorder_begin(struct recorder *r, const struct call *call, uint64_t seq, u
     r->posted_ns = 0;
 }
 
-/* Record the end of a call. If the call was done before its ticket was stored here, recorder_complete() has not marked
- * the call, so mark it here. */
+/* Store the ticket of a call, and mark the call as ended if it has failed or is complete. recorder_complete() may have
+ * run before the ticket was stored. In this case it has not marked the call. */
 void recorder_end(struct recorder *r, ddp_status status, uint64_t ticket)
 {
     if (r->flight == NULL)

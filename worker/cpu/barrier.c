@@ -230,8 +230,8 @@ void barrier_begin(struct shm_barrier *barrier, const struct shm_mark *mark, uin
     barrier->slack_ms = 0;
 }
 
-/* Return true if all ranks have arrived. The acquire pairs with the store in release_all(), so this rank sees
- * everything that other ranks wrote before they arrived. */
+/* Return true if all ranks have arrived. The acquire pairs with the atomic_store in release_all(), so this rank
+ * sees everything that other ranks wrote before they arrived. */
 static bool is_over(const struct shm_barrier *b)
 {
     return atomic_load_explicit(&b->control->phase, memory_order_acquire) == (uint32_t)b->passed;
@@ -263,7 +263,7 @@ ddp_status barrier_give_up(const struct shm_barrier *barrier, struct ddp_err *er
     return err->code;
 }
 
-/* Fail if a peer has ended or another host has failed, unless the phase is over. Then all peers have arrived, and a
+/* Fail if a peer has ended or another host has failed. Do not fail if the phase is over: all peers have arrived, and a
  * peer may end right after its last barrier. */
 static ddp_status check_peers(const struct shm_barrier *b, struct ddp_err *err)
 {
@@ -299,10 +299,11 @@ static ddp_status check_clock(struct shm_barrier *b, uint32_t *slice_ms, struct 
     return barrier_give_up(b, err);
 }
 
-/* Sleep until the phase is over. Check the peers after each slice. No wake-up is lost: this rank increments
- * `sleepers` before the kernel compares `phase`, and the last rank changes `phase` before it reads `sleepers`. Both
- * operations are sequentially consistent. So either the last rank sees this sleeper and wakes it, or the kernel sees
- * the new phase and futex_wait returns at once. An abort is detected at the end of the slice at the latest. */
+/* Sleep until the phase is over, in slices of at most SLICE_MS. Check the peers after each slice. No wake-up is lost:
+ * this rank increments `sleepers`, and then the kernel compares `phase` with its old value. The last rank changes
+ * `phase`, and then reads `sleepers`. All four steps are sequentially consistent. So either the last rank sees this
+ * sleeper and wakes it, or the kernel sees the new phase and futex_wait returns at once. An abort is detected at the
+ * end of the slice at the latest. */
 static ddp_status sleep_until_over(struct shm_barrier *b, struct ddp_err *err)
 {
     struct shm_control *control = b->control;

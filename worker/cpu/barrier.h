@@ -47,21 +47,21 @@ struct shm_barrier {
     uint64_t deadline_ms;
 };
 
-/* Open the barrier. The pids of all ranks must be in the control page. DDP_ERR_PEER_LOST names a rank that has
- * already ended. */
+/* Open the barrier. The pids of all ranks must be in the control page. If the process of a rank no longer exists,
+ * return DDP_ERR_PEER_LOST, and name the rank in `err`. */
 ddp_status barrier_open(struct shm_barrier *barrier, struct shm_control *control, int rank, int world,
                         struct ddp_err *err);
 void barrier_close(struct shm_barrier *barrier);
 
-/* Begin a new call with its mark and its timeout. */
+/* Begin a new call. `mark` describes the call; barrier_pass compares the marks of all ranks if `compare` is true. */
 void barrier_begin(struct shm_barrier *barrier, const struct shm_mark *mark, uint32_t timeout_ms);
 
 /* Wait until all ranks have called this function as often as this rank. With `compare`, fail if the marks of the
  * ranks differ. */
 ddp_status barrier_pass(struct shm_barrier *barrier, bool compare, struct ddp_err *err);
 
-/* Return DDP_OK if no rank has ended or aborted. This function never waits. `in_call` is true during the call that the
- * mark describes, and false after it. Only the text of the error depends on `in_call`. */
+/* Return DDP_OK if no rank has ended or aborted. This function never waits. `in_call` is true while this
+ * rank is in a call, and false between calls. Only the text of the error depends on `in_call`. */
 ddp_status barrier_check(struct shm_barrier *barrier, bool in_call, struct ddp_err *err);
 
 /* Make all ranks fail with `err`. If another rank gave up first, set `err` to that rank's reason. Return err->code.

@@ -175,7 +175,8 @@ static ddp_status make_block(struct cpu_comm *cpu, struct region *region, size_t
     return status;
 }
 
-/* Map the memory if the host's first rank has created it. Call this after the first barrier. */
+/* Map the memory that the host's first rank has created, or return that rank's error. Call this after the first
+ * barrier. */
 static ddp_status attach_block(struct cpu_comm *cpu, struct region *region, size_t bytes, struct ddp_err *err)
 {
     struct shm_control *control = cpu->control;

@@ -1,9 +1,9 @@
 /* host.c -- see host.h.
  *
- * A call in place uses the ranks' buffers directly. After the first barrier each rank reads from the marks (shm.h)
- * where all buffers are. In a reduction each rank combines its part of the elements from all inputs and writes the
- * result to all outputs. Other collectives copy from a peer's input. A second barrier ends the call, so no rank
- * changes its input while a peer still reads that input. */
+ * A call in place uses the ranks' buffers directly. After the first barrier, each rank finds all buffers through the
+ * marks (shm.h). In a reduction each rank combines its part of the elements from all inputs and writes the result to
+ * all outputs. Other collectives copy from a peer's input. A second barrier ends the call, so no rank changes its input
+ * while a peer still reads that input. */
 #include "cpu/host.h"
 
 #include "core/call.h"
@@ -11,8 +11,8 @@
 
 #include <string.h>
 
-/* Write the mark of the next call, which describes where this rank's buffers are. A slow peer may still read the mark
- * of the previous call, so each rank has two marks. No peer reads an older mark. */
+/* Write this rank's mark for the call. The mark describes where this rank's buffers are. A slow peer may still read the
+ * mark for the previous call, so each rank has two marks. No peer reads an older mark. */
 void cpu_begin(struct cpu_comm *cpu, const struct call *call)
 {
     int rank = cpu->control->ranks[cpu->rank].rank;
@@ -82,7 +82,7 @@ static void direct_all_reduce(struct cpu_comm *cpu, const struct call *call)
     reduce_range(call->dtype, call->op, cpu->in, (size_t)cpu->world, at, n, cpu->out, (size_t)cpu->world);
 }
 
-/* Divide the elements as in direct_all_reduce, but write only to the root's output. */
+/* Combine this rank's part of the elements, and write the result only to the root's output. */
 static void direct_reduce(struct cpu_comm *cpu, const struct call *call)
 {
     size_t at, n;
@@ -152,25 +152,27 @@ static void run_in_place(struct cpu_comm *cpu, const struct call *call)
 /* --- through slots ---------------------------------------------------------------------------------------- */
 
 /* Collectives on private memory. Values are copied through slots, which all ranks can read, in steps of a slot's size.
+ * Each rank has two give slots and two take slots: slot a for even steps, and slot b for odd steps.
  *
- * A collective has three stages. Give: copy this rank's values into a slot. Combine: reduce this rank's part of all
- * slots. Take: copy the result out of the slots. The stages overlap. A turn is the work between two barriers:
+ * A collective has three stages:
+ *
+ *     give      copy this rank's values into its give slot
+ *     combine   reduce this rank's part of the give slots of all ranks into its take slot
+ *     take      copy the result out of the take slots of all ranks
+ *
+ * The stages overlap. A turn is the work between two barriers:
  *
  *     turn                0        1        2        3        4
  *     give             step 0   step 1   step 2
  *     combine                   step 0   step 1   step 2
  *     take                               step 0   step 1   step 2
  *
- * Each stage needs only two slots: slot a for even steps and slot b for odd steps. In turn 2 a rank gives step 2 into
- * slot a. The last read of slot a was the combine stage of step 0 in turn 1, before the barrier that ends turn 1. The
- * take slots follow the same pattern one turn later. Steps are numbered from call to call without a gap, so no barrier
- * is needed after the last turn of a call.
+ * In turn 2 a rank gives step 2 into give slot a. The last read of this slot was the combine stage of step 0 in turn 1,
+ * before the barrier that ends turn 1. The take slots follow the same pattern one turn later. Steps are numbered from
+ * call to call without a gap, so no barrier is needed after the last turn of a call.
  *
- * Calls without a combine stage have two stages. A small call has one step and one barrier. It has no combine stage,
- * because each rank combines all values itself.
- *
- * The first barrier of a call compares marks. A rank with private buffers gives its first step before that barrier,
- * without knowing whether other ranks have private buffers. */
+ * Calls without a combine stage have two stages: the ranks take from the give slots. A small call has one step, one
+ * barrier and no combine stage, because each rank combines all values when it takes them. */
 
 /* One step: elements [at, at + n) of the call. The step uses slots GIVE + pair and TAKE + pair of each rank. */
 struct step {
@@ -184,8 +186,8 @@ typedef void (*stage_fn)(struct cpu_comm *cpu, const struct call *call, const st
 
 struct plan {
     stage_fn give, combine /* `combine` may be NULL */, take;
-    bool gives_at_root, takes_at_root; /* only the root runs give; only the root runs take */
-    bool slot_holds_world;             /* each rank's slot has n elements for every rank */
+    bool gives_at_root, takes_at_root; /* the stage `give`, or `take`, runs only on the root */
+    bool slot_holds_world;             /* each slot holds one block of n elements for every rank */
 };
 
 static char *give_slot(const struct cpu_comm *cpu, int rank, const struct step *step)
@@ -289,7 +291,7 @@ static void copy_parts(struct cpu_comm *cpu, const struct call *call, const stru
     }
 }
 
-/* Reduce the values in all ranks' give slots into the output: the take stage of a small call. */
+/* Carry out the stage `take` of a small call: reduce the values from the `give` slots of all ranks into the output. */
 static void combine_slots(struct cpu_comm *cpu, const struct call *call, const struct step *step)
 {
     collect_slots(cpu, step, 0);
@@ -297,7 +299,7 @@ static void combine_slots(struct cpu_comm *cpu, const struct call *call, const s
     reduce_range(call->dtype, call->op, cpu->in, (size_t)cpu->world, 0, step->n, cpu->out, 1);
 }
 
-/* Reduce this rank's values in all ranks' give slots into the output: the take stage of reduce_scatter. */
+/* Carry out the stage `take` of reduce_scatter: reduce this rank's part of all `give` slots into the output. */
 static void combine_own(struct cpu_comm *cpu, const struct call *call, const struct step *step)
 {
     collect_slots(cpu, step, (size_t)cpu->rank * step->n * ddp_dtype_size(call->dtype));
@@ -311,7 +313,7 @@ static void copy_from(struct cpu_comm *cpu, const struct call *call, const struc
     cpu_copy(out_at(call, to), give_slot(cpu, rank, step), step->n * ddp_dtype_size(call->dtype));
 }
 
-/* Copy a broadcast's values from the root's slot. The root copies only if its input and output differ. */
+/* Copy a broadcast's values from the root's slot. The root copies nothing if its input is also its output. */
 static void copy_root(struct cpu_comm *cpu, const struct call *call, const struct step *step)
 {
     if (cpu->rank != call->root || call->in != call->out)
@@ -443,11 +445,12 @@ static int count_in_reach(const struct cpu_comm *cpu, const struct call *call, i
     return count;
 }
 
-/* Run the call. Before the first barrier, each rank with private buffers does turn 0: it copies its values of step 0
- * into its slot. After the barrier every rank reads all marks, so all ranks choose the same path.
+/* Run the call: in place if all ranks are in reach (cpu_in_reach), otherwise through slots. Before the first barrier,
+ * each rank out of reach does turn 0: it copies its values of step 0 into its slot. After the barrier every rank reads
+ * the marks of all ranks (shm.h), so all ranks choose the same path.
  *
- * On the path through slots, a rank whose input all ranks can reach has not done turn 0 yet. If there is such a rank,
- * all ranks do turn 0 again. */
+ * A rank in reach skips turn 0 before the barrier. If the call runs through slots and a rank in reach has an input, all
+ * ranks do turn 0 after the barrier. The ranks out of reach then do it a second time. */
 ddp_status host_run(struct cpu_comm *cpu, const struct call *call, struct ddp_err *err)
 {
     int with_input;

@@ -13,15 +13,15 @@ struct net;
 struct cpu_comm {
     struct comm comm; /* must be the first member */
     int rank, world;  /* rank on this host, and number of ranks on this host (see shm.h) */
-    int group_size;   /* number of ranks on all hosts */
+    int group_size;   /* number of ranks on all hosts together */
     struct net *net;  /* owned; NULL when all ranks are on this host */
     uint32_t step_timeout_ms;
     struct meeting meeting;
     struct shm_control *control; /* borrowed: the beginning of meeting.segment */
     struct shm_barrier barrier;
     struct regions regions;
-    uint64_t
-        turn; /* number of steps that all calls have copied through slots; even and odd steps use different slots */
+    /* number of steps that were copied through slots, in all calls so far; even and odd steps use different slots */
+    uint64_t turn;
     const void **in; /* `world` pointers for reduce_range, allocated once */
     void **out;      /* `world` output pointers for reduce_range */
 };
@@ -31,18 +31,19 @@ void cpu_begin(struct cpu_comm *cpu, const struct call *call);
 
 /* Return the size in bytes of the input that `rank` passes. */
 size_t cpu_in_bytes(const struct cpu_comm *cpu, const struct call *call, int rank);
-/* Return the address in this process of the input that `rank` passes. Return NULL if the input is in private memory
- * or has no bytes. The address comes from the mark of `rank`, which stays valid during this call and the next call. */
+/* Return the address at which this process can read the input of `rank`. Return NULL if the input is in private memory
+ * or has no bytes. The address comes from the mark of `rank` (struct shm_mark). The mark stays valid during this call
+ * and the next call. */
 void *cpu_input_of(const struct cpu_comm *cpu, const struct call *call, int rank);
 
 /* Copy like memcpy, but faster if the data is in the cache of another core. */
 void cpu_copy(void *to, const void *from, size_t bytes);
 
-/* Return true if all ranks can reach the buffers that `rank` passes, or if `rank` passes no buffer. For another
- * rank, call this only after a barrier. Every rank then gets the same result. */
+/* Return false if other ranks need a buffer of `rank` that they cannot reach. If `rank` is not the calling rank, call
+ * this only after a barrier. After the barrier all ranks get the same result. */
 bool cpu_in_reach(const struct cpu_comm *cpu, const struct call *call, int rank);
 
-/* Run a call with data on one host with several ranks. Call cpu_begin first. */
+/* Run a call that moves data between several ranks of one host. Call cpu_begin first. */
 ddp_status host_run(struct cpu_comm *cpu, const struct call *call, struct ddp_err *err);
 
 #endif

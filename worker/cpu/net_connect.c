@@ -183,17 +183,17 @@ static int net_connect(const char *address, int port, const char *source, int *f
 
 /* --- dial: connect to a rank -------------------------------------------------------------------------- */
 
-/* Limits for connecting. After a refusal, try again for a second (see try_again). If the peer does not answer at all,
- * give up, because the next try would meet the same firewall. */
+/* Limits for connecting. If the peer refuses the connection, retry until one second is over (see try_again). If the
+ * peer does not answer at all, do not retry: probably a firewall drops the packets, and a retry would not help. */
 
 enum {
-    REFUSED_MS = 1000, /* time for retries after a refusal */
+    REFUSED_MS = 1000, /* time from the first try until a refused dial fails */
     PAUSE_MS = 100,    /* time between two tries */
     SILENT_MS = 10000  /* time without an answer until the dial fails; TCP has sent four packets by then */
 };
 
-/* Report an unreachable rank. Name both hosts and the direction, because the user must open ports between them. An
- * address that is the loopback address of another host is named as the reason. */
+/* Report an unreachable rank. Name both hosts and the direction, because the user must open ports between them. If
+ * the rank is on another host but has a loopback address, give this address as the reason. */
 static ddp_status unreachable(const struct net_dial *d, const char *how, struct ddp_err *err)
 {
     char where[ENDPOINT_TEXT_MAX];
@@ -226,7 +226,7 @@ void net_dial_close(struct net_dial *dial)
     dial->fd = -1;
 }
 
-/* Begin to connect. `source` is an address of this host in the network that the user has chosen. If `source` is "",
+/* Begin to connect from d->source, an address of this host in the network that the user has chosen. If d->source is "",
  * the kernel chooses the route. */
 static void start_dial(struct net_dial *d)
 {
@@ -259,9 +259,9 @@ static bool is_shortage(int error)
     return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
 }
 
-/* Close the socket and schedule the next try, or fail after REFUSED_MS. One refusal is not an error. A peer that is
- * ending already refuses connections when this rank has not yet detected its end. The error about this end is clearer
- * than an error about a refusal. */
+/* Close the socket and schedule the next try, or fail after REFUSED_MS. Do not fail at the first refusal: if the peer
+ * has ended, connections are refused before this rank detects the peer's end. The error about the end of the peer is
+ * clearer than an error about a refusal. */
 static ddp_status try_again(struct net_dial *d, int error, struct ddp_err *err)
 {
     char remedy[FILES_REMEDY_MAX];
@@ -275,8 +275,8 @@ static ddp_status try_again(struct net_dial *d, int error, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Check a connection in progress, and send the hello when it is ready. While connecting, SO_ERROR is 0, as after
- * success. But getpeername succeeds only after success. If connect failed at once, d->error has its errno. */
+/* Check a connection in progress, and send the hello when the connection is established. SO_ERROR is 0 before and after
+ * success, so only getpeername shows the success. If connect failed at once, d->error has its errno. */
 static ddp_status check_connection(struct net_dial *d, struct ddp_err *err)
 {
     struct sockaddr_storage peer;
@@ -341,13 +341,13 @@ ddp_status net_dial_serve(struct net_dial *dial, struct ddp_err *err)
 
 /* --- door: accept ranks ------------------------------------------------------------------------------- */
 
-/* HELLO_MS: time for a guest to send its hello. Guests are kept only in the 32 places of the door's table. A port
- * scanner occupies one of these places for at most 5 s. If scanners fill the table, ranks wait up to FIRST_MS for a
- * place. */
+/* A guest is an accepted connection whose hello has not arrived yet. HELLO_MS is the time for this hello. The door's
+ * table has 32 places for guests. A port scanner occupies a place for at most 5 s. If scanners fill the table, ranks
+ * wait up to FIRST_MS for a place. */
 
 enum {
     HELLO_MS = 5000,
-    FIRST_MS = 500 /* ms for which a guest without a hello keeps its place in a full table */
+    FIRST_MS = 500 /* ms for which a connection without a hello keeps its place in a full table */
 };
 
 void net_door_open(struct net_door *door, int fd, const struct net_hello *mine)
@@ -385,8 +385,8 @@ int net_door_polls(const struct net_door *door, struct pollfd *polls)
 
 /* --- guests ------------------------------------------------------------------------------------------- */
 
-/* Return a free place. If all places are in use, return the place of the oldest guest, or NULL if this guest is younger
- * than FIRST_MS. The oldest guest is probably not a rank, because a rank sends its hello in its first packet. */
+/* Return a free place. If all places are in use, return the place of the oldest guest. Return NULL if even the oldest
+ * guest is younger than FIRST_MS. An older guest is probably not a rank: a rank sends its hello in its first packet. */
 static struct net_guest *find_place(struct net_door *door)
 {
     struct net_guest *oldest = &door->guests[0];
@@ -399,10 +399,10 @@ static struct net_guest *find_place(struct net_door *door)
     return clock_ms() - oldest->since_ms < FIRST_MS ? NULL : oldest;
 }
 
-/* Accept connections until the queue is empty or the table of guests is full, because thousands of ranks may connect at
- * once. Return true if the table is full, so that the queue may have more connections. If descriptors or memory are
- * short, or the table is full, set is_starved. The next poll then does not wait for the port: it is still readable, so
- * poll would always return at once. */
+/* Accept connections until the queue of the port is empty or the table of guests is full. One call accepts many
+ * connections, because thousands of ranks may connect at once. Return true if the table is full; the queue may then
+ * have more connections. Set is_starved if the table is full, or if descriptors or memory are short. The next poll
+ * then ignores the port. The port may still be readable, and poll would return at once. */
 static bool accept_some(struct net_door *door)
 {
     struct net_guest *place;
@@ -475,8 +475,8 @@ static bool read_guest(struct net_guest *guest, const struct net_hello *mine, st
     return false;
 }
 
-/* Read from every guest, without a search for the guests that poll reported: a recv that finds no data is cheaper.
- * Return the number of accepted ranks. */
+/* Read from all guests, also from those without data: a recv that finds no data costs less than a search for the guest
+ * in the results of poll. Return the number of guests that were accepted as ranks. */
 static int read_guests(struct net_door *door, struct net_links *links)
 {
     int accepted = 0;
@@ -486,8 +486,9 @@ static int read_guests(struct net_door *door, struct net_links *links)
     return accepted;
 }
 
-/* First read the hellos that have arrived since the last call, because accept_some may close the oldest guest. Then
- * accept connections and read from them. Repeat this while a full table gets free places. */
+/* First read from the guests (connections without a complete hello). Otherwise accept_some could close the oldest guest
+ * although its hello has arrived. Then accept connections, and read from the guests again. If the table was full but
+ * now has room, repeat the accept and the read. */
 int net_door_serve(struct net_door *door, struct net_links *links)
 {
     int accepted = read_guests(door, links);

@@ -27,7 +27,7 @@ ddp_status net_listen(const char *address, const char *range, int local_rank, in
 /* A dial connects one link to its peer rank.
  *
  *     connecting -> hello sent, waiting for the answer -> the link has its socket
- *         \________________ refused: retry for a second
+ *         \________________ refused: retry for 1 s
  *
  * The peer listens before it publishes its address. So a refusal means a firewall or a dead rank, and silence means
  * a firewall or a wrong address. The error names both addresses and the options that help. */
@@ -48,7 +48,7 @@ struct net_dial {
     /* borrowed: the address to connect from; without DDP_IFACE it is "", and the kernel chooses */
     const char *source;
     struct net_card card;
-    int fd;                    /* -1 while waiting for the next try, and after the dial */
+    int fd;                    /* -1 while waiting for the next try, and when the link owns the socket */
     int error;                 /* errno of a connect that failed at once, else 0 */
     bool hello_sent;           /* true if the hello was sent */
     uint64_t began_ms, try_ms; /* start of the first try, and of the current or next try */
@@ -72,7 +72,7 @@ ddp_status net_dial_serve(struct net_dial *dial, struct ddp_err *err);
 
 /* --- door: accept ranks ------------------------------------------------------------------------------- */
 
-/* The port that accepts ranks of other hosts. A connected peer whose hello is not complete yet is a guest.
+/* The door is the port that accepts ranks of other hosts. A connected peer whose hello is not complete yet is a guest.
  *
  * A peer must send a hello (net_wire.h) with this run's nonce, which only ranks can read in the store. The door
  * closes a guest's connection at the first wrong byte, after 5 s without a complete hello, or earlier if the table is
@@ -99,7 +99,8 @@ struct net_door {
 void net_door_open(struct net_door *door, int fd, const struct net_hello *mine);
 void net_door_close(struct net_door *door);
 
-/* Fill `polls` with the port and the guests. Return the number of entries, at most 1 + NET_GUESTS. */
+/* Write the poll entries of the port and of each guest (a connected peer whose hello is not complete). Return the
+ * number of entries, at most 1 + NET_GUESTS. */
 int net_door_polls(const struct net_door *door, struct pollfd *polls);
 
 /* Accept ranks without waiting, and attach their sockets to their links. Return the number of accepted ranks. */

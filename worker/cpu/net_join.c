@@ -1,9 +1,9 @@
 /* net_join.c -- connects and disconnects hosts; see net_join.h.
  *
  * Each rank that serves a lane (net_plan.h) listens and publishes its address in the store. For each pair of hosts, the
- * host with the higher number connects. A rank makes and accepts all its connections at the same time, and checks
- * whether a rank has given up. A rank of this host writes the reason to the control page, a rank of another host to the
- * store. */
+ * host with the higher number connects. A rank makes and accepts all its connections at the same time. Meanwhile it
+ * checks for failures of other ranks. Failures of ranks on this host are on the control page, and failures of ranks on
+ * other hosts are in the store. */
 #include "cpu/net_join.h"
 
 #include "base/clock.h"
@@ -22,7 +22,7 @@
  * the first rank that fails, and returns it to all later ranks. So all ranks report the original cause. net_end_set
  * opens another connection to the store, because a request on the rank's usual connection may never end. */
 
-/* Timeout of one request to the store, so that peers can report a failure within a second. */
+/* Timeout in ms of one request to the store. It is short, because all ranks must report a failure within a second. */
 enum { STORE_MS = 500 };
 
 /* Format the key under which a rank stores why this run ended. The nonce separates runs that have the same prefix. */
@@ -70,7 +70,7 @@ static ddp_status net_end_read(const struct net_end *end, struct ddp_store *stor
 
 /* --- all links ---------------------------------------------------------------------------------------- */
 
-/* SLICE_MS: longest wait for sockets before other failures are checked. ASK_MS: time between two checks of the
+/* SLICE_MS: longest wait for sockets before check_joining is called. ASK_MS: shortest time between two checks of the
  * store. */
 enum { SLICE_MS = 50, ASK_MS = 300 };
 
@@ -96,8 +96,8 @@ static void card_key(char key[32], int rank)
 
 /* --- own identity ------------------------------------------------------------------------------------- */
 
-/* Fill in this rank's hello. If the run's name is too long, cut its beginning, because the number of the attempt at the
- * end distinguishes the runs of one job. */
+/* Fill in this rank's hello. If the run's name is too long, cut its beginning and keep its end. The end contains the
+ * attempt number, which distinguishes the runs of one job. */
 static void make_hello(struct joining *j, const struct comm_setup *setup)
 {
     const struct net *net = j->net;
@@ -172,7 +172,7 @@ static ddp_status check_joining(struct joining *j, struct ddp_err *err)
 
 /* --- serving ------------------------------------------------------------------------------------------ */
 
-/* Accept ranks, and continue all dials. */
+/* Accept connections from other ranks, and continue all connection attempts to other ranks. */
 static ddp_status serve_all(struct joining *j, struct ddp_err *err)
 {
     ddp_status status = DDP_OK;
@@ -189,7 +189,8 @@ static ddp_status serve_all(struct joining *j, struct ddp_err *err)
 /* --- ranks to connect to ------------------------------------------------------------------------------ */
 
 /* Wait until another rank has published its card. If the card never appears, check_joining fails with the reason.
- * Continue to serve other connections: a rank closes a connection on which no hello arrives within HELLO_MS. */
+ * Meanwhile serve the other connections, because a peer closes a connection if this rank sends no hello within
+ * HELLO_MS. */
 static ddp_status wait_for_card(struct joining *j, const char *key, struct ddp_err *err)
 {
     struct timespec pause = { .tv_nsec = 1000000 };
@@ -277,8 +278,8 @@ static void report_closed_ports(const struct joining *j)
             report_closed(j, j->dials[i].closed);
 }
 
-/* Connect all links. Poll for at most SLICE_MS, because a rank that ends cannot wake the loop. Check the clock, too: if
- * clients send all the time, poll never waits that long. */
+/* Connect all links. Call check_joining every SLICE_MS, because a rank that has ended cannot wake the loop. The timeout
+ * of poll is not enough: while clients send data, poll returns early each time. */
 static ddp_status connect_all(struct joining *j, struct ddp_err *err)
 {
     uint64_t checked_ms = clock_ms();
@@ -350,7 +351,7 @@ static void publish_abroad(void *user, struct ddp_err *err)
 
 enum {
     LANES = 4,          /* maximum number of connections between two hosts (measured: worker/README.md) */
-    AREA = 4 << 20,     /* bytes for pieces; unused pages take no memory */
+    AREA = 4 << 20,     /* minimum size of net->area in bytes; unused pages take no memory */
     LARGEST_ELEMENT = 8 /* bytes of an f64 or i64 */
 };
 
@@ -424,7 +425,7 @@ ddp_status net_open(struct net **out, struct cpu_comm *cpu, const struct comm_se
     net->abroad = (struct barrier_abroad){ net, check_abroad, publish_abroad };
     net_end_open(&net->end, setup->bootstrap, cpu->meeting.nonce);
     cpu->barrier.abroad = &net->abroad;
-    net->leaving = true; /* ignore closed connections during the start, which reads failures from the store */
+    net->leaving = true; /* during the start, ignore closed connections: failures are read from the store */
     ddp_status status = net_prepare(net, err);
     if (status == DDP_OK)
         status = net_join(net, setup, err);

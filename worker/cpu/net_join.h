@@ -32,16 +32,16 @@ struct net {
     struct cpu_comm *cpu; /* borrowed */
     struct net_layout layout;
     int host, rank;
-    int served; /* number of lanes that this rank serves; net_lane() returns the numbers of the lanes */
+    int served;             /* how many lanes this rank serves; see net_lane() */
     struct net_links links; /* link of each lane to each host; links to this host stay empty */
     struct net_end end;
     struct barrier_abroad abroad;  /* functions by which the barrier of this host checks the other hosts */
-    bool leaving;                  /* true in the start and in finalize: closed connections are ignored */
+    bool leaving;                  /* true during start and finalize: closed connections are ignored */
     size_t slot_bytes, area_bytes; /* size of a slot in shared memory, and size of `area` */
-    uint8_t *area;                 /* owned: for each lane, received pieces, then pieces to send */
-    uint8_t *finished[2];  /* owned: finished values of even and odd steps, sent in the second phase */
+    uint8_t *area;                 /* owned: for each lane, its received pieces, then its pieces to send */
+    uint8_t *finished[2];  /* owned: results of the even and of the odd steps; sent in the second phase */
     const void **partials; /* owned: one pointer for each piece, for reduce_join */
-    uint8_t **pieces_in;   /* owned: for each link, the address of its next piece in the area */
+    uint8_t **pieces_in;   /* owned: for each lane and host, address in `area` of the next piece to combine */
 };
 
 /* Connect the hosts. All ranks must call this function. The caller owns *out. The ranks of each host must have opened
@@ -50,7 +50,7 @@ ddp_status net_open(struct net **out, struct cpu_comm *cpu, const struct comm_se
                     struct ddp_err *err);
 void net_close(struct net *net);
 
-/* Run one call between hosts. Call cpu_begin first. */
+/* Run `call` across the hosts. The caller must first pass the same `call` to cpu_begin. */
 ddp_status net_run(struct net *net, const struct call *call, struct ddp_err *err);
 
 /* Return the i-th lane that this rank serves. */

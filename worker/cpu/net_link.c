@@ -61,9 +61,9 @@ void net_links_close(struct net_links *links)
 }
 
 /* Attach a socket, and set its options. TCP_NODELAY sends small messages at once. A host that loses power never
- * closes its connections. Keep-alive detects this loss while a rank only receives, and is_lost() while it sends.
- * TCP_USER_TIMEOUT would also end a connection to a rank that is only late: this rank's values fill the receive buffer
- * of the late rank, and the kernel counts that wait, too. */
+ * closes its connections. While this rank only receives, keep-alive detects such a host. While this rank sends,
+ * is_lost() detects it. TCP_USER_TIMEOUT is not used, because it would also end a connection to a slow rank: the kernel
+ * counts the time for which the slow rank's receive buffer is full. */
 void net_link_attach(struct net_link *link, int fd)
 {
     const int on = 1, idle = IDLE_S, times = 2;
@@ -155,8 +155,8 @@ static int move_bytes(struct net_links *links, struct net_link *link, struct net
     return -1;
 }
 
-/* Compare the peer's head when it has arrived. The head is the first range of a call. It has arrived if in.next, the
- * index of the range in progress, is not 0, or if all ranges are done. */
+/* Compare the peer's head with this rank's head, as soon as the peer's head has arrived. The head is the first range of
+ * a call. It has arrived if in.next, the index of the range in progress, is not 0, or if all ranges are done. */
 static ddp_status check_head(struct net_link *link, struct ddp_err *err)
 {
     if (!link->head_due || (link->in.next == 0 && !is_done(&link->in)))
@@ -257,7 +257,7 @@ static ddp_status find_lost(const struct net_links *links, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Wait in poll for at most one slice, because a rank of this host that gives up cannot wake this rank. */
+/* Wait in poll for a short time only, because a rank of this host that gives up cannot wake this rank. */
 static ddp_status wait_once(struct net_links *links, struct shm_barrier *barrier, struct ddp_err *err)
 {
     uint32_t slice_ms = 0;

@@ -5,8 +5,13 @@
  * rank compares the peer's head as soon as the head arrives, because the values of a different call may never
  * arrive.
  *
- * A call fails if the peer closes or resets the connection, or if heads differ. It also fails if the peer's host
- * acknowledges nothing for 15 s, after the call's deadline, or if a rank on this host gives up. */
+ * A call fails in any of these cases:
+ *
+ *     the peer closes or resets the connection
+ *     the heads differ
+ *     the peer's host acknowledges nothing for 15 s
+ *     the deadline of the call has passed
+ *     a rank on this host has ended or given up */
 #ifndef WORKER_CPU_NET_LINK_H
 #define WORKER_CPU_NET_LINK_H
 
@@ -23,16 +28,16 @@ struct net_queue {
     size_t next, count; /* list[next .. count) is still to be moved */
 };
 
-/* A connection to the rank that serves a lane on another host. */
+/* A connection of one lane (net_plan.h) to the rank that serves this lane on another host. */
 struct net_link {
-    int fd;                        /* -1 if not connected; always -1 for this host */
+    int fd;                        /* -1 if not connected; always -1 in the entry of this host */
     int rank, lane, host;          /* the peer's rank and host, and the lane of the connection */
     int32_t pid;                   /* pid of the peer rank */
     char name[NET_HOST];           /* name of the peer's host */
     char where[ENDPOINT_TEXT_MAX]; /* address and port of the peer */
     struct net_queue out, in;
     uint8_t head_out[NET_HEAD], head_in[NET_HEAD];
-    bool head_due; /* the peer's head has not arrived yet */
+    bool head_due; /* the head of the peer's call has not arrived yet */
 };
 
 struct net_links {
@@ -43,7 +48,7 @@ struct net_links {
     uint64_t seq;         /* number of `call` */
     struct pollfd *polls; /* owned; `count` entries */
     struct iovec *room;   /* owned; memory of all queues */
-    int64_t moved;        /* bytes moved since the start; net_finish compares it to detect progress */
+    int64_t moved;        /* total bytes sent and received; net_finish detects progress if it has grown */
 };
 
 /* Create `count` links that are not connected yet. Each queue has room for `most` ranges. */
@@ -55,10 +60,11 @@ void net_links_close(struct net_links *links);
 /* Make the link the owner of a connected socket. */
 void net_link_attach(struct net_link *link, int fd);
 
-/* Begin a call: queue its head to be sent and received first. */
+/* Begin a call. Queue `head` as the first bytes to send, and the peer's head as the first bytes to receive. */
 void net_link_begin(struct net_link *link, const uint8_t head[NET_HEAD]);
 
-/* Queue `n` bytes to send, or to receive. The memory must stay unchanged until net_finish returns. */
+/* Queue `n` bytes to send, or room for `n` bytes to receive. The caller must neither write to the memory nor free it
+ * until net_finish returns. */
 void net_link_send(struct net_link *link, const void *from, size_t n);
 void net_link_receive(struct net_link *link, void *to, size_t n);
 

@@ -126,8 +126,8 @@ static const struct net_way ways[CALL_KINDS] = {
 
 /* --- sizes of a step ------------------------------------------------------------------------------------- */
 
-/* Return the number of elements in all columns of a step. If each rank has its own column, `n` is the number of
- * elements in one column. */
+/* Return the number of elements in all columns of a step. `n` is already this number, except if each rank has its
+ * own column: then `n` is the number of elements in one column. */
 static size_t all_of(const struct net_way *way, size_t n)
 {
     return way->columns == NET_PER_RANK ? n * (size_t)way->layout->world : n;
@@ -158,8 +158,9 @@ static size_t pieces_bytes(const struct net_way *way, size_t n)
     return (most * all_of(way, n) + (size_t)l->piece_count * own_of(way, n)) * way->partial;
 }
 
-/* Return the number of elements in a step, which must fit into a slot and into the area for pieces. Round down to whole
- * units of PART_LINE bytes, so that all parts of a step have nearly the same size. */
+/* Return how many elements one step handles (net_way.per_step). The values of a step must fit into `slot_bytes`, and
+ * the unfinished values of its pieces into `area_bytes`. Round down to whole units of PART_LINE bytes, so that all
+ * parts of a step have nearly the same size. */
 static size_t fit(const struct net_way *way, size_t slot_bytes, size_t area_bytes)
 {
     size_t line = PART_LINE / way->element, n = slot_bytes / way->element;
@@ -170,8 +171,8 @@ static size_t fit(const struct net_way *way, size_t slot_bytes, size_t area_byte
     return n > line ? n / line * line : n;
 }
 
-/* Return the size in bytes of the smallest area in which a step of one element fits. An unfinished value has at most 8
- * bytes. */
+/* Return the size in bytes of the smallest area in which a step of one element fits. Assume 8 bytes for an unfinished
+ * value (reduce.h), the maximum of all types. */
 size_t net_area_least(const struct net_layout *layout)
 {
     const struct net_way per_rank = { .layout = layout, .columns = NET_PER_RANK, .partial = 8 };
@@ -182,15 +183,15 @@ size_t net_area_least(const struct net_layout *layout)
 
 /* --- path of a call ------------------------------------------------------------------------------------- */
 
-/* Return true if a host sends at most SMALL bytes when it sends all values of the call to every other host. */
+/* Return true if a host sends at most SMALL bytes in total when it sends all values of the call to every other host. */
 static bool is_small(const struct net_way *way)
 {
     return all_of(way, way->n) * way->element * (size_t)(way->layout->hosts - 1) <= SMALL;
 }
 
-/* Plan a call. A small call uses one lane, because each lane needs its own system calls. A small call with a column for
- * each host gets one column instead, which all hosts own (NET_FOR_ALL). Each host then sends more data, but only
- * once. */
+/* Plan a call. A small call uses one lane, because each lane needs its own system calls. If a small call would have one
+ * column for each host, it gets a single column that all hosts own (NET_FOR_ALL). Each host then sends more bytes, but
+ * in one phase instead of two. */
 struct net_way net_way_of(const struct net_layout *layout, const struct call *call, size_t slot_bytes,
                           size_t area_bytes)
 {
@@ -269,8 +270,8 @@ bool net_owns(const struct net_column *column, int host)
     return column->owner == NET_EVERYBODY || column->owner == host;
 }
 
-/* Return true if a host has the finished column after the first phase. In a broadcast the root's host has all
- * columns from the beginning. */
+/* Return true if `host` has the finished values of the column after the first phase. In a broadcast the root's host has
+ * all columns from the beginning. */
 bool net_holds(const struct net_way *way, const struct net_column *column, int host)
 {
     return net_owns(column, host) ||
@@ -299,8 +300,8 @@ bool net_wants(const struct net_way *way, const struct net_column *column, int h
 
 /* --- location ------------------------------------------------------------------------------------------- */
 
-/* Return the index of the column's first element in the caller's input. The index includes `at`, because the input
- * has the values of all steps. A slot has the values of only one step, so net_slot_place has no `at`. */
+/* Return the index in the caller's input at which the column begins, for the step that begins at element `at`.
+ * net_slot_place needs no `at`, because a slot has the values of only one step. */
 size_t net_in_place(const struct net_way *way, const struct net_column *column, int c, size_t at)
 {
     if (way->gathers)

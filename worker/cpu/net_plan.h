@@ -70,8 +70,8 @@ int net_piece_host(const struct net_layout *layout, int piece);
 
 /* --- the plan of a call ----------------------------------------------------------------------------------- */
 
-/* The columns of a step: one for each host, one for each rank, one that the root's host owns, or one that all hosts
- * own. */
+/* How many columns a step has: as many as hosts, as many as ranks, or only one. The only column belongs to the root's
+ * host (NET_AT_ROOT) or to all hosts (NET_FOR_ALL). */
 enum net_columns { NET_PER_HOST, NET_PER_RANK, NET_AT_ROOT, NET_FOR_ALL };
 /* The first phase: none, REDUCE or SPREAD (see the top of this file). */
 enum net_first { NET_NO_FIRST, NET_REDUCE, NET_SPREAD };
@@ -91,8 +91,8 @@ struct net_way {
     int lanes;            /* lanes in use; a small call uses one */
     size_t element;       /* bytes of a value */
     size_t partial;       /* bytes of an unfinished value (reduce.h) */
-    size_t n;             /* `n` of struct call: elements of a buffer, or of one rank's part of a buffer */
-    size_t per_step;      /* elements of a step, counted like `n` */
+    size_t n;             /* `n` of struct call: number of elements of a buffer or of a rank's part */
+    size_t per_step;      /* how many of the `n` elements one step handles */
 };
 
 /* Elements [at, at + n) of a step or of a column. */
@@ -101,7 +101,7 @@ struct net_range {
 };
 
 struct net_column {
-    struct net_range range; /* elements of the step, counted as in a slot */
+    struct net_range range; /* the elements of the column, as indexes into a slot */
     int owner;              /* a host, or NET_EVERYBODY */
 };
 
@@ -113,7 +113,7 @@ struct net_way net_way_of(const struct net_layout *layout, const struct call *ca
 /* Return the number of steps; 0 if the call moves no elements. */
 size_t net_steps(const struct net_way *way);
 
-/* Return the size in bytes of the smallest area for pieces that has room for one step of any call. */
+/* Return the minimum size of an area for pieces, in bytes: one step of any call must fit into the area. */
 size_t net_area_least(const struct net_layout *layout);
 
 /* Return the number of columns of a step. */
@@ -125,7 +125,7 @@ struct net_range net_lane_part(const struct net_way *way, const struct net_colum
 
 /* Return true if `host` owns the column. */
 bool net_owns(const struct net_column *column, int host);
-/* Return true if `host` has the finished column after the first phase, as its owner or as the root's host. */
+/* Return true if `host` has the finished column after the first phase, as the column's owner or as the root's host. */
 bool net_holds(const struct net_way *way, const struct net_column *column, int host);
 
 /* Return true if host `from` sends the column to host `to`. net_goes_first is about the first phase, and

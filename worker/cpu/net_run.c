@@ -3,7 +3,7 @@
  * Each host runs the turns of host.c, with a barrier of its ranks after each turn. Between the barriers the hosts
  * exchange values. A call with two phases and private buffers has four stages:
  *
- *     turn              1        2        3        4        5        6
+ *     turn              0        1        2        3        4        5
  *     give           step 0   step 1   step 2
  *     first phase             step 0   step 1   step 2
  *     second phase                     step 0   step 1   step 2
@@ -24,13 +24,13 @@ struct net_call {
     struct net *net;
     const struct call *call;
     struct net_way way;
-    bool direct; /* inputs are read in place, without a give stage */
+    bool direct; /* inputs are read in place, so the give stage is skipped */
     size_t steps;
-    size_t first, second, take; /* the turns in which these stages begin */
+    size_t first, second, take; /* turn in which the first phase, the second phase or `take` begins */
     size_t last;                /* the last turn of the call */
 };
 
-/* One step: elements [at, at + n) of the call, in give slot `pair` (0 or 1) and take slot 2 + `pair`. */
+/* One step processes elements [at, at + n). It uses slot `pair` (0 or 1) for give, and slot 2 + `pair` for take. */
 struct net_step {
     size_t at, n;
     unsigned pair;
@@ -43,7 +43,7 @@ struct net_step {
  * them. Then it writes the finished part into its take slot, from which all ranks of the host copy. No rank waits
  * for another rank of its host in the middle of a turn. */
 
-/* Return true if the call uses lane number `i`, from 0, of the lanes that this rank serves. */
+/* Return true if the call uses lane `i`. `i` counts, from 0, only the lanes that this rank serves. */
 static bool serves(const struct net_call *c, int i)
 {
     return i < c->net->served && net_lane(c->net, i) < c->way.lanes;
@@ -131,7 +131,8 @@ static void net_receive(const struct net_call *c, const struct net_step *step)
 
 /* --- the first phase: pieces ---------------------------------------------------------------------------- */
 
-/* Write this host's pieces of one part to `to`, one after another. Return the end of the last piece. */
+/* Compute one result for each piece (net_plan.h) of this host: reduce the values of `part` over the ranks of the piece.
+ * Write the results to `to`, one after another. Return the end of the last result. */
 static uint8_t *combine_pieces(const struct net_call *c, const struct net_step *step,
                                const struct net_column *column, int number, const struct net_range *part,
                                uint8_t *to)
@@ -191,9 +192,9 @@ static uint8_t *receive_pieces(const struct net_call *c, const struct net_step *
     return to;
 }
 
-/* Combine and send the pieces of each host's columns. Each host begins with the host of the next number, so that the
- * hosts do not all send to the same host first. If every host owns all columns, combine the pieces once and send them
- * to all hosts. */
+/* Combine this host's pieces of each column, and send them to the host that owns the column. Begin with the host after
+ * this one, so that the hosts do not all send to the same host first. If every host owns all columns, combine the
+ * pieces once and send them to all hosts. */
 static uint8_t *send_pieces(const struct net_call *c, const struct net_step *step, int i, uint8_t *to)
 {
     struct net *net = c->net;
@@ -215,7 +216,8 @@ static uint8_t *send_pieces(const struct net_call *c, const struct net_step *ste
     return end;
 }
 
-/* Return where a finished value goes: to the take slot, or to private memory if there is a second phase. */
+/* Return the address for finished values: in private memory if the call has a second phase, otherwise in the slot for
+ * results (take). */
 static char *finished_at(const struct net_call *c, const struct net_step *step, size_t at)
 {
     if (c->way.second == NET_NO_SECOND)
@@ -240,8 +242,8 @@ static void join_part(const struct net_call *c, const struct net_step *step, int
 
 /* --- the first phase: spreading ------------------------------------------------------------------------- */
 
-/* Send one lane's part of a column from the root's host to the host that owns the column. Keep a copy if this host
- * needs the column later. */
+/* On the root's host: send one lane's part of a column to the host that owns the column. Keep a copy if the root's host
+ * needs the part later. */
 static void spread_part(const struct net_call *c, const struct net_step *step, int i, int number,
                         const struct net_column *column, const struct net_range *part)
 {
@@ -284,7 +286,7 @@ static void net_queue_first(const struct net_call *c, const struct net_step *ste
     }
 }
 
-/* Join the received pieces after the first phase. In a spread there is nothing to join. */
+/* End the first phase. In REDUCE, combine the received pieces into finished values. In SPREAD, do nothing. */
 static void net_end_first(const struct net_call *c, const struct net_step *step)
 {
     for (int i = 0; c->way.first == NET_REDUCE && serves(c, i); i++) {
@@ -297,7 +299,7 @@ static void net_end_first(const struct net_call *c, const struct net_step *step)
     }
 }
 
-/* Send a finished part to the other hosts that need it. Copy it to the take slot if this host needs it. */
+/* Send a finished part to the other hosts that need it. If this host needs it, too, copy it to the slot for results. */
 static void pass_on(const struct net_call *c, const struct net_step *step, int i, int number,
                     const struct net_column *column, const struct net_range *part)
 {
@@ -352,7 +354,7 @@ static bool is_on(const struct net_call *c, size_t from, size_t turn, struct net
     return true;
 }
 
-/* Queue the head of `call` on the first `lanes` lanes. */
+/* Queue the head of `call`, which describes the call to the other hosts, on the first `lanes` lanes. */
 static void net_begin(struct net *net, const struct call *call, int lanes)
 {
     uint8_t head[NET_HEAD];
@@ -371,8 +373,8 @@ static ddp_status wait_for_hosts(struct net *net, struct ddp_err *err)
     return net_finish(&net->links, &net->cpu->barrier, err);
 }
 
-/* Run the phases of a turn. Values of the second phase are sent while this rank combines the values of the first
- * phase and takes finished values. */
+/* Run the phases of a turn. Start to send the values of the second phase. While they travel, this rank combines
+ * the values of the first phase and takes finished values. */
 static ddp_status exchange(const struct net_call *c, size_t turn, struct ddp_err *err)
 {
     struct net_step first, second, take;
@@ -418,8 +420,8 @@ static void set_turns(struct net_call *c, bool direct)
     c->last = c->take + c->steps - 1;
 }
 
-/* Return the number of ranks of this host whose buffers all ranks of the host can reach. Set *with_input to the
- * number of these ranks that have an input. A rank that is alone on its host reaches its own buffers. */
+/* Count the ranks of this host whose buffers are accessible to every rank of the host. Set *with_input to the number
+ * of these ranks that have an input. A rank that is alone on its host is counted too. */
 static int count_net_reach(const struct net_call *c, int *with_input)
 {
     struct cpu_comm *cpu = c->net->cpu;
@@ -435,9 +437,12 @@ static int count_net_reach(const struct net_call *c, int *with_input)
     return count;
 }
 
-/* Run all turns. As in host.c, a rank with private buffers fills its slot for turn 0 before the first barrier. So the
- * loop skips turn 0, except in two cases. All ranks may read the inputs in place. Or another rank has an input but an
- * empty slot, because all ranks can reach its buffers. */
+/* Run all turns. A rank with private buffers fills its slot for step 0 before the first barrier. If all ranks with
+ * an input have done so, turn 0 has no work left, and the loop begins with turn 1. The loop begins with turn 0 in two
+ * cases:
+ * - No rank has private buffers. Then no rank needs the give stage, and turn 0 has the next stage.
+ * - Only some ranks have private buffers, and a rank without private buffers has an input. This rank fills
+ *   its slot in turn 0. */
 static ddp_status run_steps(struct net_call *c, struct ddp_err *err)
 {
     struct cpu_comm *cpu = c->net->cpu;

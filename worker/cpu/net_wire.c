@@ -66,7 +66,7 @@ bool net_is_hello_prefix(const uint8_t *bytes, size_t n)
     return memcmp(bytes, hello_magic, n < sizeof(hello_magic) ? n : sizeof(hello_magic)) == 0;
 }
 
-/* Copy a text of n bytes. Terminate the copy, because the peer's text may have no NUL. */
+/* Copy a text of n bytes. Set the last byte of the copy to NUL, because the peer's text may have no NUL. */
 static const uint8_t *decode_text(const uint8_t *from, char *to, size_t n)
 {
     memcpy(to, from, n);
@@ -122,7 +122,8 @@ const char *net_answer_text(enum net_answer answer)
 
 /* --- calls ---------------------------------------------------------------------------------------------- */
 
-/* Encode the fields that determine how many bytes a call moves. Pointers and timeouts may differ between ranks. */
+/* Encode the rank, and the fields of the call that must be equal on all ranks. Pointers and timeouts may differ, so
+ * they are left out. */
 void net_encode_head(uint8_t bytes[NET_HEAD], const struct call *call, uint64_t seq, int rank)
 {
     uint8_t *to = write_bytes(bytes, head_magic, sizeof(head_magic));
@@ -149,7 +150,7 @@ static bool net_decode_head(const uint8_t bytes[NET_HEAD], struct call *call, ui
     return memcmp(bytes, head_magic, sizeof(head_magic)) == 0;
 }
 
-/* Compare two heads. The text names the lower rank first, so that both ranks print the same sentence. */
+/* Compare two heads. If they differ, the error names the lower rank first, so that both ranks print the same text. */
 ddp_status net_compare_heads(const uint8_t mine[NET_HEAD], const uint8_t theirs[NET_HEAD],
                              struct ddp_err *err)
 {

@@ -42,9 +42,9 @@ enum net_answer {
 
 void net_encode_hello(uint8_t bytes[NET_HELLO], const struct net_hello *hello);
 
-/* Decode a hello and return the answer to send. `mine` has this rank's nonce, run and world; mine->to is this rank.
- * Fill *out up to the first wrong field. The caller must still check that a connection from the sender's rank and lane
- * is expected. */
+/* Decode a hello into *out, and return the answer to send. NET_WELCOME means that nonce, run, world
+ * and `to` equal those of `mine`; mine->to is this rank. After NET_FOREIGN, out->from is -1 and all other members are
+ * 0. The caller must still check that a connection from the sender's rank and lane is expected. */
 enum net_answer net_decode_hello(const uint8_t bytes[NET_HELLO], const struct net_hello *mine,
                                  struct net_hello *out);
 
@@ -68,10 +68,10 @@ ddp_status net_compare_heads(const uint8_t mine[NET_HEAD], const uint8_t theirs[
 /* The range of ports on which the ranks of a job listen, for example "20000-20100". */
 
 struct net_ports {
-    int low, high; /* both are 0 if the kernel chooses the port */
+    int low, high; /* lowest and highest port; both are 0 if the kernel chooses the port */
 };
 
-/* Parse "LOW-HIGH", "PORT" or "" (the kernel chooses). The text of DDP_ERR_ENV describes the valid form. */
+/* Parse "LOW-HIGH", "PORT" or "" (the kernel chooses). After DDP_ERR_ENV, `err` describes the valid form. */
 ddp_status net_ports_parse(const char *text, struct net_ports *out, struct ddp_err *err);
 
 /* Return the port for try number `turn` of local rank `rank`. Return 0 if the kernel chooses the port, or -1 after

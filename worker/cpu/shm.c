@@ -35,8 +35,8 @@ static ddp_status map_segment(struct segment *s, size_t bytes, int fd, int flags
     return DDP_OK;
 }
 
-/* Call posix_fallocate with all signals blocked. Before Linux 6.9, a handler ends the call with EINTR and the kernel
- * frees its pages, so a periodic timer would repeat the call endlessly. SIGINT and SIGTERM wait until the end, too. */
+/* Call posix_fallocate with all signals blocked. Before Linux 6.9, a signal handler ends the call with EINTR, and the
+ * kernel frees the pages. With a periodic timer, this loop would never end. SIGINT and SIGTERM are delayed, too. */
 static int allocate_pages(int fd, size_t bytes)
 {
     sigset_t all, before;
@@ -131,7 +131,7 @@ ddp_status segment_attach(struct segment *out, const struct segment_offer *offer
     char path[64];
     *out = (struct segment){ .fd = -1 };
     snprintf(path, sizeof(path), "/proc/%d/fd/%d", offer->pid, offer->fd);
-    /* O_NONBLOCK, because the descriptor may now be a pipe, and opening a pipe could wait */
+    /* O_NONBLOCK prevents a wait in open(): `path` is a descriptor of another process, and may now be a pipe */
     int fd = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
         return ddp_fail(err, DDP_ERR_IO,
@@ -304,10 +304,11 @@ void regions_close(struct regions *regions)
 
 /* --- meeting ---------------------------------------------------------------------------------------------- */
 
-/* Rank 0 collects the cards of all ranks, numbers the hosts and creates the control page of its host. Then rank 0
- * uses the store to publish which host each rank is on, and where its page is. On every other host the lowest rank
- * creates the page and publishes where the page is. A rank that fails publishes the reason instead, so all ranks fail
- * at once with the same text. */
+/* Each rank writes a card with its pid and host (struct bootstrap_card). Rank 0 collects all cards, gives each host a
+ * number, and creates the control page of host 0. This is the host of rank 0. Then rank 0 uses the store to publish the
+ * host of each rank, and where the page of host 0 is. On every other host, the lowest rank creates the page and
+ * publishes where the page is. A rank that fails publishes the reason instead, so all ranks fail at once with the same
+ * text. */
 
 /* The message of rank 0 to all ranks. */
 struct hello {
@@ -344,7 +345,7 @@ static ddp_status number_hosts(const struct bootstrap_card *cards, int world, st
                                struct ddp_err *err)
 {
     for (int r = 0; r < world; r++) {
-        uint32_t h = r > 0 ? hello->host_of[r - 1] : 0; /* usually the host of the previous rank */
+        uint32_t h = r > 0 ? hello->host_of[r - 1] : 0; /* first try the host of the previous rank */
         if (r > 0 && !same_host(&cards[r], &cards[first[h]]))
             for (h = 0; h < hello->hosts && !same_host(&cards[r], &cards[first[h]]); h++)
                 ;
@@ -358,7 +359,8 @@ static ddp_status number_hosts(const struct bootstrap_card *cards, int world, st
     return DDP_OK;
 }
 
-/* Return true if number_hosts could have made these numbers: the first rank of each new host has the next number. */
+/* Return true if `host_of` may be a result of number_hosts, which numbers the hosts in the order of their lowest
+ * ranks. */
 static bool is_numbered(const uint16_t *host_of, int world, uint32_t hosts)
 {
     uint32_t seen = 0;
@@ -436,8 +438,9 @@ static ddp_status make_page_here(const struct bootstrap *b, struct meeting *m, s
     return status;
 }
 
-/* Map this host's page. Compute the page's size, because a size from a peer may be wrong. If the page cannot be opened,
- * its creator may have failed and closed it, so return the creator's error from the store. */
+/* Map this host's page. Compute the page's size, because a size from a peer may be wrong. If the page cannot be mapped,
+ * the rank that created it may have failed and closed it. If that rank has published an error in the store, return this
+ * error. */
 static ddp_status find_page(const struct bootstrap *b, const char *key, const struct segment_offer *offer,
                             struct meeting *m, struct ddp_err *err)
 {

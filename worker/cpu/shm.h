@@ -31,8 +31,8 @@ struct segment {
     int fd; /* -1 after segment_hide, or for private memory */
 };
 
-/* Where another process finds a segment. `device` and `inode` identify the segment, because the kernel may reuse a
- * pid. */
+/* Where another process finds a segment: in /proc/<pid>/fd/<fd>. `device` and `inode` show whether this file is
+ * the segment, because the kernel may have reused the pid. */
 struct segment_offer {
     int32_t pid, fd;
     uint64_t device, inode;
@@ -53,7 +53,7 @@ ddp_status segment_describe(const struct segment *segment, struct segment_offer 
 ddp_status segment_attach(struct segment *out, const struct segment_offer *offer, size_t bytes,
                           struct ddp_err *err);
 
-/* Close the descriptor after all ranks have attached. The mapping stays. */
+/* Close the descriptor and keep the mapping. Call this after all ranks have attached. */
 void segment_hide(struct segment *segment);
 
 /* --- the control page ------------------------------------------------------------------------------------- */
@@ -80,8 +80,7 @@ void segment_hide(struct segment *segment);
  * below the usual limit of descriptors. */
 enum { SHM_WORLD_MAX = 1024 };
 
-/* The place of a call's buffer: `offset` bytes after the beginning of a rank's block of `region`, or private
- * memory. */
+/* The place of a call's buffer: private memory, or `offset` bytes after the start of the rank's block in `region`. */
 struct shm_place {
     int32_t region; /* -1 for private memory */
     uint64_t offset;
@@ -91,13 +90,13 @@ struct shm_place {
  * the mark after that barrier. */
 struct shm_mark {
     uint64_t seq;     /* number of the call */
-    struct call call; /* its pointers are valid only in this rank's process */
+    struct call call; /* its pointers are valid only in the process that wrote the mark */
     struct shm_place in, out;
 };
 
 struct shm_rank {
     _Alignas(PART_LINE) _Atomic uint32_t arrived; /* number of barriers that this rank has entered */
-    int32_t pid, rank;        /* written by the creator of the page; `rank` is the rank in the group */
+    int32_t pid, rank;        /* pid, and rank in the group; written by the creator of the page */
     int32_t made, mapped;     /* for shared_alloc: ddp_status of creating the segment, and of mapping it */
     struct shm_mark marks[2]; /* marks of the last even-numbered call and the last odd-numbered call */
 };
@@ -108,7 +107,7 @@ struct shm_control {
     _Atomic uint32_t sleepers;                     /* number of ranks that sleep on `phase` */
 
     _Alignas(PART_LINE) _Atomic uint32_t abort_claimed; /* 1 if a rank has begun to write the reason */
-    _Atomic uint32_t abort_ready;                       /* 1 if the reason is complete */
+    _Atomic uint32_t abort_ready;                       /* 1 if the whole reason for the abort is written */
     int32_t abort_code;
     char abort_words[sizeof(((struct ddp_err *)0)->msg)];
 
@@ -117,14 +116,16 @@ struct shm_control {
     struct shm_rank ranks[];
 };
 
-/* Return the size in bytes of the control page (shm_control_bytes) or of one slot (shm_slot_bytes), on a host with
- * `world` ranks. A rank has SHM_SLOTS slots: two for its own values (give) and two for results (take); see host.c. In
- * each pair, one slot is written while the other slot is read. */
+/* Number of slots of a rank: two for its own values (give) and two for results (take); see host.c. In each pair, one
+ * slot is written while the other slot is read. */
 enum { SHM_SLOTS = 4 };
+
+/* Return the size in bytes of the control page (shm_control_bytes) or of one slot (shm_slot_bytes), on a host with
+ * `world` ranks. */
 size_t shm_control_bytes(int world);
 size_t shm_slot_bytes(int world);
 
-/* Return slot `which` of `rank`. Slots 0 and 1 are give slots; slots 2 and 3 are take slots. */
+/* Return slot `which` of `rank`. Slots 0 and 1 are for the rank's own values; slots 2 and 3 are for results. */
 void *shm_slot(struct shm_control *control, int world, int rank, unsigned which);
 
 /* Return the mark of `rank` for call number `seq`. Only the last two calls of a rank have marks. */
@@ -133,9 +134,9 @@ const struct shm_mark *shm_mark_of(const struct shm_control *control, int rank, 
 /* Return the mark of the last call that `rank` has begun. */
 const struct shm_mark *shm_last_mark(const struct shm_control *control, int rank);
 
-/* Claim the right to publish the abort text. Return false if another rank was first. The claiming rank must then call
- * shm_abort_publish, which wakes all sleepers. Before that it has time to ask other hosts for an earlier reason. Any
- * thread of any rank may call these functions. */
+/* Claim the right to publish the abort text. Return false if another rank was first. If the result is true, the caller
+ * must call shm_abort_publish, which wakes all sleepers. Before this call, the caller may ask other hosts for an
+ * earlier reason. Any thread of any rank may call these functions. */
 bool shm_abort_claim(struct shm_control *control);
 void shm_abort_publish(struct shm_control *control, ddp_status code, const char *words);
 
@@ -196,13 +197,12 @@ static inline void futex_wake_all(_Atomic uint32_t *word)
 
 /* --- meeting ---------------------------------------------------------------------------------------------- */
 
-/* Determine which ranks share a host, and open the control page of this host. */
-
 enum { SHM_NONCE = 16 };
 
+/* Result of meeting_join: which ranks share a host, and the control page of this host. */
 struct meeting {
     struct segment segment;   /* owned: control page and slots, with pids and ranks filled in */
-    uint16_t *host_of;        /* owned: host of each rank, numbered in the order of the hosts' lowest ranks */
+    uint16_t *host_of;        /* owned: host of each rank; hosts are numbered by their lowest ranks */
     int hosts, host;          /* number of hosts; index of this host */
     int local_rank, locals;   /* local rank of this rank; number of ranks on this host */
     uint8_t nonce[SHM_NONCE]; /* random, equal on all ranks; identifies this run */
@@ -213,8 +213,8 @@ struct meeting {
 ddp_status meeting_join(const struct bootstrap *bootstrap, struct meeting *out, struct ddp_err *err);
 void meeting_close(struct meeting *meeting);
 
-/* Remove the keys of the start from the store, and close the page's descriptor. Call this after all ranks have
- * joined. */
+/* Delete the keys that this rank has stored in meeting_join, and close the descriptor of the control page. Call this
+ * after all ranks have joined. */
 ddp_status meeting_over(const struct bootstrap *bootstrap, struct meeting *meeting, struct ddp_err *err);
 
 /* Report a failed start to the other ranks. For ranks that have not mapped the page yet, the page's creator publishes

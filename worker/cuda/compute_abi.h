@@ -84,7 +84,7 @@ enum lt_values {
        const lt_algorithm *algorithm, void *workspace, size_t bytes, struct CUstream_st *stream))
 
 /* Declarations of functions of the CUDA driver (libcuda). The driver loads and starts kernels, because some
- * versions of the runtime cannot load kernels from a file. Pure. */
+ * versions of the runtime cannot load kernels from a file. */
 
 struct CUmod_st;
 struct CUfunc_st;

@@ -15,7 +15,7 @@ struct lib_kind {
     const char *what;          /* "NCCL" */
     const char *variable;      /* environment variable with the path of the library */
     const char *const *places; /* file names in the order of the search, ended by NULL */
-    const char *install;       /* instructions for the user */
+    const char *install;       /* text for the user: how to install the library */
 };
 
 struct lib_symbol {

@@ -41,8 +41,8 @@ static void *blocks_get(struct gpu_comm *base, size_t bytes, struct ddp_err *err
     return block->memory;
 }
 
-/* Combine the statuses of all ranks. If memory is short on one rank, the call fails on all ranks, so the job can
- * continue. */
+/* Combine the statuses of all ranks. If memory is short on one rank, the call fails on all ranks. So no rank keeps the
+ * block, and the job can continue. */
 static ddp_status blocks_vote(struct gpu_comm *base, size_t bytes, struct ddp_err *err)
 {
     struct ddp_err own = *err;

@@ -11,7 +11,7 @@ extern const struct comm_ops nccl_comm_ops;
 
 struct block;
 
-/* The first member of both backends' structs. */
+/* The common part of the two GPU backends. It is the first member of each backend's struct. */
 struct gpu_comm {
     struct comm comm; /* must be the first member */
     struct comm *cpu; /* owned; NULL before it is open */
@@ -19,13 +19,15 @@ struct gpu_comm {
     uint32_t step_timeout_ms;
     struct gpu gpu;             /* gpu.device is -1 before the GPU is open */
     struct CUstream_st *stream; /* this backend's stream */
-    struct CUevent_st *before;  /* event on the program's stream at the time of a call */
-    struct block *blocks;       /* owned: list of the blocks of ddp_shared_alloc */
-    /* Runs a call of the cpu communicator. The NCCL backend takes a lock around the call. */
+    /* Event that is recorded on the program's stream when a call begins. staged.c also records it on `stream` when a
+     * call ends. */
+    struct CUevent_st *before;
+    struct block *blocks; /* owned: list of the blocks of ddp_shared_alloc */
+    /* Runs `call` on the communicator `cpu`. The NCCL backend holds a lock while the call runs. */
     ddp_status (*run_cpu)(struct gpu_comm *base, const struct call *call, struct ddp_err *err);
 };
 
-/* Return zeroed memory of `bytes` bytes, which begins with a struct gpu_comm for `setup`. Return NULL if memory is
+/* Allocate `bytes` zeroed bytes, and fill the struct gpu_comm at their beginning from `setup`. Return NULL if memory is
  * short. */
 void *gpu_comm_make(size_t bytes, const struct comm_ops *ops, const struct comm_setup *setup,
                     struct ddp_err *err);
@@ -41,7 +43,7 @@ ddp_status gpu_comm_finish_open(struct gpu_comm *base, ddp_status status, struct
 /* Free the blocks, the stream, the event and the cpu communicator. */
 void gpu_comm_close(struct gpu_comm *base);
 
-/* Implement the members of struct comm_ops that are equal in both backends (core/backend.h). */
+/* Implement the members of struct comm_ops (core/backend.h) that are the same functions in both backends. */
 ddp_status gpu_comm_shared_alloc(struct comm *comm, size_t bytes, void **out, struct ddp_err *err);
 ddp_status gpu_comm_shared_free(struct comm *comm, void *block, struct ddp_err *err);
 ddp_status gpu_comm_copy(struct comm *comm, void *to, const void *from, size_t bytes, void *stream,

@@ -288,7 +288,8 @@ static ddp_status place_of(const struct nccl_comm *n, const struct call *call, b
     return DDP_OK;
 }
 
-/* Wait until all calls are done, before CALL_FINALIZE passes its barrier. After that barrier, other ranks may end. */
+/* Wait until all calls are done. CALL_FINALIZE does this before its barrier, because other ranks may end after that
+ * barrier. */
 static ddp_status finish_all(struct nccl_comm *n, struct ddp_err *err)
 {
     pthread_mutex_lock(&n->lock);

@@ -116,7 +116,7 @@ bool nccl_move(const struct call *call, int rank, int world, int i, struct nccl_
  * and interrupts a kernel that waits for another rank. NCCL_MAX_CTAS=1 gives each kernel one block, because such a
  * kernel is interrupted fastest. */
 
-/* Rows of variable and value. nccl_settings adds the host id. */
+/* Environment variables for ranks that share a GPU, with their values. nccl_settings adds NCCL_HOSTID. */
 static const struct nccl_setting sharing[] = {
     { "NCCL_SOCKET_IFNAME", "=lo" }, { "NCCL_ALGO", "Ring" },       { "NCCL_PROTO", "Simple" },
     { "NCCL_MAX_CTAS", "1" },        { "NCCL_NVLS_ENABLE", "0" },   { "NCCL_IB_DISABLE", "1" },
@@ -216,8 +216,8 @@ static const char *result_words(nccl_result result)
                                                          : "error code of a newer NCCL";
 }
 
-/* Return the status for a result of NCCL. Only DDP_ERR_ARG leaves the communicator usable, because no rank has
- * begun the call. */
+/* Return the status for a result of NCCL. Of the errors, only DDP_ERR_ARG leaves the communicator usable, because no
+ * rank has begun the call. */
 static ddp_status nccl_status_of(nccl_result result)
 {
     switch (result) {

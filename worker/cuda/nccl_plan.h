@@ -32,7 +32,7 @@ enum nccl_state {
 enum nccl_event {
     NCCL_MET,   /* all ranks are connected */
     NCCL_FAULT, /* a timeout, an error of NCCL or CUDA, a dead peer, or a rank that gives up */
-    NCCL_LEFT,  /* the program has made its last call */
+    NCCL_LEFT,  /* the program has called finalize, its last call */
     NCCL_GONE,  /* the abort is done */
     NCCL_CLOSE, /* the owner frees the communicator */
     NCCL_EVENTS
@@ -86,8 +86,7 @@ bool nccl_move(const struct call *call, int rank, int world, int i, struct nccl_
 
 /* --- the environment of NCCL ------------------------------------------------------------------------------ */
 
-/* The environment variables of NCCL, and the unique ids with which the ranks of a communicator find each other. */
-
+/* An environment variable for NCCL. */
 struct nccl_setting {
     char name[32], value[320];
 };
@@ -101,11 +100,13 @@ struct nccl_facts {
     int rank;
 };
 
-/* Fill `out` with settings and return their number. The caller must not overwrite variables that the user has set. */
+/* Fill `out` with environment variables for NCCL, and return their number. The caller must keep the value of a variable
+ * that the user has set. */
 int nccl_settings(const struct nccl_facts *facts, struct nccl_setting out[NCCL_SETTINGS_MAX]);
 
 /* Return the number of unique ids that a world uses with NCCL `version` (nccl_id_count), or the rank that creates id i
- * (nccl_id_maker). While the ranks connect, the creator of an id serves at most NCCL_RANKS_PER_ID ranks. */
+ * (nccl_id_maker). The ranks of a communicator find each other with these ids. While the ranks connect, the creator of
+ * an id serves at most NCCL_RANKS_PER_ID ranks. */
 enum { NCCL_RANKS_PER_ID = 128, NCCL_IDS_MAX = 1 << 13 };
 int nccl_id_count(int world, int version);
 int nccl_id_maker(int i, int count, int world);
@@ -143,8 +144,8 @@ struct nccl_card {
     char bus_id[32];
 };
 
-/* Check that all ranks have the same NCCL version, and that no two ranks use the same GPU without --share_gpu.
- * `cards` has one card for each rank. */
+/* Check that all ranks have the same NCCL version, and that no two ranks use the same GPU without --share_gpu. `cards`
+ * has one element for each rank. */
 ddp_status nccl_check_cards(const struct nccl_card *cards, int world, struct ddp_err *err);
 
 #endif

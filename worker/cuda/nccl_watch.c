@@ -119,8 +119,8 @@ enum { CHECK_MS = 50, SUSPECT_MS = 400 };
 
 /* --- failing ------------------------------------------------------------------------------------------ */
 
-/* Publish the reason before the abort, because other ranks wait for it. Do both without the lock: in state FAILING no
- * other thread uses NCCL. */
+/* Publish the error before the abort of NCCL, because the other ranks wait for the error. Do both without the lock: in
+ * state FAILING no other thread uses NCCL. */
 static void publish_and_abort(struct nccl_comm *n, struct ddp_err *err)
 {
     struct ncclComm *nccl = n->nccl;

@@ -40,10 +40,10 @@ enum { NCCL_FLIGHTS = 256 };
 
 /* A call in progress. */
 struct nccl_flight {
-    struct CUevent_st *after; /* event after the call on this backend's stream; created at first use */
+    struct CUevent_st *after; /* recorded on this backend's stream after the call; created at first use */
     struct call call;         /* the call, for error texts */
     bool queued;              /* true if `after` was recorded */
-    uint64_t since_ms;        /* earliest time at which the call could begin */
+    uint64_t since_ms;        /* this call's start or the previous call's end, whichever is later */
     uint32_t timeout_ms;
 };
 
@@ -62,10 +62,10 @@ struct nccl_comm {
     pthread_t watch;       /* the watch thread */
     bool watched, closing; /* watched: the watch thread runs; closing: the watch thread must end */
     enum nccl_state state;
-    struct ddp_err failed;      /* why the communicator failed; does not change after its code is set */
+    struct ddp_err failed;      /* why the communicator failed; does not change after failed.code is set */
     struct ncclComm *nccl;      /* NULL before NCCL's communicator exists, and after its end */
     uint64_t creating_until_ms; /* deadline of the creation, a time of clock_ms() */
-    struct ddp_err suspect;     /* NCCL's error, reported later, because a dead peer is a clearer reason */
+    struct ddp_err suspect;     /* NCCL's error, reported after SUSPECT_MS unless a dead peer is found */
     uint64_t suspect_since_ms;
     uint64_t begun, done; /* number of the last begun call, and of the last finished call; 0 at first */
     struct nccl_flight flights[NCCL_FLIGHTS]; /* call k is in flights[k % NCCL_FLIGHTS] */
@@ -79,7 +79,7 @@ bool flight_has_room(const struct nccl_comm *n);
 /* Begin a call, which gets the next number. */
 struct nccl_flight *flight_begin(struct nccl_comm *n, const struct call *call);
 
-/* Record the event `after` when NCCL has put the call on the stream. */
+/* Record the event `after` on the stream, after the call. The call must already be on the stream. */
 ddp_status flight_queued(struct nccl_comm *n, struct nccl_flight *flight, struct ddp_err *err);
 
 /* Remove the call that flight_begin has added last, because NCCL has rejected it. */
@@ -109,7 +109,7 @@ void watch_pause(struct nccl_comm *n, uint32_t us);
 /* Return DDP_OK if the communicator has not failed. Otherwise set *err to the reason. The caller holds `lock`. */
 ddp_status watch_alive(struct nccl_comm *n, struct ddp_err *err);
 
-/* Run a call of the cpu communicator under `cpu_lock`. */
+/* Run `call` on the cpu communicator while holding `cpu_lock`. */
 ddp_status cpu_call(struct nccl_comm *n, const struct call *call, struct ddp_err *err);
 
 /* --- nccl_join.c -------------------------------------------------------------------------------------- */
@@ -118,7 +118,7 @@ ddp_status cpu_call(struct nccl_comm *n, const struct call *call, struct ddp_err
  * old. */
 ddp_status nccl_lib_open(struct nccl_lib *lib, const char *path, struct ddp_err *err);
 
-/* Create NCCL's communicator; collective. The cpu communicator must be open. */
+/* Create NCCL's communicator. All ranks must call this function, and the cpu communicator must be open. */
 ddp_status join_all(struct nccl_comm *n, const struct comm_setup *setup, struct ddp_err *err);
 
 /* Create the communicator of a world of one. */

@@ -6,7 +6,7 @@
  * current chunk. The slots are in the cpu communicator's shared memory, so the cpu communicator makes no further
  * copy.
  *
- * A call also fails if the program's stream does not reach the call within its timeout. */
+ * A call fails if the program's stream does not reach the call within the timeout of the call. */
 #include "cuda/gpu_comm.h"
 #include "ddp/context.h"
 
@@ -28,8 +28,8 @@ static size_t rows(enum call_side side, size_t bytes, int world)
     return has_part_for_each(side) ? (size_t)world : 1;
 }
 
-/* Return how many elements of a row fit into a slot. At least one element fits: even in the largest world, a slot has
- * room for one element of each rank. */
+/* Return how many elements a row may have, so that all rows of a chunk fit into a slot. The result is at least 1: even
+ * in the largest world, a slot has room for one element of each rank. */
 static uint64_t most(const struct call *call, int world, size_t room)
 {
     const struct call_rule *rule = &call_rules[call->kind];
@@ -38,8 +38,8 @@ static uint64_t most(const struct call *call, int world, size_t room)
     return fit > 0 ? fit : 1;
 }
 
-/* A chunk: some elements of every rank's part. A buffer with one part has one row. A buffer with a part for each
- * rank has `world` rows. */
+/* A chunk of a call. A buffer has one part, or a part for each rank. A chunk contains the same range of elements from
+ * each part. The range from one part is a row. */
 struct staged_chunk {
     size_t k;                 /* number of the chunk */
     uint64_t count;           /* elements of a row */
@@ -200,8 +200,8 @@ struct limit {
     uint64_t end_ms;
 };
 
-/* Wait until the event has occurred. The program's stream may have much work before the event, so also check the
- * other ranks. */
+/* Wait until the event has occurred. This may take long, because the program's stream may have much work before the
+ * event. So during the wait, also check whether another rank has failed. */
 static ddp_status wait_event(struct staged *s, struct CUevent_st *event, const struct limit *limit,
                              struct ddp_err *err)
 {

@@ -44,12 +44,12 @@ struct queue {
     size_t slots, slot_bytes;           /* number of slots; size of one slot in bytes */
     size_t array_at[DDP_LOADER_ARRAYS]; /* offset of each array in a slot, in bytes */
     uint64_t epoch;
-    /* Numbers of batches in this epoch; see the picture at the top. */
+    /* Counts of batches in this epoch; see the picture at the top. */
     uint64_t total;    /* all batches */
-    uint64_t end;      /* batches that may begin: `total`, or fewer after an error */
-    uint64_t released; /* returned by the program, so their slots are free */
-    uint64_t given;    /* received by the program; includes `released` */
-    uint64_t taken;    /* begun by the threads; includes `given` */
+    uint64_t end;      /* batches that may be started: `total`, or fewer after an error */
+    uint64_t released; /* batches that the program has returned, so their slots are free */
+    uint64_t given;    /* batches that the program has received; includes `released` */
+    uint64_t taken;    /* batches that the threads have begun; includes `given` */
 };
 
 /* --- the queue: options ------------------------------------------------------------------------------------ */
@@ -168,8 +168,9 @@ static ddp_status queue_open(struct queue *queue, const ddp_loader_options *opti
 
 /* --- the queue: an epoch ----------------------------------------------------------------------------------- */
 
-/* Begin an epoch at sample `done`. Streams take turns, so all streams get the same number of batches. The first stream
- * is always the longest and determines this number. With NO_PAD, the last batch of a later stream may be empty. */
+/* Begin an epoch at sample `done`. Streams take turns, so all streams have the same number of batches. The first stream
+ * determines this number, because no other stream has more samples. With NO_PAD, the last batch of a later stream may
+ * be empty. */
 static void queue_start(struct queue *queue, uint64_t epoch, uint64_t done)
 {
     const ddp_loader_options *o = &queue->options;
@@ -188,8 +189,8 @@ static void queue_stop(struct queue *queue)
     queue->end = queue->taken;
 }
 
-/* Set *number to the batch that the program requests next; return false at the end of the epoch. The request releases
- * the oldest held batch. Another call returns the same number until the caller increases `given`. */
+/* Set *number to the next batch for the program. Return false at the end of the epoch. If the program holds the maximum
+ * of batches (options.held), release the oldest of them. *number stays the same until the caller increases `given`. */
 static bool queue_ask(struct queue *queue, uint64_t *number)
 {
     if (queue->given + 1 > queue->options.held)
@@ -208,7 +209,7 @@ static bool queue_remove(struct queue *queue, uint64_t *number)
     return true;
 }
 
-/* Draw the samples of batch `number` from its stream's sampler. */
+/* Draw the samples of batch `number`. Each stream of batches has a sampler. */
 static void queue_draw(struct queue *queue, uint64_t number, uint64_t *index, unsigned char *is_pad,
                        ddp_batch *batch)
 {
@@ -236,8 +237,8 @@ static ddp_loader_row queue_row(const struct queue *queue, const ddp_batch *batc
 
 /* --- threads and memory ------------------------------------------------------------------------------------ */
 
-/* One slot. While `ready` is false, the reading thread owns all members except `reading`. Afterwards the program owns
- * these members. */
+/* One slot. While `ready` is false, the reading thread owns all members except `reading`. When the thread has set
+ * `ready`, the program owns these members. */
 struct slot {
     ddp_batch batch;
     uint64_t *index;
@@ -268,8 +269,8 @@ struct ddp_loader {
 
 /* --- reading ----------------------------------------------------------------------------------------------- */
 
-/* Read samples one by one. The first failure ends the batch, and its error names the sample. Flush subnormals here, so
- * that a batch has the same bytes with and without threads. */
+/* Read samples one by one. The first failure ends the batch, and its error names the sample. Flush subnormals here:
+ * then a batch has the same bytes, whether a loader thread or the program's thread reads it. */
 static void fill_slot(ddp_loader *loader, struct slot *slot)
 {
     FLUSH_SUBNORMALS(true);

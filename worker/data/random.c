@@ -30,8 +30,8 @@ static void twister_block(ddp_random *random)
     random->at = 0;
 }
 
-/* Return the next number. The shifts are the paper's tempering, which distributes the values of the upper bits more
- * evenly. */
+/* Return the next number. The shifts are the tempering of the Mersenne Twister, which distributes the values of the
+ * upper bits more evenly. */
 uint32_t ddp_random_next(ddp_random *random)
 {
     if (random->at == DDP_RANDOM_WORDS)

@@ -95,8 +95,8 @@ BODY scale_run_body(float *y, const float *x, size_t n, double mean, double fact
 WIDE(scale_run, (float *y, const float *x, size_t n, double mean, double factor, double shift),
      (y, x, n, mean, factor, shift))
 
-/* Compute dx of one run. The compiler vectorizes a loop only for arrays that do not overlap. So if dx and dy are the
- * same array, use a loop that has only one of the two pointers. */
+/* Compute dx for one run of consecutive elements. The compiler vectorizes a loop only for arrays that do not overlap.
+ * So if dx and dy are the same array, use a loop that has only one of the two pointers. */
 BODY slope_run_body(float *dx, const float *x, const float *dy, size_t n, double mean, double mean_dy,
                     double slope, double factor)
 {
@@ -196,8 +196,8 @@ void batch_sums(const ddp_syncbn *bn, const float *x, const float *dy, size_t n,
     }
 }
 
-/* Compute dx. In y = (x - mean) / sqrt(var + eps) * weight + bias, mean and var also depend on x. So dx has a term for
- * each of the two (mean_dy and slope). */
+/* Compute dx. In y = (x - mean) / sqrt(var + eps) * weight + bias, mean and var also depend on x. So dx has two more
+ * terms: mean_dy comes from mean, and slope comes from var. */
 void batch_gradient(const ddp_syncbn *bn, const double *sums, const float *x, const float *dy, size_t n,
                     float *dx)
 {

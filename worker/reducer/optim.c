@@ -139,8 +139,8 @@ struct scale {
     float shrink; /* AdamW: factor of the parameter */
 };
 
-/* Compute the factors of this step. Compute in double as torch does, because in float 1 - 0.999^t would have only
- * about five correct digits. */
+/* Compute the factors of this step. Compute in double, as torch does. In float, the result of 1 - 0.999^t
+ * would have only about five correct digits. */
 static struct scale scale_of(const ddp_optim *o)
 {
     const double bias1 = 1.0 - pow(o->beta1, (double)o->step);
@@ -197,8 +197,8 @@ void ddp_optim_update(const ddp_optim *o, float *param, const float *grad, float
  * double, so only sums are rounded. */
 enum { LANES = 8 };
 
-/* Sum the squares of a leaf. Add element i to running sum i mod LANES, also at the end of the leaf. So zeros after the
- * last element change no bit. */
+/* Sum the squares of a leaf. Add element i to running sum i mod LANES, even if the length of the leaf is not a multiple
+ * of LANES. So zeros after the last element would not change a bit of the result. */
 double norm_leaf(const float *x, size_t n)
 {
     double lane[LANES] = { 0 };
@@ -233,7 +233,8 @@ double norm_root(const struct norm_tree *tree)
     return sum;
 }
 
-/* Return the norm. Each array begins a new leaf, so the result does not depend on where the arrays are in memory. */
+/* Return the norm. Each array begins a new leaf of the tree of sums (norm_push). So the result does not depend on where
+ * the arrays are in memory. */
 double ddp_grad_norm(const float *const grads[], const size_t counts[], size_t n)
 {
     FLUSH_SUBNORMALS(true);
@@ -247,8 +248,8 @@ double ddp_grad_norm(const float *const grads[], const size_t counts[], size_t n
     return sqrt(norm_root(&tree));
 }
 
-/* Return the clipping factor. As in torch, multiply max_norm by 1 / (norm + 1e-6); the 1e-6 prevents a division by
- * zero. If the factor is a NaN, the comparison is false, so the NaN is returned. */
+/* Return the clipping factor, at most 1. As in torch, the factor is max_norm * (1 / (norm + 1e-6)); the 1e-6 prevents a
+ * division by zero. If the factor is a NaN, `factor > 1` is false, so the NaN is returned. */
 float norm_clip_factor(double norm, double max_norm)
 {
     float factor = 1.0f / ((float)norm + 1e-6f) * (float)max_norm;

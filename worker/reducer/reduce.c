@@ -376,7 +376,7 @@ struct joining {
     join_fn join;
     const struct reduce_piece *pieces;
     const void *const *partials;
-    size_t next; /* index of the next piece in the walk */
+    size_t next; /* index of the piece that join_tree() reads next */
 };
 
 /* Return the address of element `at` of the next piece. Then increase `next`. */

@@ -28,11 +28,12 @@ struct reduce_piece {
     uint32_t first, count;
 };
 
-/* Return the size in bytes of an unfinished element: 4 for f16, bf16 and u8, otherwise the size of the type. */
+/* Return the size in bytes of an unfinished (not yet rounded) element: 4 for f16, bf16 and u8, otherwise the size of
+ * the type. */
 size_t reduce_partial_size(ddp_dtype dtype);
 
-/* Combine the first n elements of the arrays in[0 .. count) into `partial`, which must not overlap them. Each array is
- * the input of one rank of the piece. */
+/* Combine the inputs of a piece's `count` ranks into n unfinished elements (struct reduce_piece) in `partial`. in[i]
+ * has the n elements of rank first + i. `partial` must not overlap an input. */
 void reduce_piece(ddp_dtype dtype, ddp_op op, const void *const in[], size_t count, size_t n, void *partial);
 
 /* Join the pieces of all `world` ranks. partials[p] has the n unfinished elements (see struct reduce_piece) of
@@ -51,8 +52,8 @@ int values_are_real(ddp_dtype dtype);
 /* Multiply n elements of a real type by `factor`. */
 void values_scale(ddp_dtype dtype, void *values, size_t n, double factor);
 
-/* Convert n elements from f32 to `wire` (DDP_F16 or DDP_BF16), or back, and multiply them by `factor`. The arrays
- * must not overlap. */
+/* Convert n elements and multiply them by `factor`. values_narrow converts from f32 to `wire` (DDP_F16 or DDP_BF16),
+ * values_widen from `wire` to f32. The arrays must not overlap. */
 void values_narrow(ddp_dtype wire, uint16_t *to, const float *from, size_t n, double factor);
 void values_widen(ddp_dtype wire, float *to, const uint16_t *from, size_t n, double factor);
 

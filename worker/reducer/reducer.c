@@ -20,8 +20,8 @@
 /* Memory for the rebuild of the buckets. rebuild_buckets frees it. All pointers are NULL if no rebuild will
  * happen. */
 struct sync_spare {
-    int64_t *sent; /* the order of readiness, as rank order_root has sent it */
-    size_t *order; /* `sent` as indices, after a check of the values */
+    int64_t *sent; /* parameters in the order in which their gradients became ready; from rank order_root */
+    size_t *order; /* copy of `sent`, made after `sent` was found valid */
     bool *seen;    /* memory that step_is_order needs */
     char *copy;    /* copy of the arena */
 };
@@ -30,12 +30,12 @@ struct ddp_reducer {
     ddp_group *group;
     ddp_param *params;  /* owned; n parameters, then the buffers; names and data are borrowed */
     size_t n;           /* number of parameters */
-    ddp_param *buffers; /* the model's buffers, in the block of `params` */
+    ddp_param *buffers; /* the model's buffers; points into the array `params` */
     ddp_reducer_options options;
     struct bucket_plan plan;
     struct reducer_step step;
     char *arena;           /* shared block: the gradients, bucket after bucket */
-    char *packed;          /* shared block: all buffers of the model; NULL without buffers */
+    char *packed;          /* shared block: all buffers of the model; NULL if the model has no buffers */
     uint16_t *wire;        /* shared block: a bucket converted to 16 bits; NULL without compression */
     size_t wire_elements;  /* elements that fit into `wire` */
     struct comm_job *jobs; /* one for each bucket */
@@ -47,14 +47,14 @@ struct ddp_reducer {
     struct ddp_err failed;
 
     int32_t *used; /* find_unused: number of ranks that used each parameter in the latest step with sync */
-    /* find_unused: copies of the gradients that were set to zero in this step, at the same offsets as in the
-     * arena. */
+    /* with find_unused: copies of gradients, made before the step sets these gradients to zero; at the same offsets as
+     * in the arena */
     char *kept;
     struct sync_spare spare;
-    bool *blank;              /* find_unused, for each parameter: true if `kept` has its gradient */
-    struct batch_ranks ranks; /* uneven inputs: result of the latest ddp_reducer_forward */
+    bool *blank;              /* with find_unused: true for each parameter whose gradient is in `kept` */
+    struct batch_ranks ranks; /* uneven inputs: ranks that had a batch at the latest ddp_reducer_forward */
     int32_t *answers;         /* uneven inputs: for each rank, whether it has a batch (enum batch_answer) */
-    int order_root;           /* rank whose order of readiness all ranks use */
+    int order_root;           /* a rank; all ranks use the order in which its gradients became ready */
 };
 
 /* Store `err` for ddp_last_error() and return its code. */
@@ -101,7 +101,7 @@ static void reducer_zero(ddp_reducer *reducer, void *at, size_t bytes)
         keep_failure(reducer, comm->ops->zero(comm, at, bytes, reducer->options.stream, &err), &err);
 }
 
-/* Wait until all copies are done. On the host they are done already. */
+/* Wait until all copies on the device are done. Copies in host memory are synchronous. */
 static void reducer_wait_copies(ddp_reducer *reducer)
 {
     struct comm *comm = reducer->group->comm;
@@ -122,7 +122,7 @@ static void reducer_wait_copies(ddp_reducer *reducer)
  * compression loses digits only in each rank's own values. If the backend's calls do not block, no thread is
  * needed, because the jobs only put work on a stream. */
 
-/* The factors before and after the all-reduce, and the operation of the all-reduce. */
+/* How to average: multiply by `before`, all-reduce with `op`, then multiply by `after`. */
 struct averaging {
     double before, after;
     ddp_op op;
@@ -136,9 +136,9 @@ static size_t divisor_of(const ddp_reducer *reducer)
                                                         : (size_t)ddp_world_size(reducer->group->ctx);
 }
 
-/* Return the factors of an average. Without predivide the backend divides by the world size, so that sums of 16-bit
- * types do not overflow. With DDP_UNEVEN_ACTIVE the divisor is the number of ranks that have a batch, and `after`
- * corrects the result. */
+/* Return the factors and the operation of an average. If options.predivide is 0, use DDP_AVG, because a DDP_SUM of
+ * 16-bit types may overflow. DDP_AVG divides by the world size. With DDP_UNEVEN_ACTIVE the right divisor is the number
+ * of ranks that have a batch, so `after` corrects the result. */
 static struct averaging averaging_of(const ddp_reducer *reducer)
 {
     double divisor = (double)divisor_of(reducer), world = ddp_world_size(reducer->group->ctx);
@@ -196,7 +196,7 @@ static ddp_status call_hook(ddp_reducer *reducer, size_t index, const struct buc
                               .divisor = divisor_of(reducer),
                               .stream = reducer->options.stream };
     struct ddp_err err = { 0 };
-    last_error_keep(&err); /* clear the last error: an older text would seem to be the hook's */
+    last_error_keep(&err); /* clear the last error: its text could be mistaken for an error of the hook */
     ddp_status status = reducer->options.hook(reducer->options.hook_user, reducer->group, &view);
     if (status == DDP_OK || ddp_last_error()[0] != '\0')
         return status;
@@ -471,9 +471,9 @@ static void sync_blank(ddp_reducer *reducer, size_t i)
     reducer->blank[i] = true;
 }
 
-/* Count the ranks that used each parameter; collective. If no rank used a parameter, restore its gradient. Sum the
- * flags of all ranks, as PyTorch does, although here only a sum of 0 matters. This collective follows the last bucket,
- * so it delays no bucket. */
+/* Count the ranks that used each parameter; collective. If no rank used a parameter, restore the gradient that
+ * sync_blank() has saved. As in PyTorch, the result is a count, but only a count of 0 has an effect. This collective
+ * follows the last bucket, so it delays no bucket. */
 static ddp_status share_used(ddp_reducer *reducer)
 {
     for (size_t i = 0; i < reducer->n; i++)
@@ -498,8 +498,8 @@ static ddp_status sync_begin(ddp_reducer *reducer, const struct step_effects *ef
     return status;
 }
 
-/* End a step: wait for all buckets, and with find_unused exchange which parameters were used. After the first step with
- * sync, set order_root, whose order the rebuild uses, to the first rank with a batch. */
+/* End a step: wait for all buckets. With find_unused, also exchange which parameters were used. At the end of the first
+ * step with sync, set order_root to the first rank with a batch. The rebuild uses that rank's order. */
 static ddp_status sync_end(ddp_reducer *reducer)
 {
     ddp_status status = bucket_wait(reducer);
@@ -715,7 +715,7 @@ ddp_status ddp_reducer_free(ddp_reducer *reducer)
  * buffers (the first rank with a batch), and whose order of readiness all ranks use. */
 
 /* Exchange the answers of all ranks; collective. Send only one number for each rank, because the exchange delays
- * every forward. Do not change reducer->ranks after an error. */
+ * every forward. If the exchange fails, reducer->ranks is unchanged. */
 static ddp_status exchange_answers(ddp_reducer *reducer, enum batch_answer answer)
 {
     int32_t mine = (int32_t)answer;
@@ -734,7 +734,7 @@ static ddp_status exchange_answers(ddp_reducer *reducer, enum batch_answer answe
     return DDP_OK;
 }
 
-/* Answer that this rank has a batch. */
+/* Report to all ranks that this rank has a batch; collective. */
 static ddp_status join_answer(ddp_reducer *reducer)
 {
     return exchange_answers(reducer, reducer->step.sync ? BATCH_SYNC : BATCH_LOCAL);

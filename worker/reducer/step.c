@@ -45,7 +45,8 @@ static void list_param(const struct reducer_step *step, size_t i, char list[LIST
              step->params[i].name, step->plan->bucket_of[i]);
 }
 
-/* List the first LISTED parameters that are not ready. Return the number of all parameters that are not ready. */
+/* Write to `list` the parameters that are not ready, at most LISTED of them. Return the number of all parameters that
+ * are not ready. */
 static size_t list_unready(const struct reducer_step *step, char list[LIST])
 {
     size_t missing = 0;
@@ -56,8 +57,8 @@ static size_t list_unready(const struct reducer_step *step, char list[LIST])
     return missing;
 }
 
-/* Report that ddp_reducer_ready or ddp_reducer_unused was called, although no step has begun. Only steps with uneven
- * inputs must begin with forward. */
+/* Report that ddp_reducer_ready or ddp_reducer_unused was called before ddp_reducer_forward. This is an error only with
+ * uneven inputs. Otherwise the first of these calls begins the step. */
 static ddp_status misuse_no_forward(const struct reducer_step *step, size_t i, struct ddp_err *err)
 {
     return ddp_fail(
@@ -148,7 +149,8 @@ static bool may_forward(const struct reducer_step *step)
     return step->phase == STEP_IDLE || (step->phase == STEP_FORWARD && !step->uneven);
 }
 
-/* Begin a step with forward. Request a broadcast of the buffers only if the previous step had sync, as in PyTorch. */
+/* Handle a call of forward: begin a step. Request a broadcast of the buffers only if the previous step had sync, as in
+ * PyTorch. */
 ddp_status step_forward(struct reducer_step *step, struct step_effects *effects, struct ddp_err *err)
 {
     if (!may_forward(step))
@@ -161,8 +163,8 @@ ddp_status step_forward(struct reducer_step *step, struct step_effects *effects,
     return DDP_OK;
 }
 
-/* Record the order of readiness in the first step with sync. Later orders are ignored, because each new order would
- * move the gradients in memory again. */
+/* Append parameter i to the order in which parameters become ready. Do this only in the first step with sync, because
+ * each new order would move the gradients in memory again. */
 static void record_order(struct reducer_step *step, size_t i)
 {
     if (!step->recorded)
@@ -170,8 +172,8 @@ static void record_order(struct reducer_step *step, size_t i)
 }
 
 /* Mark parameter i as ready. A step without sync may have several backward passes, so the parameter may then be marked
- * several times. With uneven inputs, forward must have begun the step, because the other ranks wait for the answer that
- * this rank sends there. */
+ * several times. With uneven inputs, forward must have begun the step, because the other ranks wait until forward sends
+ * whether this rank has a batch. */
 static ddp_status mark_param(struct reducer_step *step, size_t i, struct ddp_err *err)
 {
     if (i >= step->n)
@@ -243,8 +245,8 @@ bool step_missing(const struct reducer_step *step, size_t *i)
     return false;
 }
 
-/* Check that the step may end. With find_unused, refuse a finish between steps, because such a finish would mark all
- * parameters as unused and launch all buckets. */
+/* Check that a step has begun and may end. With find_unused, a finish without a step would mark all parameters as
+ * unused and launch all buckets. */
 ddp_status step_finish(const struct reducer_step *step, struct ddp_err *err)
 {
     size_t i;

@@ -29,7 +29,7 @@ struct reducer_step {
     bool find_unused, keep_order, uneven; /* copies of the options, set by reducer.c */
 
     enum step_phase phase;
-    bool sync, next_sync;  /* sync of this step; sync of the next step */
+    bool sync, next_sync;  /* true if this step (next_sync: the next step) reduces its gradients */
     bool buffers_due;      /* true after a step with sync: the next forward must broadcast the buffers */
     bool buffers_were_due; /* value of buffers_due before the last forward; step_cancel restores it */
     bool *ready;           /* for each parameter: true if it was marked in this step */
@@ -50,16 +50,16 @@ void step_close(struct reducer_step *step);
 
 /* The work that reducer.c must do before the forward pass. */
 struct step_effects {
-    bool rebuild;      /* plan the buckets in the order of readiness, then call step_rebuilt() */
-    bool send_buffers; /* broadcast the buffers of the first rank with a batch */
+    bool rebuild;      /* true: plan the buckets again in the order of readiness, then call step_rebuilt() */
+    bool send_buffers; /* true: broadcast the buffers of the lowest rank that has a batch */
 };
 
 /* Begin a step. Like step_ready, step_unused and step_finish, return DDP_ERR_ARG and change nothing if the call is not
  * allowed now. The text names the parameters and buckets in the wrong state. */
 ddp_status step_forward(struct reducer_step *step, struct step_effects *effects, struct ddp_err *err);
 
-/* Mark a parameter as ready or as unused. In a step with sync, call one of the two functions once for each
- * parameter. Set *blank if this rank has no gradient of the parameter and must use zeros. */
+/* Mark a parameter as ready or as unused. In a step with sync, call either step_ready or step_unused once for each
+ * parameter. step_unused sets *blank to true if this rank has no gradient of the parameter and must use zeros. */
 ddp_status step_ready(struct reducer_step *step, size_t i, struct ddp_err *err);
 ddp_status step_unused(struct reducer_step *step, size_t i, bool *blank, struct ddp_err *err);
 
@@ -70,8 +70,9 @@ void step_shadow(struct reducer_step *step, bool sync);
  * false. */
 bool step_launch(struct reducer_step *step, size_t *bucket);
 
-/* Check that the step may end. With find_unused, the caller then marks as unused each parameter that step_missing()
- * returns. step_missing() returns false if no parameter is left, or if the step has no sync. */
+/* Check that the step may end. With find_unused, the caller then calls step_missing() until it returns false, and marks
+ * each parameter *i as unused. step_missing() returns false if all parameters are marked, or if the step has no
+ * sync. */
 ddp_status step_finish(const struct reducer_step *step, struct ddp_err *err);
 bool step_missing(const struct reducer_step *step, size_t *i);
 
@@ -96,7 +97,7 @@ enum batch_answer { BATCH_NONE, BATCH_LOCAL /* a step without sync */, BATCH_SYN
 struct batch_ranks {
     int active;      /* number of ranks that have a batch */
     int first, last; /* the lowest and the highest rank with a batch; both 0 if `active` is 0 */
-    bool sync;       /* sync of this step, equal on all ranks with a batch */
+    bool sync;       /* the ranks with a batch make this step with sync */
 };
 
 /* Evaluate the answers of all ranks. DDP_ERR_MISMATCH names a rank with sync and a rank without sync. With

@@ -44,9 +44,9 @@ enum {
         COMPARED_OPTIONS
 };
 
-/* PyTorch's default bucket sizes. If the order of readiness is known, the small bucket is reduced first, so reduction
- * begins early. Otherwise the small bucket is reduced last, so the final wait is short. With 25 MiB the fixed cost of
- * a call is negligible. */
+/* PyTorch's default sizes of the first bucket and of all other buckets. If the order in which the gradients become
+ * ready is known, the first bucket is reduced first, so reduction begins early. Otherwise it is reduced last, so the
+ * final wait is short. For 25 MiB the fixed cost of a call is negligible. */
 enum { FIRST_BUCKET = 1 << 20, BUCKET_CAP = 25 << 20 };
 
 static const char *const option_names[] = {
@@ -186,8 +186,8 @@ struct summary {
 /* The description of one parameter, buffer or option. Ranks exchange and compare cards as bytes. */
 struct card {
     char name[200];
-    int64_t index; /* index in its list; NONE if the rank has no difference */
-    int64_t count; /* number of elements, or value of an option; NONE if there is no such entry */
+    int64_t index; /* position in the list `list`; NONE if no difference from rank 0 was found */
+    int64_t count; /* number of elements, or value of an option; NONE if the list has no entry `index` */
     int64_t shape[DDP_MAX_DIMS];
     int32_t dims, dtype;
     int32_t list; /* 0 for a parameter, 1 for a buffer, OPTIONS for an option */
@@ -204,8 +204,8 @@ static size_t length_of(const struct model *model, int list)
     return list == OPTIONS ? (size_t)COMPARED_OPTIONS : model->count[list];
 }
 
-/* Describe a parameter. Cut a long name. reducer_check_list() has checked `dims`, but the loop limits it again, so that
- * it can never write beyond `shape`. */
+/* Describe a parameter. Cut a long name. reducer_check_list() has checked `dims`. The loop still compares with
+ * DDP_MAX_DIMS, so that it can never write beyond `shape`. */
 static void describe_param(struct card *card, const ddp_param *param)
 {
     snprintf(card->name, sizeof(card->name), "%s", param->name);
@@ -287,9 +287,9 @@ static const char *card_text(char text[TEXT], const struct card *card)
     return text;
 }
 
-/* Compare this rank's first n cards of a list with rank 0's cards; collective. If *mine has no difference yet (index
- * NONE), set *mine to the first card that differs. If this rank's list has more than n cards, card n counts as a
- * difference. */
+/* Compare the first n entries of a list with those of rank 0; collective. A card describes one entry. If *mine has no
+ * difference yet (index NONE), set *mine to this rank's card of the first entry that differs. If this rank's list is
+ * longer than n, entry n counts as a difference. */
 static ddp_status compare_cards(ddp_group *group, const struct model *model, int list, size_t n,
                                 struct card *mine)
 {

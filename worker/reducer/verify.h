@@ -13,7 +13,8 @@
 ddp_status reducer_options_read(const ddp_reducer_options *given, ddp_reducer_options *out,
                                 struct ddp_err *err);
 
-/* Check the options for gradients on a device. DDP_ERR_UNSUPPORTED names an option that works only on the host. */
+/* Check whether all options support gradients on a device. If an option works only on the host, return
+ * DDP_ERR_UNSUPPORTED; the text names this option. */
 ddp_status reducer_check_device(const ddp_reducer_options *options, struct ddp_err *err);
 
 /* Check the names, data, shapes and types of a list, and whether the options suit the types. `what` is "parameter"
@@ -41,8 +42,9 @@ ddp_status reducer_verify(ddp_group *group, const struct model *model);
  * hyperparameter that differs, with both values. */
 ddp_status zero1_same_optim(ddp_group *group, const ddp_optim *optim);
 
-/* Compare the decay flags; collective. `no_decay` has one flag for each of n parameters, or is NULL if all
- * parameters decay. On all ranks DDP_ERR_MISMATCH names the first parameter that differs. */
+/* Compare the decay flags of all ranks; collective. `no_decay` has one flag for each of n parameters, or is NULL if all
+ * parameters decay. If flags differ, all ranks return DDP_ERR_MISMATCH, and the text names the first parameter with
+ * different flags. */
 ddp_status zero1_same_decay(ddp_group *group, const unsigned char *no_decay, const ddp_param *params,
                             size_t n);
 

@@ -54,8 +54,8 @@ static size_t rounded_up(size_t n, size_t to)
     return (n + to - 1) / to * to;
 }
 
-/* Check the parameters. After this check no sum of sizes can overflow, because four float arrays of the whole model
- * with padding fit into the address space. */
+/* Check the type of each parameter, and limit the number of elements of the whole model. Because of this limit, later
+ * sums of sizes cannot overflow. */
 static ddp_status check_params(const ddp_param *params, size_t n, struct ddp_err *err)
 {
     size_t left = SIZE_MAX / 64;
@@ -152,8 +152,9 @@ static size_t zero1_leaf(const struct zero1_plan *plan, size_t b, size_t k)
     return k / per_rank * (plan->shard / NORM_LEAF) + bucket->shard_at / NORM_LEAF + k % per_rank;
 }
 
-/* BUCKET_BYTES: the default limit of a bucket, as in PyTorch's reducer. SLOTS: the master copy and up to two states.
- * ALIGN: the size of the shared block if no parameter has elements, because a block of 0 bytes is not allowed. */
+/* BUCKET_BYTES: the default limit of a bucket, as in PyTorch's reducer. SLOTS: the number of arrays for the master copy
+ * and up to two states. ALIGN: bytes of the shared block if no parameter has elements, because an empty block is not
+ * allowed. */
 enum { BUCKET_BYTES = 25 << 20, SLOTS = 3, ALIGN = 256 };
 
 /* The contents of the gradients' memory. ADDING: gradients of this rank. REDUCED: averages in this rank's shares.
@@ -169,11 +170,11 @@ struct ddp_zero1 {
     ddp_optim optim;
     size_t bucket_bytes;
     unsigned char *no_decay; /* NULL if all parameters decay */
-    char *grads;             /* shared block: all buckets */
+    char *grads;             /* all buckets; a block of ddp_shared_alloc */
     float *slot[SLOTS];      /* arrays of the shard: master, then states; NULL if unused */
     int states;              /* number of state arrays that were allocated */
     float *grad;             /* array of the shard: gradients as float32 */
-    double *leaves;          /* sums of squares of all leaves of all ranks */
+    double *leaves;          /* for each leaf (NORM_LEAF gradients) of each rank: the sum of squares */
     enum stage stage;
 };
 
@@ -274,7 +275,7 @@ static ddp_status check_place(const ddp_zero1 *zero, struct ddp_err *err)
                     ddp_device(zero->group->ctx));
 }
 
-/* Do the part of create that needs no other rank. */
+/* Do the part of ddp_zero1_create that needs no other rank. */
 static ddp_status zero1_build(ddp_zero1 *zero, const ddp_param *params, size_t n,
                               const ddp_zero1_options *given, struct ddp_err *err)
 {
@@ -304,8 +305,8 @@ static void copy_masters(ddp_zero1 *zero)
     }
 }
 
-/* Do the collective part of create: compare the models and the optimizers, send rank 0's parameters, allocate the
- * gradients. Compare bucket sizes too, because they determine the sizes of the collectives. */
+/* Do the collective part of ddp_zero1_create: compare the models and the optimizers, send rank 0's parameters,
+ * allocate the gradients. Compare bucket sizes too, because they determine the sizes of the collectives. */
 static ddp_status zero1_unite(ddp_zero1 *zero)
 {
     void *block = NULL;
@@ -376,7 +377,7 @@ ddp_optim *ddp_zero1_optim(ddp_zero1 *zero)
     return &zero->optim;
 }
 
-/* Begin the next step, or abandon the step in progress. */
+/* Set all gradients to zero, and begin a step. A step in progress is abandoned. */
 void ddp_zero1_zero_grad(ddp_zero1 *zero)
 {
     memset(zero->grads, 0, zero->plan.bytes);
@@ -417,8 +418,8 @@ ddp_status ddp_zero1_reduce(ddp_zero1 *zero)
 }
 
 /* Divide the gradients by the scale; collective. Each rank checks its own share for infinite values, and then all ranks
- * exchange the result. ddp_scaler_unscaled is tried on a copy of the scaler before the gradients change, to detect a
- * call in a wrong stage. */
+ * exchange the result. First call ddp_scaler_unscaled on a copy of the scaler. If the scaler is in the wrong stage,
+ * this call fails before the gradients change. */
 ddp_status ddp_zero1_unscale(ddp_zero1 *zero, ddp_scaler *scaler)
 {
     NOT_NULL(zero, NULL);
@@ -438,7 +439,8 @@ ddp_status ddp_zero1_unscale(ddp_zero1 *zero, ddp_scaler *scaler)
     return status;
 }
 
-/* Return the norm. Add the leaves in the order of ddp_grad_norm: parameter after parameter, without padding. */
+/* Return the norm of the gradients. `leaves` has sums of squares (optim.h). Add them in the order of ddp_grad_norm:
+ * parameter after parameter, without padding. */
 static double norm_of(const ddp_zero1 *zero, const double *leaves)
 {
     struct norm_tree tree = { .leaves = 0 };
@@ -545,7 +547,7 @@ ddp_status ddp_zero1_step(ddp_zero1 *zero)
 
 /* --- checkpoints ---------------------------------------------------------------------------------------- */
 
-/* Check the number of a slot. Slot 0 is the master copy, slots 1 and 2 are the states of the rule. */
+/* Check the number of a slot. Slot 0 is the master copy; slots 1 and 2 are the states of the optimizer. */
 static ddp_status check_slot(const ddp_zero1 *zero, int slot)
 {
     struct ddp_err err;

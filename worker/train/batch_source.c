@@ -1,7 +1,7 @@
 /* batch_source.c -- see batch_source.h.
  *
- * The loader has one stream for each of this worker's shards, each with its own sampler. So shard s has the same
- * samples as rank s in torch. */
+ * A batch is divided into shards (struct split). For each shard of this worker, the loader has one stream with its own
+ * sampler. So shard s gets the samples that rank s gets in torch. */
 #include "train/batch_source.h"
 
 #include "train/library.h"
@@ -17,8 +17,8 @@ static bool is_power_of_two(int n)
     return (n & (n - 1)) == 0;
 }
 
-/* Return the number of shards. The world size divides the batch. With 1, 2 or 4 workers, return the largest of 4, 2 and
- * 1 that divides the batch. Otherwise each worker has one shard. */
+/* Return the number of shards. The batch must be a multiple of the world size. With 1, 2 or 4 workers, return the
+ * largest of 4, 2 and 1 that divides the batch. Otherwise each worker has one shard. */
 static int shards_of(uint64_t global_batch, int world_size)
 {
     if (!is_power_of_two(world_size) || world_size > SPLIT_SHARDS)
@@ -34,7 +34,7 @@ static uint64_t divided_up(uint64_t n, uint64_t by)
     return n / by + (n % by != 0);
 }
 
-/* Check that the batch and the world size suit the fixed number of shards of --determinism world. */
+/* Check the batch and the world size for "--determinism world", which fixes the number of shards. */
 static ddp_status check_world(uint64_t global_batch, uint64_t accumulate, int world_size, struct ddp_err *err)
 {
     uint64_t parts = SPLIT_WORLD_SHARDS * accumulate;
@@ -120,7 +120,7 @@ static ddp_status read_row(void *user, ddp_loader_row *row, struct ddp_err *err)
                         row->to[TARGETS], err);
 }
 
-/* Open the loader for batches of `rows` rows. `o` defines the streams. */
+/* Open the loader for batches of `rows` rows. The caller has set some options in `o`; set the others from `source`. */
 static ddp_status open_loader(struct batch_source *source, ddp_loader_options *o, size_t rows,
                               struct ddp_err *err)
 {
@@ -140,8 +140,8 @@ static ddp_status open_loader(struct batch_source *source, ddp_loader_options *o
     return status;
 }
 
-/* Initialize the source for training. A batch of the loader has the size of a shard, or of the shard's part of the data
- * set if that is smaller. */
+/* Initialize the source for training. A batch of the loader has as many rows as a shard of the first step, which has
+ * the largest shards. */
 ddp_status batch_source_init(struct batch_source *source, const struct dataset *set,
                              const struct split *split, const struct batch_source_options *options,
                              struct ddp_err *err)
@@ -204,9 +204,10 @@ static struct model_batch batch_of(const struct batch_source *source, const ddp_
                                  .weight = source->weight };
 }
 
-/* Load a shard. The weight of each target is source->sum divided by the number of targets in the step. source->sum
- * cancels the reducer's later division by the world size. If the world size is a power of two, both operations are
- * exact, so the result does not depend on the number of workers. */
+/* Load a shard. The weight of each target is source->sum divided by the number of targets in the step. source->sum may
+ * contain the world size as a factor, because the reducer or ZeRO-1 later divides by the world size. If the world size
+ * is a power of two, this multiplication and this division are exact. The result then does not depend on the world
+ * size. */
 ddp_status batch_source_next(struct batch_source *source, uint64_t step, int shard, struct model_batch *batch,
                              struct ddp_err *err)
 {

@@ -16,14 +16,14 @@
 
 /* How a step is divided among the workers. Pure arithmetic.
  *
- * The gradient of a step is the mean over the distinct samples of the global batch, for any number of workers. The
- * bits should also be equal for 1, 2 and 4 workers. So a batch is divided into shards, whose number depends only on
- * the batch: 4 if 4 divides the batch, otherwise 2 or 1. Shard s has the samples of rank s in torch's
+ * The gradient of a step is the mean over the distinct samples of the global batch, for any number of workers. It
+ * should also be equal bit by bit for 1, 2 and 4 workers. So a batch is divided into shards, whose number depends only
+ * on the batch: 4 if 4 divides the batch, otherwise 2 or 1. Shard s has the samples of rank s in torch's
  * DistributedSampler. A worker computes its shards one by one, always with the same matrix shapes, and adds their
  * gradients as a binary tree. The all-reduce continues the tree over the workers.
  *
- * Without shards, rounding would depend on the number of workers. Adam turns a gradient of 1e-9 and a gradient of
- * -1e-9 into full steps in opposite directions, so two runs would soon differ completely.
+ * Without shards, rounding would depend on the number of workers. Rounding can turn a gradient of 1e-9 into -1e-9. Adam
+ * turns these two into full steps in opposite directions, so two runs would soon differ completely.
  *
  *     1 worker     ((s0+s1)+(s2+s3))          all on one worker
  *     2 workers    (s0+s1) | (s2+s3)          the last + is the all-reduce
@@ -48,7 +48,7 @@ struct split_request {
     uint64_t batch, global_batch; /* --batch and --global_batch; one of the two is 0 */
     uint64_t accumulate;          /* minimum number of shards per worker in a step; 0 works like 1 */
     bool any_world;               /* --determinism world: equal bits for 1, 2, 4 and 8 workers */
-    bool together;                /* true for one shard per worker: with --sync_bn, and on a GPU */
+    bool together;                /* true with --sync_bn or a GPU: each worker has `accumulate` shards */
 };
 
 struct split {
@@ -78,11 +78,11 @@ struct batch_source_options {
 };
 
 struct batch_source {
-    const struct dataset *set; /* borrowed, like the split */
+    const struct dataset *set; /* borrowed, like `split` */
     const struct split *split;
     bool augment;
-    ddp_loader *loader; /* one stream for each of this worker's shards, in order */
-    float sum;          /* sum of the weights of all samples in a step, over all workers */
+    ddp_loader *loader; /* in training, returns a batch for each of this worker's shards in turn */
+    float sum;          /* sum of the weights of all targets in a step, over all workers */
     float *weight;      /* weights of the rows that were loaded last */
 };
 
@@ -104,9 +104,8 @@ ddp_status batch_source_start_epoch(struct batch_source *source, uint64_t epoch,
                                     struct ddp_err *err);
 
 /* Load the rows of this worker's shard number `shard` in step `step`. `batch` borrows the rows until the next call.
- * Steps and shards must be requested in order. The weights of all targets in a step, over all workers, add up to the
- * number of workers (source->sum). The reducer divides the gradients by this number. Errors name file, offset and
- * value. */
+ * Steps and shards must be requested in order. The weights of all targets in a step, over all workers, add up to
+ * source->sum, which the caller sets to optimizer_weight(). Errors name file, offset and value. */
 ddp_status batch_source_next(struct batch_source *source, uint64_t step, int shard, struct model_batch *batch,
                              struct ddp_err *err);
 

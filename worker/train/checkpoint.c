@@ -190,7 +190,7 @@ ddp_status checkpoint_resume(ddp_ckpts *ckpts, const char *dir, struct checkpoin
     if (status != DDP_OK || !*found)
         return status;
     c->samples = point.samples;
-    if (ckpts != NULL) /* only rank 0 compares the facts, so that a difference is reported once */
+    if (ckpts != NULL) /* only rank 0 has `ckpts`, so a difference between the runs is reported once */
         status = compare(dir, theirs.fact, c->fact, err);
     return status == DDP_OK ? adopt_found(c, &theirs, &small, err) : status;
 }

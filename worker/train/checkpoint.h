@@ -37,9 +37,9 @@ enum checkpoint_fact {
 struct checkpoint {
     int64_t fact[FACTS];
     double loss;                 /* mean over the last complete epoch, for the final report */
-    double epoch_loss;           /* sum over the samples of the current epoch, of all ranks */
-    uint64_t samples;            /* number of samples that all ranks have used in the current epoch */
-    struct optimizer *optimizer; /* borrowed; optimizer->slot must have whole arrays */
+    double epoch_loss;           /* sum of the losses of all ranks' samples in the current epoch */
+    uint64_t samples;            /* number of samples used in the current epoch, summed over all ranks */
+    struct optimizer *optimizer; /* borrowed; optimizer->slot must have the arrays of the whole model */
 };
 
 /* Return 1 and the name of the newest checkpoint in `dir`, or 0 if `dir` has no checkpoint. Damaged checkpoints

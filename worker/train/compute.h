@@ -31,15 +31,15 @@ struct compute_report {
 struct compute {
     const struct compute_ops *ops;
     size_t value_bytes; /* bytes of a value: 4, or 2 with 16-bit precision on a GPU */
-    size_t pack;        /* each row begins at a multiple of this number of values */
-    bool remote;        /* true on a device: losses are returned later */
+    size_t pack;        /* rows are padded to a multiple of this number of values */
+    bool remote;        /* true on a device: `report` returns the losses later */
     double peak_tflops; /* peak rate of the device; 0 if unknown */
 };
 
 enum {
     COMPUTE_APART = 128, /* gradients begin at a multiple of 128 elements, and so do parameters on a device */
-    COMPUTE_LEAF = 16384, /* number of elements whose squares are added in one leaf of the norm */
-    COMPUTE_ROWS = 8,     /* maximum number of rows of sum_rows */
+    COMPUTE_LEAF = 16384, /* number of elements in a leaf; the norm sums squares first within each leaf */
+    COMPUTE_ROWS = 8,     /* maximum number of rows that sum_rows adds */
 };
 
 /* A range of parameters with their gradients and state. */
@@ -57,8 +57,8 @@ struct compute_ops {
     void (*release)(struct compute *c, void *memory);
     void (*zero)(struct compute *c, void *at, size_t bytes);
 
-    /* Called before each forward pass. Sets *on to the batch with addresses that the layers can read. *on is valid
-     * until the next call. `pixels` is the number of pixels in a row, 0 for tokens. */
+    /* Called before each forward pass. Sets *on to the batch `from`, with addresses that the layers can read. *on is
+     * valid until the next call of `begin`. `pixels` is the number of pixels in a row, 0 for tokens. */
     ddp_status (*begin)(struct compute *c, const struct model_batch *from, size_t pixels,
                         struct model_batch *on, struct ddp_err *err);
     /* Called after each pass. Returns an error if any call since `begin` has failed. */
@@ -88,8 +88,8 @@ struct compute_ops {
                                    const void *x, struct linear l);
     void (*linear_backward_input)(struct compute *c, void *dx, const void *dy, const void *weight,
                                   struct linear l);
-    /* For each token, qkv has the queries of all heads, then their keys, then their values. log_sum has rows x heads
-     * x length numbers, for backward. scratch has compute_attention_scratch() numbers. */
+    /* For each token, qkv has the queries of all heads, then their keys, then their values. Forward fills log_sum with
+     * rows x heads x length numbers, which backward reads. scratch has compute_attention_scratch() numbers. */
     void (*attention_forward)(struct compute *c, void *y, real *log_sum, const void *qkv, real *scratch,
                               const struct attention *a);
     void (*attention_backward)(struct compute *c, void *dqkv, const void *dy, const void *y, const void *qkv,
@@ -118,9 +118,9 @@ struct compute_ops {
     /* Computes the mean of each plane of n numbers, as torch's nn.AdaptiveAvgPool2d(1) does. */
     void (*pool_forward)(struct compute *c, void *y, const void *x, size_t planes, size_t n);
     void (*pool_backward)(struct compute *c, void *dx, const void *dy, size_t planes, size_t n);
-    /* Sets d to the gradient of the loss with respect to z. d and z may be the same array. If `wide` is true, for
-     * models with many classes, they must be the same. Returns the sum of the losses of rows with a weight above 0. On
-     * a device, returns 0, and `report` returns the sum later. */
+    /* Sets d to the gradient of the loss with respect to z. d and z may be the same array. `wide` is true for
+     * models with many classes; d and z must then be the same array. Returns the sum of the losses of rows with a
+     * weight above 0. On a device, returns 0, and `report` returns the sum later. */
     double (*cross_entropy)(struct compute *c, void *d, void *z, const struct model_batch *batch,
                             size_t classes, bool wide);
     /* Used when a model is tested. Returns the sum of the losses. On a device, waits for the sum, and also sets
@@ -140,7 +140,7 @@ struct compute_ops {
                          size_t rows);
     /* Computes n->saved and the running mean and variance from the records of all ranks. */
     void (*norm_learn)(struct compute *c, const struct batch_norm *n, const double *records, size_t ranks);
-    /* Normalizes with n->saved, or in a test with the running mean and variance. */
+    /* Normalizes with n->saved. If `test` is true, normalizes with the running mean and variance instead. */
     void (*norm_apply)(struct compute *c, const struct batch_norm *n, void *y, const void *x, size_t rows,
                        bool test);
     /* Computes the sums of dy, and of dy times (x - mean): 2 * channels doubles. Sets the gradients of weight and
@@ -152,8 +152,8 @@ struct compute_ops {
                           const void *dy, const void *x, size_t rows);
 
     /* Allocates the weights of all tensors on the device as one array, and copies the values from the host. If the
-     * weights are float, they are also the master copies. Each parameter uses compute_room() elements, and the total is
-     * rounded up to `multiple`. */
+     * weights are float, they are also the master copies. Each tensor gets room for compute_room() values. The size of
+     * the array, in values, is rounded up to a multiple of `multiple`. */
     ddp_status (*place)(struct compute *c, struct model_tensors *t, size_t multiple, struct ddp_err *err);
     /* `send` copies the values of all tensors from the host to the device. `fetch` copies the values back. */
     ddp_status (*send)(struct compute *c, const struct model_tensors *t, struct ddp_err *err);
@@ -180,8 +180,9 @@ struct compute_ops {
     void (*close)(struct compute *c);
 };
 
-/* Rows of members of struct compute_ops. For each layer, layers/ has a function cpu_MEMBER, and cuda/ has a function
- * cuda_MEMBER. For each other member, only cuda/ has a function. */
+/* Lists of members of struct compute_ops. Each member M of COMPUTE_LAYERS has the functions cpu_M in layers/ and cuda_M
+ * in cuda/. Each member M of COMPUTE_OTHERS has the function cuda_M in cuda/. For some of these members, compute_cpu.c
+ * has the function cpu_M. */
 /* clang-format off */
 #define COMPUTE_LAYERS(X) \
     X(embedding_forward) X(embedding_backward) X(layer_norm_forward) X(layer_norm_backward) X(linear_forward) \
@@ -213,7 +214,7 @@ static inline size_t compute_attention_scratch(const struct attention *a)
     return attention_scratch(a->length) + a->rows * a->heads * a->length;
 }
 
-/* Return the number of elements of memory that a parameter of `elements` elements uses, padding included. */
+/* Return the number of elements that a parameter needs in memory: `elements` and the padding. */
 static inline size_t compute_room(size_t elements)
 {
     return (elements + COMPUTE_APART - 1) / COMPUTE_APART * COMPUTE_APART;
@@ -245,7 +246,7 @@ static inline void *compute_rows(struct compute *c, size_t rows, size_t n)
  * folder is the program's folder, or ../../share/ddprun relative to it. */
 
 /* Return DDP_OK if `train` can compute on a GPU, and set *count to the number of GPUs. The error DDP_ERR_UNSUPPORTED
- * names the missing part. Do not open a GPU. */
+ * names the missing part. This function opens no GPU. */
 ddp_status cuda_available(int precision, int *count, struct ddp_err *err);
 
 /* Open a GPU for this thread. `precision` is a value of enum precision (train_options.h). The caller frees *out with

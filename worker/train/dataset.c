@@ -37,8 +37,8 @@ const char *dataset_file_name(enum dataset_part part, enum dataset_kind kind)
     return name[part][kind];
 }
 
-/* Write the path of make-data to `path`. Prefer the folder of train, which is usually not in PATH. If that folder has
- * no make-data, write only the name "make-data". */
+/* Write the path of make-data to `path`. Prefer the folder of this program, because PATH usually does not contain this
+ * folder. If the folder has no make-data, write only the name "make-data". */
 static void find_make_data(char path[static 512])
 {
     const ssize_t n = readlink("/proc/self/exe", path, 512 - sizeof("make-data"));

@@ -33,13 +33,13 @@ const char *dataset_file_name(enum dataset_part part, enum dataset_kind kind);
 /* The model's requirements for the data. */
 struct dataset_request {
     enum model_input input;
-    size_t length, vocabulary; /* for tokens: number in a sample, and number of different tokens */
+    size_t length, vocabulary; /* for tokens: number of tokens in a sample, and number of different tokens */
 };
 
 struct dataset {
     const struct dataset_format *format;
     size_t n;                       /* number of samples */
-    size_t length;                  /* targets of a sample; 1 for a picture */
+    size_t length;                  /* number of targets of a sample; 1 for a picture */
     size_t classes;                 /* every target is below this number */
     size_t channels, height, width; /* size of a picture; 0 for tokens */
     union {
@@ -51,9 +51,9 @@ struct dataset {
     };
 };
 
-/* Load one part of the set in `where`: a directory, or for tokens also a pattern. Load CIFAR-10's binary files if
- * the directory has them, otherwise IDX files. If a file is missing, the error names make-data, which creates a
- * set. After an error nothing needs to be freed. */
+/* Load one part of a data set. `where` is a directory; for tokens it may also be a pattern of file names. For pictures,
+ * load CIFAR-10's binary files if the directory has them, otherwise IDX files. If a file is missing, the error names
+ * make-data, which creates a set. After an error nothing needs to be freed. */
 ddp_status dataset_load(struct dataset *set, const char *where, enum dataset_part part,
                         const struct dataset_request *request, struct ddp_err *err);
 void dataset_free(struct dataset *set);

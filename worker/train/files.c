@@ -1,5 +1,6 @@
-/* files.c -- see files.h. The check files_may_write creates no file, so a run that fails later does not change an old
- * file. Readers check type and size on the open descriptor, so a later change of the path has no effect. */
+/* files.c -- see files.h. The check files_may_write neither creates nor opens the file. So if the run fails later, an
+ * old file at this path is unchanged. Readers check type and size on the open descriptor, so a later change of the path
+ * has no effect. */
 #include "train/files.h"
 
 #include "base/limits.h"
@@ -49,8 +50,8 @@ ddp_status files_make_dir(const char *path, struct ddp_err *err)
 }
 
 /* Return true if `path` is a regular or missing file. ddp_file_replace then renames a new file to `path`, so the
- * directory must be writable. For a symbolic link, ddp_file_replace changes only the target, and files_may_write()
- * checks no directory. Other files, such as pipes, are written in place. */
+ * directory must be writable. Return false for a symbolic link: ddp_file_replace changes only its target, so the
+ * directory of the link need not be writable. Other files, such as pipes, are written in place. */
 static bool is_replaced(const char *path)
 {
     struct stat s;

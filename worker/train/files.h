@@ -21,8 +21,8 @@ ddp_status files_size(int fd, uint64_t *bytes, struct ddp_err *err);
 /* Read `len` bytes at `offset`, or fewer at the end of the file. Set *got to the number of bytes read. */
 ddp_status files_read(int fd, uint8_t *to, size_t len, uint64_t offset, size_t *got, struct ddp_err *err);
 
-/* Fail unless a file of `bytes` bytes has the size `asked`, which its header requires. If the file is longer, the error
- * text is "offset N: END, but the file is longer", where END is the text `end`. */
+/* Fail unless `bytes`, the size of a file, equals `asked`, the size that the file's header requires. If the file is
+ * longer, the error text is "offset ASKED: END, but the file is longer", with the values of `asked` and `end`. */
 ddp_status files_check_length(uint64_t bytes, uint64_t asked, const char *end, struct ddp_err *err);
 
 /* Read 32 bits, little-endian. */
@@ -44,7 +44,7 @@ ddp_status files_join(char *to, const char *dir, const char *name, struct ddp_er
 
 /* All bytes of a file, plain or compressed with gzip. Offsets count uncompressed bytes.
  *
- * Memory grows only as far as the caller has requested bytes and the file really has them. So neither a wrong size in a
+ * Memory grows in steps, only while the caller requests more bytes and the file has more. So neither a wrong size in a
  * header nor a small gzip stream that unpacks to gigabytes can exhaust the memory. */
 
 struct whole_file {

@@ -12,10 +12,10 @@
 
 #include <stdlib.h>
 
-/* Return the buffer and the number of merges of part `part` in a tree of `n` parts (see gradient.h). The loop walks
- * from the root to the part. Each step into a right half uses the next buffer. A merge adds a finished right half to
- * its left half. So the number of merges after a part is the number of right halves that end with this part. These are
- * the halves that the walk has entered since its last step into a left half. */
+/* Return the buffer of part `part` in a tree of `n` parts, and the number of merges after this part (see gradient.h).
+ * The loop walks from the root to the part. Each step into a right half uses the next buffer. A merge adds a finished
+ * right half to its left half, so each right half that ends with this part needs one merge. A step into a left half
+ * sets the number to 0, because the right halves entered before this step end with a later part. */
 static struct tree_part tree_part(int n, int part)
 {
     struct tree_part p = { 0, 0 };
@@ -34,8 +34,8 @@ static struct tree_part tree_part(int n, int part)
     return p;
 }
 
-/* Return the number of buffers that a tree of `n` parts needs. The last part has the highest buffer number, because
- * the right half of a tree is never smaller than the left half. */
+/* Return the number of buffers that a tree of `n` parts needs. Buffers are numbered from 0. The last part has the
+ * highest number, because the right half of a tree is never smaller than the left half. */
 static int tree_buffers(int n)
 {
     return tree_part(n, n - 1).buffer + 1;

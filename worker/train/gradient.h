@@ -24,14 +24,15 @@
 
 struct tree_part {
     int buffer; /* buffer in which the part is computed */
-    int merges; /* number of merges that follow the part */
+    int merges; /* number of merges after the part is computed */
 };
 
-enum { GRADIENT_BUFFERS = 32 }; /* enough for the largest number of shards */
+enum { GRADIENT_BUFFERS = 32 }; /* enough for any int n: n shards need 1 + ceil(log2(n)) buffers */
 
 /* Callbacks that observe or change gradients; each may be NULL. */
 struct gradient_watch {
-    /* Called with the gradient of parameter i of one shard, before it is added to the gradients of other shards. */
+    /* Called with the gradient of parameter i for one shard of the batch, before this gradient is added to the
+     * gradients of other shards. */
     ddp_status (*part)(void *user, size_t i, float *grad, struct ddp_err *err);
     /* Called when the gradient of parameter i is summed over all shards. This happens during the backward pass of the
      * last shard. */
@@ -42,14 +43,14 @@ struct gradient_watch {
 };
 
 struct gradient {
-    struct model *model; /* borrowed, like the source */
+    struct model *model; /* borrowed, like `source` */
     struct batch_source *source;
     float *memory; /* owned: all buffers except buffer 0 */
-    float **views; /* owned: pointers into `memory` for each parameter */
+    float **views; /* owned: one pointer into `memory` for each parameter of each buffer except buffer 0 */
     float *const *sum
         [GRADIENT_BUFFERS]; /* for each buffer, pointers to the gradients of all parameters; [0] is the caller's */
     double loss[GRADIENT_BUFFERS]; /* for each buffer, the sum of the losses of its shards */
-    struct tree_part part;         /* the current shard's buffer, and the merges that follow */
+    struct tree_part part;         /* the current shard's buffer, and the number of merges after this shard */
     int shard;                     /* number of the current shard, from 0 */
     const struct gradient_watch *watch;
 };

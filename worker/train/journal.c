@@ -36,7 +36,7 @@ static const struct row {
      * 66.9; PCIe: BF16 756, FP32 51.2 */
     { "NVIDIA H100 80GB HBM3", 989.4, 66.9 },
     { "NVIDIA H100 PCIe", 756, 51.2 },
-    /* NVIDIA H100 NVL, datasheet (2024): BFLOAT16 1,671 with sparsity, FP32 60 */
+    /* NVIDIA H100 NVL, datasheet (2024): BFLOAT16 1,671 with sparsity (the row has half of it), FP32 60 */
     { "NVIDIA H100 NVL", 835.5, 60 },
     /* NVIDIA H200 Tensor Core GPU, datasheet (2024): SXM: BFLOAT16 1,979 with sparsity, FP32 67; NVL: BFLOAT16 1,671
      * with sparsity, FP32 60. The SXM row has the exact numbers of the H100 SXM, which has the same chip. */
@@ -50,7 +50,8 @@ static const struct row {
     { "NVIDIA GeForce RTX 4090", 165.2, 82.6 },
     /* NVIDIA Ampere GA102 GPU Architecture, white paper (2021), appendix A: BF16 with FP32 accumulate 71, FP32 35.6 */
     { "NVIDIA GeForce RTX 3090", 71, 35.6 },
-    /* NVIDIA Blackwell Architecture, technical brief (2024), HGX B200: BF16 4,500 with sparsity, FP32 80 */
+    /* NVIDIA Blackwell Architecture, technical brief (2024), HGX B200: BF16 4,500 with sparsity (the row has half of
+     * it), FP32 80 */
     { "NVIDIA B200", 2250, 80 },
 };
 
@@ -215,7 +216,7 @@ static void add_test(cJSON *json, int64_t correct, int64_t tested, double loss)
     cJSON_AddNumberToObject(json, "test_loss", loss);
 }
 
-/* Print a line and write a JSON line. The JSON lines of steps do not have the member "epoch_loss". */
+/* Print a line and write a JSON line. Only the JSON lines of epochs have the member "epoch_loss". */
 ddp_status journal_epoch(struct journal *r, const struct journal_epoch *e, struct ddp_err *err)
 {
     char test[64] = "";

@@ -33,7 +33,7 @@ static int fail(ddp_ctx *ctx, const struct ddp_err *err)
     return ddp_exit_code(err->code);
 }
 
-/* Open, train and close. An error of this rank makes the other ranks fail too. */
+/* Open the trainer, train, and close the trainer. An error of this rank makes the other ranks fail too. */
 static int train(const struct train_options *options, ddp_ctx *ctx)
 {
     struct trainer trainer;
@@ -55,8 +55,8 @@ static void print_waiting(int sig)
         return; /* nothing to do: stderr is closed */
 }
 
-/* Join the other ranks. A missing rank is an error only after the init timeout. So print after PATIENCE_S seconds
- * that this rank still waits. */
+/* Join the other ranks. If this takes longer than PATIENCE_S seconds, print that this rank still waits. An error would
+ * be reported only after the init timeout. */
 static ddp_status meet_others(const ddp_options *options, ddp_ctx **ctx)
 {
     const struct sigaction say = { .sa_handler = print_waiting, .sa_flags = SA_RESTART };
@@ -69,7 +69,7 @@ static ddp_status meet_others(const ddp_options *options, ddp_ctx **ctx)
     return status;
 }
 
-/* Return the number of workers that share this process's cores and GPUs. */
+/* Return how many workers share the GPUs that this process can use, including this process. */
 static int workers_here(void)
 {
     const char *value = getenv("LOCAL_WORLD_SIZE");
@@ -92,7 +92,8 @@ static ddp_status choose_device(const struct train_options *options, ddp_options
     return DDP_OK;
 }
 
-/* Join the other ranks, train and leave. Without a context, an error cannot be reported to the other ranks. */
+/* Join the other ranks, train and leave. Return the exit code. An error before the join is only printed, because
+ * ddp_abort needs a context. */
 static int run_training(const struct train_options *options)
 {
     ddp_options context = DDP_OPTIONS_INIT;

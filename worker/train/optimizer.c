@@ -1,8 +1,9 @@
 /* optimizer.c -- see optimizer.h.
  *
  * With --determinism world the bits must not depend on the number of ranks. Dividing a very small gradient by the
- * number of ranks would lose digits. So each sample's weight already includes this division, and the reducer's hook
- * only adds. ZeRO-1 always averages, so with ZeRO-1 the bits of very small gradients may differ. */
+ * number of ranks would lose digits. So each sample's weight in the loss already includes this division, and the
+ * reducer's hook only adds. ZeRO-1 always averages. So with ZeRO-1 the bits of very small gradients may depend on the
+ * number of ranks. */
 #include "train/optimizer.h"
 
 #include "train/library.h"
@@ -86,8 +87,8 @@ static ddp_status device_scale(struct optimizer *o, int *go, struct ddp_err *err
     return status == DDP_OK ? ddp_scaler_update(&o->scaler, err) : status;
 }
 
-/* Compute the norm. With fp16, set *go to 0 if the parameters must not be updated. Return an error of any earlier
- * call on the device. */
+/* Compute the norm of the gradients. With fp16, set *go to 0 if the parameters must not be updated. If an earlier call
+ * on the device has failed, return its error. */
 static ddp_status optimizer_device_norm(struct optimizer *o, int *go, struct ddp_err *err)
 {
     ddp_status status = check_norm(o, err);
@@ -163,8 +164,8 @@ float optimizer_weight(const struct optimizer *o)
     return is_rounded(o) ? o->scaler.scale : divisor_of(o);
 }
 
-/* Round the gradient to 16 bits, then multiply it by the divisor. In the other order, whether a value exceeds the range
- * of 16 bits would depend on the number of ranks. */
+/* Round the gradient to 16 bits. Then multiply it by divisor_of(), to cancel the later division of the sum. In
+ * the other order, a value could exceed the range of 16 bits only because the job has many ranks. */
 ddp_status optimizer_round(struct optimizer *o, size_t i, float *grad, struct ddp_err *err)
 {
     float divisor = divisor_of(o);
@@ -198,7 +199,8 @@ static size_t largest(const struct model_tensors *t)
     return most;
 }
 
-/* Allocate whole arrays. Slot 0 is the model's own memory if the model's parameters have full precision. */
+/* Allocate an array of all parameters for each slot. With full precision, slot 0 is the model's own memory, except with
+ * --zero1 on the CPU. */
 static ddp_status make_slots(struct optimizer *o, struct ddp_err *err)
 {
     size_t count = o->model->params.count;
@@ -273,8 +275,8 @@ static ddp_status open_way(struct optimizer *o, const ddp_param *params, const d
     return o->options->zero1 ? open_zero1(o, params) : open_reducer(o, params, buffers);
 }
 
-/* Compare the models of all ranks and overwrite them with rank 0's model. The models stay equal, because all ranks
- * compute the same steps. */
+/* Check that the models of all ranks have the same parameters, and overwrite the values with those of rank 0. Later the
+ * models stay equal, because all ranks compute the same steps. */
 static ddp_status open_ranks(struct optimizer *o, struct ddp_err *err)
 {
     ddp_param *params = list_of(&o->model->params), *buffers = list_of(&o->model->buffers);
@@ -415,8 +417,8 @@ static void norm_and_clip(struct optimizer *o, bool clips)
                     : ddp_grad_norm((const float *const *)o->grad, o->count, n);
 }
 
-/* Compute the norm if needed, and clip the gradients. ddp_zero1_clip does both: with an infinite limit it only computes
- * the norm. */
+/* Compute the norm and clip the gradients, each only if needed. With ZeRO-1, ddp_zero1_clip does both. If only the norm
+ * is needed, the limit for ddp_zero1_clip is infinite. */
 static ddp_status limit_norm(struct optimizer *o, bool wants_norm, struct ddp_err *err)
 {
     bool clips = o->options->clip > 0;
@@ -449,7 +451,8 @@ static void update_here(struct optimizer *o, const ddp_optim *rule, size_t i)
                      o->slot[2] != NULL ? o->slot[2] + at : NULL, t->count);
 }
 
-/* Update the parameters. ZeRO-1 has its own float32 masters and gathers the new parameters into the model. */
+/* Update the parameters. With 16 bits, round the new float32 values into the model. ZeRO-1 has already gathered them in
+ * the model. Without ZeRO-1, they are in o->slot[0]. */
 static ddp_status make_step(struct optimizer *o, struct ddp_err *err)
 {
     ddp_status status = DDP_OK;
@@ -556,7 +559,7 @@ static ddp_status import_slot(struct optimizer *o, int slot, struct ddp_err *err
     return status;
 }
 
-/* Free the whole arrays if each rank has only its share of the state: then only a checkpoint needs whole arrays. */
+/* Free the arrays of the whole state if each rank keeps only its share. In this case only a checkpoint needs them. */
 void optimizer_forget(struct optimizer *o)
 {
     if (!is_shared_out(o))

@@ -5,7 +5,7 @@
  *
  * Without --zero1 the reducer averages all gradients, and every rank updates all parameters, with the same result.
  * With --zero1 each rank gets the averages of its share, updates this share, and gathers the other shares. On a
- * device sharded_update.c has the state, and implements --zero1 and --determinism world.
+ * device, sharded_update.c owns the optimizer's state, and implements --zero1 and --determinism world.
  *
  * With --precision bf16 or fp16, the model's parameters are rounded copies of float32 masters. On the CPU,
  * gradients are rounded too, like the results of 16-bit kernels. With fp16 the loss is scaled. All sums are
@@ -21,13 +21,13 @@
 
 #include <stdint.h>
 
-enum { OPTIMIZER_SLOTS = 3 }; /* arrays of all parameters: the masters, and up to two states */
+enum { OPTIMIZER_SLOTS = 3 }; /* maximum number of arrays: the masters, and two states */
 
 struct optimizer {
     const struct train_options *options; /* borrowed, like `model` and `ctx` */
     struct model *model;
     ddp_ctx *ctx;
-    ddp_optim optim; /* the initial rule; after optimizer_open, call optimizer_rule() */
+    ddp_optim optim; /* the initial rule; after optimizer_open, get the rule from optimizer_rule() */
     ddp_scaler scaler;
     ddp_reducer *reducer; /* if not NULL, has the gradients; otherwise zero1 or shares has them */
     ddp_zero1 *zero1;
@@ -37,15 +37,15 @@ struct optimizer {
     struct compute *device;       /* the model's device; NULL on the CPU */
     unsigned char *no_decay;      /* for each parameter: 1 if its weight does not decay */
     float *memory;                /* owned: memory of `slot` */
-    float *slot[OPTIMIZER_SLOTS]; /* whole arrays; with --zero1, or on a device, only used for checkpoints */
+    float *slot[OPTIMIZER_SLOTS]; /* for all parameters; with --zero1 or a device, only for checkpoints */
     int slots;                    /* number of arrays in `slot` */
-    uint16_t *rounded;            /* owned: room for one parameter in 16 bits; not used with fp32 */
+    uint16_t *rounded;            /* owned: room for the 16-bit values of one parameter; not used with fp32 */
     double norm;                  /* norm of the last step's gradients before clipping; NAN if not computed */
     uint64_t skipped;             /* number of steps without an update, because a gradient was not finite */
 };
 
-/* Compare the ranks' models and overwrite them with rank 0's model; collective. The caller must close *o also after
- * an error. */
+/* Check that the models of all ranks have the same tensors, then overwrite the values with those of rank 0; collective.
+ * The caller must close *o also after an error. */
 ddp_status optimizer_open(struct optimizer *o, const struct train_options *options, struct model *model,
                           ddp_ctx *ctx, struct ddp_err *err);
 /* Free everything; collective. `o` may be a zeroed struct. */
@@ -58,11 +58,12 @@ ddp_status optimizer_begin(struct optimizer *o, struct ddp_err *err);
 ddp_status optimizer_share_buffers(const struct model *model, ddp_ctx *ctx);
 
 /* Return the sum that the weights of all samples of a step must have, over all ranks. The sum includes the scale of the
- * loss. It also includes the factor by which the reducer or ZeRO-1 divides later. */
+ * loss. It also includes the factor by which the reducer or ZeRO-1 divides later, unless optimizer_round() multiplies
+ * by this factor. */
 float optimizer_weight(const struct optimizer *o);
 
-/* Round the gradient of parameter i of one shard, with 16-bit precision on the CPU. Call this before the gradient
- * is added to the gradients of other shards. */
+/* Round the gradient of parameter i of one shard to 16 bits. With fp32, or on a device, do nothing. Call this before
+ * the gradient is added to the gradients of other shards. */
 ddp_status optimizer_round(struct optimizer *o, size_t i, float *grad, struct ddp_err *err);
 
 /* Record that the gradient of parameter i is complete. */

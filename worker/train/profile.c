@@ -73,7 +73,8 @@ void phases_end(struct phases *p, uint64_t now_us)
  * object. */
 static const char trace_begin[] = "[\n", trace_end[] = "{}]\n";
 
-/* Write a line. Names come from tables of this program, so they need no escapes. */
+/* Write the line with the name of a rank. Each name in the trace is "rank N" or a word of phase_words, so it needs no
+ * escapes. */
 static void trace_rank(FILE *to, int rank)
 {
     fprintf(to, "{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":%d,\"args\":{\"name\":\"rank %d\"}},\n",

@@ -1,6 +1,6 @@
 /* sharded_update.c -- see sharded_update.h.
  *
- * The arrays and their contents:
+ * The arrays, the collectives on them, and the contents. `zero1` and `world` are the two cases of sharded_update.h:
  *
  *     gradients         flat, float32                    | bucket 0 | bucket 1 ...
  *       zero1: reduce_scatter in place                     my share of each bucket is the average
@@ -32,7 +32,7 @@ struct sharded_plan {
     size_t n;               /* number of parameters */
     const size_t *elements; /* borrowed: the number of elements of each parameter */
     size_t *at;             /* owned: the offset of each parameter in the flat array */
-    size_t count;           /* elements of the flat array, with the zeros at the end */
+    size_t count;           /* number of elements of the flat array, padding included */
     size_t bucket, buckets; /* elements of a bucket (the last bucket may have fewer); number of buckets */
     size_t world, rank;
 };
@@ -129,13 +129,13 @@ struct sharded_update {
     struct sharded_request request;
     struct sharded_plan plan;
     float *grads;               /* on the device, like `slot` and `leaves` */
-    float *slot[SHARDED_SLOTS]; /* this rank's shard of each slot */
-    double *leaves;             /* sums of squares for the norm, one for each leaf */
+    float *slot[SHARDED_SLOTS]; /* this rank's shard of the master weights and of each optimizer state */
+    double *leaves;             /* for the norm: the sum of squares of each leaf (COMPUTE_LEAF elements) */
     float *room;                /* on the device: room for one bucket; allocated only for a checkpoint */
     size_t *waits;              /* for each bucket, the number of its parameters that are not ready */
     struct flight flight[ROWS];
     unsigned launched;
-    ddp_work *last; /* the last collective; a group executes collectives in order */
+    ddp_work *last; /* the latest collective; it ends last, because a group executes collectives in order */
 };
 
 /* --- open and close ----------------------------------------------------------------------------------- */
@@ -155,7 +155,7 @@ static bool alone(const struct sharded_update *s)
     return s->request.world == 1;
 }
 
-/* Return true if the masters are separate from the weights. Otherwise layers read the masters. */
+/* Return true if the masters are separate from the weights. If false, the layers use the masters as weights. */
 static bool has_masters(const struct sharded_update *s)
 {
     return s->request.device->value_bytes != sizeof(float);
@@ -335,8 +335,9 @@ ddp_status sharded_average(struct sharded_update *s, struct ddp_err *err)
 
 /* --- norm and update ---------------------------------------------------------------------------------- */
 
-/* Compute the norm. Each rank computes the sums of squares of the leaves (COMPUTE_LEAF elements) in its shares, and has
- * 0 for all other leaves. So all_reduce adds only zeros to each sum, and does not round. */
+/* Compute the norm of all gradients. A leaf is COMPUTE_LEAF elements and lies in the share of one rank. Only that rank
+ * computes the sum of the leaf's squares; all other ranks have 0 instead. So all_reduce only adds zeros to a sum,
+ * without rounding. */
 ddp_status sharded_norm(struct sharded_update *s, double most, double unscale, struct ddp_err *err)
 {
     struct compute *on = s->request.device;

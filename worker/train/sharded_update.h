@@ -1,9 +1,9 @@
 /* sharded_update.h -- the optimizer's state on a device.
  *
- * With --zero1 and with --determinism world, gradients and parameters are divided into a share for each rank. Each rank
- * updates only its share, and this module also reduces the gradients. With --determinism world the reducer cannot do
- * that, because the order of its sums depends on the number of ranks. Without these options every rank has the whole
- * state as one share, and the reducer averages the gradients.
+ * With --zero1 or --determinism world, gradients and parameters are divided into a share for each rank. Each rank
+ * updates only its share, and this module also reduces the gradients. With --determinism world the reducer cannot
+ * reduce them, because the order of its sums depends on the number of ranks. Without these options every rank has the
+ * whole state as one share, and the reducer averages the gradients.
  *
  *     sharded_open -> each step: sharded_start, gradients into sharded_grad, sharded_ready for each gradient (while the
  *     backward pass still runs), sharded_average, sharded_norm, sharded_update for each parameter, sharded_send
@@ -28,11 +28,12 @@
  * is divided into equal shares, one for each rank. Pure.
  *
  * The array has the layout of compute_ops.place. A bucket may begin in the middle of a parameter. A bucket is reduced
- * when all its parameters are ready. The norm is summed from leaves of COMPUTE_LEAF elements. The size of a share is a
- * multiple of COMPUTE_LEAF, so the leaves are the same for any number of ranks. Zeros after the last parameter fill the
- * last share. The shares of one rank in all buckets form one array, the rank's shard. */
+ * when all its parameters are ready. The norm is summed first within each leaf, a block of COMPUTE_LEAF elements. The
+ * size of a share is a multiple of COMPUTE_LEAF, so the leaves are the same for any number of ranks. Zeros after the
+ * last parameter fill the last share. The shares of one rank in all buckets form one array, the rank's shard. */
 
-/* Return the `multiple` to which compute_ops.place must round up the size of the flat array. */
+/* Return the argument `multiple` for compute_ops.place. The size of the flat array is rounded up to a multiple of this
+ * number. */
 size_t sharded_multiple(size_t world);
 
 enum { SHARDED_SLOTS = 3 };
@@ -40,13 +41,13 @@ enum { SHARDED_SLOTS = 3 };
 struct sharded_request {
     ddp_group *group; /* borrowed, like `device`, `params` and `count` */
     struct compute *device;
-    const struct model_tensors *params; /* placed by compute_ops.place with sharded_multiple(world) */
+    const struct model_tensors *params; /* prepared by compute_ops.place; see sharded_multiple() */
     const size_t *count;                /* number of elements of each parameter */
     int world, rank;                    /* world is 1 and rank is 0 if each rank has the whole state */
     bool reduces;    /* true if this module reduces the gradients, false if the reducer does */
     ddp_dtype dtype; /* type of the weights that layers read */
     bool any_world;  /* --determinism world */
-    int slots;       /* number of slots: one for the masters, and one for each of the optimizer's states */
+    int slots;       /* number of slots: one for the master weights, and one for each optimizer state */
 };
 
 struct sharded_update;
@@ -61,7 +62,7 @@ float *sharded_grad(const struct sharded_update *s, size_t i);
 
 /* Begin a step. */
 void sharded_start(struct sharded_update *s);
-/* Record that the work that is now on the stream completes the gradient of parameter i; collective. */
+/* Record that the work now on the stream completes the gradient of parameter i. Collective. */
 ddp_status sharded_ready(struct sharded_update *s, size_t i, struct ddp_err *err);
 /* Complete the sums or averages of all buckets: the stream waits for their reductions. Collective. */
 ddp_status sharded_average(struct sharded_update *s, struct ddp_err *err);

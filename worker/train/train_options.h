@@ -61,7 +61,7 @@ const char *train_options_word(const char *name, int64_t value);
 
 /* A fact is an option that must be equal on all workers, as a number that ranks can compare. TRAIN_FACTS is the
  * maximum number of facts. */
-enum { TRAIN_FACTS = 64 }; /* unused facts are 0 */
+enum { TRAIN_FACTS = 64 }; /* unused elements of an array of facts are 0 */
 void train_options_facts(const struct train_options *o, int64_t facts[TRAIN_FACTS]);
 
 /* Compare the facts of `rank` with those of rank 0. DDP_ERR_ARG names the first option that differs, and both
@@ -69,7 +69,7 @@ void train_options_facts(const struct train_options *o, int64_t facts[TRAIN_FACT
 ddp_status train_options_same(const int64_t first[TRAIN_FACTS], const int64_t theirs[TRAIN_FACTS], int rank,
                               struct ddp_err *err);
 
-/* Return the optimizer that the options describe, before its first step. */
+/* Return the optimizer that the options describe. The returned optimizer has made no step. */
 ddp_optim train_options_optim(const struct train_options *o);
 
 /* Return true if a GPU may be used and all given options work on a GPU. */

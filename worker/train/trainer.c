@@ -34,7 +34,7 @@ static size_t evaluate_rows(const struct dataset *set)
     return set->length < EVALUATE_TARGETS ? EVALUATE_TARGETS / set->length : 1;
 }
 
-/* Test one batch and add the results to *to. Set *more to false after the last batch. */
+/* Test the next batch and add the results to *to. If no batch is left, only set *more to false. */
 static ddp_status count_batch(struct model *model, struct batch_source *source, struct accuracy *to,
                               bool *more, struct ddp_err *err)
 {
@@ -255,7 +255,7 @@ static ddp_status average(struct trainer *t, struct ddp_err *err)
     return status == DDP_OK ? dump_gradient(t, err) : status;
 }
 
-/* Update the parameters. Request the norm only for metrics. */
+/* Update the parameters. Request the norm of the gradient only if metrics are written. */
 static ddp_status update(struct trainer *t, double lr, struct ddp_err *err)
 {
     phase_begins(t, PHASE_OPTIMIZER);
@@ -417,8 +417,9 @@ static ddp_status refuse_early_version(const char *dir, struct ddp_err *err)
         path);
 }
 
-/* Open the checkpoints. Fail if the directory has checkpoints but --resume is missing. Otherwise this run would mix its
- * checkpoints with those of another run, and would remove old ones. */
+/* Check the directory of --checkpoint. With --eval, it must have a checkpoint. A training run creates a missing
+ * directory, and fails if the directory has checkpoints but --resume is missing. Otherwise the run could delete
+ * checkpoints of an earlier run. */
 static ddp_status open_checkpoints(const struct train_options *o, struct ddp_err *err)
 {
     char newest[64];

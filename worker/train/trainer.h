@@ -1,5 +1,5 @@
-/* trainer.h -- the whole run of one worker: load, resume, train, test, save, report. A failed function returns only on
- * this rank, while other ranks may wait in a collective. So main.c calls ddp_abort after an error.
+/* trainer.h -- the whole run of one worker: load, resume, train, test, save, report. If a function fails on
+ * this rank, other ranks may wait for this rank in a collective. So main.c calls ddp_abort after an error.
  *
  *     trainer_open -> trainer_run -> trainer_close
  *
@@ -22,7 +22,7 @@
 
 /* Results of a test over all ranks. */
 struct accuracy {
-    int64_t correct, samples; /* correct predictions, and all: one for each picture or token */
+    int64_t correct, samples; /* number of correct predictions; number of pictures or tokens in the test */
     double loss;              /* mean loss */
 };
 
@@ -54,15 +54,16 @@ struct trainer {
     struct profile profile;
     struct journal journal;
     FILE *dump;       /* file for --dump_gradients, or NULL */
-    ddp_ckpts *ckpts; /* on rank 0; NULL if nothing is saved */
+    ddp_ckpts *ckpts; /* set on rank 0; NULL on other ranks, or if nothing is saved */
 
     uint64_t epochs_done, resumed_epochs; /* epochs so far, and how many of them in earlier runs */
     uint64_t epoch_step;                  /* number of steps in the current epoch so far */
     uint64_t steps_done, steps_here;      /* steps so far, and how many of them in this run */
     uint64_t saved_step;                  /* step of this run's newest checkpoint; 0 before the first */
-    uint64_t samples_here, train_us;      /* this run: samples of all ranks, and us without tests */
+    uint64_t samples_here, train_us;      /* this run: samples of all ranks; duration in us, without tests */
     double loss;                          /* mean loss of the last epoch */
-    /* sum over all ranks in this epoch, and sum over this rank since trainer_sum_loss */
+    /* `epoch_loss`: sum of the losses of all ranks in this epoch, up to the last call of trainer_sum_loss;
+     * `loss_here`: sum of this rank's losses since that call */
     double epoch_loss, loss_here;
     struct accuracy accuracy;
 };

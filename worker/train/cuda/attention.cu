@@ -1,5 +1,5 @@
-/* attention.cu -- layers/attention.c for any type. The scores are never stored, because their number is the square of
- * the length. The kernels in attention_tiles.cu do the same with tensor cores.
+/* attention.cu -- attention on a GPU, for any type of values. layers/attention.c has the formulas. The scores are never
+ * stored, because their number is the square of the length. attention_tiles.cu computes attention with tensor cores.
  *
  * A warp processes one query of a head. The warp reads the keys 32 at a time and computes one score per lane. Then it
  * updates the largest score, the sum of exp and the result. For the gradients of keys and values, a warp processes one
@@ -9,7 +9,7 @@ enum { HEAD_PARTS = KERNEL_HEAD / WARP };
 
 /* One head of one sequence. */
 struct head {
-    size_t row, head, stride, width; /* stride: values of one token in qkv; width: values of one head */
+    size_t row, head, stride, width; /* stride: number of values per token of qkv; width: number of values per head */
     const value *q, *k, *v;
     float scale;
 };
@@ -46,7 +46,7 @@ __device__ inline void add_rows(float *sum, const float *x, const value *row, si
     }
 }
 
-/* Copy each lane's number to shared[lane], which all lanes can read. */
+/* Copy the `x` of each lane to shared[lane_number()], so that all lanes can read it. */
 __device__ inline void share(float *shared, float x)
 {
     __syncwarp();

@@ -13,7 +13,7 @@
  * scores again. In a single kernel, several blocks would add to the same memory, in a different order in every
  * run. */
 
-#ifdef VALUE_F32 /* without tensor cores the host uses the kernels of attention.cu */
+#ifdef VALUE_F32 /* these kernels need values of 16 bits; for f32 the host uses the kernels of attention.cu */
 KERNEL(attention_forward_tiles, attention) { (void)a; }
 KERNEL(attention_backward_query_tiles, attention_back) { (void)a; }
 KERNEL(attention_backward_key_tiles, attention_back) { (void)a; }
@@ -126,7 +126,7 @@ __device__ inline void write_result(value *to, size_t stride, result x, const fl
  * process the last tiles. */
 struct work {
     struct head h;
-    size_t number, tiles, tile; /* number of the head; tiles of a head; tile of this block */
+    size_t number, tiles, tile; /* index of the head; number of tiles of a head; index of this block's tile */
 };
 
 __device__ inline struct work work_of(const void *qkv, size_t length, size_t heads, size_t width)
@@ -262,7 +262,8 @@ KERNEL(attention_backward_key_tiles, attention_back)
     __shared__ ALIGNED16 tile q, q_turned, d, d_turned;
     __shared__ float log_sum[TILE], dots[TILE];
     const struct work w = work_of(a.qkv, a.length, a.heads, a.width);
-    const size_t first = (w.tiles - 1 - w.tile) * TILE; /* for keys, the first tiles have the most work */
+    /* Reverse the order of work_of(), because for keys the first tiles have the most work. */
+    const size_t first = (w.tiles - 1 - w.tile) * TILE;
     const value *dy = (const value *)a.dy + w.h.row * a.length * a.width + w.h.head * w.h.width;
     const float one[2] = { 1, 1 };
     left_rows k, v;

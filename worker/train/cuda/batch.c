@@ -117,7 +117,7 @@ static void send(struct cuda *c, const char *from, char *to, size_t bytes)
     cuda_check(c, error, "cannot send a batch");
 }
 
-/* Return the pictures, converted from float to the values' type. */
+/* Return the pictures: unchanged with 32-bit precision, otherwise converted from float to the 16-bit type. */
 static const void *pictures(struct cuda *c, const char *at, size_t n)
 {
     if (c->base.value_bytes == sizeof(float))

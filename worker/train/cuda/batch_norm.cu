@@ -1,14 +1,15 @@
 /* batch_norm.cu -- worker/reducer/batchnorm.c on a GPU, for an array of rows x channels x spatial values. A block sums
- * one channel over a strip of rows. A strip's mean is computed first, then the squares of the distances from it,
- * because the difference of two large sums would lose most digits.
+ * one channel over a strip of rows. A strip's mean is computed first, then the sum of the squared distances from the
+ * mean. A formula that subtracts two large sums would need only one pass, but would lose most digits.
  *
- * A second kernel joins the strips of each channel in order. Threads add floats, and joined sums are double. */
+ * A second kernel joins the strips of each channel in order. Each thread adds floats; the joined sums are doubles. */
 
-/* How a thread walks through a strip of a channel: elements threadIdx.x, threadIdx.x + 256 ... of all rows of the
- * strip. */
+/* How a thread walks through a strip of a channel. The elements are numbered row by row. The thread handles the
+ * elements threadIdx.x, threadIdx.x + blockDim.x, and so on. */
 struct walk {
     size_t row;
-    int at, rows_more, more; /* a thread's next element is `rows_more` rows and `more` elements later */
+    /* position in the row; the thread's next element is `rows_more` rows and `more` elements later */
+    int at, rows_more, more;
 };
 
 __device__ inline struct walk walk_of(int spatial)
@@ -31,8 +32,8 @@ __device__ inline void walk_on(struct walk *w, int spatial)
     }
 }
 
-/* The rows of this block's strip, for channel blockIdx.x. Row 0 begins at element `first`, and rows are `apart`
- * elements apart. */
+/* The values that one block handles: channel blockIdx.x in a strip of rows. `first` is the index of the first value.
+ * `apart` is the distance between the beginnings of two rows, in elements. */
 struct strip {
     size_t rows, first, apart;
 };
@@ -61,7 +62,7 @@ KERNEL(norm_measure, norm)
         const float off = get(x[w.row * s.apart + (size_t)w.at]) - (float)mean;
         squares += off * off;
     }
-    /* Subtract the error in the squares that comes from rounding the mean to float. */
+    /* The sum has squared distances from (float)mean, not from `mean`. Correct it for this difference. */
     const double beside = mean - (double)(float)mean;
     const double all = block_sum((double)squares) - count * beside * beside;
     if (threadIdx.x == 0) {

@@ -1,9 +1,11 @@
-/* cross_entropy.cu -- the loss (layers/attention.c). A block reads the logits of one target twice: first for the
- * sum of exp and the largest logit, then for the gradient. */
+/* cross_entropy.cu -- the loss; layers/attention.c has the version for CPUs. A block reads the logits of one target
+ * twice: first for the sum of exp and the largest logit, then for the gradient. */
 
-/* A running sum of exp(z - top). `top` begins with the lowest finite number. With -inf instead, a logit of -inf
- * (possible in fp16) would give -inf - -inf, which is NaN. */
+/* The first value of exp_sum.top: the lowest finite number. With -inf instead, a logit of -inf (possible in fp16) would
+ * give -inf - -inf, which is NaN. */
 #define LOWEST -3.402823466e38f
+
+/* The sum of exp(z - top) over the logits z that were added, where `top` is the largest of them. */
 struct exp_sum {
     float top, sum;
 };
@@ -17,7 +19,8 @@ __device__ inline void exp_sum_add(struct exp_sum *s, float z)
     s->sum += exp_of(z - s->top);
 }
 
-/* Return the log of the block's sum. If a logit is a NaN, the result is a NaN. */
+/* Return the log of the sum of exp(z) over the logits z of all threads of the block. If a logit is a NaN, the result is
+ * a NaN. */
 __device__ inline float log_sum_exp(struct exp_sum s)
 {
     const float top = block_max(s.top);

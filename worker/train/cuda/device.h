@@ -1,5 +1,5 @@
-/* device.h -- a GPU, private to the files in worker/train/cuda/. All work is on one stream, in the order of the calls.
- * `failed` keeps the first error, which compute_ops.end returns.
+/* device.h -- a GPU. This header is for the files in worker/train/cuda/. All work is on one stream, in the order of the
+ * calls. `failed` keeps the first error, which compute_ops.end returns.
  *
  * The host is at most one step ahead of the device. */
 #ifndef WORKER_TRAIN_CUDA_DEVICE_H
@@ -27,9 +27,9 @@ struct gemm {
     uint64_t m, n, k;
     int64_t lda, ldb, ldd;
     uint64_t batch;                    /* number of products in a batch; 0 means one product */
-    int64_t apart_a, apart_b, apart_d; /* elements between matrices of a batch; 0 if all share one matrix */
+    int64_t apart_a, apart_b, apart_d; /* elements from each matrix to the next; 0 if all share one matrix */
     bool transpose_a, transpose_b;
-    bool to_float; /* true if the result is float, false if it has the type of values */
+    bool to_float; /* true if the result is float; false if it has the type for cuda.precision */
     bool bias;
 };
 struct plan {
@@ -79,10 +79,10 @@ struct cuda {
     const int *order, *first;
     size_t distinct; /* number of distinct tokens in the batch */
 
-    double *total;                     /* on the device: TOTALS numbers, then norm[2] */
+    double *total;                     /* in device memory, with the layout of struct results */
     struct results *results;           /* in memory of the host: SLOTS entries */
     struct CUevent_st *written[SLOTS]; /* event i completes when the device has written results[i] */
-    unsigned reports;                  /* number of reports so far */
+    unsigned reports;                  /* how often cuda_report was called */
     bool unread[SLOTS];                /* unread[i] is true until `report` returns results[i] */
 };
 
@@ -118,7 +118,8 @@ COMPUTE_OTHERS(X)
 /* Load libcuda, libcudart and libcublasLt, and set *count to the number of GPUs. The libraries stay loaded. */
 ddp_status libraries_open(struct cuda *c, int *count, struct ddp_err *err);
 
-/* Read the file of kernels for a precision and append a zero byte. The caller frees *image. */
+/* Read the file with the kernels for a precision to *image, and end *image with a zero byte. The caller frees
+ * *image. */
 ddp_status libraries_kernels(int precision, char **image, struct ddp_err *err);
 
 static inline struct cuda *cuda_of(struct compute *base)

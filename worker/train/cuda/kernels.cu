@@ -38,8 +38,8 @@ __device__ inline value put(float x)
     asm(FROM_FLOAT : "=h"(y) : "f"(x));
     return y;
 }
-/* Add a b to d for a warp: a is 16x16 and b is 16x8, distributed over the lanes as the PTX manual describes for
- * m16n8k16. All lanes must execute the statement. It is volatile, so that the compiler does not move it into a
+/* Compute d += a * b for a warp, where a is 16x16 and b is 16x8. The PTX manual describes for m16n8k16 which lane holds
+ * which values. All lanes must execute the asm statement. It is volatile, so that the compiler does not move it into a
  * condition. */
 __device__ inline void mma(float d[4], const unsigned a[4], const unsigned b[2])
 {

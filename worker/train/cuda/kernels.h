@@ -1,5 +1,5 @@
-/* kernels.h -- the kernels in the .cu files of this folder: names, threads of a block, arguments. Each kernel has
- * one struct as its argument, which host and device share.
+/* kernels.h -- the kernels in the .cu files of this folder: names, threads per block, arguments. Each kernel has one
+ * argument, a struct. Host code and GPU code use the same declaration of this struct.
  *
  * "Values" are activations, and the weights that kernels read. A module is compiled for one type of values: float,
  * bf16 or fp16. Statistics, losses, gradients of parameters and the optimizer's state are always float. Sums have a
@@ -70,7 +70,7 @@ enum {
     KERNEL_TILE = 64,       /* queries or keys per block in attention_tiles.cu */
     KERNEL_HEAD = 64,       /* width of the widest head */
     KERNEL_SQUARES = 16384, /* elements per block in a sum of squares */
-    KERNEL_ROWS = 8,        /* maximum number of rows of sum_rows */
+    KERNEL_ROWS = 8,        /* maximum number of rows that the kernel sum_rows adds */
 };
 
 /* left += right, both float. */
@@ -79,15 +79,15 @@ struct add_args {
     const float *right;
     size_t n;
 };
-/* Converts floats to the type of the module's values. */
+/* Converts floats to the type of values (float, bf16 or fp16). */
 struct narrow_args {
     void *to;
     const float *from;
     size_t n;
 };
 
-/* gelu_forward computes `to` from x. All other kernels of activations overwrite `to`. Backward kernels replace the
- * gradient of the output in `to` by the gradient of the input. */
+/* gelu_forward reads x and writes `to`. All other activation kernels change `to` in place. In a backward kernel, `to`
+ * contains the gradient of the output before the call, and the gradient of the input afterwards. */
 struct gelu_args {
     void *to;
     const void *x;
@@ -120,8 +120,9 @@ struct join_sums_args {
     size_t n, parts, stride;
 };
 
-/* A block computes the loss of one target. If `gradient` is set, the block overwrites z with the gradient. `loss` and
- * `hit` are 0 if the weight of the row is 0. */
+/* Each block computes `loss` and `hit` for one target. If `gradient` is set, the block replaces the target's logits in
+ * z by their gradient. Each value of `weight` applies to `length` consecutive targets. If the value is 0, `loss` and
+ * `hit` are 0. */
 struct cross_entropy_args {
     void *z;
     const int *target;
@@ -182,10 +183,11 @@ struct sum_rows_args {
     int many;
 };
 
-/* Makes the columns of each picture in `from`: a matrix with one row for each channel and each weight (k, l) of the
- * kernel. The value at (line, column) of a row is pixel (y, x) of the picture, with
- * y = (line * step - before + k) / apart and x = (column * step - before + l) / apart. The value is 0 if (y, x) is
- * outside the picture, or if a quotient is not a whole number. A row has `pitch` values, and `to` has n values. */
+/* Writes one matrix (the columns) for each picture in `from`. The matrix has one row for each pair of a channel and a
+ * kernel weight (k, l). A row has one value for each output pixel (line, column), and then zeros up to `pitch`
+ * values. The value is input pixel (y, x) of the channel, with y = (line * step - before + k) / apart and x =
+ * (column * step - before + l) / apart. The value is 0 if (y, x) is outside the picture, or if y or x is not a whole
+ * number. `to` has n values. */
 struct columns_args {
     void *to;
     const void *from;
@@ -202,10 +204,14 @@ struct turn_weight_args {
 
 /* Batch normalization of rows x channels x spatial values.
  *
- * In norm_measure and norm_sums, block (c, s) sums channel c over strip s and writes the sums to record s of
- * `part`. A strip has `strip` rows. A record of norm_measure has means, sums of squared distances from the means, and a
- * count. A record of norm_sums has the sums of dy and of dy (x - mean). Each thread of norm_join and norm_join_sums
- * joins the records of one channel. `saved` has the means, 1 / deviations and a count. */
+ * In norm_measure and norm_sums, block (c, s) sums channel c over strip s and writes the sums to record s of `part`. A
+ * strip has `strip` rows; the last strip may have fewer. A record has values for all channels:
+ *
+ *   - norm_measure: means, sums of squared distances from the means, and the number of values that each mean covers.
+ *   - norm_sums: sums of dy and sums of dy (x - mean).
+ *
+ * Each thread of norm_join and norm_join_sums joins the values of one channel from all records. `saved` has the means
+ * and 1 / deviations of all channels, and the number of values that each mean covers. */
 struct norm_args {
     void *y; /* dx in backward */
     const void *x, *dy, *weight, *bias;

@@ -1,7 +1,8 @@
 /* layer_norm.cu -- see layers/layer_norm.c for the formula. A warp processes a row and reads the row twice, the
  * second time from the cache. */
 
-/* Executes STATEMENT for each pack of this lane in a row. i is the first element of the pack. */
+/* Executes STATEMENT for each pack that this lane processes in a row of n elements. i is the index of the pack's first
+ * element in the row. */
 #define LANE_PACKS(n, STATEMENT)                                                        \
     for (size_t i = (size_t)lane_number() * PACK; i < (n); i += (size_t)WARP * PACK) { \
         STATEMENT;                                                                      \

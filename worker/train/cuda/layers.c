@@ -122,8 +122,8 @@ void cuda_linear_backward_input(struct compute *base, void *dx, const void *dy, 
 
 /* --- attention ---------------------------------------------------------------------------------------- */
 
-/* Return true if tensor cores can compute the attention, which needs values of 16 bits. The size of the heads is not
- * checked, because every GPT-2 has heads of at most KERNEL_TILE numbers. */
+/* Return true if tensor cores can compute the attention. Their kernels need values of 16 bits. The size of the heads is
+ * not checked, because every GPT-2 has heads of at most KERNEL_TILE numbers. */
 static bool in_tiles(const struct cuda *c)
 {
     return c->base.value_bytes == 2;

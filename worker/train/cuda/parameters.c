@@ -1,7 +1,7 @@
 /* parameters.c -- see compute.h: parameters on the device, updates, and results for the host.
  *
- * Each parameter begins at a multiple of 256 bytes in the array of weights that kernels read. Float weights are also
- * the masters. */
+ * Each parameter begins at a multiple of 256 bytes in the array of weights that kernels read. If the weights
+ * are floats, they are also the masters, which the optimizer updates. */
 #include "train/cuda/device.h"
 
 #include "train/train_options.h"
@@ -123,7 +123,7 @@ ddp_status cuda_copy(struct compute *base, float *to, const float *from, size_t 
 
 /* --- updates ------------------------------------------------------------------------------------------ */
 
-/* Return the place of the norm in device memory, after the totals. */
+/* Return the address of the norm, which follows the totals in device memory. */
 static float *norm_slot(struct cuda *c)
 {
     return (float *)(void *)(c->total + TOTALS);
@@ -230,7 +230,7 @@ static ddp_status read_totals(struct cuda *c, unsigned slot, struct compute_repo
     return DDP_OK;
 }
 
-/* Queue a copy of the totals to the host, and then set the totals to 0. So a loss of NaN affects only one report. */
+/* Queue a copy of the totals to the host, and then set the totals to 0. So a NaN loss affects only one report. */
 static cuda_error queue_totals(struct cuda *c, unsigned slot)
 {
     cuda_error error = c->gpu.call.copy_async(&c->results[slot], c->total, sizeof(struct results),

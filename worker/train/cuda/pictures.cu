@@ -95,7 +95,7 @@ KERNEL(shortcut_backward, shortcut)
     pack_to_within((value *)a.to, at, a.n, dx);
 }
 
-/* Process one plane with each warp. */
+/* Compute the mean of each plane. Each warp processes one plane. */
 KERNEL(pool_forward, pool)
 {
     const size_t plane = grid_warp();

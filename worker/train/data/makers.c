@@ -27,7 +27,7 @@ static float between(ddp_random *luck, float low, float high)
 
 enum { MAX_STROKES = 7 };
 
-/* One stroke from (x0, y0) to (x1, y1). Two equal points end a digit's strokes. */
+/* One stroke from (x0, y0) to (x1, y1). A stroke with two equal points marks the end of a digit's strokes. */
 struct stroke {
     float x0, y0, x1, y1;
 };
@@ -56,16 +56,17 @@ static const struct stroke digit[CLASSES][MAX_STROKES] = {
     { { 4, 2, 1, 3 }, { 1, 3, 0, 1 }, { 0, 1, 2, 0 }, { 2, 0, 4, 1 }, { 4, 1, 4, 4 }, { 4, 4, 2, 6 } },
 };
 
-/* How one sample is drawn: the random parameters of its digit. */
+/* Random parameters for drawing the digit of one sample. */
 struct hand {
-    float scale_x, scale_y; /* pixels for each cell of the grid */
+    float scale_x, scale_y; /* width and height of a grid cell, in pixels */
     float slant;            /* pixels to the right for each pixel upwards */
-    float left, top;        /* pixel of the grid's upper left corner */
+    float left, top;        /* position of the grid's upper left corner, in pixels */
     float pen;              /* half the width of a stroke in pixels */
     float ink;              /* darkness, 0..1 */
 };
 
-/* Draw random parameters. The grid is centred, then moved by up to two pixels in each direction. */
+/* Return random parameters for one digit. The centre of the digit's grid is at most two pixels away from the picture's
+ * centre, in each direction. */
 static struct hand draw_hand(ddp_random *luck)
 {
     struct hand h;
@@ -126,7 +127,7 @@ static float speck(ddp_random *luck)
     return ddp_random_uniform(luck) < 0.02f ? between(luck, -1, 1) : 0;
 }
 
-/* Draw one digit with its noise and scratch into PICTURE_PIXELS numbers: 0 is paper, 1 is ink. */
+/* Draw one digit with random variations and a scratch. `paper` has PICTURE_PIXELS numbers: 0 is paper, 1 is ink. */
 static void glyph_draw(ddp_random *luck, int label, float *paper)
 {
     struct hand hand = draw_hand(luck);
@@ -152,7 +153,7 @@ static void draw_digit(ddp_random *luck, int label, uint8_t *pixels)
     }
 }
 
-/* Fill in the labels in random order. The numbers of samples of two classes differ by at most one. */
+/* Fill in the labels in random order. The sizes of any two classes differ by at most one sample. */
 static void glyph_labels(ddp_random *luck, size_t n, uint8_t *labels)
 {
     for (size_t i = 0; i < n; i++)
@@ -303,7 +304,8 @@ static ddp_status make_idx_part(const struct maker_order *o, enum dataset_part p
     return status;
 }
 
-/* Write both parts. Both use one random generator, so the test set has different pictures of the same kind. */
+/* Write the training set and the test set. Both use the same random generator, so the test set has different pictures
+ * of the same kind. */
 static ddp_status make_idx(const struct maker_order *o, ddp_random *luck, struct ddp_err *err)
 {
     ddp_status status = make_idx_part(o, DATASET_TRAIN, o->samples, luck, err);
@@ -337,7 +339,8 @@ static ddp_status write_tokens(const struct maker_order *o, const char *name, co
     return status;
 }
 
-/* Write one part as text, one token for each letter, in files of nearly equal size. */
+/* Write the files for training, or the one file for tests. Each letter of the text is one token. The training files
+ * have nearly equal sizes. */
 static ddp_status make_tokens_part(const struct maker_order *o, const struct speech *speech, bool training,
                                    ddp_random *luck, struct ddp_err *err)
 {

@@ -48,6 +48,6 @@ struct maker {
 };
 
 extern const struct maker makers[];
-extern const char *const maker_names[]; /* names of the rows; ends with NULL */
+extern const char *const maker_names[]; /* the names in makers[]; ends with NULL */
 
 #endif

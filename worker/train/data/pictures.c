@@ -81,8 +81,8 @@ static ddp_status check_header(const uint8_t *head, int dims, uint32_t dim[IDX_M
     return DDP_OK;
 }
 
-/* Read and check the header. Check the magic number even if the file is too short, because an error about a wrong
- * number is clearer. */
+/* Read and check the header. If the file is shorter than the header, check the magic number first: a wrong format
+ * explains more than a wrong length. */
 static ddp_status read_header(struct whole_file *f, int dims, uint32_t dim[IDX_MAX_DIMS], size_t *total,
                               struct ddp_err *err)
 {
@@ -109,7 +109,7 @@ static ddp_status read_records(struct whole_file *f, int dims, uint32_t dim[IDX_
                : status;
 }
 
-/* Load a file. Every error begins with the path. Offsets count uncompressed bytes. */
+/* Load a file. Every error begins with the path. The offsets in errors count uncompressed bytes. */
 ddp_status idx_load(struct idx *idx, const char *path, int dims, struct ddp_err *err)
 {
     struct whole_file f;
@@ -141,8 +141,8 @@ void idx_free(struct idx *idx)
 /* CIFAR-10's files have neither a magic number nor a header. So loading checks the length and all labels: every
  * 3073rd byte must be below ten. */
 
-/* Draw how far a picture moves and whether it is mirrored. `down` and `right` each have nine possible values, with
- * probabilities that differ by less than 2^-29. */
+/* Choose at random how far a picture moves and whether it is mirrored. `down` and `right` each have nine possible
+ * values. The probabilities of these values differ by less than 2^-29. */
 struct augment augment_draw(ddp_philox *luck)
 {
     struct augment a;
@@ -183,8 +183,8 @@ static void cifar_file_name(char *to, int number)
         snprintf(to, 32, "data_batch_%d.bin", number);
 }
 
-/* Check the records. Check labels first: if the file is a page of HTML, it begins with '<', and an error about a wrong
- * label is clearer than one about the length. */
+/* Check the label of each record first, then the length of the file. A page of HTML begins with '<', which is no valid
+ * label. For such a file, an error about the label is clearer than an error about the length. */
 static ddp_status check(const struct whole_file *f, struct ddp_err *err)
 {
     if (f->len == 0)

@@ -62,8 +62,8 @@ struct augment {
 /* Choose a random shift and flip, as torchvision's RandomCrop(32, padding=4) and RandomHorizontalFlip() do. */
 struct augment augment_draw(ddp_philox *luck);
 
-/* Move and mirror `channels` planes of side x side bytes. Pixels from outside the picture are 0. `to` and `from`
- * must not overlap. */
+/* Shift and mirror a picture of `channels` planes, each of side x side bytes. Pixels from outside the picture are 0.
+ * `to` and `from` must not overlap. */
 void augment_apply(const struct augment *a, const uint8_t *from, uint8_t *to, int channels, int side);
 
 /* --- files of CIFAR-10 ------------------------------------------------------------------------------------ */

@@ -44,8 +44,8 @@ void tokens_init(struct tokens *t, size_t length, size_t vocabulary)
 
 /* --- one shard --------------------------------------------------------------------------------------------- */
 
-/* Check a header. `head` has the first `got` bytes of the file. Check the magic number first, because a file of another
- * format may be shorter than a header. */
+/* Check a header. `head` has the first `got` bytes of the file. Check the magic number before the length: if a file of
+ * another format is shorter than a header, the error must still name the wrong magic number. */
 static ddp_status check_header(const uint8_t *head, size_t got, struct ddp_err *err)
 {
     if (got >= 4 && get_i32(head) == LLAMA_MAGIC)
@@ -140,8 +140,8 @@ void tokens_free(struct tokens *t)
 
 /* --- all shards -------------------------------------------------------------------------------------------- */
 
-/* Return true if the file is a training file or, with `training` false, a test file. Use only the last component of
- * the path, because a directory may have any name. */
+/* Return true if the file is of the requested kind: training or test. Check only the last component of the path,
+ * because a directory may have any name. */
 static bool belongs(const char *path, bool training)
 {
     const char *slash = strrchr(path, '/'), *name = slash != NULL ? slash + 1 : path;
@@ -155,7 +155,8 @@ static int by_name(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* Add all files, sorted by bytes. This order does not depend on the locale, so all ranks have the same order. */
+/* Add all files, with their names in the order of strcmp(). This order does not depend on the locale, so all ranks have
+ * the same order. */
 static ddp_status add_all(struct tokens *t, glob_t *found, bool training, struct ddp_err *err)
 {
     ddp_status status = DDP_OK;

@@ -25,7 +25,7 @@ enum { TOKENS_MAGIC = 20240520, TOKENS_VERSION = 1, TOKENS_HEADER = 1024, TOKENS
 
 struct tokens {
     struct tokens_shard {
-        char *path; /* owned, like the descriptor */
+        char *path; /* owned, like `fd` */
         int fd;
         uint64_t count, first; /* number of tokens; number of samples in all earlier shards */
     } * shard;
@@ -47,8 +47,9 @@ void tokens_free(struct tokens *t);
 ddp_status tokens_read(const struct tokens *t, uint64_t index, int32_t *token, int32_t *target,
                        struct ddp_err *err);
 
-/* Write a header of TOKENS_HEADER bytes, or one token, for programs that create files. */
+/* Write the header of a file with `count` tokens to `head`, which has TOKENS_HEADER bytes. */
 void tokens_make_header(uint8_t *head, uint32_t count);
+/* Write one token in the format of a file: two bytes, little-endian. */
 void tokens_encode(uint8_t *to, uint16_t token);
 
 #endif

@@ -5,8 +5,8 @@
 
 #include <string.h>
 
-/* cpu_gelu_forward computes tanh as 1 - 2 / (exp(2u) + 1). Near 0 this loses digits of tanh. The loss does not matter,
- * because GELU adds 1 to tanh. */
+/* cpu_gelu_forward computes tanh as 1 - 2 / (exp(2u) + 1). Near u = 0 the result has fewer correct digits. The missing
+ * digits do not matter, because GELU adds 1 to tanh. */
 
 static const real gelu_slope = (real)0.7978845608028654, gelu_cube = (real)0.044715;
 

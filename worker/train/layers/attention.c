@@ -68,17 +68,17 @@ REAL_WIDE(softmax_backward, (real * d, const real *p, real scale, size_t n), (d,
 
 enum { BLOCK = 64 };
 
-/* One head of the attention for one sequence, and a block of its queries. */
+/* `head` is one attention head for one sequence. `block` is a block of the queries of a head. */
 struct head {
     const real *q, *k, *v;
-    size_t stride; /* numbers between two tokens in qkv */
+    size_t stride; /* number of elements from one token to the next in qkv */
     size_t width;  /* width of a head */
     real scale;
 };
 
 struct block {
     size_t first, n; /* the queries of the block are first .. first + n - 1 */
-    size_t keys;     /* number of keys that the last query uses; also the stride of P */
+    size_t keys;     /* number of keys that the last query uses; also the row length of the scores */
 };
 
 size_t attention_scratch(size_t length)
@@ -108,7 +108,7 @@ static size_t blocks(size_t length)
     return (length + BLOCK - 1) / BLOCK;
 }
 
-/* Compute the n x keys numbers of S for a block of queries. */
+/* Compute S = Q K^T for a block of queries: n rows, each with `keys` numbers. */
 static void scores(real *s, const struct head *h, const struct block *b)
 {
     real_gemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)b->n, (int)b->keys, (int)h->width, 1,

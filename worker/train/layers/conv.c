@@ -62,7 +62,7 @@ struct frame {
     size_t pitch, lines, plane, channel;
 };
 
-/* Compute the layout. With stride 1, the zero before a line is also the zero after the previous line. */
+/* Compute the layout. With stride 1, neighbouring lines share a zero: it ends one line and begins the next. */
 static struct frame frame_of(size_t side, size_t stride)
 {
     struct frame f = { .side = side, .stride = stride };
@@ -78,13 +78,14 @@ static size_t frame_values(const struct frame *f, size_t channels)
     return channels * f->channel + SLACK;
 }
 
-/* Return the index of the plane that contains line (or column) i of the picture. */
+/* Return the row (or column) of planes that contains line (or column) i of the picture. The planes of a channel form a
+ * grid of stride x stride. */
 static size_t plane_of(const struct frame *f, size_t i)
 {
     return (CONV_PADDING + i) % f->stride;
 }
 
-/* Return the index of line (or column) i of the picture in its plane. */
+/* Return the index within a plane of line (or column) i of the picture. */
 static size_t position(const struct frame *f, size_t i)
 {
     return (CONV_PADDING + i) / f->stride;
@@ -120,7 +121,7 @@ struct sums {
     struct conv_sum sum;
     size_t at[CONV_TAPS];
     size_t outs, lines, columns, pitch;    /* pitch: see struct frame */
-    size_t first_line, first_column, step; /* where results are written */
+    size_t first_line, first_column, step; /* place of the first result; distance between results */
     size_t side;
     const real *weight;
 };
@@ -274,8 +275,8 @@ static void input_sums(const struct conv *c, const struct frame *f, size_t phase
     s->sum.at = s->at;
 }
 
-/* Return the number of scratch elements for the gradient of x. The last phase needs the most, because it has the most
- * lines and columns. */
+/* Return the number of scratch elements for the gradient of x. The last phase (struct phase) needs the most, because
+ * it has the most lines and columns. */
 static size_t input_columns(const struct conv *c)
 {
     const struct frame f = frame_of(conv_side(c), 1);
@@ -344,8 +345,8 @@ static size_t weight_columns(const struct conv *c)
     return mixed_values(c) + c->out * CONV_KERNEL * line_width(c);
 }
 
-/* Copy `sum` into the layout of the weight. `sum` is ordered by output channel, kernel line, kernel column and
- * input channel. */
+/* Copy the values of `sum` to `dweight` in another order. `sum` is ordered by output channel, kernel line, kernel
+ * column and input channel. `dweight` is ordered by output channel, input channel, kernel line and kernel column. */
 static void unmix(const struct conv *c, real *dweight, const real *sum)
 {
     for (size_t o = 0; o < c->out; o++) {

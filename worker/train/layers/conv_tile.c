@@ -48,7 +48,7 @@ void conv_tile_product(const struct conv_product *p, real *dw, const real *dy, c
 #define FOR(name) name##_plain
 #define TARGET
 #define BYTES 16
-#define OUTS  8 /* arm64 has 32 vector registers */
+#define OUTS  8 /* 8 * 3 sums and their operands fit into the 32 vector registers of arm64 */
 #include "train/layers/conv_tile_body.h"
 
 void conv_tile_sum(const struct conv_sum *s, real *y, size_t pitch, size_t n, const real *x,

@@ -8,7 +8,8 @@
 
 #include "train/layers/real.h"
 
-/* CONV_OUTS channels are summed together. A line of results is rounded up to a multiple of CONV_LANES numbers. */
+/* Each call of conv_tile_sum computes CONV_OUTS output channels. The length of a line of results is rounded up to a
+ * multiple of CONV_LANES numbers. */
 enum { CONV_OUTS = 8, CONV_LANES = 16 };
 
 /* Arguments of conv_tile_sum, which computes CONV_OUTS channels of n consecutive pixels p. A tap is one weight of

@@ -1,4 +1,4 @@
-/* layers.h -- sizes of the layers, and functions that several layers of the CPU use. compute.h has the layers
+/* layers.h -- sizes of the layers, and functions that several layers share on the CPU. compute.h declares the layers
  * themselves. Pure. */
 #ifndef WORKER_TRAIN_LAYERS_LAYERS_H
 #define WORKER_TRAIN_LAYERS_LAYERS_H
@@ -18,7 +18,7 @@ enum activation { ACTIVATION_RELU, ACTIVATION_SIGMOID, ACTIVATION_LOG_SOFTMAX };
 
 /* The shortcut: the input that a residual block adds to its result. If the block halves the picture and has more
  * channels, the shortcut uses every second pixel of every second line. It adds channels of zeros (option A of He et al.
- * 2015). As in PyTorch programs with option A, half of the new channels come before the channels of x. */
+ * 2015). As in PyTorch programs with option A, half of these zero channels come before the input's channels. */
 struct shortcut {
     size_t in, out, side; /* channels of x and y (in <= out), side of x */
     size_t stride;        /* the side of y is side / stride, rounded up */
@@ -26,7 +26,7 @@ struct shortcut {
 
 /* Causal self-attention with several heads: each token uses only itself and earlier tokens. */
 struct attention {
-    size_t rows, length, heads, width; /* `width` is the sum over all heads */
+    size_t rows, length, heads, width; /* `width` = `heads` * width of one head */
 };
 
 /* Return the number of scratch elements that forward and backward need. */
@@ -47,7 +47,7 @@ struct conv {
 };
 
 size_t conv_side(const struct conv *c);    /* returns the side of y */
-size_t conv_columns(const struct conv *c); /* returns the largest number of scratch elements of a pass */
+size_t conv_columns(const struct conv *c); /* returns how many scratch elements a pass needs at most */
 
 /* Return the number of multiplications and additions in a forward pass for one picture. */
 double conv_flops(const struct conv *c);

@@ -75,7 +75,7 @@ REAL_BODY real lanes_sum(const real lane[REAL_LANES])
     return sum[0];
 }
 
-/* Execute STATEMENT for i from 0 to n - 1. In STATEMENT, *lane is the partial sum of element i. */
+/* Execute STATEMENT for i from 0 to n - 1. In STATEMENT, *lane is the partial sum to which element i is added. */
 #define LANES_LOOP(n, lanes, STATEMENT)                    \
     do {                                                   \
         size_t i_ = 0;                                     \
@@ -116,7 +116,7 @@ REAL_BODY float lanes_exp(float x)
     int32_t bits;
     float power;
     memcpy(&bits, &shifted, sizeof(bits));
-    bits = (int32_t)(((uint32_t)bits + 127u) << 23); /* the shift drops the bits of `rounder` */
+    bits = (int32_t)(((uint32_t)bits + 127u) << 23); /* only n + 127 remains, without the bits of `rounder` */
     memcpy(&power, &bits, sizeof(power));
     return p * power;
 }

@@ -7,8 +7,8 @@
 
 #include <stdlib.h>
 
-/* The arrays that a block keeps for backward, as rows of name, widths and floats. For each token, an array has `widths`
- * x model width values or, if `widths` is 0, `floats` floats. h is the number of heads. */
+/* The arrays that a block keeps for backward, as rows of name, widths and floats. For each token, an array has
+ * `widths` x model width values, or if `widths` is 0, `floats` values of type float. h is the number of heads. */
 #define KEPT(X)      \
     X(norm1, 1, 0)   \
     X(mean1, 0, 1)   \
@@ -35,11 +35,11 @@ struct gpt2 {
     const struct gpt2_config *config;
     struct compute *on;
     size_t max_length; /* number of rows in the embedding of positions */
-    void *memory;      /* owned: memory of all pointers below */
+    void *memory;      /* owned: the memory to which all pointers below point */
     void *embedded, *norm,
         *logits;         /* `embedded` enters the first block; `norm` and `logits` follow the final one */
     float *mean, *scale; /* results of the layer norm after the final block */
-    void *d, *d1, *d4;   /* gradients: `d` and `d1` have width values per token, `d4` has 4 * width */
+    void *d, *d1, *d4;   /* gradients; values per token: `width` in `d` and `d1`, 4 * `width` in `d4` */
     float *scratch;      /* scratch memory of attention */
     struct kept *kept;   /* one for each block */
 };
@@ -161,7 +161,7 @@ static void attention_half_backward(const struct gpt2 *g, const struct kept *k, 
                              k->scale1, v->each[GPT2_LN1_WEIGHT], n, c);
 }
 
-/* Report that parameters `last` down to `first` are ready. */
+/* Report that the gradients of parameters `last` down to `first` are complete. */
 static ddp_status report_ready(const struct model_ready *ready, size_t first, size_t last,
                                struct ddp_err *err)
 {
@@ -185,8 +185,8 @@ static ddp_status block_backward(const struct gpt2 *g, size_t block, const struc
     return report_ready(ready, gpt2_tensor(block, GPT2_LN1_WEIGHT), gpt2_tensor(block, GPT2_ATT_BIAS), err);
 }
 
-/* Compute the gradients of the head. The head and the embedding share their weight. This function sets the gradient
- * of that weight, to which embedding_backward adds later. */
+/* Compute the gradients of the head. The head and the embedding share one weight. This function sets the gradient of
+ * this weight. Later, embedding_backward adds its part to the gradient. */
 static void head_backward(const struct gpt2 *g, float *const grad[], size_t n)
 {
     const size_t c = g->config->width, norm = end_tensor(g, 0);
@@ -238,7 +238,7 @@ static void *carve(const struct gpt2 *g, size_t *at, size_t bytes)
     return taken;
 }
 
-/* Place all arrays for `n` tokens in sequences of `length` tokens. Return the number of bytes. */
+/* Set the addresses of all arrays for `n` tokens. Each sequence has `length` tokens. Return the number of bytes. */
 static size_t lay_out(struct gpt2 *g, size_t n, size_t length)
 {
     const size_t h = g->config->heads, c = g->config->width, values = n * g->on->value_bytes,

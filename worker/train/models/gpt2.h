@@ -26,9 +26,9 @@ struct gpt2_config {
     size_t blocks, heads, width;
 };
 
-/* The tensors of each block, in order. Each row has: id, name, shape (two sizes in widths; the second is 0 for a
- * vector), initial values. A model has wte.weight and wpe.weight, then the tensors of all blocks, then ln_f.weight and
- * ln_f.bias. */
+/* Tensors of each block, in order. Each row has: id, name, two sizes, initial values. The sizes are in units of the
+ * model's width. The second size is 0 for a vector. A model has wte.weight and wpe.weight, then the tensors of all
+ * blocks, then ln_f.weight and ln_f.bias. */
 #define GPT2_BLOCK_TENSORS(X)                         \
     X(LN1_WEIGHT, "ln_1.weight", 1, 0, ONES)          \
     X(LN1_BIAS, "ln_1.bias", 1, 0, ZEROS)             \

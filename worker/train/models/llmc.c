@@ -35,7 +35,7 @@ struct size {
     size_t value;
 };
 
-/* List the sizes in the header that must equal the model's sizes, in the order of the header. */
+/* Fill `size` with the model's sizes, in the order in which the header of the file stores them. */
 static void sizes_of(const struct model_kind *kind, struct size size[SIZES])
 {
     const struct gpt2_config *c = config_of(kind);
@@ -155,7 +155,7 @@ static void copy_all(const struct model_kind *kind, struct transfer *c)
         copy_tensor(c, ends + i);
 }
 
-/* Copy the parameters from `body`, which has everything after the header: f->bytes - LLMC_HEADER bytes. */
+/* Copy the parameters from `body`: the f->bytes - LLMC_HEADER bytes after the header. */
 static void llmc_read(const struct llmc *f, const struct model_kind *kind, uint8_t *body,
                       const struct model_tensors *params)
 {

@@ -20,7 +20,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Random numbers, equal to those of torch. */
+/* Random initial values, as in torch. */
 
 /* Fill in n >= 16 floats like torch.normal_(0, deviation). The last bits may differ from torch's, because each build
  * of torch computes logarithms and cosines differently. */
@@ -67,12 +67,12 @@ struct model_spec {
  * check them. */
 struct model_batch {
     size_t rows;
-    size_t length;         /* targets of a row: 1 for a picture, the number of tokens for a sequence */
+    size_t length;         /* number of targets of a row: 1 for a picture, one per token for a sequence */
     const float *picture;  /* rows x channels x height x width */
     const int32_t *token;  /* rows x length */
     const int32_t *target; /* rows x length: the class of a picture, or the next token */
     const float *weight;   /* for each row, the weight of its losses */
-    size_t counted;        /* rows up to the last row with a weight above 0; set by model_forward */
+    size_t counted;        /* number of rows up to the last row with a weight above 0; set by model_forward */
     bool still;            /* true if running means and variances must stay unchanged */
 };
 
@@ -87,11 +87,11 @@ struct model {
     const struct model_ops *ops;
     struct model_tensors params, buffers;
     struct compute *compute;  /* borrowed */
-    struct model_batch batch; /* batch of the last forward pass, with addresses that layers can read */
+    struct model_batch batch; /* batch of the last forward pass, in memory that the layers can read */
     size_t pixels;            /* number of pixels of a picture */
     size_t classes;
     double flops;        /* operations for a forward and backward pass of one row; 0 if unknown */
-    const float *logits; /* rows x length x classes; valid after MODEL_TEST on the CPU */
+    const float *logits; /* rows x length x classes, valid after MODEL_TEST; NULL on a device */
     size_t correct;      /* after MODEL_TEST on a device: the result of model_correct */
 };
 

@@ -16,9 +16,9 @@ struct model_kind {
     bool normalises;           /* true if a layer normalizes over the batch */
 };
 
-/* Configurations of models. Initial parameters are the same as PyTorch's after torch.manual_seed(seed), except for
- * the last bit of some values. Weights and biases of layers are uniform in +-1/sqrt(inputs). Normalizations begin
- * with weight 1 and bias 0. The caller owns *out. */
+/* Configurations of models, and the functions that create models. The caller owns *out. Initial parameters are the same
+ * as PyTorch's after torch.manual_seed(seed), except for the last bit of some values. Weights and biases of layers are
+ * uniform in +-1/sqrt(inputs). Normalizations begin with weight 1 and bias 0. */
 struct mlp_config;
 extern const struct mlp_config mlp_relu, mlp_seqnet;
 ddp_status mlp_create(const struct model_kind *kind, const struct model_spec *spec, struct model **out,
@@ -31,7 +31,7 @@ ddp_status resnet_create(const struct model_kind *kind, const struct model_spec 
 
 /* All models. The array ends with a row without a name. */
 extern const struct model_kind models[];
-extern const char *const model_names[]; /* names of the rows, for the option; ends with NULL */
+extern const char *const model_names[]; /* names of the rows, for the option --model; ends with NULL */
 
 /* Return the number by which checkpoints identify the model `name`: a hash of the name. */
 int64_t models_mark(const char *name);

@@ -37,8 +37,8 @@
 
 struct normalise {
     struct compute *on; /* borrowed, like `ctx` */
-    ddp_ctx *ctx;       /* context whose ranks normalize their batches together; NULL if each rank is alone */
-    double *records;    /* owned, on the device: records of all ranks (forward), or sums (backward) */
+    ddp_ctx *ctx;       /* context of the ranks that normalize together; NULL if each rank normalizes alone */
+    double *records;    /* owned, on the device; forward pass: records of all ranks; backward pass: sums */
 };
 
 static size_t ranks_of(const struct normalise *n)
@@ -95,8 +95,8 @@ static ddp_status cpu_forward(const struct normalise *n, const struct batch_norm
 
 /* --- on a device ------------------------------------------------------------------------------------------- */
 
-/* Normalize on a device. Each rank merges the records of all ranks in the order of ranks. A variance needs at least two
- * values of each channel. This is not checked, because even the smallest picture has 49 values of a channel. */
+/* Normalize on a device. Each rank merges the records (compute.h) of all ranks in the order of ranks. A variance needs
+ * at least two values. This is not checked, because even one picture has at least 49 values of each channel. */
 static ddp_status device_forward(struct normalise *n, const struct batch_norm *b, void *y, const void *x,
                                  size_t rows, struct ddp_err *err)
 {
@@ -148,7 +148,7 @@ static ddp_status normalise_backward(struct normalise *n, const struct batch_nor
     return library(ddp_syncbn_backward(group_of(n), &bn, x, dy, rows, dx, dweight, dbias), err);
 }
 
-/* Normalize with the running mean and variance, for a test; not collective. */
+/* Normalize with the running mean and variance, to evaluate test data. This function calls no collective. */
 static ddp_status normalise_infer(struct normalise *n, const struct batch_norm *b, void *y, const void *x,
                                   size_t rows, struct ddp_err *err)
 {
@@ -169,7 +169,7 @@ struct resnet_config {
 };
 
 /* TEST_ROWS: number of pictures that a test on the CPU processes at a time. TEMPORARIES: number of gradients between
- * layers that are in memory at the same time. PER_UNIT: number of parameters of a unit. */
+ * layers that are in memory at the same time. PER_UNIT: number of parameter tensors of a unit. */
 enum { TEST_ROWS = 16, TEMPORARIES = 3, PER_UNIT = 3 };
 
 const struct resnet_config resnet20 = { 3 };
@@ -179,7 +179,7 @@ const struct resnet_config resnet20 = { 3 };
 struct unit {
     struct conv conv;
     size_t param;
-    double *saved; /* set by forward for backward: mean and 1 / deviation of each channel, then the count */
+    double *saved; /* written by forward: means, 1 / deviations, then the number of values of a channel */
     void *out;     /* output of the convolution */
 };
 
@@ -202,7 +202,7 @@ struct resnet {
     float *columns;
     void *pooled, *dpooled, *logits, *dlogits;
     size_t most; /* number of elements of `columns`: enough for the largest layer */
-    size_t room; /* number of rows that the memory between layers can store */
+    size_t room; /* number of rows for which the layers have memory */
 };
 
 /* --- forward ----------------------------------------------------------------------------------------------- */
@@ -298,7 +298,7 @@ static ddp_status resnet_run(struct resnet *r, const struct model_batch *batch, 
     return DDP_OK;
 }
 
-/* Test a batch in pieces, because the result of a picture does not depend on other pictures. */
+/* Test a batch in pieces that fit into the buffers. The result of a picture does not depend on other pictures. */
 static ddp_status test_forward(struct resnet *r, const struct model_batch *batch, struct ddp_err *err)
 {
     const size_t most = r->on->remote ? r->room : TEST_ROWS, bytes = r->on->value_bytes;
@@ -348,7 +348,7 @@ struct back {
     struct ddp_err *err;
 };
 
-/* Report that parameters param + n - 1 down to `param` are ready. */
+/* Report that the gradients of parameters param + n - 1 down to `param` are ready. */
 static ddp_status are_ready(const struct back *b, size_t param, size_t n)
 {
     ddp_status status = DDP_OK;
@@ -357,8 +357,8 @@ static ddp_status are_ready(const struct back *b, size_t param, size_t n)
     return status;
 }
 
-/* Compute the gradients of a unit's parameters. d is the gradient of the normalization's output; overwrite it with
- * the gradient of the convolution's output. */
+/* Compute the gradients of a unit's parameters. At the call, `d` is the gradient of the normalization's output. At the
+ * return, `d` is the gradient of the convolution's output. */
 static ddp_status unit_backward_params(const struct back *b, struct unit *u, const void *x, void *d)
 {
     struct resnet *r = b->r;
@@ -402,7 +402,7 @@ static ddp_status block_backward(const struct back *b, struct block *k, const vo
     return status;
 }
 
-/* Write the gradient of the last block's output to d. */
+/* Compute the gradients of the head's parameters, and set d to the gradient of the last block's output. */
 static ddp_status head_backward(const struct back *b, void *d)
 {
     struct resnet *r = b->r;
@@ -469,8 +469,8 @@ static void resnet_free(struct model *m)
 
 static const struct model_ops ops = { forward, backward, resnet_free };
 
-/* Add the tensors of a unit with torch's names. `prefix` is "" or, for example, "layer2.0.". `number` is the number
- * of the unit in its block. */
+/* Add the tensors of a unit to the model, under the names that torch uses. `prefix` is "" or, for example, "layer2.0.".
+ * `number` is the number of the unit in its block. */
 static void add_tensors(struct resnet *r, struct unit *u, const char *prefix, int number)
 {
     struct model_tensors *p = &r->model.params, *b = &r->model.buffers;
@@ -512,7 +512,8 @@ static bool block_init(struct resnet *r, size_t i, const struct resnet_config *c
     return complete && b->mid != NULL && b->y != NULL;
 }
 
-/* Allocate the memory that the layers share. Its size follows from the stem, which has the largest picture. */
+/* Add the parameters of the last linear layer, and allocate its buffers and the memory that all layers share. Each
+ * `temporary` has the size of the stem's output, because no layer has a larger output. */
 static bool head_init(struct resnet *r, size_t rows, size_t classes)
 {
     bool complete = true;
@@ -539,8 +540,8 @@ static size_t larger(size_t a, size_t b)
     return a > b ? a : b;
 }
 
-/* Return the number of rows for which the layers need memory: the larger of a batch for training and a piece of a
- * test. */
+/* Return the number of rows for which the layers need memory: the rows of a training batch or of a piece of a test,
+ * whichever is larger. */
 static size_t room_of(const struct model_spec *spec)
 {
     return larger(spec->train_rows > 0 ? spec->train_rows : spec->rows,
@@ -572,7 +573,8 @@ static void resnet_fill(struct model_tensor *t, float value)
         t->value[i] = value;
 }
 
-/* Draw torch's initial values in the order of the layers. The bias of nn.Linear has the same bound as the weight. */
+/* Draw initial values as torch does, in the order of the layers. The bias of nn.Linear has the same range as the
+ * weight. */
 static void resnet_draw(struct resnet *r, uint64_t seed)
 {
     struct model_tensors *p = &r->model.params;

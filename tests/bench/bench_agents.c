@@ -21,7 +21,7 @@
 #include <unistd.h>
 
 enum { NPROC = 8, AT_ONCE = 1024, LIMIT_MS = 30000, FAILURES = 21 };
-/* Ranks that connect directly, and the descriptors that the store needs for them and itself. */
+/* Descriptors of the store: ALL for the ranks that connect directly (one each), RESERVE for itself, ENOUGH for both. */
 enum { ALL = 98304, RESERVE = 128, ENOUGH = ALL + RESERVE };
 
 static FILE *json; /* NULL: nowhere */
@@ -267,7 +267,8 @@ static void measure_direct_once(uint32_t size, const char *note)
     row("direct", what, text, aim, ms <= aim_ms);
 }
 
-/* Measure barriers as libddp's ranks use them: each rank already has its connection, and arrives by itself. */
+/* Measure barriers as libddp's ranks use them: each rank sends its arrival over its own connection. All connections are
+ * open before the measurement. */
 static void measure_alone(void)
 {
     enum { MOST = 16384, TURNS = 11 };
@@ -305,8 +306,8 @@ static void measure_direct(void)
 
 /* --- a failure -------------------------------------------------------------------------------------------- */
 
-/* Return the milliseconds from the agent's report until the last agent has received the stop. All agents then join
- * the next round. */
+/* Let one agent report a failed worker. Return the milliseconds until the last agent has received the stop. Before the
+ * function returns, all agents have joined the next round. */
 static double fail_once(struct farm *f, const struct job *job, uint32_t round)
 {
     struct buf words = { 0 };

@@ -42,7 +42,7 @@ enum {
 struct flood {
     double mb_per_s, p50_ms, p99_ms, max_ms;
     long peak_kb;       /* memory of the largest process */
-    size_t lines, late; /* number of lines of the quiet worker; number of those that were read too late */
+    size_t lines, late; /* counted lines of the quiet worker; its lines that were read too late to count */
     bool ok;
 };
 
@@ -115,7 +115,7 @@ static size_t launcher_processes(pid_t top, const char *worker, pid_t pids[OTHER
 struct reader {
     int fd;
     char *chunk;
-    size_t kept; /* bytes of an incomplete line at the beginning of the chunk */
+    size_t kept; /* number of bytes at the beginning of `chunk` that belong to an incomplete line */
     double *samples;
     size_t n;
     long long bytes;
@@ -131,8 +131,8 @@ static int by_value(const void *a, const void *b)
 }
 
 /* Read to the present end of the file, but stop after READS_MAX reads, because the file may grow faster than it is
- * read. Do not count a line if this program is to blame for its delay. This is so if it got no CPU for a while, or
- * still has many bytes to read. */
+ * read. This program reads a line too late if it got no CPU for a while, or still had many bytes to read. Do not count
+ * such lines. */
 static void read_on(struct reader *r)
 {
     ssize_t n;
@@ -176,7 +176,8 @@ static void fill_in(struct flood *f, const struct reader *r, double ms)
     }
 }
 
-/* Find the processes only once in a run, because a search in /proc takes longer than the measured time. */
+/* Update f->peak_kb. Find the processes only once in a run, because a search in /proc takes longer than the latencies
+ * that the run measures. */
 static void check_memory(struct flood *f, pid_t pid, const char *worker)
 {
     static pid_t of, pids[OTHERS_MAX];
@@ -231,7 +232,7 @@ static struct flood run_flood(char *const argv[], const char *worker, const char
     return f;
 }
 
-/* Measure again, a few times, if the reader was behind for most of a run. */
+/* Measure a launcher. If most lines were read too late, measure again, at most TRIES times in all. */
 static struct flood run_fairly(char *const argv[], const char *worker, const char *path)
 {
     struct flood f = run_flood(argv, worker, path);
@@ -292,7 +293,7 @@ int main(int argc, char *argv[])
     }
     char path[256];
     const char *tmp = getenv("TMPDIR");
-    setpriority(PRIO_PROCESS, 0, -20); /* else waits for a CPU would count as delays; needs root */
+    setpriority(PRIO_PROCESS, 0, -20); /* so that no wait for a CPU counts as a delay; needs root */
     snprintf(path, sizeof(path), "%s/bench_output.%d", tmp != NULL ? tmp : "/tmp", (int)getpid());
     char *ours[] = { argv[1], "--standalone", "-q", "--nproc_per_node=64", argv[2], ms, NULL };
     char *hydra[] = { "mpiexec.hydra", "-prepend-rank", "-n", "64", argv[2], ms, NULL };

@@ -40,8 +40,8 @@ static bool is_slow(const struct peer *p)
     return p->start_ms > peers[PEER_DDPRUN].start_ms;
 }
 
-/* Return the limit of a trial, which is longer for slow launchers, because torchrun checks its workers only every 5
- * s. */
+/* Return the time limit of a trial in ms. Slow launchers have a longer limit, because torchrun checks its workers only
+ * every 5 s. */
 static int limit_ms(const struct peer *p)
 {
     return is_slow(p) ? 12000 : 3000;

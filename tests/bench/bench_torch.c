@@ -1,11 +1,12 @@
-/* bench_torch.c -- compares the store with PyTorch's own, and ddprun with torchrun, with the torch of one interpreter.
+/* bench_torch.c -- compares ddp-rendezvous with PyTorch's store, and ddprun with torchrun. PYTHON must have torch.
  *
  *     bench_torch PYTHON DDPRUN [throughput | crowd | launch]...
  *
  *   - throughput: requests per second of 1, 64 and 1,000 connections. This program makes the connections itself,
  *     without Python. The two servers take turns with the bare echo of loopback.h, which no server can beat. All
- *     servers run on the last processor, and this program runs on the first. Ratios are medians of the rounds' ratios.
- *     The processor time of each server is shown too, because this program may be slower than the server.
+ *     servers run on the last processor, and this program runs on the first. Each ratio is the median
+ *     of all rounds. The processor time of each server is shown too, because this program may be slower than the
+ *     server.
  *   - crowd: 1,000 connections at once: the time until all clients that wait for a key are awake, and the memory.
  *   - launch: the run time of a launcher with four Python workers that only print.
  *
@@ -23,7 +24,7 @@
 
 enum { ROUNDS = 5, SPAN_MS = 200, TURNS = 11, LAUNCHES = 5, LAUNCH_LIMIT_MS = 60000 };
 enum { OURS, GENUINE, ECHO, SERVERS };
-enum { AIM = 3 }; /* goal: 3 times the genuine server's throughput, with many clients */
+enum { AIM = 3 }; /* goal: 3 times the throughput of PyTorch's store, with many clients */
 
 static const int sizes[] = { 1, 64, CROWD_MAX };
 enum { SIZES = sizeof(sizes) / sizeof(*sizes) };
@@ -113,7 +114,8 @@ static void measure_rates(const struct load *load, int n, struct rates *out)
         crowd_close(&crowd[who]);
 }
 
-/* Return whether the goal AIM was reached. No server can reach it if even the echo server does not. */
+/* Return as text whether `ratio` reaches the goal AIM. If `most`, the ratio of the echo server, is below AIM, no server
+ * can reach AIM. */
 static const char *met(int n, double ratio, double most)
 {
     if (n == 1)
@@ -269,14 +271,14 @@ static double launch_ms(int who)
     return t.ms;
 }
 
-/* Compare the start times. The first round, in which files are read from disk, does not count. */
+/* Compare how long launches take, from start to end. The first round reads files from disk, so it does not count. */
 static void launches(void)
 {
     double ms[ECHO][LAUNCHES];
     setenv("PYTHON_EXEC", python, 1);
-    unsetenv("VIRTUAL_ENV"); /* VIRTUAL_ENV would take precedence */
+    unsetenv("VIRTUAL_ENV"); /* VIRTUAL_ENV would take precedence over PYTHON_EXEC */
     need(bench_start_genuine(python, &genuine),
-         "cannot start PyTorch's store"); /* this store also reports its version */
+         "cannot start PyTorch's store"); /* started only for genuine.version */
     bench_stop(&genuine.server);
     for (int turn = -1; turn < LAUNCHES; turn++)
         for (int who = 0; who < ECHO; who++)

@@ -176,7 +176,8 @@ double crowd_run(struct crowd *c, const struct load *load, double ms)
     return (double)answers * load->requests * 1000 / (timed_now() - start);
 }
 
-/* Wait until each member has received its next `bytes` bytes, and return the time. After a timeout, end the program. */
+/* Wait until each member has received its next `bytes` bytes. Return the time at which the last member has them. After
+ * a timeout, end the program. */
 static double until_all_have(struct crowd *c, size_t bytes)
 {
     char reply[64];
@@ -225,7 +226,8 @@ static int begin_connect(int port)
     return fd;
 }
 
-/* Send all requests of a connected member. From now on the socket blocks, and the member waits for its answers. */
+/* Make the socket of a connected member blocking, and send the requests in `words`. From now on, the epoll waits for
+ * the answers. */
 static void greet(struct crowd *c, uint32_t member, const struct buf *words)
 {
     struct epoll_event in = { .events = EPOLLIN, .data.u32 = member };

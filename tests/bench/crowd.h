@@ -26,7 +26,7 @@ enum load_kind {
     LOAD_GET,      /* one GET, of a value that crowd_prepare has set */
     LOAD_SET_MANY, /* 63 SETs and one ADD; the answer to the ADD shows that the SETs are done */
     LOAD_GET_MANY, /* 64 GETs */
-    LOAD_MIX_MANY, /* 16 times the requests SET, WAIT, GET of a key, and an ADD */
+    LOAD_MIX_MANY, /* 16 times four requests: SET, WAIT and GET of a key, and ADD */
     LOADS
 };
 enum { LOAD_BURST = 64 };

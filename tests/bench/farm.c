@@ -120,8 +120,8 @@ static void note(struct farm *f, struct farm_member *m)
     m->n_text = 0;
 }
 
-/* Return the number of bytes up to the end of a message's size. An answer to IDENTIFY or BARRIER_NAMED has one byte
- * more. */
+/* Return the size of a message's head: 8 bytes with the length of the rest. In an answer to IDENTIFY or BARRIER_NAMED,
+ * another byte precedes them. */
 static uint8_t head_bytes(const struct farm *f, const struct farm_member *m)
 {
     return !m->identified || f->of_workers ? 9 : 8;

@@ -30,7 +30,7 @@ struct farm_member {
     uint64_t left; /* bytes of the message that have not arrived yet */
     uint16_t n_text;
     char text[240]; /* first bytes of the message */
-    uint32_t rank;  /* the worker's rank, or the first rank of the agent's round */
+    uint32_t rank;  /* of a worker: its rank; of an agent: its first rank in the round */
 };
 
 struct farm {
@@ -39,7 +39,7 @@ struct farm {
     uint32_t n, connected;
     struct farm_member *member;
     uint32_t count[FARM_KINDS]; /* received messages */
-    double last_ms[FARM_KINDS]; /* when the last of these messages arrived */
+    double last_ms[FARM_KINDS]; /* time at which the last message of each kind arrived */
     char trouble[256];          /* the first problem; "" = none */
 };
 
@@ -47,8 +47,10 @@ struct farm {
 bool farm_open(struct farm *f, int port, uint32_t first, uint32_t n, bool of_workers);
 void farm_close(struct farm *f);
 
-/* Connect all members, at most `at_once` at a time. Each member sends `hello(i)` as soon as it is connected. */
+/* Append to `out` the first bytes that member `i` sends. */
 typedef void (*farm_words)(void *user, uint32_t i, struct buf *out);
+
+/* Connect all members, at most `at_once` at a time. When a member is connected, it sends the bytes of `hello`. */
 bool farm_connect(struct farm *f, uint32_t at_once, farm_words hello, void *user);
 
 /* Send these bytes from member `i`. If the socket does not accept them, set f->trouble and return false. */
@@ -59,7 +61,7 @@ bool farm_wait(struct farm *f, enum farm_kind kind, uint32_t count, double limit
 /* Reset all counts to 0. */
 void farm_forget(struct farm *f);
 
-/* Append one request to `out`. Both `hello` and farm_say can send it. */
+/* Append one request to `out`. Use these functions in `hello` of farm_connect, and for the bytes of farm_say. */
 void farm_put_greeting(struct buf *out);
 void farm_put_identify(struct buf *out, const char *json);
 void farm_put_control(struct buf *out, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -194,8 +194,8 @@ static const char *beside_this(char *path, size_t size)
     return path;
 }
 
-/* Start `argv` and read its first line, which it prints when it accepts connections. The process ends when this program
- * ends. */
+/* Start the server `argv` and read the first line of its output. The server prints this line when it accepts
+ * connections. The server is killed when this program ends. */
 static bool start(const char *const argv[], struct bench_server *out, char *line, int size)
 {
     int ready[2];

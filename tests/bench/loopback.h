@@ -24,8 +24,8 @@ struct bench_genuine {
     char backend[16];    /* "libuv" or "legacy" */
 };
 
-/* Start PyTorch's store with the torch of this interpreter (a path), on a free port. The current directory is the
- * repository's root. */
+/* Start PyTorch's store on a free port. `python` is the path of an interpreter that has torch. The current directory
+ * must be the repository's root. */
 bool bench_start_genuine(const char *python, struct bench_genuine *out);
 
 /* Start the simplest server possible: one thread, epoll, read, write. A client first sends two u32: the size of a

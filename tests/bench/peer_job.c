@@ -1,4 +1,5 @@
-/* peer_job.c -- see peer_job.h. Processes are found by their cookie, so no launcher can hide a process. */
+/* peer_job.c -- see peer_job.h. Each process of a job has a cookie in its environment and is found by this cookie. So
+ * no launcher can hide a process. */
 #include "peer_job.h"
 
 #include "tests/survivors/tree.h"
@@ -222,7 +223,8 @@ static int run_child(int (*run)(int, char *[]), int argc, char *argv[])
     return rc;
 }
 
-/* Wait for the child and return its exit status. If this process ends early, the child and its jobs are killed, too. */
+/* Wait until the child ends, or until this process gets a signal to end. Return the exit status of the child, or 128 +
+ * the signal. The caller then kills the child and its jobs. */
 static int wait_for_child(pid_t child, const sigset_t *awaited)
 {
     int status = 0;

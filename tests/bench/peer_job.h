@@ -27,7 +27,7 @@ struct peer_job {
 /* Run `run` in a child process, and return its exit status. Call this function once, before any other thread exists. */
 int peer_jobs_main(int (*run)(int argc, char *argv[]), int argc, char *argv[]);
 
-/* Return a directory for the files of the jobs. The directory is removed at the end. */
+/* Return a directory for the files of the jobs. peer_jobs_main removes the directory before it returns. */
 const char *peer_jobs_scratch(void);
 /* Return the notes of the workers, which are empty at each start. */
 struct notes *peer_jobs_notes(void);

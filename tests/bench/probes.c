@@ -1,4 +1,4 @@
-/* probes.c -- see probes.h. Every wait has a limit, and every job is counted and killed at its end. */
+/* probes.c -- see probes.h. Every wait has a limit. At the end of a job, all its processes are killed. */
 #include "probes.h"
 
 #include "peer_job.h"
@@ -20,12 +20,12 @@
 enum {
     WORKERS = 4,
     END_MS = 12000, /* time limit from the workers' start to the end of the job */
-    LEFT_MS = 3000, /* time until processes that are left count as survivors */
+    LEFT_MS = 3000, /* ms until processes that still run count as survivors */
     LOOK_MS = 20,
     READY_WAIT_MS = 10,
     CODES = 8, /* maximum number of exit codes in one cell */
     HUNG = -1,
-    HUNG_MAX = 3, /* number of hung trials that ends the series */
+    HUNG_MAX = 3, /* the series ends after this number of hung trials */
     REAP_MS = 1000,
     TRIALS_MAX = 100,
     TEXT = 64 * 1024,
@@ -130,9 +130,9 @@ static int run(struct peer_job *j, const struct probe *q, const struct peer *p)
     return code_within(j, END_MS);
 }
 
-/* Wait until no process is left, the launcher included. Return false after LEFT_MS. Processes are found by their
- * environment. A process that is about to end has no environment any more, so it may still have to be reaped
- * afterwards. */
+/* Wait until the launcher and all its processes have ended. Return false if one still runs after LEFT_MS. Processes
+ * are found by their environment. A dying process loses its environment early, so the caller may still have to reap the
+ * launcher. */
 static bool nobody_left(struct peer_job *j, int64_t *gone_ns)
 {
     const int64_t from = notes_now();
@@ -174,8 +174,8 @@ void probe_all_done(const struct probe *q, const struct peer *p, char cell[PROBE
     peer_job_end(&j);
 }
 
-/* Return true if the text contains `number` as a whole number. If torchrun has printed a "Root Cause", skip the text
- * before it, which lists all failures. */
+/* Return true if the text contains `number`, not as a part of a longer number or word. In the output of torchrun,
+ * search only after "Root Cause", because the text before it lists all failures. */
 static bool names(const char *text, int number)
 {
     char digits[16];

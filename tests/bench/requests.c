@@ -1,4 +1,4 @@
-/* requests.c -- see requests.h. The bytes are those of dialect C. */
+/* requests.c -- see requests.h. Only the opcodes differ between dialects. */
 #include "requests.h"
 
 #include "store/encode.h"

@@ -19,10 +19,10 @@ struct timed timed_run(char *const argv[], int out_fd, int limit_ms);
 /* Return the milliseconds of a clock that never goes back. */
 double timed_now(void);
 
-/* Return the median of `n` values, which are sorted in place, or NAN without values. */
+/* Sort the `n` values in place. Return their median, or NAN if `n` is 0. */
 double timed_median(double *values, size_t n);
 
-/* Return the quantile `share` (0 to 1) of `n` values, which are sorted in place, or NAN without values. */
+/* Sort the `n` values in place. Return their quantile `share` (0 to 1), or NAN if `n` is 0. */
 double timed_quantile(double *values, size_t n, double share);
 
 /* Return true if PATH has an executable of this name. */
@@ -30,9 +30,9 @@ bool timed_have(const char *program);
 
 /* Where a benchmark writes its numbers for build/bench.json. */
 
-/* Return descriptor 3 as a file, which the caller closes with fclose. scripts/bench.sh opens this descriptor; stdout
- * has the table for readers. Measured programs do not inherit it. Return NULL if the program is run by hand: then only
- * the table is printed. */
+/* Return descriptor 3 as a file, or NULL if the program is run by hand. The caller closes the file with fclose.
+ * scripts/bench.sh opens descriptor 3, and measured programs do not inherit it. The table for readers always goes to
+ * stdout. */
 FILE *results_open(void);
 
 #endif

@@ -7,12 +7,12 @@
 enum { TORN_WORKERS = 16, TORN_LINES = 2000, TORN_ALL = TORN_WORKERS * TORN_LINES };
 
 struct torn_count {
-    long whole, other; /* `whole`: complete lines of a worker, with or without a prefix; `other`: the rest */
+    long whole, other; /* numbers of lines: `whole` are complete, `other` are not; a prefix is allowed */
     int jobs, hung;
 };
 
-/* Run one job of TORN_WORKERS workers with TORN_LINES lines each (`writer` = tests/prog/torn_writer), and add the
- * results. */
+/* Let the launcher `p` run one job of TORN_WORKERS workers that write TORN_LINES lines each. Add the results to `c`.
+ * `writer` is the path of tests/prog/torn_writer. */
 void torn_try(const struct peer *p, const char *writer, struct torn_count *c);
 
 /* Return the number of lines that were torn or lost. */

@@ -356,8 +356,8 @@ Test(ddpctl_jobs, a_job_that_waits_is_found)
     r = run_wait(p);
 }
 
-/* Copy the record of the job under another cookie. ddpctl ignores the copy while another user owns it. After the chown,
- * ddpctl finds two stores and must not choose one. */
+/* Copy the record of the job to a file with the name of another cookie. ddpctl ignores the copy while it belongs to
+ * another user. After a chown to the user of ddpctl, ddpctl finds two stores and must not choose one. */
 Test(ddpctl_jobs, a_record_of_another_user_is_ignored)
 {
     char command[1024];
@@ -541,7 +541,8 @@ static void expect_flight(const char *third, int exit_code, const char *words)
     cr_expect(strstr(r.out, "differ") != NULL && strstr(r.err, words) != NULL, "%s%s", r.out, r.err);
 }
 
-/* A FIFO without a writer does not end by itself, and restarts leave several records of a rank. */
+/* A read of a FIFO without a writer would never end, so ddpctl must not wait for it. Restarts leave several records of
+ * a rank, of which ddpctl uses only one. */
 Test(flight, waits_for_no_fifo_and_takes_one_record_of_a_rank)
 {
     char folder[] = "/tmp/ddp-ctl-XXXXXX", fifo[64];

@@ -198,7 +198,8 @@ Test(ddprun_contain, an_empty_group_goes_with_its_owner_and_not_before, .init = 
     rmdir(other);
 }
 
-/* Some kernels kill a new process in any group if the group of its parent was killed earlier. */
+/* After a control group was killed, some kernels kill each new process whose parent is in this group. The new process
+ * may be in any control group. */
 Test(ddprun_contain, workers_live_where_a_group_was_killed_before, .init = set_up, .fini = tear_down)
 {
     char own[CGROUP_PATH_MAX], group[CGROUP_PATH_MAX + 64], script[3 * CGROUP_PATH_MAX];
@@ -434,8 +435,8 @@ static void write_elsewhere(void)
         _exit(1);
 }
 
-/* Start a PID namespace with a single process, which writes the record and ends when the pipe is closed. Return the
- * process outside that waits for it. */
+/* Start a PID namespace with a single process. This process writes the record, and ends when the pipe is closed. Return
+ * the pid of its parent, which waits outside of the namespace. */
 static pid_t start_elsewhere(int ends[2])
 {
     char byte;
@@ -474,7 +475,8 @@ Test(ddprun_contain, a_record_of_a_pid_namespace_stays_as_long_as_that, .init = 
     close(ends[1]);
     cr_assert_eq(waitpid(outside, &status, 0), outside);
     cr_assert_eq(status, 0);
-    /* another test may get the number of the dead namespace; then only a later start finds the record */
+    /* Another test may start a namespace with the same number as the ended one. Until the new namespace ends, ddprun
+     * keeps the record, so start ddprun again. */
     for (struct patience p = { 0 }; records() > 0 && patience_left(&p);) {
         r = RUN("--contain=plain", "true");
         cr_expect_null(strstr(r.err, "ended before"), "no process was left to be killed: %s", r.err);
@@ -517,8 +519,8 @@ Test(ddprun_contain, a_pid_namespace_shows_the_hosts_pids_to_the_user, .init = s
     cr_expect_neq(told, seen, "the worker sees the host's pids");
 }
 
-/* Run with a limit on namespaces, set in a new user namespace, so that the limits of the machine stay unchanged. For
- * max_user_namespaces drop all capabilities, because with them ddprun needs no user namespace. */
+/* Run ddprun with a limit on namespaces. Set the limit in a new user namespace, so that the limits of the machine stay
+ * unchanged. For max_user_namespaces, drop all capabilities, because with them ddprun needs no user namespace. */
 static struct run_result run_with_limit(const char *limit, const char *option)
 {
     char script[1024];
@@ -559,7 +561,7 @@ Test(ddprun_contain, a_limit_of_user_namespaces_is_named_with_its_remedy, .init 
     expect_remedy("max_user_namespaces", "user namespace");
 }
 
-/* The limit is for a layer that the user has not requested. */
+/* The limit prevents a PID namespace, but --contain=auto works without one. */
 Test(ddprun_contain, a_limit_of_namespaces_is_no_obstacle_to_other_layers, .init = set_up, .fini = tear_down)
 {
     struct run_result r = run_with_limit("max_pid_namespaces", "--contain=auto");

@@ -473,7 +473,7 @@ Test(ddprun_cause, a_script_with_windows_line_ends_is_told_so, .init = test_dir_
     CAUSE_SAYS(r, "sed -i");
 }
 
-/* The program is the worker itself, with another machine's number in its header. */
+/* The first program is only the ELF header of this test, changed to another architecture. */
 Test(ddprun_cause, a_program_for_another_machine_is_told_so, .init = test_dir_open, .fini = test_dir_close)
 {
     Elf64_Ehdr header;
@@ -605,7 +605,7 @@ Test(ddprun_cause, report_json_fits_its_schema_whatever_happened, .init = test_d
     }
 }
 
-/* A separate Python that only PATH finds, and its message about a missing module. */
+/* A fake python3 in PATH prints that a module is missing. The hint must show the path of this python3. */
 Test(ddprun_cause, a_failed_import_names_the_python_that_ran)
 {
     char *bin_dir = job_dir(), text[1024], path[256];

@@ -420,8 +420,8 @@ Test(ddprun_files, what_a_worker_wrote_before_its_sigkill_is_in_the_report)
     }
 }
 
-/* Tests that only the user can read a job's files. They check the modes of files, and set directories of other users in
- * the environment. */
+/* No other user may read a job's files. The tests check the modes of files, and set directories of other users in the
+ * environment. */
 
 enum { NOBODY = 65534 };
 
@@ -441,7 +441,7 @@ static void expect_mode(const char *name, unsigned mode)
     cr_expect_eq(st.st_mode & 07777, mode, "%s has mode %o, not %o", path, st.st_mode & 07777, mode);
 }
 
-/* Run ddprun from a shell without umask, so that files get the modes that ddprun requests. */
+/* Run ddprun from a shell with umask 0, so that files get the modes that ddprun requests. */
 static struct run_result run_without_umask(const char *options)
 {
     char command[2048];
@@ -732,8 +732,8 @@ static struct answer answer_to(const struct fuse_in_header *h, const void *arg)
     }
 }
 
-/* Continue to read requests while the file system hangs, because a signal can still cancel a request that was not
- * read. */
+/* Serve the file system. While it hangs, read each request but do not answer it. If a request stayed unread, a
+ * signal could end the process that waits for it. */
 static void serve_disk(int fd)
 {
     static char request[REQUEST + 4096];
@@ -917,7 +917,8 @@ Test(hung_disk, one_request_is_enough_when_the_workers_end_in_time)
     expect_named(&r);
 }
 
-/* The kernel keeps process 1 until the agent has ended, so end the hung file system before run_wait. */
+/* The guardian, as process 1, cannot disappear before the agent, and the agent waits for the disk. So end the hung file
+ * system before run_wait. */
 Test(hung_disk, a_guardian_that_is_process_1_does_not_wait_for_the_disk)
 {
     char children[64];

@@ -29,7 +29,7 @@ TestSuite(ddprun_meet, .timeout = 240);
     "echo rank=$RANK/$WORLD_SIZE local=$LOCAL_RANK/$LOCAL_WORLD_SIZE node=$GROUP_RANK/$GROUP_WORLD_SIZE " \
     "at=$MASTER_ADDR"
 
-/* Start one node. All nodes get these options and the same program. */
+/* Start one node with these options. All nodes run the same program. */
 static struct run_process *node(const char *const options[])
 {
     static const struct run_options patience = { .timeout_ms = 2 * PATIENCE_MS };
@@ -241,8 +241,8 @@ Test(ddprun_meet, who_is_stopped_while_it_waits_speaks_of_no_workers)
     SILENT(r, "stopping");
 }
 
-/* Both signals wait when the agent continues. They go to the agent alone, because the guardian would continue it at the
- * first signal. */
+/* Both signals are pending when the agent continues. The test signals the agent directly, because the guardian would
+ * continue the agent at the first signal. */
 Test(ddprun_meet, two_stops_at_once_while_it_waits_are_no_success)
 {
     struct run_process *process = NODE("--nnodes=2", "--node_rank=0", "--master_addr=127.0.0.1",
@@ -577,7 +577,7 @@ Test(loopback_nodes, a_rank_that_leaves_early_is_named_on_every_node)
         says(i, " code 0 while rank");
         says(i, "barrier 'epoch-3'  [RANK_EXITED_EARLY]\nddprun:   try    ");
         says(i, "barrier 'epoch-3' [RANK_EXITED_EARLY]\n  ");
-        says(i, "of rank 3 ("); /* the rank that left, as in the headline */
+        says(i, "of rank 3 ("); /* the last line of the report names the rank again */
     }
 }
 
@@ -670,8 +670,7 @@ static pid_t agent_of(int i)
 
 #define READY "echo ready, child of $PPID; exec sleep 30"
 
-/* Stop the agent of node `i` until the other node has ended. The guardian of node `i` keeps running, because it does
- * not matter here. */
+/* Stop the agent of node `i` with SIGSTOP until the other node has ended. The guardian of node `i` keeps running. */
 static void freeze(int i)
 {
     const pid_t agent = agent_of(i);
@@ -818,7 +817,7 @@ Test(loopback_nodes, nodes_that_do_not_agree_are_told_both_values)
         says(i, "has --nnodes=3");
     }
     says(0, "NODE_REJECTED");
-    says(0, "; first cause: "); /* in the report of node 0, after its timeout */
+    says(0, "; first cause: "); /* node 0 prints this in its report when --timeout has expired */
 }
 
 /* Copy a program, and replace its version by `version`, a text of the same length. */

@@ -153,7 +153,8 @@ Test(ddprun_output, the_words_before_a_crash_arrive)
     cr_expect_eq(job_count(r.out, "[1] last lines"), 1);
 }
 
-/* Each of 16 x 2,000 lines is written in three pieces and stays whole. A later test has the same lines on terminals. */
+/* Each of 16 workers writes 2,000 lines, each line in three pieces. ddprun must print every line whole. A later test
+ * prints the same lines on terminals. */
 Test(ddprun_output, no_line_is_torn)
 {
     struct run_result r = JOB("--nproc_per_node=16", bin("tests/prog/torn_writer"), "2000");
@@ -229,8 +230,8 @@ static int hold_stdout(const char *dir)
     return open(path, O_WRONLY | O_CLOEXEC);
 }
 
-/* ddprun detects only at the last output that nothing reads its stdout. It then closes its last pipe, and must still
- * exit with 0. */
+/* No process reads ddprun's stdout, but ddprun detects this only when it writes the last output. ddprun then closes its
+ * last pipe, and must still exit with 0. */
 Test(ddprun_output, a_reader_whose_absence_shows_last_does_no_harm)
 {
     char *dir = job_dir();
@@ -605,7 +606,8 @@ Test(ddprun_logs, a_full_disk_is_told_once_and_the_job_goes_on)
     SAYS(r, "stdout: No space left on device");
 }
 
-/* Parse the events of a job: each line is one object. Return how many have this "event". */
+/* Expect that each line of `text` is a JSON object. Return the number of lines whose "event" is `event` and which
+ * contain `part`. */
 static int count_events(const char *text, const char *event, const char *part)
 {
     int n = 0;
@@ -731,7 +733,7 @@ Test(stdin_e2e, a_reader_that_does_not_read_costs_no_memory)
     EXPECT(r, 143);
 }
 
-/* Only rank 0 reads. It has the original descriptor, so the next attempt continues where the previous attempt stopped
+/* Only rank 0 reads, so it inherits ddprun's stdin. The next attempt continues where the previous attempt stopped
  * reading. */
 Test(stdin_e2e, an_attempt_reads_on_where_the_last_one_stopped)
 {

@@ -1,4 +1,5 @@
-/* The environment, descriptors, GPUs and store's port that workers inherit, and the dry run. */
+/* Test the environment, descriptors, GPUs and Python of workers, the store's port, and the dry run. Also test ddprun in
+ * place of torchrun. */
 #include "job.h"
 #include "run.h"
 
@@ -281,8 +282,8 @@ Test(ddprun_plan, no_process_is_named_without_one_outside_the_job_or_for_another
     SILENT(r, "GPU_BUSY");
 }
 
-/* If the agent's descriptor table grows while the agent has a thread, the kernel stops the agent for about 10 ms (an
- * RCU grace period). Each worker reads the size of this table at its own start. */
+/* If the agent's descriptor table grows while the agent has several threads, the kernel stops the agent for about 10 ms
+ * (an RCU grace period). So the agent's table must have the same size at the start of each worker. */
 Test(ddprun_plan, the_agent_grows_its_descriptor_table_before_the_first_worker)
 {
     struct run_result r =
@@ -439,7 +440,7 @@ Test(ddprun_torchrun, a_timer_that_is_released_and_one_of_a_stranger_hurt_nobody
     cr_assert_not_null(strstr(r.err, "of torch.distributed.elastic.timer"), "%s", r.err);
 }
 
-/* The worker ends when ddprun has printed the message about its timer. */
+/* The worker requests a timer with an invalid signal. It ends when ddprun has printed a message about this request. */
 Test(ddprun_torchrun, a_timer_without_a_valid_signal_stops_no_worker)
 {
     struct run_result r = script("export TORCHELASTIC_ENABLE_FILE_TIMER=1; cat >w <<'EOS'\n" ASK " $$ 1.5 $1 "
@@ -543,8 +544,9 @@ Test(ddprun_torchrun, bash_completes_its_options)
 
 TestSuite(ddprun_python, .timeout = 60);
 
-/* ddprun ($D) is in w/bin. v/bin, w/bin and p/bin each have a Python that prints its own path. `run` shows by this path
- * which Python ddprun chose. `why` prints the choice of --dry_run, and the variables and paths in its reason. */
+/* ddprun ($D) is in w/bin. v/bin, w/bin and p/bin each have a Python that prints its own path. `run` starts the Python
+ * that ddprun chooses, and so prints its path. `why` prints the variables and paths of the line "Python:" of --dry_run:
+ * the chosen Python and the reason. */
 #define PYTHONS                                                                                           \
     "W=$(pwd -P); for d in v w p; do mkdir -p $d/bin; printf '#!/bin/sh\necho $0\n' >$d/bin/python3.99; " \
     "chmod +x $d/bin/*; ln -s python3.99 $d/bin/python; done; ln -s python3.99 p/bin/python3; "           \

@@ -17,7 +17,8 @@ static const char *attempt_worker(void)
     return bin("tests/prog/attempt_worker");
 }
 
-/* Copy the text after the n-th `label`, up to a comma; "" without one. */
+/* Copy to `out` the text between the n-th `label` (from 0) and the next comma or newline. If `text` has no such label,
+ * set `out` to "". */
 static void after(const char *text, const char *label, int n, char out[64])
 {
     out[0] = '\0';
@@ -61,7 +62,7 @@ Test(ddprun_restart, logs_of_old_attempts_stay)
     job_dir_remove(dir);
 }
 
-/* Every text has the same number for an attempt: the second attempt is attempt 1. */
+/* Every output counts attempts from 0: it calls the second attempt "attempt 1". */
 Test(ddprun_restart, every_output_counts_attempts_from_0)
 {
     char *dir = job_dir(), logs[300], events[300], script[600], timeline[600];
@@ -261,8 +262,8 @@ Test(ddprun_restart, a_victim_that_ends_first_is_not_the_cause)
     PRINTS(r, "full disk");
 }
 
-/* By its output, the worker is a victim: its peer is gone. No other worker fails, so the job reports the victim as the
- * first failure. */
+/* The output of rank 0 says that its peer is gone, so rank 0 is a victim. No other worker fails, so the job reports
+ * this victim as the first failure. */
 Test(ddprun_restart, who_says_that_its_peer_is_gone_is_a_victim)
 {
     struct run_result r = JOB("--nproc_per_node=2", "--grace=0", "sh", "-c",

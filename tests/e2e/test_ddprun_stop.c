@@ -157,8 +157,8 @@ Test(ddprun_stop, an_agent_that_is_stopped_while_it_ends_the_job_goes_on)
     stop_and_end(SIGTERM);
 }
 
-/* The agent is stopped after it has read that the job ends. The guardian must wake it anyway, so that the job can
- * end. */
+/* Stop the agent with SIGSTOP after it has begun to end the job. The guardian must continue the agent, so that the job
+ * can end. */
 Test(ddprun_stop, nor_is_it_left_standing_when_the_user_has_chosen_the_signal)
 {
     struct run_process *p = JOB_START("--nproc_per_node=2", "--signals_to_handle=SIGUSR1", "--grace=300ms",

@@ -114,8 +114,7 @@ DETACH_TEST(a_job_in_the_background_is_listed_watched_and_stopped)
 
 /* Expect one row for a job although ddprun searches its directory twice: as XDG_RUNTIME_DIR, and as the default
  * /run/user/UID. If /run/user/UID is missing, ddprun searches /tmp twice: as TMPDIR, and as a default. The test that
- * expects no job calls this function. A separate test could run at the same time as that test, and its job would be
- * listed there. */
+ * expects an empty list calls this function. If this were a separate test, its job could be in that list. */
 static void expect_one_job_in_a_directory_with_two_names(void)
 {
     char name[64], job[320], unique[64];
@@ -135,7 +134,7 @@ static void expect_one_job_in_a_directory_with_two_names(void)
     r = DDPRUN("stop", unique);
     EXPECT(r, 0);
     if (r.exit_code != 0)
-        stop(id); /* other tests list this directory, too */
+        stop(id); /* otherwise other tests would list this job, too */
     for (struct patience p = { 0 }; patience_left(&p);) {
         rows = list(NULL);
         const bool is_gone = strstr(rows, id) == NULL;
@@ -357,7 +356,7 @@ DETACH_TEST(stop_names_the_pid_of_a_supervisor_that_does_not_answer)
     EXPECT(r, 125);
     snprintf(advice, sizeof(advice), "(pid %d)", (int)supervisor);
     SAYS(r, advice);
-    r = run_wait(viewer); /* once continued, the supervisor carries out the request */
+    r = run_wait(viewer); /* after SIGCONT the supervisor stops the job, as requested */
     EXPECT(r, 130);
     expect_no_job();
 }
@@ -399,7 +398,7 @@ DETACH_TEST(a_job_with_a_long_argument_is_listed_and_stopped)
 {
     static char word[100001];
     for (size_t i = 0; i + 2 < sizeof(word); i += 2)
-        memcpy(word + i, "\"\xC3", 2); /* JSON escapes byte 1 and replaces byte 2, which is not UTF-8 */
+        memcpy(word + i, "\"\xC3", 2); /* JSON escapes the quote, and replaces \xC3, which is not UTF-8 */
     struct run_result r = DDPRUN("--detach", "--standalone", WORKER, "forever", word);
     const char *id = id_of(&r);
     r = DDPRUN("list", "--json");

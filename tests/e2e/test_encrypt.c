@@ -159,7 +159,7 @@ static struct run_result s_client(int port, const char *options)
     return sh(command);
 }
 
-/* The attacker has no key, another key, or a certificate. */
+/* The attacker has no key, or a wrong key, or a certificate instead of a key. */
 Test(encrypt, a_client_without_the_secret_gets_no_byte)
 {
     static const char *const options[] = { "-tls1_3", "-tls1_2", "-tls1_3 -psk 00112233 -psk_identity x",

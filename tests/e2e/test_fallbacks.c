@@ -13,8 +13,8 @@ enum { ARGS_MAX = 40 };
 
 TestSuite(fallbacks, .timeout = 120);
 
-/* Run ddprun with two workers that leave daemons. The words of `before` precede ddprun in the command. Expect that no
- * process is left at the end. */
+/* Run ddprun with two workers, each of which starts a daemon. The words of `before` precede ddprun in the command.
+ * Expect that no process is left at the end. */
 static struct run_result run_behind(const char *const before[], const char *contain)
 {
     struct job_witness w;
@@ -149,7 +149,7 @@ Test(fallbacks, nobody_may_use_it_where_proc_hides_others)
     SAYS(r, "hidepid");
 }
 
-/* Run with the limits that the shell command `shell` sets. */
+/* Run ddprun under the limits that the shell command `shell` sets. Expect the text `says` in the error output. */
 static void expect_named(const char *shell, const char *says)
 {
     char script[512];
@@ -172,7 +172,7 @@ Test(fallbacks, a_limit_that_is_too_small_is_named_with_the_remedy)
     expect_named("ulimit -u 3", "'ulimit -u 19'");
 }
 
-/* The report shows the limit of the workers, because ddprun raises only its own limit. */
+/* ddprun raises its own limit of open files. The workers keep their limit of 60, so the report must show 60. */
 Test(fallbacks, a_report_that_mentions_a_limit_shows_its_value)
 {
     char script[512];

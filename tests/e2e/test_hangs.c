@@ -143,7 +143,8 @@ Test(hangs, flight_records_are_requested_and_name_the_rank_if_stacks_do_not, .in
     }
 }
 
-/* Run the helper for two ranks of `test_dir`, with the records that are at most `age_ms` old. */
+/* Run the helper that reads flight records. It reads the records of ranks 0 and 1 in `test_dir`, from files that are at
+ * most `age_ms` old. */
 static struct run_result read_calls(const char *age_ms)
 {
     const char *argv[] = { bin("ddprun"), "--flight_calls", test_dir, "0", "2", age_ms, "", NULL };
@@ -179,8 +180,8 @@ Test(hangs, stop_ends_the_job_without_a_restart, .init = make_dir, .fini = test_
     expect_file("node0/latest/report.json", "\"function\":[[:space:]]*\"load_batch\"");
 }
 
-/* Expect one restart. With HEALS=1 the second attempt ends with 0, otherwise it hangs, too. The report has the hang of
- * the second attempt, and lists the first attempt as a failed attempt. */
+/* Expect one restart after the first attempt has hung. With HEALS=1, the second attempt ends with code 0. Otherwise it
+ * hangs, too, and the report names `code` for this hang. The report lists all failed attempts. */
 static void expect_restart(const char *heals, int exit_code, const char *code)
 {
     setenv("HEALS", heals, 1);
@@ -388,8 +389,8 @@ Test(hangs, a_slow_rank_is_told_to_every_node_and_shown_by_top, .init = make_dir
 /* --- slow ranks ------------------------------------------------------------------------------------------------ */
 
 /* Start four ranks of `worker`, a program with its arguments. The steps of rank 1 take five times as long as the other
- * steps. Expect a report that names rank 1, and `place`, where rank 1 is while the others wait. If `place` is "", any
- * place is allowed. Ignore other findings, because on a busy machine another rank may be slow, too. */
+ * steps. `place` is where rank 1 is while the other ranks wait; "" allows any place. Expect a report that names rank 1
+ * and `place`. Ignore other findings, because on a busy machine another rank may be slow, too. */
 static void expect_slow(const char *const worker[4], const char *place, const struct run_options *options)
 {
     const int timeout_ms = options->timeout_ms;
@@ -457,7 +458,7 @@ static const struct scene torch_scenes[] = {
 
 enum {
     PLAIN_SCENES = sizeof(plain_scenes) / sizeof(*plain_scenes),
-    KEY_SCENE = PLAIN_SCENES - 1, /* the row "part" */
+    KEY_SCENE = PLAIN_SCENES - 1, /* index of the row "part" */
     TORCH_SCENES = sizeof(torch_scenes) / sizeof(*torch_scenes),
     TOGETHER = 3,
     SCENE_MS = 560000, /* importing PyTorch takes minutes on a busy machine */

@@ -25,7 +25,8 @@ TestSuite(hosts, .timeout = 120);
 
 /* --- a remote shell ---------------------------------------------------------------------------------------- */
 
-/* The script in place of ssh. Its arguments are the host and the command. Some hosts fail as with ssh. */
+/* The script in place of ssh. Its arguments are the host and the command. Some names of hosts let the script fail with
+ * an error message of ssh. */
 static const char script[] =
     "#!/bin/sh\n"
     "host=$1; shift\n"
@@ -203,8 +204,8 @@ HOSTS_TEST(output_stays_whole_when_the_reader_is_slow)
     cr_expect_eq(job_count(r.out, "[b:1] 77777"), 1);
 }
 
-/* The login shell of host `title` prints the title of a terminal, without a newline. The workers' last lines have no
- * newline, either. */
+/* The login shell of host `title` sets the title of the terminal. Neither this output nor the last line of a worker has
+ * a newline. */
 HOSTS_TEST(lines_without_an_end_hide_no_answer)
 {
     struct run_result r = JOB("--hosts=title", shell, "--no_prefix", "sh", "-c", "printf abc");
@@ -261,7 +262,7 @@ HOSTS_TEST(ranks_of_every_host_read_the_input)
     cr_expect_eq(job_count(r.out, "[c:3] 3000000"), 1, "%s", r.out);
 }
 
-/* Rank 0 exits without reading. Rank 3 closes its stdin, and runs until a rank has read its input to the end. */
+/* Rank 0 exits without reading. Rank 3 closes its stdin, and runs until rank 1 has read all of the input. */
 HOSTS_TEST(a_host_that_does_not_read_delays_no_other_host)
 {
     char command[600];
@@ -274,7 +275,7 @@ HOSTS_TEST(a_host_that_does_not_read_delays_no_other_host)
     cr_expect_eq(job_count(r.out, "[b:1] 3000000"), 1, "%s", r.out);
 }
 
-/* Host a has no number of workers, so the starter does not know on which host rank 1 runs. */
+/* --hosts gives no number of workers for host `a`, so the starter does not know on which host rank 1 runs. */
 HOSTS_TEST(input_reaches_a_rank_of_an_unknown_host)
 {
     char command[900];
@@ -404,7 +405,7 @@ HOSTS_TEST(a_host_uses_the_virtual_environment_of_the_starting_host)
     cr_expect_str_eq(r.out, expected, "%s%s", r.out, r.err);
 }
 
-/* Only this host has the stand-in for NVIDIA's library, which reports two GPUs. */
+/* Only host `gpus` has the stand-in for NVIDIA's library. The stand-in reports two GPUs. */
 HOSTS_TEST(a_host_counts_its_own_gpus)
 {
     static const char *const lists[] = { "--hosts=b:1,gpus:gpu", "--hosts=b:1,gpus" };
@@ -434,8 +435,8 @@ HOSTS_TEST(a_shared_pipe_stays_blocking)
     cr_expect_str_eq(r.out, "0\n", "%s%s", r.out, r.err);
 }
 
-/* ddprun cannot open its terminal, as after su, when the terminal belongs to another user. If the test runs as root, it
- * drops root's capabilities, with which root could open it. */
+/* ddprun has no permission to open its terminal, as after su. Root's capabilities would allow it, so as root
+ * the test runs ddprun without them. */
 HOSTS_TEST(a_terminal_that_cannot_be_opened_is_no_input)
 {
     static const char program[] =
@@ -467,8 +468,9 @@ HOSTS_TEST(no_worker_finds_the_secret)
     cr_expect_eq(job_count(r.out, "[b:1] 0"), 1, "%s", r.out);
 }
 
-/* Search the environment, command line and memory of the workers argv[2] and argv[3], and of their parents, the agents.
- * Print how many of them have the secret. argv[1] has the messages for a relay. */
+/* Print how many agents and how many workers have the secret in their environment, command line or memory. argv[1] is a
+ * file with the messages for a relay, which contain the secret. argv[2] and argv[3] are the pids of the workers, whose
+ * parents are the agents. */
 static const char search[] =
     "import re, sys\n"
     "text = re.search(rb'\"secret\":\"([0-9a-f]{64})\"', open(sys.argv[1], 'rb').read())[1]\n"
@@ -578,7 +580,7 @@ static void skip_without_fuse(void)
         cr_skip_test("skipped, because this user cannot mount a file system of FUSE");
 }
 
-/* This file system of FUSE never answers. */
+/* The working directory of host `hung` is on a FUSE file system that never answers. */
 HOSTS_TEST(a_directory_on_a_file_system_that_hangs_is_one_finding)
 {
     char cwd[300];
@@ -650,7 +652,8 @@ HOSTS_TEST(a_host_that_gives_up_ends_the_wait_of_all)
     SAYS(r, "[NO_ROUTE]");
 }
 
-/* The guardian of host `island` is killed, so it cannot report its end. The starter must detect this end. */
+/* The guardian of host `island` is killed, so it cannot report anything. The starter must detect that this host has
+ * ended. */
 HOSTS_TEST(a_host_that_is_killed_before_the_job_begins_ends_the_wait_of_all)
 {
     skip_without_networks();
@@ -660,7 +663,7 @@ HOSTS_TEST(a_host_that_is_killed_before_the_job_begins_ends_the_wait_of_all)
     const pid_t starter = procstat_child(run_pid(p), 0);
     pid_t agent = starter > 0 ? procstat_child(starter, 1) : 0, guardian = 0, child;
     while (agent > 0 &&
-           (child = procstat_child(agent, 0)) > 0) { /* from the shells to the relay to the guardian */
+           (child = procstat_child(agent, 0)) > 0) { /* below the shells: relay, guardian, agent */
         guardian = agent;
         agent = child;
     }
@@ -672,8 +675,8 @@ HOSTS_TEST(a_host_that_is_killed_before_the_job_begins_ends_the_wait_of_all)
     SAYS(r, "[HOST_ENDED]");
 }
 
-/* Hosts leaver and leaver2 give up, and node 0 ends because of the first of the two. Host `records` does not run
- * ddprun: it writes the messages that its node would receive to the file `got`. */
+/* Hosts `leaver` and `leaver2` give up, and node 0 ends as soon as one of the two has given up. Host `records` runs a
+ * script instead of ddprun. This script writes the messages for its node to the file `got`. */
 HOSTS_TEST(a_host_other_than_the_first_gets_one_end_and_no_other_finding)
 {
     char path[300], text[65536];
@@ -693,8 +696,8 @@ HOSTS_TEST(a_host_other_than_the_first_gets_one_end_and_no_other_finding)
     cr_expect_eq(count(text, "\"ends\":false"), 0, "%s", text);
 }
 
-/* Host `lacks` has no program, and fails with exit code 127. The other hosts end because of this failure, so the job
- * has the same exit code. */
+/* Host `lacks` does not have the program, and fails with exit code 127. The other hosts end because of this failure, so
+ * the job has the same exit code. */
 HOSTS_TEST(a_host_without_the_program_gives_the_exit_code_without_a_round)
 {
     char path[300];
@@ -829,7 +832,7 @@ HOSTS_TEST(a_dry_run_prints_a_command_for_each_host)
 /* --- a program that is shipped ---------------------------------------------------------------------------------- */
 
 /* Run a job with --ship. Each worker prints the path of its agent's program. It also prints "no library" if it has not
- * inherited the library. */
+ * inherited descriptor 4, the shipped library. */
 static struct run_result run_shipped(const char *hosts)
 {
     char path[300], variable[320], xdg[300];
@@ -891,8 +894,8 @@ HOSTS_TEST(a_shipped_program_brings_its_library)
     expect_no_copy();
 }
 
-/* LD_PRELOAD has loaded a copy of the library under another name. The program does not contain this name, so --ship
- * must fail. */
+/* LD_PRELOAD has loaded a copy of the cJSON library under another name. --ship must fail, because it cannot replace a
+ * name that ddprun's binary does not contain. */
 HOSTS_TEST(a_preloaded_library_is_not_shipped)
 {
     char command[700], preload[400];
@@ -1119,8 +1122,8 @@ static bool is_ddprun(pid_t pid)
     return strncmp(name, "ddprun", 6) == 0;
 }
 
-/* In each of six jobs, kill another process of the connection to a host. The lost host must be the only finding. The
- * reports of the other nodes must have this reason and the exit code of the job. */
+/* In each of six jobs, kill one process: the remote shell or the relay of one of three hosts. The lost host must be the
+ * only finding. The reports of the other nodes must contain this finding and the exit code of the job. */
 HOSTS_TEST(a_lost_host_is_the_reason_in_all_reports)
 {
     char option[320];
@@ -1181,7 +1184,7 @@ static struct run_result kill_agent_of(int host)
     const pid_t starter = procstat_child(run_pid(p), 0);
     pid_t agent = 0, last = starter > 0 ? procstat_child(starter, host) : 0;
     for (pid_t next; last > 0 && (next = procstat_child(last, 0)) > 0; last = next)
-        agent = last; /* agent is then the parent of the worker; the worker has no children */
+        agent = last; /* at the end, `last` is the worker, and `agent` is its parent */
     cr_assert_gt(agent, 0);
     kill(agent, SIGKILL);
     cr_expect(job_witness_alone(&w));
@@ -1323,7 +1326,7 @@ HOSTS_TEST(sigusr1_reaches_the_workers_of_all_hosts)
 /* The variable HOPS lists the hosts on the way to a host in the tree, for example "/n5/n69". */
 HOSTS_TEST(seventy_hosts_start_as_a_tree)
 {
-    training_skip_same_threads(); /* a_tree_passes_input_folds_lines_and_collects_files runs the same threads */
+    training_skip_same_threads(); /* test a_tree_passes_input_folds_lines_and_collects_files has the same threads */
     struct run_result r = JOB("--hosts=n[0-69]", shell, "--node_timeout=60s", "sh", "-c", "echo at $HOPS");
     EXPECT(r, 0);
     cr_expect_eq(count(r.out, "] at /n"), 70, "%s", r.out);
@@ -1336,7 +1339,7 @@ HOSTS_TEST(seventy_hosts_start_as_a_tree)
 HOSTS_TEST(at_most_32_remote_shells_start_at_once)
 {
     char path[300];
-    training_skip_same_threads(); /* ranks_follow_the_list_and_every_line_names_its_host runs the same threads */
+    training_skip_same_threads(); /* test ranks_follow_the_list_and_every_line_names_its_host has the same threads */
     snprintf(path, sizeof(path), "%s/on", dir);
     cr_assert_eq(mkdir(path, 0755), 0);
     gate_shut();
@@ -1382,8 +1385,8 @@ static ssize_t ask_port(int port)
     return -1;
 }
 
-/* An agent may connect before the store has the port. The relay then holds the port, and must not answer. Otherwise the
- * agent would report another service. */
+/* The relay listens at the store's port until the store starts. If an agent connects to the relay, the relay must not
+ * answer. Otherwise the agent would report that another service has the port. */
 HOSTS_TEST(a_relay_that_holds_the_stores_port_answers_only_probes)
 {
     char path[300], port[32];
@@ -1405,7 +1408,7 @@ HOSTS_TEST(a_relay_that_holds_the_stores_port_answers_only_probes)
  * hosts itself. With --ssh_fanout the user has requested the tree, so the missing key is an error. */
 HOSTS_TEST(a_host_that_its_host_does_not_reach_starts_from_here_or_is_named)
 {
-    training_skip_same_threads(); /* a_tree_passes_input_folds_lines_and_collects_files runs the same threads */
+    training_skip_same_threads(); /* test a_tree_passes_input_folds_lines_and_collects_files has the same threads */
     struct run_result r =
         JOB("--hosts=n[0-15],locked[16-63]", shell, "--node_timeout=60s", "sh", "-c", "echo at $HOPS");
     EXPECT(r, 0);
@@ -1442,7 +1445,7 @@ HOSTS_TEST(a_tree_passes_input_folds_lines_and_collects_files)
     free(found);
 }
 
-/* Start a job on a tree of three levels: n0 and n1, then n2 to n5, then n6. n6 is below n2 and n0. */
+/* Start a job on a tree of three levels: n0 and n1, then n2 to n5, then n6. n6 is below n2, and n2 is below n0. */
 static struct run_process *start_tree(const struct job_witness *w)
 {
     struct run_process *p = JOB_START("--hosts=n[0-6]", "--ssh_fanout=2", "--node_timeout=60s", shell, WORKER,
@@ -1472,7 +1475,7 @@ HOSTS_TEST(signals_reach_all_hosts_of_a_tree)
     job_witness_close(&w);
 }
 
-/* Store the processes of n0: its remote shell, its branch and its relay, and return true. */
+/* Store the pids of n0's remote shell, branch and relay in `of`. Return true if all three run. */
 static bool find_processes_of_n0(struct run_process *p, pid_t of[3])
 {
     const pid_t agent = procstat_child(run_pid(p), 0);
@@ -1767,7 +1770,8 @@ Test(hosts, a_relay_ends_at_bytes_that_are_no_message)
     }
 }
 
-/* Answer two connections to a loopback address, each after `wait_ms`, as the relay of the first host does. */
+/* Start a process that answers two connections to a loopback address, as the relay of the first host does. Each answer
+ * is sent after `wait_ms`. */
 static pid_t start_answers(in_addr_t address, int port, int wait_ms)
 {
     const struct sockaddr_in at = { .sin_family = AF_INET,
@@ -1792,8 +1796,8 @@ static pid_t start_answers(in_addr_t address, int port, int wait_ms)
     return pid;
 }
 
-/* The preferred address, 127.0.0.2, answers late. The first probe ends when the other address has answered. A repeated
- * probe, which hosts without a common address request, waits for all addresses. */
+/* The preferred address, 127.0.0.2, answers late. The first probe ends when the other address has answered. A second
+ * probe waits for all addresses. The starter sends it if the hosts have reached no common address. */
 Test(hosts, only_a_repeated_probe_waits_for_a_slow_address)
 {
     char command[400], body[100];
@@ -1814,8 +1818,8 @@ Test(hosts, only_a_repeated_probe_waits_for_a_slow_address)
 
 /* --- a real sshd -------------------------------------------------------------------------------------------------- */
 
-/* Start an sshd of this user on a free port, with `more` lines in its configuration. Return the option for it, or skip
- * the test. */
+/* Start an sshd of this user on a free port, and add the lines `more` to its configuration. Return the option --ssh for
+ * this sshd. Skip the test if OpenSSH is not installed. */
 static const char *start_sshd_with(const char *more)
 {
     static char option[1200];

@@ -12,7 +12,7 @@ static struct ddp_err err;
 
 TestSuite(make_formats, .init = test_dir_open, .fini = test_dir_close, .timeout = 120);
 
-/* Run make-data. `line` has its words with spaces between them; '@' is the test's directory. */
+/* Run make-data with the arguments in `line`, which are separated by spaces. '@' stands for the test's directory. */
 static struct run_result make_data(const char *line)
 {
     static char text[512];

@@ -1,5 +1,5 @@
-/* A PyTorch without libuv rejects the launcher's store, so rank 0 hosts one. Here tests/prog/rank0_store replaces the
- * Python interpreter, and its torch is two files; `make interop-nolibuv` uses the real one. */
+/* A PyTorch without libuv rejects the launcher's store, so rank 0 hosts a store. Here tests/prog/rank0_store replaces
+ * the Python interpreter, and two files replace PyTorch. `make interop-nolibuv` uses the real PyTorch. */
 #include "run.h"
 #include "job.h"
 
@@ -273,8 +273,8 @@ Test(rank0_store, is_not_met_where_another_user_listens)
     SAYS(r, "another user");
 }
 
-/* In a job of root, rank 0 may run as another user. ddprun must accept its store, because the process belongs to the
- * job. */
+/* If root starts the job, rank 0 may run as another user. ddprun must accept the store of this rank 0, because the
+ * process belongs to the job. */
 Test(rank0_store, may_be_a_worker_s_of_another_user)
 {
     char script[512];

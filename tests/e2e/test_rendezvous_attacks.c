@@ -22,7 +22,7 @@
 static struct daemon server;
 static int bystander;
 static long base_kib, base_cpu_ms;
-static bool measured; /* false with a sanitizer, whose memory and speed are not the server's */
+static bool measured; /* false with a sanitizer, because it changes the memory and speed of the server */
 
 static void besiege(void)
 {
@@ -82,13 +82,13 @@ static void announce_huge(const char *start)
 Test(rendezvous_attacks, huge_lengths_are_announced)
 {
     static const char *const starts[] = {
-        "00 cef7853c 01",                     /* length of a key */
-        "03",                                 /* length of a key in the old dialect */
-        "00 cef7853c 01 0100000000000000 61", /* length of a value */
-        "00 cef7853c 06",                     /* length of a list */
-        "00 cef7853c 0b",                     /* length of a list of pairs */
-        "00 cef7853c 05 0200000000000000",    /* length of a key in a list */
-        "00 cef7853c 80",                     /* length in requests of ddprun */
+        "00 cef7853c 01",                     /* before the length of a key */
+        "03",                                 /* before the length of a key in dialect A */
+        "00 cef7853c 01 0100000000000000 61", /* before the length of a value */
+        "00 cef7853c 06",                     /* before the length of a list */
+        "00 cef7853c 0b",                     /* before the length of a list of pairs */
+        "00 cef7853c 05 0200000000000000",    /* before the length of a key in a list */
+        "00 cef7853c 80",                     /* before a length in a request of ddprun */
         "00 cef7853c 81",
         "00 cef7853c 82",
     };
@@ -318,7 +318,7 @@ Test(rendezvous_attacks, unread_replies_stay_within_their_limit)
     close(honest);
 }
 
-/* Read a reply with a value of BIG times `byte`. */
+/* Read a reply whose value has BIG bytes, each equal to `byte`. */
 static void expect_big(int fd, char byte)
 {
     static char value[BIG];
@@ -415,8 +415,8 @@ static void no_siege(void)
 {
 }
 
-/* More clients connect than the store has descriptors. Connected clients are served. The others wait until descriptors
- * are free. */
+/* More clients connect than the store has descriptors. The store serves the accepted clients. The other clients wait
+ * until descriptors are free. */
 Test(rendezvous_attacks, running_out_of_descriptors_hurts_nobody, .init = no_siege, .fini = no_siege)
 {
     enum { CLIENTS = 150, FDS = 64 };

@@ -201,7 +201,7 @@ Test(rendezvous_daemon, verbose_tells_who_comes_and_goes_and_why)
               r.err);
 }
 
-/* A health check that asks every second must not fill the disk. */
+/* A health check that connects every second must not fill the disk with log lines. */
 Test(rendezvous_daemon, a_stranger_is_named_once_in_a_minute)
 {
     struct daemon d = daemon_start("127.0.0.1:0", NULL);
@@ -326,7 +326,7 @@ static void *join(void *arg)
     return NULL;
 }
 
-/* Wait until rank 0 is in the barrier, because its deadline begins then. */
+/* Wait until rank 0 is in the barrier. The timeout of the barrier begins at this time. */
 static void until_rank_0_is_there(int port)
 {
     ddp_store *ctl;
@@ -382,7 +382,7 @@ static void stop(void)
 
 TestSuite(many_jobs, .init = start, .fini = stop, .timeout = 120);
 
-/* Start one of two nodes, with one worker that runs `script`. `secret` is an option; NULL = none. */
+/* Start one of two nodes, with one worker that runs `script`. `secret` is NULL or "--secret_file=FILE". */
 static struct run_process *node(const char *id, const char *script, const char *secret)
 {
     const char *argv[] = { bin("ddprun"),

@@ -388,7 +388,7 @@ Test(stacks_e2e, a_py_spy_that_cannot_be_started_is_not_missing)
     end(p);
 }
 
-/* ddpctl waits for py-spy for 2 s, and the report of a failure for only 1 s. */
+/* ddpctl waits 2 s for py-spy. The report of a failure waits only 1 s. */
 Test(stacks_e2e, a_py_spy_that_does_not_answer_ddpctl_is_named)
 {
     write_script("py-spy", "exec sleep 1000");
@@ -466,7 +466,7 @@ Test(stacks_e2e, without_py_spy_the_kernel_is_asked_and_the_remedy_named)
     end(p);
 }
 
-/* Rank 0 waits for a child, which waits in a FIFO. The report shows both processes immediately, without a heartbeat. */
+/* Rank 0 waits for a child that blocks on a FIFO. The report shows both processes without waiting for a heartbeat. */
 Test(stacks_e2e, a_program_without_python_shows_its_calls)
 {
     char script[600], logs[300], object[300];
@@ -598,7 +598,7 @@ Test(stacks_e2e, the_child_of_a_worker_is_listed_with_its_state)
 
 /* --- with the real one ------------------------------------------------------------------------------------ */
 
-/* Start two workers that run the Python program `text` with the real py-spy. */
+/* Put the real py-spy into PATH. Start two workers that run the Python program `text`. */
 static struct run_process *start_python(const char *text)
 {
     char script[300];
@@ -625,7 +625,7 @@ Test(stacks_e2e, the_real_py_spy_names_file_line_and_function)
     end(p);
 }
 
-/* Fork the child, as a data loader does. Its row must not show the frames that it has inherited from its parent. */
+/* Rank 1 forks a child, as a data loader does. The row of the child must not show the frames inherited from rank 1. */
 Test(stacks_e2e, the_real_py_spy_names_the_line_of_a_child)
 {
     struct run_process *p = start_python("import multiprocessing, os, time\n"

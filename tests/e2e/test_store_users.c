@@ -225,7 +225,7 @@ Test(store_users, insecure_serves_every_user_and_warns)
     SAYS(r, "--insecure: every user");
 }
 
-/* Declare a new job as a worker of this job. Return -1 if the store rejects the declaration. */
+/* Connect as a worker of `job`, a new job. Return the connection, or -1 if the store rejects the new job. */
 static int declare_job(struct in_addr host, int port, const char *job)
 {
     struct buf bytes = { 0 };
@@ -247,7 +247,7 @@ static int declare_job(struct in_addr host, int port, const char *job)
     return -1;
 }
 
-/* Set a key. Return whether the store answers the PING after it. */
+/* Set a key, then send a PING. Return true if the store answers the PING. */
 static bool set_value(int fd, const char *key, size_t size)
 {
     struct buf bytes = { 0 };
@@ -350,7 +350,8 @@ Test(store_users, a_job_serves_every_user_with_insecure)
     SAYS(r, "--insecure: every user");
 }
 
-/* The store asks agents which process owns a plain connection. A rejected claim must not harm the job. */
+/* If a connection does not identify itself, the store asks the agents which process owns it. A rejected claim must not
+ * harm the job. */
 
 TestSuite(store_claims, .timeout = 120);
 

@@ -1,5 +1,6 @@
 /* test_survivors.c -- samples of three checks: `make survivors`, `make launches`, and the program that reuses process
- * ids. The sample of `make survivors` has each kind of worker once with each fault and each --contain.
+ * ids. The sample of `make survivors` tries each kind of worker once with each combination of fault and --contain. Only
+ * chains of processes have fewer faults.
  *
  * The programs are in tests/survivors/, and trust no output of ddprun. A trial runs below a process that adopts
  * orphans, and is over when wait() reports that there is no child. AFTER, the time until a process counts as a
@@ -44,9 +45,9 @@ static void expect_clean(const char *const argv[])
                  failed != NULL ? failed : end_of(r.out));
 }
 
-/* Chains of processes use the whole machine, so they are separate samples. CHAINS has only the faults of processes that
- * may have to end a chain. Under a sanitizer, ddprun is too slow to win a race against chains, so only daemons run. One
- * kind of descendant is enough to find wrong accesses. */
+/* Chains of processes use the whole machine, so no sample tests them together with other kinds. CHAINS has only the
+ * faults of the guardian and the agent, because these two may have to end a chain. Under a sanitizer, ddprun is too
+ * slow to win a race against chains. So only daemons run, which are enough to find wrong memory accesses. */
 #define ALL    "term,guardian,agent,both,hangup,oom"
 #define CHAINS "chains", "term,guardian,agent,both"
 ParameterizedTestParameters(survivors, nothing_outlives_its_job_and_no_other_job_is_touched)

@@ -169,7 +169,7 @@ static void share(const char *how, const char *words)
     torch_skip_sanitized();
     const int port = free_port();
     struct nodes both = { .process = { start_first(port, how) }, .count = 2 };
-    /* After this line, the store of the first job has the port. */
+    /* When the first job prints "has begun", its store already listens on `port`. */
     cr_expect(run_until_error(both.process[0], "has begun", LONG_MS));
     both.process[1] = start_second(port, how);
     cr_expect(run_until_error(both.process[0], words, LONG_MS), "it never says '%s'", words);
@@ -180,7 +180,7 @@ static void share(const char *how, const char *words)
 }
 
 /* This test needs torch 1.x. In torch 2.x, all ranks leave the barrier as soon as the count was right for a moment.
- * There only the addresses that the ranks publish show the error. */
+ * Then the addresses that the ranks publish are the only sign of the error. */
 Test(torch_diagnosis, more_in_a_barrier_than_there_are_ranks)
 {
     torch_skip_without();

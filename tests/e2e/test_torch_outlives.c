@@ -1,5 +1,6 @@
-/* The store of a job lives until its last worker has gone, however the job ends. A worker with torch 1.13 that loses
- * its store spins forever or aborts, because its second connection belongs to a thread that does not handle the loss. */
+/* The store must live until the last worker of the job has ended, however the job ends. A worker with torch 1.13 that
+ * loses the store spins forever or aborts. The cause is the worker's second connection to the store: the thread of this
+ * connection does not handle the loss. */
 #include "run.h"
 #include "job.h"
 #include "procstat.h"
@@ -69,7 +70,8 @@ Test(torch_outlives, all_when_the_user_stops_the_job)
     expect_outlived(job, 128 + SIGTERM, 0);
 }
 
-/* Read the stderr of the workers into `seen` until all workers have ended. Return false if some workers are left. */
+/* Read the stderr of the workers into `seen` until all workers have ended. Return false if there is no output for
+ * LONG_MS, or if `seen` is full. */
 static bool read_to_end(const struct job_witness *w, char seen[SEEN_SIZE])
 {
     struct pollfd fd = { .fd = w->fd, .events = POLLIN };

@@ -147,7 +147,7 @@ Test(torch_programs, start_again_on_two_nodes)
     restart_once(2);
 }
 
-/* Run the real torchrun on one node. The timers of control.py are enabled, as for ddprun. */
+/* Run the real torchrun on one node. Enable the timers that the program control.py uses, as start_node does. */
 static struct run_result run_torchrun(const char *program)
 {
     char port[32], path[128];
@@ -183,8 +183,8 @@ static void expect_same(const char *program, const struct nodes *n)
     }
 }
 
-/* Expect the lines `others`, which only torch 1.13 prints, and no further lines. `make interop` checks that torchrun
- * prints the same lines. */
+/* Expect also the lines `others`, for torch 1.13, and no line that the row does not list. `make interop` checks that
+ * torchrun prints the same lines. */
 static void expect_no_more(const struct nodes *n, const struct row *row)
 {
     int lines = 0, printed = 0;
@@ -197,14 +197,16 @@ static void expect_no_more(const struct nodes *n, const struct row *row)
     cr_expect_eq(printed, lines, "%s", n->end[0].out);
 }
 
-/* Return true if the test runs torchrun, too. With torch 1.13 only `make interop` runs torchrun (DDP_RESTARTS), because
- * each of its processes imports PyTorch, which takes long. torchrun cannot run a PyTorch without libuv. */
+/* Return true if the test runs torchrun, too. torchrun fails if PyTorch was built without libuv. With torch 1.x
+ * only `make interop`, which sets DDP_RESTARTS, runs torchrun. The reason is time: each process of torchrun imports
+ * PyTorch. */
 static bool torchrun_runs(void)
 {
     return !torch_refuses_stores() && (getenv("DDP_RESTARTS") != NULL || !torch_is_old());
 }
 
-/* Run the program of a row on one node. Compare its output with that of torchrun, if the test runs torchrun, too. */
+/* Run the program of a row on one node. If the test runs torchrun, too, expect the same output of the program under
+ * torchrun. */
 static void try_as_under_torchrun(const struct row *row)
 {
     torch_skip_without();
@@ -309,9 +311,8 @@ static void expect_all_passed(struct play *play)
     gate_open();
 }
 
-/* Play `scene` with `program`, or with ranks that only stay if `program` is NULL. Each rank stays until
- * expect_all_passed. The job has a secret, so the store admits connections from other hosts only after an agent has
- * confirmed them. */
+/* Play `scene`. Each rank runs `program` (NULL: none), and then waits for gate_open(). The job has a secret, so the
+ * store admits connections from other hosts only after an agent has confirmed them. */
 static void play_on_hosts(struct scene scene, const char *program, const char *arguments)
 {
     char stay[PATH_MAX], path[PATH_MAX] = "", line[2 * PATH_MAX + 256];
@@ -385,8 +386,8 @@ Test(torch_programs, two_hundred_clients_of_two_hosts_connect_at_once)
     try_long_program("crowd.py", (const char *[]){ "rank 0 of 2: clients", "rank 1 of 2: clients" });
 }
 
-/* Expect that the store has rejected a connection only because of an ADD to a value that is not a number. PyTorch's
- * store does the same. */
+/* Expect that no connection was rejected because its confirmation was missing. Other rejections are correct: like
+ * PyTorch's store, the store rejects an ADD to a value that is not a number. Then let the ranks end. */
 static void expect_all_confirmed(struct play *play)
 {
     const char *argv[] = { bin("ddpctl"), "--addr", "10.9.0.1:29500", "--json", "rejects", NULL };
@@ -395,8 +396,8 @@ static void expect_all_confirmed(struct play *play)
     gate_open();
 }
 
-/* Compare random operations of PyTorch's client on node 1 with those on a genuine store. The job's store is on node
- * 0. */
+/* Node 1 runs the same random operations on two stores: the job's store on node 0, and PyTorch's own store. The results
+ * must be equal. */
 Test(torch_programs, no_operation_differs_from_the_genuine_store_on_another_host)
 {
     char stay[PATH_MAX], differential[PATH_MAX], program[2 * PATH_MAX + 256];

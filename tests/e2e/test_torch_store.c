@@ -77,8 +77,8 @@ static void talk(ddp_store *store)
     cr_assert_eq(sum, 3, "%d keys: question, answer, n", (int)sum);
 }
 
-/* Let a wait time out, and set its key later. Check that the late answer to the wait is not taken as the next reply:
- * PyTorch's own server still sends this answer. */
+/* Let a wait time out, then set its key. PyTorch's own server still answers this wait. Check that the client does not
+ * mistake this late answer for the reply to its next request. */
 static void give_up_a_wait(ddp_store *store, ddp_store *other)
 {
     const char *const keys[] = { "question", "late" };
@@ -142,7 +142,7 @@ Test(torch_store, workers_start_with_a_genuine_store)
         cr_assert_eq(waitpid(pids[rank], &status, 0), pids[rank]);
         cr_expect_eq(status, 0, "rank %d", rank);
     }
-    ddp_store_add(store, "n", 3, NULL, NULL); /* the host expects this */
+    ddp_store_add(store, "n", 3, NULL, NULL); /* the host then adds 1 and expects 4 */
     ddp_store_set(store, "question", "what?", 5, NULL);
     ddp_store_set(store, "end", "", 0, NULL);
     cr_expect_eq(run_wait(torch).exit_code, 0);

@@ -18,11 +18,11 @@ TestSuite(torchrun_env, .timeout = 300);
 
 enum { VARIABLES_MAX = 400, FILES_MAX = 12, TEXT_MAX = 65536, NAME_MAX_LEN = 32 };
 
-/* Debian's 1.13 needs -r and -t on Python 3.11 because of a bug. */
+/* Because of a bug, Debian's torchrun 1.13 needs the options -r and -t on Python 3.11. */
 #define TORCH_1 "/usr/bin/python3 -m torch.distributed.run -r 1 -t 1 --monitor_interval=0.2"
 #define RECORD  "tests/data/torchrun-2.15.0.env"
 
-enum sets_for { ALL, NEWER }; /* NEWER: torchrun 1.13 does not have the options of the set */
+enum sets_for { ALL, NEWER }; /* NEWER: the set is not for torchrun 1.13 */
 
 /* $T is the launcher, $E the worker, $P a free port. */
 static const struct set {
@@ -56,8 +56,8 @@ static const struct set {
 };
 enum { SETS = sizeof(sets) / sizeof(sets[0]) };
 
-/* A worker that writes its environment. If the set requests it, the first attempt fails after both workers have
- * written. */
+/* The worker's program. It writes its environment to a file. With FAIL_FIRST the first attempt fails after both workers
+ * have written their files. */
 static const char worker[] = "#!/bin/sh\n"
                              "F=$W/$TORCHELASTIC_RESTART_COUNT.$RANK\n"
                              "env -0 | LC_ALL=C sort -z | tr '\\n\\0' ' \\n' >$F.new && mv $F.new $F\n"
@@ -71,7 +71,7 @@ enum how {
     MINE,      /* one side may lack the variable */
     VALUE,     /* both sides have the variable, with any value */
     DIRECTORY, /* equal except for the random part of the job's directory */
-    OWN_FILE   /* empty on both sides, or on neither */
+    OWN_FILE   /* both sides have the variable, empty on both or on neither */
 };
 
 static const struct {
@@ -118,7 +118,8 @@ static bool same_but_random(const char *a, const char *b)
            id_a < end_a && id_b < end_b;
 }
 
-/* Return true if the two values are equal or may differ. NULL = missing on that side. */
+/* Return true if the two values are equal, or if a row of `loose` permits the difference. A value is NULL if that side
+ * lacks the variable. */
 static bool may_be(const char *set, const char *name, const char *theirs, const char *ours)
 {
     if (theirs != NULL && ours != NULL && strcmp(theirs, ours) == 0)
@@ -192,8 +193,8 @@ static void compare(const char *set, const char *who, const struct dump *theirs,
 
 /* --- running ---------------------------------------------------------------------------------------------- */
 
-/* The test's directory. It contains the program `worker`, and one folder for each set and launcher. The workers write
- * their files into this folder. */
+/* The test's directory. It contains the program `worker`, and one folder for each pair of a set and a launcher. The
+ * workers of a pair write their files into its folder. */
 static char dir[64];
 
 static void make_dir(void)
@@ -231,7 +232,7 @@ static void run_set(const struct set *set, const char *launcher, const char *who
               r.err);
 }
 
-/* List the names of the files that the workers of a set have written, "ATTEMPT.RANK". */
+/* Find the files that the workers of a set have written. Store their names ("ATTEMPT.RANK") and return their number. */
 static int list(const struct set *set, const char *who, char names[FILES_MAX][NAME_MAX_LEN])
 {
     char path[128];

@@ -77,7 +77,7 @@ Test(train, every_steps_gradient_is_the_same_for_1_2_and_4_workers)
     enum { STEPS = 12 };
     training_skip_same_threads();
     size_t len, other_len;
-    make_data("data", "1010", NULL); /* the last batch of an epoch is small and odd */
+    make_data("data", "1010", NULL); /* the last batch of an epoch has 10 samples: not a multiple of 4 */
     train(1, "--data @/data --global_batch 100 --limit_steps 12 --dump_gradients @/g");
     float *one = (float *)read_file("g", &len);
     cr_assert_eq(len, sizeof(float) * STEPS * PARAMS);
@@ -110,9 +110,10 @@ static int loss_curve(double *loss, int room)
     return n;
 }
 
-/* tests/e2e/torch_losses.py prints the losses that PyTorch 1.13 computes from the same seed and data. Shuffle, first
- * parameters, gradients and Adam must all agree. From the fourth step on the tolerance is larger, because Adam turns
- * rounding errors into differences. The eleventh batch is shorter than the others. */
+/* tests/e2e/torch_losses.py prints the losses that PyTorch 1.13 computes from the same seed and data. The losses are
+ * equal only if the order of the samples, the first parameters, the gradients and Adam all agree. From the fourth step
+ * on the tolerance is larger, because Adam turns rounding errors into differences. The eleventh batch is shorter than
+ * the others. */
 Test(train, the_first_losses_are_pytorchs)
 {
     enum { STEPS = 11 };
@@ -315,7 +316,7 @@ static void expect_difference_told(const char *line, const char *more, const cha
     training_prefix = &prefix[3];
 }
 
-/* Only the comparison of the options detects the difference, because the collectives are equal. */
+/* All ranks call the same collectives, so only the comparison of their options detects a difference. */
 Test(train, workers_that_were_told_different_things_are_told_what)
 {
     training_skip_same_threads();
@@ -392,7 +393,7 @@ Test(make_data, without_a_place_to_write_it_says_so)
     cr_expect(r.exit_code == 1 && strstr(r.err, "make-data: error: /proc/no: "), "%s", r.err);
 }
 
-/* gpt2:tiny, trained on tokens from make-data, with any number of workers, and from models of llm.c. */
+/* Tests of gpt2:tiny: trained on tokens from make-data with any number of workers, or from an exported model. */
 
 TestSuite(train_gpt2, .init = test_dir_open, .fini = test_dir_close);
 
@@ -451,13 +452,14 @@ enum { STEPS = 6 };
 
 TestSuite(world, .init = test_dir_open, .fini = test_dir_close, .timeout = 240);
 
-/* Two hosts, with the ranks assigned evenly or alternately. */
+/* Two hosts: each has one half of the ranks (`halves`), or every second rank (`turns`). */
 static const char *const halves[] = { "sh", "-c",
                                       "DDP_TEST_HOST=h$((RANK * 2 / WORLD_SIZE)) exec \"$0\" \"$@\"", NULL };
 static const char *const turns[] = { "sh", "-c", "DDP_TEST_HOST=h$((RANK % 2)) exec \"$0\" \"$@\"", NULL };
 static const char *const none[] = { NULL };
 
-/* Expect that `line` with `workers` workers on `hosts` gives the bits of `expected`, from step `from` on. */
+/* Run `line` with `workers` workers on `hosts`. Expect the same hashes of the parameters as in `expected`, from step
+ * `from` on. */
 static void expect_equal(int workers, const char *const *hosts, const char *line, const char *expected,
                          int from)
 {

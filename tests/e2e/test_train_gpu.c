@@ -97,7 +97,7 @@ Test(train_gpu, in_fp16_the_loss_is_scaled)
     compare(2, MLP "--precision fp16 --accumulate 3", 5e-3);
 }
 
-/* The run also continues on the CPU, because a checkpoint does not contain its device. */
+/* A run on a GPU can continue on the CPU, because its checkpoint does not record the device. */
 Test(train_gpu, a_checkpoint_goes_on_where_it_is_taken)
 {
     training_skip_same_code();
@@ -145,7 +145,7 @@ static double peak_of(const char *line)
     size_t len;
     train(1, line);
     char *text = read_file("metrics", &len);
-    cJSON *step = cJSON_Parse(text); /* the first of several lines */
+    cJSON *step = cJSON_Parse(text); /* parses only the first line of `text` */
     const double peak =
         cJSON_HasObjectItem(step, "mfu") ? json_number(step, "tokens_s") / json_number(step, "mfu") : 0;
     cJSON_Delete(step);
@@ -219,8 +219,8 @@ Test(train_gpu, what_is_missing_is_said)
     train_fails(1, GPT2 "--device cuda", 1, "DDP_CUDA_DRIVER_LIBRARY=/nowhere/libcuda.so");
 }
 
-/* train --device cuda with --determinism world and --zero1, on the fake GPU. Runs with any number of workers, with and
- * without shares, compute the same bits. Each run can continue from the checkpoint of any other run. */
+/* train --device cuda with --determinism world, on the fake GPU. Runs with any number of workers, with and without
+ * --zero1, compute the same bits. Each run can continue from the checkpoint of any other run. */
 
 static void open_gpu(void)
 {

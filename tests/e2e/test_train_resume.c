@@ -167,7 +167,7 @@ Test(train_resume, a_restarted_job_ends_with_the_same_parameters)
 /* A worker is killed at every phase of a step and of a checkpoint. The other workers end with an error that names the
  * killed worker, and nothing is left over. A restart from the checkpoints gives the same final result. */
 
-/* Each epoch has four steps. Checkpoints are saved after steps 3, 4, 6, 8 ... */
+/* Each epoch has four steps. Checkpoints are saved after every third step and after every epoch: 3, 4, 6, 8, 9, 12. */
 #define RUN "--data @/data --global_batch 60 --epochs 3 --checkpoint_every 3 "
 enum { WORKERS = 3 };
 
@@ -321,6 +321,6 @@ Test(train_dies, a_worker_that_computes_something_else_is_named_before_it_is_sav
     EXPECT(r, 1);
     cr_expect(strstr(r.err, "step 6 ") && strstr(r.err, "of rank 2 differ"), "%s", r.err);
     cr_expect_neq(access(test_path("ckpt/step-00000006"), F_OK), 0);
-    /* the writing thread may still be writing the checkpoint of step 4 */
+    /* step 3 and not 4, because a thread may still be writing the checkpoint of step 4 */
     cr_expect_eq(access(test_path("ckpt/step-00000003"), F_OK), 0);
 }

@@ -1,4 +1,5 @@
-/* Tests a libddp worker under ddprun, without a launcher, and with ranks that a user starts by hand. */
+/* Test libddp workers that ddprun starts, that a user starts by hand as ranks of a job, and that run alone without a
+ * launcher. */
 #include "run.h"
 
 #include <criterion/criterion.h>
@@ -122,7 +123,7 @@ static struct run_process *start_by_hand(const char *port, const char *rank)
     return run_start(argv, &(struct run_options){ .env = env });
 }
 
-/* The keys that the first run leaves must not disturb the second run, whose run id is missing, too. */
+/* Both runs have no run id. The keys that the first run leaves must not disturb the second run. */
 Test(worker_probe, ranks_started_by_hand_meet_at_a_daemon_twice)
 {
     struct daemon daemon = daemon_start("127.0.0.1:0", NULL);

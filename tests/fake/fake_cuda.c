@@ -274,7 +274,7 @@ struct CUevent_st {
     struct CUevent_st *next;
 };
 
-/* Keep a destroyed event to the end, because CUDA allows streams to wait for it. */
+/* List of destroyed events. They are never freed, because a stream may still wait for a destroyed event. */
 static struct CUevent_st *destroyed;
 
 struct event_job {

@@ -1,5 +1,5 @@
-/* A library in place of libmunge, which needs no munged. A credential is readable text. The variable FAKE_MUNGE selects
- * a failure:
+/* A fake libmunge that needs no munged. A credential is readable text. The environment variable FAKE_MUNGE selects a
+ * failure:
  *
  *     down        no munged answers
  *     hang        munged never answers

@@ -28,7 +28,7 @@ NCCL_FUNCTION_LIST(X)
 enum { RANKS = 8, BOX = 1 << 17 };
 
 struct box {
-    atomic_uint bytes; /* 0 = empty */
+    atomic_uint bytes; /* number of bytes in `data`; 0 = the box is empty */
     char data[BOX];
 };
 
@@ -78,7 +78,7 @@ static nccl_result init(struct ncclComm **out, int ranks, const nccl_id *id, int
     comm->board = mmap(NULL, sizeof(struct board), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     close(fd);
     if (sscanf(id->internal, "/proc/%d/fd/%d", &fd, &own) == 2 && fd == getpid())
-        comm->calls = -own; /* negative: a descriptor to close after all ranks have opened the file */
+        comm->calls = -own; /* negative: -calls is a descriptor to close when all ranks have joined */
     comm->rank = rank;
     comm->ranks = ranks;
     atomic_fetch_add(&comm->board->joined, 1);
@@ -329,7 +329,7 @@ static char *part(const void *at, int i, size_t bytes)
     return (char *)(uintptr_t)at + (size_t)i * bytes;
 }
 
-/* Make room for a part of each rank, to be combined into `out`. */
+/* Allocate room for one operand of each rank. The operands will be combined into `out`. */
 static void to_combine(struct op *op, void *out, size_t count, nccl_type type, nccl_redop redop)
 {
     size_t bytes = count * size_of(type);

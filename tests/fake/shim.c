@@ -17,24 +17,24 @@ struct barrier {
 };
 
 struct fiber {
-    void *stack; /* stack position of the fiber */
+    void *stack; /* pointer into the stack of the fiber, to continue the fiber there */
     bool done;
-    /* Exchanges of the warp so far. Two places are used in turn, so that a fast lane does not overwrite a value that a
-     * slow lane still reads. */
+    /* Number of exchanges that this fiber has made. Even and odd exchanges use different buffers, so that a fast lane
+     * does not overwrite a value that a slow lane still reads. */
     unsigned exchanges;
 };
 
 struct warp {
     struct barrier barrier;
     float given[2][LANES];
-    float a[2][LANES][8], b[2][LANES][4]; /* operands of a product; a word has two adjacent elements */
+    float a[2][LANES][8], b[2][LANES][4]; /* operands of a product: two elements from each 32-bit word */
 };
 
 struct shim_run {
     const struct shim_kernel *kernel;
     const void *args;
     char *stacks;
-    void *home; /* stack position of the thread that runs the fibers */
+    void *home; /* pointer into the stack of the thread that runs the fibers, to continue the thread there */
     struct barrier barrier;
     unsigned threads, now;
     struct fiber fiber[MOST];
@@ -50,8 +50,8 @@ static _Thread_local struct shim_run *run;
 static void fiber_main(void);
 
 #if defined(__x86_64__) && !defined(SHIM_UCONTEXT)
-/* Save on this stack the registers that a function must preserve. Store the stack position, and continue on the other
- * stack. */
+/* Push the registers that a called function must preserve. Store the stack pointer in `*from`, and continue on the
+ * stack `to`. */
 void shim_switch(void **from, void *to);
 __asm__(".text\n"
         ".type shim_switch, @function\n"
@@ -227,8 +227,8 @@ static void widen(float *to, const unsigned *words, int n, float (*get)(uint16_t
     }
 }
 
-/* Return the product of row `row` of matrix a and column `column` of matrix b. The lanes hold the elements as in PTX,
- * "Matrix Fragments for mma.m16n8k16". */
+/* Return the product of row `row` of matrix a and column `column` of matrix b. The section "Matrix Fragments for
+ * mma.m16n8k16" of the PTX manual defines which lane holds which element. */
 static float row_by_column(const struct warp *w, unsigned place, int row, int column)
 {
     float sum = 0;

@@ -9,7 +9,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
 
-/* Return the name of a file in memory. All inputs share this file. */
+/* Write the input to a file in memory and return the name of this file. Each call overwrites the same file. */
 static const char *file_of(const uint8_t *data, size_t len)
 {
     static char path[32];

@@ -49,7 +49,7 @@ struct peer {
     enum trust trust;
     struct auth auth;
     const char *auth_job;            /* the job that AUTH has named */
-    const struct secret *secret;     /* secret for that job; NULL if AUTH is not sent */
+    const struct secret *secret;     /* secret for `auth_job`; NULL if the peer sends no AUTH */
     uint8_t proof[AUTH_PROOF_BYTES]; /* valid if auth.state is AUTH_PROVEN */
 };
 
@@ -62,8 +62,8 @@ static struct peer peers[PEERS], *latest;
 static conn_id last_conn;
 static uint64_t now_ms;
 static const uint8_t *input, *input_end;
-static uint64_t seed; /* state of the random generator for bytes after the input */
-static uint64_t luck; /* state of the generator for the server's decisions (room for replies, owners) */
+static uint64_t seed; /* state of the random generator that replaces input bytes when the input has ended */
+static uint64_t luck; /* state of a second random generator, for choices of the server (such as user ids) */
 static unsigned long long steps;
 static bool traces;
 static const struct secret secret_of_all = { .key = { 1 } };
@@ -141,8 +141,8 @@ static void learn_instance(struct slice bytes, char instance[static 64])
     instance[n] = '\0';
 }
 
-/* Search the bytes for names of JSON members. They cannot be parsed as a whole, because replies to c10d requests are
- * between the JSON texts. */
+/* Search `bytes` for the names of JSON members. A JSON parser would fail, because `bytes` may also contain binary
+ * replies to c10d requests. */
 static void check_send(void *user, conn_id conn, struct slice bytes, struct shared *holder)
 {
     (void)holder;
@@ -517,8 +517,9 @@ static uint64_t membership(const char *but)
     return sum;
 }
 
-/* The job whose membership the bytes of the current connection may change; NULL if there is no such job. An agent with
- * secret_of_all is not checked, because this secret is valid for every job name. */
+/* The only job whose membership the bytes of the current connection may change. If NULL, they may change no membership.
+ * Without secrets, nothing is checked. An agent with secret_of_all is not checked, because this secret is valid for
+ * every job name. */
 static const char *own_job;
 static bool is_checked;
 static uint64_t others_before;
@@ -632,7 +633,7 @@ static void pass_time(void)
         assert(i < TICKS_MAX);
         hub_tick(hub, now_ms);
     }
-    if (which == 15) { /* drop a stranger, as the server does if another client needs its descriptor */
+    if (which == 15) { /* drop a stranger, as the server does if it has no descriptor for a new client */
         const uint64_t before = membership(NULL);
         hub_drop_stranger(hub, draw(&luck, 2) ? NULL : "10.0.0.1", now_ms);
         assert(membership(NULL) == before);
@@ -648,7 +649,8 @@ static void disconnect(struct peer *p)
     end_bytes();
 }
 
-/* The requests. Agents send the requests of the first rows. A more likely request is listed more often. */
+/* The input selects an entry. A request with more entries is selected more often. The first rows are
+ * requests that agents send. */
 static void (*const requests[])(struct peer *p) = {
     identify,      identify,       identify,       join,          join,          join,
     join,          report_failure, report_failure, report_end,    report_end,    report_end,
@@ -706,7 +708,7 @@ static void print_steps(void)
     fprintf(stderr, "fuzz_hub: %llu steps\n", steps);
 }
 
-/* Run random programs until `n` steps are done. The input of each program is a hash of the number of its run. */
+/* Run random programs until `n` steps are done. The input of the k-th program is a hash of `run` + k. */
 static void run_random(unsigned long long n, unsigned long long run)
 {
     while (steps < n) {

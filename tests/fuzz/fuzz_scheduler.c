@@ -39,7 +39,7 @@ static void ask(char *const *block, const char *file, bool per_task)
     cli_free(&cli);
 }
 
-/* Parse `text` as every kind of host list. A Slurm list of n hosts must not return a host with the index n. */
+/* Parse `text` as every kind of host list. A Slurm list of n hosts has no host with index n. */
 static void count(const char *text)
 {
     char name[HOST_NAME_SIZE];

@@ -21,8 +21,8 @@ static void note_log(void *user, const char *line)
     assert(line[0] != '\0');
 }
 
-/* Open a connection. Odd connections greet in dialect C, and connection 1 is an agent. Otherwise the fuzzer would have
- * to find the magic number and the agent's requests by chance. */
+/* Open a connection. Connections with odd numbers greet in dialect C, and connection 1 is an agent. Otherwise the
+ * fuzzer would have to find the magic number and the agent's requests by chance. */
 static void open_conn(conn_id conn)
 {
     static const uint8_t hello[] = { 0x00, 0xce, 0xf7, 0x85, 0x3c };

@@ -17,8 +17,8 @@ static void note(void *user, struct slice text, enum line_kind kind)
         abort();
 }
 
-/* Return the length of the colour or of the valid character at `p`. Return 0 for anything that a terminal must not
- * get. */
+/* Return the length of the colour sequence or of the valid character that begins at `p`. Return 0 for anything that a
+ * terminal must not get. */
 static size_t harmless(const uint8_t *p, size_t len)
 {
     size_t n = 2;

@@ -11,7 +11,7 @@
 #include <assert.h>
 #include <stdint.h>
 
-enum { STEPS_CONNS = 4, STEPS_LOCAL }; /* STEPS_LOCAL: an additional connection for the program itself */
+enum { STEPS_CONNS = 4, STEPS_LOCAL }; /* STEPS_LOCAL: id of the fuzz program's own connection */
 
 static struct hub *hub;
 static bool is_open[STEPS_LOCAL + 1];

@@ -29,7 +29,7 @@ void peer_send_frame(struct client *c, enum op_id op, struct slice bytes, bool t
     peer_send(c->fd, slice_of(c->sent.data + before, c->sent.len - before));
 }
 
-/* Read exactly `n` bytes. Return false if the store closes the connection before. */
+/* Read exactly `n` bytes. Return false if the store closes the connection too early. */
 static bool read_bytes(int fd, void *bytes, size_t n)
 {
     for (size_t at = 0; at < n;) {
@@ -101,7 +101,7 @@ void peer_expect_welcome(struct client *c)
     cr_assert(auth_open(&c->auth, 0, &frame));
 }
 
-/* Call the store, and return its answer without the pushes before it. */
+/* Send a request to the store, and return the answer. Skip the push messages that arrive before the answer. */
 const char *peer_call(struct client *c, const char *json)
 {
     static uint8_t text[1 << 16];

@@ -50,7 +50,8 @@ void peer_end(struct client *c);
 /* Expect that `n` nodes are members of the job. */
 void peer_expect_nodes(int n);
 
-/* Send the store's answer and its proof back to the store, as the messages of a client. */
+/* Send the store's own proof back to the store, in place of a client's proof. In a second connection, send the store's
+ * whole answer back. */
 void attack_with_stores_messages(void);
 
 /* Send a frame of the store back to the store. The tag of this frame is for the other direction. */

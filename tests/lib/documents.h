@@ -30,10 +30,10 @@ struct environment {
     char text[ENVIRONMENT_MAX]; /* memory that the other members point into */
     char *block[ENVIRONMENT_VARIABLES_MAX + 1];
     const char *host;
-    char file[ENVIRONMENT_MAX]; /* the file that the variables name; "" if none */
+    char file[ENVIRONMENT_MAX]; /* contents of the file that the variables name; "" if none */
 };
 
-/* Read the environment `name`. Fail the test if the file is missing. */
+/* Read the recorded environment `name`. Fail the test if it is missing. */
 void environment_read(struct environment *e, const char *name);
 
 #endif

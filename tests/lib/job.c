@@ -301,7 +301,7 @@ char torch_dialect(void)
     return torch_version_begins("('2.1.',)") ? 'B' : 'C';
 }
 
-/* Query PyTorch itself, which takes seconds, instead of reading the files that ddprun reads. */
+/* Let PyTorch open a store with libuv, which takes seconds. ddprun does not: it reads PyTorch's files. */
 bool torch_refuses_stores(void)
 {
     return !torch_is_old() && python_says("import sys\n"

@@ -28,7 +28,8 @@
 #define PRINTS(r, words) cr_expect(strstr((r).out, words) != NULL, "'%s' is not in:\n%s", words, (r).out)
 #define SILENT(r, words) cr_expect(strstr((r).err, words) == NULL, "'%s' is in:\n%s", words, (r).err)
 
-/* Run or start a job. `options` may be NULL. `options->env` is added to the clean environment. */
+/* Run a job until it ends (job_run), or only start it (job_start). `options` may be NULL. `options->env` is added to
+ * the clean environment. */
 struct run_result job_run(const char *const args[], const struct run_options *options);
 struct run_process *job_start(const char *const args[], const struct run_options *options);
 
@@ -71,8 +72,8 @@ void job_witness_close(struct job_witness *w);
 
 /* --- gate ------------------------------------------------------------------------------------------------- */
 
-/* The gate lets workers wait while a test acts on the running job. So the job cannot end early, and no test guesses the
- * time of a start.
+/* The gate lets workers wait while a test acts on the running job. So the job cannot end too early, and no
+ * test has to guess how long a start takes.
  *
  *     gate_shut();
  *     struct run_process *p = JOB_START("sh", "-c", "echo up; " AT_GATE);
@@ -101,7 +102,7 @@ void gate_gone(void);
 /* Counts of the lines that tests/prog/torn_writer has written. */
 
 struct lines_seen {
-    int whole, torn; /* torn: broken lines, lines after a lost line, lines in the wrong order */
+    int whole, torn; /* numbers of lines; torn: broken, or after a lost line, or in the wrong order */
     char first[120]; /* the beginning of the first torn line */
 };
 
@@ -110,7 +111,7 @@ struct lines_seen lines_seen(char *text, bool coloured);
 
 /* --- torch ------------------------------------------------------------------------------------------------ */
 
-/* A genuine PyTorch for end-to-end tests: which interpreter has it, and jobs of the programs in tests/interop/. */
+/* End-to-end tests with the real PyTorch: its interpreter, and jobs that run the programs in tests/interop/. */
 
 /* Return the interpreter: $DDP_PYTHON (`make interop PYTHON=...`), else Debian's. */
 const char *torch_python(void);
@@ -128,7 +129,7 @@ bool torch_is_old(void);
 /* Return the dialect of the stores of the installed torch, as ddp_store_dialect does. Return 'C' without torch. */
 char torch_dialect(void);
 
-/* Return true if the installed torch was built without libuv, so that its clients use only stores that torch
+/* Return true if the installed torch was built without libuv. The clients of such a torch use only stores that torch
  * hosts. */
 bool torch_refuses_stores(void);
 

@@ -89,7 +89,7 @@ const struct model_kind *known_kind(const char *name)
     return NULL;
 }
 
-/* Return true for a convolution model. Such a model gets three colours, and few images, because it is slow. */
+/* Return true for a convolution model. Its images have three colours. Its batches are small to save time. */
 static bool is_coloured(const struct model_kind *kind)
 {
     return strncmp(kind->name, "resnet", 6) == 0;
@@ -148,7 +148,7 @@ static struct model_batch pictures(int step, int rows, int pixels)
     };
 }
 
-/* Return a token. Small bytes are frequent, so that the model has something to learn. */
+/* Return a token. Small tokens are more frequent, so that the model has something to learn. */
 static int32_t known_token(int step, int row, int at)
 {
     uint32_t byte = noise((uint64_t)(2000 + step), (uint64_t)(row * (KNOWN_LENGTH + 1) + at)) >> 24;

@@ -21,8 +21,8 @@ cJSON *numbers_read(const char *name);
 /* Return the number at `key`, or `fallback` if `row` has no such key. */
 double numbers_get(const cJSON *row, const char *key, double fallback);
 
-/* Read an array of numbers (words such as "inf" count as one) into `to`, and return their number. More than `room`
- * numbers end the test. */
+/* Read an array into `to`, and return its length. An element is a number, or a word such as "inf". More than `room`
+ * elements end the test. */
 size_t numbers_floats(const cJSON *array, float *to, size_t room);
 
 /* --- known model ------------------------------------------------------------------------------------------ */
@@ -41,7 +41,7 @@ const struct model_kind *known_kind(const char *name);
 
 /* Return the model `name` for batches of the sizes above, with known parameters, or end the test. */
 struct model *known_model(const char *name);
-/* Return the same model on a device. The caller uploads the parameters to the device. */
+/* Do the same as known_model, but on the device `on`. The caller uploads the parameters to the device. */
 struct model *known_model_on(const char *name, struct compute *on);
 
 /* Make the batch of step `step` for a model of this kind; all targets have the same weight, 1 in total. Valid until
@@ -54,7 +54,7 @@ struct model_batch known_batch(const struct model_kind *kind, int step);
  *
  * A test compiles the layer's source with LAYERS_IN_DOUBLE (real.h) and fills a struct grad_check: the arrays whose
  * gradients the layer computes, and functions that run the layer forward and backward. The loss is sum(out x mix),
- * where mix has fixed random numbers. So the gradient of `out`, the input of backward, is mix. */
+ * where mix has fixed random numbers. So mix is the gradient of `out`, from which backward starts. */
 
 enum { GRAD_CHECK_ARRAYS = 4 };
 
@@ -65,9 +65,9 @@ struct grad_check {
         size_t n;
     } in[GRAD_CHECK_ARRAYS]; /* the list ends with an entry without a name */
     double *out, *mix;
-    size_t n;               /* number of elements of `out` and of `mix` */
+    size_t n;               /* number of elements in each of `out` and `mix` */
     void (*forward)(void);  /* computes `out` from the arrays `in` */
-    void (*backward)(void); /* computes the gradients of the arrays `in` from `mix` */
+    void (*backward)(void); /* computes the gradients of the arrays `in`; `mix` is the gradient of `out` */
     double tolerance,       /* both relative and absolute; 0 means 1e-7 */
         step;               /* step of the central differences; 0 means 1e-5 */
 };
@@ -75,7 +75,8 @@ struct grad_check {
 /* Fill `value` with numbers in [-1, 1), which are the same in every run. */
 void grad_check_random(double *value, size_t n, unsigned seed);
 
-/* Fill `in` and `mix` with random numbers, compare every element, and fail the test with the worst element. */
+/* Fill `in` and `mix` with random numbers, and compare every element of the gradients. Fail the test at the first
+ * element whose error is larger than the tolerance. */
 void grad_check(const struct grad_check *c);
 
 /* Do the same as grad_check, but with the current numbers of `in` and `mix`. */
@@ -114,7 +115,7 @@ struct both devices_floats(struct devices *d, size_t n, double scale);
 
 /* Compare the GPU's numbers with the CPU's numbers, relative to the largest number. */
 void devices_expect_same(struct devices *d, const char *what, struct both x);
-/* Compare rows of `n` numbers, which are `stride` apart on the GPU and `n` apart on the CPU. */
+/* Compare rows of `n` numbers. Row i starts at number i * `stride` on the GPU, and at number i * `n` on the CPU. */
 void devices_expect_rows(struct devices *d, const char *what, struct both x, size_t n, size_t stride);
 
 /* Return a random number from 0 to `below` - 1, from the seed of this run. */
@@ -181,7 +182,7 @@ static inline uint32_t subnormals_f32(uint32_t i)
     return (mixed & 1) << 31 | exponents[i % 6] << 23 | (i % 7 == 3 ? 0 : mixed >> 9);
 }
 
-/* Fill n elements of any floating-point type with numbers of this sequence. */
+/* Fill `to` with n numbers of type `dtype`, made from successive numbers of subnormals_f32. */
 static inline void subnormals_fill(void *to, ddp_dtype dtype, size_t n, uint32_t seed)
 {
     for (size_t i = 0; i < n; i++) {

@@ -1,5 +1,5 @@
-/* procstat.h -- a running process in /proc: its children, memory and CPU time. It also sets the limits of this
- * process. This module does not use Criterion, because programs that start thousands of jobs link it too. */
+/* procstat.h -- reads a process's children, memory and CPU time from /proc, and sets limits of the calling process.
+ * This module does not use Criterion, because programs that start thousands of jobs link it, too. */
 #ifndef PROCSTAT_H
 #define PROCSTAT_H
 
@@ -13,7 +13,7 @@
  * /proc/PID/task/TID/children. */
 pid_t procstat_child(pid_t of, int n);
 
-/* Return the resident memory, now and at its peak, in KiB. Return -1 if the process is gone. */
+/* Return the present (rss) or the highest (peak) resident memory in KiB. Return -1 if the process is gone. */
 long procstat_rss_kib(pid_t pid);
 long procstat_peak_kib(pid_t pid);
 

@@ -254,7 +254,7 @@ static void choose_blocks(const struct trial_room *room, const struct trial *t, 
     *out = shared ? room->shared_out : room->private_out;
     if (!t->in_place)
         return;
-    /* use the rank's own part of the larger block if input and output have different sizes */
+    /* input and output share one block; if one is smaller, it is this rank's part of the block */
     *out = *in;
     if (t->kind == ALL_GATHER || t->kind == GATHER)
         *in = *out + skip;
@@ -448,7 +448,7 @@ ddp_reducer_options toy_options(void)
     return options;
 }
 
-/* Join the other ranks. `user` is a text with one letter for each rank; ranks with the same letter are on one
+/* Join the other ranks. me->user is a text with one letter for each rank. Ranks with the same letter are on the same
  * host. */
 ddp_ctx *toy_join(struct rank *me)
 {

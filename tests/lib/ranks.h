@@ -28,7 +28,7 @@ struct rank {
     unsigned flags;
     const void *user; /* the argument of ranks_run */
     pid_t pid;
-    int port; /* port of the store; 0 = not there yet */
+    int port; /* port of the store; 0 = the store has not started yet */
     ddp_status status;
     char words[1024];
     char failure[1024]; /* first failed expectation, or "" if none has failed */
@@ -139,10 +139,10 @@ void trials_use(const ddp_options *options);
 /* Run one collective and compare its result. */
 void trial_run(const struct trial_room *room, const struct trial *trial);
 
-/* Try every kind with every type and operation, few elements and all kinds of memory. Run only every `one_in`-th of
- * these trials, the same ones on every rank. The function opens and closes a room. */
+/* Try every collective with every type and operation, few elements, and every kind of memory. Run only every
+ * `one_in`-th of these trials, the same ones on every rank. The function opens and closes a room. */
 void trials_of_all_types(struct rank *me, unsigned one_in);
-/* Try large counts with every root, in place and not in place. The function opens and closes a room. */
+/* Try large counts with every root, in place and not in place. The caller needs no trial_room. */
 void trials_of_large_counts(struct rank *me);
 
 uint64_t trial_hash(uint64_t hash, const void *data, size_t len);
@@ -170,7 +170,7 @@ extern const size_t model_counts[MODEL_PARAMS], model_fc2_shape[2];
 extern float model_w[MODEL_PARAMS][500];
 extern double model_scale[9];
 
-/* Buffers of the model, for tests that need buffers. */
+/* Buffers of the model: values that are not trained, such as a running mean. Only some tests use them. */
 extern float model_mean[33], model_seen[1];
 
 void toy_params(ddp_param params[MODEL_PARAMS]);
@@ -194,7 +194,7 @@ void toy_set(ddp_reducer *reducer, size_t p, size_t e, double value);
 void toy_clear(ddp_reducer *reducer);
 void toy_accumulate(ddp_reducer *reducer, int rank, int step, size_t p);
 
-/* Run the backward pass, in an order that differs between ranks and steps. */
+/* Run the backward pass. The order of the parameters differs between ranks and steps. */
 void toy_backward(struct rank *me, ddp_reducer *reducer, int step);
 
 /* Expect the averages of all steps from `first` to `last`. toy_averaged returns the expected result for a sum over

@@ -39,7 +39,7 @@ static inline void step(enum agent_event_type type, uint64_t now_ms, int r, int 
     agent_step(agent, &e, &n);
 }
 
-/* Start a job of `nproc` workers. All workers run from 1000 ms. */
+/* Plan a job of `nproc` workers, and start its agent at the time 1000 ms. run_all() then starts the workers. */
 static inline void start(int nproc, const char *log_dir)
 {
     char number[24], directory[64];

@@ -208,7 +208,7 @@ static int stdin_with(const char *text)
     return fd;
 }
 
-/* Become the program in the child. Between fork and exec use only system calls. */
+/* Execute the program in the child process. Code between fork and exec must make only system calls. */
 _Noreturn static void become(const char *const argv[], const char **env, const char *cwd, const int fds[3])
 {
     sigset_t none;
@@ -234,7 +234,8 @@ static bool open_pipe(int ends[2])
     return true;
 }
 
-/* Open the reader's end and two ends for the program. Switch off the terminal's change of a newline to "\r\n". */
+/* Open a pseudo-terminal: one end to read from, and two ends for the program's stdout and stderr. The terminal must not
+ * change a newline to "\r\n". */
 static bool open_terminal(int out[2], int err[2])
 {
     struct termios raw = { 0 };
@@ -270,7 +271,7 @@ struct run_process *run_start(const char *const argv[], const struct run_options
         close(fds[i]);
     p->out.fd = out[0];
     p->err.fd = err[0];
-    setpgid(p->pid, p->pid); /* the child makes the same call, and the first call counts */
+    setpgid(p->pid, p->pid); /* both parent and child do this, because either may run first */
     p->pidfd = pidfd_open(p->pid, 0);
     return p;
 }
@@ -432,7 +433,7 @@ static char *take_text(struct stream *s)
     return s->text.data != NULL ? (char *)s->text.data : calloc(1, 1);
 }
 
-/* Append the state of all processes to the program's stderr text. */
+/* Append the state of process `p` and of its descendants to the stderr text of `p`. */
 static void note_what_hangs(struct run_process *p)
 {
     hanging_describe(p->pid, &p->err.text);

@@ -26,16 +26,16 @@
 
 enum { PATIENCE_MS = 60000 };
 
-/* Initialize with { 0 }. The time begins at the first check. */
+/* Initialize with { 0 }. PATIENCE_MS begin with the first call of patience_left(). */
 struct patience {
     uint64_t until_ms;
 };
 
-/* Sleep for a few milliseconds. Return false if the time is over. */
+/* Return false if PATIENCE_MS are over. Otherwise sleep for a few milliseconds and return true. */
 bool patience_left(struct patience *p);
 
-/* Append what arrives at `fd` to the string `seen`, until `seen` contains `text`. Return false at the end of the file,
- * if `seen` is full, or after PATIENCE_MS without bytes. */
+/* Read from `fd` and append the bytes to the string `seen`, until `seen` contains `text`. Return false if the file
+ * ends, if `seen` is full, or if no byte arrives for PATIENCE_MS. */
 bool patience_read(int fd, char *seen, unsigned long size, const char *text);
 
 /* --- temp dir --------------------------------------------------------------------------------------------- */
@@ -44,7 +44,7 @@ bool patience_read(int fd, char *seen, unsigned long size, const char *text);
  *
  *     static char dir[] = "/tmp/ddp-thing-XXXXXX"; */
 
-/* Make the directory. The Xs are replaced to make the name new. After a failure the test ends. */
+/* Create the directory `path`. Replace the Xs in `path`, so that the name is new. Abort the test if this fails. */
 void temp_dir_make(char *path);
 
 /* Remove the directory with its contents. */
@@ -74,10 +74,10 @@ const char *free_port_option(const char *option);
 struct run_options {
     const char *const
         *env;        /* NULL-terminated list: "NAME=value" sets, "NAME" alone removes; NULL to inherit all */
-    const char *cwd; /* NULL for the directory of the test */
-    const char *stdin_text; /* NULL if stdin is /dev/null */
-    bool terminal;  /* stdout and stderr are one terminal, which shows bytes unchanged; read as `out` */
-    int timeout_ms; /* ms until the group is killed and timed_out is set; 0 means PATIENCE_MS */
+    const char *cwd; /* working directory; NULL for the working directory of the test */
+    const char *stdin_text; /* what the program reads from stdin; NULL for /dev/null */
+    bool terminal;          /* stdout and stderr are one terminal, which changes no byte; `out` has both */
+    int timeout_ms;         /* ms until the group is killed and timed_out is set; 0 means PATIENCE_MS */
     pid_t (*fork)(const void *place); /* called instead of fork(), with `place`; NULL for fork() */
     const void *place;
 };
@@ -118,17 +118,16 @@ const char *run_output(struct run_process *process);
  * the result. */
 struct run_result run_wait(struct run_process *process);
 
-/* Return the path of a built program: $DDP_BUILD/program, else in the build directory of this test program. The text
- * stays valid for the life of the test. */
+/* Return the path of a built program. It is in $DDP_BUILD if that is set, otherwise in the build directory of this test
+ * program. Eight such texts may be in use at once. */
 const char *bin(const char *program);
 
 /* Return true if the programs were built with AddressSanitizer or ThreadSanitizer. The sanitizers need memory, /proc
  * and a place for their reports. Some tests take these away. */
 bool bin_is_sanitized(void);
 
-/* Return true if uid 65534 can reach the programs. In a clone below a home directory of mode 0700 it cannot. There
- * setpriv starts a program with root's rights, but the program cannot open its own files. Only root may call this
- * function. */
+/* Return true if uid 65534 can reach the programs. It cannot if they are below a home directory of mode 0700. Then
+ * setpriv can start a program as that uid, but the program cannot open its files. Only root may call this function. */
 bool bin_is_open_to_nobody(void);
 
 /* Switch off the check for leaks in programs that this test starts later, because LeakSanitizer fails if a program is

@@ -706,7 +706,7 @@ static void wait_until_said(struct play *play)
     }
 }
 
-/* Expect every text, each after the previous text. */
+/* Expect that `said` contains all of `texts`, in this order. */
 static void expect_in_order(const struct scene *s, int i, const char *texts, const char *said)
 {
     const char *at = said;

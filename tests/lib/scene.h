@@ -1,5 +1,4 @@
-/* scene.h -- a job on several hosts, its fault, and the output that every node must print. A test has one row for each
- * case.
+/* scene.h -- a job on several hosts, its fault, and the output that every node must print. Each SCENE defines a test:
  *
  *     SCENE(losses, a_killed_launcher_is_named, .program = "worker say:up forever", .until = "up",
  *           .fault = fault_kill_launcher, .victim = 1, .says = "NODE_LOST_CLOSED|node 1 (node1)", .within_ms = EXITS,
@@ -114,8 +113,8 @@ enum { SCENE_NODES = 16 };
  * default is 0. */
 enum { KILLED = -1, ANY = -2, ENDED = -4 };
 
-/* Maximum times from the fault to the first message about the fault: the specified times, multiplied by three for a
- * busy machine. */
+/* Time limits in ms from the fault to the first message about the fault. They are three times the required limits,
+ * because the machine may be busy. */
 enum { EXITS = 6000, BEATS = 18000, CONNECTIONS = 15000 };
 
 struct scene;
@@ -123,7 +122,7 @@ struct scene;
 struct play {
     const struct scene *scene;
     struct hosts *net;
-    struct run_process *node[SCENE_NODES]; /* NULL before the start, and after the wait for the end */
+    struct run_process *node[SCENE_NODES]; /* NULL before the node starts, and again after run_wait */
     struct run_process *other;             /* a program that is not a node of the job, killed at the end */
     uint64_t fault_ms;                     /* time of the fault, or of the start if there was no fault yet */
     char secret[64];                       /* path of the file with the job's secret */
@@ -140,7 +139,7 @@ struct scene_node {
     int late_ms;        /* start this node so many ms after the first nodes */
     int exit;           /* expected exit code, or KILLED, ANY or ENDED */
     bool silent_on;     /* the node need not print the scene's `says` */
-    int within_ms;      /* limit for this node's texts; 0 = the scene's limit */
+    int within_ms;      /* time limit for this node's texts; 0 = the scene's limit */
 };
 
 struct scene {
@@ -152,8 +151,8 @@ struct scene {
     const char *options; /* options of every node */
     const char *program; /* NULL means "worker say:up forever" */
     void (*before)(struct play *play);
-    const char *until; /* every running node has printed this before the fault */
-    int start_ms;      /* limit for `until`; 0 = START_MS */
+    const char *until; /* text that every running node must print before the fault */
+    int start_ms;      /* time limit for `until`; 0 = START_MS */
     int victim;        /* the node that `fault` affects */
     void (*fault)(struct play *play);
     const char *says;
@@ -190,7 +189,7 @@ void scene_expect_why(struct play *play, int i, const char *store, const char *t
 
 void after_stop_all(struct play *play);   /* SIGTERM to every ddprun */
 void after_no_rejects(struct play *play); /* expect that `ddpctl rejects` lists only silent clients */
-void after_heal(struct play *play);       /* remove rules, plug in cables, continue all processes */
+void after_heal(struct play *play);       /* remove nft rules, plug in cables, continue all processes */
 
 /* --- scene train ------------------------------------------------------------------------------------------ */
 

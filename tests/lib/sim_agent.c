@@ -330,7 +330,7 @@ static void feed(struct asim *sim, const struct agent_event *e)
     cr_assert_eq(sim->finished, agent_state(sim->agent) == AGENT_DONE);
 }
 
-/* Return true if a scheduled event still happens. Of several ends of one worker, only the first happens. */
+/* Return true if a scheduled event still happens. If several ends of a worker are scheduled, only the first happens. */
 static bool still_happens(struct asim *sim, const struct agent_event *e, int attempt)
 {
     int r = e->local_rank;

@@ -32,7 +32,7 @@ struct asim_worker {
 struct asim_event {
     struct agent_event event;
     uint64_t order; /* number of this event; among events of the same time, the lower number is first */
-    int attempt;    /* attempt of the worker that ends; only for ends of workers */
+    int attempt;    /* attempt in which this event was scheduled; read only if the event is a worker's end */
 };
 
 struct asim {
@@ -51,7 +51,7 @@ struct asim {
     size_t n_queue;
     uint64_t order;
     bool alive[ASIM_WORKERS], started[ASIM_WORKERS], told_exit[ASIM_WORKERS];
-    bool told_failed, told_end, left; /* the agent has emitted this effect; the first two: in this attempt */
+    bool told_failed, told_end, left; /* effects that the agent has emitted; told_*: in this attempt */
     bool lost;                        /* the store is lost */
     int cause_code; /* exit code of the failure that the agent reported to the store; 0 if none */
     int daemons, stubborn_daemons;
@@ -69,9 +69,9 @@ void asim_free(struct asim *sim);
 /* Let the user request a stop at `at_ms`. */
 void asim_stop_at(struct asim *sim, uint64_t at_ms, int signal);
 
-/* Let the store send a message at `at_ms`. asim_told_at reports a failure of another node, which gives the job the
- * exit code `code`. asim_heard_at confirms the failure of this node. asim_verdict_at sends a verdict. asim_lost_at
- * ends the store. */
+/* Give the agent an event of the store at `at_ms`. asim_told_at: another node has failed, and the exit code of the job
+ * is `code`. asim_heard_at: the store has received the failure of this node. asim_lost_at: the store is lost.
+ * asim_verdict_at: the store has sent `verdict`. */
 void asim_told_at(struct asim *sim, uint64_t at_ms, int code);
 void asim_heard_at(struct asim *sim, uint64_t at_ms);
 void asim_lost_at(struct asim *sim, uint64_t at_ms);

@@ -347,7 +347,7 @@ static void feed(struct cluster *c, int i, struct agent_event event)
 
 /* --- the clock ------------------------------------------------------------------------------------------ */
 
-/* Handle a message of the store that arrives at a node, as store_events.c does. */
+/* Deliver a message of the store to a node. In a real launcher, store_events.c does this. */
 static void arrive(struct cluster *c, const struct cluster_event *e)
 {
     struct cluster_node *node = &c->node[e->node];
@@ -359,7 +359,7 @@ static void arrive(struct cluster *c, const struct cluster_event *e)
         cluster_say(c, "n%d < round %u, node rank %d", e->node, e->round, e->word);
     } else if (e->event.type == AGENT_NOTIFIED) {
         cluster_say(c, "n%d < stop: %s", e->node, rdzv_why_word((enum rdzv_why)e->word));
-        if (e->event.local_rank == node->node_rank) { /* this node caused the stop, so it knows the failure */
+        if (e->event.local_rank == node->node_rank) { /* the store answers this node's report of a failure */
             feed(c, e->node, (struct agent_event){ .type = AGENT_ACKNOWLEDGED });
             return;
         }

@@ -2,11 +2,11 @@
  * event.
  *
  * The test sets the behaviour of each node's worker in each attempt, the faults of nodes and the actions of users.
- * cluster_run runs until nothing more can happen. The messages between nodes and store become a trace: "n1 > failed",
- * "n0 < stop: failed". A message takes a millisecond.
+ * cluster_run runs until nothing more can happen. The trace contains the messages between nodes and store. Node 1 sends
+ * "n1 > failed", and node 0 receives "n0 < stop: failed". A message takes a millisecond.
  *
  * Always checked: an agent starts a worker only after it has received a round. When a round begins, no worker of an
- * older round runs on its nodes. Ranks are dense and unique. Each agent ends. */
+ * older round runs on the nodes of the new round. Ranks are dense and unique. Each agent ends. */
 #ifndef SIM_CLUSTER_H
 #define SIM_CLUSTER_H
 
@@ -31,7 +31,7 @@ struct cluster_node {
     int node_rank;
     bool joined, running, cut, dead, done; /* cut: no message from or to the node arrives */
     uint32_t worker_round;
-    int life; /* number of workers that the node has started; identifies the worker in an event */
+    int life; /* number of workers that the node has started; events of older workers have smaller values */
     int exit_code;
     bool judged;       /* the node received a verdict "finish" */
     uint64_t ended_ms; /* time at which the node was done */
@@ -43,7 +43,7 @@ struct cluster_event {
     int node, life;
     struct agent_event event;
     uint32_t round;
-    int word; /* for a message to the store its number, for a round the node rank, for a stop the reason */
+    int word; /* message to the store: its kind; new round: the node rank; stop: the reason */
 };
 
 struct cluster {

@@ -51,7 +51,7 @@ void sim_note(struct sim *sim, const char *fmt, ...)
     cr_assert(buf_printf(&sim->trace, "[%6llu] %s\n", (unsigned long long)sim->now_ms, line));
 }
 
-/* Return numbers that differ in every call but are the same in every run. */
+/* Set `n` bytes to the number of this call. So the bytes differ between calls, but not between runs of the test. */
 static bool count_up(void *user, void *bytes, size_t n)
 {
     static uint8_t next;

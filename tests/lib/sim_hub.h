@@ -28,10 +28,10 @@ struct sim {
 void sim_init(struct sim *sim, const struct hub_limits *limits);
 void sim_free(struct sim *sim);
 
-/* Move the clock, through every deadline of the hub on the way. */
+/* Move the clock to `now_ms`, and let the hub handle each deadline on the way. */
 void sim_at(struct sim *sim, uint64_t now_ms);
 
-/* Open or close a connection. The caller numbers connections 1, 2, ... */
+/* Open or close a connection. The caller chooses the number `conn`: 1, 2, ... */
 void sim_connect(struct sim *sim, conn_id conn);
 void sim_disconnect(struct sim *sim, conn_id conn);
 
@@ -60,8 +60,8 @@ void hex_write(struct slice bytes, struct buf *out);
 
 /* Simulated workers and an agent that use a simulated hub; a trace records the events of the workers.
  *
- * Worker N is rank N on connection N + 1; the agent is connection SIM_AGENT. The trace gets every answer to a worker
- * at once: "rank 1 passes 'a'", or the message of the answer, line by line. */
+ * Worker N is rank N on connection N + 1; the agent is connection SIM_AGENT. For each answer to a worker, the trace
+ * gets a line such as "rank 1 passes", or the lines of the answer's error message. */
 
 enum { SIM_AGENT = SIM_CONNS - 1, SIM_OPERATOR = SIM_CONNS - 2 };
 
@@ -69,7 +69,7 @@ enum { SIM_AGENT = SIM_CONNS - 1, SIM_OPERATOR = SIM_CONNS - 2 };
 void sim_job(struct sim *sim, int attempt, int world);
 /* Let the agent join job "demo" as the only node, with `world` ranks. Attempt 0 begins. */
 void sim_node(struct sim *sim, int world);
-/* Let the node report that the process of a rank runs (host "n1", pid 100 + rank), or has ended. */
+/* Let the node report the start of a rank's process (host "n1", pid 100 + rank). sim_exited reports the end. */
 void sim_started(struct sim *sim, int rank);
 void sim_exited(struct sim *sim, int rank, int exit_code, int signal);
 

@@ -1,4 +1,4 @@
-/* sim_rdzv.c -- see sim_rdzv.h. The clock moves from deadline to deadline. */
+/* sim_rdzv.c -- see sim_rdzv.h. The simulated clock jumps from one deadline to the next. */
 #include "sim_rdzv.h"
 
 #include <criterion/criterion.h>
@@ -156,7 +156,8 @@ static void beat(struct sim_rdzv *sim)
             rdzv_received(sim->r, id_of(i), sim->now_ms);
 }
 
-/* Move the clock from deadline to deadline. Heartbeats come before the tick of the same moment. */
+/* Move the clock to `now_ms`, and stop at each deadline on the way. At each stop, send the heartbeats before the
+ * tick. */
 void rsim_at(struct sim_rdzv *sim, uint64_t now_ms)
 {
     for (;;) {

@@ -17,9 +17,9 @@ struct sim_rdzv {
     struct rdzv *r;
     struct quota quota;
     uint64_t now_ms;
-    struct rdzv_join join; /* the join of every node unless the test changes it */
+    struct rdzv_join join; /* every node sends this join, unless the test changes it */
     int64_t progress;      /* progress that the workers have reported */
-    bool no_memory;        /* memory for the next key space is short */
+    bool no_memory;        /* true = the next key space gets no memory */
     bool brief;            /* trace only lines about the whole job */
     uint32_t told[RDZV_NOTICE_VERDICT + 1];
     bool beats[SIM_NODES]; /* these nodes send a heartbeat every second */
@@ -30,7 +30,7 @@ struct sim_rdzv {
 /* Initialize a job of two static nodes with two workers each and no restarts. node_timeout is 0, so no heartbeats are
  * needed. If `sim` has a rendezvous, free it. Otherwise `sim` must be zeroed. */
 void rsim_init(struct sim_rdzv *sim);
-/* Initialize the same job as an elastic job. */
+/* Initialize as rsim_init does, but with an elastic job of `min` to `max` nodes. */
 void rsim_init_elastic(struct sim_rdzv *sim, uint32_t min, uint32_t max);
 /* Free the rendezvous, and expect that every byte of the quota was returned. */
 void rsim_free(struct sim_rdzv *sim);
@@ -42,7 +42,7 @@ void rsim_freeze_until(struct sim_rdzv *sim, uint64_t now_ms);
 
 enum rdzv_refused rsim_join(struct sim_rdzv *sim, int node);
 enum rdzv_refused rsim_join_as(struct sim_rdzv *sim, int node, const struct rdzv_join *join);
-/* Join again with the node's instance, as after a verdict "restart". */
+/* Join again after a verdict "restart". The join contains the instance text of the rendezvous (rdzv_instance). */
 enum rdzv_refused rsim_rejoin(struct sim_rdzv *sim, int node);
 /* Let nodes `first` to `last` join, as with rsim_join. */
 void rsim_join_all(struct sim_rdzv *sim, int first, int last);

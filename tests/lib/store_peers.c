@@ -493,7 +493,7 @@ int rude_closed_port(void)
     return port;
 }
 
-/* Fill the queue with connections of this process. The kernel accepts one connection more than the queue's length,
+/* Open a listener, and fill its queue with connections. The kernel accepts one connection more than the queue's length,
  * and then drops further connections. */
 int rude_full_port(void)
 {

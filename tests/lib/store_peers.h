@@ -18,7 +18,7 @@ void serve_end(void);
 
 /* Return the port of the running server. */
 int served_port(void);
-/* Start a server with `options`, in place of serve(). */
+/* Start a server as serve() does, but with `options`. */
 void serve_with(const struct store_server_options *options);
 
 /* Seal a secret with MUNGE, and wait for the result. */
@@ -34,7 +34,7 @@ ddp_status peer_seal(const struct secret *secret, char *credential, struct ddp_e
 
 enum { PEER_DEADLINE_MS = 30000 };
 
-/* Bytes of the greeting of a dialect C client (VALIDATE, PING), and its answer. */
+/* The greeting of a dialect C client (VALIDATE, PING), and the store's answer to it, as hex digits. */
 #define PEER_GREETING        "00 cef7853c 0d c6100000"
 #define PEER_GREETING_ANSWER "c6100000"
 
@@ -113,8 +113,8 @@ int fake_port_reserve(int *port);
 
 /* --- rude ------------------------------------------------------------------------------------------------- */
 
-/* Servers that are not a store, each on a free port of 127.0.0.1 and a separate thread, and networks that lead
- * nowhere. */
+/* Servers that are not stores, and networks that lead nowhere. Each server has a free port of 127.0.0.1 and a separate
+ * thread. */
 
 enum rude_kind {
     RUDE_SILENT, /* accepts connections and sends nothing */
@@ -135,8 +135,8 @@ int rude_closed_port(void);
 /* Open a listener whose queue is full, so that it accepts no further connection. */
 int rude_full_port(void);
 
-/* Run the rest of this test in a new network (or mount) namespace. Skip the test if the kernel does not allow a new
- * namespace. */
+/* Run the rest of this test in a new network namespace (rude_own_network) or in a new mount namespace
+ * (rude_own_mounts). Skip the test if the kernel does not allow a new namespace. */
 void rude_own_network(void);
 void rude_own_mounts(void);
 

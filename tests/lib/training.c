@@ -53,7 +53,7 @@ struct run_result run_line(int workers, const char *line)
                                  *c == '@' ? test_dir : (char[]){ *c, '\0' });
     for (char *word = strtok_r(text, " ", &save); word != NULL; word = strtok_r(NULL, " ", &save))
         argv[argc++] = word;
-    /* Hide the GPUs, because a GPU of this machine computes other bits. The fake GPU is always available. */
+    /* Hide real GPUs, because their results differ in some bits from those of the CPU. The fake GPU stays visible. */
     static const char *const env[] = { "CUDA_VISIBLE_DEVICES=", NULL };
     return run_command(argv, &(struct run_options){ .env = env, .timeout_ms = 2 * PATIENCE_MS });
 }

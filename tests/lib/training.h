@@ -33,8 +33,8 @@ void train(int workers, const char *line);
 /* Run `train` as run_line does, and expect exit code `exit_code` and the text `says`. */
 void train_fails(int workers, const char *line, int exit_code, const char *says);
 
-/* Make data files in test_dir/NAME, with `samples` samples for training and 1000 samples for testing. `extra` is NULL,
- * or has more options of make-data. */
+/* Make data files in test_dir/NAME, with `samples` samples for training and 1000 samples for testing. `extra` has
+ * more options for make-data, or is NULL. */
 void make_data(const char *name, const char *samples, const char *extra);
 void make_cifar(const char *dir, int samples,
                 int test_samples); /* noise in CIFAR-10's format; `dir` is created */

@@ -66,7 +66,8 @@ static void all_is_readable(struct play *play)
     expect_listener(play, "packets True marks True");
 }
 
-/* The ranks of libddp connect to each other, too, so the relay must not hide the address of a node. */
+/* For `sum`, the ranks of libddp connect to each other directly. So each rank must learn its node's address although it
+ * reaches the store through the relay. */
 #define MEMBER "member barrier:" MARK " sum say:met forever"
 
 SCENE(encrypt, a_listener_reads_no_key, .options = "--encrypt", .program = MEMBER, .before = listen_on_path,
@@ -129,9 +130,8 @@ SCENE(encrypt, a_changed_message_of_the_store_ends_no_job, .options = "--encrypt
       .until = "up", .fault = change_a_packet_of_the_store, .after = after_stop_all,
       .node = { { .exit = 143 }, { .exit = 143, .ends = "works again" } })
 
-/* Kill an agent, but not its guardian: an agent without a guardian ends the connection properly. The kernel of the
- * killed agent sends a FIN or a reset. An attacker can forge both, so the store waits for the agent's new
- * connection. */
+/* Kill only an agent. An agent whose guardian is killed still closes its connection properly. For a killed agent, the
+ * kernel sends a FIN or a reset. An attacker can forge both, so the store waits for a new connection of the agent. */
 static void kill_agent(struct play *play)
 {
     cr_assert(host_sh(&play->net->host[1], "kill -KILL $(pgrep -n -x ddprun)"));
@@ -254,7 +254,7 @@ SCENE(encrypt, a_third_host_gets_no_answer, .hosts = 3, .options = "--nnodes=2 -
 
 /* --- the relay ----------------------------------------------------------------------------------------------- */
 
-/* Where the workers of node 1 find the store. */
+/* Shell code: read MASTER_ADDR and MASTER_PORT of a worker on node 1, and check that they name the relay. */
 #define RELAY                                                                         \
     "eval $(tr '\\0' '\\n' </proc/$(pgrep -n -x worker)/environ | grep '^MASTER_'); " \
     "test $MASTER_PORT != 29500 && test $MASTER_ADDR = 10.9.0.2 || echo no relay; "
@@ -267,7 +267,8 @@ static void use_relay(const struct host *host, const char *as, const char *bytes
     expect_sh(host, text, command);
 }
 
-/* Claim `rank` through the relay, as a process of the job's user. Such a process may only claim a rank of this node. */
+/* Claim `rank` through the relay on `host`, as a process of the job's user. Expect `text`. The store accepts only a
+ * rank of this host. */
 static void claim(const struct host *host, int rank, const char *text)
 {
     char json[128], hex[320];

@@ -113,7 +113,7 @@ SCENE(joins, node_rank_0_on_every_node, .elastic = true, .options = "--nnodes=2 
           { .options = "--node_rank=0", .exit = 143, .says = "node1|NODE_RANK_TAKEN" },
           { .options = "--node_rank=0", .late_ms = 1500, .exit = 125, .says = "node0|NODE_RANK_TAKEN" } })
 
-/* Start node 1 once more while the job waits for node 2. The first node 1 stays in the job. */
+/* Start a second launcher on node 1 while the job waits for node 2. The first launcher stays in the job. */
 static void launch_again(struct play *play)
 {
     cr_expect(run_until_error(play->node[1], "missing", 20000));
@@ -134,7 +134,7 @@ static void launch_late_again(struct play *play)
     scene_start(play, 1, NULL);
 }
 
-/* Expect that the job continues, and that ddpctl names the second start. */
+/* Expect `ddpctl why` to report that node 1 was launched twice. Then stop the job, which must still run. */
 static void find_the_second(struct play *play)
 {
     for (int i = 0; i < 2; i++)

@@ -209,7 +209,7 @@ SCENE(losses, a_reset_of_the_store_is_no_loss, .options = "--node_timeout=9s", .
 /* Drop the packets of the connection, as a router does after it has forgotten the connection. New connections work. */
 static void forget_connection(struct play *play)
 {
-    host_rules(&play->net->host[1], "add rule inet f in counter"); /* this call adds the table */
+    host_rules(&play->net->host[1], "add rule inet f in counter"); /* also creates the table f, used below */
     cr_assert(
         host_sh(&play->net->host[1],
                 "p=$(ss -Htn state established dst 10.9.0.1:29500 | sed -E 's/.*10.9.0.2:([0-9]+) .*/\\1/'); "
@@ -223,7 +223,7 @@ SCENE(losses, a_forgotten_connection_is_made_again, .options = "--node_timeout=9
       .fault = forget_connection, .never = "is lost|lost the", .within_ms = 3 * BEATS,
       .says = "on node1 failed first|SIGKILL", .node = { { .exit = 137 }, { .exit = 137 } })
 
-/* Cut the connection until the end of the job. */
+/* Reset every connection from node 1 to the store, until the end of the job. */
 static void reset_for_ever(struct play *play)
 {
     host_rules(&play->net->host[1], "add rule inet f out oifname eth0 tcp dport 29500 reject with tcp reset");
@@ -237,8 +237,8 @@ SCENE(losses, a_connection_that_stays_broken_is_named, .until = "up", .fault = r
 
 /* --- large packets that are lost ---------------------------------------------------------------------------- */
 
-/* Drop packets of more than 600 bytes, like a link with a small MTU whose ICMP messages are lost. Without segmentation
- * offload, the rule sees the length on the wire. */
+/* Drop packets of more than 600 bytes, like a link with a small MTU whose ICMP messages are lost. Disable segmentation
+ * offload, so that the rule sees the length on the wire. */
 static void shrink_path(struct play *play)
 {
     for (int i = 0; i < 2; i++) {
@@ -268,8 +268,8 @@ SCENE(losses, large_messages_of_a_running_job_are_sent_in_small_segments,
       .says = "on node1 failed first|SIGKILL",
       .node = { { .exit = 137 }, { .exit = 137, .ends = "PATH_LOSES_LARGE" } })
 
-/* Write a script whose rank 2 ends with the error line that PyTorch with Gloo prints after a reset. The line names a
- * peer on node 1, which still lives. */
+/* Write a script in which rank 2 fails with the error line that PyTorch with Gloo prints after a reset. The line
+ * contains the address of node 1, although node 1 still lives. */
 static void write_reset(struct play *play)
 {
     for (int i = 0; i < 3; i++)

@@ -137,8 +137,8 @@ SCENE(reach, a_name_that_means_node_0_itself_on_node_0, .elastic = true,
                   .exit = 125,
                   .says = "node0 reports: |127.0.1.1|[MASTER_NAME_IS_LOOPBACK]" } })
 
-/* Node 0 cannot host the store, and waits until node 1 has the reason. Node 1 starts after 11 s. Node 0 would wait only
- * 10 s for a node that the job does not need, but the job needs node 1. */
+/* Node 0 cannot host the store. The job needs node 1, so node 0 waits until node 1 has received the reason. Node 1
+ * starts after 11 s. For a node that the job does not need, node 0 would wait only 10 s. */
 SCENE(reach, a_node_that_starts_late_gets_node_0s_reason, .elastic = true,
       .options = "--nnodes=2 --master_addr=node0", .before = own_name_is_loopback,
       .within_ms = 4 * CONNECTIONS,
@@ -171,7 +171,8 @@ SCENE(reach, a_name_that_comes_late, .cases = "F17", .elastic = true,
           { .options = "--node_rank=0", .says = "node rank 1 is missing", .prints = "[1] up" },
           { .options = "--node_rank=1", .says = "node1 cannot resolve 'master-0'", .prints = "[3] up" } })
 
-/* Start a server on the store's port. `python` is its program. Its answers do not contain the word "ddprun". */
+/* Start a server on the store's port. `python` is the source text of the server. The server's answers do not contain
+ * the word "ddprun". */
 static void listen_with(struct play *play, const char *python)
 {
     const char *argv[] = { "/usr/bin/python3", "-c", python, NULL };

@@ -48,9 +48,9 @@ static void close_hosts(struct hosts *net)
     temp_dir_remove(dir);
 }
 
-/* Jobs with a fault use this node timeout. After it the workers end, and ssh on the starting host and on branches
- * detects a host that does not answer. Such a job must end on all hosts within END_MS of the fault. BUSY_MS of this
- * time are for a busy machine. */
+/* The node timeout of jobs with a fault. If a host is cut off, its workers end after this time, and ssh to this host
+ * ends at about the same time. The job must end on all hosts within END_MS of the fault. BUSY_MS is the part of END_MS
+ * that only a busy machine needs. */
 #define NODE_TIMEOUT "--node_timeout=10"
 enum { BUSY_MS = 10 * 1000, END_MS = 10 * 1000 + BUSY_MS };
 
@@ -242,8 +242,8 @@ Test(remote, a_starter_that_is_unplugged_leaves_nothing, .timeout = 180)
     close_hosts(net);
 }
 
-/* The first host resolves its own name to 127.0.1.1, as Debian's installer does, and has a bridge with an address
- * that no other host reaches. */
+/* The first host resolves its own name to 127.0.1.1, which is the default on Debian. It also has a bridge with an
+ * address that no other host reaches. */
 Test(remote, the_store_gets_an_address_that_all_hosts_reach, .timeout = 180)
 {
     struct hosts *net = open_hosts(2);
@@ -292,13 +292,13 @@ Test(remote, hosts_that_do_not_reach_each_other_are_named, .timeout = 180)
 
 /* --- a host that cannot start ------------------------------------------------------------------------------------ */
 
-/* A fault on node1, which the shell command `breaks` makes before the job, and `heals` removes after the job. $ROOT is
- * the folder of the programs, $AREA the folder of the job's directory, and $NODES the folder of this test. */
+/* A fault on node1. The shell command `breaks` causes the fault before the job, and `heals` removes it after the job.
+ * $ROOT is the folder of the programs, $AREA the folder of the job's directory, and $NODES the folder of this test. */
 struct bad_start {
     const char *hosts, *key, *known; /* option --hosts, and two files in the test's directory */
     const char *breaks, *heals;
     const char *finding, *words;
-    const char *needs; /* command that must succeed; NULL = none */
+    const char *needs; /* skip the row if this command fails on node1; NULL = never skip */
 };
 
 #define HIDE_CJSON \
@@ -311,8 +311,8 @@ struct bad_start {
     "/usr/sbin/sshd -f $AREA/../" conf " -E $AREA/../log1; until [ -s /run/sshd.pid ]; do sleep 0.02; " \
     "done; "
 
-/* Configure sshd for one connection without a login, and hold this connection. sshd counts a connection before it sends
- * the banner. */
+/* MAKE_BUSY lets sshd accept only one connection that has not logged in yet. HOLD_LOGIN opens this connection and waits
+ * for sshd's banner, because sshd counts a connection before it sends the banner. */
 #define MAKE_BUSY \
     "{ sed /^MaxStartups/d $AREA/../conf; echo MaxStartups 1; echo LoginGraceTime 0; } >$AREA/../busy; "
 #define HOLD_LOGIN                                                                                       \
@@ -348,7 +348,7 @@ static const struct bad_start bad_starts[] = {
       .words = "kex_exchange_identification" },
 };
 
-/* Run a command of a row on node1. Return true if it succeeds. */
+/* Run a shell command from a bad_start on node1. Return true if the command succeeds. */
 static bool on_node1(const struct hosts *net, const char *command)
 {
     char cwd[300];
@@ -357,7 +357,8 @@ static bool on_node1(const struct hosts *net, const char *command)
                    dir, cwd, command);
 }
 
-/* Return the option for ssh of a row. Only an empty known_hosts makes ssh reject a new key. */
+/* Return the option --ssh with the key and the known_hosts file of `bad`. ssh rejects a new host key only if this file
+ * is empty. */
 static const char *ssh_of(const struct bad_start *bad)
 {
     static char option[600];
@@ -420,8 +421,8 @@ static const struct bad_end {
     { "kill -9 $(pgrep -n -f '[s]ay:up')", 1, 137, "rank 1" },     /* a worker */
 };
 
-/* Run the command `kills` of `bad`. Expect that all hosts end in time, and that job `p` ends with the exit code and the
- * words of `bad`. */
+/* Run the command `kills` of `bad`. Expect that the job leaves nothing on any host within END_MS. Expect that `p`,
+ * which started the job, ends with the exit code and the words of `bad`. */
 static struct run_result expect_bad_end(struct hosts *net, struct run_process *p, const struct bad_end *bad)
 {
     const uint64_t fault_ms = clock_ms();

@@ -19,7 +19,8 @@ enum { BITS_MAX = 64, TRAINING_MS = 90000 };
 #define BITS        "parameters "
 #define ELASTIC     "--nproc_per_node=1 --nnodes=2:16 --rdzv_id=el --rdzv_endpoint=10.9.0.1 "
 
-/* Return "parameters 1bcc2d4d349e9ea1 after 50 steps" from the output of rank 0. */
+/* Find the hash of the parameters in `text`, the output of rank 0. Set `bits` to this part of the output, such as
+ * "parameters 1bcc2d4d349e9ea1 after 50 steps". */
 static void bits_in(const char *text, char bits[BITS_MAX])
 {
     const char *at = strstr(text, BITS);
@@ -27,7 +28,7 @@ static void bits_in(const char *text, char bits[BITS_MAX])
     snprintf(bits, BITS_MAX, "%.*s", (int)strcspn(at, ","), at);
 }
 
-/* Run the same program with `ranks` ranks on this machine only, and with `options`. */
+/* Train on this machine only, with `ranks` ranks and `options`. Set `bits` to the hash of the parameters, as text. */
 static void bits_of_one_host(struct play *play, int ranks, const char *options, char bits[BITS_MAX])
 {
     char command[1024];

@@ -45,7 +45,7 @@ static struct run_result stranger(const struct host *from, const char *as, const
 }
 
 /* Make all attacks, and expect that the store closes each connection without an answer. If `answers` is true, IDENTIFY
- * gets an error text first. `answers` is false if the store refuses this user at accept. */
+ * gets an error text first. `answers` must be false if the store refuses the attacker's user at accept. */
 static void expect_refused(const struct host *from, const char *as, bool answers)
 {
     for (size_t i = 0; i < sizeof(attacks) / sizeof(attacks[0]); i++) {
@@ -91,7 +91,8 @@ static void ask_on(const struct host *host, const char *variable, const char *co
               words, r.out, r.err);
 }
 
-/* Expect that ddpctl without the secret warns only on a host where it cannot verify the answers of the store. */
+/* Run ddpctl without the secret on `host`. `warns` is true if ddpctl must warn, because it cannot verify the answers of
+ * the store on this host. */
 static void expect_warning(const struct host *host, bool warns)
 {
     const char *argv[] = { bin("ddpctl"), "--addr", "10.9.0.1:29500", "status", NULL };
@@ -162,8 +163,8 @@ SCENE(strangers, an_operator_on_a_node_reads_and_cancels_with_the_secret, .optio
       .program = "member say:up but:3 barrier:epoch all forever", .until = "up", .after = ask_from_node,
       .node = { { .exit = 75 }, { .exit = 75 } })
 
-/* Attack as another user. The agent of the host vouches only for its own user. The same request by the job's user gets
- * an answer, which shows that the test can fail. */
+/* Send a request as the job's user, which must get an answer. Then attack from the same host as another user. The agent
+ * of this host vouches only for the job's user. */
 static void attack_by_another_user(struct play *play)
 {
     struct run_result r = stranger(&play->net->host[1], "", "0401000000000000006e0100000000000000");
@@ -210,7 +211,7 @@ static void expect_foreign_rank(struct play *play)
 SCENE(strangers, a_process_is_no_rank_of_another_node, .options = "--rdzv_id=demo", .until = "up",
       .fault = claim_ranks, .after = expect_foreign_rank, .node = { { .exit = 143 }, { .exit = 143 } })
 
-/* Open more connections than strangers with an unknown address may open. */
+/* Open 200 connections from node 1. This is more than the limit for strangers without an agent at their address. */
 static void connect_many(struct play *play)
 {
     const char *argv[] = { bin("tests/prog/stranger"), "10.9.0.1", "29500", "many", "200", NULL };
@@ -236,7 +237,8 @@ static void limit_files(struct play *play)
                 bin("ddprun")));
 }
 
-/* Let another user of node 1 use all descriptors of the store, and let the job's user then connect from node 1. */
+/* Let another user of node 1 open 1000 connections, more than the store has descriptors. Then let the job's user
+ * connect from node 1. */
 static void connect_among_held(struct play *play)
 {
     char command[256];
@@ -300,8 +302,8 @@ static void end_job(struct play *play)
         cr_assert(host_sh(&play->net->host[i], "touch /run/end"));
 }
 
-/* Attack with every mode of the program stranger. Expect that the store closes every connection, keeps no key and at
- * most `most_kb` of memory, and lists the stranger. */
+/* Attack with every mode of tests/prog/stranger. Expect that the store closes every connection and keeps no key. The
+ * peak of its memory may rise by at most `most_kb`. `ddpctl rejects` must list the stranger with the text `listed`. */
 static void besiege(struct play *play, int from, const char *as, const char *listed, long most_kb)
 {
     static const char *const modes[] = { "fill 200", "stall 16", "unread 200", "huge 45", "random 32" };
@@ -347,7 +349,8 @@ SCENE(strangers, another_user_of_the_stores_host_fills_and_stalls_nothing, .prog
       .node = { { .prints = "served|served" }, { .prints = "served|served" } })
 
 /* Attack from node 1, whose agent is asked about each connection. The gate does not limit the number of connections
- * from a node. Each of 200 strangers may hold 64 KiB, and the bytes of the read that exceeds this limit. */
+ * from a node. The store stops reading from a stranger of which it holds more than 64 KiB. The last read adds at most
+ * 64 KiB, so the store holds at most 128 KiB of each of 200 strangers. */
 static void besiege_from_node(struct play *play)
 {
     besiege(play, 1, "setpriv --reuid=65534 --regid=65534 --clear-groups", "10.9.0.2", 200 * 192);
@@ -409,7 +412,7 @@ static void use_secret(struct play *play, struct secret **secret)
 
 enum { CALLS = 4 };
 
-/* Encode those calls of an agent that let an attacker become a node, claim a connection, or end the job. */
+/* Encode the calls of an agent with which an attacker could become a node, claim a connection, or end the job. */
 static void encode_calls(char *calls[CALLS])
 {
     cJSON *const messages[CALLS] = {
@@ -452,9 +455,9 @@ static void encode_calls(char *calls[CALLS])
 /* How the attacker begins. */
 enum { AT_ONCE, AFTER_IDENTIFY, WITH_OTHER_SECRET, WITH_WRONG_PROOF, STARTS };
 
-/* Begin a connection in the way `start`, and send the call `text`. The attacker has another secret than the job. With
- * WITH_WRONG_PROOF it sends the fingerprint of the job's secret, which everyone on the network can read, so that the
- * store asks for the proof. */
+/* Begin a connection in the way `start`, and send the call `text`. The attacker's secret differs from the job's secret.
+ * With WITH_WRONG_PROOF the attacker sends the fingerprint of the job's secret, so the store asks for the proof.
+ * Everyone on the network can read this fingerprint. */
 static void begin_attack(struct client *c, int start, const struct secret *real, const char *text)
 {
     peer_greet(c, AUTH_AGENT);
@@ -475,8 +478,9 @@ static void begin_attack(struct client *c, int start, const struct secret *real,
     peer_send_frame(c, OP_CONTROL, slice_str(text), false);
 }
 
-/* Make every call as the attacker, after each way to begin a connection, and expect no answer to the call. If no AUTH
- * came before, an IDENTIFY gets an answer: the reason of its rejection. */
+/* Make every call as the attacker, for each way to begin a connection. Expect that the store closes the connection
+ * without an answer to the call. With AFTER_IDENTIFY, the store first answers IDENTIFY with the reason of its
+ * rejection. */
 static void claim_membership(const struct secret *real)
 {
     static const struct secret other = { .key = { 1, 2, 3 } };
@@ -581,7 +585,7 @@ static void start_recorder(struct play *play)
     make_waiting_job(play);
 }
 
-/* Return all bytes of node 1's agent, which the caller frees. */
+/* Return the recorded bytes that node 1's agent has sent to the store. The caller frees them. */
 static struct buf recorded_bytes(struct play *play)
 {
     struct buf bytes = { 0 };

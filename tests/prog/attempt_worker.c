@@ -1,6 +1,6 @@
 /* attempt_worker.c -- a worker that fails on purpose and is restarted; linked with libddp.
  *
- *     attempt_worker keys N          attempts before the N-th fail; each prints the keys that it finds in the store
+ *     attempt_worker keys N          fails until attempt N; each attempt prints whether an earlier one left a key
  *     attempt_worker leftover FILE   leaves a daemon behind and fails; the second attempt searches for this daemon
  *     attempt_worker progress STEP   reports STEP, then fails
  *     attempt_worker leave           rank 0 ends with 0 while the other ranks wait for it
@@ -113,7 +113,7 @@ static bool others_wait(ddp_ctx *ctx)
     return wait;
 }
 
-/* Enter the last barrier, which rank 0 skips. */
+/* Enter the last barrier. Rank 0 does not enter: it returns when all other ranks wait in the barrier. */
 static int leave(ddp_ctx *ctx)
 {
     if (ddp_rank(ctx) == 0) {
@@ -124,7 +124,7 @@ static int leave(ddp_ctx *ctx)
     return failed(ddp_barrier_named(ctx, "epoch-3", 0));
 }
 
-/* Return true if the parent has other children, as far as the kernel shows. */
+/* Return true if /proc lists other children of the parent. Return false if /proc has no such list. */
 static bool has_siblings(void)
 {
     char path[64];

@@ -1,11 +1,11 @@
-/* probe_worker.c -- a worker that ends in a given way, to test its launcher's reaction.
+/* probe_worker.c -- a worker that ends in a given way, to test how its launcher reacts.
  *
  *     probe_worker RANK:VERB:VALUE:MS...
  *
  * The worker executes the first argument with its own RANK; -1 means every rank. Without such an argument the worker
- * stays. Verbs:
+ * executes `stay` with MS = 0. Verbs:
  *     exit    exit with VALUE, MS after all workers are there (MS = -1: at once)
- *     signal  send signal VALUE to itself, at the same time as `exit`
+ *     signal  send signal VALUE to itself, MS after all workers are there (MS = -1: at once)
  *     follow  exit with VALUE, MS after the launcher could know that rank 1 has ended
  *     stay    run for a minute; at SIGTERM, write a note, wait MS and die of SIGTERM
  *

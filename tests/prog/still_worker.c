@@ -1,4 +1,4 @@
-/* still_worker.c -- a libddp worker that makes steps until one rank makes no more progress, or is slow.
+/* still_worker.c -- a libddp worker that makes 3 steps. Then one rank stops, loops, dies or becomes slow.
  *
  *     still_worker stop 1      after step 3 rank 1 stops itself (SIGSTOP), and continues at SIGCONT
  *     still_worker loop 1      after step 3 rank 1 computes without end, outside of any call

@@ -144,8 +144,8 @@ static int add_on_many(const char *host, const char *port, int count)
 
 /* --- attacks ------------------------------------------------------------------------------------------------ */
 
-/* Each function writes the next bytes of connection `i` to `bytes`, and returns their number. `n` counts its calls for
- * this connection, from 0. */
+/* Each function below writes the next bytes of connection `i` to `bytes`, and returns the number of bytes. `n` is the
+ * number of earlier calls for this connection. */
 
 /* Make a SET of a new key with a large value. */
 static size_t make_fill(int i, unsigned n, uint8_t *bytes)
@@ -201,7 +201,7 @@ static size_t make_random(int i, unsigned n, uint8_t *bytes)
 static const struct attack {
     const char *name;
     size_t (*make)(int i, unsigned n, uint8_t *bytes);
-    bool is_slow; /* PAUSE_MS between two calls of `make` */
+    bool is_slow; /* call `make` only every PAUSE_MS */
     bool reads;   /* reads what the store sends */
 } attacks[] = { { "fill", make_fill, false, true },
                 { "stall", make_stall, true, true },
@@ -226,7 +226,8 @@ static void open_target(struct target *t, const char *host, const char *port, in
         t->len = 0;
 }
 
-/* Send what the socket accepts, and read. Return false if the store has closed the connection. */
+/* Read replies if a->reads is true. Send the bytes that the socket accepts. Make new bytes only if `is_time` is true.
+ * Return false if the store has closed the connection. */
 static bool attack_target(struct target *t, const struct attack *a, bool is_time)
 {
     struct pollfd state = { .fd = t->fd, .events = POLLRDHUP };

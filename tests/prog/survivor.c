@@ -155,7 +155,7 @@ static void be_chains(void)
     for (int i = 0; i < CHAINS && launched_rank() < 2; i++)
         if (fork() == 0)
             run_chain();
-    signal(SIGCHLD, SIG_IGN); /* let the kernel free the first process of each chain at its exit */
+    signal(SIGCHLD, SIG_IGN); /* so that the kernel reaps the first process of each chain */
     be_plain();
 }
 

@@ -21,8 +21,7 @@ static inline bool page_put_fields(struct buf *out, const struct op *op)
     return ok && buf_printf(out, "|");
 }
 
-/* Append the table of requests as Markdown, because readers see the page on a web site and in an editor. Empty cells
- * stay empty. */
+/* Append the table of requests as Markdown, because readers see the page on a web site and in an editor. */
 static inline bool page_of_requests(struct buf *out)
 {
     static const struct {
@@ -92,7 +91,7 @@ static inline bool page_is_received(int id)
            id == MESSAGE_IDENTIFY || id == MESSAGE_FLIGHT_CALL;
 }
 
-/* Return the greatest value, or length of a text, of members that show no limit. */
+/* Return the usual upper limit of a member's value, or of its length if it is a text. The page can omit this limit. */
 static inline int64_t page_usual_most(const struct page_row *f)
 {
     const size_t len = strlen(f->name);
@@ -101,7 +100,7 @@ static inline int64_t page_usual_most(const struct page_row *f)
     return len > 3 && strcmp(f->name + len - 3, "_ms") == 0 ? MESSAGE_MS_MAX : INT32_MAX;
 }
 
-/* Append the limits of a member that the store receives. `both` requests both limits of a number. */
+/* Append the limits of a member that the store receives. If `both` is true, do not omit the usual upper limit. */
 static inline bool page_put_limits(struct buf *out, const struct page_row *f, bool both)
 {
     const bool usual = f->most == page_usual_most(f) && !both;
@@ -124,19 +123,19 @@ static inline bool page_put_type(struct buf *out, const struct page_row *f)
                         : buf_printf(out, " (%s ≤%lld)", kinds[f->kind], (long long)f->most);
 }
 
-/* Return true for the sender's round, which the page shows only in the row `sender`. */
+/* Return true if a member is the round of the message's sender. The page shows this member only in the row `sender`. */
 static inline bool page_is_hidden(int id, const struct page_row *f)
 {
     return id != MESSAGE_SENDER && strcmp(f->what, page_rows_sender[0].what) == 0;
 }
 
-/* Members that the page has shown last: with limits, with a type, with a description. NULL = none. */
+/* The last rows that the page has shown for one member name. `type` is the last row with this name. `limits` is the
+ * last one with limits, and `text` the last one with a description. NULL = no such row. */
 struct page_last {
     const struct page_row *limits, *type, *text;
 };
 
-/* Find the last members of this name that the page shows before message `id`. The page is in the order of the
- * classes. */
+/* Find the rows for `name` that the page shows last before message `id`. The page lists the messages by class. */
 static inline struct page_last page_find_last(int id, const char *name)
 {
     struct page_last last = { NULL, NULL, NULL };
@@ -153,8 +152,9 @@ static inline struct page_last page_find_last(int id, const char *name)
     return last;
 }
 
-/* Append a member: its name, in quotes if it is a text, a star if it is required, its type or limits, and its
- * description. Omit what the page last showed for this name. */
+/* Append a member: its name, a star if it is required, its type or limits, and its description. Put quotes around the
+ * name if the value is a text. Omit the type, limits or description if the page showed the same last time for this
+ * name. */
 static inline bool page_put_member(struct buf *out, int id, const struct page_row *f)
 {
     const struct page_last last = page_find_last(id, f->name);
@@ -169,7 +169,8 @@ static inline bool page_put_member(struct buf *out, int id, const struct page_ro
                   buf_printf(out, " %s", f->what));
 }
 
-/* Return the first message that has the same members as `id`, if these are two or more, and else `id`. */
+/* Return the first message before `id` with the same members, or `id` if no such message exists. Messages with fewer
+ * than two members do not count. */
 static inline int page_same_members(int id)
 {
     for (int other = 0; other < id; other++) {

@@ -47,7 +47,8 @@ static const struct {
     { "signalfd4", SYS_signalfd4 },
 };
 
-/* Parse a list such as "a,b" to system call numbers. Return their number, or 0 if a name is unknown. */
+/* Convert a list of names such as "a,b" to system call numbers. Return the length of the list, or 0 if a name is
+ * unknown. */
 static size_t parse(const char *text, unsigned numbers[CALLS_MAX])
 {
     size_t n = 0;
@@ -66,9 +67,8 @@ static size_t parse(const char *text, unsigned numbers[CALLS_MAX])
     return n;
 }
 
-/* Install the filter. First it compares the architecture, because the numbers have other meanings on another
- * architecture; calls of another architecture are allowed. Then it compares the call's number with each number of the
- * list. If they are equal, the call fails with ENOSYS. */
+/* Install the filter: each system call whose number is in `numbers` fails with ENOSYS. The filter allows all calls of
+ * another architecture, because the same numbers mean other calls there. */
 static bool install(const unsigned numbers[], size_t n)
 {
     struct sock_filter code[5 + 2 * CALLS_MAX];

@@ -2,8 +2,8 @@
  *
  *     worker say:hello only:1 exit:7
  *
- * An argument is NAME or NAME:VALUE; the table `actions` lists them. "only:RANK" skips the following arguments up to
- * "all" on all other ranks. At the end the worker exits with 0. */
+ * An argument is NAME or NAME:VALUE; the table `actions` lists them. "only:RANK" makes every other rank skip arguments,
+ * until the next "only" or "all". After the last argument, the worker exits with 0. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>

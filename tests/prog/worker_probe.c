@@ -16,7 +16,7 @@ enum { EXIT_LIBDDP = 3 };
 
 static ddp_ctx *ctx;
 
-/* Exit with the text of the error, unless `status` is DDP_OK. */
+/* Print the text of the error and exit with EXIT_LIBDDP, if `status` is an error. */
 static void must(ddp_status status)
 {
     if (status == DDP_OK)
@@ -60,7 +60,7 @@ static void run_allreduce(char **arguments)
     free(own);
 }
 
-/* Kill this rank between two collectives. Arguments: [RANK]. */
+/* Kill rank RANK between two collectives. Arguments: [RANK]. */
 static void run_die(char **arguments)
 {
     float x[1000] = { 0 };
@@ -71,7 +71,7 @@ static void run_die(char **arguments)
     printf("rank %d: no rank has died\n", ddp_rank(ctx));
 }
 
-/* Stop this rank, so that the other ranks reach the step timeout (DDPRUN_STEP_TIMEOUT_MS). Arguments: [RANK]. */
+/* Stop rank RANK, so that the other ranks reach the step timeout (DDPRUN_STEP_TIMEOUT_MS). Arguments: [RANK]. */
 static void run_hang(char **arguments)
 {
     float x = 1;
@@ -81,7 +81,7 @@ static void run_hang(char **arguments)
     printf("rank %d: no rank hangs\n", ddp_rank(ctx));
 }
 
-/* Abort this rank at any point. Arguments: [RANK]. */
+/* Abort the job from rank RANK. Arguments: [RANK]. */
 static void run_abort(char **arguments)
 {
     float x = 1;

@@ -516,7 +516,8 @@ Test(agent_nodes, who_is_done_takes_part_in_the_next_attempt, .init = one_worker
     cr_assert_eq(agent_attempt(sim.agent), 1);
 }
 
-/* The other nodes may use their whole grace period, but this user does not wait for that. */
+/* After Ctrl-C, the node waits at most AGENT_LEAVE_MS for the verdict, even if other nodes use their whole grace
+ * period. */
 Test(agent_nodes, ctrl_c_waits_a_moment_for_the_verdict_and_no_longer, .init = one_worker, .fini = done)
 {
     asim_stop_at(&sim, 1000, SIGINT);
@@ -623,7 +624,7 @@ Test(agent_nodes, a_program_that_cannot_be_started_is_no_consequence, .init = on
     cr_assert_eq(sim.exit_code, 127);
 }
 
-/* The other nodes need the store. Only a signal from its user lets this node leave before the other nodes are done. */
+/* This node hosts the store, which the other nodes need. So it stays until they are done, unless its user stops it. */
 Test(agent_nodes, whoever_has_the_store_stays_beyond_its_time)
 {
     size_t n;

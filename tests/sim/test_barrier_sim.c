@@ -157,7 +157,7 @@ Test(barrier, a_rank_that_has_come_and_dies_counts_as_missing)
         "[     0]      rank 2: connected (n1, pid 102), but has not arrived; last message 0 ms ago\n");
 }
 
-/* The process of rank 1 ended before the first arrival, so rank 0 need not wait for the deadline when it arrives. */
+/* The process of rank 1 ends before rank 0 arrives. So the barrier fails when rank 0 arrives, not at the deadline. */
 Test(barrier, a_process_that_died_before_fails_the_first_arrival)
 {
     sim_exited(&sim, 1, 3, 0);

@@ -13,8 +13,8 @@
 enum { N0 = 10, N1, N2, N3, OPERATOR = 40, WORKERS = 50 };
 
 static struct sim sim;
-static int more_workers; /* workers of the next node that joins, if not 2 */
-static cJSON *told;      /* the last push "findings" that expect_told has seen */
+static int more_workers; /* number of workers of the next node that joins, minus 2 */
+static cJSON *told;      /* the message "findings" that expect_told has read last */
 
 static void set_up(void)
 {
@@ -34,7 +34,7 @@ static void tear_down(void)
 
 /* --- events --------------------------------------------------------------------------------------------- */
 
-/* Let node `node_rank` of a static job of `nnodes` join. `more` is added to the object. */
+/* Let node `node_rank` of a static job of `nnodes` join. `more` is appended to the members of the request. */
 static void join_as(conn_id conn, const char *host, int node_rank, int nnodes, const char *more)
 {
     char json[1024];
@@ -241,8 +241,8 @@ Test(findings_sim, other_numbers_and_versions_are_told_to_those_who_wait)
     cr_assert_not_null(strstr(text_of(told, "text"), "nnodes"), "%s", text_of(told, "text"));
 }
 
-/* The store rejects node 1, which then ends. Node 0 waits, and gets the advice to start node 1 again: at once, and
- * again at the timeout. */
+/* The store rejects node 1, which then ends. Node 0 still waits for node 1. At once, and again at the timeout, node 0
+ * gets the advice to restart node 1. */
 Test(findings_sim, who_waits_for_a_node_that_was_refused_is_told_so)
 {
     join(N0, 0, 2, "");
@@ -310,7 +310,7 @@ Test(findings_sim, the_next_word_has_only_what_is_new)
     expect_silence(N0);
 }
 
-/* Node 1 joins after node 0 has got the finding. It gets the finding after the same waiting time. */
+/* Node 1 joins after node 0 has got the finding. Node 1 also waits for some seconds before it gets the finding. */
 Test(findings_sim, a_node_that_comes_later_is_told_what_the_others_know)
 {
     join(N0, 0, 3, "");
@@ -484,8 +484,7 @@ Test(findings_ranks_sim, ports_that_are_closed_are_told_to_all_when_a_rank_finds
     expect_why("PORTS_CLOSED", "rank 2 (n1, pid 202)");
 }
 
-/* The report of a rank is passed on without delay, because the round ends soon: the rank itself ends after its
- * report. */
+/* The store passes on the report of a rank without delay. The rank ends after its report, so the round ends soon. */
 Test(findings_ranks_sim, what_a_rank_meets_is_told_at_once_also_right_after_another_look)
 {
     cJSON *looked = NULL;
@@ -672,8 +671,8 @@ Test(findings_ranks_sim, a_rank_that_was_told_to_stop_has_not_left_a_barrier_ear
     cr_expect_null(last_push(N0, "left_waiting"));
 }
 
-/* Rank 0 gives up in a collective, where the store does not see its wait. Rank 3 has ended well by itself, so rank 0
- * has waited for it. Rank 2 was stopped by its agent. */
+/* Rank 0 gives up in a collective, so the store does not know for which rank it waited. Rank 2 ended because its agent
+ * stopped it. Rank 3 ended by itself with exit code 0, so the finding names rank 3. */
 Test(findings_ranks_sim, a_rank_that_ends_well_is_what_one_that_gave_up_has_lost)
 {
     join(N0, 0, 2, "");
@@ -692,7 +691,7 @@ Test(findings_ranks_sim, a_rank_that_ends_well_is_what_one_that_gave_up_has_lost
     }
 }
 
-/* Let ranks 2 and 3 end with 0. Rank 0 gives up, and `words` is the end of its log. */
+/* Let ranks 2 and 3 exit with code 0, and let rank 0 give up. `words` is the end of rank 0's log. */
 static void two_leave_and_one_gives_up(const char *words)
 {
     char json[256];
@@ -711,7 +710,7 @@ static void two_leave_and_one_gives_up(const char *words)
     sim_say(&sim, N1, "{\"op\":\"stopped\",\"round\":1,\"max_code\":0}");
 }
 
-/* Ranks 2 and 3 have ended well. Rank 0 names rank 3, so rank 2 is not reported: it had sent its part. */
+/* Ranks 2 and 3 have exited with code 0. Rank 0's log names only rank 3 as missing, so rank 2 is not reported. */
 Test(findings_ranks_sim, of_those_that_ended_well_the_one_that_was_missed_is_named)
 {
     two_leave_and_one_gives_up("rank 3 (pid 203 on n1) has ended while rank 0 waited in gather #9");
@@ -798,8 +797,8 @@ Test(findings_ranks_sim, a_connection_that_breaks_to_a_node_that_is_silent)
               "%s", text_of(told, "text"));
 }
 
-/* In these logs the lost peer has no address, or an address of the rank's own node. Or its address only begins like
- * that of the other node. So they do not show a broken connection between two nodes. */
+/* In each log the lost peer has no address, an address of the rank's own node, or one that only begins like the other
+ * node's. So the log shows no broken connection between two nodes. */
 Test(findings_ranks_sim, a_lost_peer_that_no_other_node_has_breaks_no_connection)
 {
     static const char *const lines[] = { "Connection closed by peer [10.0.0.1]:41234",
@@ -999,7 +998,7 @@ Test(findings_ranks_sim, ranks_that_move_are_left_alone)
     expect_silence(N0);
 }
 
-/* Entries of `steps` that are not rows are ignored. */
+/* Malformed entries of `steps` are ignored, and so are entries for ranks that do not exist. */
 Test(findings_ranks_sim, steps_of_nobody_change_nothing)
 {
     two_nodes_run();

@@ -22,11 +22,11 @@ static const char *does;       /* activity of rank 3; NULL = rank 3 waits, too *
 static bool has_frames;        /* the nodes can read stacks */
 static bool has_calls;         /* the nodes send flight records */
 static bool is_late;           /* rank 3 has not written its record yet */
-static bool moves;             /* the function that rank 3 runs is at a later line in each sample */
-static int cycle;       /* number of samples until rank 3's function returns to its first line; 0 = never */
+static bool moves;             /* main() of rank 3 is at a later line in each sample */
+static int cycle;       /* number of samples until main() of rank 3 is at its first line again; 0 = never */
 static int cpu_ms;      /* CPU time that each waiting rank uses between two samples */
 static cJSON *recorded; /* tests/data/hangs/recorded/pauses.json; NULL = the samples are made up */
-static int second;      /* seconds since the start of the recorded job, which is repeated */
+static int second;      /* seconds that the recorded job has run; after its last sample it starts again */
 static bool is_held;    /* `second` does not advance: all ranks stay where they are */
 
 static void join(conn_id conn, const char *more)
@@ -86,7 +86,8 @@ TestSuite(hang_sim, .init = set_up, .fini = tear_down);
 #define REDUCE(rank, seq) \
     "{\"rank\":" #rank ",\"seq\":" #seq ",\"name\":\"all_reduce\",\"state\":\"scheduled\"}"
 
-/* Return flight records in which rank 3 is one call behind. Node 0 also sends a record of rank 3, a rank of node 1. */
+/* Return flight records in which rank 3 is one call behind. Node 0 also sends a record of rank 3. The store must ignore
+ * this record, because rank 3 runs on node 1. */
 static const char *calls_of(conn_id conn)
 {
     if (conn == N1 && is_late)
@@ -283,8 +284,8 @@ Test(hang_sim, why_says_how_often_stacks_gave_no_verdict_since_the_last_progress
     cr_expect(strstr(why(), "progress for") != NULL && strstr(why(), "stacks 1 time") == NULL, "%s", why());
 }
 
-/* A request of an operator reads stacks without flight records, and may have been sent before the suspicion. So the
- * search for hangs does not use its stacks. */
+/* The search for hangs does not use the stacks that an operator has requested. These stacks come without flight
+ * records, and may be from before the suspicion. */
 Test(hang_sim, an_open_request_of_an_operator_is_no_sample_of_the_search)
 {
     run_job("");
@@ -328,9 +329,9 @@ Test(hang_sim, a_job_that_moves_on_in_time_is_left_alone)
 
 /* --- a recorded job --------------------------------------------------------------------------------------- */
 
-/* Read a recorded job. record.py has recorded the stacks of all ranks in each second, for 9 minutes of the healthy
- * job in tests/data/hangs/worker.py. Its steps are uneven. After each minute, rank 0 makes an evaluation of 20 s or a
- * checkpoint of 40 s. */
+/* Read the recorded stacks of a healthy job, which runs tests/data/hangs/worker.py. record.py has recorded the stacks
+ * of all ranks once a second, for 9 minutes. The steps of this job are uneven. After each minute, rank 0 makes an
+ * evaluation of 20 s or a checkpoint of 40 s. */
 static void read_recorded(void)
 {
     static char text[1 << 20];
@@ -420,7 +421,8 @@ Test(hang_sim, a_slow_job_is_left_alone)
     cr_expect_lt(samples[0], 60);
 }
 
-/* Rank 3 calls load_batch in a loop of three lines. It may only be slow, so it is reported after four suspicions. */
+/* Rank 3 calls load_batch from three lines in turn. This loop may be slow and not endless, so it is reported only after
+ * four suspicions. */
 Test(hang_sim, an_endless_loop_of_several_calls_is_reported_after_several_suspicions)
 {
     run_job(",\"hang_ms\":30000");
@@ -435,7 +437,7 @@ Test(hang_sim, an_endless_loop_of_several_calls_is_reported_after_several_suspic
         "RANK_LOOPS", 3600 * S, 9);
 }
 
-/* Without --hang_timeout, the loop may be a long evaluation of one rank. */
+/* Without --hang_timeout, such a loop is not reported, because it may be a long evaluation of one rank. */
 Test(hang_sim, a_loop_of_several_calls_is_left_alone_without_a_limit_of_the_user)
 {
     run_job("");
@@ -509,7 +511,7 @@ Test(hang_sim, ranks_that_all_wait_name_the_network)
 }
 
 /* Each rank sets a key that ends with its number, and one key is missing. The report names the rank that should have
- * set it. If the missing number is the highest, the report names no rank, because the number may be that of a step. */
+ * set it. If the missing number is the highest, the report names no rank, because the keys may be numbered by step. */
 Test(hang_sim, the_rank_that_sets_a_key_by_convention_is_named_unless_it_is_the_last)
 {
     run_job("");
@@ -630,7 +632,7 @@ Test(hang_sim, a_stopped_rank_is_reported_at_once_and_not_again)
     sim_say(&sim, N1, "{\"op\":\"heartbeat\",\"workers\":[[1,\"t\",0,\"ptrace_stop\"]]}");
     live(5 * S, true);
     cr_expect_eq(findings[0], 2);
-    expect_told(1, "rank 3: stopped"); /* the node's own agent does not print a stop by a debugger */
+    expect_told(1, "rank 3: stopped"); /* node 1 gets this line, because its agent prints no debugger stops */
 }
 
 /* Other ranks may make progress while a rank is stopped. */
@@ -686,7 +688,7 @@ Test(hang_sim, stop_needs_no_stacks_where_steps_show_the_rank)
     cr_expect_eq(findings[0], 1, "%s", told[0]);
 }
 
-/* Add to PyTorch's counter of ranks that have reached the barrier of init_process_group. */
+/* Add `delta` to PyTorch's counter of the ranks that have reached the barrier of init_process_group. */
 static void count_at_start(conn_id conn, int64_t delta)
 {
     struct buf bytes = { 0 };
@@ -697,8 +699,8 @@ static void count_at_start(conn_id conn, int64_t delta)
     buf_free(&bytes);
 }
 
-/* Three ranks poll the barrier of init_process_group until the last rank arrives, after the report of their wait. The
- * next scheduled check follows only after the first suspicion of a hang. */
+/* Three ranks wait in init_process_group, and this is reported. Then the last rank arrives, and later the job hangs.
+ * The first suspicion of this hang comes before the next scheduled check. */
 Test(hang_sim, a_hang_after_a_slow_start_that_was_reported_is_reported_in_time)
 {
     enum { RANK0 = 20, RANK3 = 23 };

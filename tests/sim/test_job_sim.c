@@ -90,7 +90,7 @@ Test(job_sim, every_node_starts_again_together, .fini = done)
                          "[  3310] n1 exits with 0\n");
 }
 
-/* Node 0 gave up because its peer was gone. The store detects the end of the peer seconds later. */
+/* The worker of node 0 fails because node 1 is cut off. The store detects the loss of node 1 two seconds later. */
 Test(job_sim, a_lost_node_is_the_cause_and_not_its_victim, .init = two_nodes, .fini = done)
 {
     job.node[0].worker[0] = (struct cluster_worker){ .lives_ms = 2100, .exit_code = DDP_EXIT_PEER_LOST };
@@ -189,7 +189,8 @@ Test(job_sim, who_is_done_starts_again_with_the_others, .fini = done)
     cr_expect_eq(job.node[1].exit_code, 0);
 }
 
-/* One of three nodes dies in a job of at most three. The other two continue, and no restart is used up. */
+/* A job allows two or three nodes, and starts with three. One node dies. The other two continue, and no restart is used
+ * up. */
 Test(job_sim, an_elastic_job_goes_on_without_a_lost_node, .fini = done)
 {
     cluster_init(&job, 3, 0);

@@ -25,7 +25,7 @@ enum phase { OUT, WAITING, RUNNING, STOPPING, STOPPED, RESTING, FINISHED };
 
 struct agent {
     enum phase phase;
-    uint64_t id; /* number of the agent's connection, a new number each time */
+    uint64_t id; /* number of the agent's connection; each new connection gets a new number */
     uint32_t round, nproc, first_rank;
     int rank, wanted;
     bool done, leaving, judged, mute;
@@ -375,8 +375,9 @@ static void wait_ms(uint32_t ms)
     }
 }
 
-/* Let the server stand still for up to 21 s, then check the nodes before it reads their messages. Before every second
- * standstill it reads all messages, because nodes.c excuses the silence of a node only twice. */
+/* Let the server stand still for up to 21 s. After that, the server checks the nodes before it reads their messages.
+ * Before every second standstill, let it read all messages, because nodes.c excuses the silence of a node only
+ * twice. */
 static void freeze(void)
 {
     if (s.n_freezes++ % 2 == 0)

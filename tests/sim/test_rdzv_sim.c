@@ -250,7 +250,7 @@ Test(rdzv_sim, the_user_of_one_static_node_stops_the_job, .init = two_static, .f
                 "[     0]   n1 < finish: node_left, exit 130/130/130, stopped\n");
 }
 
-/* n1 is silent from 10.0 s on. Its peer, a worker on n0, gives up first, but this is not the cause. */
+/* n1 is silent from 10.0 s on. A worker on n0 gives up before n1 is declared lost. The cause is n1, not this worker. */
 Test(rdzv_sim, a_silent_node_is_the_cause_though_its_peers_gave_up_before, .init = two_static, .fini = end)
 {
     sim.join.node_timeout_ms = 3000;

@@ -15,7 +15,7 @@ struct sim_rank {
     struct bucket_plan plan;
     size_t order[PARAMS]; /* order of this step's gradients */
     size_t given;         /* of them */
-    char launched[TRACE]; /* buckets that this rank launched in all steps: "0 1 2 | 0 1 2 | " */
+    char launched[TRACE]; /* launched buckets in order; "|" ends a step: "0 1 2 | 0 1 2 | " */
     bool batch;           /* the rank has a batch in this step */
 };
 
@@ -24,7 +24,7 @@ static ddp_param params[PARAMS];
 static uint32_t seed;
 static struct ddp_err err;
 
-/* Return a number from a separate generator, so that the same seed repeats the same failure. */
+/* Return a random number less than `below`. It depends only on the seed, so the same seed repeats a failure. */
 static uint32_t any(uint32_t below)
 {
     seed = seed * 1664525 + 1013904223;
@@ -103,7 +103,7 @@ static void begin_step(bool sync, int root)
     }
 }
 
-/* Give the next gradient of a rank. Sometimes the gradient is unused. */
+/* Mark the next gradient of a rank as ready. With `find_unused`, mark some gradients as unused instead. */
 static void give_one(struct sim_rank *r)
 {
     size_t p = r->order[r->given++];
@@ -130,7 +130,8 @@ static void end_step(struct sim_rank *r)
     strcat(r->launched, "| ");
 }
 
-/* Run a step. A rank that is chosen at random gives its next gradient, until all ranks have given theirs. */
+/* Run a step. Give the gradients of the ranks in a random mixture. With `find_unused`, leave up to three gradients of
+ * each rank to end_step(). */
 static void run_step(void)
 {
     size_t stop = ranks[0].step.find_unused ? PARAMS - any(4) : PARAMS;

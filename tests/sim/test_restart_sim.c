@@ -78,7 +78,7 @@ Test(restart_sim, nothing_of_the_old_attempt_is_left_when_the_next_begins, .init
     sim.worker[0] = (struct asim_worker){
         .lives_ms = ASIM_FOR_EVER, .ignores_polite = true, .leaves_daemon = true, .stubborn_daemon = true
     };
-    asim_run(&sim); /* the simulation itself checks that nothing is left */
+    asim_run(&sim); /* the simulation itself checks that no worker or daemon is left */
     cr_assert_eq(sim.exit_code, 0);
     cr_assert_eq(sim.now_ms, 1000 + 30000 + 1000 + 1000, "failure, grace, back-off, the good attempt");
 }
@@ -142,7 +142,7 @@ Test(restart_sim, what_cannot_be_found_is_told_as_such)
     cr_expect_eq(after_worker(0, 0, EACCES), NO_RESTART_CANNOT_START);
 }
 
-/* The machine had too few free processes or too little free memory. Such a shortage may pass, so a restart may help. */
+/* A worker cannot start, because processes or memory are short. The shortage may pass, so a restart may help. */
 Test(restart_sim, a_shortage_at_the_start_may_pass)
 {
     cr_expect_eq(after_worker(0, 0, EAGAIN), NO_RESTART_NONE);
@@ -159,8 +159,8 @@ Test(restart_sim, a_usage_error_shows_within_five_seconds)
 
 /* --- import errors -------------------------------------------------------------------------------------- */
 
-/* Run two workers. Worker 0 fails with the import error 7, and worker 1 with `second_error` (0: no import error).
- * Return the reason against a restart. */
+/* Run two workers that fail after `first_ms` and `second_ms`. The import error of worker 0 has the hash 7, and that of
+ * worker 1 the hash `second_error` (0: no import error). Return why the job must not restart. */
 static enum no_restart after_imports(uint64_t first_ms, uint64_t second_ms, uint64_t second_error)
 {
     two_workers();
@@ -216,7 +216,7 @@ Test(restart_sim, what_cannot_be_made_ready_is_no_attempt, .init = two_workers, 
     cr_assert_eq(agent_first_failure(sim.agent), 1, "the report still has the failed attempt");
 }
 
-/* A process hangs in the kernel, so a new attempt could not use its GPU or port. */
+/* A process of the old attempt hangs in the kernel and keeps its GPU and port. So no new attempt begins. */
 Test(restart_sim, no_new_attempt_beside_what_cannot_be_killed, .init = two_workers, .fini = done)
 {
     sim.worker[0].stuck = true;
@@ -301,7 +301,7 @@ Test(restart_sim, who_is_dying_when_the_doubt_ends_is_waited_for, .fini = done)
     cr_assert_null(strstr(said + 1, "say that"), "once");
 }
 
-/* Worker 1 hangs in the kernel while it dies. The agent waits for its end only for a limited time. */
+/* Worker 1 hangs in the kernel while it dies. The agent waits only for a limited time until worker 1 ends. */
 Test(restart_sim, who_dies_too_long_is_not_waited_for, .fini = done)
 {
     asim_init(&sim, 2, 1000);
@@ -335,8 +335,8 @@ Test(restart_sim, the_users_stop_ends_the_doubt, .fini = done)
     cr_assert_eq(agent_first_failure(sim.agent), 0, "it gave up before the user did");
 }
 
-/* With several nodes, the detection of a lost node may take seconds. Until then, a rank that lost its peer on this node
- * is not reported as the cause. */
+/* With several nodes, the store may need seconds to detect a lost node. Until then, the agent does not report a worker
+ * as the cause if the worker has ended because of a lost peer. */
 Test(restart_sim, the_doubt_lasts_as_long_as_the_job_needs, .fini = done)
 {
     asim_init_with(&sim, &(struct agent_options){ .nproc = 2, .grace_ms = 30000, .settle_ms = 4000 });
@@ -404,7 +404,7 @@ Test(restart_sim, any_job_with_restarts_comes_to_an_end)
             random_worker(&sim.worker[r]);
         if (roll(3) == 0)
             asim_stop_at(&sim, 1 + roll(30000), SIGINT);
-        asim_stop_at(&sim, 200000, SIGTERM); /* a user must end a job that does not end by itself */
+        asim_stop_at(&sim, 200000, SIGTERM); /* end a job that does not end by itself */
         asim_run(&sim);
         const int first = agent_first_failure(sim.agent);
         cr_assert_leq(agent_attempt(sim.agent), restarts);

@@ -1,5 +1,5 @@
 /* Attacks on AUTH and on the calls of agents, over real sockets. The attacker replays recorded bytes, sends the store's
- * bytes back, exchanges the role, changes one bit of each message, or reports ranks of another node. */
+ * bytes back, turns an operator into an agent, changes one bit of each message, or reports ranks of another node. */
 #include "auth_peer.h"
 #include "store_peers.h"
 
@@ -74,7 +74,8 @@ Test(auth_attacks, one_wrong_bit_in_any_message_ends_the_connection)
     peer_expect_nodes(0);
 }
 
-/* The store serves only root and its own user. Another user of its host gets no answer to the messages of an agent. */
+/* The store serves only root and the user who runs the store. Another user of the same host sends the recorded messages
+ * of an agent, and gets no answer. */
 Test(auth_attacks, another_user_of_the_stores_host_is_refused_before_its_messages)
 {
     struct client agent, other;

@@ -177,7 +177,7 @@ Test(collectives, the_longest_time_out_is_long, .timeout = 180)
     ranks_all_well(2, wait_as_long_as_can_be_said, RANKS_PLAIN_STORE, NULL);
 }
 
-/* DDPRUN_DEBUG=detail: ranks that differ get an error before they enter the call. */
+/* Tests with DDPRUN_DEBUG=detail: if the next calls of the ranks differ, all ranks get an error before the call. */
 
 static void make(void)
 {
@@ -236,8 +236,8 @@ static int records_left(const struct rank *me, const char *prefix)
     return n;
 }
 
-/* Put each rank on another host. ddp_shared_alloc then makes calls between hosts, which are counted, but not compared.
- * The second context makes another call with the number of the first context's first call. */
+/* Put each rank on its own host. ddp_shared_alloc then makes calls between hosts. These calls are counted, but not
+ * compared. The first calls of the two contexts have the same number, but they are different calls. */
 static void allocate_between_hosts(struct rank *me)
 {
     const char host[] = { (char)('a' + me->rank), '\0' };
@@ -460,7 +460,7 @@ Test(call_record, the_same_is_the_same_whoever_says_it)
     cr_expect_eq(collective_check_compare(&a, &b, &err), DDP_OK);
 }
 
-/* The communication thread: jobs in order, and a drain that waits for all of them. */
+/* The communication thread runs jobs in order. comm_thread_drain waits for all jobs. */
 
 enum { JOBS = 1000 };
 

@@ -1,6 +1,6 @@
 /* Collectives between hosts. This machine plays several hosts (DDP_TEST_HOST), which are connected over loopback. The
- * values must be exact, with the same bits as on one host. The errors are tested when a rank of another host dies,
- * hangs or makes another call, or when a stranger connects. */
+ * values must be exact, with the same bits as on one host. Ranks must report an error when a rank of another host dies,
+ * hangs or makes a different call. */
 #include "core/half.h"
 #include "job.h"
 #include "ranks.h"
@@ -116,7 +116,7 @@ Test(collectives_net, ranks_of_a_host_that_are_no_neighbours_move_large_counts, 
 
 /* --- the same bits -------------------------------------------------------------------------------------- */
 
-/* Hash results that depend on the order of the operations. */
+/* Return a hash of results that depend on the order of the operations. */
 static uint64_t hash_of(const struct trial_room *room, ddp_dtype dtype, ddp_op op, size_t n)
 {
     struct rank *me = room->me;
@@ -223,7 +223,8 @@ static void expect_told(const struct ranks *run, int but, ddp_status status, con
             ranks_expect_error(run, r, status, parts);
 }
 
-/* Expect the same text on all ranks, except for its first words, which name the rank that reports. */
+/* Expect the same text on all ranks except rank `but`. The first words of each text name the rank that reports, and
+ * are not compared. */
 static void expect_same_words(const struct ranks *run, int but)
 {
     const char *first = NULL;

@@ -1,5 +1,5 @@
 /* Replies that do not fit into the socket are sent later, in order. The connection copies a reply, or holds a reference
- * to the block that contains it. Then the whole block counts as queued. */
+ * to the block that contains it. With a reference, the whole block counts as queued. */
 #include "server/conn.h"
 #include "server/listen.h"
 
@@ -149,7 +149,7 @@ Test(conn, held_and_copied_replies_arrive_in_order)
     cr_expect_eq(host.queued_bytes, 0);
 }
 
-/* The kernel's counter of connections that were not accepted in time. */
+/* Tests of the kernel's counter of connections that are dropped because the queue of the listening socket is full. */
 
 enum { QUEUE = 2, CLIENTS = 8 };
 

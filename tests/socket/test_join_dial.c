@@ -276,7 +276,7 @@ Test(join_dial, may_be_closed_at_any_time)
                                                .found = on_found,
                                                .failed = on_failed,
                                                .print = on_print };
-    setenv("RES_OPTIONS", "timeout:1 attempts:1", 1); /* a name service that does not answer delays the end */
+    setenv("RES_OPTIONS", "timeout:1 attempts:1", 1); /* keeps the name lookup short: uv_run waits for it */
     for (int turns = 0; turns < 3; turns++) {
         uv_loop_init(&loop);
         cr_assert_eq(join_dial_start(&options, &dial, &err), DDP_OK);
@@ -429,7 +429,8 @@ static void begin_refusing(void)
     begin_munge(false, false, false);
 }
 
-/* munged of node 0 fails, so its store has no secret and no TLS, only the reason. The dial ends at once and sends no join. */
+/* munged of node 0 fails. So the store of node 0 has no secret and no TLS, and only reports the reason. The dial then
+ * ends at once and sends no join. */
 Test(join_dial_munge, a_store_that_only_rejects_ends_the_dial_with_its_reason, .fini = end_munge,
      .timeout = 120)
 {
@@ -464,7 +465,7 @@ Test(join_dial_munge, the_store_answers_one_request, .fini = end_munge, .timeout
     peer_send_hex(fd, ask);
     peer_expect(fd, "0200000000000000 0207");
     peer_send_hex(fd, ask);
-    peer_expect(fd, "15030300020273"); /* the alert: use TLS */
+    peer_expect(fd, "15030300020273"); /* TLS alert: the client must use TLS */
     peer_expect_end(fd);
     fd = peer_connect(served_port()); /* this user of this host may use the store without TLS */
     peer_send_hex(fd, "00 cef7853c 0d 01000000");
@@ -485,7 +486,7 @@ Test(join_dial_munge, other_services_get_no_further, .timeout = 120)
     expect("HELLO_CLOSED", "first message");
 }
 
-/* The kernel of this host answers at its closed port. No name is looked up. */
+/* The probe sends to a closed port of this host, so the kernel answers. The probe resolves no names. */
 Test(path_probe, a_path_to_this_host_carries_large_packets)
 {
     static const struct {

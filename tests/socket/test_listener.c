@@ -30,7 +30,7 @@ static void *rival_main(void *arg)
     return NULL;
 }
 
-/* Let all rivals bind at the same time, then free the port. Return how many rivals got the port. */
+/* Let all rivals listen on the same port at once, then close the listeners. Return how many rivals got the port. */
 static int race(struct rival rivals[RIVALS])
 {
     pthread_barrier_t start;

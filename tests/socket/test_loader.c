@@ -19,10 +19,10 @@ TestSuite(loader, .timeout = 60);
 
 enum { SAMPLES = 103, BATCH = 8, NEVER = 1 << 30 };
 
-/* The behaviour of the samples, shared by all threads. */
+/* The state that all threads share. It selects samples that fail or wait, and counts the filled samples. */
 static struct world {
-    uint64_t bad;   /* a sample that cannot be read */
-    uint64_t stuck; /* a sample that waits for `release` */
+    uint64_t bad;   /* index of a sample that cannot be read, or NEVER */
+    uint64_t stuck; /* index of a sample for which fill() waits for `release`, or NEVER */
     atomic_bool reached, release;
     atomic_int filled;
 } world;
@@ -432,7 +432,7 @@ Test(loader, the_rest_of_a_batch_is_not_read_when_nobody_wants_it)
     atomic_store(&world.release, true);
     cr_expect_eq(ddp_loader_next(loader, &batch), DDP_ERR_TIMEOUT);
     cr_expect_null(batch);
-    while (ddp_loader_free(loader) == DDP_ERR_TIMEOUT) /* repeat on a busy machine */
+    while (ddp_loader_free(loader) == DDP_ERR_TIMEOUT) /* a busy machine may need several calls */
         continue;
     cr_expect_eq(atomic_load(&world.filled), 4);
 }

@@ -288,7 +288,7 @@ Test(log_file, a_file_at_its_limit_is_an_error_and_no_signal)
     t.close(t.user);
 }
 
-/* the directory of a job's logs, in a directory where other users may have put files before. */
+/* The log directory of a job. Its parent directory may already contain files of other users. */
 
 static char root[300];
 static struct cli cli;
@@ -358,7 +358,7 @@ Test(logdir, that_of_a_rank_may_be_there)
     cr_assert_eq(logdir_make(root, true, &err), DDP_OK, "%s", err.msg);
     cr_expect_eq(logdir_attempt(&plan, &err), DDP_OK, "%s", err.msg);
     cr_expect(plan.can_fifo);
-    cr_assert_eq(mkfifo(strcat(attempt, "/.fifo.n1.k3x9"), 0600), 0); /* the name is free again */
+    cr_assert_eq(mkfifo(strcat(attempt, "/.fifo.n1.k3x9"), 0600), 0); /* the first FIFO is removed */
     *strrchr(attempt, '/') = '\0';
     cr_expect_eq(logdir_attempt(&plan, &err), DDP_OK, "%s", err.msg);
     cr_expect(!plan.can_fifo);
@@ -465,8 +465,8 @@ Test(line_file, does_not_wait_for_the_reader_of_a_pipe)
     job_dir_remove(dir);
 }
 
-/* A file whose thread hangs belongs to that thread, and ends with the process. This variable keeps the file reachable,
- * because the leak checker ignores reachable memory. */
+/* A file whose thread hangs. The thread owns this file until the process ends. Without this pointer, the leak checker
+ * would report the file. */
 struct line_file *left_to_its_thread;
 
 /* If a reader never reads, lines are lost, but no call waits for the reader. The queue holds what fits, the lost bytes

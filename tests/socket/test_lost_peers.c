@@ -1,5 +1,5 @@
-/* When a rank dies, hangs, gives up or makes another call, the other ranks soon get an error that names rank, host
- * and call. Each later call returns the same text. */
+/* When a rank dies, hangs, gives up or makes a different call than the others, the other ranks soon get an error. The
+ * error names this rank, its host and the call. Each later call returns the same text. */
 #include "base/endpoint.h"
 #include "job.h"
 #include "net/peer_lookup.c"
@@ -43,7 +43,8 @@ static void keep_and_ask_again(struct rank *me, ddp_ctx *ctx, ddp_status status)
     rank_expect(me, again == status, "finalize: %s", ddp_status_name(again));
 }
 
-/* Expect that the survivors of `run` got `status` with a text that contains `part` and rank 2's name. */
+/* Expect that all ranks of `run` except rank 2 got `status`. The text of this error must contain `part` and name rank 2
+ * with its pid. */
 static void expect_survivors_told(const struct ranks *run, ddp_status status, const char *part)
 {
     char who[64];
@@ -147,7 +148,8 @@ Test(lost_peers, ending_after_finalize_is_not_dying, .timeout = 120)
     ranks_all_well(4, finalize_at_once, RANKS_PLAIN_STORE, NULL);
 }
 
-/* Stop a rank. When rank 0 has got its answer, rank 0 continues the stopped rank, which then gets the same answer. */
+/* Stop rank 2 with SIGSTOP before a collective. When the collective has failed on rank 0, rank 0 sends SIGCONT to
+ * rank 2. The collective must then fail with the same status on rank 2. */
 static void stop_for_a_while(struct rank *me)
 {
     ddp_options options = DDP_OPTIONS_INIT;
@@ -269,8 +271,8 @@ Test(lost_peers, a_rank_that_is_started_twice_is_told_so, .timeout = 120)
     ranks_free(&run);
 }
 
-/* Allow this process `n` more descriptors. Opening them shows the limit to set: some numbers below the inherited
- * descriptors may be free. */
+/* Allow this process `n` more descriptors. The numbers of the open descriptors may have gaps. So this function opens
+ * `n` files, and sets the limit just above the highest number. */
 static void allow_descriptors(int n)
 {
     int fd[8], got = 0;
@@ -344,7 +346,7 @@ Test(lost_peers, a_death_ends_a_counted_barrier_too, .timeout = 120)
     ranks_free(&run);
 }
 
-/* The owner of a connection. Real sockets, real processes. */
+/* The tests of vouch_node find the worker that owns a connection. They use real sockets and real processes. */
 
 static void serve_all(void)
 {

@@ -189,8 +189,8 @@ static ddp_status open_communicator(int rank)
     return cpu_comm_ops.open(&setup, &comm, &err);
 }
 
-/* Rank 0 knows all cards, but cannot create the shared memory. A limit on the size of files also applies to this
- * memory, so it has the effect of a full /dev/shm. */
+/* Rank 0 has found all other ranks, but cannot create the shared memory. A limit on the size of files also applies to
+ * this memory, so it has the effect of a full /dev/shm. */
 Test(meeting_join, rank_0_without_memory_for_the_page_frees_once)
 {
     struct rlimit limit = { 100, RLIM_INFINITY };

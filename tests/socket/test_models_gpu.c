@@ -49,14 +49,14 @@ static void expect_gradients(float *const cpu[], float *const gpu[])
                             (struct both){ cpu[i], gpu[i], on_cpu->params.each[i].count, false });
 }
 
-/* Compare a model on both devices. In one pass an error of a layer affects all layers before it, so the tolerance for
- * the loss and the gradients is larger than for one layer. */
+/* Compare a model on both devices. Rounding errors of the layers add up, so the tolerances for the loss and for the
+ * gradients are larger than for one layer. */
 static void compare(const char *name, int precision, double of_loss, double of_gradients)
 {
     const struct model_kind *kind = known_kind(name);
     struct model_batch batch = known_batch(kind, 0);
     double loss, nothing;
-    const size_t most = kind->input == MODEL_TOKENS ? 1 : 5; /* few, because the fake GPU is slow */
+    const size_t most = kind->input == MODEL_TOKENS ? 1 : 5; /* few rows, because the fake GPU is slow */
     batch.rows = batch.rows < most ? batch.rows : most;
     open_both(name, precision);
     d.tolerance = of_gradients;
@@ -88,7 +88,7 @@ Test(models_gpu, mlp_in_fp32, .timeout = 120)
     compare("mlp", PRECISION_FP32, 2e-5, 2e-5);
 }
 
-/* Small gradients have few digits if the loss is not scaled. */
+/* The tolerance is large, because small gradients have few digits in fp16 if the loss is not scaled. */
 Test(models_gpu, mlp_in_fp16, .timeout = 120)
 {
     compare("mlp", PRECISION_FP16, 6e-2, 6e-2);
@@ -100,7 +100,8 @@ Test(models_gpu, seqnet_in_fp32, .timeout = 120)
 }
 
 /* The tolerance for gradients is large. In each of twenty layers a value near 0 may change its sign, which changes a
- * gradient by about 1 %. Weights that are rounded to fp16 change some gradients by 13 %, on the CPU, too. */
+ * gradient by about 1 %. In the next test, the tolerance is larger: even on the CPU, rounding the weights to fp16
+ * changes some gradients by 13 %. */
 Test(models_gpu, resnet20_in_fp32, .timeout = 120)
 {
     compare("resnet20", PRECISION_FP32, 1e-5, 0.1);
@@ -135,8 +136,8 @@ Test(models_gpu, a_test_of_resnet20_finds_the_same, .timeout = 120)
     expect_the_same_test("resnet20");
 }
 
-/* The layers have memory for fewer images than the test has, so the test runs in pieces. It uses bf16, so that a value
- * has two bytes and not four. */
+/* The layers have memory for fewer images than the batch has, so MODEL_TEST processes the batch in pieces. In bf16, the
+ * offset of each piece must be computed with two bytes for each value. */
 Test(models_gpu, a_large_test_goes_in_pieces, .timeout = 120)
 {
     enum { ROWS = 21, PIXELS = 3 * 8 * 8 };

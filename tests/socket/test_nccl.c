@@ -79,7 +79,7 @@ static ddp_status sum(ddp_ctx *ctx, float *x, size_t n, ddp_work **work)
     return ddp_all_reduce(ddp_world(ctx), x, x, n, DDP_F32, DDP_SUM, NULL, work);
 }
 
-/* Return the error that CUDA would return to a program after one of its kernels. */
+/* Return CUDA's last error. A program checks this error after it has launched a kernel. */
 static unsigned error_of_cuda(void)
 {
     void *cuda = dlopen(getenv("DDP_CUDART_LIBRARY"), RTLD_NOW | RTLD_NOLOAD);
@@ -431,7 +431,7 @@ static void model_close(struct model *m)
     rank_expect_ok(m->me, ddp_finalize(m->ctx));
 }
 
-/* Read a value of device memory, when the stream reaches this point. */
+/* Read a value from device memory after all earlier work on the stream. */
 static float value(struct model *m, const float *at)
 {
     float x = -1;
@@ -439,8 +439,8 @@ static float value(struct model *m, const float *at)
     return x;
 }
 
-/* Run one step without its finish. The last parameter is ready first, and parameter c is ready last. Parameter `unused`
- * takes no part. */
+/* Run one step without ddp_reducer_finish. The parameters become ready in the order e, d, b, a, c. Parameter `unused`
+ * does not become ready. */
 static void backward(struct model *m, int number, int unused)
 {
     static const int order[] = { 4, 3, 1, 0, 2 };
@@ -529,12 +529,12 @@ Test(reducer_gpu, what_nobody_uses_keeps_its_gradient, .timeout = 120)
     run(2, unused, &nccl_options);
 }
 
-/* Expect that the program finishes its part of a step although no all-reduce has begun. */
+/* Expect that the host finishes a step although NCCL has not begun an all-reduce. */
 static void goes_on(struct rank *me)
 {
-    setenv("FAKE_NCCL_SHUT", "0", 1); /* set from the start, because threads read the variable */
+    setenv("FAKE_NCCL_SHUT", "0", 1); /* create the variable before the threads that read it */
     ddp_reducer_options options = DDP_REDUCER_OPTIONS_INIT;
-    options.keep_buffers = 1; /* otherwise the buffers are broadcast, and the stream waits */
+    options.keep_buffers = 1; /* otherwise the stream would wait for a broadcast of the buffers */
     struct model m = model_open(me, &nccl_options, options);
     const float *grad = ddp_reducer_grad(m.reducer, 4); /* a gradient of the first bucket */
     setenv("FAKE_NCCL_SHUT", "1", 1);
@@ -553,7 +553,7 @@ Test(reducer_gpu, the_host_waits_for_no_bucket, .timeout = 120)
 /* Abort the job after all buckets were launched without an error, and before the stream waits for the last bucket. */
 static void gives_up_before_the_end(struct rank *me)
 {
-    setenv("FAKE_NCCL_SHUT", "0", 1); /* set from the start, because threads read the variable */
+    setenv("FAKE_NCCL_SHUT", "0", 1); /* create the variable before the threads that read it */
     ddp_reducer_options options = DDP_REDUCER_OPTIONS_INIT;
     options.keep_buffers = 1;
     struct model m = model_open(me, &nccl_options, options);
@@ -562,7 +562,7 @@ static void gives_up_before_the_end(struct rank *me)
     ddp_work *work = NULL;
     rank_expect_ok(me, sum(m.ctx, m.params[PARAMS].data, COUNT, &work));
     ddp_abort(m.ctx, 7, "loss is nan");
-    while (ddp_work_wait(work) == DDP_OK) /* a thread of the backend detects the abort */
+    while (ddp_work_wait(work) == DDP_OK) /* until a thread of the backend detects the abort */
         usleep(1000);
     ddp_work_free(work);
     ddp_status status = ddp_reducer_finish(m.reducer);

@@ -1,5 +1,5 @@
-/* The port that a rank opens for other hosts: the accepted peers, the answers to others, and the error of a rank that
- * cannot connect. */
+/* The port that a rank opens for other hosts: which peers it accepts, how it answers the other peers, and the error of
+ * a rank that cannot connect. */
 #include "cpu/net_connect.c"
 #include "ranks.h"
 
@@ -177,7 +177,7 @@ static void fill_table(int fds[NET_GUESTS])
     cr_assert_eq(guests(), NET_GUESTS);
 }
 
-/* Make all guests older by the time for which a guest without a hello keeps its place. */
+/* Make all guests older by FIRST_MS. Then a new connection may take the place of a guest without a hello. */
 static void pass_first_time(void)
 {
     for (int i = 0; i < NET_GUESTS; i++)
@@ -265,7 +265,7 @@ static struct net_dial dial_to(const struct net_hello *hello, int to)
     return dial;
 }
 
-/* Let both ends alternate until the dial is done or fails. */
+/* Serve the dial until it is done or fails. If `with_door` is true, also serve the door in each turn. */
 static ddp_status dial_and_serve(struct net_dial *dial, bool with_door, struct ddp_err *err)
 {
     ddp_status status = DDP_OK;
@@ -325,7 +325,7 @@ Test(net_door, a_lack_of_descriptors_is_no_closed_port)
     cr_assert_eq(dial.closed[0], '\0');
 }
 
-/* No route leads to a broadcast address for TCP: connect(2) fails at once, and the socket does not keep the error. */
+/* TCP has no route to a broadcast address. So connect(2) fails at once, and the socket does not keep the error. */
 Test(net_door, what_the_kernel_refuses_at_once_is_its_own_words)
 {
     const struct net_hello hello = hello_of(1, 0);

@@ -1,5 +1,5 @@
-/* If a handle or the address of a result is NULL, a call returns an error with a text and does not crash. The tests run
- * in a world of one, without a store. */
+/* If a handle or the address of a result is NULL, a call returns an error with a text and does not crash. The world
+ * size in these tests is 1, and there is no store. */
 #include "ddp/ddp.h"
 
 #include <criterion/criterion.h>
@@ -12,15 +12,15 @@ static void expect_words(ddp_status status, const char *text, const char *words)
     cr_expect(strstr(text, words) != NULL, "'%s' is not in: %s", words, text);
 }
 
-/* Expect `status`, and `words` in the last error of the thread. */
+/* Expect that `status` is DDP_ERR_ARG, and that `words` are in the last error of the thread. */
 static void kept(ddp_status status, const char *words)
 {
     expect_words(status, ddp_last_error(), words);
 }
 
-/* Expect `status`, and `words` both in `err` and in the last error of the thread. */
 static struct ddp_err err;
 
+/* Expect that `status` is DDP_ERR_ARG, and that `words` are both in `err` and in the last error of the thread. */
 static void told(ddp_status status, const char *words)
 {
     expect_words(status, err.msg, words);

@@ -322,7 +322,8 @@ Test(proc, those_who_are_left_can_be_named)
     descendants_kill_all(PATIENCE_MS);
 }
 
-/* A process chooses its own name, which is printed in messages and in the report. */
+/* Messages and the report print the name of a process. A process can choose any name, so control bytes in the name
+ * become "?". */
 Test(proc, a_name_cannot_speak_to_the_terminal)
 {
     char name[64], cut[4];
@@ -350,8 +351,8 @@ Test(proc, a_machine_has_a_processor_and_perhaps_gpus)
     cr_expect_geq(cpu_count(), 1);
 }
 
-/* Find out which PyTorch an interpreter imports, and whether this PyTorch has libuv. The installation is simulated, and
- * some tests damage its library. */
+/* torch_find reports which PyTorch an interpreter imports, and whether this PyTorch has libuv. The tests simulate the
+ * installation, and some tests damage the library of PyTorch. */
 
 #define SITE "lib/python3.99/site-packages"
 
@@ -404,7 +405,8 @@ static void tear_down(void)
 
 TestSuite(torch_look, .fini = tear_down);
 
-/* Cut the library after its first `n` bytes, and check the installation. */
+/* Write only the first `n` bytes of the library. Return true if torch_find then reports that PyTorch refuses the
+ * launcher's store. */
 static bool refuses(size_t n)
 {
     static struct torch_version look;
@@ -584,8 +586,8 @@ static bool ends_with(const char *text, const char *end)
     return n >= m && strcmp(text + n - m, end) == 0;
 }
 
-/* Expect that the main thread of the child `pid` waits for an object whose text ends with `object`, and end the child.
- * `fd` is any open descriptor. */
+/* Expect that the main thread of the child `pid` waits for an object whose description ends with `object`, and end the
+ * child. Skip the test if this process cannot copy the child's descriptor `fd`. */
 static void expect_object(pid_t pid, int fd, const char *object)
 {
     struct stack_thread t = { 0 };
@@ -735,8 +737,7 @@ Test(proc, a_stopped_process_and_one_that_has_ended)
     buf_free(&out);
 }
 
-/* A process that waits for the child of its vfork is uninterruptible, but its system call does not change the memory
- * map. */
+/* A process that waits in vfork for its child is in state D, but vfork does not change the memory map. */
 Test(proc, only_a_thread_that_changes_the_map_locks_memory)
 {
     cr_expect_not(threads_lock_memory(getpid()));

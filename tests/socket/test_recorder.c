@@ -37,7 +37,8 @@ static ddp_status all_reduce(ddp_ctx *ctx, size_t n)
     return ddp_all_reduce(ddp_world(ctx), x, x, n, DDP_F32, DDP_SUM, NULL, NULL);
 }
 
-/* Return the record of `rank`, which the caller deletes, or NULL if it is missing. No other user may read the file. */
+/* Return the record of `rank`, or NULL if it is missing. The caller deletes the record. Expect that no other user may
+ * read the file. */
 static cJSON *record_of(int rank)
 {
     char name[32], path[512];

@@ -1,4 +1,5 @@
-/* The reducer with real processes: rank 0's parameters, averages, order of buckets, and its errors for misuse. */
+/* The reducer with real processes: the parameters of rank 0 on all ranks, averages, the order of buckets, and errors
+ * for misuse. */
 #include "ranks.h"
 
 #include <criterion/criterion.h>
@@ -131,7 +132,7 @@ Test(reducer, mistakes_are_named_and_can_be_repaired, .timeout = 30)
     ranks_all_well(2, misuse, RANKS_PLAIN_STORE, NULL);
 }
 
-/* Join with a model of rank 2 that differs in the way that `user` selects. */
+/* Create a reducer with a model that differs on rank 2. `user` selects the difference. */
 static void different_models(struct rank *me)
 {
     const char *how = me->user;
@@ -303,7 +304,8 @@ static void expect_buffers(struct rank *me, int rank, int step)
                 (double)model_seen[0]);
 }
 
-/* Compare the buffers, which are sent at the start and at each forward, but not after a step without sync. */
+/* Expect the buffers of rank 0 on all ranks after the start and after each forward. The forward that follows a step
+ * without sync sends no buffers. */
 static void buffers(struct rank *me)
 {
     const ddp_param list[] = { { .name = "bn.mean", .data = model_mean, .count = 33, .dtype = DDP_F32 },
@@ -392,7 +394,7 @@ Test(reducer_modes, unused_parameters_count_as_zero_and_keep_their_gradient_if_n
     model_run_on("ab", unused);
 }
 
-/* Ranks with different numbers of batches. */
+/* Tests in which the ranks have different numbers of batches. */
 
 static void uneven_step(struct rank *me, ddp_reducer *reducer, const ddp_reducer_options *o, int step)
 {

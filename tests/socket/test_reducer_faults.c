@@ -43,8 +43,8 @@ int __wrap_sched_getaffinity(pid_t pid, size_t size, cpu_set_t *set)
     return 0;
 }
 
-/* Fail to start the thread. A program that has requested a thread gets an error. Other programs get the same averages
- * without a thread. */
+/* Run where no thread can start. With DDP_OVERLAP_ON, ddp_reducer_create fails. Otherwise the reducer computes the same
+ * averages without a thread. */
 static void no_thread(struct rank *me)
 {
     ddp_ctx *ctx = toy_join(me);
@@ -105,7 +105,7 @@ Test(reducer_faults, a_rebuild_that_fails_ends_the_reducer, .timeout = 30)
     model_run_on("aa", no_memory_for_rebuild);
 }
 
-/* Return the number of memory files of the library that are mapped. */
+/* Return how many memory files of the library are mapped in this process. */
 static int mapped_blocks(void)
 {
     char line[512];
@@ -325,7 +325,7 @@ Test(reducer_faults, other_collectives_wait_for_the_buckets_under_way, .timeout 
     model_run_on("ab", collective_between);
 }
 
-/* Lose a rank. The thread detects the loss, and a call of the program returns the error. */
+/* Lose rank 1 during a step. The reducer's thread detects the loss, and ddp_reducer_finish returns the error. */
 static void lose_a_rank(struct rank *me)
 {
     ddp_ctx *ctx = toy_join(me);

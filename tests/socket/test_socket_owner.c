@@ -22,7 +22,7 @@ TestSuite(socket_owner, .timeout = 60);
  * sees them. */
 struct pair {
     int listener, client, accepted;
-    struct sockaddr_storage near, far; /* addresses of the client's end */
+    struct sockaddr_storage near, far; /* local and remote address of the client */
 };
 
 static void set_loopback(struct sockaddr_storage *at, const char *text, in_port_t port)
@@ -94,7 +94,8 @@ static enum socket_state find(struct socket_owners *o, const struct pair *p, str
     return socket_owner_find(o, (const struct sockaddr *)&p->near, (const struct sockaddr *)&p->far, owner);
 }
 
-/* Both methods: sock_diag, and /proc/net/tcp, which is used if the netlink socket fails (fd -1). */
+/* The two methods of the lookup: sock_diag, and /proc/net/tcp. The second method replaces a failed netlink socket
+ * (fd -1). */
 static const struct socket_owners ways[] = { { .is_answered = false },
                                              { .diag = { .is_open = true, .fd = -1 } } };
 
@@ -107,7 +108,7 @@ static void expect_owner(const char *listen_at, const char *connect_at)
         cr_assert_eq(find(&o, &p, &owner), SOCKET_OPEN, "way %zu", i);
         cr_expect_eq(owner.uid, geteuid());
         cr_expect_neq(owner.inode, 0);
-        shutdown(p.accepted, SHUT_WR); /* the client's end is in CLOSE_WAIT now, and still has its owner */
+        shutdown(p.accepted, SHUT_WR); /* the client's end is in CLOSE_WAIT, but still has an owner */
         cr_expect_eq(find(&o, &p, &owner), SOCKET_OPEN, "way %zu", i);
         close_pair(&p);
         socket_owners_close(&o);

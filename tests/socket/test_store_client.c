@@ -301,7 +301,7 @@ Test(store_client, a_lost_store_closes_the_handle_and_kills_nobody)
     ddp_store_close(store);
 }
 
-/* The client's bytes for each kind of store, and its errors for peers that are not a store. */
+/* The exact bytes that the client sends to each kind of store, and the client's errors if the peer is not a store. */
 
 #define GREETING    "< 00 cef7853c 0d ?? ?? ?? ?? "
 #define WELCOME     GREETING "> @ "
@@ -355,8 +355,8 @@ Test(store_dialects, a_new_store_answers_the_ping)
     done(store);
 }
 
-/* torch 2.2 to 2.4 end the connection at PING. So the client connects again, and deletes a key that does not exist,
- * which these versions answer. The script has the opcode, the length 4096 of the key, and the key. */
+/* Stores of torch 2.2 to 2.4 close the connection at PING. So the client connects again, and deletes a key that does
+ * not exist. These stores answer this request. The script has the opcode, the key's length 4096, and the key. */
 Test(store_dialects, a_store_without_ping_is_greeted_again)
 {
     char script[128 + 3 * 4096] = "< 00 cef7853c 08 0010000000000000 2f ";

@@ -1,4 +1,4 @@
-/* test_store_host.c -- whether this node starts the store or joins one, with a plan made from the command line. */
+/* test_store_host.c -- does this node start the store or join an existing one? Each plan comes from a command line. */
 #include "command_line.h"
 #include "run.h"
 #include "auth/secret.h"
@@ -218,7 +218,8 @@ Test(store_host, a_store_on_all_addresses_reports_on_one_that_has_the_port_free,
 
 /* --- MUNGE ---------------------------------------------------------------------------------------------------- */
 
-/* Host a store that other hosts reach, with tests/fake/fake_munge.c, which fails as `what` says. */
+/* Host a store on an address that other hosts can reach. tests/fake/fake_munge.c replaces MUNGE, and fails as `what`
+ * says. */
 static void host_with_munge(const char *what)
 {
     static char address[64 + 16];

@@ -1,4 +1,4 @@
-/* The agent's connection, against a real store on a free port. */
+/* Tests of the agent's connection to the store. Most of them run a real store on a free port. */
 #include "ddp/store.h"
 #include "net/store_link.h"
 #include "run.h"
@@ -649,9 +649,9 @@ static struct {
     bool closed; /* the agent closed the connection before the store */
 } path;
 
-/* Offsets in the bytes from the store, which are the answers to AUTH, IDENTIFY and `join`. The answer to IDENTIFY is a
- * status, and an empty text with a tag. Each offset is a start: AT_WELCOME of the status, AT_TAG of the tag, and
- * AT_ANSWER of the text of the answer to `join`. LENGTH is the size of the number before each text. */
+/* Offsets in the bytes from the store. The store answers first AUTH, then IDENTIFY, then `join`. The answer to IDENTIFY
+ * is a status, an empty text and a tag. Its status begins at AT_WELCOME, and its tag at AT_TAG. The text that answers
+ * `join` begins at AT_ANSWER. LENGTH is the size of the number before each text. */
 enum {
     LENGTH = 8,
     AT_WELCOME = LENGTH + AUTH_ANSWER_BYTES,

@@ -1,5 +1,5 @@
-/* The store over real sockets: recorded bytes of PyTorch clients, waits, and ends of connections.
- * tests/unit/hub/test_hub.c cuts the bytes at every position, and tests the limits. */
+/* The store over real sockets. The tests send recorded bytes of PyTorch clients, let requests wait, and end
+ * connections. tests/unit/hub/test_hub.c cuts the bytes at every position, and tests the limits. */
 #include "ddp/ddp.h"
 #include "ddp/store.h"
 #include "sim_hub.h" /* hex_read */
@@ -195,7 +195,8 @@ Test(store_server, without_a_host_it_listens_everywhere, .init = serve_everywher
     peer_expect_service(served_port());
 }
 
-/* Two jobs at once on one store, over real sockets: agents that join, workers, plain clients. */
+/* The tests of store_jobs run two jobs at once on one store, over real sockets. Clients of the store are agents,
+ * workers and plain clients. */
 
 static void serve_many(void)
 {
@@ -217,7 +218,7 @@ static void read_all(int fd, void *to, size_t len)
     }
 }
 
-/* Return the next object; the caller frees it. */
+/* Return the text of the next JSON object from the store. The caller frees it. */
 static char *hear(int fd)
 {
     uint8_t length[8];
@@ -362,7 +363,7 @@ Test(store_jobs, a_reset_is_a_loss_at_once)
     ddp_store_close(ctl);
 }
 
-/* Return the server's end of a connection of this test. Both ends are in this process. */
+/* Return the server's end of the connection whose client's end is `fd`. Both ends are in this process. */
 static int other_end(int fd)
 {
     struct sockaddr_in ours = { 0 }, theirs;
@@ -467,7 +468,7 @@ static char *control(ddp_store *store, const char *request)
     return reply;
 }
 
-/* Wait until the store has received a request of another thread: repeat `request` until the answer contains `words`. */
+/* Repeat `request` until its answer contains `words`. Then the store has received the request of another thread. */
 static void until_answer(ddp_store *ctl, const char *request, const char *words)
 {
     bool there = false;
@@ -568,7 +569,7 @@ Test(store_barrier, control_says_no_in_words)
 
 static ddp_ctx *ctx;
 
-/* Create a world of one rank that ddprun has started, with the store of the test. */
+/* Create a world of one rank with the store of the test. `ddprun` is the value of DDPRUN_STORE: "1" under ddprun. */
 static void one_rank(const char *ddprun)
 {
     char port[16];

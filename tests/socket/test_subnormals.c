@@ -1,6 +1,6 @@
-/* Subnormal gradients between real ranks. The results must not depend on the modes of the calling threads, nor on which
- * thread computes: the caller's or one of the library. No call may change the caller's mode. The tests use one host,
- * several hosts, private memory and shared memory. */
+/* Subnormal gradients between real ranks. The results must not depend on the floating-point modes of the calling
+ * threads. They must also not depend on the thread that computes: the caller's or one of the library. No call may
+ * change the caller's mode. The tests use one host, several hosts, private memory and shared memory. */
 #include "ranks.h"
 #include "numbers.h"
 

@@ -14,11 +14,11 @@
 
 enum { ROOM = 256, CHANNELS = 3 };
 
-/* One case of the file, and how its samples are distributed. */
+/* One case of torch_batchnorm.json, and how its samples are distributed among the ranks. */
 struct scene {
     const cJSON *row;
     size_t channels, spatial;
-    const size_t *parts; /* samples of each rank */
+    const size_t *parts; /* number of samples of each rank */
 };
 
 /* The data of a rank: its part of each array of the whole batch, from index `first` on. */

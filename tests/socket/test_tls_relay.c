@@ -27,7 +27,7 @@ static struct secret other = { .key = { 8 } };
 
 /* The clock of libuv, which is `ahead_ms` ahead of the real clock. So a test of a limit of 30 s takes a second. */
 static _Atomic long ahead_ms;
-static _Atomic bool stands_still; /* the clock stays at the time of its last reading */
+static _Atomic bool stands_still; /* true: the clock repeats its last value */
 
 __attribute__((visibility("default"))) int clock_gettime(clockid_t clock, struct timespec *t)
 {
@@ -307,7 +307,7 @@ Test(tls_relay, a_worker_waits_while_descriptors_have_run_out)
 
 /* --- ends ------------------------------------------------------------------------------------------------------- */
 
-/* A store that the test plays itself, to end a connection in other ways than the real store does. */
+/* A fake store. It can end a connection in ways that the real store does not use. */
 static struct {
     int listener, fd, worker;
     struct tls_context *context;
@@ -339,7 +339,7 @@ static void end_fake(void)
 
 TestSuite(tls_relay_ends, .init = begin_fake, .fini = end_fake, .timeout = 120);
 
-/* Receive bytes of the relay. Return false at the end, or at a reset. */
+/* Receive bytes from the relay. Return false at the end of the connection, or at a reset. */
 static bool fake_receive(void)
 {
     uint8_t bytes[4096];
@@ -353,7 +353,7 @@ static bool fake_receive(void)
     return true;
 }
 
-/* Connect a worker, and receive `question` from it. */
+/* Connect a worker, send the text "question" from it, and receive this text at the fake store. */
 static void fake_meet(void)
 {
     fake.worker = connect_worker();
@@ -461,7 +461,8 @@ Test(tls_relay_ends, a_silent_store_is_given_up_after_thirty_seconds)
     close(fake.fd);
 }
 
-/* After the worker has closed its connection, the store must close its connection within five seconds. */
+/* The worker closes its connection to the relay, but the store keeps its connection to the relay open. After five
+ * seconds without bytes the relay closes this connection. */
 Test(tls_relay_ends, a_store_that_does_not_end_is_cut_after_five_seconds)
 {
     fake_meet();
@@ -489,7 +490,7 @@ Test(tls_relay_ends, a_worker_that_is_gone_has_no_owner)
     static char bytes[64 << 10];
     fake_meet();
     const char *peer = name_of(fake.fd, getpeername);
-    /* Send until no more bytes fit for 20 turns of the relay's loop. Each call of find() takes one turn. */
+    /* Send until the socket stays full for 20 turns of the relay's loop. Each call of find() takes one turn. */
     for (int turns = 0; turns < 20; turns++) {
         usleep(10000);
         cr_assert_eq(find(peer), TLS_RELAY_WORKER);
@@ -508,7 +509,7 @@ Test(tls_relay_ends, a_worker_that_is_gone_has_no_owner)
 
 enum {
     LAST_BYTES = 200 << 10
-}; /* the relay can keep so many bytes for the store, but the small socket buffers cannot */
+}; /* fits into the relay's buffer for the store, but not into the small socket buffers */
 
 /* Return the descriptor of this process's socket with the local address `own` and the remote address `peer`. */
 static int socket_between(const char *own, const char *peer)

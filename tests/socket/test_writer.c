@@ -583,8 +583,8 @@ Test(wakeup, every_ring_is_heard)
     listen_to_rings();
 }
 
-/* The thread of the loop has a real-time priority, and shares one processor with the thread that rings. If it waited
- * for the other thread in a busy loop, it would use the processor for up to a second at each ring. */
+/* The loop runs in a thread with a real-time priority, on the same processor as the thread that rings. If the loop
+ * waited for that thread without sleeping, each ring would take up to a second of processor time. */
 Test(wakeup, who_is_served_first_does_not_wait_for_the_ringer)
 {
     cpu_set_t one;

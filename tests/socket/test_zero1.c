@@ -174,8 +174,8 @@ Test(zero1, f16_has_a_master_copy_and_an_infinity_on_one_rank_stops_all)
     ranks_all_well(3, half_rank, RANKS_PLAIN_STORE, NULL);
 }
 
-/* Export arrays and compute their hash, which must be the same for every world size. After an import, further steps
- * must give the same bits. */
+/* Export the arrays of an optimizer and compute their hash, which must be the same for every world size. Import the
+ * arrays into a second optimizer. The next step of both optimizers must give the same bits. */
 static void export_rank(struct rank *me)
 {
     static float master[HALVES], momentum[HALVES];
@@ -297,7 +297,8 @@ Test(zero1, a_momentum_that_comes_later_has_no_array)
     ranks_all_well(2, late_momentum, RANKS_PLAIN_STORE, NULL);
 }
 
-/* Use another learning rate on one rank. A different momentum is no error, because AdamW does not use it. */
+/* Use a different momentum on each rank, which must not fail, because AdamW has no momentum. Then use a different
+ * learning rate on rank 2, which must fail. */
 static void other_rate(struct rank *me)
 {
     static float x[3];
@@ -323,7 +324,8 @@ Test(zero1, another_rate_on_one_rank_is_named_on_all)
     ranks_free(&ranks);
 }
 
-/* Use other decay flags on one rank. Flags that are all 0 are no error, because NULL means the same. */
+/* Pass flags that are all 0 on rank 0, and NULL on rank 1. This must not fail, because both mean the same. Then use
+ * different flags on rank 1, which must fail. */
 static void other_decay(struct rank *me)
 {
     static float x[2][3];
@@ -389,7 +391,7 @@ static void with_device(struct rank *me)
     rank_expect_ok(me, ddp_finalize(ctx));
 }
 
-/* The blocks would be in device memory, which the processor cannot write. */
+/* With a device, the blocks would be in device memory. The CPU cannot write this memory. */
 Test(zero1, a_group_with_a_device_is_refused)
 {
     struct ranks run = ranks_run(2, with_device, RANKS_PLAIN_STORE, NULL);
@@ -427,7 +429,7 @@ struct job {
     struct model_tensor each[SHARDED_PARAMS];
     struct model_tensors params;
     struct sharded_update *sharded;
-    float *room[PARTS / 2 + 1]; /* arrays of ALL elements in host memory */
+    float *room[PARTS / 2 + 1]; /* arrays in host memory, each of `ALL` elements */
     float *flat;
 };
 
@@ -485,7 +487,7 @@ static void close_job(struct job *j)
     rank_expect_ok(j->me, ddp_finalize(j->ctx));
 }
 
-/* Add the parts from `first` on as a tree, into room[depth]. */
+/* Sum `parts` parts of the gradient, beginning with part `first`, as a binary tree. The sum is in room[depth]. */
 static const float *tree_of(struct job *j, int step, size_t first, size_t parts, int depth)
 {
     float *sum = j->room[depth];
@@ -535,7 +537,7 @@ static void hash(struct job *j, const void *data, size_t bytes)
         j->me->value = (j->me->value ^ ((const unsigned char *)data)[i]) * 1099511628211u;
 }
 
-/* Gather the shares of slot `slot` of all ranks in `flat` of rank 0. */
+/* Gather the shares of slot `slot` in the array `flat` of rank 0. Each rank has one share. */
 static void gather(struct job *j, int slot, float *flat)
 {
     struct ddp_err err = { 0 };
@@ -575,7 +577,7 @@ static void steps(struct rank *me)
     close_job(&j);
 }
 
-/* Return the final hash of all ranks. */
+/* Run a job of `world` ranks. Return the hash at its end, which must be the same on each rank. */
 static uint64_t run(int world, struct how how)
 {
     struct ranks r = ranks_run(world, steps, RANKS_PLAIN_STORE, &how);

@@ -1,5 +1,5 @@
 /* bystander.c -- see bystander.h. The second job counts as affected if one of its processes gets a signal or ends.
- * ddprun is not asked. */
+ * Messages of ddprun do not count. */
 #include "bystander.h"
 
 #include "procstat.h"
@@ -97,7 +97,7 @@ const char *bystander_harm(struct bystander *b)
     return n > 0 && memmem(text, (size_t)n, "touched", 7) != NULL ? "a worker was signalled" : NULL;
 }
 
-/* End the second job. Its processes get no signal before this one. */
+/* End the second job with SIGTERM. Before this call, its processes must get no signal. */
 void bystander_close(struct bystander *b)
 {
     if (b->launcher > 0) {

@@ -111,8 +111,8 @@ int cage_oom_kills(const struct cage *c)
     return kills;
 }
 
-/* Remove a control group. Its last process may still be leaving the group after wait() has reported the end of this
- * process. */
+/* Remove a control group. Retry for one second, because a process may stay in its group for a moment after wait() has
+ * reported its end. */
 static void remove_group(const char *dir)
 {
     for (int i = 0; dir[0] != '\0' && rmdir(dir) != 0 && i < 200; i++)

@@ -18,7 +18,7 @@ bool cage_has_memory(void);
  * not apply to root. */
 bool cage_has_processes(void);
 
-/* Create groups that are named after the calling process. */
+/* Create the control groups of a trial. Their names contain the pid of the calling process. */
 void cage_open(struct cage *c, bool with_memory);
 
 /* Enter the groups, in the child that becomes the launcher. */

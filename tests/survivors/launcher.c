@@ -1,4 +1,4 @@
-/* launcher.c -- the command line of each launcher for N workers of this machine. */
+/* launcher.c -- the command line of each launcher for N workers on this machine. */
 #include "trial.h"
 
 #include <stdio.h>

@@ -45,7 +45,7 @@ struct last_moment {
 struct counts {
     int launches, traced, workers;
     int hung, failed, leftovers, zombies, leaks;
-    struct last_moment measure; /* values of a launch with one worker */
+    struct last_moment measure; /* reference: the first launch, which has one worker */
     double worst_ms;
 };
 
@@ -55,7 +55,7 @@ struct launch {
     pid_t pid;
     bool ended;
     int status;
-    pid_t followed[FOLLOWED_MAX]; /* the agent, if it is traced; the launcher is not in this list */
+    pid_t followed[FOLLOWED_MAX]; /* traced processes other than the launcher, such as the agent */
     int n_followed;
     int others; /* number of processes that the launcher has left behind */
     struct last_moment last;
@@ -118,8 +118,8 @@ static void go_on(struct launch *l, pid_t pid, int status)
     ptrace(PTRACE_CONT, pid, NULL, event != 0 ? 0L : (long)sig);
 }
 
-/* Note the end of a process. If it is not the launcher, the launcher has left it behind. The only exception is the
- * agent of a traced launch, whose end is reported here before the end of the guardian. */
+/* Note the end of a process. Count the process as left behind, unless it is the launcher itself, or a traced process
+ * that ends before the launcher (the agent). */
 static void note_end(struct launch *l, pid_t pid, int status)
 {
     if (pid != l->pid) {
@@ -232,8 +232,8 @@ static void print(FILE *out, const struct counts *c, int of)
     fflush(out);
 }
 
-/* Return false if guardian and agent of the first launch were not both examined, because all later counts are compared
- * with theirs. */
+/* Return false if the first launch did not examine both guardian and agent. All later launches are compared with the
+ * counts of the first launch. */
 static bool is_measure(const struct counts *c)
 {
     return c->launches != 1 || c->measure.processes >= 2;

@@ -18,7 +18,7 @@ struct live {
     int status;
     int out;              /* output of the job: a pipe, or the master of its terminal; -1 = closed */
     int ready;            /* number of workers that are ready */
-    char text[LIVE_TEXT]; /* end of the job's output */
+    char text[LIVE_TEXT]; /* last part of the job's output */
     size_t len;
 };
 
@@ -31,7 +31,7 @@ bool live_step(struct live *l, uint64_t until_us);
 /* Process the events of the next `us` microseconds. Return earlier if the launcher ends. */
 void live_wait(struct live *l, uint64_t us);
 
-/* Return false if a process is left at `until_us`. */
+/* Wait until no process of the job is left, at most until `until_us`. Return false if a process is left then. */
 bool live_until_nobody(struct live *l, uint64_t until_us);
 
 /* Close this end of the job's output. If the output is a terminal, this is a hang-up (SIGHUP). */

@@ -2,12 +2,12 @@
  *
  *     reuse [--jobs=N] DDPRUN WORKER
  *
- * In a new PID namespace with 400 numbers, jobs of forking workers are started, and stopped or killed. Meanwhile
- * thousands of short-lived strangers start and end, so a pid that ddprun has just read soon belongs to a stranger.
- * Every signal to a stranger is counted.
+ * In a new PID namespace with at most 400 pids, this program starts jobs of forking workers, and stops or kills them.
+ * Meanwhile thousands of strangers (short-lived processes of no job) start and end. So a pid that ddprun has just read
+ * soon belongs to a stranger. Every signal to a stranger is counted.
  *
- * Exit status 0: no stranger was signalled; 1: a stranger was signalled; 77: such a namespace is not available (it
- * needs root and Linux 6.14; in older kernels, the limit applies to the whole machine). */
+ * Exit status 0: no stranger was signalled; 1: a stranger was signalled; 77: such a namespace is not available. It
+ * needs root and Linux 6.14, because older kernels limit pids only for the whole machine. */
 #include "tree.h"
 
 #include "base/clock.h"
@@ -30,7 +30,7 @@
 enum {
     PID_MAX = 400,
     SWARMS = 4,
-    AT_ONCE = 8, /* strangers of one swarm that live at the same time */
+    AT_ONCE = 8, /* number of short-lived processes that each swarm has at a time */
     JOB_MS = 15000,
     RESTS = 4,
     CANNOT = 77,

@@ -235,7 +235,7 @@ static void run_trials(struct series *s, size_t until, int jobs)
 
 /* --- one launcher ------------------------------------------------------------------------------------------- */
 
-/* Change the lock on the program file: `how` is an operation of flock. Trials of chains need the whole machine, but a
+/* Lock or unlock the program file: `how` is an operation of flock. Trials of FAULT_CHAINS need the whole machine, but a
  * test runner may run several copies of this program at the same time. */
 static void take_turn(int how)
 {
@@ -295,7 +295,8 @@ static bool remove_records(const char *record_dir)
     return (rmdir(path) == 0 || errno == ENOENT) && rmdir(record_dir) == 0;
 }
 
-/* Check the programs. Without this check, a missing worker would look as if no launcher could start it. */
+/* Check that the program WORKER can be executed, and make a directory for records. Without the check, a missing program
+ * would look like an error of every launcher. */
 static bool prepare(const struct options *o, char *record_dir)
 {
     if (access(o->worker, X_OK) != 0)

@@ -33,8 +33,8 @@ size_t tree_count(char *names, size_t size);
 /* Send SIGKILL until no process is left; return false after `limit_ms`. */
 bool tree_kill(uint64_t limit_ms);
 
-/* Reset all signals, in a child before it executes another program. Then no signal is blocked or ignored, even if this
- * process was started by nohup or in the background of a shell. */
+/* Restore the default actions of all signals, and unblock all signals. Call this in a child before it executes another
+ * program. Otherwise the program inherits ignored signals, for example from nohup. */
 void tree_default_signals(void);
 
 #endif

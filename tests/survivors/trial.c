@@ -31,7 +31,7 @@ enum {
     HOG_RANK = WORKERS - 1,
     HOG_DELAY_MS = 200,
     READY_MS = 20000,        /* limit for the start, on a busy machine */
-    START_SPREAD_US = 30000, /* a fault during the start comes within this time; the start is shorter */
+    START_SPREAD_US = 30000, /* longest delay of a fault during the start; longer than the start */
     LATER_SPREAD_US = 10000,
     SETTLE_US = 50000,    /* both processes were killed: pause before the next start */
     NEXT_START_MS = 3000, /* limit for the next start, which first finds the survivors; added to after_ms */
@@ -103,9 +103,9 @@ static bool start_workers(struct run *x)
         (const char *const[]){ x->live.t->worker, kinds[x->live.t->kind], hog_rank, delay, NULL });
 }
 
-/* Open a pidfd of the agent, the only child of the guardian that leads a session. (Earlier children only test the
- * kernel's features.) The agent is not a child of this process, so its pid may be reused. Check the pid again after the
- * open. */
+/* Open a pidfd of the agent. Among the guardian's children, only the agent leads a session; earlier children only test
+ * the kernel's features. The agent is not a child of this process, so another process may get its pid. So check the pid
+ * again after the open. */
 static int open_agent(struct run *x)
 {
     const uint64_t until = clock_us() + READY_MS * 1000;
@@ -121,8 +121,8 @@ static int open_agent(struct run *x)
     return -1;
 }
 
-/* Kill both processes. Half of the trials send two kills in a row. The other half stop both processes first, so that
- * neither can detect the other's death. */
+/* Kill the guardian and the agent. In half of the trials, send one kill directly after the other. In the other half,
+ * stop both processes first, so that neither can detect the other's death. */
 static void kill_both(struct run *x, int agent)
 {
     if (pick(x, 2) == 0) {
@@ -208,7 +208,8 @@ static int count_left(struct run *x)
     return seen > 0 ? (int)seen : 1;
 }
 
-/* Count the survivors, let ddprun start again, and restart the time of the trial. */
+/* Count the survivors, and start ddprun again. Set *from_us to the time of this start. Return the deadline for the
+ * end of all processes, in us. */
 static uint64_t start_again(struct run *x, uint64_t *from_us)
 {
     x->r->left_for_next = count_left(x);

@@ -211,7 +211,8 @@ Test(agent, exit_codes_follow_the_shells)
     }
 }
 
-/* The store reports the Ctrl-C of the starter before the same Ctrl-C arrives on this node. */
+/* `ddprun --hosts` sends a Ctrl-C of the user to all nodes. The store reports this stop before the Ctrl-C arrives on
+ * this node, so the Ctrl-C is not a second request. */
 Test(agent, a_stop_that_the_store_has_reported_is_no_request_of_the_user)
 {
     struct agent *a = in_state(AGENT_WAIT_VERDICT);
@@ -267,8 +268,14 @@ Test(agent, a_sigkill_before_ours_is_somebody_elses)
 
 /* --- --exit-code ---------------------------------------------------------------------------------------- */
 
-/* The ends of three workers, in this order, 10 ms apart. The fourth column is the reaction of worker 2 to a stop. `x`
- * is an exit code and `s` a signal; `v` and `w` are the same for a worker that reports a lost peer. */
+/* How a worker ends. These macros initialize the struct:
+ *
+ *     x(c)  exit code c
+ *     s(n)  killed by signal n
+ *     v(c)  exit code c, and the worker reports a lost peer
+ *     w(n)  killed by signal n, and the worker reports a lost peer
+ *     e(n)  cannot be started, because of errno n
+ *     runs  does not end by itself */
 struct end {
     int code, signal, error;
     bool lost_peer;
@@ -301,7 +308,7 @@ struct end {
 
 static const struct exit_case {
     struct end end[3];
-    int stop; /* the user's signal after all workers have ended; 0 if none */
+    int stop; /* signal that the user sends after all ends in `end`; 0 = no signal */
     int first, max, rank0;
 } exit_cases[] = {
     { { x(0), x(0), x(0) }, 0, 0, 0, 0 },
@@ -348,7 +355,7 @@ static const struct exit_case {
 #undef e
 #undef runs
 
-/* Play all ends before the stop signal is sent, so that no failure can be a reaction to it. */
+/* Play a case. All failures come before the stop signal is sent, so no failure can be a reaction to this signal. */
 static void play(struct agent *a, const struct exit_case *c)
 {
     at(a, 0, AGENT_START, 0, 0);
@@ -396,8 +403,8 @@ Test(agent, the_exit_code_follows_the_policy)
     }
 }
 
-/* Return the code of a stop with two workers. One worker has ended with `before`, the user stops the job, and the
- * other worker ends with `after`. */
+/* Return the agent's exit code after this sequence: worker 0 exits with code `before`, the user stops the job, worker 1
+ * exits with code `after`. */
 static int code_of_stop(enum exit_policy policy, int before, int after)
 {
     struct agent *a =

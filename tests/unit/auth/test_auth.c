@@ -207,7 +207,8 @@ Test(auth, a_recorded_connection_is_not_valid_again)
     cr_assert_not(opens(&store, 0x82, frame), "a frame after a false proof");
 }
 
-/* A stranger without the secret returns the store's own proof, or plays the store to an agent. */
+/* A stranger without the secret sends the store's own proof back to the store. Another stranger answers an agent as if
+ * the stranger were the store. */
 Test(auth, a_proof_is_not_valid_for_the_other_side)
 {
     greet(AUTH_AGENT, "gpt");
@@ -229,7 +230,8 @@ Test(auth, a_role_cannot_be_exchanged)
     cr_assert_eq(get_proof(), AUTH_BAD_PROOF);
 }
 
-/* The stranger knows an answer of another store that has the same secret. */
+/* A client has proved its secret to another store, which has the same secret. A stranger sends this client's proof to
+ * the store. */
 Test(auth, an_answer_of_another_instance_is_another_connection)
 {
     greet(AUTH_AGENT, "gpt");
@@ -396,7 +398,7 @@ Test(auth, another_version_is_named)
         cr_assert_eq(auth_answer(&store, &secret, "i", nonce_s, slice_of(longer, n), answer),
                      AUTH_OTHER_VERSION);
     }
-    for (int result = 0; result < 10; result++) { /* an older store checks the size before the version */
+    for (int result = 0; result < 10; result++) { /* an older store may answer with any result */
         begin();
         greet(AUTH_AGENT, "gpt");
         answer[0] = 1;

@@ -241,7 +241,8 @@ Test(tls, garbage_fails_and_opens_nothing)
     }
 }
 
-/* A first message without an end: its record has a length of 16 KiB, and the rest of the record never arrives. */
+/* The record of the first message announces 16 KiB. The server must fail after TLS_HANDSHAKE_MAX bytes, and not wait
+ * for the rest. */
 Test(tls, a_long_first_message_is_not_kept)
 {
     static uint8_t bytes[TLS_HANDSHAKE_MAX] = { 0x16, 3, 1, 0x3f, 0xff, 1, 0, 0x3f, 0xfb };
@@ -301,8 +302,8 @@ static void expect_failure(size_t identities, const char *why)
     buf_free(&hello);
 }
 
-/* The store accepts only one identity, because each identity costs several hashes. It rejects a message above its limit
- * before OpenSSL parses the message. */
+/* The store rejects a message with more than one identity, because each identity costs several hashes. It rejects a
+ * message that is too long before OpenSSL parses the message. */
 Test(tls, a_message_with_many_identities_is_rejected)
 {
     begin_as(&other, "a-job");
@@ -313,7 +314,8 @@ Test(tls, a_message_with_many_identities_is_rejected)
     cr_expect_eq(server.sent.len, 0, "OpenSSL has parsed the message");
 }
 
-/* The bytes after the handshake may arrive with it, and may exceed the limit of a handshake. */
+/* A message may arrive together with the last bytes of the handshake. The handshake's size limit does not apply to the
+ * message. */
 Test(tls, a_long_message_may_arrive_with_the_end_of_the_handshake)
 {
     char text[3 * TLS_HANDSHAKE_MAX];

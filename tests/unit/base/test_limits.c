@@ -74,7 +74,8 @@ Test(limits, an_error_of_shared_memory_has_the_limits_of_memory)
     cr_expect_str_eq(memory_error_text(EPERM, text), strerror(EPERM));
 }
 
-/* Write the path of the control group of process `pid` in version 1 or 2. Return true for version 1. */
+/* Write the path of a control group for the test process `pid` to `path`. Return true if the controller is in version 1
+ * of control groups, and false for version 2. */
 static bool name_group(char path[256], const char *controller, pid_t pid)
 {
     char v1[64];
@@ -93,8 +94,8 @@ static bool write_in(const char *path, const char *name, const char *text)
     return f != NULL && fclose(f) == 0 && ok;
 }
 
-/* Return true if this process already has a lower limit than the limit that the test sets. `text` is the error before
- * the test sets its limit, and names the lowest limit of the process's groups. */
+/* Return true if a limit of this process is already lower than the test's limit. `text` is an error text that names the
+ * lowest limit of the process's groups. */
 static bool has_lower_limit(const char *text, bool is_memory)
 {
     double value;
@@ -119,7 +120,7 @@ static void exit_in_group(const char *controller, const char *v1, const char *v2
     _exit(strstr(is_memory ? memory_error_text(ENOMEM, text) : fork_error_text(EAGAIN, text), words) == NULL);
 }
 
-/* A control group stays until its last process has ended, so a child process enters the group. */
+/* A control group cannot be removed before its last process has ended, so not this process but a child enters it. */
 Test(limits, those_of_the_control_group_are_read)
 {
     int skipped = 0;

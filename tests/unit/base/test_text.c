@@ -45,8 +45,7 @@ Test(text, every_day_is_the_next_one)
 
 /* --- json ----------------------------------------------------------------------------------------------------- */
 
-/* Whole numbers of JSON objects, as text. */
-
+/* Expect that a JSON object with the whole number `value` is printed as `expected`. */
 static void expect_printed(int64_t value, const char *expected)
 {
     cJSON *o = cJSON_CreateObject();

@@ -201,7 +201,7 @@ Test(ckpt, a_full_disk_leaves_the_old_file_and_nothing_else)
     cr_expect_eq(load_model(), DDP_OK, "%s", err.msg);
 }
 
-/* Write a checkpoint to `name` while stdout writes to the file `path`. Return the earlier state of that file. */
+/* Write a checkpoint to `name` while stdout is the file `path`. Return the state of `path` before the write. */
 static struct stat save_beside_stdout(const char *name)
 {
     struct stat before;
@@ -237,7 +237,7 @@ Test(ckpt, any_other_file_is_replaced)
 {
     struct stat before, after;
     save_model();
-    const int fd = open(path, O_RDONLY); /* keeps the number of the old file in use */
+    const int fd = open(path, O_RDONLY); /* keeps the old file's inode number in use */
     cr_assert_eq(fstat(fd, &before), 0);
     save_model();
     cr_assert_eq(stat(path, &after), 0);

@@ -182,7 +182,7 @@ Test(ckpts, an_empty_or_missing_directory_has_none)
     mkdir(dir, 0777);
     mkdir(path_of(0, ""), 0777);
     rename(path_of(0, ""),
-           strcat(strcpy((char[128]){ 0 }, dir), "/step-7")); /* the library gives no such name */
+           strcat(strcpy((char[128]){ 0 }, dir), "/step-7")); /* the library never uses this name */
     cr_expect_eq(load(c, 0), DDP_OK);
     close_well(c);
     close_well(NULL);
@@ -488,8 +488,8 @@ Test(ckpts, numbers_up_to_the_limit_come_back_and_larger_ones_are_refused)
 
 /* --- a disk that fails ----------------------------------------------------------------------------------- */
 
-/* A directory of checkpoints on a disk that fails, or lacks some calls. The linker redirects the library's calls
- * here, where a test decides their result. */
+/* Simulate a disk that fails, or a file system that does not support some calls. The linker replaces these calls by
+ * the functions below, so that a test can choose their results. */
 
 int __real_renameat(int from, const char *old, int to, const char *new);
 int __real_sys_renameat2(int from, const char *old, int to, const char *new, unsigned flags);
@@ -502,8 +502,8 @@ ssize_t __wrap_pread(int fd, void *into, size_t len, off_t at);
 struct dirent *__real_readdir(DIR *dir);
 struct dirent *__wrap_readdir(DIR *dir);
 
-static bool no_exchange;     /* exchange is not supported, as on NFS */
-static int renames_until_io; /* the call with this number fails, counted from 1; 0 = all succeed */
+static bool no_exchange;     /* the exchange of two names fails, as on NFS */
+static int renames_until_io; /* number of the rename that fails with EIO, counted from 1; 0 = none fails */
 static bool unreadable;
 static bool no_names;       /* the directory cannot be listed */
 static struct stat watched; /* a directory whose flushes are counted */
@@ -660,8 +660,8 @@ Test(ckpts_disk, a_directory_that_was_made_is_flushed_with_its_parent_once)
     cr_expect_eq(flushed, 1);
 }
 
-/* A checkpoint that cannot be read now need not be damaged. Loading an older one instead would lose work. The advice to
- * remove damaged checkpoints would lose all of them. */
+/* A checkpoint that cannot be read at the moment may be intact. Loading an older one instead would lose work. If all
+ * checkpoints were reported as damaged, the user would remove all of them. */
 Test(ckpts_disk, what_cannot_be_read_is_not_taken_for_damaged)
 {
     ddp_ckpt_point point;

@@ -67,7 +67,7 @@ Test(cli, what_is_clear_to_torchrun_is_clear)
     cr_assert_eq(std_map_get(&cli.redirects, 0), 1);
     cr_assert(cli.no_python);
     cli_free(&cli);
-    PARSE("--log=L", "prog"); /* not ambiguous in torchrun 1.13, which had no --log_line_prefix_template */
+    PARSE("--log=L", "prog"); /* means --log_dir: torchrun 1.13 had no --log_line_prefix_template */
     cr_assert_str_eq(cli.log_dir, "L");
     cli_free(&cli);
     PARSE("--max-no=5", "--timeo=9", "prog");

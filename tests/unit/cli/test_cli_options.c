@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A value that differs from the default, for each option that has one. */
+/* For each option that takes a value: a value that differs from the default. */
 static const char *const samples[OPTIONS] = {
     [OPT_NPROC_PER_NODE] = "3",
     [OPT_NNODES] = "1:1",

@@ -1,4 +1,4 @@
-/* torchrun's own options, and the defaults of a ddprun that is called torchrun. */
+/* torchrun's own options, and the defaults of ddprun if its program name is torchrun. */
 #include "command_line.h"
 #include "plan/plan.h"
 

@@ -85,7 +85,7 @@ Test(cgroup_path, what_is_missing_is_said)
     not_found("0::/\n", "", "cannot read");
 }
 
-/* If a file is cut at any byte, it is invalid or contains less. Nothing is read beyond its end. */
+/* Cut each file at every byte. A sanitizer reports any read beyond the end. */
 Test(cgroup_path, files_that_are_cut_anywhere)
 {
     const char groups[] = "8:pids:/x\n0::/z\\040y\n", mounts[] = PROC HYBRID;

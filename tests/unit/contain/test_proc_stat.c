@@ -104,7 +104,7 @@ Test(unanswered, data_that_was_sent_four_times)
 
 Test(unanswered, other_connections)
 {
-    expect_unanswered(TCP("0300000A:1267", "01", "01", "00000003"), NULL, 0); /* too few repetitions */
+    expect_unanswered(TCP("0300000A:1267", "01", "01", "00000003"), NULL, 0); /* too few retransmissions */
     expect_unanswered(TCP("0300000A:1267", "01", "04", "00000009"), NULL, 0); /* the peer does not read */
     expect_unanswered(TCP("0300000A:1267", "04", "01", "00000009"), NULL, 0); /* closed here */
     expect_unanswered("  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt", NULL, 0);

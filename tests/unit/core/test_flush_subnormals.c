@@ -188,7 +188,7 @@ Test(flush_subnormals, reductions_are_the_same)
     expect_same(reduce_all);
 }
 
-/* Return the result of two ranks with one number each, as bits. */
+/* Reduce one number from each of two ranks. Return the bits of the result. */
 static uint32_t of_two(ddp_dtype dtype, ddp_op op, uint32_t a, uint32_t b)
 {
     uint32_t out = 0;

@@ -1,5 +1,6 @@
-/* Plans for many layouts of ranks on hosts, without a network. Pieces of the tree give the same bits as the whole tree.
- * Every value of every collective arrives exactly once at every host that needs it. Steps fit into their buffers. */
+/* Plans for many layouts of ranks on hosts, without a network. A result joined from pieces has the same bits as one
+ * computed in one step. Every value of every collective arrives exactly once at every host that needs it. Steps fit
+ * into their buffers. */
 #include "cpu/net_plan.h"
 
 #include <criterion/criterion.h>
@@ -16,7 +17,7 @@ static void fill(ddp_dtype dtype)
     srand(11);
     for (size_t i = 0; i < sizeof(room); i++)
         bytes[i] = (unsigned char)rand();
-    /* Random bits would give mostly huge floats, so replace floats by values of similar size. */
+    /* Random bits would give mostly huge or tiny floats, so take floats from a small range instead. */
     for (int r = 0; r < WORLD_MOST; r++)
         for (int i = 0; i < N; i++) {
             float f = (float)(rand() % 20001 - 10000) / (float)(1 + rand() % 300);
@@ -59,7 +60,7 @@ static void with_layout(const uint16_t *host_of, int world, check_fn check, cons
 {
     uint16_t number[WORLD_MOST], seen[WORLD_MOST];
     int hosts = 0;
-    /* Hosts are numbered by their lowest rank. */
+    /* Number the hosts in the order of their lowest ranks. */
     for (int r = 0; r < world; r++) {
         int h = 0;
         while (h < hosts && seen[h] != host_of[r])
@@ -206,7 +207,7 @@ static void check_step(const struct net_way *way, size_t n, const char *word)
     cr_assert_leq(at * way->element, (size_t)SLOT, "%s", word);
 }
 
-/* Return the number of pieces that one rank of the host may hold at once. */
+/* Return how many bytes of pieces one rank of host number `host` may hold at once. */
 static size_t pieces_in_hand(const struct net_way *way, int host, size_t n)
 {
     const struct net_layout *l = way->layout;

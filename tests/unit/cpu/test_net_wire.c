@@ -1,5 +1,5 @@
-/* Messages between hosts. A hello of another run or to another rank is rejected. The heads of calls are compared. A
- * reason keeps its code and text. */
+/* Test the messages between hosts: rejected hellos, differences between the calls of two ranks, and reasons with code
+ * and text. */
 #include "cpu/net_wire.c"
 
 #include <criterion/criterion.h>

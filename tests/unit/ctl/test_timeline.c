@@ -96,8 +96,8 @@ Test(timeline, nodes_stand_before_ranks_by_number)
     cr_expect_eq(t.rows[RANK1].node, NODE1);
 }
 
-/* Node 1's clock is 1,000 s ahead. Only later lines of its log show this offset, but it also applies to the first
- * line. */
+/* The clock of node 1 is 1,000 s ahead. The first line of node 1's log does not show this offset, but later lines do.
+ * The offset also applies to the first line. */
 Test(timeline, all_stand_by_the_store_s_clock)
 {
     two_nodes();
@@ -132,7 +132,8 @@ Test(timeline, a_round_is_a_band_and_its_end_is_marked)
     cr_expect_eq(failed, 1);
 }
 
-/* Both logs have one event of the store. One line is about another job, one is unknown, and one is cut off. */
+/* Both logs contain the join of node 1, which counts only once. One line is about another job, one has an unknown
+ * event, and one is cut off. */
 Test(timeline, what_is_wrong_is_named_with_its_line)
 {
     two_nodes();

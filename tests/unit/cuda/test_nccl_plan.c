@@ -113,7 +113,8 @@ Test(nccl_state, what_has_failed_never_works_again)
     }
 }
 
-/* When a running abort has ended, the next call of close continues. At most four calls close everything. */
+/* Closing may start an abort. After the end of an abort, the next event NCCL_CLOSE continues. From each state, at most
+ * four of these events close everything. */
 Test(nccl_state, everything_can_be_closed)
 {
     for (int from = 0; from < NCCL_STATES; from++) {

@@ -33,7 +33,7 @@ Test(diagnose_job, a_rank_outside_of_the_call_in_which_the_others_wait)
            "computes (99 % CPU)");
 }
 
-/* A rank in the state "running" is reported as stalled if it uses almost no CPU time (below 5 %). For example, Python
+/* A rank in the state "running" (R) counts as stalled if it uses less than 5 % CPU time. For example, its Python code
  * may wait for a lock. */
 Test(diagnose_job, a_rank_that_runs_at_times_has_an_agent)
 {
@@ -164,7 +164,7 @@ static struct snapshot lost(bool silent)
                                          .gone_ms = 1500 };
     struct snapshot s = CASE(RUNNING, .gone = &gone, .n_gone = 1);
     gone.silent = silent;
-    s.n_nodes = 0; /* without nodes: their texts are not valid after this function */
+    s.n_nodes = 0; /* the texts of the nodes are not valid after this function returns */
     s.phase = PHASE_STOPPING;
     return s;
 }
@@ -561,7 +561,7 @@ Test(diagnose_job, what_is_too_much_for_a_screen_is_counted)
 
 /* --- diagnose ------------------------------------------------------------------------------------------------- */
 
-/* The sentences and the JSON for the facts about a rank, and the helpers that print untrusted bytes. */
+/* Tests of the sentence and the JSON object that describe the state of a rank. */
 
 static void expect(struct snapshot_rank facts, const char *sentence, const char *json)
 {
@@ -716,7 +716,7 @@ Test(decimal, what_it_prints_it_reads)
 
 /* --- findings ------------------------------------------------------------------------------------------------- */
 
-/* The table of findings: names, words, and the pages that are printed from it. */
+/* Tests of the table of findings: the names of the codes, the placeholders, and the pages printed from the table. */
 
 Test(findings, every_code_has_a_name_and_is_found_by_it)
 {

@@ -168,8 +168,8 @@ Test(screen, findings_as_json)
     cJSON_Delete(o);
 }
 
-/* A full list drops its last finding. `left_out` counts this finding and the further findings with the same code, whose
- * number is in `more`. */
+/* A new finding in a full list drops the last finding. `left_out` then grows by 1 plus `more` of the dropped
+ * finding. */
 Test(slots, a_dropped_finding_is_counted_with_its_further_ones)
 {
     static struct diagnosis d;

@@ -60,7 +60,7 @@ static void describe(struct stack_thread *t, const cJSON *thread)
     t->cpu_ms = number_in(thread, "cpu_ms");
 }
 
-/* Add the main thread of a child, from py-spy if the child is a Python program. */
+/* Add the main thread of a child process, with its Python frames if py-spy has recorded them. */
 static void add_child(struct stacks *stacks, int rank, const cJSON *child)
 {
     const cJSON *sample = cJSON_GetObjectItem(child, "sample"),
@@ -187,8 +187,8 @@ Test(hang, a_rank_that_sleeps_while_others_wait_in_a_collective)
         "is in load_batch (worker.py:17) and sleeps, without progress for 42.0 s" OTHERS);
 }
 
-/* Work.wait() is a C function without a frame, and so is the broadcast of DistributedDataParallel. The fixtures are of
- * torch 1.13 and, with _2, of torch 2. */
+/* Work.wait() is a C function without a frame, and so is the broadcast of DistributedDataParallel. The recordings
+ * "buffers_2" and "async_2" are of torch 2, the others are of torch 1.13. */
 Test(hang, ranks_that_wait_in_a_c_function_are_not_the_culprit)
 {
     static const char *const ways[][2] = {
@@ -301,7 +301,7 @@ Test(hang, a_sleeper_is_not_named_if_it_may_wait_for_a_rank_in_a_lock)
     case_free(&c);
 }
 
-/* Ranks 0 and 2 wait in Work.wait(), and rank 1 in another collective. */
+/* Ranks 0 and 2 wait in Work.wait(). Rank 1 waits in a collective. */
 Test(hang, most_ranks_are_not_in_a_lock)
 {
     struct hang_case c = load("async", "async");
@@ -313,8 +313,8 @@ Test(hang, most_ranks_are_not_in_a_lock)
     case_free(&c);
 }
 
-/* The CPU time of rank 0 could come from the GPU's driver, which spins while it waits. But rank 1 waits in a known
- * collective, so rank 0 loops. */
+/* Rank 0 uses CPU time, so it loops, or it waits for the GPU in a driver that spins. The verdict is a loop, because
+ * rank 1 waits for rank 0 in a known collective. */
 Test(hang, a_rank_that_computes_beside_a_known_collective)
 {
     struct hang_case c = load("async", "async");
@@ -328,7 +328,7 @@ Test(hang, a_rank_that_computes_beside_a_known_collective)
 Test(hang, a_file_of_a_library_tells_a_lock_from_a_wait_for_ranks)
 {
     static const struct {
-        const char *file, *others; /* `others` is NULL if rank 0 waits for a lock of the library `file` */
+        const char *file, *others; /* rank 0 sleeps in `file`; `others`: text of the finding; NULL: none */
     } cases[] = { { "logging/__init__.py", NULL },
                   { "tqdm/std.py", NULL },
                   { "/usr/lib/python3.11/queue.py", NULL },
@@ -384,7 +384,7 @@ Test(hang, one_of_two_sleepers_beside_a_majority_is_not_named)
 Test(hang, too_many_places_give_no_verdict)
 {
     struct hang_case c = load("async", "async");
-    add_places(&c, 18); /* 16 places: ranks 0 and 2 share one, and rank 1 sleeps */
+    add_places(&c, 18); /* 16 places: ranks 0 and 2 share one; rank 1 sleeps and does not count */
     expect_verdict(&c, "RANK_SLEEPS", "rank 1 (n1, pid 71)", "is in wait_for_work (worker.py:");
     case_free(&c);
     c = load("async", "async");
@@ -493,7 +493,7 @@ Test(hang, a_child_that_has_ended)
     case_free(&c);
 }
 
-/* The other child of the rank waits for a message and is not named. */
+/* Another child of rank 1 waits for a message and is not named. */
 Test(hang, a_living_child_that_opens_a_pipe)
 {
     WAY("loader", "RANK_WAITS_FOR_CHILD", "rank 1 (n1, pid 71)",
@@ -552,7 +552,7 @@ Test(hang, a_child_that_computes_is_not_named)
     case_free(&c);
 }
 
-/* A child in a C function may wait for other ranks in Work.wait(). */
+/* A child that sleeps in a C function may be in Work.wait() and wait for other ranks. So the child is not named. */
 Test(hang, a_child_in_a_c_function_that_may_wait_is_not_named)
 {
     struct hang_case c = load("loader", "loader");
@@ -744,7 +744,8 @@ Test(hang, a_key_that_no_rank_has_set)
     case_free(&c);
 }
 
-/* Rank 0 waits for a key in both cases. A rank that computes may still set the key. */
+/* Rank 0 waits for a key. In the first case rank 1 computes and may still set the key, so there is no finding. In the
+ * second case rank 1 sleeps, so a finding names rank 0. */
 Test(hang, a_key_may_come_from_a_rank_that_computes)
 {
     struct hang_case c = load("loop", "loop");
@@ -788,7 +789,7 @@ Test(hang, a_rank_that_has_left_with_0)
 
 /* --- connections ------------------------------------------------------------------------------------------- */
 
-/* Add a connection of `rank` whose data `peer` does not acknowledge, in both samples. */
+/* Add a connection of `rank` to both samples. On this connection, `peer` does not acknowledge data. */
 static void cut(struct hang_case *c, int rank, const char *peer)
 {
     struct stack_thread t = { .rank = rank, .pid = 70 + rank, .host = "n0", .does = STACKS_UNANSWERED };
@@ -938,8 +939,8 @@ Test(hang, a_culprit_comes_before_a_connection_without_an_answer)
     "\",\"dtype\":\"Float\",\"n\":4,\"created_ms\":17956480" #seq ",\"at\":\"step (train.py:" #seq ")\"}"
 #define REDUCE(rank, seq) CALL(rank, "", seq, "all_reduce", "scheduled")
 
-/* Expect a verdict from two samples of the records. All stacks are equal; with `readable` false, no stacks are
- * available. */
+/* Expect a verdict from two samples of the flight records, `earlier` and `calls`. The stacks of both samples are from
+ * the recording `way`; if `readable` is false, both samples have no stacks. */
 static void expect_by_both(const char *way, bool readable, const char *earlier, const char *calls,
                            const char *code, const char *subject, const char *sentence)
 {
@@ -1023,7 +1024,7 @@ Test(hang, records_are_quoted_if_stacks_name_the_culprit)
         OTHERS "; the flight records of rank 1 (n1, pid 71) do not contain all_reduce #19 (Float x 4)");
 }
 
-/* Rank 1 has called #18 since the previous sample, so its record is older than its wait. */
+/* Only records that are equal in both samples are compared. The records of rank 1 have changed. */
 Test(hang, a_record_that_moves_is_not_used)
 {
     expect_by_both("all_wait", true, "[" REDUCE(0, 19) "," REDUCE(1, 17) "," REDUCE(2, 19) "]", ONE_BEHIND,
@@ -1180,8 +1181,8 @@ Test(hang, a_rank_wakes_if_it_has_run_several_times_between_the_samples)
     }
 }
 
-/* A GPU driver spins while it waits. So the absence of progress is certain only in a job that has shown progress
- * before. */
+/* A GPU driver spins while it waits, so ranks that use CPU time may make no progress. The job is certain to hang only
+ * if it has shown signs of progress before. */
 Test(hang, waiting_ranks_that_spin_need_a_job_with_signs_of_progress)
 {
     struct hang_case c = load("sleep", "sleep");
@@ -1441,7 +1442,8 @@ static int64_t rank_of_hang(struct hang_case *c)
     return diagnose_hang(&d, &s);
 }
 
-/* Without frames, the program may have handled the error, so the finding is only a hint. */
+/* The error may have ended the program, or the program may have handled it. Frames would decide this. So without
+ * frames, the finding is only a hint. */
 Test(hang, a_traceback_without_frames_is_a_hint)
 {
     static const char *const notes[] = { NO_INTERPRETER, "no Python stacks: ptrace is forbidden" };
@@ -1599,7 +1601,8 @@ static cJSON *frames_of(const char *text)
     return frames;
 }
 
-/* Repeat the samples until `n` samples are added. Return the function with the loop as "train:12", or "". */
+/* Add `n` samples: take `samples` in order, again and again. Return the function and line of the loop that is found,
+ * such as "train:12". Return "" if no loop is found. */
 static const char *loop_of(const char *const *samples, int n)
 {
     static char found[40];
@@ -1652,7 +1655,7 @@ Test(hang_loops, a_program_that_goes_forward_has_no_loop)
                      "", "a statement of several lines returns once");
 }
 
-/* Each call of `work` has its own loop. */
+/* `main` calls `work` on line 1 and then on line 2. The second call does not continue the loop of the first call. */
 Test(hang_loops, a_caller_that_goes_forward_begins_again)
 {
     const char *all[] = { "main:1 work:1", "main:1 work:2", "main:1 work:1", "main:1 work:2", "main:1 work:1",

@@ -11,8 +11,8 @@ enum { RANKS = 4, SLOW = 2, MINUTE = 60000 / PROFILE_EVERY_MS, SEEDS = 40 };
 
 struct job {
     uint64_t random;
-    double step_ms, noise; /* time of a step, and how much it varies */
-    double extra;          /* additional time of rank SLOW, as a part of a step */
+    double step_ms, noise; /* time of a step; its variation relative to this time */
+    double extra;          /* additional time of rank SLOW, as a fraction of step_ms */
     double start_ms, compute_ms[RANKS], end_ms;
     uint64_t steps;
 };
@@ -90,8 +90,8 @@ static uint32_t run(struct job job, struct profile *p, uint32_t n)
     return found;
 }
 
-/* Work.wait() of PyTorch is a C function, so it has no frame. A wait for a lock in one of Python's own modules has a
- * frame of this module. */
+/* Work.wait() of PyTorch is a C function without a Python frame. A rank that sleeps there waits for other ranks. A rank
+ * that sleeps in threading.py does not. */
 Test(profile, a_rank_that_sleeps_in_a_c_function_of_the_program_waits)
 {
     static const char *const rows[] = {

@@ -18,7 +18,7 @@ Test(rejects, first_bytes_tell_who_it_is)
 {
     expect_kind("", REJECT_SILENT);
     expect_kind("03 05000000 000000", REJECT_C10D_1); /* ADD, a key of 5 bytes */
-    expect_kind("00 05000000 000000", REJECT_C10D_1); /* an old SET begins like VALIDATE */
+    expect_kind("00 05000000 000000", REJECT_C10D_1); /* SET of dialect A: begins with the byte of VALIDATE */
     expect_kind("00", REJECT_C10D_1);
     expect_kind("00 cef7853c 0d c610", REJECT_C10D_2);
     expect_kind("00 cef7853c", REJECT_C10D_2);
@@ -116,7 +116,8 @@ Test(hub_rejects, who_goes_in_the_middle_of_its_first_words_is_shown)
     expect_row("\"kind\":\"c10d_1\",\"first\":\"0305000000000000\",\"why\":\"peer closed it\",\"times\":1");
 }
 
-/* No agent has the address of these clients. The list shows a connection until the connection sends a byte. */
+/* The list of rejected clients contains a connection that has sent nothing, unless an agent has the same address. It
+ * does not contain the connection after the first byte. */
 Test(hub_rejects, a_silent_connection_is_shown_and_left_open)
 {
     sim_connect(&sim, 10);

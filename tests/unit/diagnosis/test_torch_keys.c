@@ -181,7 +181,7 @@ Test(torch_notes, a_barrier_is_found_by_key_and_by_id)
     cr_expect_null(torch_meets_of_id(&meets, second->id + 1));
 }
 
-/* An id is never reused for another barrier. */
+/* A new barrier replaces the record of the oldest barrier. The id of the oldest barrier is then unknown, not reused. */
 Test(torch_notes, the_oldest_barrier_gives_way)
 {
     const uint32_t oldest = make(0)->id;

@@ -317,7 +317,7 @@ Test(control, barriers_say_who_is_missing)
     cr_assert_str_eq(sim_control(&sim, CLIENT, "{\"op\":\"barriers\"}"),
                      "{\"barriers\":[{\"name\":\"epoch\",\"arrived\":[1],\"missing\":[3],\"age_ms\":1500,"
                      "\"left_ms\":3500}],\"ok\":true}");
-    sim.now_ms = 5001; /* before the tick of the deadline */
+    sim.now_ms = 5001; /* the deadline has passed, but the hub has had no tick since then */
     cr_assert_not_null(strstr(sim_control(&sim, CLIENT, "{\"op\":\"barriers\"}"), "\"left_ms\":0}"));
 }
 
@@ -364,7 +364,7 @@ static const char *take(conn_id conn, size_t at)
     return text;
 }
 
-/* Return the next message to the connection. */
+/* Remove the oldest message that the hub has sent to `conn`, and return it. */
 static const char *hear(conn_id conn)
 {
     return take(conn, 0);
@@ -402,7 +402,8 @@ static void agent(conn_id conn)
     sim_identify(&sim, conn, "{\"role\":\"agent\"}", NULL);
 }
 
-/* Let node `node_rank` of a static job of `nnodes` nodes join, with two workers each. `more` is added to the object. */
+/* Join a static job of `nnodes` nodes as node `node_rank`, with two workers. `more` has further JSON members of the
+ * request. Return the answer. */
 static const char *join(conn_id conn, int node_rank, int nnodes, const char *more)
 {
     static char json[1024];
@@ -604,8 +605,8 @@ Test(control_rdzv, a_failure_is_told_to_all_and_comes_back_as_the_cause)
     cr_expect_null(strstr(verdict, "stacks"), "no node prints a report before a restart: %s", verdict);
 }
 
-/* The failure names the process on the GPU. Its text contains a control character. The message has a member that only
- * newer agents send. */
+/* The cause of a failure names the process that uses the GPU. The user name of this process contains a control
+ * character. `gpu_name` is a member that only newer agents send. */
 Test(control_rdzv, the_process_on_a_full_gpu_is_in_the_verdict_and_in_why)
 {
 #define FULL_GPU                                                                                             \
@@ -691,7 +692,8 @@ Test(control_rdzv, a_silent_node_is_lost_and_closed)
     expect_in(call(OPERATOR, "{\"op\":\"status\"}"), "\"connections\":2");
 }
 
-/* The clock of a suspended machine jumps. No node is lost because of this. */
+/* The hub's clock jumps from 2 s to 60 s, as after a suspension of its machine. No node is lost because of the
+ * jump. */
 Test(control_rdzv, a_hub_that_stood_still_gives_everybody_another_beat)
 {
     two_nodes();
@@ -705,7 +707,8 @@ Test(control_rdzv, a_hub_that_stood_still_gives_everybody_another_beat)
     cr_assert_not(sim.conn[N1].open);
 }
 
-/* The only check of the job was an hour ago. So the check after the restart is due now, not an hour ago. */
+/* The last check of the job was an hour ago, and a check is due at once after the restart. The deadline of this check
+ * must not lie in the past, because the hub would then detect a suspension. */
 Test(control_rdzv, a_restart_after_an_hour_without_checks_is_no_suspension)
 {
     sim_at(&sim, 1000);
@@ -947,7 +950,8 @@ Test(control_rdzv, without_stacks_the_verdict_has_none)
     cr_expect_null(strstr(hear(N0), "stacks"));
 }
 
-/* Send more rows from the first node than fit. In the verdict, each node has the same space for its rows. */
+/* Let the first node send more stack rows than fit into its half of the verdict. The row of the second node must still
+ * fit. `bytes` is the length of each row's note. */
 static void expect_fair(int bytes)
 {
     struct buf many = { 0 };

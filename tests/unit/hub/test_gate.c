@@ -268,7 +268,7 @@ Test(gate, few_strangers_wait_and_the_oldest_goes)
     cr_assert(sim.conn[AGENT].open);
 }
 
-/* Connect agent `i` from a separate host, as a new connection. */
+/* Open a new connection for agent `i`. Each agent has a separate host. */
 static void arrive(int i)
 {
     char peer[32];
@@ -409,7 +409,7 @@ Test(gate, an_authenticated_connection_has_no_keys)
     expect_closed(AGENT, "GET is not allowed on a connection that has sent AUTH");
 }
 
-/* Ask for the credential, and return the result of the answer. */
+/* Ask the store for the credential. Store it in `credential`, and return the result of auth_read_answer. */
 static enum auth_result ask_for(conn_id conn, struct slice *credential)
 {
     uint8_t ask[AUTH_ASK_BYTES];
@@ -501,7 +501,8 @@ Test(gate, a_stranger_gets_few_credentials_and_no_more_time)
     expect_closed(FIRST + 1, "more than 128 bytes");
 }
 
-/* An AUTH of another version may be longer than a stranger's limit, so the store answers after the first byte. */
+/* An AUTH of another version may have more bytes than a stranger may send. So the first byte must be enough for the
+ * answer. */
 Test(gate, an_agent_of_another_version_is_answered)
 {
     uint8_t unused[AUTH_PROOF_BYTES];
@@ -701,7 +702,7 @@ Test(gate, the_strangers_of_agents_addresses_have_a_limit)
     cr_expect_eq(open, MOST + 1);
 }
 
-/* All ranks connect before the agent answers for the first of them. */
+/* All ranks connect before the agent confirms the first of them. */
 Test(gate, as_many_strangers_wait_as_the_ranks_need)
 {
     enum { RANKS = 100 };
@@ -774,7 +775,7 @@ static void stranger_from(const char *host, conn_id conn)
     hub_set_foreign(sim.hub, conn);
 }
 
-/* The server needs the descriptor of a stranger for another client. */
+/* The server has no free descriptor for a new client, so it closes the connection of a stranger. */
 Test(gate, the_server_takes_the_descriptor_of_the_oldest_stranger)
 {
     start_with(0, 0, 2);
@@ -871,7 +872,7 @@ static void start_two_nodes(void)
 Test(gate, a_confirmed_connection_is_a_rank_of_its_node)
 {
     start_two_nodes();
-    for (int pid = 0; pid < 2; pid++) { /* if pid is 1, the agent confirms the process, too */
+    for (int pid = 0; pid < 2; pid++) { /* if pid is 1, the agent also names the process */
         const conn_id own = (conn_id)(FIRST + 2 * pid), foreign = own + 1;
         stranger_from("10.0.0.2", own);
         sim_feed(&sim, own, GREETING);
@@ -908,7 +909,7 @@ Test(gate, a_named_process_is_a_rank_of_the_agent_that_has_named_it)
 
 /* --- an operator -------------------------------------------------------------------------------------------- */
 
-/* Open the barrier "b" or "c", in which rank 2 waits for rank 3. */
+/* Let rank 2 enter the barrier `name` ("b" or "c") and wait there for rank 3. */
 static void open_barrier(conn_id conn, char name)
 {
     char request[96];
@@ -1015,7 +1016,7 @@ Test(gate, a_finding_of_a_lost_agent_belongs_to_the_next_agent_of_its_host)
     calls(AGENT_B, "{\"op\":\"why\"}", "second");
 }
 
-/* An agent has found the owner of a plain connection among its workers. */
+/* An agent reports that one of its workers owns a plain connection. */
 Test(gate, a_rank_that_an_agent_has_named_is_no_rank_of_another_agent)
 {
     start_two_nodes();
@@ -1162,7 +1163,8 @@ Test(tenants, a_confirmed_connection_stays_with_its_tenant)
     calls(OPERATOR, "{\"op\":\"rejects\"}", "{\"rejects\":[],\"refused\":[],\"ok\":true}");
 }
 
-/* Both agents have the same user, so only the agent that finds the process can identify the owner of the connection. */
+/* Both agents have the same user, so the user does not identify the job of a connection. Only the agent that finds the
+ * connection among its processes can claim it. */
 Test(tenants, two_tenants_share_a_host)
 {
     start_node("10.0.0.1", AGENT, &team_a, "a1", 0, 1);
@@ -1191,8 +1193,8 @@ Test(tenants, two_tenants_share_a_host)
     expect_closed(FIRST + 2, "no agent on the client's host has confirmed within 3 s");
 }
 
-/* A connection from a host of tenant a must wait, because tenant a has two jobs. Then tenant b starts a node on the
- * same host. This node must not claim the earlier connection. */
+/* The store cannot choose between the two jobs of tenant a, so a connection from a host of this tenant waits. Then
+ * tenant b starts a node on the same host. This node must not claim the waiting connection. */
 Test(tenants, a_later_tenant_claims_no_connection_of_an_earlier_one)
 {
     start_node("10.0.0.1", AGENT, &team_a, "a1", 0, 1);
@@ -1225,7 +1227,8 @@ static void proven(conn_id conn, const struct secret *k, const char *job)
     hub_set_secret(sim.hub, conn, k, job, sim.now_ms);
 }
 
-/* Both agents have the same user and address. Only the agent of the proven job may confirm. */
+/* Both agents have the same user and address. The TLS handshake of the client proves its job. Only the agent of this
+ * job may confirm the connection. */
 Test(tenants, tls_decides_which_agent_may_confirm)
 {
     start_node("10.0.0.1", AGENT, &team_a, "a1", 0, 1);

@@ -1,9 +1,9 @@
-/* When a job is suspected to hang, on a simulated clock. */
+/* Tests of hang_watch: when it suspects and reports a hang of the job. The clock is simulated. */
 #include "hub/hang_watch.h"
 
 #include <criterion/criterion.h>
 
-/* Record a sample about a rank that has not run since the previous one. */
+/* Record a sample about a rank that has not run since the previous sample. */
 static bool sampled(struct hang_watch *w, uint64_t digest, bool is_certain, uint64_t now_ms)
 {
     return hang_watch_sampled(w, (struct hang_verdict){ .digest = digest, .is_certain = is_certain }, now_ms);
@@ -28,7 +28,8 @@ static void move(uint64_t from, uint64_t until, uint64_t every)
         hang_watch_moved(&w, 0, at);
 }
 
-/* Give all samples from now on this verdict. Return the time of the report, or 0 without a report until `until`. */
+/* Take all samples that are due until `until`. Each sample except the first has the verdict `verdict`. Return the time
+ * of the report, or 0 if no sample was reported. */
 static uint64_t report_at(uint64_t verdict, uint64_t until)
 {
     int samples = 0;
@@ -53,8 +54,8 @@ Test(hang_watch, five_times_the_longest_pause_is_waited)
     cr_expect_eq(hang_watch_deadline(&w), T + 60 * S + 100 * S);
 }
 
-/* A program loads for a minute without progress. In this minute, the watch raises several suspicions, each after a
- * longer wait. When the processes have joined their group, the original limit applies again. */
+/* A program loads for a minute without progress. In this minute the watch raises several suspicions, with a longer
+ * pause after each. When a process joins a group, the pause is reset, so the first report is not late. */
 Test(hang_watch, a_slow_start_does_not_delay_the_first_report)
 {
     w.limit_ms = 5 * S;
@@ -128,7 +129,7 @@ Test(hang_watch, a_hint_is_reported_once_and_does_not_end_the_search)
     }
 }
 
-/* Flight records decide from the third sample on. */
+/* From the third sample on, flight records are compared, too, so the third verdict may differ from the second. */
 Test(hang_watch, a_verdict_that_changes_once_is_reported_with_the_fourth_sample_within_15_s)
 {
     move(T, T + 60 * S, S);
@@ -167,7 +168,7 @@ Test(hang_watch, an_incomplete_third_sample_is_taken_again_once)
     cr_expect_eq(w.samples, 0, "the suspicion has ended");
 }
 
-/* It may compute in small steps, or receive a file. */
+/* A rank that wakes between samples may compute in small steps, or receive a file. */
 Test(hang_watch, a_rank_that_wakes_between_the_samples_needs_eight_samples)
 {
     move(T, T + 60 * S, S);

@@ -308,7 +308,7 @@ Test(hub, waiting_is_not_being_unfinished)
 
 /* --- attempts ------------------------------------------------------------------------------------------------ */
 
-/* Connections 1 to 3 existed before any job, so they belong to the first attempt. */
+/* Connections 1 to 3 were opened before a job was declared, so they belong to the first attempt of the job. */
 Test(hub, an_attempt_begins_with_an_empty_key_space)
 {
     sim_feed(&sim, 1, "01" KEY_K N(00));
@@ -321,8 +321,8 @@ Test(hub, an_attempt_begins_with_an_empty_key_space)
     sim_expect(&sim, 10, N(00));
 }
 
-/* The store closes the connections of identified workers at once, and plain connections at their next request. Silent
- * connections and the agent's connection stay open. */
+/* When attempt 1 begins, the store closes the connections of identified workers of attempt 0. It closes a plain
+ * connection when this connection sends a request. Silent connections and the agent's connection stay open. */
 Test(hub, what_is_left_of_an_old_attempt_is_let_go)
 {
     sim_job(&sim, 0, 21);
@@ -412,7 +412,7 @@ Test(hub, a_long_pipeline_is_answered_in_order)
 
 /* --- hub vectors ---------------------------------------------------------------------------------------------- */
 
-/* Captured conversations. The tests send their bytes to the whole hub, cut into pieces of different sizes. */
+/* The tests send captured conversations to the hub, cut into pieces of different sizes. */
 
 static void set_up_vectors(void)
 {
@@ -691,7 +691,7 @@ Test(jobs, one_that_nobody_is_connected_to_is_forgotten_after_a_while)
     expect_words("{\"op\":\"status\"}", "\"job\":\"b\"");
 }
 
-/* No node is in the job, because its first join is rejected. */
+/* The hub rejects the first join, so the job has a name but no node. */
 Test(jobs, one_that_gets_its_name_after_days_is_kept_from_then_on)
 {
     const uint64_t days_ms = 72ull * 3600 * 1000;
@@ -730,7 +730,7 @@ Test(jobs, the_last_one_leaves_an_empty_store)
     expect_keys(WORKER_B, N(00));
 }
 
-/* Names are easy to invent, so their cost is charged. */
+/* A client can invent any number of job names, so even an empty job uses a part of the hub's quota. */
 Test(jobs, made_up_jobs_end_with_the_quota)
 {
     struct hub_limits limits = HUB_LIMITS_DEFAULT;
@@ -833,7 +833,7 @@ static bool store(conn_id conn, size_t size)
     return sim.conn[conn].open;
 }
 
-/* Declare many jobs from one source, and fill each of them. */
+/* Declare many jobs from one source. Set keys in each job until the hub rejects a key. */
 static void fill_as(const char *const address[2], uint32_t uid)
 {
     for (int i = 0; i < EVIL_JOBS; i++)

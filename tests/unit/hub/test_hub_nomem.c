@@ -29,7 +29,7 @@ static struct {
     bool persistent; /* all allocations after the first failed one fail, too */
     long left;       /* number of allocations that still succeed */
     long failed;
-    long blocks; /* number of blocks that were allocated and not freed while armed */
+    long blocks; /* number of blocks allocated while armed and not freed yet */
 } heap;
 
 static bool fails(void)
@@ -191,7 +191,8 @@ static void join(conn_id conn, const char *job)
     say_join(conn, job);
 }
 
-/* Write a script of two jobs, a plain client whose job is unknown at first, a failure, a restart, and a stranger. */
+/* Write a script with two jobs and a plain client whose job is unknown at first. A failure, a restart and a stranger
+ * follow. */
 static void write_rendezvous_script(void)
 {
     join(1, "a");
@@ -261,7 +262,8 @@ static void play(void)
     hub_free(hub);
 }
 
-/* Return whether memory ran out at all. */
+/* Play the script, and let an allocation fail after `requests` successful ones. If `persistent` is true, all later
+ * allocations fail, too. Return true if an allocation failed. */
 static bool play_with_memory_for(long requests, bool persistent)
 {
     memset(&heap, 0, sizeof(heap));

@@ -151,8 +151,8 @@ Test(job_events, the_process_on_a_full_gpu_is_an_event_of_the_end)
     cr_expect_eq(job->troubles.count, 0);
 }
 
-/* If the receiver of the events leaves, the next receiver gets the earlier events, except findings: it has received
- * them already. */
+/* If the receiver of the events leaves, the next receiver gets the earlier events. Findings are not repeated, because
+ * they were sent to both receivers. */
 Test(job_events, a_finding_is_told_once_to_all_who_asked)
 {
     const struct finding f = { .code = FINDING_RANK_SLEEPS, .subject = "rank 1", .sentence = "it sleeps" };
@@ -284,7 +284,7 @@ Test(job_events, the_next_job_of_a_store_hears_nothing_of_a_finished_one)
 {
     static const struct {
         const char *next;
-        uint64_t after_ms; /* 0 = the first node is still connected */
+        uint64_t after_ms; /* when the next job begins; 0 = at once, the first node is still connected */
         bool has_other;    /* the store has another job, so it frees the finished job */
     } cases[] = { { "demo", 0, false },
                   { "demo", HOUR, false },

@@ -51,7 +51,8 @@ static void join(conn_id conn, const char *job)
     sim.conn[conn].out.len = 0;
 }
 
-/* Start a job of one node with two workers. All of these connections come from the address "peer". */
+/* Connect `conn` as the agent of a new job, which has one node with two workers. In this file, every connection comes
+ * from the address "peer". */
 static void node(conn_id conn, const char *job)
 {
     sim_client(&sim, conn);
@@ -388,7 +389,7 @@ Test(held, a_job_of_another_user_will_not_do)
     sim_expect(&sim, PLAIN, "closed: the job");
 }
 
-/* The connection identifies itself before the answer of its agent arrives, so the agent's claim is refused. */
+/* The client sends IDENTIFY before its agent sends `vouch`, so the store refuses the `vouch`. */
 Test(vouch, a_refused_claim_has_a_code)
 {
     node(A, "a");

@@ -49,13 +49,13 @@ static void at(uint64_t now_ms)
 static void miss_nodes(void)
 {
     at(0);
-    (void)schedule_due(job); /* the first check starts the measured time */
+    (void)schedule_due(job); /* the times of this row count from this first check */
 }
 
 static void lose_node(void)
 {
     at(T - 2000);
-    (void)schedule_due(job); /* skip the check for the missing nodes */
+    (void)schedule_due(job); /* clears the check for missing nodes, which is due now */
     at(T);
     schedule_hurry(job);
 }

@@ -310,8 +310,8 @@ Test(torch_watch, an_owner_that_is_known_late_is_told_at_once)
     expect_told("\"code\":\"STORE_SHARED\"");
 }
 
-/* The store has reported a wait for rank 1. The wait ends, because two processes of rank 1 (mp.spawn) join as rank 0
- * and as rank 1. Then the search for a hang may report the next wait. */
+/* The store has reported that rank 0 waits for rank 1. Two processes that rank 1 has started (mp.spawn) then join as
+ * ranks 0 and 1, so this wait ends. The store must be able to report the next wait. */
 Test(torch_watch, a_wait_that_has_ended_is_not_the_present_wait)
 {
     client(RANK0, 0, 100);
@@ -329,7 +329,7 @@ Test(torch_watch, a_wait_that_has_ended_is_not_the_present_wait)
     cr_expect_not(job->watch.torch_reported);
 }
 
-/* All four names fit into the report. Only processes without a printed name would be counted. */
+/* All four names fit into the report, so it does not end with "and N more". */
 Test(torch_watch, two_launches_are_told_by_all_their_names)
 {
     char words[141], json[256];
@@ -510,8 +510,8 @@ Test(torch_watch, who_is_missing_is_not_guessed)
     cr_expect(strstr(text, "for 10.0 s for rank 1's Gloo address; missing: unknown") != NULL, "%s", text);
 }
 
-/* The ranks count twice in one barrier. In PyTorch 1.13 a barrier whose count is too high never opens, so the ranks
- * read the count again and again. */
+/* Each rank increments the count of one barrier twice. In PyTorch 1.13 a barrier whose count is too high never opens,
+ * so the ranks read the count again and again. */
 Test(torch_watch, ranks_that_set_a_group_up_again_are_no_second_launch)
 {
     client(RANK0, 0, 100);
@@ -653,16 +653,16 @@ Test(init_abandoned, the_barrier_of_torch_1_is_given_up_as_well)
     expect_barrier("1 of the 2 ranks");
 }
 
-/* The ranks of two launches have counted in one barrier. So the report gives their number, because no rank is
- * missing. */
+/* The ranks of two launches have arrived in one barrier. No rank is missing, so the report gives the number of ranks
+ * that have arrived. */
 Test(init_abandoned, who_gave_up_a_barrier_of_too_many_is_told_how_many)
 {
     four_count();
     expect_barrier("4 ranks");
 }
 
-/* The node disconnects, so the job ends. The store must send it no more bytes: sim_hub.c fails the test if bytes are
- * sent to a closed connection. */
+/* The node disconnects, so the job ends. The store must send no more bytes to this node: sim_hub.c fails the test if
+ * bytes are sent to a closed connection. */
 Test(init_abandoned, a_node_that_has_gone_is_told_nothing)
 {
     rank_0_waits(12000);
@@ -686,7 +686,7 @@ Test(init_abandoned, who_waited_for_a_moment_only_has_not_given_up)
     expect_given_up("\"exit_code\":1", false);
 }
 
-/* The second wait of rank 0 succeeds, so rank 0 fails later for another reason. */
+/* The second wait of rank 0 succeeds. So the later failure of rank 0 has another reason. */
 Test(init_abandoned, who_waits_again_and_goes_on_has_not_given_up)
 {
     rank_0_waits(12000);
@@ -699,7 +699,7 @@ Test(init_abandoned, who_waits_again_and_goes_on_has_not_given_up)
     expect_given_up("\"exit_code\":1", false);
 }
 
-/* Let rank 0 call init_process_group again after it has failed. Rank 1 has joined meanwhile. */
+/* Let rank 0 call init_process_group again after its first call has failed. Rank 1 has joined meanwhile. */
 static void rank_0_tries_again(conn_id conn)
 {
     client(RANK1, 1, 101);
@@ -718,8 +718,8 @@ Test(init_abandoned, who_finds_the_others_at_once_when_it_waits_again_has_not_gi
     expect_given_up("\"exit_code\":1", false);
 }
 
-/* Rank 0 tries again on a second connection, OTHER0. The store may learn from the agent that OTHER0 is rank 0 only
- * after OTHER0 has found all keys. */
+/* Rank 0 tries again on a second connection, OTHER0. The agent reports the rank of OTHER0 to the store only after
+ * OTHER0 has found all keys. */
 Test(init_abandoned, who_tries_again_on_another_connection_has_not_given_up)
 {
     rank_0_waits(12000);

@@ -80,7 +80,7 @@ Test(rendezvous, a_worker_that_gave_up_gives_way_to_one_that_failed)
 Test(rendezvous, one_that_says_so_in_words_gives_way_too)
 {
     const struct failure says = { .rank = 0, .exit_code = 1, .victim = true };
-    rdzv_failed(sim.r, 1, 1, &says, sim.now_ms); /* the id of the simulation's node 0 */
+    rdzv_failed(sim.r, 1, 1, &says, sim.now_ms); /* the first 1 is the id of node 0 in the simulation */
     cr_assert(facts().cause->failure.victim);
     rsim_fail(&sim, 1, 1, 2, -1);
     cr_assert_eq(facts().cause->failure.rank, 2);
@@ -326,8 +326,7 @@ Test(rendezvous, workers_are_asked_before_the_job_grows, .init = three_elastic)
     rsim_lost(&sim, 3);
     rsim_lost(&sim, 4);
     rsim_expect_part(&sim, "key waiting_nodes = 0\n");
-    rdzv_grow_agreed(sim.r,
-                     sim.now_ms); /* no new round, because the node for which the ranks agreed has left */
+    rdzv_grow_agreed(sim.r, sim.now_ms); /* no new round, because the waiting nodes have left */
     cr_assert_eq(rsim_state(&sim), RDZV_RUNNING);
     rsim_join(&sim, 5);
     cr_assert_eq(rsim_state(&sim), RDZV_STOPPING);
@@ -400,7 +399,8 @@ Test(rendezvous, the_progress_of_the_workers_is_asked_before_the_keys_go)
     rsim_expect_part(&sim, "n0 < finish: failed, exit 137/137/137, no_progress\n");
 }
 
-/* The end of an elastic round by a lost node does not count, so the store does not read the progress. */
+/* A lost node ends an elastic round. This end does not count for --max_restarts, so the store does not read the
+ * progress of the ranks. */
 Test(rendezvous, an_end_that_does_not_count_has_no_step)
 {
     rsim_init_elastic(&sim, 1, 2);
@@ -450,7 +450,8 @@ Test(rendezvous, a_rank_finds_its_node)
     cr_assert_eq(rdzv_node_of_rank(sim.r, 2), 2);
 }
 
-/* The next check was planned before the last node left, so its delay shows no suspension. */
+/* The store makes no checks without nodes. After such a pause it must not take the delay of the next check for a
+ * suspension. */
 Test(rendezvous, the_first_node_after_a_pause_without_nodes_needs_no_excuse)
 {
     rsim_init(&sim);
@@ -581,7 +582,7 @@ static void walk(struct buf *out)
     cr_assert(buf_append(out, "", 1));
 }
 
-/* One row for each cell of the table in which something happens. A row has state, event, new state (if it changes),
+/* One row for each pair of a state and an event that has an effect. A row has state, event, new state (if it changes),
  * messages to nodes, and the first line of the log. */
 Test(rendezvous, every_cell_of_the_table)
 {
@@ -664,7 +665,7 @@ Test(rdzv_join, another_version)
     cr_assert_eq(rsim_join_as(&sim, 7, &join), RDZV_WELCOME);
 }
 
-/* There is no other node yet, so the error names the version of the store. */
+/* No other node has joined, so the error compares the version with that of the store. */
 Test(rdzv_join, another_version_than_the_stores)
 {
     struct rdzv_join join = sim.join;
@@ -711,7 +712,7 @@ Test(rdzv_join, two_nodes_of_one_host_are_told_apart)
                    "node 1 (n0, pid 107) has --nnodes=3, node 0 (n0, pid 100) has --nnodes=2");
 }
 
-/* Both hosts are called "localhost". Only their addresses show which terminal to use. */
+/* Both hosts have the name n0. Only the addresses in the error show which host is meant. */
 Test(rdzv_join, two_hosts_of_one_name_are_told_apart)
 {
     struct rdzv_join join = sim.join;
@@ -744,7 +745,7 @@ Test(rdzv_join, another_number_of_workers_is_refused_in_an_elastic_job, .init = 
     cr_assert_eq(rsim_join_as(&sim, 8, &sim.join), RDZV_WELCOME);
 }
 
-/* If the nodes count their workers, and no user sets the number, the numbers may differ between nodes. */
+/* If a node counts its workers itself (gpu, cpu or auto), its number may differ from that of other nodes. */
 Test(rdzv_join, counted_workers_may_differ, .init = two_to_four)
 {
     struct rdzv_join join = sim.join;
@@ -778,7 +779,7 @@ Test(rdzv_join, another_program)
     cr_assert_eq(rsim_join_as(&sim, 7, &join), RDZV_WELCOME);
 }
 
-/* The store cuts the first name before the two-byte letter. */
+/* The store cuts long program names. Here each name is cut before its two-byte letter. */
 Test(rdzv_join, programs_with_one_long_name_are_the_same)
 {
     char program[80];
@@ -873,7 +874,7 @@ Test(rdzv_join, a_member_cannot_join_twice)
     cr_assert_str_eq(sim.refusal.sentence, "node 0 (n0) takes part in attempt 0 already");
 }
 
-/* After all nodes have left before the first round, the next node may bring other rules. So a user can correct a
+/* If all nodes leave before the first round, the next node that joins may bring other rules. So a user can correct a
  * mistake at once. */
 Test(rdzv_join, when_all_have_left_before_the_first_round_the_next_brings_new_rules)
 {
@@ -899,7 +900,7 @@ Test(rdzv_join, what_is_refused_leaves_nothing_behind)
 
 Test(rdzv_join, a_full_store_refuses, .init = two_to_four)
 {
-    sim.quota.max = sim.quota.used + 5000; /* enough for a few nodes */
+    sim.quota.max = sim.quota.used + 5000; /* bytes, enough for a few nodes */
     int n = 0;
     while (n < 20 && rsim_join(&sim, n) == RDZV_WELCOME)
         n++;
@@ -978,7 +979,8 @@ Test(rdzv_order, the_pid_orders_nodes_of_one_name, .fini = end)
     expect_ranks((const int[]){ 3, 5 }, 2);
 }
 
-/* Stop the round for those of the first `n` nodes that remain, and let all of them join again. */
+/* Let each of the first `n` nodes report that it has stopped. Then let each of them join again. Both include nodes that
+ * have left. */
 static void next_round(uint32_t round, int n)
 {
     for (int i = 0; i < n; i++)
@@ -1077,7 +1079,8 @@ static void begin(uint32_t max_restarts, uint32_t max_no_progress)
     restarts_init(&a, &rules);
 }
 
-/* Let an attempt that reached `step` fail. Return the time until the next attempt, or -1 without one. */
+/* Let an attempt that reached `step` fail. Return the milliseconds until the next attempt, or -1 if no
+ * attempt follows. */
 static int64_t next_after(int64_t step)
 {
     if (restarts_failed(&a, &crash) != NO_RESTART_NONE)

@@ -61,7 +61,7 @@ static void tear_down(void)
     buf_free(&heard);
 }
 
-/* Until `until`, let every connect end with `error` after `took_ms`. Return the number of connects. */
+/* Run the plan until the time `until`. Each connect fails with `error` after `took_ms`. Count the connects. */
 static int live(uint64_t until, int error, uint64_t took_ms)
 {
     int connects = 0;
@@ -195,7 +195,7 @@ Test(dial_plan, a_change_is_told, .fini = tear_down)
     cr_assert(hears("ulimit -n 64"), "%s", (char *)heard.data);
 }
 
-/* The result of each stage becomes a finding with its code. */
+/* A stage that fails with `error` after `took_ms` gives the finding `code`. */
 Test(dial_plan, every_observation_has_its_finding)
 {
     static const struct {

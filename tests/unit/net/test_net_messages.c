@@ -1,4 +1,4 @@
-/* Pushes of the store, read as structs; and members that are missing or have the wrong type. */
+/* Test how messages of the store are decoded into structs, also if members are missing or have the wrong type. */
 #include "net/messages.c"
 
 #include "report/exit_text.h"
@@ -185,7 +185,8 @@ Test(net_messages, a_stop_with_its_cause)
     cr_expect_eq(failure_code(&cause), 128 + 9);
 }
 
-/* Exit codes of these causes: exit code of a worker, errno of a start, signal of a user, a lost node, no failure. */
+/* The causes are: a worker exits with a code, a start fails with an errno, a user sends a signal, a node is lost, and
+ * no failure. */
 Test(net_messages, the_code_of_a_cause)
 {
     stop_of("{\"why\":\"failed\",\"cause\":{\"rank\":0,\"exit_code\":7}}");

@@ -91,8 +91,8 @@ Test(beat, of_who_is_gone_nothing_is_told)
 
 static struct heartbeat_step stepped;
 
-/* Return the heartbeat after worker 3, process `pid`, has done `step` and waits in its call number `seq`, which is
- * `word`. */
+/* Return the heartbeat of worker 3 (process `pid`) after `step`. The worker waits in call number `seq`, which has the
+ * name `word`. If `word` is "", this call has completed. */
 static const char *moved(int pid, uint64_t step, uint64_t seq, const char *word)
 {
     struct heartbeat_step_sample look = { .step = step + 1,

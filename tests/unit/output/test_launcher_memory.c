@@ -1,5 +1,5 @@
-/* In each run another allocation of the launcher's pure modules fails: the module must report the failure, stay
- * consistent, and free its memory. This program replaces malloc and its family; the n-th call returns NULL. */
+/* In run n, the n-th allocation of the launcher's pure modules fails. The module must report the failure, stay
+ * consistent, and free its memory. To make an allocation fail, this program replaces malloc, calloc and realloc. */
 #include "report/final_report.c"
 #include "command_line.h"
 #include "output/event_log.h"
@@ -38,7 +38,7 @@ static void *counted(void *p)
     return p;
 }
 
-/* The C library and cJSON must call these functions, too. */
+/* Export malloc, calloc, realloc and free, because the C library and cJSON must call them, too. */
 #pragma GCC visibility push(default)
 void *malloc(size_t size)
 {
@@ -118,7 +118,8 @@ static bool tell_everything(const struct plan *plan, struct agent *a, struct buf
     return ok;
 }
 
-/* Count a line. If memory for waiting lines is short, a line is printed at once, so every line must be counted. */
+/* Count the ranks of a printed line. No rank may be missing, because a line is printed at once if no memory is left to
+ * keep it. */
 static void count_line(void *user, const struct fold_line *line)
 {
     int *ranks = user;

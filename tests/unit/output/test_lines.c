@@ -545,7 +545,7 @@ Test(fold, any_lines_in_any_order_keep_each_ranks_order)
     cr_expect_gt(folded, 20);
 }
 
-/* --- show: lines on the console: prefix, escapes, and the row on which bars are drawn */
+/* --- show: lines on the console, with prefix and escapes, and the row of a progress bar */
 
 static struct buf show_out;
 

@@ -10,7 +10,7 @@
 static struct gpu_list list;
 static struct ddp_err err;
 
-/* Return the visible GPUs as "3,0". */
+/* Return the names of the visible GPUs as a list such as "3,0". */
 static const char *visible(const char *value, int physical)
 {
     static char text[4096];

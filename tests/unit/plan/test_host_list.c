@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Return all names of a list in Slurm's form, with blanks between. */
+/* Expand `text`, a host list in Slurm's form. Return its names, separated by blanks. */
 static const char *spread(const char *text)
 {
     static char all[1024];

@@ -111,8 +111,8 @@ Test(plan, lets_rank_0_host_for_a_pytorch_that_refuses_our_store, .fini = tear_d
 
 #define SWITCH "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
 
-/* A cluster may set SWITCH for all jobs. SWITCH applies only to Python programs: other programs need the launcher's
- * store. */
+/* With SWITCH=1, rank 0 hosts a store. A cluster may set SWITCH for all jobs, so it applies only to Python programs.
+ * Other programs need the launcher's store. */
 Test(plan, torchruns_switch_is_for_programs_of_pythons, .fini = tear_down)
 {
     char *set[] = { "PATH=/bin", SWITCH "=1", NULL };
@@ -210,8 +210,8 @@ Test(plan, programs_are_run_as_what_they_are, .fini = tear_down)
     cr_assert_str_eq(plan.workers[0].argv[0], "/opt/py");
 }
 
-/* The plan sets the old and the new names of PyTorch's variables, and the variable for libddp's records. If the user
- * has set the variable for libddp, the plan keeps the user's value. */
+/* The plan sets each variable of PyTorch's recorder under its old and its new name. It keeps the user's value of the
+ * variable for libddp's recorder. */
 Test(plan, the_flight_recorder_writes_beside_the_logs, .fini = tear_down)
 {
     struct worker_env env;
@@ -442,7 +442,8 @@ Test(plan, is_also_json, .fini = tear_down)
     buf_free(&out);
 }
 
-/* The user must not copy a port 0 into a worker's environment. */
+/* With --master_port=0, --dry_run must not show 0 as the value of MASTER_PORT: the text marks it as a placeholder, and
+ * JSON has null. */
 Test(plan, a_port_that_is_not_known_yet_is_not_shown_as_a_value, .fini = tear_down)
 {
     struct buf text = { 0 }, json = { 0 };
@@ -549,7 +550,8 @@ Test(plan, a_filter_takes_ranks_off_the_console_and_leaves_their_files, .fini = 
     cr_assert(plan.prefix);
 }
 
-/* torchrun accepts such ranks, so that one command line fits nodes of different sizes. */
+/* Options may name local ranks that a node does not have, as in torchrun, because one command line may serve nodes of
+ * different sizes. */
 Test(plan, ranks_that_this_node_does_not_have_are_a_note, .fini = tear_down)
 {
     PLAN("--nproc_per_node=2", "--log_dir=logs", "--tee=0:1,5:1", "--redirects=2:3",

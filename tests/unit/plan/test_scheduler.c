@@ -1,4 +1,4 @@
-/* Recorded environments of schedulers, and the command line that follows from them. */
+/* The options that ddprun derives from a scheduler's environment, with recorded environments. */
 #include "documents.h"
 #include "plan/plan.h"
 
@@ -11,7 +11,7 @@ static struct scheduler scheduler;
 static struct cli cli;
 static struct ddp_err err;
 
-/* Run the steps of ddprun's main: read, apply, check. */
+/* Run three steps of ddprun's main in the recorded environment `name`: read the options, apply the scheduler, check. */
 static ddp_status in(const char *name, char *const *argv)
 {
     int argc = 0;
@@ -87,8 +87,7 @@ Test(scheduler, recorded_environments_become_plans)
     }
 }
 
-/* The finding names the cause. It precedes a later check, which would only report that the node rank or other nodes are
- * missing. */
+/* The finding names the cause. A later check would report only a missing node rank or missing nodes. */
 Test(scheduler, a_script_runs_on_the_first_node_only)
 {
     static const char *const alone[] = { "slurm-batch-script", "slurm-salloc-shell", "pbs-script" };
@@ -391,7 +390,7 @@ Test(scheduler, a_value_longer_than_most_makes_its_column_wider)
 
 /* --- foreign text --------------------------------------------------------------------------------------- */
 
-/* Any program may have set these variables. */
+/* Any program may have set the variables of Slurm, so they may contain anything. */
 Test(scheduler, nonsense_in_variables_is_no_crash_and_no_plan)
 {
     static char *const block[] = { "SLURM_JOB_ID=../../etc",  "SLURM_STEP_ID=-1",

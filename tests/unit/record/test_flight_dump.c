@@ -157,8 +157,8 @@ static void give_file(const char *name)
 }
 
 /* PyTorch 2.15 on Gloo wrote these files with torch._C._distributed_c10d._dump_fr_trace_file. Ranks 0 and 2 call
- * all_reduce in step, and rank 1 calls broadcast in evaluate. Before that, ranks 0 and 2 have a barrier in a separate
- * group. */
+ * all_reduce in step(), and rank 1 calls broadcast in evaluate(). Before that, ranks 0 and 2 have a barrier in a
+ * separate group. */
 Test(flight_compare, pickles_of_pytorch_name_call_and_line)
 {
     give_file("gloo_rank_2");
@@ -181,7 +181,7 @@ Test(flight_compare, a_name_with_a_newline_stays_on_its_line)
     cr_expect_null(strstr(compare(), "all\nreduce"));
 }
 
-/* Each side of a difference has its stack: the user's frames as text, all frames as JSON. */
+/* The comparison has a stack for each side of a difference. Text shows the user's frames, and JSON shows all frames. */
 Test(flight_compare, each_side_shows_its_stack)
 {
     give_file("gloo_rank_0");
@@ -478,7 +478,7 @@ Test(flight_compare, sends_and_receives_that_match_are_no_wait_for_a_peer)
     cr_expect_eq(strstr(compare(), "waits"), strstr(compare(), "waits     rank 3"));
 }
 
-/* Only the last entry of a coalesced call has its progress. */
+/* A coalesced call has several entries. Only the last entry shows the progress of the call. */
 Test(flight_compare, a_coalesced_call_has_the_progress_of_its_last_entry)
 {
 #define PART(name, state)                                                                               \

@@ -120,7 +120,7 @@ Test(pickle, copies_count_against_the_limit)
     expect_error(slice_of(bytes, n), "many values");
 }
 
-/* An empty tuple needs only two bytes, so this file has five million of them. */
+/* This file of 10 MiB contains five million empty tuples of two bytes each. */
 Test(pickle, empty_tuples_count_against_the_limit)
 {
     const size_t len = 10 << 20;

@@ -12,7 +12,7 @@ static int member_at(const void *set, int i)
     return rank_set_has(set, i) ? i : -1;
 }
 
-/* Print the set of `text`; "refused" if it is not a set. */
+/* Parse `text` as a set and return the printed set, or "refused" if `text` is not a set. */
 static const char *round_trip(const char *text)
 {
     static char words[256];

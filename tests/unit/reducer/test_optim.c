@@ -64,8 +64,8 @@ Test(adam, ten_steps_follow_the_paper)
     }
 }
 
-/* A model in one array or in several arrays gives the same bits. A build that fuses or reorders operations would
- * break this first. */
+/* A model gives the same bits in one array and in several arrays. If the compiler fused or reordered operations, this
+ * test would be the first to fail. */
 Test(adam, splitting_the_array_changes_no_bit)
 {
     enum { N = 1003 };
@@ -101,8 +101,8 @@ Test(adam, a_restored_state_continues_bit_for_bit)
     cr_expect_eq(param, param2);
 }
 
-/* torch 1.13 printed three steps of torch.optim.Adam(lr=0.01) on a CPU. That build fuses some products and sums,
- * which changes the last bit of some values. */
+/* The expected numbers are the output of torch 1.13 after each of three steps of torch.optim.Adam(lr=0.01) on a CPU.
+ * That build fuses some products and sums, which changes the last bit of some values. */
 Test(adam, three_steps_are_torchs_but_for_the_last_bit)
 {
     const float grads[3][5] = {

@@ -102,7 +102,7 @@ static void check_in_place(float *const x[], size_t world, ddp_op op, size_t at,
                      world, ddp_op_name(op), at, n);
 }
 
-/* The lengths are near one strip and two strips. The starts are not aligned to a vector. */
+/* Test all lengths from 0 to a little more than two strips. Most starts are not aligned to a vector. */
 Test(reduce, in_place_sums_of_every_length_and_start, .init = fill_with_noise)
 {
     enum { LONGEST = 131, STARTS = 5 };
@@ -119,8 +119,8 @@ Test(reduce, in_place_sums_of_every_length_and_start, .init = fill_with_noise)
     }
 }
 
-/* The first level cache of some processors maps these addresses to the same line. This may be slower, but must give
- * the same bits. */
+/* In the first-level cache of some processors, the arrays of all ranks share the same lines. Such collisions may cost
+ * time, but must not change a bit. */
 Test(reduce, streams_that_collide_in_the_cache_give_the_same_bits, .init = fill_with_noise)
 {
     const size_t apart[] = { 0, 1u << 27 | 1u << 12, 1u << 26 | 1u << 13, 1u << 25 | 1u << 14 };
@@ -238,8 +238,8 @@ Test(half, every_f16_becomes_the_right_f32_and_comes_back)
     }
 }
 
-/* A value in the middle of two neighbours is rounded to the even one. A value slightly above or below the middle is
- * rounded to the nearer one. */
+/* A value halfway between two neighbouring f16 numbers is rounded to the even number. A value slightly above or below
+ * the middle is rounded to the nearer number. */
 Test(half, f16_rounds_to_nearest_even)
 {
     for (unsigned h = 0; h < 0x7bff; h++) {

@@ -238,8 +238,8 @@ Test(reducer_step, what_is_not_marked_is_unused_and_counts_as_zero)
            "unused 2, blank -> bucket 1 -> bucket 2\n");
 }
 
-/* The second step does not use parameter 4, but its gradient has the values of the first step. So it is not replaced by
- * zeros ("blank"). */
+/* The second step does not use parameter 4. The gradient of parameter 4 still has the values of the first step, so this
+ * gradient is not replaced by zeros ("blank"). */
 Test(reducer_step, what_was_used_in_a_step_without_sync_is_not_blank_in_the_next)
 {
     step.find_unused = true;

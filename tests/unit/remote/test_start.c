@@ -94,7 +94,7 @@ Test(remote_messages, findings_for_other_hosts_are_removed_from_the_output)
     expect_inside("one" REMOTE_ANSWER "finding 0.1.0 0 ab12 {\"host\":\"n 1\"}\ntwo" REMOTE_ANSWER
                   "room 0.1.0 0 ab12 7\n",
                   "onetwo", 7, "{\"host\":\"n 1\"}\n");
-    /* a worker does not have the token */
+    /* the line is from a worker, which does not have the token */
     expect_inside(REMOTE_ANSWER "finding 0.1.0 0 ab13 {}\n", REMOTE_ANSWER "finding 0.1.0 0 ab13 {}\n", 0,
                   "");
 }
@@ -214,7 +214,7 @@ Test(remote_command, another_remote_shell_gets_no_options_and_this_host_none_at_
     cli_free(&cli);
 }
 
-/* Print, for each of `n` hosts n0, n1, ..., the number of the host that starts it, or -1. This host is n5. */
+/* Return as text which host starts each of the `n` hosts n0, n1, ... The number -1 is the starter, which runs on n5. */
 static const char *tree_of(struct cli *cli, int n)
 {
     static char text[1024];
@@ -306,7 +306,7 @@ Test(remote_command, the_port_of_the_list_goes_to_ssh)
     cli_free(&cli);
 }
 
-/* Return for each host '1' if the user's stdin is sent to the host, otherwise '0', and then the world size. */
+/* Return one digit for each host, then the world size. The digit is 1 if the user's stdin is sent to the host. */
 static const char *readers_of(const char *list, const char *input, int nproc)
 {
     static char text[32];
@@ -346,7 +346,7 @@ Test(remote_job, input_is_sent_to_the_hosts_of_the_ranks_that_read)
     cr_expect_str_eq(readers_of("a:gpu,b:2,c:2", "2", 0), "110 0");
 }
 
-/* The secret is a separate member, and neither an argument nor a variable. */
+/* The secret is a separate member of the message. It is not in the arguments or variables of the job. */
 Test(remote_job, the_job_has_options_before_those_of_the_user_and_the_carried_variables)
 {
     struct cli cli;
@@ -433,7 +433,7 @@ Test(remote_job, with_collected_log_files_a_host_waits_longer_for_the_starter)
 
 /* --- relay ------------------------------------------------------------------------------------------------------ */
 
-/* This relay was busy for longer than the starter may be silent. */
+/* If the relay was too busy to read stdin, a message that waits there still shows that the starter is not silent. */
 Test(remote_relay, a_message_that_waits_on_stdin_is_no_silence)
 {
     const struct relay r = { .silent_ms = 0, .last_received_ms = 0 };

@@ -1,4 +1,4 @@
-/* Lines of the kernel's log, and the end of a worker that each line explains. */
+/* Test how the cause of a worker's end is found: in the counters of OOM kills, the kernel's log, and core files. */
 #include "report/exit_text.h"
 
 #include "agent/agent.h"

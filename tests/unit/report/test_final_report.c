@@ -44,7 +44,7 @@ Test(report_json, has_the_same_facts, .fini = tear_down)
     cJSON_Delete(o);
 }
 
-/* Return the last line of `text` as an object. */
+/* Expect that `text` is one line with the event `name`. Parse this line, and clear `text`. */
 static cJSON *event(bool complete, const char *name)
 {
     cr_assert(complete);

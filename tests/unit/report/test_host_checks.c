@@ -154,7 +154,8 @@ static void become_rank(int fd, const char *job, const char *rank)
     _exit(1);
 }
 
-/* Start a process of a rank. If `has_agent` is true, its agent is this process. Otherwise its agent has ended. */
+/* Start a process of rank `rank` and return its pid. If `has_agent` is true, the agent of the rank is the calling
+ * process. Otherwise the agent has ended. */
 static pid_t start_rank(const char *job, const char *rank, bool has_agent)
 {
     int pipes[2];
@@ -173,8 +174,8 @@ static pid_t start_rank(const char *job, const char *rank, bool has_agent)
     return pid;
 }
 
-/* Start a process of this rank, and fork an agent of ranks 0 and 1 of job "j", which has 4 ranks. Return what the
- * agent reports about the owner of the process. */
+/* Start a process of rank `rank` of job `job`. Fork an agent that has ranks 0 and 1 of the 4 ranks of job "j". Return
+ * what this agent reports about the owner of the process (enum gpu_owner). See start_rank for `has_agent`. */
 static int owner_of_rank(const char *job, const char *rank, bool has_agent)
 {
     const struct gpu_query query = { .job = "j", .world_size = 4, .first_rank = 0, .nproc = 2 };
@@ -201,7 +202,7 @@ Test(host_findings, a_rank_of_another_agent_belongs_to_the_job)
 
 /* --- loss ----------------------------------------------------------------------------------------------------- */
 
-/* The finding of a node that has lost its store through its own fault. */
+/* A node that was frozen or unreachable loses the store, and reports this finding. */
 
 static struct finding found;
 
@@ -235,7 +236,7 @@ Test(store_words, who_was_frozen_and_given_up_says_both)
                 "without it: the store's reason is 'silent for 3.0 s' (--node_timeout is 3 s)");
 }
 
-/* The job and its store had ended before this node continued. */
+/* While this node was frozen, the job and its store ended. */
 Test(store_words, who_was_frozen_and_heard_no_last_word)
 {
     struct store_loss l = loss;

@@ -218,7 +218,7 @@ Test(report, shows_what_the_worker_recorded_and_what_it_means, .fini = tear_down
         "  exit     1, because of rank 0 on n1\n");
 }
 
-/* The line is broken at the blanks before the code. */
+/* The report breaks the line before [RANK_REPEATED], and drops the blanks between the sentence and this code. */
 Test(report, no_line_ends_with_a_blank, .fini = tear_down)
 {
     const struct finding hang = { .code = FINDING_RANK_REPEATED,
@@ -368,7 +368,7 @@ static int lines_of_text(void)
     return lines;
 }
 
-/* All parts have their maximum length at the same time. */
+/* All parts of the report have their maximum length. */
 Test(report, never_has_more_than_forty_lines, .fini = tear_down)
 {
     enum { N = NPROC_MOST };
@@ -621,7 +621,7 @@ Test(report_elsewhere, who_gave_up_is_told_with_its_reason, .fini = elsewhere_te
 
 /* --- attempts ------------------------------------------------------------------------------------------------- */
 
-/* The report about attempts, the reason why no further attempt follows, and remaining processes. */
+/* Tests of the parts of the report: the attempts, the reason for no further attempt, and the remaining processes. */
 
 static struct agent *attempts_agent;
 static char *argv[] = { "./train", NULL };
@@ -686,8 +686,8 @@ static void note(int code, int reached, const char *words)
     attempts_report.best_step = reached > attempts_report.best_step ? reached : attempts_report.best_step;
 }
 
-/* Let rank 1 fail after a second in an attempt that reached `reached`. Another attempt follows, or `why` explains why
- * no other attempt follows. */
+/* Let rank 1 fail with exit code `code` after one second, in an attempt that reached step `reached` (-1 = no step).
+ * `why` is the reason why no attempt follows, or NO_RESTART_NONE if one follows. */
 static void fail_once(int code, int reached, enum no_restart why)
 {
     char words[32];
@@ -733,8 +733,8 @@ Test(report_attempts, the_attempts_before_the_last_one_are_listed)
                     "  restart  none: all restarts of --max_restarts=2 are used up\n");
 }
 
-/* When the next attempt begins, the kernel's data about the previous attempt are gone, but ddprun has kept the
- * texts. */
+/* When the next attempt begins, the kernel has no data about the processes of the previous attempt. So ddprun keeps the
+ * text that describes each failure. */
 Test(report_attempts, the_words_of_each_attempt_are_kept)
 {
     const struct worker_evidence oom = { .oom = OOM_CGROUP };

@@ -1,4 +1,4 @@
-/* Tests of the reason why a program could not be started, which is found in its first bytes. */
+/* Tests of the code that reads the first bytes of a program to find why the program could not be started. */
 #include "report/spawn_error.c"
 
 #include <criterion/criterion.h>
@@ -227,7 +227,8 @@ Test(elf_check, what_is_no_elf_file_is_nothing_else)
     }
 }
 
-/* Copy each part to a separate block, so that a sanitizer detects a read after the block. */
+/* Cut the program at every byte. Copy the part before the cut to a block of the same length, so that a sanitizer
+ * detects a read beyond the cut. */
 Test(elf_check, a_file_cut_anywhere_is_read_no_further)
 {
     struct program p = program(EM_X86_64);
@@ -246,8 +247,8 @@ Test(elf_check, a_file_cut_anywhere_is_read_no_further)
     }
 }
 
-/* Give every byte of the header every value. For any offset in the header, the name must stay a text within its
- * bounds. */
+/* Give every byte of the headers every value. elf_check must not read outside the file, and must terminate the name of
+ * the loader within its array. */
 Test(elf_check, no_byte_of_the_header_leads_outside)
 {
     struct program good = program(EM_X86_64);

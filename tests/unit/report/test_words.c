@@ -62,7 +62,7 @@ static const char *hint(const char *text)
     return hint_with(text, &(struct hint_facts){ 0 });
 }
 
-/* The hint shows each limit with its value. If the value is unknown, the text has no gap in its place. */
+/* A hint shows the value of each limit in parentheses. If a value is unknown, its parentheses are left out, too. */
 Test(hints, show_the_limits_that_they_mention)
 {
     static const struct worker_evidence limits = { .open_files = 1024,
@@ -158,7 +158,7 @@ Test(hints, show_the_room_of_each_place)
     cr_expect_not_null(strstr(hint_with("Disk quota exceeded", &facts), "directory is on nfs4 of srv:/d): "));
 }
 
-/* The values of an unknown limit are left out. */
+/* If the value of a limit is unknown, the hint leaves it out. */
 Test(hints, about_data_loaders_have_the_memory_and_the_size_of_shm)
 {
     static const char *const texts[] = { "Connection refused /multiprocessing/connection.py",

@@ -135,7 +135,8 @@ Test(gate, one_line_in_a_second_and_a_count_of_the_rest)
 
 /* --- admission ------------------------------------------------------------------------------------------------ */
 
-/* The limit of each source, and the choice of the connection that is closed. */
+/* Each source (a user or an address) has a limit of connections. At a limit, the oldest silent connection is chosen for
+ * closing. */
 
 enum { MAX = 16, SELF = 1000, STRANGER = 1001, MANY = 64 };
 
@@ -152,7 +153,8 @@ static struct admission_key user(uint32_t uid)
     return (struct admission_key){ .is_uid = true, .uid = uid };
 }
 
-/* Open connections first, first + 1, ... at 0 ms until one is rejected; return their number. */
+/* Open the connections `first`, `first` + 1, ... at 0 ms, until one is rejected. Return the number of opened
+ * connections. */
 static uint32_t fill(uint32_t first, struct admission_key key)
 {
     uint32_t n = 0;
@@ -184,7 +186,7 @@ Test(admission, each_source_has_its_share)
     cr_assert_eq(fill(0, address(1)), MAX - MAX / 8);
 }
 
-/* The store's own user finds room, even if other sources have all the connections that they can get. */
+/* All limited sources together have one limit. When it is reached, the user who runs the store can still connect. */
 Test(admission, all_limited_sources_have_a_share_together)
 {
     const struct admission_key own = user(SELF), one = address(1), two = address(2), three = address(3);

@@ -69,7 +69,7 @@ static void tear_down(void)
 
 TestSuite(barrier, .init = set_up, .fini = tear_down);
 
-/* Arrive. `members` has a bit for each rank. */
+/* Let `rank` arrive at the barrier `name`. Bit k of `members` is set if rank k is a member. */
 static bool arrive(uint32_t rank, const char *name, int64_t timeout_ms, uint32_t members)
 {
     struct buf list = { 0 };
@@ -116,7 +116,8 @@ static void cause(enum barrier_event event)
         barriers_tick(&barriers, now_ms + 100);
 }
 
-/* Expect the results of ranks 0 and 1: '-' for none, or the digit of the outcome. */
+/* Bring a barrier into `state` and cause `event`. Rank 0 must then get the outcome with the digit heard[0], or no
+ * answer if heard[0] is '-'. The same holds for rank 1 and heard[1]. */
 static void expect_cell(enum barrier_state state, enum barrier_event event, const char *heard)
 {
     set_up();

@@ -145,7 +145,7 @@ static void compare_set(const char *expected, const char *desired, const char *c
 Test(store, compare_set_in_its_four_cases)
 {
     compare_set("x", "new",
-                "x"); /* the key is missing and a value is expected: the reply is the caller's own value */
+                "x"); /* the key is missing, and `expected` is not empty: the reply is `expected` */
     cr_assert_eq(store_count(store), 0);
     compare_set("", "new", "new");
     compare_set("other", "newer", "new");
@@ -600,7 +600,7 @@ Test(store, a_queue_counts_for_those_who_wait_for_more)
 
 /* --- the observer ---------------------------------------------------------------------------------------------- */
 
-static char heard[512]; /* the observer's calls, one word each */
+static char heard[512]; /* calls that the observer has received, one word each */
 
 static void hear(const char *what, struct slice key, int64_t number)
 {

@@ -14,11 +14,11 @@ static struct store *store;
 static struct store_waiter waiter[CONNS];
 static bool is_woken[CONNS]; /* the client was woken since its wait began */
 
-/* The model, with which the store is compared. Bit k of a set is key k. Keys and queues have the same names. */
+/* The model: the expected state of the store. Bit k of a set is key k. Keys 0 to 7 have values; 8 to 11 are queues. */
 static int64_t value[KEYS];
-static uint32_t existing; /* set of keys */
+static uint32_t existing; /* set of the keys that exist */
 static uint32_t queued[KEYS];
-static uint32_t misses[CONNS]; /* set of the keys that the wait misses; 0 = the client does not wait */
+static uint32_t misses[CONNS]; /* set of the keys that the client still waits for; queues are not included */
 
 static uint32_t random_below(uint32_t n)
 {
@@ -41,8 +41,7 @@ static void note_wake(void *user, struct store_waiter *w)
     is_woken[w - waiter] = true;
 }
 
-/* Record that key `k` exists. A waiter must have been woken if it misses no further key, and must not have been woken
- * otherwise. */
+/* Record that key `k` exists. Expect that a client is woken when all keys that it waits for exist, and not before. */
 static void key_comes(uint32_t k)
 {
     existing |= 1u << k;
@@ -78,7 +77,7 @@ static void step_delete(uint32_t k)
     existing &= ~(1u << k);
 }
 
-/* End the wait of connection `c`, as its next request does, and forget a wake-up that the client has got. */
+/* End the wait of connection `c`, as the next request of the client would. Clear `is_woken`. */
 static void leave(uint32_t c)
 {
     store_leave(store, &waiter[c]);

@@ -31,8 +31,8 @@ Test(table, hashes_like_rust_with_key_0)
     check(v, sizeof(v) / sizeof(v[0]));
 }
 
-/* CPython 3.11: _imp.source_hash(0x0706050403020100, key). The first argument is the first half of the secret, and the
- * second half is 0. */
+/* The hashes are those of _imp.source_hash(0x0706050403020100, bytes) in CPython 3.11. The number is the first half of
+ * the hash's secret, and the second half is 0. */
 Test(table, hashes_like_python_with_a_key)
 {
     static const struct vector v[] = {

@@ -51,8 +51,8 @@ static struct wire greeted(enum dialect dialect)
     return w;
 }
 
-/* Return a scan that can read `op` next. It has read a greeting, except for VALIDATE and WATCH_KEY, which
- * begin a connection. */
+/* Return a scan that can read `op` next. VALIDATE and WATCH_KEY begin a connection, so the scan has read nothing before
+ * them. Before any other `op`, the scan has read a greeting. */
 static struct wire before(const struct op *op, enum dialect dialect)
 {
     struct wire w;
@@ -80,8 +80,8 @@ static void check_fields(const struct op *op, const struct request *req)
     }
 }
 
-/* Cut the request at every byte. Each shorter prefix gives MORE. After that, the whole request gives OK, also with
- * another byte after its end. */
+/* Cut the request at every byte. The scan returns MORE for the bytes before the cut. Then it returns OK for the whole
+ * request with one more byte at the end. */
 static void check_every_cut(const struct op *op, enum dialect dialect)
 {
     struct buf bytes = { 0 };
@@ -250,7 +250,7 @@ Test(wire, a_request_that_cannot_fit_the_quota_is_refused_at_its_head)
     cr_assert_eq(head(OP_MULTI_SET, 1000, 9 + 15999), WIRE_BAD);
 }
 
-/* Scan a complete SET of k with a value of n bytes. */
+/* Scan a complete SET request with the key "k" and a value of `n` bytes. */
 static enum wire_status set_of(size_t n)
 {
     struct wire w = greeted(DIALECT_C);
@@ -307,14 +307,14 @@ Test(wire, what_is_scanned_is_not_scanned_again)
         enum wire_status status = wire_decode(&w, slice_of(bytes.data, n), PLENTY, &req, &used, &err);
         cr_assert_eq(status, n < bytes.len ? WIRE_MORE : WIRE_OK);
     }
-    cr_assert_eq(looks, 1 + 1 + 3 * 4); /* opcode, count, and a length and a content for each blob */
+    cr_assert_eq(looks, 1 + 1 + 3 * 4); /* opcode, count, length and bytes of 3 keys and 3 values */
     buf_free(&bytes);
 }
 
 /* --- ops ------------------------------------------------------------------------------------------------------ */
 
-/* The table of requests: PyTorch's opcodes, every row, and the table in docs/protocol.md, which is made from the
- * rows. */
+/* Tests of the table of requests. They check PyTorch's opcodes, every row, and the table in docs/protocol.md, which is
+ * made from the rows. */
 
 Test(ops, every_code_leads_back_to_its_row)
 {

@@ -53,7 +53,7 @@ Test(escape, plain_text_of_every_length_passes)
            "Gr\xc3\xbc\xc3\x9f Gott \xe2\x82\xac \xf0\x9f\x9a\x80");
 }
 
-/* ddprun's own messages have no colours, so a name in them is only text. */
+/* ddprun's own messages have no colours, so a control sequence in a name must be printed as text. */
 Test(escape, no_sequence_passes_where_there_are_no_colours)
 {
     struct buf out = { 0 };

@@ -63,7 +63,8 @@ static void save(void)
     close_run();
 }
 
-/* Resume into `c`, which has the facts of the run that continues. */
+/* Resume from the newest checkpoint. Before the call, `c` has the facts of the new run. On success, `c` has the
+ * progress that the checkpoint contains. */
 static ddp_status resume(struct checkpoint *c, int *found)
 {
     ddp_ckpts *ckpts = NULL;

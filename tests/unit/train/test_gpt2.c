@@ -52,7 +52,8 @@ static double deviation(const struct model_tensor *t)
     return sqrt(sum / (double)t->count);
 }
 
-/* A block has 12 tensors with 12 width^2 + 13 width numbers. The embeddings come in addition. */
+/* The 12 tensors of a block have 12 width^2 + 13 width numbers in total. The two embeddings and the two tensors of the
+ * last norm are not part of a block. */
 Test(gpt2, has_the_tensors_of_llm_c)
 {
     cr_assert_eq(make((struct model_spec){ .rows = 1 }), DDP_OK, "%s", err.msg);
@@ -117,7 +118,7 @@ Test(gpt2, tells_of_every_parameter_once_from_the_last_back)
         cr_expect(told[i] < told[i - 2], "parameter %zu behind %zu", told[i], told[i - 2]);
 }
 
-/* In the direction of the gradient, the loss rises by the length of the gradient. */
+/* In the direction of the gradient, the slope of the loss is the length of the gradient. */
 Test(gpt2, its_gradient_is_that_of_its_loss)
 {
     const struct model_batch batch = known_batch(known_kind("gpt2:tiny"), 0);

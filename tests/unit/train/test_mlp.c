@@ -7,7 +7,7 @@
 #include <string.h>
 
 enum { ROWS = 6, INPUT = 784, HIDDEN = 200, CLASSES = 10, TENSORS = 6, PARAMS = 199210 };
-enum { MLP, SEQNET }; /* rows of models.h */
+enum { MLP, SEQNET }; /* indices of the array `models` */
 
 static struct model *model;
 static int kind;

@@ -1,5 +1,5 @@
-/* From gradients to parameters: 16 bits, a loss scale that is too large, clipping, and a state that is restored. A
- * world of one; many ranks are in tests/e2e/test_train.c. */
+/* Tests of the optimizer: 16-bit types, a loss scale that is too large, clipping, weight decay, and the restored state.
+ * The world has one rank; tests/e2e/test_train.c has tests of many ranks. */
 #include "train/optimizer.h"
 
 #include "train/models/models.h"

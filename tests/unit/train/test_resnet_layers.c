@@ -1,8 +1,8 @@
 /* Test the layers of resnet in double precision. Compare their gradients with central differences. Compare convolution
  * and normalisation also with their definitions.
  *
- * libddp has the code of batch normalisation. Its source is compiled here a second time, with double in place of float
- * and with other names. */
+ * The code of batch normalisation is in libddp. This file compiles that code a second time, with double in place of
+ * float and with other names. */
 #define LAYERS_IN_DOUBLE
 #include "train/layers/conv.c"
 #include "train/layers/conv_tile.c"
@@ -160,7 +160,7 @@ static bool is_there(const struct kind *k)
     return strcmp(k->name, "plain") == 0;
 }
 
-/* The loop covers widths that leave a remainder of zero, one or two vector registers. */
+/* The code sums three vector registers at a time. The widths of this loop leave zero, one or two registers over. */
 Test(resnet_layers, sums_over_taps_on_each_processor)
 {
     const size_t at[3] = { 0, 2, 31 };

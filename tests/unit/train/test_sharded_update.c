@@ -11,8 +11,8 @@ enum { PARAMS = 5, MOST = 1 << 18 };
 
 static const size_t counts[PARAMS] = { 300000, 1, 0, 129, 70001 };
 
-/* Count in `seen` how often this rank has each element of all parameters. Count in `shard` how often each element of
- * its shard is used. */
+/* Count each element that this rank owns: in `seen` by its offset in the flat array, and in `shard` by its offset in
+ * the rank's shard. */
 static void count_pieces(const struct sharded_plan *p, unsigned char *seen, unsigned char *shard)
 {
     for (size_t b = 0; b < p->buckets; b++) {

@@ -114,7 +114,7 @@ static void write_file(const char *dir, enum dataset_kind kind, int dims, const 
     fclose(f);
 }
 
-/* Write the set to files and read the files into memory. */
+/* Write the data set to files, then load the data set from these files. */
 static void load_set(void)
 {
     char dir[] = "/tmp/ddp-split-XXXXXX";

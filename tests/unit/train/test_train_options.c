@@ -111,7 +111,7 @@ Test(train_options, what_is_wrong_is_named)
 
 /* --- the same for all workers ------------------------------------------------------------------------------ */
 
-/* Return the error of rank 3, which has one more argument than rank 0. */
+/* Compare the options of rank 3 with those of rank 0. Rank 3 has the additional argument `word`. */
 static ddp_status same_with(const char *word)
 {
     int64_t first[TRAIN_FACTS], theirs[TRAIN_FACTS];

@@ -52,10 +52,10 @@ typedef enum ddp_dtype {
 
 /* The operations, as rows of name and text.
  *
- * AVG divides the sum by the world size. The quotient of floats is rounded once; f16 and bf16 are divided in f32. The
- * quotient of integers is rounded towards zero. Integer sums and products wrap around, except the sum inside an AVG of
- * u8. If one operand of MIN or MAX is a NaN, the result is a NaN. SUM, AVG and PROD of f32, f64 and bf16 treat
- * subnormals as zero (context.h). */
+ * AVG divides the sum by the world size. The quotient of f32 and f64 is rounded once. For f16 and bf16, sum and
+ * quotient are computed in f32, and the result is then rounded to the type. The quotient of integers is rounded towards
+ * zero. Integer sums and products wrap around, except the sum inside an AVG of u8. If one operand of MIN or MAX is a
+ * NaN, the result is a NaN. SUM, AVG and PROD of f32, f64 and bf16 treat subnormals as zero (context.h). */
 #define DDP_OP_LIST(X) \
     X(SUM, "sum")      \
     X(AVG, "avg")      \

@@ -116,9 +116,9 @@ DDP_API ddp_status ddp_reducer_create(ddp_group *group, const ddp_param *params,
 DDP_API void *ddp_reducer_grad(ddp_reducer *reducer, size_t i);
 
 /* Begin a step. The call is collective if `uneven` is set, if it broadcasts buffers, or if it makes new buckets (second
- * step with sync). DDP_ERR_ARG means that the previous step was not finished. The error's text names the unfinished
- * parameters and buckets. Without buffers and without `uneven`, a program may omit this call; then no new buckets are
- * made. */
+ * step with sync). DDP_ERR_ARG means that the previous step was not finished, or, with DDP_UNEVEN_STOP, that a rank has
+ * no more batches. The error's text names the unfinished parameters and buckets. Without buffers and without `uneven`,
+ * a program may omit this call; then no new buckets are made. */
 DDP_API ddp_status ddp_reducer_forward(ddp_reducer *reducer);
 
 /* Mark the gradient of parameter i as complete in this step. A second call in one step returns DDP_ERR_ARG. This
@@ -127,9 +127,10 @@ DDP_API ddp_status ddp_reducer_forward(ddp_reducer *reducer);
 DDP_API ddp_status ddp_reducer_ready(ddp_reducer *reducer, size_t i);
 
 /* Mark parameter i as not used in this step, so that its bucket can be reduced earlier. The option find_unused must be
- * set. ddp_reducer_finish marks all remaining parameters as not used. For such a parameter, this rank contributes the
- * gradient that it has accumulated in steps without sync, or zero. If no rank has used a parameter, its gradient does
- * not change. The program must then call neither ddp_optim_begin nor ddp_optim_update for it (see ddp_reducer_used). */
+ * set. With find_unused, ddp_reducer_finish marks all remaining parameters as not used. For such a parameter, this rank
+ * contributes the gradient that it has accumulated in steps without sync, or zero. If no rank has used a parameter, its
+ * gradient does not change. The program must then call neither ddp_optim_begin nor ddp_optim_update for it (see
+ * ddp_reducer_used). */
 DDP_API ddp_status ddp_reducer_unused(ddp_reducer *reducer, size_t i);
 
 /* Wait until all buckets are reduced. DDP_ERR_ARG names the parameters that were not marked. */

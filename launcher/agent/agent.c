@@ -288,7 +288,7 @@ static enum agent_state user_hurries(struct agent *a, const struct agent_event *
 
 /* Handle a user's request to stop while this node waits for the verdict. After the first request, wait at most
  * AGENT_LEAVE_MS. At the second request, end at once. With --hosts, the store may report a Ctrl-C before this node
- * receives it. Do not count such a report as a request. */
+ * receives it. Such a report is another event (agent_handle_notice) and does not count as a request. */
 static enum agent_state user_waits(struct agent *a, const struct agent_event *e)
 {
     agent_note_stop(a, e);
@@ -605,9 +605,10 @@ static enum agent_state wait_for_same(struct agent *a)
     return AGENT_SETTLING;
 }
 
-/* Return the verdict about a worker that has ended. An unsuccessful end is a consequence if ddprun had signalled the
- * worker before. Exception: SIGKILL ended the worker, but ddprun has sent only other signals. Then the kernel or
- * another process has killed the worker. */
+/* Return the verdict about a worker that has ended. An unsuccessful end is a consequence if the worker reports a
+ * lost peer by its exit code, or if ddprun had signalled the worker before. A signal of ddprun does not count if the
+ * worker had already ended. It does not count either if SIGKILL ended the worker, but ddprun has sent only other
+ * signals: then the kernel or another process has killed the worker. */
 static enum worker_verdict verdict_of(const struct agent *a, const struct agent_worker *w,
                                       const struct agent_event *e)
 {
@@ -720,7 +721,7 @@ static void forget_victim_elsewhere(struct agent *a)
 
 /* Record that the store is lost. A worker may detect the loss and fail before this node detects it, so discard the
  * failures of this node. Keep them if the first failed worker could not be started. Also keep them if the store has
- * already received a failure other than a lost peer. */
+ * already received the first failure, unless that failure is a lost peer and there is no verdict yet. */
 static void agent_lose_store(struct agent *a)
 {
     const int first = a->first_failure;

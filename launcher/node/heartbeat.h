@@ -60,9 +60,9 @@ struct heartbeat_step {
     uint64_t step, call;
 };
 
-/* Append a row to the array `steps`: [local_rank, step or -1, number of the call, "all_reduce" or ""]. Then copy the
- * new step and call to `known`, the last reported position. Do nothing if the position has not changed, if the worker
- * has recorded no call, or if `steps` is NULL. */
+/* Append a row to the array `steps`: [local_rank, step or -1, number of the call, "all_reduce" or ""]. Then copy pid,
+ * step and call to `known`, the last reported position. Do nothing if none of these has changed, if the worker has
+ * recorded no call, or if `steps` is NULL. */
 void heartbeat_compare_step(struct heartbeat_step *known, int local_rank, int pid,
                             const struct heartbeat_step_sample *sample, struct cJSON *steps);
 

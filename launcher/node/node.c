@@ -91,7 +91,8 @@ enum {
     /* warn the user if more than this number of connections have ended without the store's answer to IDENTIFY */
     QUIET_JOINS = 5,
     /* A node that cannot host the store exits when all other nodes have received the reason. After REFUSE_MS, it also
-     * exits if nnodes_min nodes know the reason, or if the other nodes probably do not dial this host. */
+     * exits if nnodes_min nodes know the reason, or if the other nodes probably do not dial this host. In any case it
+     * exits at the end of --timeout. */
     REFUSE_MS = 10000,
     REFUSE_CHECK_MS = 50 /* time between two checks whether all other nodes have received the reason */
 };
@@ -563,9 +564,9 @@ static void on_missing_timer(uv_timer_t *timer)
         give_up_missing(n);
 }
 
-/* Check that the program exists, before this node waits for others. If the program is missing, exit at once, unless
- * the job has a fixed number of nodes. Such a job cannot begin without this node. So join it, because then the attempt
- * fails on all nodes with this reason. Exit if no round begins within MISSING_MS. */
+/* Check that the program exists, before this node waits for others. If the program is missing, exit at once, unless the
+ * job has a fixed number of two or more nodes. Such a job cannot begin without this node. So join it, because then the
+ * attempt fails on all nodes with this reason. Exit if no round begins within MISSING_MS. */
 static void check_program(struct node *n)
 {
     const struct plan_meeting *m = &n->plan->meeting;
@@ -599,7 +600,7 @@ static ddp_status join_job(struct node *n, struct ddp_err *err)
 enum {
     LOG_DIR_MS = 8000, /* time limit for creating the log directory, because its file server may hang */
     /* How long the store serves the other nodes after the end of the job, because they may still need the verdict.
-     * LINGER_STOPPED_MS applies if the user has stopped the job, and LINGER_REFUSED_MS if this node was rejected. */
+     * LINGER_STOPPED_MS applies if the user has stopped the job. A rejected node first waits LINGER_REFUSED_MS. */
     LINGER_MS = 5000,
     LINGER_STOPPED_MS = 2000,
     LINGER_REFUSED_MS = 3000

@@ -1,8 +1,9 @@
 /* node.h -- private to launcher/node: the agent process around the state machine of agent.h.
  *
- * A turn is one pass of the event loop. A callback passes an event to node_handle_event(), which calls the agent and queues
- * the effects. node_run_effects() carries out a few effects in each turn. One thread runs the loop and all these functions;
- * the threads of timed_call.h never touch struct node. Each file calls only files that are lower in this list:
+ * A turn is one pass of the event loop. A callback passes an event to node_handle_event(), which calls the agent and
+ * queues the effects. node_run_effects() carries out a few effects in each turn. One thread runs the loop and all these
+ * functions; the threads of timed_call.h never touch struct node. Each file calls only files that are lower in this
+ * list:
  *
  *     node.c           opens, runs and frees; joins the job; the timer
  *     signals.c        signals of the user, the death of the guardian
@@ -133,8 +134,8 @@ struct node_run {
     struct spawner spawner;
     struct exits exits;
     pid_t *pids; /* by local rank; 0 if the worker does not run; a pid is not reused before waitpid */
-    /* By local rank: true if signal_worker has sent a signal while the worker still ran. If it is false, the worker
-     * ended for another reason. */
+    /* By local rank: true if signal_worker has sent a signal while the worker still ran. If it is false when
+     * the worker has ended, no signal of the agent was the reason. */
     bool *asked;
     struct heartbeat_known *known; /* by local rank: the latest process state that the store received */
     struct heartbeat_step *steps;  /* by local rank: the latest position that the store received */

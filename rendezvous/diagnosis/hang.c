@@ -37,7 +37,8 @@ enum {
 #define TOO_MANY_PLACES "the ranks wait in more than 16 places" /* GROUPS_MAX */
 
 /* The findings for a culprit that sleeps in a system call. The first row whose text is a part of the system call's name
- * applies. So "nanosleep" also matches clock_nanosleep. If no row matches, the finding is RANK_BLOCKED. */
+ * applies. So "nanosleep" also matches clock_nanosleep. Rows other than RANK_IN_LOCK apply only if the object for which
+ * the rank waits is unknown. If no row matches, the finding is RANK_BLOCKED. */
 #define SLEEPS(X)                                               \
     X("futex", RANK_IN_LOCK)                                    \
     X("nanosleep", RANK_SLEEPS)                                 \
@@ -268,9 +269,10 @@ static bool has_same_frames(const struct spot_child *a, const struct spot_child 
     return a->frames != NULL && b->frames != NULL && cJSON_Compare(a->frames, b->frames, true);
 }
 
-/* Return true if the rank may wait for this child. Return false if the child is missing in the earlier sample. If the
- * rank's system call names a child, return true only for that child. Otherwise return false for a child that waits
- * for another process, as a shell does. This other process is also in the sample, and is checked instead. */
+/* Return true if the rank may wait for this child. Return false if no frame of the rank waits for children, if the
+ * child is of another kind, or if it is missing in the earlier sample. If the rank's system call names a child, return
+ * true only for that child. Otherwise return false for a child that waits for another process, as a shell does. This
+ * other process is also in the sample, and is checked instead. */
 static bool may_wait_for(const struct rank_analysis *r, const struct spot_child *child)
 {
     const struct spot *spot = r->spot[1];
@@ -295,8 +297,9 @@ static bool child_rests(const struct spot_child *child, const struct spot_child 
 }
 
 /* Return the living child for which the rank waits, or NULL. This child must be at rest (child_rests). If the rank
- * waits for the workers of a data loader, return the worker at rest with the lowest pid. Otherwise the rank may
- * wait for any child: if all children are at rest in the same place, return the one with the lowest pid, else NULL. */
+ * waits for the workers of a data loader, return the worker at rest with the lowest pid. Otherwise consider all
+ * children for which the rank may wait (may_wait_for): if all of them are at rest in the same place, return the one
+ * with the lowest pid, else NULL. */
 static const struct spot_child *find_awaited_child(const struct rank_analysis *r, int64_t apart_ms)
 {
     const struct spot *spot = r->spot[1];
@@ -800,7 +803,7 @@ static void compare_records(struct hang *h)
 }
 
 /* Format " (train.py:88)" for the place "main (train.py:88)", or "" if the place has no line. Leave out the name
- * `main`, because the sentence already names the collective. */
+ * of the function, here `main`, because the sentence already names the collective. */
 static const char *line_words(words out, const char *at)
 {
     const char *line = strchr(at, '(');
@@ -1663,9 +1666,10 @@ static bool is_at_rest(const struct hang *h, uint32_t rank)
     return is_known;
 }
 
-/* Return true if the rank may have completed a collective between the two samples. Return false if neither sample
- * shows the rank in a collective, even if its frames are missing. If such a rank has completed a collective, the
- * ranks that waited for it have completed this collective, too, and this function returns true for them. */
+/* Return true if the rank may have completed a collective between the two samples, also if only one sample has its main
+ * thread, or if its pid has changed. Otherwise return false if neither sample shows the rank in a collective, even if
+ * its frames are missing. If such a rank has completed a collective, the ranks that waited for it have completed this
+ * collective, too, and this function returns true for them. */
 static bool may_have_progressed(const struct hang *h, uint32_t rank)
 {
     const struct rank_analysis *r = &h->ranks[rank];

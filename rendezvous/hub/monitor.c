@@ -657,7 +657,7 @@ static void report_torch(struct job *job, const struct snapshot *s, struct findi
         job->meets.repeated = 0; /* reported above, with the processes that claim this rank */
 }
 
-/* Return true if the finding is the same each time the same wait occurs. A finding about a barrier may differ,
+/* Return true if the finding can identify a wait that repeats: it has a digest (digest_of) and is not about a barrier,
  * because programs often use a new name for each barrier. */
 static bool identifies_wait(const struct finding *f)
 {
@@ -723,9 +723,9 @@ static void note(struct job *job, const struct snapshot *s, struct diagnosis *d,
 
 /* --- stopped ranks ------------------------------------------------------------------------------------------- */
 
-/* Report each stopped rank once per stop. Skip a rank that other ranks wait for in the store, because the report of
- * their wait names it. If the process is in state T, do not let the rank's own agent print the report, because that
- * agent has already reported this stop. */
+/* Report each stopped rank once per stop. Skip a rank that the main wait in the store needs (main_wait), because the
+ * report of that wait names it. If the process is in state T, do not let the rank's own agent print the report, because
+ * that agent has already reported this stop. */
 static void report_stopped(struct job *job, const struct snapshot *s, struct diagnosis *d)
 {
     const struct snapshot_wait *most = main_wait(s);

@@ -158,8 +158,8 @@ static int carry_out(struct plan *plan)
     return exit_code;
 }
 
-/* Write the time of the start in UTC, such as "20240229T235959Z". Call this function only for --log_file, because
- * strftime opens the time zone file. */
+/* Write the time of the start in UTC, such as "20240229T235959Z". Call this function only for --log_file, because the C
+ * library opens the file of the time zone. */
 static void write_start_time(char text[START_TIME_MAX])
 {
     time_t now = time(NULL);

@@ -30,7 +30,8 @@ typedef struct ddp_ckpt_block {
 } ddp_ckpt_block;
 
 /* Write `blocks` to `path`. DDP_ERR_IO names the path, the operation and errno; no partial file is left. Devices,
- * pipes and the file to which stdout or stderr writes have no such guarantee, because they are written directly. */
+ * pipes, links whose target is missing, and the file to which stdout or stderr writes have no such guarantee, because
+ * they are written directly. */
 DDP_API ddp_status ddp_ckpt_save(const char *path, const ddp_ckpt_block *blocks, size_t n,
                                  struct ddp_err *err);
 

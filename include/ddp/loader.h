@@ -114,8 +114,8 @@ DDP_API ddp_status ddp_loader_next(ddp_loader *loader, const ddp_batch **out);
 /* Return the number of batches from the last ddp_loader_start to the end of the epoch, as the sum over all streams. */
 DDP_API uint64_t ddp_loader_batches(const ddp_loader *loader);
 
-/* Free the loader, even in the middle of an epoch. Wait only until no thread is in `fill`. DDP_ERR_TIMEOUT means
- * that a thread is still in `fill` and that nothing was freed: call again, or never free the loader and `user`. NULL is
+/* Free the loader, even in the middle of an epoch. Wait only until no thread is in `fill`. DDP_ERR_TIMEOUT means that a
+ * thread is still in `fill` and that nothing was freed: call again, or never free the loader and `user`. NULL is
  * allowed. */
 DDP_API ddp_status ddp_loader_free(ddp_loader *loader);
 

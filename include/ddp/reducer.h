@@ -115,10 +115,10 @@ DDP_API ddp_status ddp_reducer_create(ddp_group *group, const ddp_param *params,
  * is no parameter i. */
 DDP_API void *ddp_reducer_grad(ddp_reducer *reducer, size_t i);
 
-/* Begin a step. The call is collective if `uneven` is set, if it broadcasts buffers, or if it makes new buckets (second
- * step with sync). DDP_ERR_ARG means that the previous step was not finished, or, with DDP_UNEVEN_STOP, that a rank has
- * no more batches. The error's text names the unfinished parameters and buckets. Without buffers and without `uneven`,
- * a program may omit this call; then no new buckets are made. */
+/* Begin a step. The call is collective if `uneven` is set, if it broadcasts buffers, or if it makes new buckets (first
+ * call after the first step with sync). DDP_ERR_ARG means that the previous step was not finished, or, with
+ * DDP_UNEVEN_STOP, that a rank has no more batches. For an unfinished step, the error's text names the parameters and
+ * buckets. Without buffers and without `uneven`, a program may omit this call; then no new buckets are made. */
 DDP_API ddp_status ddp_reducer_forward(ddp_reducer *reducer);
 
 /* Mark the gradient of parameter i as complete in this step. A second call in one step returns DDP_ERR_ARG. This

@@ -60,8 +60,8 @@ DDP_API ddp_status ddp_store_set(ddp_store *store, const char *key, const void *
                                  struct ddp_err *err);
 
 /* Wait until the key exists, and return a copy of its value, which the caller frees. A NUL follows the value, but *len
- * does not count it. If timeout_ms is 0, the timeout of the handle applies. After DDP_ERR_TIMEOUT, `err` names
- * the key. */
+ * does not count it. If timeout_ms is 0, the timeout of the handle applies. After DDP_ERR_TIMEOUT, `err` names the
+ * key. */
 DDP_API ddp_status ddp_store_get(ddp_store *store, const char *key, uint32_t timeout_ms, void **value,
                                  size_t *len, struct ddp_err *err);
 

@@ -47,8 +47,8 @@ typedef struct ddp_zero1_options {
     }
 
 /* Create an optimizer; collective. Names, sizes, types and options must equal those of rank 0 (else DDP_ERR_MISMATCH).
- * Then every parameter gets the value of rank 0. The array `params` is copied, but not the parameters:
- * each step updates the parameters in the caller's memory. The caller owns *out until ddp_zero1_free. */
+ * Then every parameter gets the value of rank 0. The array `params` is copied, but not the parameters: each step
+ * updates the parameters in the caller's memory. The caller owns *out until ddp_zero1_free. */
 DDP_API ddp_status ddp_zero1_create(ddp_group *group, const ddp_param *params, size_t n,
                                     const ddp_zero1_options *options, ddp_zero1 **out);
 

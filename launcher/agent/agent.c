@@ -288,7 +288,7 @@ static enum agent_state user_hurries(struct agent *a, const struct agent_event *
 
 /* Handle a user's request to stop while this node waits for the verdict. After the first request, wait at most
  * AGENT_LEAVE_MS. At the second request, end at once. With --hosts, the store may report a Ctrl-C before this node
- * receives it. Such a report is another event (agent_handle_notice) and does not count as a request. */
+ * receives it. Such a report is another event (AGENT_NOTIFIED) and does not count as a request. */
 static enum agent_state user_waits(struct agent *a, const struct agent_event *e)
 {
     agent_note_stop(a, e);
@@ -605,10 +605,11 @@ static enum agent_state wait_for_same(struct agent *a)
     return AGENT_SETTLING;
 }
 
-/* Return the verdict about a worker that has ended. An unsuccessful end is a consequence if the worker reports a
- * lost peer by its exit code, or if ddprun had signalled the worker before. A signal of ddprun does not count if the
+/* Return the verdict about a worker that has ended. A worker whose exit code reports a lost peer is a victim. Any other
+ * unsuccessful end is a consequence if ddprun had signalled the worker before. A signal of ddprun does not count if the
  * worker had already ended. It does not count either if SIGKILL ended the worker, but ddprun has sent only other
- * signals: then the kernel or another process has killed the worker. */
+ * signals: then the kernel or another process has killed the worker. Without a signal that counts, the worker is a
+ * victim if its output reports a lost peer. Otherwise it has failed by itself. */
 static enum worker_verdict verdict_of(const struct agent *a, const struct agent_worker *w,
                                       const struct agent_event *e)
 {

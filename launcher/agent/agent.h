@@ -163,7 +163,8 @@ enum {
     AGENT_UNKILLABLE_MS = 1500,
     /* time until SIGKILL is sent to the leftovers again, because they may still fork */
     AGENT_RESCAN_MS = 20,
-    /* default of settle_ms: how long to wait for a peer to end after a worker has lost the connection to this peer */
+    /* default of settle_ms: how long to wait for a peer to end after a worker has lost the connection to this peer.
+     * Also the longest wait for another worker with the same import error */
     AGENT_DOUBT_MS = 1000,
     /* how much longer to wait while the kernel writes the core file of a lost peer or frees the peer's memory */
     AGENT_DYING_MS = 30000,

@@ -220,9 +220,9 @@ static bool cgroup_is_populated(const char *events)
     return false;
 }
 
-/* DEPTH_MAX limits the recursion into nested groups, because a worker could nest groups without end. If
- * another ddprun is removing the group, make_owned() waits at most MAKE_TRIES * MAKE_AGAIN_MS = 100 ms. The magic
- * numbers are CGROUP_SUPER_MAGIC and CGROUP2_SUPER_MAGIC of linux/magic.h. */
+/* DEPTH_MAX limits the recursion into nested groups, because a worker could nest groups without end. If another ddprun
+ * is removing the group, make_owned() waits at most MAKE_TRIES * MAKE_AGAIN_MS = 100 ms. The magic numbers are
+ * CGROUP_SUPER_MAGIC and CGROUP2_SUPER_MAGIC of linux/magic.h. */
 enum {
     DEPTH_MAX = 16,
     MAKE_TRIES = 100,

@@ -485,9 +485,9 @@ static bool leftovers_kill(struct leftovers *l, uint64_t limit_ms)
 
 /* --- record ----------------------------------------------------------------------------------------------- */
 
-/* A record identifies a process by four facts: pid, start time, boot id of the machine, and PID namespace. A record
- * of another PID namespace is kept until that namespace has ended. The pids are used only to check whether the
- * job still runs. The processes to kill are found by the job's cookie and control group.
+/* A record identifies a process by four facts: pid, start time, boot id of the machine, and PID namespace. A record of
+ * another PID namespace is kept until that namespace has ended. The pids show whether the job still runs. They do not
+ * select the processes to kill: the job's cookie and control group select them.
  *
  * Without dead jobs, a start only tries to open a few directories, most of which do not exist. */
 

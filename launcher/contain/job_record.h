@@ -92,7 +92,7 @@ enum { SWEEP_LIMIT_MS = 5000 };
 ddp_status record_write(const char *job, const char *cookie, const char *cgroup, pid_t guardian, pid_t agent,
                         struct ddp_err *err);
 
-/* Write the address of the job's store to a file. Without this file, ddpctl does not find the job. */
+/* Write the address of the job's store beside its record. Without this file, ddpctl does not find the job. */
 void record_write_store(const char *cookie, const char *address);
 
 /* A running job of this user. */

@@ -223,8 +223,8 @@ static void arrive(struct runner *r)
     j->options.found(j->options.user, &found);
 }
 
-/* Return the error for a connection that the peer has closed. A peer that answers PING and then closes is
- * PyTorch's store. */
+/* Return the error for a connection that the peer has closed. A peer that answers PING and then closes is PyTorch's
+ * store. */
 static int closed_kind(const struct runner *r)
 {
     uint8_t echo[ECHO_BYTES];

@@ -169,8 +169,8 @@ static void begin_lookup(struct dial *d, uint64_t now_ms)
     enter(d, DIAL_RESOLVING, now_ms);
 }
 
-/* End a round of connection attempts. If the store's name resolves to this machine by mistake, record this mistake as
- * the error of the round, because it causes the other errors. */
+/* End a round, after a failed lookup or after all connection attempts have failed. If the store's name resolves to this
+ * machine by mistake, record this mistake as the error of the round, because it causes the other errors. */
 static void end_round(struct dial *d, const struct dial_met *met, uint64_t now_ms)
 {
     struct dial_met loopback = *met;
@@ -472,7 +472,7 @@ static bool fill_in(struct buf *out, const struct dial *d, const char *text)
     return finding_fill(out, text, append_value, (void *)d);
 }
 
-/* Describe the current step of the dial. Messages show this text until the first round of tries has ended. */
+/* Describe the current step of the dial. Messages show this text until a finding exists. */
 static const char *meanwhile(const struct dial *d)
 {
     for (int i = 0; i < d->race.n; i++)

@@ -122,11 +122,11 @@ struct dial_met {
     char bytes[DIAL_REASON_MAX];
 };
 
-/* One row of the history: successive failed rounds of the dial with the same finding. */
+/* One row of the history: a finding that was recorded once, or several times in succession. */
 struct dial_past {
     enum finding_code finding;
-    uint64_t from_ms, to_ms; /* ms since the dial began: end of the first and last round with `finding` */
-    unsigned times;          /* number of successive rounds with `finding` */
+    uint64_t from_ms, to_ms; /* ms since the dial began: when `finding` was recorded first and last */
+    unsigned times;          /* how often `finding` was recorded in succession */
 };
 
 enum dial_phase { DIAL_RESOLVING, DIAL_RACING, DIAL_PAUSING, DIAL_ARRIVED, DIAL_OVER };
@@ -154,7 +154,7 @@ struct dial {
     struct dial_met worst;      /* failure of the attempt that got furthest in this round, if `round_met` */
     bool round_met;             /* an attempt to connect has failed in this round of the dial */
     struct dial_met verdict;    /* the failure that gave `finding`; valid if `finding` is set */
-    enum finding_code finding;  /* finding of the last failed round */
+    enum finding_code finding;  /* finding of the last failed round, or of a later slow lookup */
     uint64_t finding_since_ms;  /* when `finding` last changed */
     struct dial_past history[DIAL_HISTORY_MAX];
     unsigned n_past, past_lost; /* n_past: number of rows in `history`; past_lost: number of dropped rows */

@@ -28,8 +28,9 @@ static const char *scheduler_of_task(const struct plan *plan)
 }
 
 /* Encode `join`. It has all options that must be equal on all nodes, so that the store can compare them. The address
- * of this end of the connection lets the store detect a router that translates addresses. If the job has only this
- * node, which hosts the store, node_timeout_ms is 0, because no other node waits for this node. */
+ * of this end of the connection lets the store detect a router that translates addresses. If the store cannot be on
+ * another host (plan_meeting.elsewhere), the job has only this node. In this case, node_timeout_ms is 0, because no
+ * other node waits for this node. */
 cJSON *encode_join(const struct plan *plan, const struct link_who *who, const char *instance)
 {
     static const char *const grow_words[] = {

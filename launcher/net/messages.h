@@ -115,15 +115,15 @@ void decode_stop(const cJSON *push, struct failure *cause);
 bool decode_verdict(const cJSON *push, struct heard_verdict *verdict);
 
 /* List the other nodes that have not finished the round, as "node 1 (n1), node 3 (n3)". `status` is the store's answer
- * to the request "status". Write "" if all nodes have finished, or if the answer lists no nodes. */
+ * to the request "status". Write "" if all other nodes have finished, or if the answer lists no nodes. */
 void decode_unfinished(const cJSON *status, int node_rank, char out[HEARD_LIST_MAX]);
 
 /* --- findings between hosts ----------------------------------------------------------------------------- */
 
 /* A node that does not reach the store cannot send its findings through the store. With --hosts, it sends each
  * finding through the socket NEWS_FD to the relay on the same host (remote/relay.c). The relay sends the finding to the
- * starter, the ddprun that the user has started. The starter sends it to all hosts. A finding is one line of JSON of at
- * most NEWS_MAX bytes. */
+ * starter, the ddprun that the user has started. The starter sends it to all other hosts, or only to the first
+ * host (pass_finding in remote/starter.c). A finding is one line of JSON of at most NEWS_MAX bytes. */
 enum { NEWS_FD = 3, NEWS_MAX = 3900 };
 
 /* Descriptor and path of the library that --ship sends with the program (remote/remote.h). A shipped ddprun

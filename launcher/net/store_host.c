@@ -592,7 +592,7 @@ void failure_split(const char *words, char sentence[FINDING_TEXT_MAX], char advi
     snprintf(advice, FINDING_TEXT_MAX, "%.*s", (int)strcspn(at, "\n"), at);
 }
 
-/* Start a store that rejects every node and sends it the text of `failure`. If the job has no secret, any client can
+/* Start a store that rejects every node and sends it the text of `failure`. If the job has no secret, every host can
  * get this text. The text contains no confidential data. */
 ddp_status refusing_store_start(const struct plan *plan, const struct host_failure *failure,
                                 struct refusing_store **out, struct ddp_err *err)

@@ -46,7 +46,7 @@ struct store_place {
 /* Why this node cannot host the store. All texts are borrowed: the receiver copies what it needs later. */
 struct host_failure {
     const char *code;  /* name of the finding, or NULL */
-    const char *words; /* the error; for a finding, also lines with the advice and the code */
+    const char *words; /* the error; may also have lines with the advice and the code of a finding */
     /* Address for a refusing store (see below). "" means every address, and NULL means no refusing store. */
     const char *at;
 };

@@ -955,8 +955,8 @@ static void handle_reply(struct store_link *link, const cJSON *json)
 /* --- pushes --------------------------------------------------------------------------------------------- */
 
 /* Decode a pushed round. Return true if the round is valid: this node has joined since the previous round, and the
- * number of the round is higher than that of the previous round. In a static job with --node_rank, the node rank must
- * also equal --node_rank. */
+ * number of the round is higher than that of the previous round. In a static job, the node rank must also equal the
+ * node rank in the plan, unless the plan has none. */
 static bool is_sane_round(const struct store_link *link, const cJSON *push, struct heard_round *round)
 {
     const struct plan *plan = link->options.plan;
@@ -978,8 +978,8 @@ static void push_round(struct store_link *link, const cJSON *push)
     free(round);
 }
 
-/* Report to the owner how many nodes have joined, and which nodes are missing. Time limits that the push lacks become
- * -1; other missing numbers become 0. */
+/* Report to the owner which nodes have joined, and which nodes are missing. Time limits that the push lacks become -1;
+ * other missing numbers become 0. */
 static void push_waiting(struct store_link *link, const cJSON *push)
 {
     struct heard_waiting waiting;

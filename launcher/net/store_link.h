@@ -182,7 +182,7 @@ struct store_link {
     uint64_t asked, answered; /* number of requests except IDENTIFY, and number of their answers */
     uint64_t asked_join;      /* value of `asked` after the latest request `join`; identifies its answer */
     uint64_t begun_join;      /* value of asked_join when the latest round began */
-    /* Requests without an answer. The first request after IDENTIFY has the number 1. Empty if the link cannot
+    /* Requests without an answer. Requests are numbered from 1, as `asked` counts them. Empty if the link cannot
      * resume. */
     struct kept unanswered;
     char token[LIMIT_TOKEN + 1]; /* from the first join; "" if the link cannot resume */

@@ -3,9 +3,9 @@
  *     worker --plain, never on a network--> relay in the agent --TLS with the job's secret--> store
  *
  * PyTorch's clients cannot use TLS, so the workers get the relay's address as MASTER_ADDR. The relay accepts only
- * connections from this host, which arrive through the loopback interface. But it does not listen on 127.0.0.1: it
- * listens on the address at which other nodes reach this node. Some libraries need this address, and derive it from
- * MASTER_ADDR or from the local end of their connection. */
+ * connections from this host, which arrive through the loopback interface. But it listens on the address at which other
+ * nodes reach this node. Some libraries need this address, and derive it from MASTER_ADDR or from the local end of
+ * their connection. The relay listens on 127.0.0.1 only if it cannot bind to this address. */
 #ifndef LAUNCHER_NET_TLS_RELAY_H
 #define LAUNCHER_NET_TLS_RELAY_H
 

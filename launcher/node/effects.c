@@ -580,8 +580,8 @@ static bool probe_cause(struct node *n, const struct failure *f)
     return (peer != NULL || cause_is_gpu_in_use(&r)) && begin_probe(n, peer, f);
 }
 
-/* Send the cause of the attempt's end, with the last lines of the failed worker. If the cause needs a probe,
- * finish_probe() sends it after the probe. */
+/* Send this node's first failure as the message `cause`, with the last lines of the failed worker. If the failure needs
+ * a probe, finish_probe() sends the message after the probe. */
 static void send_cause(struct node *n)
 {
     struct failure f;
@@ -601,9 +601,9 @@ static void send_exited(struct node *n, int local_rank)
         store_link_send(n->meet.link, json);
 }
 
-/* Report to the store that the attempt has ended on this node. Add the highest exit code of the workers, and the exit
- * code of rank 0, which is -1 if rank 0 is on another node. With several nodes, also add the stacks of the workers that
- * survived the failure, because the other nodes print them. */
+/* Report to the store that the attempt has ended on this node. Add the exit codes of agent_max_code() and
+ * agent_rank0_code(). The code of rank 0 is -1 if rank 0 is on another node. With several nodes, also add the stacks of
+ * the workers that survived the failure, because the other nodes print them. */
 static void send_stopped(struct node *n)
 {
     cJSON *rows = NULL;

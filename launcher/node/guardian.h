@@ -16,9 +16,9 @@
 #include <signal.h>
 
 /* Run the agent and return its exit code. `lifeline` is the reading end of a pipe from the guardian, and does not
- * block. The guardian writes a struct received_signal for each signal that it gets. The pipe ends when the guardian
- * dies. A SIGCONT from the guardian only wakes a stopped agent. All signals of signal_watch_block() are blocked on
- * entry. */
+ * block. The guardian writes a struct received_signal for each signal that it gets, except SIGCHLD. The pipe ends when
+ * the guardian dies. A SIGCONT from the guardian only wakes a stopped agent. All signals of signal_watch_block() are
+ * blocked on entry. */
 typedef int (*guardian_body)(void *arg, int lifeline);
 
 /* Fork the agent and watch it. The signals of `stop` end the job, in addition to the signals that always end the job.

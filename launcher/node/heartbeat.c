@@ -24,7 +24,8 @@ static bool has_share(int percent)
     return percent >= BEAT_CPU_SHARE;
 }
 
-/* Return true if the sample must be sent: its state or place is new, or its CPU share has changed much. */
+/* Return true if the sample must be sent: its state or place is new, or its CPU share has changed by BEAT_CPU_STEP or
+ * has crossed BEAT_CPU_SHARE. */
 static bool is_news(const struct heartbeat_known *k, const struct heartbeat_sample *sample, int percent)
 {
     return k->state != sample->state || strcmp(k->where, sample->where) != 0 ||

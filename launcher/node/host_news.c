@@ -21,8 +21,8 @@
 #include <string.h>
 #include <sys/socket.h>
 
-/* How long to wait for a finding about a lost host. The starter (the ddprun with --hosts) detects the end of
- * a remote shell within this time. */
+/* How long to wait for a finding about a lost host. The starter (the ddprun with --hosts) detects the end of a remote
+ * shell within this time. */
 enum { AWAIT_MS = 1000 };
 
 /* Return true if NEWS_FD is the socket of a relay. The user may have started this process with another open file as

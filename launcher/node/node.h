@@ -134,8 +134,8 @@ struct node_run {
     struct spawner spawner;
     struct exits exits;
     pid_t *pids; /* by local rank; 0 if the worker does not run; a pid is not reused before waitpid */
-    /* By local rank: true if signal_worker has sent a signal while the worker still ran. If it is false when
-     * the worker has ended, no signal of the agent was the reason. */
+    /* By local rank: true if signal_worker has sent a signal while the worker still ran. If it is false when the worker
+     * has ended, no such signal was the reason. */
     bool *asked;
     struct heartbeat_known *known; /* by local rank: the latest process state that the store received */
     struct heartbeat_step *steps;  /* by local rank: the latest position that the store received */
@@ -166,7 +166,7 @@ struct node_run {
 
     /* The first finding of this attempt about a rank that left while other ranks waited. */
     char left_subject[FINDING_SUBJECT_MAX]; /* subject of the finding, such as "rank 0 (n1, pid 7)" */
-    char left_waiting[FINDING_TEXT_MAX];    /* sentence about the rank that left; "" if no rank has left */
+    char left_waiting[FINDING_TEXT_MAX];    /* sentence of the finding; "" if no such finding has arrived */
     enum finding_code left_code;
     struct finding hang;           /* finding about a hang that still lasts, or FINDING_NONE */
     struct stuck stuck[STUCK_MAX]; /* processes that cannot be killed, for the report */
@@ -234,7 +234,7 @@ static inline bool node_cause_is_elsewhere(const struct node *n)
     return n->run.cause.why[0] != '\0' && n->run.cause.node_rank != n->plan->node_rank;
 }
 
-/* Return true if the job ends because the relay of --hosts has reported the loss of a host. */
+/* Return true if --hosts ends the job because of a finding about a host. */
 static inline bool node_has_lost_host(const struct node *n)
 {
     return strcmp(n->run.cause.why, FAILURE_HOST_LOST) == 0;

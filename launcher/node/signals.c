@@ -1,5 +1,5 @@
-/* signals.c -- signals in the agent; see node.h. All signals stay blocked, as guardian.c has left them. The agent reads
- * the signals from a descriptor, so a signal cannot interrupt any other function.
+/* signals.c -- signals in the agent; see node.h. The signals that ddprun handles stay blocked, as guardian.c has left
+ * them. The agent reads these signals from a descriptor, so they cannot interrupt any other function.
  *
  * A signal that was sent to the guardian reaches the agent through the lifeline. */
 #include "base/clock.h"
@@ -161,8 +161,8 @@ static void pass_on(struct node *n, const struct received_signal *received)
     announce_passed(&n->out.announce, received, passed);
 }
 
-/* Stop all processes of the job with SIGSTOP, because a worker may ignore SIGTSTP. Send the signal twice, because
- * a process may have been created while the first signals were sent. This process continues, because it hosts the store
+/* Stop all processes of the job with SIGSTOP, because a worker may ignore SIGTSTP. Send the signal twice, because a
+ * process may have been created while the first signals were sent. This process continues, because it hosts the store
  * and forwards the output. */
 static void rest(struct node *n)
 {

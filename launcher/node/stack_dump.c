@@ -701,7 +701,7 @@ static void list_workers(const struct stack_dump *d, char *out, size_t size)
 
 /* Start the helper that reads flight records and connections. If it cannot start, the sample contains neither records
  * nor connections. An earlier helper may hang in the kernel, because a file server does not answer. Then the new helper
- * gets no directory and reports only connections, so at most one helper can hang. */
+ * gets no directory and reports only connections, so at most one such helper can hang. */
 static void start_reader(struct stack_dump *d)
 {
     static char no_directory[] = "";

@@ -426,8 +426,8 @@ static ddp_status watch_port(struct node *n, struct ddp_err *err)
 
 /* The store's messages about the job become events for the agent, and text for the user.
  *
- * An attempt is prepared after its round is known, because the names of log files may contain a rank. The node
- * of a single-node job knows its ranks earlier, so it prepares the attempt while the store answers.
+ * An attempt is prepared after its round is known, because the names of log files may contain a rank. The node of a
+ * single-node job knows its ranks earlier, so it prepares the attempt while the store answers.
  *
  * The link calls the callbacks in the order of the store's messages. Each callback ends with node_run_effects(), so
  * that its effects are carried out before the next message. */
@@ -469,8 +469,8 @@ ddp_status node_begin_attempt(struct node *n, const struct plan_round *round, st
     return status == DDP_OK ? input_attempt(n->out.input, err) : status;
 }
 
-/* Set the address and port of the store of rank 0, if node 0 has offered a port. If node 0 has a loopback
- * address, use master_addr instead, because node 0 then runs on the host of ddprun's store. */
+/* Set the address and port of the store of rank 0, if node 0 has offered a port. Other nodes cannot use a loopback
+ * address of node 0. In this case use master_addr, because node 0 then runs on the host of ddprun's store. */
 static void apply_rank0_store(const struct node *n, const struct heard_round *r, struct plan_round *round)
 {
     const struct heard_node *first = &r->nodes[0];
@@ -547,8 +547,8 @@ void node_begin_prepared(struct node *n)
 }
 
 /* Handle a round: the ranks and nodes of the next attempt. Copy the round to the heap, because it is too large for
- * struct node, which is on the stack. Later rounds use the same memory. Prepare the attempt now, unless make_ready()
- * has already prepared it. */
+ * struct node, which is on the stack. Later rounds use the same memory. Prepare the attempt now. But in a single-node
+ * job, make_ready() prepares the first attempt, perhaps after this call. */
 static void on_round(void *user, const struct heard_round *received)
 {
     struct node *n = user;
@@ -735,9 +735,8 @@ static bool find_lost_host(struct failure *c)
     return true;
 }
 
-/* Return true if a node of --hosts has left because of SIGINT. The ddprun that the user started
- * forwards a Ctrl-C to all nodes. So this node usually receives SIGINT, too, but perhaps later than the message about
- * the other node. */
+/* Return true if a node of --hosts has left because of SIGINT. The ddprun that the user started forwards a Ctrl-C to
+ * all nodes. So this node usually receives SIGINT, too, but perhaps later than the message about the other node. */
 static bool is_stop_of_job(const struct node *n, const struct failure *cause)
 {
     return n->meet.has_news_socket && strcmp(cause->why, "node_left") == 0 && cause->signal == SIGINT;

@@ -445,7 +445,8 @@ static void print_host_line(struct hosts_console *c, int which, struct slice lin
 }
 
 /* Return true if bytes are printed as they arrive, neither folded nor escaped. JSON, files and pipes need no escapes.
- * With a single host and no prefixes, that host's ddprun decides whether to escape its workers' bytes. */
+ * With a single host and no prefixes, that host's ddprun may pass on its worker's bytes unchanged. So this ddprun does
+ * not escape them. */
 static bool is_unchanged(const struct hosts_console *c, int which)
 {
     const struct cli *cli = c->cli;

@@ -101,8 +101,8 @@ void console_stream_finish(struct console_stream *s);
 
 /* --- lines of several nodes ------------------------------------------------------------------------------ */
 
-/* Console of a ddprun with --hosts. The ddprun of each host prints to a pipe. If --fold is set, it marks the
- * lines of its workers. The functions below fold the marked lines, and escape control characters on a terminal. */
+/* Console of a ddprun with --hosts. The ddprun of each host prints to a pipe. If --fold is set, it marks the lines of
+ * its workers. The functions below fold the marked lines, and escape control characters on a terminal. */
 struct hosts_console {
     const struct cli *cli; /* cli and sinks belong to the caller */
     bool is_one_host;
@@ -120,7 +120,7 @@ ddp_status hosts_console_init(struct hosts_console *c, const struct cli *cli, in
 void hosts_console_free(struct hosts_console *c);
 
 /* Print lines of a host to `sink`, which is SINK_STDOUT or SINK_STDERR. With --fold, a worker's line has a mark and
- * waits until it is folded. A line of the host's ddprun has no mark and is printed at once. */
+ * waits for equal lines of other ranks. A line of the host's ddprun has no mark and is printed at once. */
 void hosts_console_print(struct hosts_console *c, int sink, struct slice lines);
 
 /* Print the waiting lines that are due now (hosts_console_time), or all waiting lines (hosts_console_finish). */

@@ -68,7 +68,7 @@ void lines_append(struct lines *l, struct slice bytes);
  * delivered. */
 bool lines_show_update(struct lines *l);
 
-/* Deliver the unfinished line now, as LINE_CUT. This frees the memory of the line. */
+/* Deliver the unfinished line now, as LINE_CUT, to free its memory. */
 void lines_cut(struct lines *l);
 
 /* Deliver the unfinished line, because the stream has ended. The struct can then be used for another stream. */
@@ -190,9 +190,9 @@ struct fold *fold_new(int ranks, fold_fn line, void *user);
 /* Free the fold and drop its waiting lines. To deliver these lines, call fold_finish first. `f` may be NULL. */
 void fold_free(struct fold *f);
 
-/* Add a line that one rank printed (`ranks` is NULL). The text is copied. If memory is short, or if the
- * text is longer than FOLD_BYTES_MAX, deliver all lines immediately. Return true if this line waits and no line waited
- * before; the caller must then call fold_flush after FOLD_QUIET_US. */
+/* Add a line that one rank printed (`ranks` is NULL). The text is copied. If memory is short, or if the text is longer
+ * than FOLD_BYTES_MAX, deliver all lines immediately. Return true if this line waits and no line waited before; the
+ * caller must then call fold_flush after FOLD_QUIET_US. */
 bool fold_add(struct fold *f, const struct fold_line *line);
 
 /* Deliver the lines that are due at `now_us`, a time since the start of ddprun. Return the time of the next call, or

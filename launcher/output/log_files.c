@@ -26,7 +26,7 @@
 #include <unistd.h>
 
 enum {
-    NEAR_BYTES = 64 * 1024, /* a part ends at the last newline in this number of bytes before the limit */
+    NEAR_BYTES = 64 * 1024, /* a part ends after a newline if one is this close to the limit */
     CHECK_MS = 1000         /* interval between checks that the file still exists */
 };
 
@@ -44,7 +44,7 @@ struct log_file {
     uint64_t size;     /* bytes in the current file */
     uint64_t full;     /* size at which the file is rotated; increased when a rotation fails */
     int part;          /* number of the latest part; 0 before the first rotation */
-    int first_part;    /* all parts from this number on belong to this job; 0 before the first rotation */
+    int first_part;    /* parts from this number to `part` are of this job; 0 before the first rotation */
     bool line_ended;   /* the file is empty or ends with a newline */
     uint64_t check_ms; /* earliest time (clock_ms) of the next check by check_deleted */
     atomic_int news;   /* an enum log_news; written by the writer's thread, read by the event loop */
@@ -604,7 +604,8 @@ void sinks_write(struct sinks *s, int sink, struct slice bytes)
 }
 
 /* Return true if the queue of `sink` is too long. The queue length at which the caller stops reading is much greater
- * than the length at which the caller resumes. Otherwise the caller would stop and resume with every read. */
+ * than the length at which the caller resumes. Otherwise the caller would stop and resume with every read. With
+ * WRITER_DROP, return false, so no caller stops. */
 bool sinks_is_behind(struct sinks *s, int sink, bool resume)
 {
     if (s->policy == WRITER_DROP)

@@ -113,7 +113,7 @@ static long hosts_behind(const char *at, const char *end)
     return close != NULL && close + 1 < end ? item_hosts(close + 1, end) : 1;
 }
 
-/* Format the name of one host of an item. For example, host 0 of the item "n[1-3]" is "n1". */
+/* Format the name of host `index` (from 0) of an item. For example, host 0 of the item "n[1-3]" is "n1". */
 static bool item_name(const char *at, const char *end, long index, char name[HOST_NAME_SIZE])
 {
     size_t used = 0;

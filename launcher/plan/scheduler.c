@@ -742,7 +742,8 @@ static void note_conflicts(struct scheduler *s, const struct cli *cli)
                        s->title, s->values[SCHEDULER_WORKERS].text, s->values[SCHEDULER_WORKERS].from);
 }
 
-/* Return true if a job with these options uses this value of the scheduler. */
+/* Return true if a job with these options needs this value of the scheduler. The caller checks whether the user has set
+ * the option of this value. */
 static bool scheduler_value_counts(const struct cli *cli, enum scheduler_value_id id)
 {
     const bool endpoint = is_set_by_user(cli, OPT_RDZV_ENDPOINT),

@@ -10,7 +10,7 @@
  * the starter, the remote shell or the network fails. start.c contains the decisions, as pure functions.
  *
  * With many hosts, or with --ssh_fanout, some hosts start other hosts. The relay of such a host becomes a branch
- * (tree.c). A branch runs remote shells to the other hosts. For its own host, it runs a second relay:
+ * (tree.c). A branch runs remote shells to the hosts that it starts. For its own host, it runs a second relay:
  *
  *     ddprun --hosts n[0-99] train.py
  *        '-- ssh n0 --- ddprun --relay, a branch
@@ -89,8 +89,9 @@ int branch_run(int signals, uint64_t silent_ms, struct buf *in);
 
 /* Map the bytes that --ship sends: this program without symbols and debug information, then the cJSON library. The
  * library is sent only if this program loads it as a shared library, as on Debian; otherwise *library, its size, is 0.
- * In the mapped program, the name of the library is replaced by SHIPPED_LIBRARY, so the program loads the library that
- * was sent. Unmap the bytes with munmap. Return NULL, or the reason of a failure. */
+ * In the mapped program, the name of the library is replaced by SHIPPED_LIBRARY, because the host may not have the
+ * library. So the program loads the library that was sent. Unmap the bytes with munmap. Return NULL, or the reason of a
+ * failure. */
 const char *ship_map(struct slice *bytes, size_t *library);
 
 /* Return true if --ship has sent this program together with the cJSON library. */

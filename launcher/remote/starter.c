@@ -469,7 +469,7 @@ static void on_file_input(uv_fs_t *request)
 }
 
 /* Return true if more input may be sent: on each host, fewer than REMOTE_INPUT_WINDOW sent bytes still wait for the
- * job's pipe. Ignore hosts whose job has ended. Return false if no host remains. */
+ * job's pipe. Ignore hosts that get no input, and hosts whose job has ended. Return false if no host remains. */
 static bool wants_input(const struct starter *s)
 {
     bool wants = false;
@@ -1137,8 +1137,8 @@ static void print_stop(struct starter *s, const struct received_signal *received
 
 static void check_deadlines(struct starter *s);
 
-/* Handle a signal from the user. Usually, forward it to all hosts, where the nodes decide what it does. But while
- * no host runs the job, a stop signal cancels the start, and a second stop signal kills the remote shells. */
+/* Handle a signal from the user. Usually, forward it to all hosts, where the nodes decide what it does. But before
+ * the job runs, a stop signal cancels the start, and a second stop signal kills the remote shells. */
 static void forward_signal(struct starter *s, const struct received_signal *received)
 {
     char text[8];

@@ -103,7 +103,7 @@ struct branch {
     uint64_t heard_ms;  /* when the starter's last message arrived */
     uint64_t kill_ms;   /* when to kill processes that still run; 0 until the branch begins to end */
     bool rests;         /* Ctrl-Z has stopped the starter, so its silence is expected */
-    bool is_broken;     /* the reader of the branch's stdout has ended */
+    bool is_broken;     /* a write to stdout has failed, because stdout has no reader */
 };
 
 static void carried_close(struct carried *c, int end)
@@ -113,8 +113,8 @@ static void carried_close(struct carried *c, int end)
     c->ends[end] = -1;
 }
 
-/* Close the stdin of all processes of the branch, so that the relays end the job on their hosts. The branch kills
- * processes that still run after `wait_ms`. */
+/* Begin to end the branch: close the stdin of all its processes, so that the relays end the job on their hosts. The
+ * branch kills processes that still run after `wait_ms`. */
 static void branch_end(struct branch *b, uint64_t wait_ms)
 {
     const uint64_t kill_ms = clock_ms() + wait_ms;
@@ -447,8 +447,8 @@ static void carried_read(struct branch *b, struct carried *c, int end)
     c->exited_ms = c->pid == 0 ? clock_ms() : 0;
 }
 
-/* Report the end of a process when all its output is read. Close its output DRAIN_MS after its exit,
- * because a child process may keep the output open. */
+/* Report the end of a process when all its output is read. Close its output if no byte arrives for DRAIN_MS after its
+ * exit, because another process may hold the output open. */
 static void carried_check(struct branch *b, struct carried *c)
 {
     char status[8];
@@ -765,7 +765,8 @@ static void on_link_sent(uv_write_t *request, int status)
     free(w);
 }
 
-/* Write `bytes` to the stdin of the link's process. on_link_sent frees `w`. Until then, `bytes` must not change. */
+/* Write `bytes` to the stdin of the link's process, a child of the starter. on_link_sent frees `w`. Until then, `bytes`
+ * must not change. */
 static void link_write(struct link *l, struct link_write *w, struct slice bytes)
 {
     const uv_buf_t out = uv_buf_init((char *)(uintptr_t)bytes.data, (unsigned)bytes.len);

@@ -154,7 +154,7 @@ uint64_t cause_unix_ms(const struct report *r, uint64_t ms);
  * or the broken connection. */
 bool cause_is_left_waiting(const struct report *r, const struct failure *f);
 
-/* Return true if --on_hang has ended the attempt. The headline is then the sentence of r->hang. */
+/* Return true if --on_hang has ended the attempt because of r->hang. The headline is then the sentence of r->hang. */
 bool cause_is_hang(const struct report *r);
 
 /* Return true if --hosts has ended the job because of a finding about a host. */

@@ -185,7 +185,7 @@ struct evidence {
     size_t n_watches;
     unsigned long long system_kills; /* number of the machine's OOM kills when the attempt began */
     int log;                         /* descriptor of /dev/kmsg; -1 if it cannot be read */
-    struct buf lines;                /* records read from the kernel's log, at most LOG_BYTES_MAX bytes */
+    struct buf lines;                /* records of the kernel's log; about LOG_BYTES_MAX bytes at most */
     time_t began;        /* start of the attempt by the wall clock; older core files are ignored */
     uint64_t open_files; /* ulimit -n of the workers */
     struct examined {
@@ -348,8 +348,8 @@ static uint64_t lowest_pids_max(const struct evidence *e, int hierarchy)
     return lowest_limit_above(e->mounts[hierarchy].where, name, "pids.max", none);
 }
 
-/* Watch the control group `group`, a path from /proc/PID/cgroup. If a container hides this group in version 2, watch
- * the visible groups above it. In version 1, those groups do not count a kill in the hidden group, so watch none. */
+/* Watch the control group `group`, a path from /proc/PID/cgroup. If a container hides this group, watch the visible
+ * groups above it, but only in version 2. In version 1, these groups do not count a kill in the hidden group. */
 static void watch_group(struct evidence *e, const char *group, bool v2, bool late)
 {
     const char *below = cgroup_below(group, e->mounts[v2].root);
@@ -925,7 +925,7 @@ static size_t read_head(const char *path, uint8_t head[HEAD_BYTES], bool *ok)
 }
 
 /* Set `out` to the first directory of `path` that this user may not enter: "/data/locked" for "/data/locked/bin/train".
- * Set `out` to "" if the user may enter all directories. */
+ * Set `out` to "" if there is no such directory. */
 static void find_locked(const char *path, char out[PATH_MAX])
 {
     size_t len = strlen(path);
@@ -985,8 +985,8 @@ static void program_examine(const char *path, struct program_file *file)
         file->helper = kind_of(file->elf.interpreter);
 }
 
-/* Examine the program or script that could not be started. If a program's name has no slash, return false: no directory
- * of PATH has this program, so there is no file to examine. */
+/* Examine the program or script that could not be started. If a program's name has no slash, return false: the search
+ * in PATH has found no executable file, so there is no file to examine. */
 bool program_examine_failed(const char *failed, const char *script, struct program_file *file)
 {
     if (failed == NULL || (failed != script && strchr(failed, '/') == NULL))

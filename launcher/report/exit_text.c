@@ -15,8 +15,8 @@
 
 /* --- any end ------------------------------------------------------------------------------------------------ */
 
-/* Return the exit code of a failed worker. Return 125 for a failure without an exit code, for example a lost node or a
- * hang. As with env(1) and timeout(1), 125 means that the launcher failed and not the program. */
+/* Return the exit code of a failed worker. Return 125 after another failure, for example a lost node or a hang. As with
+ * env(1) and timeout(1), 125 means that the launcher failed and not the program. */
 int failure_code(const struct failure *c)
 {
     const struct agent_worker how = { .verdict = c->error != 0 ? WORKER_NOT_STARTED : WORKER_FAILED,
@@ -244,7 +244,8 @@ bool counter_in(struct slice text, const char *key, unsigned long long *value)
 
 uint64_t limit_in(struct slice text)
 {
-    /* A value of this size or more means "no limit": version 1 of control groups then shows almost 2^63. */
+    /* A value of this size or more means "no limit". Version 1 of control groups shows "no limit" as 2^63 - 1, rounded
+     * down to a page boundary. */
     const unsigned long long none_in_v1 = UINT64_C(1) << 62;
     unsigned long long value;
     return number_at(text.data, text.len, 10, &value) && value < none_in_v1 ? value : 0;

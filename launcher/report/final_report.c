@@ -298,8 +298,8 @@ static bool add_gpus(cJSON *o, const struct report *r)
     return ok;
 }
 
-/* Add the members about failed attempts, unkillable processes, restarts, hangs and GPUs. An empty array is added, too,
- * so a reader need not check whether it exists. */
+/* Add the members about failed attempts, unkillable processes, restarts, left_waiting, hangs and GPUs. An empty array
+ * is added, too, so a reader need not check whether it exists. */
 static bool add_attempts(cJSON *o, const struct report *r)
 {
     const char *left = r->left.sentence != NULL && r->left.sentence[0] != '\0' ? r->left.sentence : NULL;
@@ -591,7 +591,7 @@ static void find_quota(struct full_disk *full, const char *file)
         close(fd);
 }
 
-/* Add the file system of ddprun's stdout, which is also the worker's stdout. Return true if the file system is full. */
+/* Add the file system of ddprun's stdout, which a single worker inherits. Return true if the file system is full. */
 static bool add_stdout_room(struct full_disk *full)
 {
     static const char own[] = "/proc/self/fd/1";
@@ -644,7 +644,8 @@ static void find_gpu_users(struct report *r, struct details *d)
 }
 
 /* Copy the error file of the first failure to the path in ddprun's own TORCHELASTIC_ERROR_FILE, which the user or
- * an outer launcher has set. Add the worker's exit code, or the negative number of the signal that killed it. */
+ * an outer launcher has set. As torchrun does, add the worker's exit code, or the negative number of the signal that
+ * killed it. */
 static void hand_on_error(const struct report *r)
 {
     const char *to = env_find(r->plan->facts->environ_block, worker_env_name(ENV_TORCHELASTIC_ERROR_FILE));

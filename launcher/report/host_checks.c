@@ -255,7 +255,8 @@ static bool is_ddprun(int pid)
 /* Return the owner of a process on a GPU. The owner is this job if the process descends from an agent of the job on
  * this host. Orphans of the workers still descend from the agent (PR_SET_CHILD_SUBREAPER). A process that an earlier
  * job with the same id left behind descends from no agent, so this job is not the owner. The owner is unknown if no
- * process with this pid exists here: a worker has just ended, or the driver reports pids of another PID namespace. */
+ * process with this pid exists here. Perhaps a worker has just ended, or the driver reports pids of another PID
+ * namespace. */
 static enum gpu_owner gpu_owner(const void *user, int pid)
 {
     struct proc_stat stat = { .parent = pid };

@@ -68,7 +68,7 @@ static bool event_worker_ended(struct buf *out, uint64_t t_ms, const struct plan
 }
 
 /* Append the event "restart". It describes the failed attempt and its failure, and names the attempt `next` and the
- * wait before it. Attempts are numbered from 0. */
+ * wait before it. Attempts are numbered from 0, like their log directories. */
 static bool event_restart(struct buf *out, uint64_t t_ms, const struct failed_attempt *failed, int next,
                           const struct agent *agent)
 {
@@ -267,8 +267,8 @@ static bool is_repeated(const struct announce *a)
     return a->plan->cli->one_console && a->plan->node_rank > 0;
 }
 
-/* Print "attempt 0 failed: rank 3: exit 7; starting attempt 1 (restart 1 of 3) in 2 s". Print the line even
- * with --quiet, because it explains why the workers' output begins again. */
+/* Print "attempt 0 failed: rank 3: exit 7; starting attempt 1 (restart 1 of 3) in 2 s". Print the line even with
+ * --quiet, because it explains why the workers' output begins again. */
 void announce_restart(const struct announce *a, const struct agent *agent,
                       const struct failed_attempt *failed, int next)
 {
@@ -416,7 +416,7 @@ void announce_stop(const struct announce *a, const struct received_signal *recei
         note_signal(a, received, words[runs][first]);
 }
 
-/* Report that a signal was passed on to the workers. If the kernel sent the signal, such as SIGWINCH, print the report
+/* Report that a signal was passed on to the workers. If the kernel sent the signal, such as SIGWINCH, print the message
  * only with --verbose. */
 void announce_passed(const struct announce *a, const struct received_signal *received, int workers)
 {

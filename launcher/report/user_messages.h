@@ -44,7 +44,7 @@ void announce_again(const struct announce *a, const struct failure *cause);
 void announce_gathering(const struct announce *a, const struct heard_waiting *waiting);
 
 /* Report the store's findings about a job that does not start or hangs. `screen` is the text to print, or "" if this
- * node has already printed this text. `push` is the store's message. */
+ * node has printed the finding already. `push` is the store's message. */
 void announce_findings(struct announce *a, const char *screen, const struct cJSON *push);
 
 /* Report that the workers of this node are stopped because of an event on another node. */

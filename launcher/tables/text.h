@@ -1,6 +1,7 @@
 /* text.h -- texts for users: sentences with placeholders, shell words, times, text that is safe for a terminal, JSON,
- * names of log files. Such texts contain names and lines of other programs. So all functions that make texts safe for
- * an output are in this file. A function that fails may leave a part of its text in `out`, except json_print. */
+ * names of log files. Such texts contain names and lines of other programs. So this file also has the functions that
+ * make such texts safe for a shell, a terminal or JSON. A function that fails may leave a part of its text in `out`,
+ * except json_print. */
 #ifndef LAUNCHER_TABLES_TEXT_H
 #define LAUNCHER_TABLES_TEXT_H
 

@@ -192,8 +192,8 @@ bool auth_is_job(const struct auth *a, const char *job);
  * `kind`, but `kind` is not sent. If memory is short, return false and do not count the frame. */
 bool auth_append_frame(struct auth *a, uint8_t kind, struct slice frame, struct buf *out);
 
-/* Check the tag at the end of the next received frame, and remove it from *frame. `kind` must be the
- * value that the sender passed to auth_append_frame. If the result is false, the caller must close the connection. */
+/* Check the tag at the end of the next received frame, and remove it from *frame. `kind` must be the value that the
+ * sender passed to auth_append_frame. If the result is false, the caller must close the connection. */
 bool auth_open(struct auth *a, uint8_t kind, struct slice *frame);
 
 #endif

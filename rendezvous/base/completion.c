@@ -345,8 +345,8 @@ static const char fish_dashes[] =
     "    string match -qr -- '^--[^=]*[^-=]-' (commandline -ct) (commandline -opc)[-1]\n"
     "end\n";
 
-/* Append the list of options that take a value: "__nproc_per_node -r". The code in fish_walk searches this list for
- * each word that the user has typed. */
+/* Append the list of options that take a value: "__nproc_per_node -r". The function __PROGRAM_words of fish_walk
+ * searches this list for each typed option, with underscores in place of dashes. */
 static bool append_fish_valued(struct buf *out, const struct completion *c)
 {
     bool ok = append_template(out, c, "set -g __`_valued");

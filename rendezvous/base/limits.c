@@ -1,4 +1,4 @@
-/* limits.c -- see limits.h. Free space and quotas are read when a write fails, because they may differ later. */
+/* limits.c -- see limits.h. Free space and quotas are read when the error occurs, because they may differ later. */
 #include "base/limits.h"
 
 #include "base/text.h"

@@ -63,9 +63,9 @@ static inline const char *files_remedy(int error, char out[FILES_REMEDY_MAX])
 }
 
 /* Read the file `name` in the directory ROOT/GROUP and in each directory above it, up to `root`. Each file contains a
- * number, or "max", which counts as UINT64_MAX. Return the lowest number, or `lowest` if that is lower. `lowest` is
- * the result of an earlier call. In `lowest` and in the result, 0 means that no number was found. `group` is changed
- * to "". */
+ * number, or "max", which counts as UINT64_MAX. Return the lowest number, or `lowest` if that is lower. `lowest` is the
+ * result of an earlier call. In `lowest` and in the result, 0 means that no number was found. `group` is changed to
+ * "". */
 uint64_t lowest_limit_above(const char *root, char *group, const char *name, uint64_t lowest);
 
 /* Shorten `path` until it names an existing file or directory. Return false for a device or a pipe, because neither is

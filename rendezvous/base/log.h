@@ -74,8 +74,8 @@ static inline bool rate_limit_pass(struct rate_limit *limit, uint64_t now_ms, un
 struct line_file;
 
 /* Open a file for appending. A missing file is created with mode 0600. A pipe must have a reader. Return NULL, with
- * the errno in *error, if the file cannot be opened. The first line_file_append() starts the thread that writes.
- * The caller owns the file. */
+ * the errno in *error, if the file cannot be opened. The first line_file_append() starts the thread that writes. The
+ * caller owns the file. */
 struct line_file *line_file_open(const char *path, int *error);
 
 /* Queue a copy of one line or several lines, each with its newline. Any thread may call this function, which never

@@ -280,8 +280,8 @@ static void set_spelled(struct option_reader *r, const struct option_row *row, c
         snprintf(r->spelled, sizeof(r->spelled), "--%s", row->name);
 }
 
-/* Read "--name", "--name=value", "-x" or "-x=value". With OPTIONS_ARGPARSE, a word with one dash may combine
- * letters, so read_letter reads it instead. r->at is already past `word`. */
+/* Read "--name", "--name=value", "-x" or "-x=value". With OPTIONS_ARGPARSE, a word with one dash may combine letters,
+ * so read_letter reads it instead. r->at is already past `word`. */
 static ddp_status read_word(struct option_reader *r, const char *word, const struct option_row **row,
                             const char **text, struct ddp_err *err)
 {
@@ -493,7 +493,7 @@ bool options_man(const struct option_table *table, struct buf *out)
 #if defined(__GLIBC__)
 #define LIBC "glibc " TEXT(__GLIBC__) "." TEXT(__GLIBC_MINOR__)
 #else
-#define LIBC "musl" /* musl defines no macro; ddprun supports only glibc and musl */
+#define LIBC "musl" /* musl defines no macro for itself; ddprun supports only glibc and musl */
 #endif
 
 #if defined(__x86_64__)

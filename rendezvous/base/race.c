@@ -1,6 +1,6 @@
 /* race.c -- see race.h. The caller passes the time and owns the sockets, so this file is pure and a test needs no
- * network. race_next first returns each runner (connection attempt) that has timed out, and only then a new
- * runner. So the caller closes old sockets before it opens new ones. */
+ * network. race_next first returns each runner (connection attempt) that has timed out, and only then a new runner. So
+ * the caller closes old sockets before it opens new ones. */
 #include "base/race.h"
 
 #include <stdio.h>

@@ -87,8 +87,8 @@ size_t utf8_sequence(const uint8_t *p, size_t len)
     return need;
 }
 
-/* Return the length of the UTF-8 sequence at `p`, or 0 if it is invalid. NUL counts as invalid, because cJSON's
- * strings end at a NUL. */
+/* Return the length of the UTF-8 sequence at `p`, or 0 if it is invalid. NUL counts as invalid, because cJSON's strings
+ * end at a NUL. */
 static size_t sequence(const uint8_t *p, size_t len)
 {
     return p[0] != 0 ? utf8_sequence(p, len) : 0;

@@ -29,8 +29,8 @@ bool timed_call_has_returned(const struct timed_call *call);
 bool timed_call_end(struct timed_call *call);
 
 /* Call run(user) on a thread, and wait at most `limit_ms` until `run` returns. Return true if `run` has returned; then
- * the caller owns `user`. Otherwise the thread calls release(user) after `run`. If no thread can be started, call
- * `run` on the caller's thread, without a limit. */
+ * the caller owns `user`. Otherwise the thread calls release(user) after `run`. If no thread can be started, call `run`
+ * on the caller's thread, without a limit. */
 bool timed_call_run(void (*run)(void *user), void (*release)(void *user), void *user, int limit_ms);
 
 /* Start a thread that blocks all signals, because the other threads of the program must handle them. Return 0 or an

@@ -481,7 +481,8 @@ static void replace_connection(struct client_call *c)
 }
 
 /* Send CANCEL_WAIT and read its answer, which is 1. If the store has already answered the WAIT, a 0 precedes this 1.
- * Return true if the WAIT was answered. */
+ * Return true if the WAIT was answered. In dialect A, which has no CANCEL_WAIT, replace the connection and return
+ * false. */
 bool client_cancel_wait(struct client_call *c)
 {
     client_resume(c);
@@ -592,8 +593,8 @@ static char *identity_text(const ddp_store_options *who)
     return text;
 }
 
-/* Send the identity and read the answer. For example, the store rejects an invalid rank, the name of another job, or a
- * worker of an earlier attempt. */
+/* Send the identity and read the answer. For example, the store rejects a rank that is not below the world size,
+ * another job, or a worker of an earlier attempt. */
 ddp_status client_identify(struct ddp_store *store, const ddp_store_options *who, uint64_t deadline_ms,
                            struct ddp_err *err)
 {

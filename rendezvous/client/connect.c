@@ -85,7 +85,7 @@ static ddp_status client_resolve(const char *host, uint64_t deadline_ms, struct 
 struct client_race {
     struct race race;
     struct pollfd runners[RACE_ADDRESSES_MAX]; /* owned sockets; fd is -1 if no attempt is in progress */
-    int error; /* errno of the latest failed attempt; a later error does not replace ECONNREFUSED */
+    int error; /* errno of the latest failure, but ECONNREFUSED is kept, because it explains most */
 };
 
 /* End an attempt that has failed with `error`. */

@@ -282,7 +282,7 @@ static struct operator
 {
     struct secret *secret; /* owned; NULL if not known */
     bool asks;             /* the next connection requests the credential from the store */
-    const char *unproven;  /* the reason if the store answered without a credential; otherwise NULL */
+    const char *unproven;  /* reason if the store answered that it has no secret or credential; else NULL */
     const char *job;
     struct auth auth;
     struct tls_context *context; /* owned; NULL without --encrypt, or if the secret is not known */

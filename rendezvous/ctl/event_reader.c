@@ -149,8 +149,7 @@ void timeline_read(struct timeline_events *e, const char *file, struct slice tex
 
 /* --- job and instance ----------------------------------------------------------------------------------- */
 
-/* Choose the instance of the latest run: the last instance in the logs. Users may append the logs of all runs to one
- * file. */
+/* Choose the last instance in the logs, because users may append all runs to one file, and want the latest. */
 static void choose_instance(struct timeline_events *e, const char *job)
 {
     const char *latest_job = "", *latest_instance = "";
@@ -173,8 +172,8 @@ static bool is_of_instance(const struct timeline_events *e, const struct timelin
            strcmp(timeline_text(event, "instance"), e->instance) == 0;
 }
 
-/* Return true if an event belongs to the chosen instance of the chosen job. An event of this job without an
- * instance belongs to the chosen instance if the event is about a chosen process. */
+/* Return true if an event belongs to the chosen instance of the chosen job. An event of this job without an instance
+ * belongs to the chosen instance if the event is about a chosen process. */
 static bool is_chosen(const struct timeline_events *e, const struct timeline_event *event)
 {
     if (is_of_instance(e, event))
@@ -248,8 +247,8 @@ static int64_t ahead_of_wall(const struct timeline_events *e)
     return 0;
 }
 
-/* Set the clock offset of a process once, from its first line that has both times: the process's and the store's.
- * The drift between the two monotonic clocks is too small to see. */
+/* Set the clock offset of a process once, from its first line that has both times: the process's and the store's. The
+ * drift between the two monotonic clocks is too small to see. */
 static void learn_offset(struct timeline_events *e, const struct timeline_event *event, int64_t store_ms)
 {
     struct timeline_agent *agent = event->agent != SIZE_MAX ? &e->agents[event->agent] : NULL;
@@ -310,8 +309,8 @@ static int by_twins(const void *a, const void *b)
 }
 
 /* Compare two events: chosen events come first, then earlier events. Two events of the store in the same millisecond
- * are in the order of the numbers that the store gave them. All other ties are in the order of reading. Within
- * one log, this is the order of writing. */
+ * are in the order of the numbers that the store gave them. All other ties are in the order of reading. Within one log,
+ * this is the order of writing. */
 static int by_time(const void *a, const void *b)
 {
     const struct timeline_event *x = a, *y = b;

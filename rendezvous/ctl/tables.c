@@ -120,7 +120,8 @@ static int compare_rows(const void *a, const void *b)
     return order != 0 ? order : x->place - y->place;
 }
 
-/* Return a new array of the rows, sorted by `field`, and set *n. Return NULL if memory is short. */
+/* Return a malloc'ed array of the rows, sorted by `field`, and set *n to their number. Return NULL if memory is
+ * short. */
 static struct sorted_row *sort_rows(const cJSON *rows, const char *field, int *n)
 {
     const int all = cJSON_GetArraySize(rows);
@@ -237,8 +238,8 @@ static bool cell_does(const cJSON *row, const char *field, struct buf *out)
     return ok && (wchan == NULL || buf_printf(out, " %s", wchan));
 }
 
-/* Append the state of a rank. Print "never_connected" as "not connected", because it is not an error if a program
- * never uses the store. */
+/* Append the state of a rank. Print "never_connected" as "not connected", because it is not an error if a program never
+ * uses the store. */
 static bool cell_state(const cJSON *row, const char *field, struct buf *out)
 {
     const char *state = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(row, field));

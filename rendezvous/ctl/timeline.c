@@ -343,7 +343,7 @@ static size_t find_store_id(const struct making *m, int64_t id)
 }
 
 /* Begin a round. Its nodes are in "members": [[node, node_rank, first rank, workers], ...]. The waiting bars of these
- * nodes end. Each bar names the node that joined last, because the other nodes had to wait for that node. */
+ * nodes end. The bars of the other nodes name the node that joined last, because they had to wait for that node. */
 static void on_round(struct making *m, const struct timeline_event *event)
 {
     const cJSON *members = cJSON_GetObjectItemCaseSensitive(event->o, "members"), *member;

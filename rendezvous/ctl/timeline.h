@@ -68,8 +68,8 @@ void timeline_events_free(struct timeline_events *events);
 /* Return a text or a number from an event. If the member `name` is missing or of another type, return "" or -1. */
 const char *timeline_text(const struct timeline_event *event, const char *name);
 int64_t timeline_number(const struct timeline_event *event, const char *name);
-/* Return the member `name` of an event, a time in ms. Return -1 if the member is missing. Also return -1 for a time
- * above a century, because sums of such times could overflow. */
+/* Return the member `name` of an event, a time in ms. Return -1 if the member is missing or not a valid number. Also
+ * return -1 for a time above a century, because sums of such times could overflow. */
 int64_t timeline_time(const struct timeline_event *event, const char *name);
 
 /* --- the drawing ---------------------------------------------------------------------------------------- */

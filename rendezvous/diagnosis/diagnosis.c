@@ -354,7 +354,7 @@ static void check_cause(struct diagnosis *d, const struct snapshot *s)
 
 enum {
     CLAIMS_SHOWN = 6, /* maximum number of claims (struct snapshot_claim) in a sentence */
-    WHO_MAX = 500,    /* maximum bytes of the list of claims, which is only a part of a sentence */
+    WHO_MAX = 500,    /* bytes of the list of claims in a sentence of FINDING_TEXT_MAX bytes */
     TAIL_MAX = 90     /* bytes reserved for the text after the claims */
 };
 

@@ -276,8 +276,8 @@ static bool append_troff(struct buf *out, const char *text)
     return ok;
 }
 
-/* Print each finding with its example instead of its sentence, because a sentence with empty placeholders is hard to
- * read. */
+/* Print each finding with its example instead of its sentence, because a sentence without the values of its
+ * placeholders is hard to read. */
 bool findings_print_man(struct buf *out)
 {
     bool ok = true;

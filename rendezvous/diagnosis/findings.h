@@ -20,8 +20,8 @@
  * So an advice may contain ${subject} only if the culprit is a host. The name of any other placeholder must explain its
  * value. A unit test lists these names.
  *
- * A remedy is something that the reader can do or type: each option and command must exist exactly as it is
- * written. The readers are users of ddprun, so an option without a program's name is an option of ddprun.
+ * A remedy is something that the reader can do or type: each option and command must exist exactly as it is written.
+ * The readers are users of ddprun, so an option without a program's name is an option of ddprun.
  *
  * The codes are an interface: scripts compare them in report.json, in `ddpctl why --json` and in the control protocol.
  * So never rename a code. A new row may be inserted anywhere. */
@@ -1056,8 +1056,8 @@
 
 /* Ranks for which all other ranks wait, found by two samples of the stacks (hang.c). If several ranks are
  * culprits, hang.c reports the first matching row. So the rows are ordered by certainty: a child process that
- * has ended is stronger evidence than a long computation. finding_names_hang prefers these rows to
- * HANG_SYMPTOMS. ${is}, ${has} and ${s} are "is", "has" and "s" for one rank, else "are", "have" and "". */
+ * has ended is stronger evidence than a long computation. finding_names_hang prefers these rows to HANG_SYMPTOMS.
+ * ${is}, ${has} and ${s} are "is", "has" and "s" for one rank, else "are", "have" and "". */
 #define FINDINGS_OF_HANGS(X)                                                                                \
     X(RANK_CHILD_ENDED, ERROR,                                                                              \
       "${subject} ${is} in ${place} and wait${s} for child process ${child_pid}, which has ended; no progress for ${time}; ${waiters}", \
@@ -1323,11 +1323,10 @@ const char *finding_code_name(enum finding_code code);
 /* Return the grade of a code, such as "error". */
 const char *finding_grade_name(enum finding_code code);
 bool finding_is_trouble(enum finding_code code); /* true for a warning or an error */
-bool finding_is_count(enum finding_code code);   /* true if the finding reports that nodes are missing */
-/* Return true if a finding about a hang replaces `kept`, the earlier finding about this hang. FINDING_NONE means that
- * no earlier finding exists. A verdict replaces every finding. A symptom replaces only a finding with the same code.
- * A later symptom with another code may be a consequence, for example because the user has stopped the rank that
- * hangs. */
+bool finding_is_count(enum finding_code code);   /* true if the finding counts missing nodes */
+/* Return true if the finding is about a hang and replaces `kept`: an earlier finding about this hang, or FINDING_NONE.
+ * A verdict replaces every finding. A symptom replaces only FINDING_NONE or a finding with the same code. A later
+ * symptom with another code may be a consequence, for example because the user has stopped the rank that hangs. */
 bool finding_names_hang(enum finding_code code, enum finding_code kept);
 /* Return the code with this name, or FINDING_NONE. */
 enum finding_code finding_by_name(const char *name);

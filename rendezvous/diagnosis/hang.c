@@ -109,8 +109,8 @@ struct hang {
  * rest. */
 
 /* Return true if two stacks are equal, or if neither was read. Compare the program's innermost function, and the
- * library functions that it calls, without line numbers, because this function may loop. Compare the callers of
- * this function with line numbers: another line means a new call, which is progress. */
+ * library functions that it calls, without line numbers, because this function may loop. Compare the callers of this
+ * function with line numbers: another line means a new call, which is progress. */
 static bool is_same_stack(const struct spot *a, const struct spot *b)
 {
     if (a->frames == NULL || b->frames == NULL)
@@ -269,10 +269,10 @@ static bool has_same_frames(const struct spot_child *a, const struct spot_child 
     return a->frames != NULL && b->frames != NULL && cJSON_Compare(a->frames, b->frames, true);
 }
 
-/* Return true if the rank may wait for this child. Return false if no frame of the rank waits for children, if the
- * child is of another kind, or if it is missing in the earlier sample. If the rank's system call names a child, return
- * true only for that child. Otherwise return false for a child that waits for another process, as a shell does. This
- * other process is also in the sample, and is checked instead. */
+/* Return true if the rank may wait for this child. Return false if neither a frame nor the system call of the rank
+ * shows a wait for children, or if the child is missing in the earlier sample. If the system call names a child, return
+ * true only for that child. Otherwise return false for a child of another kind, and for a child that waits for another
+ * process, as a shell does. This other process is also in the sample, and is checked instead. */
 static bool may_wait_for(const struct rank_analysis *r, const struct spot_child *child)
 {
     const struct spot *spot = r->spot[1];
@@ -605,8 +605,8 @@ static const char *who_words(words out, const struct hang *h, uint32_t rank)
 /* --- flight records --------------------------------------------------------------------------------------- */
 
 /* PyTorch writes a flight record on request, even if the main thread hangs, because a separate thread writes it. With
- * each sample, the agents send the last calls of each rank (flight_open_calls). Each call has its group and
- * number, so the calls of two ranks can be compared without their earlier calls. */
+ * each sample, the agents send the last calls of each rank (flight_open_calls). Each call has its group and number, so
+ * the calls of two ranks can be compared without their earlier calls. */
 
 /* Return the number `name` of a JSON object, or 0 if it is negative, too large for an exact double, or not a number. */
 static uint64_t whole_number(const cJSON *o, const char *name)
@@ -802,8 +802,8 @@ static void compare_records(struct hang *h)
                  counted(who, r->n, "rank"), front);
 }
 
-/* Format " (train.py:88)" for the place "main (train.py:88)", or "" if the place has no line. Leave out the name
- * of the function, here `main`, because the sentence already names the collective. */
+/* Format " (train.py:88)" for the place "main (train.py:88)", or "" if the place has no line. Leave out the name of the
+ * function, here `main`, because the sentence already names the collective. */
 static const char *line_words(words out, const char *at)
 {
     const char *line = strchr(at, '(');
@@ -1044,8 +1044,8 @@ static void add_gone(struct diagnosis *d, const struct hang *h, uint32_t rank, u
                      h->n[WAY_GONE] == 1 ? "it" : "them", "where", where, NULL);
 }
 
-/* Add the finding about a rank that waits for a key. Also name the ranks that wait in a collective. If no rank
- * waits in a collective, name a culprit instead. */
+/* Add the finding about a rank that waits for a key. Also name the ranks that wait in a collective. If no rank waits in
+ * a collective, name a culprit instead. */
 static void add_needs_key(struct diagnosis *d, const struct hang *h, uint32_t rank)
 {
     struct buf key = { 0 };

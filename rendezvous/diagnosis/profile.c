@@ -23,8 +23,7 @@ static const double least_evidence = 1e-6;
 /* The activity of a rank in one sample. An UNKNOWN rank is left out of the sample. */
 enum stand { STAND_UNKNOWN, STAND_WORKS, STAND_WAITS };
 
-/* Create a profile of `n` ranks. If this function fails, the profile is empty, and profile_add ignores all
- * samples. */
+/* Create a profile of `n` ranks. If this function fails, the profile is empty, and profile_add ignores all samples. */
 bool profile_begin(struct profile *p, uint32_t n)
 {
     profile_free(p);
@@ -248,9 +247,9 @@ static bool is_marked(const void *of, uint32_t rank)
     return p->ranks[rank].is_slow;
 }
 
-/* Report all slow ranks in one finding, because slow ranks on one machine usually have one cause. For the
- * first slow rank, the finding gives the share of its time that it waits, and the place in the program where this rank
- * is more often than the ranks that are not slow. */
+/* Report all slow ranks in one finding, because slow ranks on one machine usually have one cause. The finding compares
+ * the first slow rank with all other ranks, also with other slow ranks. It contains the percentages of samples with a
+ * wait, and the place in the program where the first slow rank is more often. */
 void diagnose_slow(struct diagnosis *d, const struct snapshot *s)
 {
     const struct profile *p = s->profile;

@@ -47,7 +47,7 @@ struct profile {
     struct profile_rank *ranks; /* owned */
     uint32_t n;
     uint32_t samples; /* number of samples in this window */
-    uint64_t moves;   /* digest of the steps and calls of all ranks in the last sample */
+    uint64_t moves;   /* digest of the last sample: moved_ms, and the steps and calls of all ranks */
     bool in_wait;     /* in the last sample, some ranks waited and others did not */
 };
 

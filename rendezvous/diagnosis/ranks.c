@@ -303,9 +303,9 @@ cJSON *diagnose_json(const struct snapshot_rank *f)
 /* --- ranks that do not move while others wait for them --------------------------------------------------- */
 
 /* Collectives of libddp do not use the store. But each worker records its progress in memory that it shares with its
- * agent, and heartbeats report the progress to the store. If ranks in a call wait for a rank that is elsewhere and
- * does not move, a finding reports that rank. The finding also shows the state of the rank's process, because the
- * remedy depends on this state. */
+ * agent, and heartbeats report the progress to the store. If ranks in a call wait for a rank that is elsewhere and does
+ * not move, a finding reports that rank. The finding also shows the state of the rank's process, because the remedy
+ * depends on this state. */
 
 enum {
     STILL_MS = 3000,        /* a rank is reported after it has not moved for this time */

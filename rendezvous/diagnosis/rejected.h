@@ -102,8 +102,8 @@ struct refusal {
     uint64_t first_ms, last_ms;
 };
 
-/* A list of `count` rejections. If the list is full, a new row replaces the oldest row. Zero the struct before its
- * first use. */
+/* A list of `count` rows. If the list is full, a new row replaces the oldest row. Zero the struct before its first
+ * use. */
 struct refusals {
     struct refusal row[REFUSALS_MAX];
     uint32_t count;
@@ -145,8 +145,8 @@ struct notices {
  * a replacement by the store, that node remains the sender. */
 bool notices_add(struct notices *n, uint64_t sender, const char *code, const char *subject,
                  const char *sentence, const char *advice);
-/* Make `to` the sender of all findings of the connection `from`, which has ended. `to` is the new connection of the
- * node, or NOTICE_OF_STORE if the node has left. */
+/* Make `to` the sender of all findings of the connection `from`, which has ended or is replaced. `to` is the new
+ * connection of the node, or NOTICE_OF_STORE if the node has left. */
 void notices_moved(struct notices *n, uint64_t from, uint64_t to);
 /* Return true if the list has a finding with this code and subject. If `subject` is NULL, any subject matches. */
 bool notices_have(const struct notices *n, enum finding_code code, const char *subject);

@@ -72,8 +72,8 @@ struct snapshot_wait {
     uint64_t for_ms;               /* waiting time of the rank that has waited longest */
 };
 
-/* A process that takes part in a PyTorch group or barrier. The store sees only the connection of the process. If the
- * process is not a worker, the store asks an agent to describe it (`owner`). */
+/* A process that takes part in a PyTorch group or barrier. The store sees only the connection of the process. If no
+ * agent has named the process as a worker or its child, the store asks the agents to describe it (`owner`). */
 struct snapshot_claim {
     int64_t rank;       /* the rank that the process acts as; -1 = unknown */
     uint32_t published; /* 1 + the rank whose address the process has published; 0 = none */
@@ -127,13 +127,13 @@ struct snapshot_store {
 /* Stacks of all ranks (record/stacks.h), sampled because the job makes no progress. */
 struct snapshot_hang {
     const struct cJSON *rows[2];  /* rows of two samples, the earlier sample first; NULL = not sampled */
-    const struct cJSON *calls[2]; /* calls (struct flight_call) in the flight records at these samples */
+    const struct cJSON *calls[2]; /* calls in these samples' flight records (flight_call of hub/messages.h) */
     const struct hang_history *history; /* history of all samples (diagnosis.h); NULL = none */
     uint64_t apart_ms;                  /* time from the earlier to the later sample */
     uint64_t still_ms;                  /* time since the last sign of progress */
     uint64_t due_ms;     /* stacks are sampled when still_ms reaches this value; 0 = they are not sampled */
     bool has_signals;    /* the job has shown signs of progress in this round */
-    uint32_t in_vain;    /* number of stack comparisons without a verdict since the last sign of progress */
+    uint32_t in_vain;    /* suspicions that compared samples without a verdict since the last progress */
     const char *why_not; /* why the samples last gave no verdict; NULL = this has not happened */
 };
 

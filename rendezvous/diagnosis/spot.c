@@ -203,8 +203,8 @@ static void read_waits(struct spot *spot)
 }
 
 /* Add a child process to spot->children, unless the child waits for a message, waits in a collective, or may wait for
- * other ranks in a C function. Ignore the callers of multiprocessing's function _bootstrap, because a forked child
- * has inherited these frames from its parent. */
+ * other ranks in a C function. Ignore the callers of multiprocessing's function _bootstrap, because a forked child has
+ * inherited these frames from its parent. */
 static void add_child(struct spot *spot, const cJSON *row, const cJSON *thread, const char *does)
 {
     struct spot_child child = {

@@ -417,7 +417,7 @@ bool is_needed(const struct snapshot_wait *wait, uint32_t rank)
  *         try    check that ddprun runs on each missing node ...
  *     job 'k3': 1 of 2 nodes has joined after 62.0 s; giving up in 13 min (--timeout is 900 s)
  *       NODE  HOST  ADDRESS    PID  WORKERS     SINCE  STATE
- *          0  n0    10.9.0.1   411        4    62.0 s  waits
+ *          0  n0    10.9.0.1   411        4    62.0 s  waiting
  *          1  -     -            -        -         -  missing
  *
  * The store formats this text and sends it to all nodes. Only the first rows are printed, but the counts are
@@ -610,8 +610,8 @@ static bool append_findings(const struct diagnosis *d, struct buf *out)
     return ok;
 }
 
-/* Format the nodes that the job waits for: "node 1" or "at least 2 more nodes". If the job waits for no more nodes, or
- * if no node has joined yet, the text is "". */
+/* Format the nodes that the job waits for: "node 1" for nodes that have never arrived, or "at least 2 more nodes" for
+ * an elastic job. If there are no such nodes, or the job has no node, the text is "". */
 static const char *awaited(words out, const struct snapshot *s)
 {
     words nodes;

@@ -85,7 +85,7 @@ enum { TORCH_GROUP_MAX = 48 }; /* bytes of the name of a group, which may be a h
 struct torch_key {
     enum torch_key_kind kind;
     struct slice name;           /* the part of the key at the '*' in TORCH_KEYS; borrowed from the key */
-    int64_t rank, number;        /* the numbers at '#' (a rank in the group) and at '@'; -1 = none */
+    int64_t rank, number;        /* rank in the group ('#' or column `rank`); number at '@'; -1 = none */
     char group[TORCH_GROUP_MAX]; /* "0" is the default group; "" = none */
     bool is_rpc;                 /* the key is from init_rpc */
     bool of_all; /* all ranks of the job enter this barrier, not only the members of the group */
@@ -144,7 +144,7 @@ struct torch_meet {
 struct torch_meets {
     uint32_t last_id;
     uint32_t owners_asked; /* how often agents were asked for the owner of a process in this attempt */
-    uint32_t repeated;     /* 1 + the latest rank that two processes have claimed; 0 = none */
+    uint32_t repeated;     /* 1 + the latest rank whose address two processes have published; 0 = none */
     struct torch_meet meet[TORCH_MEETS_MAX];
 };
 

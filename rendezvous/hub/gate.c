@@ -9,8 +9,7 @@
  *
  * The clients of PyTorch and libddp have no secret, so they need a `vouch`. If the store encrypts, a stranger must
  * first complete a TLS handshake, which proves tenant and job. Before that, the hub asks no agent about the stranger.
- * The stranger waits in HANDSHAKE (not in the diagram) if an agent is connected from the same address, otherwise in
- * GREETING.
+ * The stranger waits in HANDSHAKE (not in the diagram) if an agent has the same address, otherwise in GREETING.
  *
  *     accepted --agent at the same address--> ASKED -----vouch------> admitted
  *        |                                      ^
@@ -40,7 +39,7 @@ enum {
     PER_RANK = 4,             /* each rank of a job raises the limits of ASKED and HANDSHAKE by this number */
     HELD_BYTES = 64 << 10,    /* a stranger with more held bytes is rejected (in ASKED: no longer read) */
     HELD_SHARE = 16,          /* held bytes of all strangers: at most hub_limits.max_bytes / HELD_SHARE */
-    ASKED_BYTES = 10 << 20    /* limit for a stranger in ASKED: the longest value, 8 MiB, and a margin */
+    ASKED_BYTES = 10 << 20    /* limit of held bytes in ASKED: more than the longest value, 8 MiB */
 };
 
 /* Longest time in each state, in ms. An agent on the host of the stranger answers within milliseconds. */
@@ -73,7 +72,8 @@ static void stop(struct hub *hub, struct session *s)
 }
 
 /* Count the held bytes of a stranger. When the held bytes of all strangers rise above their limit, stop reading from
- * the strangers in ASKED. enter_asked() explains which of them are still read. */
+ * the strangers in ASKED. enter_asked() explains which of them are still read. The loop over these strangers runs
+ * rarely, because each of them is stopped only once. */
 static void count_held(struct hub *hub, struct session *s)
 {
     const bool was_full = is_full(hub);
@@ -502,9 +502,9 @@ bool gate_is_job(const struct session *s, const char *job)
            (s->tls_job == NULL || s->tls_job[0] == '\0' || strcmp(s->tls_job, job) == 0);
 }
 
-/* Check that the connection may use the job. An authenticated client must have named this job, and must have the
- * secret of the job's tenant. AUTH contains only a hash of the job's name, so the tenant's prefix is compared only
- * here. */
+/* Check that the connection may use the job. If the client has sent AUTH, AUTH must name this job, and the client must
+ * have the secret of the job's tenant. In TLS, the client must not have named another job. AUTH contains only a hash of
+ * the job's name, so the tenant's prefix is compared only here. */
 bool gate_check_job(struct hub *hub, const struct session *s, const char *job)
 {
     const struct secret *of = auth_secret_of(hub->limits.secret, job);

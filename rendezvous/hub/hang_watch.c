@@ -19,8 +19,9 @@ static uint64_t limit_of(const struct hang_watch *w)
     return usual_ms > least_ms ? usual_ms : least_ms;
 }
 
-/* Return the time from one sample to the next, in ms. Before the first sign of progress, this time is longer, so that a
- * normal pause, such as a checkpoint, ends before the third sample. */
+/* Return the time from one sample to the next, in ms. Before the first sign of progress, nothing shows when a normal
+ * pause began, such as a checkpoint. So this time is longer, unless limit_of() is short. The pause then ends before the
+ * third sample. */
 static uint64_t apart_of(const struct hang_watch *w)
 {
     return !w->has_signals && limit_of(w) > 2 * HANG_QUIET_APART_MS ? HANG_QUIET_APART_MS : HANG_APART_MS;

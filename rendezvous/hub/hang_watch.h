@@ -15,7 +15,7 @@
 
 enum {
     HANG_LEAST_MS = 30000, /* shortest limit without --hang_timeout */
-    HANG_QUIET_FACTOR = 3, /* before any progress, the limit is at least this many times HANG_LEAST_MS */
+    HANG_QUIET_FACTOR = 3, /* before any progress, the shortest limit is this many times HANG_LEAST_MS */
     HANG_FACTOR = 5,       /* the limit is this many times the longest pause so far */
     HANG_APART_MS = 6000,  /* ms from one sample to the next */
     /* ms between samples until the first sign of progress. A report needs three samples, which take 42 s, so a
@@ -35,7 +35,7 @@ struct hang_watch {
     bool is_off;         /* --hang_timeout=off: no suspicion ever begins */
     bool runs;           /* true while a round runs */
     uint64_t began_ms;   /* start of the round */
-    uint64_t moved_ms;   /* time of the last sign of progress; start of the round if there was no sign */
+    uint64_t moved_ms;   /* last sign of progress; before it: last hang_watch_joined(), or round's start */
     uint64_t longest_ms; /* the longest pause between two signs of progress */
     bool has_signals;    /* this round has shown a sign of progress */
     uint64_t due_ms;     /* time of the next sample; 0 if none is due */

@@ -117,8 +117,8 @@ void hub_expect_tls(struct hub *hub, conn_id conn);
 void hub_set_secret(struct hub *hub, conn_id conn, const struct secret *secret, const char *job,
                     uint64_t now_ms);
 
-/* Append the credential to `out`, as the answer for a client that requests it before the TLS handshake (auth/auth.h).
- * Return false if the session does not exist or memory is short. */
+/* Append to `out` the answer for a client that requests the credential before the TLS handshake (auth/auth.h). If there
+ * is no credential, the answer contains the reason. Return false if the session does not exist or memory is short. */
 bool hub_give_credential(struct hub *hub, conn_id conn, struct buf *out);
 
 /* Reject a connection whose bytes the server cannot pass to hub_receive. `bytes` are the last received bytes.

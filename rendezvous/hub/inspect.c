@@ -232,7 +232,7 @@ static void add_nodes(const struct job *job, cJSON *answer)
             break;
 }
 
-/* Answer `status`: first the numbers, then the lists of nodes and ranks. A list that is too long is cut (add_row). */
+/* Answer `status`. The lists of nodes and ranks are last, because they may be cut (add_row). */
 bool inspect_status(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     struct job *job = inspect_job(hub, s, m->status.job);

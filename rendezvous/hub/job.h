@@ -129,7 +129,7 @@ struct job {
     /* The value of hub->era when this job's latest attempt ended; 0 if no attempt has ended. A session with a lower
      * session.era must not use the job's keys. */
     uint32_t era;
-    uint64_t left_ms; /* the later of two times: a connection last left the job, or the job got its name */
+    uint64_t left_ms; /* latest time of: creation of the job, naming of the job, departure of a connection */
 };
 
 /* Add a job without a name to hub->jobs, which owns the job. Return NULL if memory or quota is short. */

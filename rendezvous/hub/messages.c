@@ -318,8 +318,7 @@ static void decode_lines(const cJSON *lines, struct failure *f)
     }
 }
 
-/* Decode the failure in a message `cause` or `failed`. One decoder serves both messages, because `cause` has all
- * members of `failed`. */
+/* Decode a failure with the rows of CAUSE, because they include all members of `failed` except `round`. */
 void message_decode_failure(const cJSON *o, struct failure *f)
 {
     struct message_cause m;

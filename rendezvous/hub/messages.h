@@ -22,7 +22,7 @@
 /* Default of a row whose member may be missing. For a missing member, the receiver stores MESSAGE_NONE, or NULL for a
  * text. The sender leaves out a member with the value MESSAGE_NONE, except that a LIMIT is sent as null. */
 #define MESSAGE_NONE   INT64_MIN
-#define MESSAGE_NEEDED (INT64_MIN + 1) /* default of a row whose member must be in every message */
+#define MESSAGE_NEEDED (INT64_MIN + 1) /* default of a row: a message without this member is rejected */
 
 /* A kind defines the type of a member in JSON and in the struct. The comment of each row says when the sender includes
  * a member of this kind. */

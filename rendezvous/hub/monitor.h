@@ -42,7 +42,7 @@ void monitor_run(struct job *job);
 
 /* Report that two processes act as one rank, unless an earlier report has listed them. These processes may have caused
  * a worker's failure, but neither the worker nor the agent can name this cause. Call this function before the failure
- * ends the round, because the end of the round deletes the notes about these processes. */
+ * ends the round, because attempt_end() deletes the notes about these processes. */
 void monitor_report_repeated(struct job *job);
 
 #endif

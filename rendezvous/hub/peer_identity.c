@@ -249,8 +249,9 @@ static bool refuse_claim(cJSON *answer)
 }
 
 /* Return true if an agent of another job has already named the process of this session, and the store cannot decide
- * which agent is right. The store can decide in two cases, because may_identify() then rejects the wrong agent: the
- * client has named its job in TLS, or the kernel has reported the users of the agent and the client. */
+ * which agent is right. The store can decide in two cases. If the client has named its job in TLS, may_identify()
+ * rejects agents of other jobs. If the kernel has reported the users of the agent and the client, may_identify()
+ * rejects agents of other users. */
 static bool is_claimed_elsewhere(const struct session *agent, const struct session *s)
 {
     return s->role == ROLE_PLAIN && s->tls_job == NULL && s->job != NULL && s->job != agent->job &&
@@ -279,8 +280,9 @@ static bool is_certain(const struct hub *hub, const struct session *agent, const
     return users_are_known(agent, s) || job_at_its_address(hub, s) != NULL;
 }
 
-/* Return true if the store accepts this `vouch`. The agent must be able to identify the session (may_identify), and the
- * rank must be on the agent's node. */
+/* Return true if the store accepts this `vouch`. The session must be a plain client that the agent can identify
+ * (may_identify). If the session is neither held nor a stranger, is_certain() must be true. If the `vouch` names a
+ * rank, this rank must be on the agent's node. */
 static bool may_vouch(struct hub *hub, const struct session *agent, const struct session *s, int64_t rank)
 {
     const bool is_waiting = s->is_held || s->stranger_state != STRANGER_NONE;

@@ -90,8 +90,8 @@ static bool refuse_job(const struct job *job, const struct job_name *name)
 }
 
 /* Find the job of a worker, and enter it. Without an agent, the first worker declares the job. When all workers of such
- * a job have left, the next worker may declare another job. The store rejects sessions of an older era. So set
- * s->era to the present era, because an attempt may have ended after the session connected. */
+ * a job have left, the next worker may declare another job. The store rejects sessions of an older era. So set s->era
+ * to the present era, because an attempt may have ended after the session connected. */
 static bool join_job(struct hub *hub, struct session *s, const struct job_name *name)
 {
     struct job *job = job_claim(hub, s, name->job);
@@ -677,8 +677,9 @@ static bool pause_session(struct hub *hub, struct session *s, struct slice rest)
 }
 
 /* Process received bytes. A paused or held session only collects them. While the client is a stranger, gate_check()
- * checks each request before it is handled. Handle the requests in order. Stop at the first request that must wait,
- * until the client has read its replies (pause_session) or until the session has a job (peer_hold). */
+ * checks each request before it is handled, because the previous request may have admitted the client. Handle the
+ * requests in order. Stop at the first request that must wait, until clients have read more of their replies
+ * (pause_session) or until the session has a job (peer_hold). */
 bool requests_process(struct hub *hub, struct session *s, struct slice bytes)
 {
     struct ahead ahead; /* not zeroed, because the struct has 5 KB */

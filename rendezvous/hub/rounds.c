@@ -258,8 +258,8 @@ static void drop(void *user, uint64_t node, const char *why)
 }
 
 /* Report in the event log and in `ddpctl why` which processes use the GPU of the failed worker. Do nothing if
- * job->troubles already has this finding. If job->notices has this finding from a node, overwrite the node's text.
- * Send no message to the nodes, because the verdict has the same facts. */
+ * job->troubles already has this finding. If job->notices has this finding from a node, overwrite the node's text. Send
+ * no message to the nodes, because the verdict has the same facts. */
 static void report_gpu_users(struct job *job)
 {
     struct rdzv_facts facts;

@@ -186,8 +186,8 @@ void schedule_trouble(struct job *job)
     job->watch.trouble = true;
 }
 
-/* Schedule a report about nodes that joined while a round runs. The report follows one second after the first of
- * them has joined, so that nodes that join together share one report. */
+/* Schedule a report about nodes that have joined as spares. The report follows one second after the first of them has
+ * joined, so that nodes that join together share one report. */
 void schedule_spare(struct job *job)
 {
     if (job->watch.spare_ms == 0)
@@ -213,8 +213,8 @@ static void check_torch(struct schedule_state *w, uint64_t at_ms)
     w->torch_ms = earlier_set(w->torch_ms, at_ms);
 }
 
-/* Schedule a check of PyTorch's ranks. If `has_surplus`, check early, because a group may have too many
- * members. Also check early if a process of the round has ended, because the other ranks would wait for it forever. */
+/* Schedule a check of PyTorch's ranks. If `has_surplus`, check early, because a group may have too many members. Also
+ * check early if a process of the round has ended, because the other ranks would wait for it forever. */
 void schedule_torch(struct job *job, bool has_surplus)
 {
     const uint64_t after_ms =
@@ -237,9 +237,9 @@ uint64_t schedule_torch_limit(const struct schedule_state *w)
     return (w->torch_ended ? first_ms(SITUATION_TORCH_ENDED) : first_ms(SITUATION_TORCH_WAITS)) - EARLY_MS;
 }
 
-/* Record the result of a check. The first report of a wait contains all findings, and later reports contain only
- * new findings. The wait ends when no rank waits. If a wait is still too short for a report, check again when it is
- * long enough. */
+/* Record the result of a check. The first report of a wait contains all findings, and later reports contain only new
+ * findings. The wait ends when no rank waits. If a wait is still too short for a report, check again when it is long
+ * enough. */
 void schedule_torch_seen(struct job *job, uint64_t waited_ms, bool report)
 {
     struct schedule_state *w = &job->watch;
@@ -273,8 +273,8 @@ void schedule_stopped(struct job *job)
         job->watch.stopped_ms = job->hub->now_ms + first_ms(SITUATION_RANK_STOPPED);
 }
 
-/* Mark the reported hang as over, because the stopped rank runs again. But do nothing if the hang watch has reported
- * a verdict, because only progress ends such a hang. */
+/* Mark the reported hang as over, because the stopped rank runs again. But do nothing if the hang watch has reported a
+ * verdict, because only progress ends such a hang. */
 void schedule_continued(struct job *job)
 {
     if (job->hang.is_reported && !job->hang.watch.is_reported)

@@ -88,7 +88,7 @@ struct schedule_due {
     bool any;      /* at least one of the checks below is due */
     bool compares; /* compare the nodes of the round that has begun */
     bool trouble;  /* report a problem that a rank has reported */
-    bool spares;   /* report each node that joined too late for the running round */
+    bool spares;   /* report each spare node, which waits for the next round */
     bool nodes;    /* check for missing nodes */
     bool is_final; /* this is the last check before the job fails */
     bool still;    /* check for a rank that does not move while other ranks wait for it */

@@ -110,8 +110,8 @@ void session_is_process(struct session *s, int pid, bool by_agent)
 
 /* --- new sessions --------------------------------------------------------------------------------------- */
 
-/* Add a session for a new connection. Copy the present era of the hub to session.era. When an attempt ends, job.era
- * becomes higher than session.era, and the store rejects later requests of the session. */
+/* Add a session for a new connection. Copy the present era of the hub to session.era. When an attempt of the session's
+ * job ends, job.era becomes higher than session.era, and the store rejects later requests of the session. */
 bool session_new(struct hub *hub, conn_id conn, const char *peer)
 {
     struct session *s = calloc(1, sizeof(*s));
@@ -354,8 +354,8 @@ void hub_send(struct hub *hub, struct session *s, struct slice bytes)
         check_backlog(hub);
 }
 
-/* Push a text. If memory is short, drop the whole push. If the connection of the node is broken, do not send
- * the text, but keep it until `resume`. */
+/* Push a text. If memory is short, drop the whole push. If the connection of the node is broken, do not send the text,
+ * but keep it until `resume`. */
 void hub_push_text(struct hub *hub, struct session *s, struct slice text)
 {
     struct buf direct = { 0 }, *out = s == hub->processing ? &hub->out : &direct;

@@ -197,7 +197,7 @@ void attempt_end(struct job *job);
 
 /* Handle a new connection from another host (gate.c). */
 void gate_meet(struct hub *hub, struct session *s);
-/* Ask `agent`, which has just joined, about all strangers at the agent's address. */
+/* Ask the agents about the strangers in GREETING and HELD at the address of `agent`, which has just joined. */
 void gate_agent_joined(struct hub *hub, const struct session *agent);
 /* Return the time at which gate_tick() must be called next; UINT64_MAX = never. gate_tick() rejects strangers that have
  * exceeded the time limit of their state. */
@@ -245,9 +245,8 @@ bool peer_ask_user(struct hub *hub, struct session *s);
 bool peer_is_answerable(const struct hub *hub, const struct session *s);
 /* Ask the agents at the session's address which process has the connection, but only once for each session. */
 void peer_ask(struct hub *hub, struct session *s);
-/* Ask the agents which process owns the connection. They search all processes of the host, not only workers. The
- * search is slow, so call this function only for a PyTorch group with too many members. Return false if no agent was
- * asked. */
+/* Ask the agents which process owns the connection. They search all processes of the host, not only workers. The search
+ * is slow, so call this function only for a PyTorch group with too many members. Return false if no agent was asked. */
 bool peer_ask_owner(struct hub *hub, struct session *s);
 /* Hold the session's requests until the session's job is known. Always return true. */
 bool peer_hold(struct hub *hub, struct session *s);

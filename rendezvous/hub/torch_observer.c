@@ -28,8 +28,8 @@ static bool has_surplus(const struct job *job, struct slice key, int64_t count)
     return job->members.known && count > job->members.world_size && torch_key_read(key, &read) && read.of_all;
 }
 
-/* Ask the agents for the owner of a connection that no agent has vouched for. Skip a client that has neither
- * entered a barrier of PyTorch nor published an address, because such a client is not a member of a group. */
+/* Ask the agents for the owner of a connection that no agent has vouched for. Skip a client that has neither entered a
+ * barrier of PyTorch nor published an address, because such a client is not a member of a group. */
 static void ask_owner(struct job *job, struct session *s)
 {
     if (job->meets.owners_asked < OWNERS_MAX && s->torch != NULL &&
@@ -146,8 +146,8 @@ static void note_wait(struct session *s, uint32_t awaited, const struct torch_ke
         torch->tried_ms = now_ms;
 }
 
-/* Record that a session begins to wait for a PyTorch key. For any other key, clear the record of the session's
- * earlier wait. */
+/* Record that a session begins to wait for a PyTorch key. For any other key, clear the record of the session's earlier
+ * wait. */
 static void on_wait(void *user, struct store_waiter *waiter)
 {
     struct session *s = TABLE_ENTRY(waiter, struct session, waiter);

@@ -89,8 +89,8 @@ static bool not_over(const struct check *c)
            word_refusal(c, "job '%.200s' is over: %s cannot join", c->r->job, c->self);
 }
 
-/* Reject an agent if its minor version differs from that of the first node or of the store, because the messages of
- * two minor versions may differ. Check the first node before the store, because the user knows that node. */
+/* Reject an agent if its minor version differs from that of the first node or of the store, because the messages of two
+ * minor versions may differ. Check the first node before the store, because the user knows that node. */
 static bool same_version(const struct check *c)
 {
     const struct rules *rules = &c->r->rules;
@@ -275,9 +275,9 @@ static uint64_t cut(uint64_t ms)
     return ms < TEN_YEARS_MS ? ms : TEN_YEARS_MS;
 }
 
-/* Store the rules of the first node. In a static job, also allocate r->place, which rdzv_add_node uses. The
- * timeouts, the backoff and the restart limits of the first node apply to the whole job. The values of later nodes are
- * ignored. The join timeout starts here, when the first node begins to wait. */
+/* Store the rules of the first node. In a static job, also allocate r->place, which rdzv_add_node uses. The timeouts,
+ * the backoff and the restart limits of the first node apply to the whole job. The values of later nodes are ignored.
+ * The join timeout starts here, when the first node begins to wait. */
 static bool store_rules(struct rdzv *r, const struct rdzv_join *j)
 {
     struct rules *rules = &r->rules;

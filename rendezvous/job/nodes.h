@@ -71,7 +71,7 @@ struct rules {
     bool nproc_fixed;                       /* a node without --uneven has set `nproc` */
     bool uneven;                            /* at least one node has the option --uneven */
     uint32_t min, max;                      /* least and greatest number of nodes; equal in a static job */
-    uint32_t nproc;                         /* number of workers of each node; valid if nproc_fixed */
+    uint32_t nproc;                         /* number of workers of `nproc_from`; valid if nproc_fixed */
     uint64_t last_call_ms, join_timeout_ms; /* in ms, at most ten years */
     uint64_t node_timeout_ms;               /* silence after which a node is lost; 0 = never */
     enum rdzv_grow grow;
@@ -107,8 +107,8 @@ struct rdzv_end {
     enum no_restart no_restart; /* why no further attempt follows; set when the job ends */
 };
 
-/* The time in ms at which each state ends if no event ends it earlier. `gather_ms` is valid in all states between two
- * rounds. Each other time is valid only in the state that its comment names. */
+/* The time in ms at which each state ends if no event ends it earlier. `gather_ms` is valid in GATHERING, LAST_CALL and
+ * BACKING_OFF. Each other time is valid only in the state that its comment names. */
 struct rdzv_until {
     uint64_t stop_ms;     /* STOPPING: time at which the members that have not stopped are dropped */
     uint64_t back_off_ms; /* BACKING_OFF: time from which the next round may begin */
@@ -238,8 +238,7 @@ void rdzv_touch(struct rdzv *r, struct node *node);
 uint64_t rdzv_watch_deadline(const struct rdzv *r);
 /* Detect a suspension of this server. Call this function before rdzv_silent_node. */
 void rdzv_check_own_pulse(struct rdzv *r);
-/* Return true if the node has been silent for too long. Silence that rdzv_excuse_silence has excused does
- * not count. */
+/* Return true if the node has been silent for too long. Silence that rdzv_excuse_silence has excused does not count. */
 bool rdzv_is_silent(const struct rdzv *r, const struct node *node);
 /* Find the node with the longest silence. Return this node if it has been silent for too long, else NULL. */
 struct node *rdzv_silent_node(const struct rdzv *r);

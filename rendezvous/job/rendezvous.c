@@ -449,8 +449,8 @@ static enum rdzv_state drop_late(struct rdzv *r, struct node *node, const struct
     return rdzv_decide_if_stopped(r);
 }
 
-/* Each function below stores the time, checks the message, applies the event of the message to the state
- * machine, and calls rdzv_recheck. */
+/* Each function below stores the time, checks the message, applies the event of the message to the state machine, and
+ * calls rdzv_recheck. */
 
 /* --- messages of agents -------------------------------------------------------------------------------- */
 
@@ -669,7 +669,8 @@ void rdzv_tick(struct rdzv *r, uint64_t now_ms)
 /* Copies of facts for readers: status, diagnosis and hub. Readers never get struct rdzv, so they cannot change a job.
  * Pointers in the copies are borrowed, and valid until the next call of the rendezvous. */
 
-/* Return the number of failures, but at most max_restarts, because the job does not restart after a later failure. */
+/* Return the number of restarts: the number of failed attempts, but at most max_restarts, because no restart follows a
+ * later failure. */
 static uint32_t restarts_made(const struct rdzv *r)
 {
     const struct restarts *a = &r->restarts;

@@ -12,9 +12,9 @@
  * If a user stops a node, the node sends `leave`, stops its workers and sends `stopped`. This node then receives the
  * verdict "finish" without waiting for the other nodes.
  *
- * The caller gives each node an id, which is never 0. Times are in ms of one monotonic clock. `now_ms` is the
- * current time. Callbacks must not call functions of this module. Pointers passed to callbacks are valid only during
- * the call. Texts in arguments are copied, and cut if they are too long. */
+ * The caller gives each node an id, which is never 0. Times are in ms of one monotonic clock. `now_ms` is the current
+ * time. Callbacks must not call functions of this module. Pointers passed to callbacks are valid only during the call.
+ * Texts in arguments are copied, and cut if they are too long. */
 #ifndef RENDEZVOUS_JOB_RENDEZVOUS_H
 #define RENDEZVOUS_JOB_RENDEZVOUS_H
 
@@ -376,7 +376,7 @@ struct rdzv_facts {
     uint32_t world_size;  /* number of ranks of the current or last round */
     uint64_t since_ms;    /* when this state began */
     uint64_t deadline_ms; /* deadline of this state, UINT64_MAX = none */
-    uint64_t gather_ms;   /* time at which the job fails for lack of nodes; UINT64_MAX = no such time */
+    uint64_t gather_ms;   /* between rounds: when the job fails for lack of nodes; otherwise UINT64_MAX */
     uint64_t join_timeout_ms, node_timeout_ms;
     const char *join_knob;          /* the option that has set join_timeout_ms, such as "--timeout" */
     const struct rdzv_cause *cause; /* cause of the last round's end; NULL = none */

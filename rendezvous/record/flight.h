@@ -68,7 +68,7 @@ struct flight {
     _Alignas(64) _Atomic uint64_t step;       /* the latest reported step + 1; 0 if no step was reported */
     _Atomic uint64_t call;                    /* copy of `call` from the latest flight_op */
     _Atomic uint64_t records;                 /* number of all operations that have begun */
-    _Atomic uint64_t kept_records, kept_call; /* copies of `records` and `call` from the last file write */
+    _Atomic uint64_t kept_records, kept_call; /* `records` and `call` when the worker last wrote its file */
     _Alignas(64) struct flight_op op[FLIGHT_OPS];
 };
 

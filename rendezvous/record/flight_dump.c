@@ -902,8 +902,8 @@ static void add_to_side(cJSON *rows, struct sides *sides, const struct flight_du
 }
 
 /* Group the ranks into sides by call and stack, and add the sides. If `differ` is not NULL, compare the calls that have
- * the same group and number as `differ`. Otherwise compare the last call of each rank. The list then
- * begins with the sides of the ranks that are behind. */
+ * the same group and number as `differ`. Otherwise compare the last call of each rank. The list then begins with the
+ * sides of the ranks that are behind. */
 static void add_sides(cJSON *answer, const struct flight_dump *dumps, size_t n,
                       const struct flight_entry *differ)
 {

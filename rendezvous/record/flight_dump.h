@@ -93,8 +93,8 @@ bool flight_is_scheduled(const struct flight_dump *dump, const struct flight_ent
 /* Format a call as "all_reduce #17 (f32 x 1024, sum)", cut to 256 bytes. Return `out`. */
 const char *flight_call_words(char out[FLIGHT_CALL_WORDS], const struct flight_entry *call);
 
-/* Sort the calls of a record and remove duplicates. flight_dump_read has already done this for a record that it has
- * read. */
+/* Sort the calls of a record and remove duplicates. Call this after filling a record without flight_dump_read, which
+ * sorts the calls itself. */
 void flight_dump_sort(struct flight_dump *dump);
 
 /* Sort the records by rank and compare them. Return the result, which the caller frees (cJSON_Delete), or NULL if

@@ -103,7 +103,7 @@ static const char *library_path(const char *path)
     return NULL;
 }
 
-/* Return true if a frame is native. Only a native frame has the member "module", the name of the library. */
+/* Return true if a frame is native. In such a frame, py-spy writes the name of the library as "module". */
 static bool is_native(const cJSON *frame)
 {
     return text_of(frame, "module")[0] != '\0';
@@ -183,8 +183,8 @@ static bool is_same(const cJSON *a, const cJSON *b)
            (member(a, "frames") == NULL || cJSON_Compare(member(a, "frames"), member(b, "frames"), true));
 }
 
-/* Return true for the main thread of a child process of a worker. Such a thread must not share a row with main
- * threads of workers. Otherwise the child would look like a worker, because a row of several workers shows no process
+/* Return true for the main thread of a child process of a worker. Such a thread must not share a row with main threads
+ * of workers. Otherwise the child would look like a worker, because a row of several workers shows no process
  * (append_where). */
 static bool is_main_of_child(const cJSON *thread)
 {

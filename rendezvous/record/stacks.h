@@ -24,7 +24,7 @@ struct cJSON;
 enum {
     STACKS_INPUT_MAX = 4 << 20, /* bytes of py-spy's output */
     STACKS_ROWS_MAX = 512,
-    STACKS_THREADS_MAX = 4096,      /* threads with the same stack, which share one row */
+    STACKS_THREADS_MAX = 4096,      /* threads of a row */
     STACKS_PROCESS_MAX = 64,        /* threads of a process */
     STACKS_FRAMES_MAX = 64,         /* frames of a stack; only the innermost are kept */
     STACKS_AGENT_BYTES = 256 << 10, /* maximum size of one agent's rows, in bytes */

@@ -380,7 +380,8 @@ static enum conn_sent send_encrypted(struct client *c, struct slice bytes)
     return sent;
 }
 
-/* Send an unencrypted TLS alert. `code` states whether the store or the client does not encrypt. */
+/* Send an unencrypted TLS alert, so that the client can report the reason. `code` states whether the store or the
+ * client does not encrypt. */
 static void send_alert(struct client *c, uint8_t code)
 {
     uint8_t alert[TLS_ALERT_BYTES];
@@ -493,8 +494,8 @@ static bool may_reply(void *user, conn_id id, uint64_t bytes)
     return !is_full && c->wants == 0;
 }
 
-/* Stop or start reading from a client. The hub calls this function (hub_sink.read). If the hub has stopped
- * reading, on_drained may start it again. The hub then stops it again when more bytes arrive. */
+/* Stop or start reading from a client. The hub calls this function (hub_sink.read). If the hub has stopped reading,
+ * on_drained may start it again. The hub then stops it again when more bytes arrive. */
 static void set_reading(void *user, conn_id id, bool reads)
 {
     struct client *c = find_served(user, id);

@@ -35,9 +35,9 @@ struct idmap {
 /* Small replies of one turn of the loop. They are kept in order, and written together at the end of the turn, or
  * earlier if the buffer is full.
  *
- * Writing a reply wakes its client. If the client's processor is idle, the wake-up costs more time than handling
- * many requests. So the first reply of a turn is not kept, but written at once. Its client then wakes up while
- * the server handles further requests. */
+ * Writing a reply wakes its client. If the client's processor is idle, the wake-up costs more time than handling many
+ * requests. So the first reply of a turn is not kept, but written at once. Its client then wakes up while the server
+ * handles further requests. */
 
 enum {
     REPLIES_MAX = 64,     /* maximum number of kept replies */
@@ -58,8 +58,8 @@ struct replies {
 /* Limits for the connections of each source, and the choice of a connection to close if descriptors run out.
  *
  * A source is a user of this host if the kernel knows the user, else an address (for IPv6 the /64 network). The limit
- * of a source is a fraction of `max`, and the limit of descriptors determines `max`. If thousands of ranks share
- * one address, the user only has to raise the limit of descriptors. */
+ * of a source is a fraction of `max`, and the limit of descriptors determines `max`. If thousands of ranks share one
+ * address, the user only has to raise the limit of descriptors. */
 
 enum {
     ADMISSION_SILENT_MS = 1000, /* a connection of this age without a request may be closed */
@@ -114,7 +114,7 @@ struct clients {
     struct idmap map;           /* conn_id -> struct client; owns the clients */
     struct client_list doomed;  /* failed or too slow clients; closed at the end of the loop's turn */
     struct client_list ending;  /* clients to close after their last replies; earliest deadline first */
-    struct client_list refused; /* clients on other hosts to close after their last replies; oldest first */
+    struct client_list refused; /* clients on other hosts, closed by the hub; otherwise like `ending` */
     unsigned n_refused;         /* number of clients in `refused` */
     struct replies replies;     /* replies that are written at the end of the loop's turn */
     bool has_replied;           /* a reply was written in this turn of the loop */

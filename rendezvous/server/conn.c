@@ -294,7 +294,7 @@ static enum conn_sent queue(struct conn *c, struct slice bytes, struct shared *h
     if (bytes.len > room)
         return CONN_NO_ROOM;
     if (holder != NULL && (holder->size > room || holder->size / 2 > bytes.len))
-        holder = NULL; /* copy the bytes: a reference would keep the whole block, which is too large */
+        holder = NULL; /* copy the bytes: their whole block would use much more memory, or exceed the limit */
     if (c->outbox == NULL && !outbox_new(c))
         return CONN_BROKEN;
     const bool is_writing = c->outbox->first != NULL;

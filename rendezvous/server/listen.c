@@ -355,8 +355,8 @@ static bool parse_line(const char *line, int *port, unsigned *state, struct port
     return n == 4;
 }
 
-/* Find the socket with the local port `port` in `table`, the text of /proc/net/tcp or tcp6. Store the socket's
- * inode and uid in `out`. Accepted connections have the same local port, so prefer a listener. If no process has such a
+/* Find the socket with the local port `port` in `table`, the text of /proc/net/tcp or tcp6. Store the socket's inode
+ * and uid in `out`. Accepted connections have the same local port, so prefer a listener. If no process has such a
  * socket open, return false, and set `leftover` if a connection is in TIME_WAIT. */
 static bool port_table_find(const char *table, int port, struct port_holder *out)
 {

@@ -145,8 +145,8 @@ static bool source_is(const struct end *end)
     return same;
 }
 
-/* Find whether an address belongs to this host. First check the route. If the result is not
- * THIS_HOST, also check with source_is(). */
+/* Find whether an address belongs to this host. First check the route. If the result is not THIS_HOST, also check with
+ * source_is(). */
 static enum socket_place address_place(struct socket_owners *o, const struct sockaddr *address)
 {
     struct end end;

@@ -75,7 +75,7 @@ struct slice decimal_print(int64_t value, char *text)
  * links are freed together: when the last missing key is created, or when the connection leaves. */
 
 struct wait_link {
-    struct entry *entry; /* borrowed: entry of the missing key; NULL once the key exists */
+    struct entry *entry; /* borrowed: the entry whose list has this link; NULL if no list has this link */
     struct wait *wait;   /* the wait that contains this link */
     struct wait_link *prev,
         *next; /* `prev` of the first link is the last link; `next` of the last link is NULL */
@@ -83,8 +83,8 @@ struct wait_link {
 
 struct wait {
     struct store_waiter *owner; /* borrowed: the connection that waits */
-    uint32_t missing;           /* number of links whose key is still missing */
-    uint32_t links;             /* number of used elements of `link`, including links whose key exists now */
+    uint32_t missing;           /* number of links that are in the list of an entry */
+    uint32_t links;             /* number of used elements of `link`, in a list or not */
     uint32_t room;              /* number of allocated links */
     struct wait_link link[];
 };

@@ -1,8 +1,8 @@
 /* table.h -- a hash table with byte strings as keys, for keys of the store, barrier names and connection ids.
  *
  * Each object in a table has a member of type struct table_node. The table owns only its array of chains and never
- * frees an object. The array grows with the number of objects. If memory for a larger array is short, the chains
- * become longer instead. */
+ * frees an object. The array grows with the number of objects. If memory for a larger array is short, the chains become
+ * longer instead. */
 #ifndef RENDEZVOUS_TABLE_H
 #define RENDEZVOUS_TABLE_H
 

@@ -256,8 +256,7 @@ enum wire_status wire_decode(struct wire *w, struct slice in, uint64_t max_bytes
     return WIRE_OK;
 }
 
-/* Remove the first blob of `list`, and set `item` to it. scan_request has already checked the lengths of all
- * blobs. */
+/* Remove the first blob of `list`, and set `item` to it. scan_request has already checked the lengths of all blobs. */
 bool wire_next(struct slice *list, struct slice *item)
 {
     if (list->len == 0)

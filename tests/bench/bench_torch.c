@@ -4,8 +4,8 @@
  *
  *   - throughput: requests per second of 1, 64 and 1,000 connections. This program makes the connections itself,
  *     without Python. The two servers take turns with the bare echo of loopback.h, which no server can beat. All
- *     servers run on the last processor, and this program runs on the first. Each ratio is the median
- *     of all rounds. The processor time of each server is shown too, because this program may be slower than the
+ *     servers run on the last processor, and this program runs on the first. Each ratio is the median of the ratios of
+ *     all rounds. The processor time of each server is shown too, because this program may be slower than the
  *     server.
  *   - crowd: 1,000 connections at once: the time until all clients that wait for a key are awake, and the memory.
  *   - launch: the run time of a launcher with four Python workers that only print.
@@ -278,7 +278,7 @@ static void launches(void)
     setenv("PYTHON_EXEC", python, 1);
     unsetenv("VIRTUAL_ENV"); /* VIRTUAL_ENV would take precedence over PYTHON_EXEC */
     need(bench_start_genuine(python, &genuine),
-         "cannot start PyTorch's store"); /* started only for genuine.version */
+         "cannot start PyTorch's store"); /* started only for its version and backend */
     bench_stop(&genuine.server);
     for (int turn = -1; turn < LAUNCHES; turn++)
         for (int who = 0; who < ECHO; who++)

@@ -130,8 +130,8 @@ static int run(struct peer_job *j, const struct probe *q, const struct peer *p)
     return code_within(j, END_MS);
 }
 
-/* Wait until the launcher and all its processes have ended. Return false if one still runs after LEFT_MS. Processes
- * are found by their environment. A dying process loses its environment early, so the caller may still have to reap the
+/* Wait until the launcher and all its processes have ended. Return false if one still runs after LEFT_MS. Processes are
+ * found by their environment. A dying process loses its environment early, so the caller may still have to reap the
  * launcher. */
 static bool nobody_left(struct peer_job *j, int64_t *gone_ns)
 {
@@ -174,8 +174,8 @@ void probe_all_done(const struct probe *q, const struct peer *p, char cell[PROBE
     peer_job_end(&j);
 }
 
-/* Return true if the text contains `number`, not as a part of a longer number or word. In the output of torchrun,
- * search only after "Root Cause", because the text before it lists all failures. */
+/* Return true if the text contains `number`, not as a part of a longer number or word. If torchrun has printed "Root
+ * Cause", search only after these words, because the text before them lists all failures. */
 static bool names(const char *text, int number)
 {
     char digits[16];

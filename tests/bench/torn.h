@@ -7,7 +7,7 @@
 enum { TORN_WORKERS = 16, TORN_LINES = 2000, TORN_ALL = TORN_WORKERS * TORN_LINES };
 
 struct torn_count {
-    long whole, other; /* numbers of lines: `whole` are complete, `other` are not; a prefix is allowed */
+    long whole, other; /* `whole`: complete lines of a worker, with or without a prefix; `other`: the rest */
     int jobs, hung;
 };
 

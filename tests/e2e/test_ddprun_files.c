@@ -732,8 +732,8 @@ static struct answer answer_to(const struct fuse_in_header *h, const void *arg)
     }
 }
 
-/* Serve the file system. While it hangs, read each request but do not answer it. If a request stayed unread, a
- * signal could end the process that waits for it. */
+/* Serve the file system. While it hangs, read each request but do not answer it. If a request stayed unread, a signal
+ * could end the process that waits for it. */
 static void serve_disk(int fd)
 {
     static char request[REQUEST + 4096];

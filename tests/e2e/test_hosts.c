@@ -435,8 +435,8 @@ HOSTS_TEST(a_shared_pipe_stays_blocking)
     cr_expect_str_eq(r.out, "0\n", "%s%s", r.out, r.err);
 }
 
-/* ddprun has no permission to open its terminal, as after su. Root's capabilities would allow it, so as root
- * the test runs ddprun without them. */
+/* ddprun has no permission to open its terminal, as after su. Root's capabilities would allow it, so as root the test
+ * runs ddprun without them. */
 HOSTS_TEST(a_terminal_that_cannot_be_opened_is_no_input)
 {
     static const char program[] =

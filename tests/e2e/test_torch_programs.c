@@ -197,8 +197,8 @@ static void expect_no_more(const struct nodes *n, const struct row *row)
     cr_expect_eq(printed, lines, "%s", n->end[0].out);
 }
 
-/* Return true if the test runs torchrun, too. torchrun fails if PyTorch was built without libuv. With torch 1.x
- * only `make interop`, which sets DDP_RESTARTS, runs torchrun. The reason is time: each process of torchrun imports
+/* Return true if the test runs torchrun, too. torchrun fails if PyTorch was built without libuv. With torch 1.x only
+ * `make interop`, which sets DDP_RESTARTS, runs torchrun. The reason is time: each process of torchrun imports
  * PyTorch. */
 static bool torchrun_runs(void)
 {

@@ -393,7 +393,8 @@ Test(make_data, without_a_place_to_write_it_says_so)
     cr_expect(r.exit_code == 1 && strstr(r.err, "make-data: error: /proc/no: "), "%s", r.err);
 }
 
-/* Tests of gpt2:tiny: trained on tokens from make-data with any number of workers, or from an exported model. */
+/* Tests of gpt2:tiny: trained on tokens from make-data with any number of workers, or from an exported model (a file in
+ * llm.c's format). */
 
 TestSuite(train_gpt2, .init = test_dir_open, .fini = test_dir_close);
 

@@ -649,8 +649,8 @@ static void disconnect(struct peer *p)
     end_bytes();
 }
 
-/* The input selects an entry. A request with more entries is selected more often. The first rows are
- * requests that agents send. */
+/* The input selects an entry. A request with more entries is selected more often. The first rows are requests that
+ * agents send. */
 static void (*const requests[])(struct peer *p) = {
     identify,      identify,       identify,       join,          join,          join,
     join,          report_failure, report_failure, report_end,    report_end,    report_end,

@@ -6,7 +6,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* Remove the expired timers. Abort if a removed timer has not expired, or if an expired timer remains. */
+/* Remove the expired timers. Abort if a removed timer has not expired or has no pid, or if an expired timer remains. */
 static void drain(struct timer_table *t, double now)
 {
     struct timer_row row;

@@ -72,8 +72,8 @@ void job_witness_close(struct job_witness *w);
 
 /* --- gate ------------------------------------------------------------------------------------------------- */
 
-/* The gate lets workers wait while a test acts on the running job. So the job cannot end too early, and no
- * test has to guess how long a start takes.
+/* The gate lets workers wait while a test acts on the running job. So the job cannot end too early, and no test has
+ * to guess how long a start takes.
  *
  *     gate_shut();
  *     struct run_process *p = JOB_START("sh", "-c", "echo up; " AT_GATE);

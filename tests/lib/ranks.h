@@ -142,7 +142,7 @@ void trial_run(const struct trial_room *room, const struct trial *trial);
 /* Try every collective with every type and operation, few elements, and every kind of memory. Run only every
  * `one_in`-th of these trials, the same ones on every rank. The function opens and closes a room. */
 void trials_of_all_types(struct rank *me, unsigned one_in);
-/* Try large counts with every root, in place and not in place. The caller needs no trial_room. */
+/* Try large counts with every root, in place and not in place. The function opens and closes a room. */
 void trials_of_large_counts(struct rank *me);
 
 uint64_t trial_hash(uint64_t hash, const void *data, size_t len);

@@ -2,8 +2,9 @@
  * event.
  *
  * The test sets the behaviour of each node's worker in each attempt, the faults of nodes and the actions of users.
- * cluster_run runs until nothing more can happen. The trace contains the messages between nodes and store. Node 1 sends
- * "n1 > failed", and node 0 receives "n0 < stop: failed". A message takes a millisecond.
+ * cluster_run runs until nothing more can happen. The trace contains the messages that arrive, without heartbeats. The
+ * line "n1 > failed" is a message from node 1 to the store, and "n0 < stop: failed" is one from the store to node 0. A
+ * message takes a millisecond.
  *
  * Always checked: an agent starts a worker only after it has received a round. When a round begins, no worker of an
  * older round runs on the nodes of the new round. Ranks are dense and unique. Each agent ends. */

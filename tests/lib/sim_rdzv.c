@@ -156,8 +156,8 @@ static void beat(struct sim_rdzv *sim)
             rdzv_received(sim->r, id_of(i), sim->now_ms);
 }
 
-/* Move the clock to `now_ms`, and stop at each deadline on the way. At each stop, send the heartbeats before the
- * tick. */
+/* Move the clock to `now_ms`, and stop at each deadline and at each full second on the way. At a full second, send the
+ * heartbeats before the tick. */
 void rsim_at(struct sim_rdzv *sim, uint64_t now_ms)
 {
     for (;;) {

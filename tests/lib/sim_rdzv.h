@@ -17,7 +17,7 @@ struct sim_rdzv {
     struct rdzv *r;
     struct quota quota;
     uint64_t now_ms;
-    struct rdzv_join join; /* every node sends this join, unless the test changes it */
+    struct rdzv_join join; /* what rsim_join sends for every node; the test may change it */
     int64_t progress;      /* progress that the workers have reported */
     bool no_memory;        /* true = the next key space gets no memory */
     bool brief;            /* trace only lines about the whole job */

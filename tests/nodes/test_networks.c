@@ -84,7 +84,7 @@ SCENE(networks, v6_training_gives_the_bits_of_one_host, V6, .options = "--nproc_
 SCENE(networks, nat_is_no_harm_to_who_only_goes_out, NAT, .program = "member sum barrier:end",
       .says = TRANSLATED, .within_ms = CONNECTIONS, .node = { { .exit = 0 }, { .exit = 0 } })
 
-/* These workers connect only to the store, and not to each other. */
+/* These workers open no connection, so only the agents connect to the store. */
 SCENE(networks, nat_is_no_harm_to_the_rendezvous, .hosts = 3, NAT, .program = "worker env say:up",
       .node = { { .prints = "WORLD_SIZE=6|MASTER_ADDR=10.9.0.1" },
                 { .prints = "[2] RANK=2|MASTER_ADDR=10.9.0.1" },

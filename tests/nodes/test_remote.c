@@ -48,9 +48,9 @@ static void close_hosts(struct hosts *net)
     temp_dir_remove(dir);
 }
 
-/* The node timeout of jobs with a fault. If a host is cut off, its workers end after this time, and ssh to this host
- * ends at about the same time. The job must end on all hosts within END_MS of the fault. BUSY_MS is the part of END_MS
- * that only a busy machine needs. */
+/* The node timeout of jobs with a fault. If a host is cut off, the workers of all hosts end after this time. Each ssh
+ * to this host, from the starting host or from a branch, ends at about the same time. The job must end on all hosts
+ * within END_MS of the fault. BUSY_MS is the part of END_MS that only a busy machine needs. */
 #define NODE_TIMEOUT "--node_timeout=10"
 enum { BUSY_MS = 10 * 1000, END_MS = 10 * 1000 + BUSY_MS };
 
@@ -357,8 +357,8 @@ static bool on_node1(const struct hosts *net, const char *command)
                    dir, cwd, command);
 }
 
-/* Return the option --ssh with the key and the known_hosts file of `bad`. ssh rejects a new host key only if this file
- * is empty. */
+/* Return the option --ssh with the key and the known_hosts file of `bad`. With this option, ssh rejects a new host key
+ * only if the file is the one named "empty". */
 static const char *ssh_of(const struct bad_start *bad)
 {
     static char option[600];

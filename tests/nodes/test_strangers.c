@@ -163,8 +163,8 @@ SCENE(strangers, an_operator_on_a_node_reads_and_cancels_with_the_secret, .optio
       .program = "member say:up but:3 barrier:epoch all forever", .until = "up", .after = ask_from_node,
       .node = { { .exit = 75 }, { .exit = 75 } })
 
-/* Send a request as the job's user, which must get an answer. Then attack from the same host as another user. The agent
- * of this host vouches only for the job's user. */
+/* Send a request as the job's user. It must get an answer, which shows that the test can fail. Then attack from the
+ * same host as another user. The agent of this host vouches only for the job's user. */
 static void attack_by_another_user(struct play *play)
 {
     struct run_result r = stranger(&play->net->host[1], "", "0401000000000000006e0100000000000000");

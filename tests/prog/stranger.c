@@ -144,7 +144,7 @@ static int add_on_many(const char *host, const char *port, int count)
 
 /* --- attacks ------------------------------------------------------------------------------------------------ */
 
-/* Each function below writes the next bytes of connection `i` to `bytes`, and returns the number of bytes. `n` is the
+/* Each function make_* writes the next bytes of connection `i` to `bytes`, and returns the number of bytes. `n` is the
  * number of earlier calls for this connection. */
 
 /* Make a SET of a new key with a large value. */

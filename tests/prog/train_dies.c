@@ -158,7 +158,7 @@ ddp_status __wrap_ddp_ckpts_save(ddp_ckpts *ckpts, const ddp_ckpt_point *point, 
                                  size_t n, struct ddp_err *err)
 {
     struct ddp_err ignored;
-    ddp_ckpts_wait(ckpts, &ignored); /* so that each later fsync() is for the new checkpoint */
+    ddp_ckpts_wait(ckpts, &ignored); /* later calls of fsync and renameat are then for the new checkpoint */
     saves++;
     is_saving = true;
     return __real_ddp_ckpts_save(ckpts, point, blocks, n, err);

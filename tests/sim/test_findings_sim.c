@@ -14,7 +14,7 @@ enum { N0 = 10, N1, N2, N3, OPERATOR = 40, WORKERS = 50 };
 
 static struct sim sim;
 static int more_workers; /* number of workers of the next node that joins, minus 2 */
-static cJSON *told;      /* the message "findings" that expect_told has read last */
+static cJSON *told;      /* the message "findings" or "left_waiting" that the test has read last */
 
 static void set_up(void)
 {

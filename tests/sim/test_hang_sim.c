@@ -699,8 +699,8 @@ static void count_at_start(conn_id conn, int64_t delta)
     buf_free(&bytes);
 }
 
-/* Three ranks wait in init_process_group, and this is reported. Then the last rank arrives, and later the job hangs.
- * The first suspicion of this hang comes before the next scheduled check. */
+/* Three ranks wait in init_process_group, and this is reported. The next check is scheduled 30 s after this report.
+ * Then the last rank arrives, and later the job hangs. The hang must be reported before the next scheduled check. */
 Test(hang_sim, a_hang_after_a_slow_start_that_was_reported_is_reported_in_time)
 {
     enum { RANK0 = 20, RANK3 = 23 };

@@ -19,7 +19,7 @@ TestSuite(loader, .timeout = 60);
 
 enum { SAMPLES = 103, BATCH = 8, NEVER = 1 << 30 };
 
-/* The state that all threads share. It selects samples that fail or wait, and counts the filled samples. */
+/* The state that all threads share. It selects samples that fail or wait, and counts the calls of fill(). */
 static struct world {
     uint64_t bad;   /* index of a sample that cannot be read, or NEVER */
     uint64_t stuck; /* index of a sample for which fill() waits for `release`, or NEVER */

@@ -322,8 +322,8 @@ Test(proc, those_who_are_left_can_be_named)
     descendants_kill_all(PATIENCE_MS);
 }
 
-/* Messages and the report print the name of a process. A process can choose any name, so control bytes in the name
- * become "?". */
+/* Messages and the report print the name of a process. A process can choose any name, so every byte that is not
+ * printable ASCII becomes "?". */
 Test(proc, a_name_cannot_speak_to_the_terminal)
 {
     char name[64], cut[4];

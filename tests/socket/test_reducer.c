@@ -304,8 +304,8 @@ static void expect_buffers(struct rank *me, int rank, int step)
                 (double)model_seen[0]);
 }
 
-/* Expect the buffers of rank 0 on all ranks after the start and after each forward. The forward that follows a step
- * without sync sends no buffers. */
+/* Expect the buffers of rank 0 on all ranks after the start, and after each forward except one. The forward after a
+ * step without sync sends no buffers. */
 static void buffers(struct rank *me)
 {
     const ddp_param list[] = { { .name = "bn.mean", .data = model_mean, .count = 33, .dtype = DDP_F32 },

@@ -1,4 +1,4 @@
-/* test_store_host.c -- does this node start the store or join an existing one? Each plan comes from a command line. */
+/* test_store_host.c -- whether this node starts the store or joins one. Each plan is made from a command line. */
 #include "command_line.h"
 #include "run.h"
 #include "auth/secret.h"

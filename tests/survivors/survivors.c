@@ -235,7 +235,7 @@ static void run_trials(struct series *s, size_t until, int jobs)
 
 /* --- one launcher ------------------------------------------------------------------------------------------- */
 
-/* Lock or unlock the program file: `how` is an operation of flock. Trials of FAULT_CHAINS need the whole machine, but a
+/* Lock or unlock the program file: `how` is an operation of flock. Trials of KIND_CHAINS need the whole machine, but a
  * test runner may run several copies of this program at the same time. */
 static void take_turn(int how)
 {

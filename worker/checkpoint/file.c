@@ -5,8 +5,8 @@
  * one writer, so the next run may remove the PATH.tmp of a killed run.
  *
  * A rename onto /dev/null would replace the device by a plain file for all users of the machine. A rename onto a link
- * would leave the link's target unchanged. So links are followed first. Some files are written directly:
- * devices, pipes, and a file that is open as stdout or stderr.
+ * would leave the link's target unchanged. So links are followed first. Some files are written directly: devices,
+ * pipes, links whose target is missing, and a file that is open as stdout or stderr.
  *
  * Layout of a checkpoint, little-endian:
  *
@@ -163,8 +163,8 @@ static char *target_of(const char *path)
     return is_link && !is_special(path) ? realpath(path, NULL) : joined(path, "");
 }
 
-/* Open the file to write. The mode is 0666 less the umask, as for any file that a program writes. A file that
- * is open as stdout or stderr is not truncated. */
+/* Open the file to write. The mode is 0666 less the umask, as for any file that a program writes. A file that is open
+ * as stdout or stderr is not truncated. */
 static int open_for_writing(struct atomic_file *file)
 {
     const int standard = file->temporary == NULL ? standard_fd(file->path) : -1;
@@ -178,8 +178,8 @@ static int open_for_writing(struct atomic_file *file)
     return open(file->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
 }
 
-/* Open the temporary file that will replace `path`. If is_special(path), open `path` itself. After an error, the caller
- * has nothing to clean up. */
+/* Open the temporary file that will replace `path`, or the target of the link `path`. If is_special(path), open `path`
+ * itself. After an error, the caller has nothing to clean up. */
 static ddp_status atomic_open(struct atomic_file *file, const char *path, struct ddp_err *err)
 {
     const bool special = is_special(path);

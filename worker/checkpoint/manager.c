@@ -47,7 +47,7 @@ struct ddp_ckpts {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     enum state state;
-    struct ddp_err outcome; /* error of the last write, if no call has returned it yet; otherwise DDP_OK */
+    struct ddp_err outcome; /* error of the last job, if no call has returned it yet; otherwise DDP_OK */
 };
 
 /* --- the writer ----------------------------------------------------------------------------------------- */

@@ -1,8 +1,8 @@
 /* manifest.c -- see manifest.h.
  *
- * The reader verifies the checksum first, which detects all damage. The later checks are for files that another
- * program or a later version of this program has written. Each value has only one valid form. Numbers are at most
- * 10^15, because cJSON prints only 15 digits. Hex digits are lower case. */
+ * The reader verifies the checksum first, which detects all damage. The later checks are for files that another program
+ * or a later version of this program has written. Each value has only one valid form. Numbers are at most 10^15,
+ * because cJSON prints only 15 digits. Hex digits are lower case. */
 #include "checkpoint/manifest.h"
 
 #include "core/crc32c.h"

@@ -122,9 +122,9 @@ struct backend {
 };
 
 /* Find the backend `name` for `device`, a value of ddp_options.device. If the result has no device, its backend is
- * "cpu". With a device, the name NULL means "nccl", and "cpu" means the staged backend. Load libddp_cuda if `device` or
- * the name "nccl" requests a GPU. The text of DDP_ERR_UNSUPPORTED names the missing library and the places that were
- * searched. */
+ * "cpu". With a device, the name NULL means "nccl", and "cpu" means the staged backend. Load libddp_cuda, unless
+ * `device` is DDP_DEVICE_NONE and the name is not "nccl". The text of DDP_ERR_UNSUPPORTED names the missing library and
+ * the places that were searched. */
 ddp_status backend_find(const char *name, int device, const struct worker_env *env, struct backend *out,
                         struct ddp_err *err);
 

@@ -73,8 +73,8 @@ static void make_card(char text[CARD], const char *test_host)
 
 /* Set `key` to `value` if the key is missing or already has this value. If the key has another value, do not change it,
  * and set *theirs to a copy, which the caller frees. The store returns the key's value after the request, so any other
- * value is from another process. If the store is PyTorch's, set `value` a second time, because
- * COMPARE_SET of old torch versions wakes no waiting rank. */
+ * value is from another process. If the store is PyTorch's, set `value` a second time, because COMPARE_SET of old torch
+ * versions wakes no waiting rank. */
 static ddp_status set_new(const struct bootstrap *b, const char *key, const void *value, size_t len,
                           char **theirs, struct ddp_err *err)
 {

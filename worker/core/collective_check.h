@@ -3,7 +3,7 @@
  *
  *     <prefix>/detail/<number>/first     the record of the rank that arrived first
  *     <prefix>/detail/<number>/count     number of ranks whose records agree with this record
- *     <prefix>/detail/<number>/go        the verdict: "+" from the last rank to arrive, or "-7 reason" from any rank
+ *     <prefix>/detail/<number>/go        the verdict: "+" from the last rank to agree, or "-7 reason" from any rank
  *
  * If two ranks disagree, every rank reports both calls and does not hang. This works with any backend. Each call costs
  * a few round trips to the store and waits for all ranks, so use this mode only to find a mistake.
@@ -31,8 +31,8 @@ struct collective_check {
     /* Owned; NULL before the first compared call. This is a second connection, because another thread may use the
      * context's connection. */
     struct ddp_store *store;
-    /* Number of the last compared call. The calls of ddp_shared_alloc between hosts also have numbers, but are not
-     * compared. */
+    /* Number of the last compared call. The next call may have a higher number than last + 1, because ddp_shared_alloc
+     * also numbers its own call between hosts. */
     uint64_t last;
     char what[CHECK_LINE];   /* purpose of the next call; "" if unknown */
     char before[CHECK_LINE]; /* result of the previous call; "" if unknown */

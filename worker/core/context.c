@@ -412,8 +412,8 @@ ddp_status ddp_progress(ddp_ctx *ctx, uint64_t step)
 
 enum { NODES_MAX = 1 << 20 }; /* a larger number of waiting nodes counts as 0 */
 
-/* Set *store to the connection for ddp_grow_waiting and ddp_grow_agree. Fail if ddprun did not start the job, because
- * only ddprun has waiting nodes. In a world of one rank, this function opens the connection. */
+/* Set *store to the connection for ddp_grow_waiting and ddp_grow_agree. Fail without DDPRUN_STORE=1, because only
+ * ddprun has waiting nodes. In a world of one rank, this function opens the connection. */
 static ddp_status find_grow_store(struct ddp_ctx *ctx, struct ddp_store **store, struct ddp_err *err)
 {
     if (!ctx->env.ddprun_store)

@@ -144,7 +144,7 @@ static ddp_status set_local_ranks(const struct reader *r)
     return check_below(r, "LOCAL_RANK", e->local_rank, "LOCAL_WORLD_SIZE", e->local_world_size);
 }
 
-/* Read all variables. Check the four main variables first, because their absence is the most useful error. */
+/* Read all variables. Check the four main variables first, because an error about a missing one is the most useful. */
 ddp_status worker_env_read(struct worker_env *out, env_lookup lookup, void *user, struct ddp_err *err)
 {
     const struct reader r = { out, lookup, user, err };

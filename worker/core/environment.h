@@ -25,8 +25,8 @@ enum { WORKER_WORLD_MAX = 1 << 20 };
  *
  * - DDPRUN_ATTEMPT counts all earlier starts of the workers. TORCHELASTIC_RESTART_COUNT counts only the restarts
  *   after a failure.
- * - DDPRUN_STORE=1 means that the store at MASTER_ADDR is part of ddprun and supports named barriers. PyTorch's store
- *   does not.
+ * - DDPRUN_STORE=1 means that the store at MASTER_ADDR is the store of ddprun or ddp-rendezvous, which supports named
+ *   barriers. PyTorch's store does not.
  * - DDP_SHARE_GPU=1 allows several ranks on one GPU. */
 #define WORKER_ENV_NUMBERS(X)                                               \
     X(rank, "RANK", 0, WORKER_WORLD_MAX - 1, 0, true)                       \

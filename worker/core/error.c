@@ -1,7 +1,7 @@
 /* error.c -- see error.h.
  *
- * libddp reports a failure with ddp_fail, which also passes the text of the failure to this file. So
- * ddp_last_error() has the text even if the failed call has no struct ddp_err. The text is thread-local. */
+ * libddp reports a failure with ddp_fail, which also passes the text of the failure to this file. So ddp_last_error()
+ * has the text even if the failed call has no struct ddp_err. The text is thread-local. */
 #include "core/error.h"
 
 #include <cjson/cJSON.h>

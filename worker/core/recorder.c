@@ -27,8 +27,8 @@ enum { PLACES = 8, HANDLER_WAIT_MS = 2000 };
 static _Atomic(struct sigusr1 *) listening[PLACES];
 static _Atomic int inside; /* number of running handlers */
 
-/* Call all listeners from the signal handler. Count the running handlers in `inside`, because sigusr1_leave waits
- * until no handler runs. */
+/* Call all listeners from the signal handler. Count the running handlers in `inside`, because sigusr1_leave waits until
+ * no handler runs. */
 static void on_sigusr1(int sig)
 {
     (void)sig;

@@ -230,8 +230,8 @@ void barrier_begin(struct shm_barrier *barrier, const struct shm_mark *mark, uin
     barrier->slack_ms = 0;
 }
 
-/* Return true if all ranks have arrived. The acquire pairs with the atomic_store in release_all(), so this rank
- * sees everything that other ranks wrote before they arrived. */
+/* Return true if all ranks have arrived. The acquire pairs with the atomic_store in release_all(), so this rank sees
+ * everything that other ranks wrote before they arrived. */
 static bool is_over(const struct shm_barrier *b)
 {
     return atomic_load_explicit(&b->control->phase, memory_order_acquire) == (uint32_t)b->passed;

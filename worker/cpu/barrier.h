@@ -60,8 +60,8 @@ void barrier_begin(struct shm_barrier *barrier, const struct shm_mark *mark, uin
  * ranks differ. */
 ddp_status barrier_pass(struct shm_barrier *barrier, bool compare, struct ddp_err *err);
 
-/* Return DDP_OK if no rank has ended or aborted. This function never waits. `in_call` is true while this
- * rank is in a call, and false between calls. Only the text of the error depends on `in_call`. */
+/* Return DDP_OK if no rank has ended or aborted. This function never waits. `in_call` is true while this rank is in a
+ * call, and false between calls. Only the text of the error depends on `in_call`. */
 ddp_status barrier_check(struct shm_barrier *barrier, bool in_call, struct ddp_err *err);
 
 /* Make all ranks fail with `err`. If another rank gave up first, set `err` to that rank's reason. Return err->code.

@@ -156,9 +156,9 @@ static void run_in_place(struct cpu_comm *cpu, const struct call *call)
  *
  * A collective has three stages:
  *
- *     give      copy this rank's values into its give slot
- *     combine   reduce this rank's part of the give slots of all ranks into its take slot
- *     take      copy the result out of the take slots of all ranks
+ *     give      copy this rank's values into its give slot (scatter: into the give slots of all ranks)
+ *     combine   reduce this rank's part of the values of all ranks into its take slot
+ *     take      copy the other ranks' parts of the result out of their take slots
  *
  * The stages overlap. A turn is the work between two barriers:
  *

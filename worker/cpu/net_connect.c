@@ -192,8 +192,8 @@ enum {
     SILENT_MS = 10000  /* time without an answer until the dial fails; TCP has sent four packets by then */
 };
 
-/* Report an unreachable rank. Name both hosts and the direction, because the user must open ports between them. If
- * the rank is on another host but has a loopback address, give this address as the reason. */
+/* Report an unreachable rank. Name both hosts and the direction, because the user must open ports between them. If the
+ * rank is on another host but has a loopback address, give this address as the reason. */
 static ddp_status unreachable(const struct net_dial *d, const char *how, struct ddp_err *err)
 {
     char where[ENDPOINT_TEXT_MAX];
@@ -401,8 +401,8 @@ static struct net_guest *find_place(struct net_door *door)
 
 /* Accept connections until the queue of the port is empty or the table of guests is full. One call accepts many
  * connections, because thousands of ranks may connect at once. Return true if the table is full; the queue may then
- * have more connections. Set is_starved if the table is full, or if descriptors or memory are short. The next poll
- * then ignores the port. The port may still be readable, and poll would return at once. */
+ * have more connections. Set is_starved if the table is full, or if descriptors or memory are short. The next poll then
+ * ignores the port. The port may still be readable, and poll would return at once. */
 static bool accept_some(struct net_door *door)
 {
     struct net_guest *place;

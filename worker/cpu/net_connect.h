@@ -48,7 +48,7 @@ struct net_dial {
     /* borrowed: the address to connect from; without DDP_IFACE it is "", and the kernel chooses */
     const char *source;
     struct net_card card;
-    int fd;                    /* -1 while waiting for the next try, and when the link owns the socket */
+    int fd;                    /* -1 while waiting for the next try, and after the dial */
     int error;                 /* errno of a connect that failed at once, else 0 */
     bool hello_sent;           /* true if the hello was sent */
     uint64_t began_ms, try_ms; /* start of the first try, and of the current or next try */

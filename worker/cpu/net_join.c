@@ -2,8 +2,8 @@
  *
  * Each rank that serves a lane (net_plan.h) listens and publishes its address in the store. For each pair of hosts, the
  * host with the higher number connects. A rank makes and accepts all its connections at the same time. Meanwhile it
- * checks for failures of other ranks. Failures of ranks on this host are on the control page, and failures of ranks on
- * other hosts are in the store. */
+ * checks whether another rank has given up. A rank of this host writes the reason to the control page. A rank of
+ * another host writes the reason to the store. */
 #include "cpu/net_join.h"
 
 #include "base/clock.h"

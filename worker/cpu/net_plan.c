@@ -126,8 +126,8 @@ static const struct net_way ways[CALL_KINDS] = {
 
 /* --- sizes of a step ------------------------------------------------------------------------------------- */
 
-/* Return the number of elements in all columns of a step. `n` is already this number, except if each rank has its
- * own column: then `n` is the number of elements in one column. */
+/* Return the number of elements in all columns of a step. `n` is already this number, except if each rank has its own
+ * column: then `n` is the number of elements in one column. */
 static size_t all_of(const struct net_way *way, size_t n)
 {
     return way->columns == NET_PER_RANK ? n * (size_t)way->layout->world : n;
@@ -190,7 +190,7 @@ static bool is_small(const struct net_way *way)
 }
 
 /* Plan a call. A small call uses one lane, because each lane needs its own system calls. If a small call would have one
- * column for each host, it gets a single column that all hosts own (NET_FOR_ALL). Each host then sends more bytes, but
+ * column for each host, it gets a single column that all hosts own (NET_FOR_ALL). A host may then send more bytes, but
  * in one phase instead of two. */
 struct net_way net_way_of(const struct net_layout *layout, const struct call *call, size_t slot_bytes,
                           size_t area_bytes)

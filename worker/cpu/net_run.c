@@ -373,8 +373,8 @@ static ddp_status wait_for_hosts(struct net *net, struct ddp_err *err)
     return net_finish(&net->links, &net->cpu->barrier, err);
 }
 
-/* Run the phases of a turn. Start to send the values of the second phase. While they travel, this rank combines
- * the values of the first phase and takes finished values. */
+/* Run the phases of a turn. Start to send the values of the second phase. While they travel, this rank combines the
+ * values of the first phase and takes finished values. */
 static ddp_status exchange(const struct net_call *c, size_t turn, struct ddp_err *err)
 {
     struct net_step first, second, take;
@@ -420,8 +420,8 @@ static void set_turns(struct net_call *c, bool direct)
     c->last = c->take + c->steps - 1;
 }
 
-/* Count the ranks of this host whose buffers are accessible to every rank of the host. Set *with_input to the number
- * of these ranks that have an input. A rank that is alone on its host is counted too. */
+/* Count the ranks of this host whose buffers are accessible to every rank of the host. Set *with_input to the number of
+ * these ranks that have an input. A rank that is alone on its host is counted too. */
 static int count_net_reach(const struct net_call *c, int *with_input)
 {
     struct cpu_comm *cpu = c->net->cpu;
@@ -437,12 +437,12 @@ static int count_net_reach(const struct net_call *c, int *with_input)
     return count;
 }
 
-/* Run all turns. A rank with private buffers fills its slot for step 0 before the first barrier. If all ranks with
- * an input have done so, turn 0 has no work left, and the loop begins with turn 1. The loop begins with turn 0 in two
+/* Run all turns. A rank with private buffers fills its slot for step 0 before the first barrier. If all ranks with an
+ * input have done so, turn 0 has no work left, and the loop begins with turn 1. The loop begins with turn 0 in two
  * cases:
  * - No rank has private buffers. Then no rank needs the give stage, and turn 0 has the next stage.
- * - Only some ranks have private buffers, and a rank without private buffers has an input. This rank fills
- *   its slot in turn 0. */
+ * - Only some ranks have private buffers, and a rank without private buffers has an input. This rank fills its slot
+ *   in turn 0. */
 static ddp_status run_steps(struct net_call *c, struct ddp_err *err)
 {
     struct cpu_comm *cpu = c->net->cpu;

@@ -42,9 +42,9 @@ enum net_answer {
 
 void net_encode_hello(uint8_t bytes[NET_HELLO], const struct net_hello *hello);
 
-/* Decode a hello into *out, and return the answer to send. NET_WELCOME means that nonce, run, world
- * and `to` equal those of `mine`; mine->to is this rank. After NET_FOREIGN, out->from is -1 and all other members are
- * 0. The caller must still check that a connection from the sender's rank and lane is expected. */
+/* Decode a hello into *out, and return the answer to send. NET_WELCOME means that nonce, run, world and `to` equal
+ * those of `mine`; mine->to is this rank. After NET_FOREIGN, out->from is -1 and all other members are 0. The caller
+ * must still check that a connection from the sender's rank and lane is expected. */
 enum net_answer net_decode_hello(const uint8_t bytes[NET_HELLO], const struct net_hello *mine,
                                  struct net_hello *out);
 

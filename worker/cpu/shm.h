@@ -31,8 +31,8 @@ struct segment {
     int fd; /* -1 after segment_hide, or for private memory */
 };
 
-/* Where another process finds a segment: in /proc/<pid>/fd/<fd>. `device` and `inode` show whether this file is
- * the segment, because the kernel may have reused the pid. */
+/* Where another process finds a segment: in /proc/<pid>/fd/<fd>. `device` and `inode` show whether this file is the
+ * segment, because the kernel may have reused the pid. */
 struct segment_offer {
     int32_t pid, fd;
     uint64_t device, inode;
@@ -202,7 +202,7 @@ enum { SHM_NONCE = 16 };
 /* Result of meeting_join: which ranks share a host, and the control page of this host. */
 struct meeting {
     struct segment segment;   /* owned: control page and slots, with pids and ranks filled in */
-    uint16_t *host_of;        /* owned: host of each rank; hosts are numbered by their lowest ranks */
+    uint16_t *host_of;        /* owned: host of each rank, numbered in the order of the hosts' lowest ranks */
     int hosts, host;          /* number of hosts; index of this host */
     int local_rank, locals;   /* local rank of this rank; number of ranks on this host */
     uint8_t nonce[SHM_NONCE]; /* random, equal on all ranks; identifies this run */

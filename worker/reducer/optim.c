@@ -139,8 +139,8 @@ struct scale {
     float shrink; /* AdamW: factor of the parameter */
 };
 
-/* Compute the factors of this step. Compute in double, as torch does. In float, the result of 1 - 0.999^t
- * would have only about five correct digits. */
+/* Compute the factors of this step. Compute in double, as torch does. In float, the result of 1 - 0.999^t would have
+ * only about five correct digits. */
 static struct scale scale_of(const ddp_optim *o)
 {
     const double bias1 = 1.0 - pow(o->beta1, (double)o->step);

@@ -52,7 +52,7 @@ struct ddp_reducer {
     char *kept;
     struct sync_spare spare;
     bool *blank;              /* with find_unused: true for each parameter whose gradient is in `kept` */
-    struct batch_ranks ranks; /* uneven inputs: ranks that had a batch at the latest ddp_reducer_forward */
+    struct batch_ranks ranks; /* ranks with a batch at the latest exchange_answers; at first all ranks */
     int32_t *answers;         /* uneven inputs: for each rank, whether it has a batch (enum batch_answer) */
     int order_root;           /* a rank; all ranks use the order in which its gradients became ready */
 };
@@ -498,8 +498,8 @@ static ddp_status sync_begin(ddp_reducer *reducer, const struct step_effects *ef
     return status;
 }
 
-/* End a step: wait for all buckets. With find_unused, also exchange which parameters were used. At the end of the first
- * step with sync, set order_root to the first rank with a batch. The rebuild uses that rank's order. */
+/* End a step: wait for all buckets. With find_unused and sync, also exchange which parameters were used. At the end of
+ * the first step with sync, set order_root to the first rank with a batch. The rebuild uses that rank's order. */
 static ddp_status sync_end(ddp_reducer *reducer)
 {
     ddp_status status = bucket_wait(reducer);

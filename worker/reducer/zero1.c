@@ -305,8 +305,8 @@ static void copy_masters(ddp_zero1 *zero)
     }
 }
 
-/* Do the collective part of ddp_zero1_create: compare the models and the optimizers, send rank 0's parameters,
- * allocate the gradients. Compare bucket sizes too, because they determine the sizes of the collectives. */
+/* Do the collective part of ddp_zero1_create: compare the models and the optimizers, send rank 0's parameters, allocate
+ * the gradients. Compare bucket sizes too, because they determine the sizes of the collectives. */
 static ddp_status zero1_unite(ddp_zero1 *zero)
 {
     void *block = NULL;

@@ -105,7 +105,8 @@ ddp_status batch_source_start_epoch(struct batch_source *source, uint64_t epoch,
 
 /* Load the rows of this worker's shard number `shard` in step `step`. `batch` borrows the rows until the next call.
  * Steps and shards must be requested in order. The weights of all targets in a step, over all workers, add up to
- * source->sum, which the caller sets to optimizer_weight(). Errors name file, offset and value. */
+ * source->sum. batch_source_init sets source->sum to the world size, and the trainer sets it to optimizer_weight().
+ * Errors name file, offset and value. */
 ddp_status batch_source_next(struct batch_source *source, uint64_t step, int shard, struct model_batch *batch,
                              struct ddp_err *err);
 

@@ -118,9 +118,9 @@ struct compute_ops {
     /* Computes the mean of each plane of n numbers, as torch's nn.AdaptiveAvgPool2d(1) does. */
     void (*pool_forward)(struct compute *c, void *y, const void *x, size_t planes, size_t n);
     void (*pool_backward)(struct compute *c, void *dx, const void *dy, size_t planes, size_t n);
-    /* Sets d to the gradient of the loss with respect to z. d and z may be the same array. `wide` is true for
-     * models with many classes; d and z must then be the same array. Returns the sum of the losses of rows with a
-     * weight above 0. On a device, returns 0, and `report` returns the sum later. */
+    /* Sets d to the gradient of the loss with respect to z. d and z may be the same array. `wide` is true for models
+     * with many classes; d and z must then be the same array. Returns the sum of the losses of rows with a weight above
+     * 0. On a device, returns 0, and `report` returns the sum later. */
     double (*cross_entropy)(struct compute *c, void *d, void *z, const struct model_batch *batch,
                             size_t classes, bool wide);
     /* Used when a model is tested. Returns the sum of the losses. On a device, waits for the sum, and also sets

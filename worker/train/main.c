@@ -55,8 +55,8 @@ static void print_waiting(int sig)
         return; /* nothing to do: stderr is closed */
 }
 
-/* Join the other ranks. If this takes longer than PATIENCE_S seconds, print that this rank still waits. An error would
- * be reported only after the init timeout. */
+/* Join the other ranks. If this takes longer than PATIENCE_S seconds, print that this rank still waits, because a
+ * missing rank is an error only after the init timeout. */
 static ddp_status meet_others(const ddp_options *options, ddp_ctx **ctx)
 {
     const struct sigaction say = { .sa_handler = print_waiting, .sa_flags = SA_RESTART };
@@ -92,8 +92,8 @@ static ddp_status choose_device(const struct train_options *options, ddp_options
     return DDP_OK;
 }
 
-/* Join the other ranks, train and leave. Return the exit code. An error before the join is only printed, because
- * ddp_abort needs a context. */
+/* Join the other ranks, train and leave. Return the exit code. An error before or during the join is only printed,
+ * because ddp_abort needs a context. */
 static int run_training(const struct train_options *options)
 {
     ddp_options context = DDP_OPTIONS_INIT;

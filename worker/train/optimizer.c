@@ -164,8 +164,8 @@ float optimizer_weight(const struct optimizer *o)
     return is_rounded(o) ? o->scaler.scale : divisor_of(o);
 }
 
-/* Round the gradient to 16 bits. Then multiply it by divisor_of(), to cancel the later division of the sum. In
- * the other order, a value could exceed the range of 16 bits only because the job has many ranks. */
+/* Round the gradient to 16 bits. Then multiply it by divisor_of(), to cancel the later division of the sum. In the
+ * other order, a value could exceed the range of 16 bits only because the job has many ranks. */
 ddp_status optimizer_round(struct optimizer *o, size_t i, float *grad, struct ddp_err *err)
 {
     float divisor = divisor_of(o);
@@ -275,8 +275,8 @@ static ddp_status open_way(struct optimizer *o, const ddp_param *params, const d
     return o->options->zero1 ? open_zero1(o, params) : open_reducer(o, params, buffers);
 }
 
-/* Check that the models of all ranks have the same parameters, and overwrite the values with those of rank 0. Later the
- * models stay equal, because all ranks compute the same steps. */
+/* Check that the models of all ranks have parameters with the same names and sizes. Overwrite the parameters with those
+ * of rank 0. Later the models stay equal, because all ranks compute the same steps. */
 static ddp_status open_ranks(struct optimizer *o, struct ddp_err *err)
 {
     ddp_param *params = list_of(&o->model->params), *buffers = list_of(&o->model->buffers);

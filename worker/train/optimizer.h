@@ -4,8 +4,8 @@
  *     the backward pass still runs), optimizer_average, optimizer_update -> optimizer_close
  *
  * Without --zero1 the reducer averages all gradients, and every rank updates all parameters, with the same result.
- * With --zero1 each rank gets the averages of its share, updates this share, and gathers the other shares. On a
- * device, sharded_update.c owns the optimizer's state, and implements --zero1 and --determinism world.
+ * With --zero1 each rank gets the averages of its share, updates this share, and gathers the other shares. On a device,
+ * sharded_update.c owns the optimizer's state, and implements --zero1 and --determinism world.
  *
  * With --precision bf16 or fp16, the model's parameters are rounded copies of float32 masters. On the CPU,
  * gradients are rounded too, like the results of 16-bit kernels. With fp16 the loss is scaled. All sums are
@@ -44,8 +44,8 @@ struct optimizer {
     uint64_t skipped;             /* number of steps without an update, because a gradient was not finite */
 };
 
-/* Check that the models of all ranks have the same tensors, then overwrite the values with those of rank 0; collective.
- * The caller must close *o also after an error. */
+/* Check that the models of all ranks have parameters with the same names and sizes, then overwrite the parameters with
+ * those of rank 0; collective. The caller must close *o also after an error. */
 ddp_status optimizer_open(struct optimizer *o, const struct train_options *options, struct model *model,
                           ddp_ctx *ctx, struct ddp_err *err);
 /* Free everything; collective. `o` may be a zeroed struct. */

@@ -73,7 +73,7 @@ void phases_end(struct phases *p, uint64_t now_us)
  * object. */
 static const char trace_begin[] = "[\n", trace_end[] = "{}]\n";
 
-/* Write the line with the name of a rank. Each name in the trace is "rank N" or a word of phase_words, so it needs no
+/* Write the line with the name of a rank. Each name in the trace is "rank N" or a constant of this file, so it needs no
  * escapes. */
 static void trace_rank(FILE *to, int rank)
 {

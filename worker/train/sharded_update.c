@@ -135,7 +135,7 @@ struct sharded_update {
     size_t *waits;              /* for each bucket, the number of its parameters that are not ready */
     struct flight flight[ROWS];
     unsigned launched;
-    ddp_work *last; /* the latest collective; it ends last, because a group executes collectives in order */
+    ddp_work *last; /* the latest collective outside `flight`; a group executes collectives in order */
 };
 
 /* --- open and close ----------------------------------------------------------------------------------- */

@@ -418,8 +418,8 @@ static ddp_status refuse_early_version(const char *dir, struct ddp_err *err)
 }
 
 /* Check the directory of --checkpoint. With --eval, it must have a checkpoint. A training run creates a missing
- * directory, and fails if the directory has checkpoints but --resume is missing. Otherwise the run could delete
- * checkpoints of an earlier run. */
+ * directory, and fails if the directory has checkpoints but --resume is missing. Otherwise the run would mix its
+ * checkpoints with those of another run, and could delete old ones. */
 static ddp_status open_checkpoints(const struct train_options *o, struct ddp_err *err)
 {
     char newest[64];

@@ -1,5 +1,5 @@
-/* trainer.h -- the whole run of one worker: load, resume, train, test, save, report. If a function fails on
- * this rank, other ranks may wait for this rank in a collective. So main.c calls ddp_abort after an error.
+/* trainer.h -- the whole run of one worker: load, resume, train, test, save, report. If a function fails on this
+ * rank, other ranks may wait for this rank in a collective. So main.c calls ddp_abort after an error.
  *
  *     trainer_open -> trainer_run -> trainer_close
  *
@@ -54,7 +54,7 @@ struct trainer {
     struct profile profile;
     struct journal journal;
     FILE *dump;       /* file for --dump_gradients, or NULL */
-    ddp_ckpts *ckpts; /* set on rank 0; NULL on other ranks, or if nothing is saved */
+    ddp_ckpts *ckpts; /* set on rank 0; NULL on other ranks, or without --checkpoint */
 
     uint64_t epochs_done, resumed_epochs; /* epochs so far, and how many of them in earlier runs */
     uint64_t epoch_step;                  /* number of steps in the current epoch so far */

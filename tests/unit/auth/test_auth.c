@@ -398,7 +398,8 @@ Test(auth, another_version_is_named)
         cr_assert_eq(auth_answer(&store, &secret, "i", nonce_s, slice_of(longer, n), answer),
                      AUTH_OTHER_VERSION);
     }
-    for (int result = 0; result < 10; result++) { /* an older store may answer with any result */
+    /* An older store checks the size before the version, so it may answer with any result. */
+    for (int result = 0; result < 10; result++) {
         begin();
         greet(AUTH_AGENT, "gpt");
         answer[0] = 1;

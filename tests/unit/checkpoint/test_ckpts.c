@@ -661,7 +661,7 @@ Test(ckpts_disk, a_directory_that_was_made_is_flushed_with_its_parent_once)
 }
 
 /* A checkpoint that cannot be read at the moment may be intact. Loading an older one instead would lose work. If all
- * checkpoints were reported as damaged, the user would remove all of them. */
+ * checkpoints were reported as damaged, the error would advise the user to remove them. */
 Test(ckpts_disk, what_cannot_be_read_is_not_taken_for_damaged)
 {
     ddp_ckpt_point point;

@@ -10,7 +10,8 @@
 static char note[STACK_NOTE_MAX];
 static bool by_py_spy = true;
 
-/* Return the reason why a process cannot be read if ptrace_scope is `scope`. NULL means that the kernel has no Yama. */
+/* Return the reason why a process cannot be read with this value of ptrace_scope. `scope` is NULL if the kernel has no
+ * Yama. */
 static const char *explained(const char *scope, bool is_child)
 {
     char path[] = "/tmp/ddprun-test-XXXXXX";

@@ -328,7 +328,7 @@ Test(hang, a_rank_that_computes_beside_a_known_collective)
 Test(hang, a_file_of_a_library_tells_a_lock_from_a_wait_for_ranks)
 {
     static const struct {
-        const char *file, *others; /* rank 0 sleeps in `file`; `others`: text of the finding; NULL: none */
+        const char *file, *others; /* rank 0 sleeps in `file`; `others` = NULL: in a lock, no finding */
     } cases[] = { { "logging/__init__.py", NULL },
                   { "tqdm/std.py", NULL },
                   { "/usr/lib/python3.11/queue.py", NULL },

@@ -49,7 +49,7 @@ static void at(uint64_t now_ms)
 static void miss_nodes(void)
 {
     at(0);
-    (void)schedule_due(job); /* the times of this row count from this first check */
+    (void)schedule_due(job); /* begins the wait, whose times count from the join of the node at 0 ms */
 }
 
 static void lose_node(void)

@@ -1079,8 +1079,8 @@ static void begin(uint32_t max_restarts, uint32_t max_no_progress)
     restarts_init(&a, &rules);
 }
 
-/* Let an attempt that reached `step` fail. Return the milliseconds until the next attempt, or -1 if no
- * attempt follows. */
+/* Let an attempt that reached `step` fail. Return the milliseconds until the next attempt, or -1 if no attempt
+ * follows. */
 static int64_t next_after(int64_t step)
 {
     if (restarts_failed(&a, &crash) != NO_RESTART_NONE)

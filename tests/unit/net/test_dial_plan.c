@@ -61,7 +61,8 @@ static void tear_down(void)
     buf_free(&heard);
 }
 
-/* Run the plan until the time `until`. Each connect fails with `error` after `took_ms`. Count the connects. */
+/* Run the plan until the time `until`. Each connect fails with `error` after `took_ms`. Return the number of
+ * connects. */
 static int live(uint64_t until, int error, uint64_t took_ms)
 {
     int connects = 0;

@@ -210,8 +210,8 @@ Test(plan, programs_are_run_as_what_they_are, .fini = tear_down)
     cr_assert_str_eq(plan.workers[0].argv[0], "/opt/py");
 }
 
-/* The plan sets each variable of PyTorch's recorder under its old and its new name. It keeps the user's value of the
- * variable for libddp's recorder. */
+/* PyTorch's recorder has variables with an old and a new name. The plan sets both names. The plan also sets the
+ * variable for libddp's records, unless the user has set it. */
 Test(plan, the_flight_recorder_writes_beside_the_logs, .fini = tear_down)
 {
     struct worker_env env;

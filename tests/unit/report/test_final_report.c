@@ -44,7 +44,7 @@ Test(report_json, has_the_same_facts, .fini = tear_down)
     cJSON_Delete(o);
 }
 
-/* Expect that `text` is one line with the event `name`. Parse this line, and clear `text`. */
+/* Expect that `text` is one line with the event `name`. Clear `text`, and return the line as an object. */
 static cJSON *event(bool complete, const char *name)
 {
     cr_assert(complete);

@@ -63,8 +63,8 @@ static void save(void)
     close_run();
 }
 
-/* Resume from the newest checkpoint. Before the call, `c` has the facts of the new run. On success, `c` has the
- * progress that the checkpoint contains. */
+/* Resume from the newest checkpoint. Before the call, `c` has the facts of the new run. If a checkpoint is found and
+ * adopted, `c` then has the progress that the checkpoint contains. */
 static ddp_status resume(struct checkpoint *c, int *found)
 {
     ddp_ckpts *ckpts = NULL;

@@ -184,10 +184,10 @@ struct sum_rows_args {
 };
 
 /* Writes one matrix (the columns) for each picture in `from`. The matrix has one row for each pair of a channel and a
- * kernel weight (k, l). A row has one value for each output pixel (line, column), and then zeros up to `pitch`
- * values. The value is input pixel (y, x) of the channel, with y = (line * step - before + k) / apart and x =
- * (column * step - before + l) / apart. The value is 0 if (y, x) is outside the picture, or if y or x is not a whole
- * number. `to` has n values. */
+ * kernel weight (k, l). A row has one value for each output pixel (line, column), and then zeros up to `pitch` values.
+ * The value is input pixel (y, x) of the channel, with
+ * y = (line * step - before + k) / apart and x = (column * step - before + l) / apart. The value is 0 if (y, x) is
+ * outside the picture, or if y or x is not a whole number. `to` has n values. */
 struct columns_args {
     void *to;
     const void *from;

@@ -1,7 +1,7 @@
 /* parameters.c -- see compute.h: parameters on the device, updates, and results for the host.
  *
- * Each parameter begins at a multiple of 256 bytes in the array of weights that kernels read. If the weights
- * are floats, they are also the masters, which the optimizer updates. */
+ * Each parameter begins at a multiple of 256 bytes in the array of weights that kernels read. If the weights are
+ * floats, they are also the masters, which the optimizer updates. */
 #include "train/cuda/device.h"
 
 #include "train/train_options.h"

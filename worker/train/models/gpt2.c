@@ -7,8 +7,8 @@
 
 #include <stdlib.h>
 
-/* The arrays that a block keeps for backward, as rows of name, widths and floats. For each token, an array has
- * `widths` x model width values, or if `widths` is 0, `floats` values of type float. h is the number of heads. */
+/* The arrays that a block keeps for backward, as rows of name, widths and floats. For each token, an array has `widths`
+ * x model width values, or if `widths` is 0, `floats` values of type float. h is the number of heads. */
 #define KEPT(X)      \
     X(norm1, 1, 0)   \
     X(mean1, 0, 1)   \
@@ -35,13 +35,13 @@ struct gpt2 {
     const struct gpt2_config *config;
     struct compute *on;
     size_t max_length; /* number of rows in the embedding of positions */
-    void *memory;      /* owned: the memory to which all pointers below point */
+    void *memory;      /* owned: memory of all arrays below, and of the arrays in `kept` */
     void *embedded, *norm,
         *logits;         /* `embedded` enters the first block; `norm` and `logits` follow the final one */
     float *mean, *scale; /* results of the layer norm after the final block */
     void *d, *d1, *d4;   /* gradients; values per token: `width` in `d` and `d1`, 4 * `width` in `d4` */
     float *scratch;      /* scratch memory of attention */
-    struct kept *kept;   /* one for each block */
+    struct kept *kept;   /* owned: one for each block */
 };
 
 size_t gpt2_tensor(size_t block, enum gpt2_block_tensor which)

@@ -1,6 +1,6 @@
-/* mlp.c -- the models mlp and seqnet for Fashion-MNIST: pixels -> 200 -> 200 -> classes, then cross-entropy. Both have
- * the same linear layers, so mlp_config contains only the two activations. The initial values are drawn in the order of
- * the layers, so that a run begins like a PyTorch program with the same seed.
+/* mlp.c -- the models mlp and seqnet for pictures: pixels -> 200 -> 200 -> classes, then cross-entropy. Both have the
+ * same linear layers, so mlp_config contains only the two activations. The initial values are drawn in the order of the
+ * layers, so that a run begins like a PyTorch program with the same seed.
  *
  *     mlp      linear, ReLU, linear, ReLU, linear
  *     seqnet   linear, sigmoid, linear, log_softmax, linear      (from tutorials for Fashion-MNIST) */

@@ -179,7 +179,7 @@ const struct resnet_config resnet20 = { 3 };
 struct unit {
     struct conv conv;
     size_t param;
-    double *saved; /* written by forward: means, 1 / deviations, then the number of values of a channel */
+    double *saved; /* set by forward for backward: means, 1 / deviations, number of values of a channel */
     void *out;     /* output of the convolution */
 };
 

@@ -20,8 +20,9 @@ static const double least_loss = 0.05;
  * limit, many earlier waits of a rank could hide that it has become slow. */
 static const double least_evidence = 1e-6;
 
-/* The activity of a rank in one sample. An UNKNOWN rank is left out of the sample. */
-enum stand { STAND_UNKNOWN, STAND_WORKS, STAND_WAITS };
+/* The activity of a rank in one sample. An UNKNOWN rank is left out of the sample. If a rank IMPORTS a library, the
+ * whole sample is left out. */
+enum stand { STAND_UNKNOWN, STAND_IMPORTS, STAND_WORKS, STAND_WAITS };
 
 /* Create a profile of `n` ranks. If this function fails, the profile is empty, and profile_add ignores all samples. */
 bool profile_begin(struct profile *p, uint32_t n)
@@ -48,6 +49,8 @@ static enum stand stand_of(const struct spot *spot, const struct snapshot_rank *
 {
     if (f->exited)
         return STAND_UNKNOWN;
+    if (spot->imports)
+        return STAND_IMPORTS;
     if (spot->frames != NULL && spot->call != NULL)
         return spot->idle_only && strncmp(spot->does, "running", 7) == 0 ? STAND_WORKS : STAND_WAITS;
     if (f->has_steps)
@@ -190,18 +193,22 @@ bool profile_add(struct profile *p, const cJSON *rows, const struct snapshot_ran
     enum stand *stands = calloc((size_t)p->n + 1, sizeof(*stands));
     const char *note = NULL;
     uint64_t moves = mix(1, moved_ms);
+    bool counts = spots != NULL && stands != NULL; /* without memory, the sample is left out */
     bool news = false;
-    if (spots != NULL && stands != NULL) { /* without memory, the sample is left out */
+    if (counts)
         (void)spots_read(rows, spots, p->n, &note);
+    for (uint32_t i = 0; counts && i < p->n; i++) {
+        stands[i] = stand_of(&spots[i], &facts[i]);
+        moves = mix(mix(moves, (uint64_t)facts[i].step), facts[i].call_seq);
+        counts = stands[i] != STAND_IMPORTS;
+    }
+    if (counts) {
         if (p->samples == PROFILE_WINDOW)
             begin_window(p);
         p->samples++;
-        for (uint32_t i = 0; i < p->n; i++) {
-            stands[i] = stand_of(&spots[i], &facts[i]);
-            moves = mix(mix(moves, (uint64_t)facts[i].step), facts[i].call_seq);
+        for (uint32_t i = 0; i < p->n; i++)
             if (stands[i] == STAND_WORKS && spots[i].frames != NULL)
                 count_place(&p->ranks[i], &spots[i]);
-        }
         news = count_sample(p, stands, moves);
     }
     free(spots);

@@ -6,7 +6,8 @@
  * In a sample, k of n ranks wait. If all ranks are equally fast, each rank waits with probability p = k / n. Two
  * hypotheses about a rank are compared. A slow rank waits with probability 0.1 p. Any other rank waits with a
  * probability of at least 0.85 p. For each rank, the profile multiplies the likelihood ratios of the samples. Of each
- * wait, only the first sample counts.
+ * wait, only the first sample counts. A sample in which a rank imports a library is left out: at the start of a job,
+ * imports take longer on some ranks, and all others wait in the first collective.
  *
  * Ville's inequality limits false reports. For a rank that is not slow, the probability that its product ever exceeds
  * 1 / a in a window is at most a. So the product can be checked after every sample. The lower limit of the product,

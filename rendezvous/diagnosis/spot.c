@@ -89,10 +89,13 @@ static bool ends_with(const char *text, const char *end)
     return len >= n && strcmp(text + len - n, end) == 0;
 }
 
-/* Return the row of waiting_frames for this frame, or -1. */
+/* Return the row of waiting_frames for this frame, or -1. A frame <module> shows that the library is being imported, so
+ * the rank does not wait for others. */
 static int find_waiting(const cJSON *frame)
 {
     const char *file = spot_text(frame, "file"), *function = spot_text(frame, "function");
+    if (strcmp(function, "<module>") == 0)
+        return -1;
     for (size_t i = 0; i < sizeof(waiting_frames) / sizeof(waiting_frames[0]); i++)
         if (ends_with(file, waiting_frames[i].file) &&
             (waiting_frames[i].function[0] == '\0' || strcmp(waiting_frames[i].function, function) == 0))
@@ -236,9 +239,10 @@ static void add_child(struct spot *spot, const cJSON *row, const cJSON *thread, 
 
 /* --- threads ---------------------------------------------------------------------------------------------- */
 
-/* Set spot->user to the innermost frame of the program, and spot->call to the library function in which the thread
- * waits. Of several such functions, use the outermost, because the program has called it. A function whose name begins
- * with '_' is internal to the library. Use it only if no other function is found. */
+/* Set spot->user to the innermost frame of the program, spot->imports if this frame is importing a library, and
+ * spot->call to the library function in which the thread waits. Of several such functions, use the outermost, because
+ * the program has called it. A function whose name begins with '_' is internal to the library. Use it only if no other
+ * function is found. */
 static void read_frames(struct spot *spot)
 {
     const cJSON *frame, *innermost = spot->frames != NULL ? spot->frames->child : NULL;
@@ -250,6 +254,7 @@ static void read_frames(struct spot *spot)
             spot->user = frame;
             break;
         }
+        spot->imports = spot->imports || contains_part(spot_text(frame, "file"), "<frozen importlib");
         const int row = find_waiting(frame);
         if (row < 0 && !(in_folder && is_in_waiting_folder(frame)))
             continue;

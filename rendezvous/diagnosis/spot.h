@@ -36,6 +36,7 @@ struct spot {
     const char *call;    /* the library function in which the rank waits; NULL = no such frame */
     bool idle_only;      /* a rank in `call` counts as waiting only if its thread sleeps */
     bool may_wait;       /* `call` is NULL, and the thread sleeps in futex in a C function */
+    bool imports;        /* the rank imports a library: an import is called by the frame `user` */
     const char *does, *object;
     int64_t cpu_ms, runs; /* CPU time of the thread; how often it got a CPU; each is 0 if unknown */
     const char *unanswered[SPOT_PEERS_MAX]; /* peers that do not acknowledge data: "10.0.0.2:4711" */

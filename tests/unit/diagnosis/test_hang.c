@@ -187,6 +187,29 @@ Test(hang, a_rank_that_sleeps_while_others_wait_in_a_collective)
         "is in load_batch (worker.py:17) and sleeps, without progress for 42.0 s" OTHERS);
 }
 
+/* Rank 1 reads a file while it imports torch.distributed, whose own functions are collectives. It does not wait for
+ * other ranks. */
+Test(hang, a_rank_that_imports_torch_distributed_is_in_no_collective)
+{
+    struct hang_case c = load("fifo", "fifo");
+    for (int i = 0; i < 2; i++) {
+        const cJSON *row;
+        cJSON_ArrayForEach(row, c.samples[i].rows)
+        {
+            const cJSON *thread = cJSON_GetArrayItem(cJSON_GetObjectItem(row, "threads"), 0);
+            cJSON *frame = cJSON_CreateObject();
+            cJSON_AddStringToObject(frame, "function", "<module>");
+            cJSON_AddStringToObject(frame, "file", "torch/distributed/distributed_c10d.py");
+            if (number_in(thread, "rank") == 1)
+                cJSON_InsertItemInArray(cJSON_GetObjectItem(row, "frames"), 0, frame);
+            else
+                cJSON_Delete(frame);
+        }
+    }
+    expect_verdict(&c, "RANK_BLOCKED", "rank 1 (n1, pid 71)", "/data/fifo");
+    case_free(&c);
+}
+
 /* Work.wait() is a C function without a frame, and so is the broadcast of DistributedDataParallel. The recordings
  * "buffers_2" and "async_2" are of torch 2, the others are of torch 1.13. */
 Test(hang, ranks_that_wait_in_a_c_function_are_not_the_culprit)

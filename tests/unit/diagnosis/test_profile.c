@@ -174,6 +174,35 @@ Test(profile, steps_of_libddp_count_as_stacks_do)
     profile_free(&p);
 }
 
+/* Rank 1 imports its libraries for longer than the others, which wait for it in the first collective. */
+Test(profile, samples_of_imports_are_left_out)
+{
+    static const char importing[] =
+        "{\"frames\":[{\"function\":\"<module>\",\"file\":\"torch/nn/modules/module.py\",\"line\":9},"
+        "{\"function\":\"_find_and_load\",\"file\":\"<frozen importlib._bootstrap>\",\"line\":1176},"
+        "{\"function\":\"<module>\",\"file\":\"train.py\",\"line\":3,\"user\":true}],\"threads\":[{\"rank\":"
+        "1,"
+        "\"pid\":71,\"main\":true,\"does\":\"running\"}]}";
+    struct job job = JOB(3, 400, 0.05, 0.2);
+    struct profile p = { 0 };
+    cr_assert(profile_begin(&p, RANKS));
+    for (uint64_t at = 0; at < MINUTE; at++) {
+        cJSON *rows = cJSON_CreateArray();
+        for (int i = 0; i < RANKS; i++)
+            cJSON_AddItemToArray(rows, i == 1 ? cJSON_Parse(importing) : row_of(i, true, false));
+        cr_expect_not(profile_add(&p, rows, no_steps, at));
+        cJSON_Delete(rows);
+    }
+    cr_expect_eq(p.samples, 0);
+    for (int at = 1; at <= MINUTE; at++)
+        (void)sample(&job, &p, at * (double)PROFILE_EVERY_MS);
+    for (uint32_t i = 0; i < RANKS; i++) {
+        cr_expect_eq(p.ranks[i].is_slow, i == SLOW, "rank %u", i);
+        cr_expect_eq(p.ranks[i].seen, MINUTE, "rank %u", i);
+    }
+    profile_free(&p);
+}
+
 Test(profile, the_finding_names_the_rank_the_shares_and_what_it_does_instead)
 {
     struct profile p = { 0 };

@@ -107,8 +107,7 @@ static const char *default_job_id(const struct plan *plan)
 static bool asks_for_rank0(const struct plan *plan)
 {
     const struct cli *cli = plan->cli;
-    const struct env_sources env = { cli->env.items, cli->env.n, plan->facts->environ_block };
-    const char *disabled = env_sources_find(&env, RANK0_SWITCH);
+    const char *disabled = plan_user_value(plan, RANK0_SWITCH);
     return !cli_gives(cli, OPT_TORCH_STORE) && disabled != NULL && strcmp(disabled, "1") == 0 &&
            program_python(cli, plan->facts->python) != NULL;
 }
@@ -154,6 +153,44 @@ static bool plan_meet(struct plan *plan)
     guess(plan);
     plan->job = plan_text_of("%s", cli->job != NULL ? cli->job : default_job_id(plan));
     return plan->job != NULL;
+}
+
+/* --- the GPU of a worker -------------------------------------------------------------------------------- */
+
+/* Return the name of the variable that lists the GPUs for --virtual_local_rank. As in torchrun, this is
+ * HIP_VISIBLE_DEVICES if it is set and not empty, otherwise CUDA_VISIBLE_DEVICES. */
+static const char *parent_variable(const struct plan *plan)
+{
+    static const char name[] = "HIP_VISIBLE_DEVICES";
+    const char *hip = env_find(plan->facts->environ_block, name);
+    return hip != NULL && *hip != '\0' ? name : "CUDA_VISIBLE_DEVICES";
+}
+
+/* Return the list of GPUs in ddprun's environment, for --virtual_local_rank. Return NULL if the variable of
+ * parent_variable() is not set. */
+static const char *parent_gpus(const struct plan *plan)
+{
+    return env_find(plan->facts->environ_block, parent_variable(plan));
+}
+
+/* Return how many entries parent_gpus() has. */
+static int parent_entries(const struct plan *plan)
+{
+    const char *list = parent_gpus(plan);
+    int entries = list != NULL;
+    for (; list != NULL && *list != '\0'; list++)
+        entries += *list == ',';
+    return entries;
+}
+
+/* Return the index of a worker's GPU among the visible GPUs. A task uses the GPU of its local rank, because all tasks
+ * of a node usually see the same GPUs. With --virtual_local_rank, a list of one GPU belongs to its task alone. */
+static int gpu_index(const struct plan *plan, int local_rank)
+{
+    const struct cli *cli = plan->cli;
+    if (cli->per_task)
+        return cli->virtual_local_rank && parent_entries(plan) == 1 ? 0 : cli->task.local_rank;
+    return cli->share_gpu && plan->gpus->n > 0 ? local_rank % plan->gpus->n : local_rank;
 }
 
 /* --- notes for the user, which do not stop the job -------------------------------------------------------- */
@@ -302,7 +339,7 @@ static void note_scheduler(struct plan *plan)
 static void note_task_gpu(struct plan *plan)
 {
     const int local = plan->cli->task.local_rank;
-    if (plan->cli->per_task && plan->gpus->n > 0 && local >= plan->gpus->n)
+    if (plan->cli->per_task && plan->gpus->n > 0 && gpu_index(plan, 0) >= plan->gpus->n)
         plan_note(plan,
                   "this task sees %d GPU%s, but its LOCAL_RANK is %d, so a program that uses GPU LOCAL_RANK "
                   "fails; let each task see all GPUs of its node (Slurm: --gpus-per-node instead of "
@@ -418,7 +455,7 @@ static ddp_status plan_workers(struct plan *plan, struct ddp_err *err)
     plan->gpus = malloc(sizeof(*plan->gpus));
     if (plan->gpus == NULL)
         return DDP_ERR_NOMEM;
-    gpus_list(plan->gpus, env_find(facts->environ_block, "CUDA_VISIBLE_DEVICES"), facts->physical_gpus);
+    gpus_list(plan->gpus, plan_user_value(plan, "CUDA_VISIBLE_DEVICES"), facts->physical_gpus);
     if (plan->gpus->note[0] != '\0')
         plan_note(plan, "%s", plan->gpus->note);
     ddp_status status =
@@ -497,48 +534,49 @@ static ddp_status plan_prefix(struct plan *plan, struct ddp_err *err)
 
 /* --- all workers ---------------------------------------------------------------------------------------- */
 
-/* Return the name of the variable that lists the GPUs for --virtual_local_rank. As in torchrun, this is
- * HIP_VISIBLE_DEVICES if it is set and not empty, otherwise CUDA_VISIBLE_DEVICES. */
-static const char *parent_variable(const struct plan *plan)
+/* Return DDP_ERR_ARG if --env sets a variable of --virtual_local_rank, because --env would replace the GPU of each
+ * worker. */
+static ddp_status check_visible_env(const struct plan *plan, struct ddp_err *err)
 {
-    static const char name[] = "HIP_VISIBLE_DEVICES";
-    const char *hip = env_find(plan->facts->environ_block, name);
-    return hip != NULL && *hip != '\0' ? name : "CUDA_VISIBLE_DEVICES";
+    static const char *const names[] = { "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES" };
+    for (size_t i = 0; plan->cli->virtual_local_rank && i < sizeof(names) / sizeof(names[0]); i++)
+        if (plan_user_value(plan, names[i]) != env_find(plan->facts->environ_block, names[i]))
+            return ddp_fail(
+                err, DDP_ERR_ARG,
+                "--virtual_local_rank: --env=%s gives all workers the same GPUs; set this variable "
+                "in ddprun's environment instead",
+                names[i]);
+    return DDP_OK;
 }
 
-/* Return the list of GPUs in ddprun's environment, for --virtual_local_rank. Return NULL if the variable of
- * parent_variable() is not set. */
-static const char *parent_gpus(const struct plan *plan)
-{
-    return env_find(plan->facts->environ_block, parent_variable(plan));
-}
-
-/* Return DDP_ERR_ARG if the GPU list for --virtual_local_rank has fewer entries than this node has workers. */
+/* Return DDP_ERR_ARG if the GPU list for --virtual_local_rank has fewer entries than this node has workers. The list of
+ * a task may have one entry, because the scheduler may show each task only its own GPU. */
 static ddp_status check_visible(const struct plan *plan, struct ddp_err *err)
 {
-    const char *list = plan->cli->virtual_local_rank ? parent_gpus(plan) : NULL;
-    int entries = 1;
-    for (const char *p = list; p != NULL && *p != '\0'; p++)
-        entries += *p == ',';
-    if (list == NULL || entries >= plan->nproc)
+    const struct cli *cli = plan->cli;
+    const char *list = cli->virtual_local_rank ? parent_gpus(plan) : NULL;
+    const int entries = parent_entries(plan);
+    const int workers = cli->per_task ? cli->task.local_world_size : plan->nproc;
+    if (list == NULL || entries >= workers || (cli->per_task && entries == 1))
         return DDP_OK;
     return ddp_fail(
         err, DDP_ERR_ARG,
         "--virtual_local_rank: the list of GPUs \"%.200s\" has %d entr%s for %d workers; add entries to "
         "%s, or start fewer workers",
-        list, entries, entries == 1 ? "y" : "ies", plan->nproc, parent_variable(plan));
+        list, entries, entries == 1 ? "y" : "ies", workers, parent_variable(plan));
 }
 
-/* Set the worker's CUDA_VISIBLE_DEVICES to one entry of parent_gpus(): the entry at the index of the local rank.
- * check_visible() has checked that this list is long enough. Without a list, the value is the local rank. */
+/* Set the worker's CUDA_VISIBLE_DEVICES to the entry of parent_gpus() at gpu_index(). check_visible() has checked that
+ * this list is long enough. Without a list, the value is the index. */
 static bool plan_visible_gpu(const struct plan *plan, struct plan_worker *w)
 {
     const char *at = parent_gpus(plan);
+    const int index = gpu_index(plan, w->local_rank);
     if (at == NULL) {
-        w->visible = plan_text_of("%d", w->local_rank);
+        w->visible = plan_text_of("%d", index);
         return w->visible != NULL;
     }
-    for (int i = 0; i < w->local_rank; i++)
+    for (int i = 0; i < index; i++)
         at += strcspn(at, ",") + 1;
     at += strspn(at, " \t");
     size_t len = strcspn(at, ",");
@@ -553,8 +591,8 @@ static ddp_status plan_cpus(struct plan *plan, struct ddp_err *err)
     const struct cli *cli = plan->cli;
     ddp_status status = DDP_OK;
     for (int r = 0; r < plan->nproc && cli->numa_binding != NUMA_NONE && status == DDP_OK; r++)
-        status = numa_choose(cli->numa_binding, plan->facts->numa, plan->gpus,
-                             cli->per_task ? cli->task.local_rank : r, &plan->workers[r].cpus, err);
+        status = numa_choose(cli->numa_binding, plan->facts->numa, plan->gpus, gpu_index(plan, r),
+                             &plan->workers[r].cpus, err);
     return status;
 }
 
@@ -568,7 +606,7 @@ static ddp_status plan_each(struct plan *plan, struct ddp_err *err)
     for (int r = 0; r < plan->nproc; r++) {
         struct plan_worker *w = &plan->workers[r];
         w->local_rank = r;
-        w->gpu = plan->cli->per_task ? gpus_of_task(plan->gpus, plan->cli->task.local_rank)
+        w->gpu = plan->cli->per_task ? gpus_of_task(plan->gpus, gpu_index(plan, r))
                                      : gpus_of_worker(plan->gpus, r, plan->nproc, plan->cli->share_gpu);
         if (plan->cli->virtual_local_rank && !plan_visible_gpu(plan, w))
             return DDP_ERR_NOMEM;
@@ -590,6 +628,8 @@ static ddp_status decide(struct plan *plan, struct ddp_err *err)
     ddp_status status = plan_workers(plan, err);
     if (status == DDP_OK && cli_gives(plan->cli, OPT_STDIN) && plan->cli->nnodes.max == 1)
         status = check_input(plan, err);
+    if (status == DDP_OK)
+        status = check_visible_env(plan, err);
     if (status == DDP_OK)
         status = check_visible(plan, err);
     if (status == DDP_OK)

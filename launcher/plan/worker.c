@@ -244,8 +244,7 @@ static void set_rank0_store(struct env_facts *facts, const struct plan *plan)
         facts->master_addr = plan->rank0_addr;
 }
 
-/* Return the value of a variable from --env or from ddprun's environment, or NULL. */
-static const char *user_value(const struct plan *plan, const char *name)
+const char *plan_user_value(const struct plan *plan, const char *name)
 {
     const struct env_sources sources = { plan->cli->env.items, plan->cli->env.n, plan->facts->environ_block };
     return env_sources_find(&sources, name);
@@ -257,13 +256,13 @@ static const char *user_value(const struct plan *plan, const char *name)
 static bool uses_fifos(const struct plan *plan)
 {
     return plan->can_fifo && program_python(plan->cli, plan->facts->python) != NULL &&
-           user_value(plan, worker_env_name(ENV_TORCH_NCCL_DEBUG_INFO_PIPE_FILE)) == NULL;
+           plan_user_value(plan, worker_env_name(ENV_TORCH_NCCL_DEBUG_INFO_PIPE_FILE)) == NULL;
 }
 
 /* Return the path that the user has set for flight records (DDP_FLIGHT_RECORDER), or NULL. */
 static const char *own_flight(const struct plan *plan)
 {
-    const char *value = user_value(plan, worker_env_name(ENV_DDP_FLIGHT_RECORDER));
+    const char *value = plan_user_value(plan, worker_env_name(ENV_DDP_FLIGHT_RECORDER));
     return value != NULL && *value != '\0' ? value : NULL;
 }
 
@@ -271,9 +270,9 @@ static const char *own_flight(const struct plan *plan)
  * from either of two variables. */
 static const char *flight_calls(const struct plan *plan)
 {
-    const char *value = user_value(plan, worker_env_name(ENV_TORCH_FR_BUFFER_SIZE));
+    const char *value = plan_user_value(plan, worker_env_name(ENV_TORCH_FR_BUFFER_SIZE));
     if (value == NULL || *value == '\0')
-        value = user_value(plan, worker_env_name(ENV_TORCH_NCCL_TRACE_BUFFER_SIZE));
+        value = plan_user_value(plan, worker_env_name(ENV_TORCH_NCCL_TRACE_BUFFER_SIZE));
     return value != NULL && *value != '\0' ? value : "2000";
 }
 
@@ -334,8 +333,8 @@ static struct env_facts facts_of(const struct plan *plan, int local_rank)
 static bool plan_timer_file(struct plan *plan)
 {
     const struct plan_facts *f = plan->facts;
-    const char *enabled = env_find(f->environ_block, "TORCHELASTIC_ENABLE_FILE_TIMER");
-    const char *named = env_find(f->environ_block, worker_env_name(ENV_TORCHELASTIC_TIMER_FILE));
+    const char *enabled = plan_user_value(plan, "TORCHELASTIC_ENABLE_FILE_TIMER");
+    const char *named = plan_user_value(plan, worker_env_name(ENV_TORCHELASTIC_TIMER_FILE));
     if (enabled == NULL || strcmp(enabled, "1") != 0)
         return true;
     if (named != NULL && *named != '\0')

@@ -61,6 +61,9 @@ bool plan_log_root(struct plan *plan);
 /* Return DDP_ERR_ARG if log files or flight records need a directory, but none is usable. */
 ddp_status plan_check_log_dir(const struct plan *plan, struct ddp_err *err);
 
+/* Return the value of a variable from --env or from ddprun's environment, or NULL. The value is borrowed. */
+const char *plan_user_value(const struct plan *plan, const char *name);
+
 /* Build the common part of all workers' environments. */
 ddp_status plan_environment(struct plan *plan);
 

@@ -173,6 +173,52 @@ Test(plan, one_worker_per_visible_gpu, .fini = tear_down)
     }
 }
 
+/* The workers get the variables of --env, so the plan uses them, too. */
+Test(plan, variables_of_env_count_for_gpus_and_timers, .fini = tear_down)
+{
+    cr_assert_eq(make((char *[]){ "ddprun", "--env=CUDA_VISIBLE_DEVICES=0,1", "p", NULL }, bare, 4), DDP_OK);
+    cr_expect_eq(plan.nproc, 2);
+    cr_expect_null(plan.timer_file);
+    tear_down();
+    cr_assert_eq(make((char *[]){ "ddprun", "--nproc_per_node=16", "--env=CUDA_VISIBLE_DEVICES=", "p", NULL },
+                      bare, 8),
+                 DDP_OK, "%s", err.msg);
+    cr_expect_null(plan.workers[15].gpu);
+    tear_down();
+    PLAN("--env=TORCHELASTIC_ENABLE_FILE_TIMER=1", "p");
+    cr_assert_not_null(plan.timer_file);
+    cr_expect_str_eq(plan.timer_file, "/run/ddprun/c00k1e.timer");
+}
+
+/* Read /sys of a machine with one NUMA node. */
+static const char *read_numa(void *user, const char *path)
+{
+    (void)user;
+    return strstr(path, "cpulist") != NULL ? "0-1\n" : "0\n";
+}
+
+static bool find_pci(void *user, const char *gpu, char out[NUMA_PCI_SIZE])
+{
+    (void)user;
+    snprintf(out, NUMA_PCI_SIZE, "0000:%.8s:00.0", gpu);
+    return true;
+}
+
+Test(plan, workers_that_share_a_gpu_are_bound_near_it, .fini = tear_down)
+{
+    struct numa_source numa = { .read = read_numa, .pci_address = find_pci };
+    cr_assert_eq(rank_set_parse(&numa.allowed, "0-1", NUMA_CPUS_MAX, &err), DDP_OK);
+    cr_assert_eq(make((char *[]){ "ddprun", "--share_gpu", "--nproc_per_node=4", "p", NULL }, bare, 2),
+                 DDP_OK);
+    plan_free(&plan);
+    cli.numa_binding = NUMA_NODE;
+    facts.numa = &numa;
+    cr_assert_eq(plan_make(&plan, &cli, &facts, &err), DDP_OK, "%s", err.msg);
+    cr_expect_str_eq(plan.workers[2].gpu, "0");
+    cr_expect(rank_set_has(&plan.workers[2].cpus, 1));
+    rank_set_free(&numa.allowed);
+}
+
 Test(plan, a_port_that_was_asked_for_stays, .fini = tear_down)
 {
     PLAN("--master_port=1234", "p");

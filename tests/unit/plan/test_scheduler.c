@@ -219,6 +219,42 @@ Test(scheduler, a_wrong_layout_names_numbers_and_both_ways_out)
 
 /* --- one worker for each task --------------------------------------------------------------------------- */
 
+/* Make the plan of task 2 of 4 of a node, with this CUDA_VISIBLE_DEVICES. Expect its GPU to be `gpu`. */
+static void expect_task_gpu(char *list, const char *gpu)
+{
+    struct plan plan;
+    char **words = WORDS("--per_task", "--virtual_local_rank", "p");
+    cr_assert_eq(in("slurm-four-tasks-per-node", words), DDP_OK, "%s", err.msg);
+    int n = 0;
+    while (env.block[n] != NULL)
+        n++;
+    env.block[n] = list;
+    env.block[n + 1] = NULL;
+    const struct plan_facts facts = { .environ_block = env.block,
+                                      .physical_gpus = 4,
+                                      .cpus = 8,
+                                      .host = env.host,
+                                      .nonce = "k3x9",
+                                      .tmp_dir = "/tmp",
+                                      .start_time = "",
+                                      .scheduler = &scheduler };
+    cr_assert_eq(plan_make(&plan, &cli, &facts, &err), gpu != NULL ? DDP_OK : DDP_ERR_ARG, "%s", list);
+    if (gpu != NULL) {
+        cr_expect_str_eq(plan.workers[0].visible, gpu, "%s: %s", list, plan.workers[0].visible);
+        cr_expect_str_eq(plan.workers[0].gpu, gpu, "%s", list);
+        plan_free(&plan);
+    }
+    cli_free(&cli);
+}
+
+Test(scheduler, a_task_with_a_virtual_local_rank_sees_its_own_gpu)
+{
+    expect_task_gpu("CUDA_VISIBLE_DEVICES=3,2,1,0", "1");
+    expect_task_gpu("CUDA_VISIBLE_DEVICES=3", "3"); /* the scheduler shows only the GPU of this task */
+    expect_task_gpu("CUDA_VISIBLE_DEVICES=0,1,2", NULL);
+    expect_task_gpu("A=1", "2");
+}
+
 static void expect_variable(const struct plan *plan, const char *name, const char *value)
 {
     struct worker_env block;

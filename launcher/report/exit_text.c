@@ -331,15 +331,18 @@ static void blame(const struct oom_watch *w, struct worker_evidence *e)
     e->peak = w->peak;
 }
 
-/* Return the number of kills: the highest increase of any group. A sum would count some kills twice, because cgroup
- * version 2 also counts a kill in all outer groups. Version 1 counts it only in the victim's group. */
+/* Return the number of kills: the increase of the innermost group, in the hierarchy with the higher increase. Outer
+ * groups of version 2 also count the kills of other jobs, and version 1 counts a kill only in the victim's group. */
 static unsigned long long kills_in(const struct oom_watch *watches, size_t n)
 {
     unsigned long long kills = 0;
+    bool seen[2] = { false, false };
     for (size_t i = 0; i < n; i++) {
-        unsigned long long more = rise(watches[i].before.kills, watches[i].now.kills);
-        if (more > kills && !watches[i].late)
-            kills = more;
+        const unsigned long long more = rise(watches[i].before.kills, watches[i].now.kills);
+        if (watches[i].late || seen[watches[i].v2])
+            continue;
+        seen[watches[i].v2] = true;
+        kills = more > kills ? more : kills;
     }
     return kills;
 }
@@ -400,7 +403,7 @@ static void killed_line(struct slice line, int pid, struct worker_evidence *e)
 }
 
 /* Parse the program or library of a fault, for example "... ip 00007f11 sp ... in libc.so.6[152a89,7f00+1000]". Older
- * kernels do not print the offset "152a89". */
+ * kernels do not print the offset "152a89". Text with a comma may follow: " likely on CPU 3 (core 3, socket 0)". */
 static void object_in(struct slice line, struct worker_evidence *e)
 {
     unsigned long long ip = 0, base = 0;
@@ -408,7 +411,9 @@ static void object_in(struct slice line, struct worker_evidence *e)
     const char *bracket = name != NULL ? memchr(name, '[', rest_of(line, name).len) : NULL;
     if (bracket == NULL || bracket == name)
         return;
-    size_t left = rest_of(line, bracket).len - 1, n = (size_t)(bracket - name);
+    const char *close = memchr(bracket, ']', rest_of(line, bracket).len);
+    size_t left = close != NULL ? (size_t)(close - bracket) : rest_of(line, bracket).len - 1;
+    size_t n = (size_t)(bracket - name);
     bool offset_given = memchr(bracket, ',', left) != NULL;
     at = at != NULL ? at : behind(line, " ip:");
     if (!number_at(bracket + 1, left, 16, &base) || n >= OBJECT_SHOWN - 20)

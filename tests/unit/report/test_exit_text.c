@@ -72,6 +72,18 @@ Test(oom_find_cause, kills_of_other_jobs_are_not_ours)
     cr_expect(e.oom_likely);
 }
 
+/* In version 2, an outer group also counts the kills of other jobs. */
+Test(oom_find_cause, kills_in_an_outer_group_are_not_ours)
+{
+    struct oom_watch inner = INNER;
+    inner.now.kills = 0;
+    const struct oom_watch watches[] = { inner, OUTER };
+    e = (struct worker_evidence){ 0 };
+    oom_find_cause(watches, 2, 1, &e);
+    cr_expect_eq(e.oom, OOM_NONE);
+    cr_expect_eq(e.kills, 0);
+}
+
 /* A full page cache also brings a control group (v1) to its memory limit. So a peak at the limit does not prove a lack
  * of memory. Here the kernel has counted no kill. */
 Test(oom_find_cause, a_full_page_cache_is_no_cause)
@@ -134,6 +146,10 @@ Test(kernel_log, tells_address_and_library_of_a_crash)
     cr_expect_str_eq(e.object, "libc.so.6+0x152a89");
     read_line("train[77]: segfault at 0 ip 0000000000001010 sp 0 error 4 in train[1000+2000]", 77);
     cr_expect_str_eq(e.object, "train+0x10");
+    read_line("train[77]: segfault at 0 ip 000000000040113a sp 0 error 4 in train[401000+1000] "
+              "likely on CPU 3 (core 3, socket 0)",
+              77);
+    cr_expect_str_eq(e.object, "train+0x13a");
     read_line("traps: train[77] general protection fault ip:1010 sp:0 error:0 in train[1000+2000]", 77);
     cr_expect_not(e.fault_known);
     cr_expect_str_eq(e.object, "train+0x10");

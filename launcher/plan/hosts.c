@@ -390,33 +390,44 @@ static ddp_status split_item(char *item, bool counted, struct tail *out, struct 
     return DDP_OK;
 }
 
+/* Add the host `name`, or the hosts of ranges in brackets. */
+static ddp_status add_names(struct specs *s, const char *name, const struct tail *tail, struct ddp_err *err)
+{
+    struct host_list hosts;
+    ddp_status status = DDP_OK;
+    if (strchr(name, '[') == NULL)
+        return strlen(name) < HOST_NAME_SIZE
+                   ? add_spec(s, name, tail, err)
+                   : ddp_fail(err, DDP_ERR_ARG, "'%.64s...' is not a host name: too long", name);
+    if (!host_list_slurm(name, &hosts) || hosts.n > HOST_WORDS_MAX)
+        return ddp_fail(err, DDP_ERR_ARG, "'%.64s' is not a list of hosts such as node[01-16]", name);
+    for (int i = 0; status == DDP_OK && i < hosts.n; i++) {
+        char one[HOST_NAME_SIZE];
+        status = host_list_slurm_at(name, i, one)
+                     ? add_spec(s, one, tail, err)
+                     : ddp_fail(err, DDP_ERR_ARG, "'%.64s' contains a name that is too long", name);
+    }
+    return status;
+}
+
 /* Add the hosts of an item, which may contain ranges in brackets. `line` has the count and the port that a line of a
  * hostfile sets for all its items. The line's count replaces an item's count. */
 static ddp_status add_item(struct specs *s, const char *text, size_t len, const struct tail *line,
                            struct ddp_err *err)
 {
-    char name[HOST_NAME_SIZE];
+    char *name = strndup(text, len);
     struct tail tail = { .count = "" };
-    struct host_list hosts;
-    if (len >= sizeof(name))
-        return ddp_fail(err, DDP_ERR_ARG, "'%.64s...' is not a host name: too long", text);
-    snprintf(name, sizeof(name), "%.*s", (int)len, text);
+    if (name == NULL)
+        return ddp_fail(err, DDP_ERR_NOMEM, "out of memory");
     ddp_status status = split_item(name, line->count[0] != '\0', &tail, err);
     if (status == DDP_OK && line->port > 0 && tail.port > 0)
         status = ddp_fail(err, DDP_ERR_ARG, "'%.*s' and port=%d both set a port; leave one of them out",
                           len < 64 ? (int)len : 64, text, line->port);
     tail.count = line->count[0] != '\0' ? line->count : tail.count;
     tail.port = line->port > 0 ? line->port : tail.port;
-    if (status != DDP_OK || strchr(name, '[') == NULL)
-        return status == DDP_OK ? add_spec(s, name, &tail, err) : status;
-    if (!host_list_slurm(name, &hosts) || hosts.n > HOST_WORDS_MAX)
-        return ddp_fail(err, DDP_ERR_ARG, "'%.64s' is not a list of hosts such as node[01-16]", name);
-    for (int i = 0; status == DDP_OK && i < hosts.n; i++) {
-        char one[HOST_NAME_SIZE];
-        status = host_list_slurm_at(name, i, one)
-                     ? add_spec(s, one, &tail, err)
-                     : ddp_fail(err, DDP_ERR_ARG, "'%.64s' contains a name that is too long", name);
-    }
+    if (status == DDP_OK)
+        status = add_names(s, name, &tail, err);
+    free(name);
     return status;
 }
 
@@ -469,15 +480,17 @@ static void join_settings(char *line)
 static ddp_status add_user(struct specs *s, const char *user, const char *item, const struct tail *line,
                            struct ddp_err *err)
 {
-    char text[HOST_NAME_SIZE];
+    char *text;
     if (strchr(item, '@') != NULL)
         return ddp_fail(err, DDP_ERR_ARG, "'%.64s' and user=%.64s both set a user; leave one of them out",
                         item, user);
     if (item_end(item)[0] != '\0' || user[strcspn(user, ",")] != '\0')
         return ddp_fail(err, DDP_ERR_ARG, "user=%.64s: expected one user and one host", user);
-    if (snprintf(text, sizeof(text), "%s@%s", user, item) >= (int)sizeof(text))
-        return ddp_fail(err, DDP_ERR_ARG, "'%.64s' with user=%.64s is too long", item, user);
-    return add_items(s, text, line, err);
+    if (asprintf(&text, "%s@%s", user, item) < 0)
+        return ddp_fail(err, DDP_ERR_NOMEM, "out of memory");
+    const ddp_status status = add_items(s, text, line, err);
+    free(text);
+    return status;
 }
 
 /* In a line of a hostfile, a word such as "slots=4" changes one of these settings of the host. ddprun ignores words

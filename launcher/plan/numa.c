@@ -148,7 +148,7 @@ static ddp_status add_socket(const struct question *q, struct rank_set *cpus)
     int package = -1;
     ddp_status status = lowest(cpus) >= 0 ? package_of(q, lowest(cpus), &package) : DDP_OK;
     if (status == DDP_OK)
-        status = read_list(q, "/sys/devices/system/node/possible", NUMA_NODES_MAX, &nodes);
+        status = read_list(q, "/sys/devices/system/node/online", NUMA_NODES_MAX, &nodes);
     for (int i = 0; i < nodes.limit && status == DDP_OK; i++)
         if (rank_set_has(&nodes, i))
             status = add_if_in_package(q, i, package, cpus);

@@ -154,6 +154,30 @@ Test(host_specs, a_list_has_names_counts_users_and_ranges)
     cr_expect_str_eq(specs("a:2,b,a:1,a", false), "a=4 b");
 }
 
+/* Slurm lists the nodes of a scattered allocation one by one, so an item may be long. Only its names are limited. */
+Test(host_specs, an_item_may_be_longer_than_a_name)
+{
+    char list[700] = "node[", file[800];
+    struct host_spec *hosts = NULL;
+    struct ddp_err err;
+    int n = 0;
+    for (int i = 0; i < 60; i++)
+        sprintf(list + strlen(list), "%s%04d", i > 0 ? "," : "", 2 * i + 1);
+    strcat(list, "]");
+    cr_assert_eq(host_specs_parse(list, &hosts, &n, &err), DDP_OK, "%s", err.msg);
+    cr_assert_eq(n, 60);
+    cr_expect_str_eq(hosts[59].name, "node0119");
+    free(hosts);
+    snprintf(file, sizeof(file), "%s slots=2 user=ann\n", list);
+    cr_assert_eq(host_specs_parse_file(slice_str(file), &hosts, &n, &err), DDP_OK, "%s", err.msg);
+    cr_assert_eq(n, 60);
+    cr_expect_str_eq(hosts[59].name, "ann@node0119");
+    free(hosts);
+    memset(list, 'n', HOST_NAME_SIZE);
+    list[HOST_NAME_SIZE] = '\0';
+    expect_refused(list, false, "host name", "long");
+}
+
 /* A single number is a count up to 1023, and a port from 1024. */
 Test(host_specs, a_host_has_a_port_and_a_count)
 {

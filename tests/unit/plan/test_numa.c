@@ -22,8 +22,10 @@ static const char *lists(const char *path)
     char rest[64];
     if (sscanf(path, "/sys/devices/system/node/node%d/%63s", &node, rest) == 2)
         snprintf(text, sizeof(text), "%d-%d,%d-%d\n", 4 * node, 4 * node + 3, 4 * node + 16, 4 * node + 19);
-    else if (strcmp(path, "/sys/devices/system/node/possible") == 0)
+    else if (strcmp(path, "/sys/devices/system/node/online") == 0)
         snprintf(text, sizeof(text), "0-4\n");
+    else if (strcmp(path, "/sys/devices/system/node/possible") == 0)
+        snprintf(text, sizeof(text), "0-5\n");
     else if (sscanf(path, "/sys/bus/pci/devices/0000:%x:00.0/numa_node", (unsigned *)&node) == 1)
         snprintf(text, sizeof(text), "%d\n", node / 2);
     else if (sscanf(path, "/sys/devices/system/cpu/cpu%d/topology/%63s", &cpu, rest) == 2 && rest[0] == 'p')
@@ -44,13 +46,13 @@ static const char *lists(const char *path)
     return text;
 }
 
-/* Read a file of the server. Node 4 has only memory. */
+/* Read a file of the server. Node 4 has only memory. Node 5 is possible, but does not exist. */
 static const char *read_server(void *user, const char *path)
 {
     (void)user;
     if (strstr(path, "node4/") != NULL)
         return "\n";
-    return lists(path);
+    return strstr(path, "node5/") != NULL ? NULL : lists(path);
 }
 
 /* Return the PCI address of a GPU: GPU n is on bus n. */

@@ -327,6 +327,8 @@ static void print_nproc(const struct cli *cli, char *out, size_t size)
  * scheduler. */
 static void print_value(const struct cli *cli, enum scheduler_value_id id, char *out, size_t size)
 {
+    struct plan_meeting m = { .elastic = cli_is_elastic(cli), .nnodes_max = cli->nnodes.max };
+    plan_choose_place(&m, cli);
     switch (id) {
     case SCHEDULER_NODES:
         print_nnodes(cli, out, size);
@@ -338,10 +340,13 @@ static void print_value(const struct cli *cli, enum scheduler_value_id id, char 
             snprintf(out, size, "%d", cli->node_rank);
         break;
     case SCHEDULER_ADDRESS:
-        snprintf(out, size, "%s", cli->endpoint.host[0] != '\0' ? cli->endpoint.host : cli->master_addr);
+        snprintf(out, size, "%s", m.host);
         break;
     case SCHEDULER_PORT:
-        snprintf(out, size, "%d", cli->endpoint.port > 0 ? cli->endpoint.port : cli->master_port);
+        if (m.port == 0)
+            snprintf(out, size, "any free port");
+        else
+            snprintf(out, size, "%d", m.port);
         break;
     case SCHEDULER_WORKERS:
         print_nproc(cli, out, size);
@@ -354,14 +359,13 @@ static void print_value(const struct cli *cli, enum scheduler_value_id id, char 
 }
 
 /* Print where a value comes from. If the scheduler provides another value, print that value too. Address and port come
- * from --rdzv_endpoint if it is set. */
+ * from --rdzv_endpoint if it sets them. */
 static void print_origin(const struct scheduler *s, const struct cli *cli, enum scheduler_value_id id,
                          struct shown *shown)
 {
-    const enum cli_option option =
-        (id == SCHEDULER_ADDRESS || id == SCHEDULER_PORT) && cli_gives(cli, OPT_RDZV_ENDPOINT)
-            ? OPT_RDZV_ENDPOINT
-            : scheduler_options[id];
+    const bool by_endpoint = plan_has_endpoint(cli) &&
+                             (id == SCHEDULER_ADDRESS || (id == SCHEDULER_PORT && cli->endpoint.port >= 0));
+    const enum cli_option option = by_endpoint ? OPT_RDZV_ENDPOINT : scheduler_options[id];
     const struct scheduler_value *v = &s->values[id];
     char pet[OPTION_PET_MAX];
     int used = 0;

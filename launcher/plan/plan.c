@@ -23,17 +23,14 @@
 enum { STATIC_JOIN_MS = 900000, ELASTIC_JOIN_MS = 600000, LAST_CALL_MS = 30000, KEEP_ALIVE_ATTEMPTS = 3 };
 enum { PLAN_RANKS_WORDS = 160 };
 
-/* Return true if --rdzv_endpoint has an effect. --standalone overrides --rdzv_endpoint, as in torchrun. */
-static bool has_endpoint(const struct cli *cli)
+bool plan_has_endpoint(const struct cli *cli)
 {
     return cli->endpoint.host[0] != '\0' && !cli->standalone;
 }
 
-/* Choose address and port of the store. If a default port is in use and no other node needs it, ddprun may choose
- * another port. A port that the user has set is never changed. */
-static void choose_place(struct plan_meeting *m, const struct cli *cli)
+void plan_choose_place(struct plan_meeting *m, const struct cli *cli)
 {
-    const bool endpoint = has_endpoint(cli), port_given = cli_gives(cli, OPT_MASTER_PORT);
+    const bool endpoint = plan_has_endpoint(cli), port_given = cli_gives(cli, OPT_MASTER_PORT);
     m->host = endpoint ? cli->endpoint.host : cli->master_addr;
     if (endpoint && cli->endpoint.port >= 0)
         m->port = cli->endpoint.port;
@@ -145,7 +142,7 @@ static bool plan_meet(struct plan *plan)
     m->elastic = cli_is_elastic(cli);
     m->node_rank = m->nnodes_max == 1 ? 0 : m->elastic ? -1 : cli->node_rank;
     m->host_store = cli->host_store != HOST_STORE_AUTO ? cli->host_store : conf->is_host;
-    choose_place(m, cli);
+    plan_choose_place(m, cli);
     choose_times(m, cli);
     plan->encrypt = cli->encrypt && m->elsewhere;
     name_program(cli, m->program);

@@ -411,6 +411,29 @@ Test(scheduler, why_shows_each_value_and_where_it_comes_from)
     cli_free(&cli);
 }
 
+/* Expect the text of --explain to contain both rows. */
+static void expect_rows(char *const *words, const char *address, const char *port)
+{
+    struct buf out = { 0 };
+    cr_assert_eq(in("none", words), DDP_OK, "%s", err.msg);
+    cr_assert(scheduler_print(&scheduler, &cli, NULL, &out) && buf_append(&out, "", 1));
+    const char *text = (char *)out.data;
+    cr_expect(strstr(text, address) != NULL && strstr(text, port) != NULL, "%s", text);
+    buf_free(&out);
+    cli_free(&cli);
+}
+
+Test(scheduler, why_shows_the_place_that_the_job_uses)
+{
+    expect_rows(WORDS("--nnodes=2:4", "--rdzv_endpoint=10.0.0.1", "--explain"), "master_addr     10.0.0.1 ",
+                "master_port     29400 ");
+    expect_rows(WORDS("--nnodes=2:4", "--rdzv_endpoint=10.0.0.1:7", "--explain"), "10.0.0.1 ",
+                "master_port     7 ");
+    expect_rows(WORDS("--standalone", "--rdzv_endpoint=h", "--explain"), "master_addr     127.0.0.1 ",
+                "master_port     any free");
+    expect_rows(WORDS("--rdzv_endpoint=127.0.0.1:0", "--explain"), "127.0.0.1 ", "master_port     any free");
+}
+
 Test(scheduler, a_value_longer_than_most_makes_its_column_wider)
 {
     struct buf out = { 0 };

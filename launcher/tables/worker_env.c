@@ -166,8 +166,10 @@ bool env_base_init(struct env_base *base, const struct env_facts *facts, char *c
     for (size_t i = n; i-- > 0;) /* backwards, so the last of two equal names is used */
         list_entry(base, &listed, overrides[i]);
     base->n_overrides = base->n;
-    for (int i = 0; i < WORKER_ENV_VARS; i++)
-        base->replaced[i] = names[i] != NULL && names_one(names[i], overrides, n);
+    for (int i = 0; i < WORKER_ENV_VARS; i++) {
+        base->replaced[i] = names_one(worker_env_name((enum worker_env_var)i), overrides, n);
+        base->dropped[i] = names[i] != NULL || base->replaced[i];
+    }
     for (; *inherited != NULL; inherited++)
         if (!is_set_by_us(*inherited, names))
             list_entry(base, &listed, *inherited);
@@ -198,9 +200,14 @@ static bool format_rows(struct buf *text, const struct env_facts *f, const struc
 
 bool worker_env_init(struct worker_env *env, const struct env_facts *facts, const struct env_base *base)
 {
+    const char *names[WORKER_ENV_VARS];
     struct buf text = { 0 };
     size_t rows;
     *env = (struct worker_env){ 0 };
+    names_set(facts, names);
+    for (int i = 0; i < WORKER_ENV_VARS; i++)
+        if (base->dropped[i])
+            names[i] = NULL;
     if (buf_reserve(&text, ROWS_BYTES) == NULL || !format_rows(&text, facts, base, &rows))
         goto no_memory;
     env->block = calloc(rows + base->n + 1, sizeof(*env->block));
@@ -210,7 +217,8 @@ bool worker_env_init(struct worker_env *env, const struct env_facts *facts, cons
     for (char *p = env->text; env->n < rows; p += strlen(p) + 1)
         env->block[env->n++] = p;
     for (size_t i = 0; i < base->n; i++)
-        env->block[env->n++] = (char *)base->entries[i]; /* execve's argument type has no const */
+        if (i < base->n_overrides || !is_set_by_us(base->entries[i], names))
+            env->block[env->n++] = (char *)base->entries[i]; /* execve's argument type has no const */
     env->n_set = rows + base->n_overrides;
     return true;
 

@@ -127,12 +127,13 @@ struct env_facts {
 };
 
 /* The part of the environment that all workers of a node share: the variables from --env, and the inherited variables.
- * Inherited variables that --env or a row of WORKER_ENV_LIST replaces are left out. The texts belong to the launcher's
- * environment and to --env. */
+ * Inherited variables that --env or an applied row of WORKER_ENV_LIST replaces are left out. Some rows, such as
+ * USE_LIBUV, apply only later, to each worker. The texts belong to the launcher's environment and to --env. */
 struct env_base {
     const char **entries; /* owned array; the first n_overrides entries are from --env */
     size_t n, n_overrides;
     bool replaced[WORKER_ENV_VARS]; /* rows that --env overrides */
+    bool dropped[WORKER_ENV_VARS];  /* rows whose inherited variable is not in `entries` */
 };
 
 /* The environment of a worker for execve(2). `block` is NULL-terminated. The first n_set entries come from the

@@ -109,6 +109,38 @@ Test(plan, lets_rank_0_host_for_a_pytorch_that_refuses_our_store, .fini = tear_d
     worker_env_free(&env);
 }
 
+/* Expect the worker to have one variable `name`, with this value. */
+static void expect_once(const char *name, const char *value)
+{
+    struct worker_env env;
+    int n = 0;
+    cr_assert_eq(plan_env(&plan, 0, &env, &err), DDP_OK);
+    cr_expect_null(env.block[env.n]);
+    for (size_t i = 0; i < env.n; i++)
+        n += strncmp(env.block[i], name, strlen(name)) == 0 && env.block[i][strlen(name)] == '=';
+    cr_expect_eq(n, 1, "%s: %d", name, n);
+    cr_expect_str_eq(env_find(env.block, name), value, "%s", name);
+    worker_env_free(&env);
+}
+
+/* Some variables are set only after the common part of the environments was built. */
+Test(plan, variables_that_are_set_later_occur_once, .fini = tear_down)
+{
+    char *outer[] = { "USE_LIBUV=5", "DDPRUN_FLIGHT_SHM=/outer", NULL };
+    PLAN("--torch_store=rank0", "--env=USE_LIBUV=1", "train.py");
+    plan_offer_port(&plan, 4711);
+    expect_once("USE_LIBUV", "1");
+    tear_down();
+    cr_assert_eq(make((char *[]){ "ddprun", "--torch_store=rank0", "train.py", NULL }, outer, 0), DDP_OK);
+    plan_offer_port(&plan, 4711);
+    expect_once("USE_LIBUV", "0");
+    expect_once("DDPRUN_FLIGHT_SHM", "/outer");
+    plan.page.pid = 7;
+    char page[FLIGHT_PAGE_TEXT];
+    flight_page_print(page, &plan.page);
+    expect_once("DDPRUN_FLIGHT_SHM", page);
+}
+
 #define SWITCH "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
 
 /* With SWITCH=1, rank 0 hosts a store. A cluster may set SWITCH for all jobs, so it applies only to Python programs.

@@ -293,7 +293,7 @@ static void on_expired(void *user, const struct timer_row *row)
     print_timer(n, row, local_rank);
     if (local_rank < 0 || !has_signal(row))
         return;
-    evidence_timer(n->run.evidence, local_rank, row->scope);
+    evidence_timer(n->run.evidence, row->pid, row->signal, row->scope);
     kill(row->pid, row->signal);
 }
 

@@ -510,6 +510,7 @@ static bool path_from(struct slice text, char path[PATH_MAX])
     }
     while (to < end && strchr(" \t\r,;)]'\"", *to) == NULL)
         to++;
+    to -= to > from && to[-1] == ':'; /* "tar: /data/x: Cannot write: No space left on device" */
     return to - from > 1 && memchr(from, '/', (size_t)(to - from)) != NULL && copy_path(from, to, path);
 }
 

@@ -196,7 +196,7 @@ struct evidence {
     int port_rank,
         port; /* `port`: port taken by another user, or 0; `port_rank`: local rank of the worker that needs the port */
     unsigned port_uid;
-    int timer_rank;                /* local rank of the worker whose timer has expired */
+    int timer_pid, timer_signal;   /* process whose timer has expired, and the signal that it gets */
     char timer_scope[TIMER_SHOWN]; /* scope of the expired timer; "" if no timer has expired */
 };
 
@@ -648,7 +648,8 @@ void evidence_ended(struct evidence *e, int local_rank, pid_t pid, int status, c
     check_shm(&l->facts);
     check_limits(e, &l->facts);
     check_signal(e, pid, status, &l->facts);
-    if (e->timer_scope[0] != '\0' && e->timer_rank == local_rank)
+    if (e->timer_scope[0] != '\0' && e->timer_pid == pid && WIFSIGNALED(status) &&
+        WTERMSIG(status) == e->timer_signal)
         snprintf(l->facts.timer, sizeof(l->facts.timer), "%s", e->timer_scope);
     if (e->port_rank == local_rank) {
         l->facts.port = e->port;
@@ -676,12 +677,14 @@ void evidence_port_taken(struct evidence *e, int local_rank, int port, unsigned 
     e->port_uid = uid;
 }
 
-/* Record a timer that has expired. Keep only the first, because that timer ends the attempt. */
-void evidence_timer(struct evidence *e, int local_rank, const char *scope)
+/* Record a timer that has expired. Keep only the first with SIGKILL, because that timer ends the attempt. A process may
+ * handle any other signal. */
+void evidence_timer(struct evidence *e, pid_t pid, int signal, const char *scope)
 {
-    if (e == NULL || e->timer_scope[0] != '\0')
+    if (e == NULL || (e->timer_scope[0] != '\0' && e->timer_signal == SIGKILL))
         return;
-    e->timer_rank = local_rank;
+    e->timer_pid = pid;
+    e->timer_signal = signal;
     snprintf(e->timer_scope, sizeof(e->timer_scope), "%s", scope);
 }
 
@@ -941,7 +944,7 @@ static void find_locked(const char *path, char out[PATH_MAX])
 }
 
 /* Find a file in the directory of `path` with nearly the same name: at most a third of the letters, plus one, may
- * differ. Only the first few thousand files are compared. */
+ * differ. An equal name is `path` itself, a link to a missing file. Only the first few thousand files are compared. */
 static void find_near(const char *path, char out[PATH_MAX])
 {
     const char *slash = strrchr(path, '/'), *name = slash != NULL ? slash + 1 : path;
@@ -953,7 +956,7 @@ static void find_near(const char *path, char out[PATH_MAX])
     const struct dirent *e;
     for (int seen = 0; d != NULL && seen < NEAR_SEEN_MAX && (e = readdir(d)) != NULL; seen++) {
         const size_t distance = words_distance(name, e->d_name);
-        if (e->d_type == DT_DIR || distance >= best)
+        if (e->d_type == DT_DIR || distance >= best || distance == 0)
             continue;
         if (snprintf(out, PATH_MAX, "%.*s%s", front, path, e->d_name) < PATH_MAX)
             best = distance;

@@ -419,9 +419,10 @@ static const char *name_agent(loss_text out, const struct store_loss *l)
 
 static const char *loss_words(char out[FINDING_SUBJECT_MAX * 2], const struct store_loss *l)
 {
+    char time[TIME_TEXT_MAX];
     if (l->dropped[0] != '\0')
-        snprintf(out, FINDING_SUBJECT_MAX * 2, "the store's reason is '%.120s' (--node_timeout is %.3g s)",
-                 l->dropped, (double)l->node_timeout_ms / 1000);
+        snprintf(out, FINDING_SUBJECT_MAX * 2, "the store's reason is '%.120s' (--node_timeout is %s)",
+                 l->dropped, words_time(time, l->node_timeout_ms));
     else
         snprintf(out, FINDING_SUBJECT_MAX * 2, "%.200s", l->how);
     return out;
@@ -429,14 +430,14 @@ static const char *loss_words(char out[FINDING_SUBJECT_MAX * 2], const struct st
 
 bool store_loss_finding(const struct store_loss *l, struct finding *out)
 {
-    loss_text name, time;
+    loss_text name;
+    char time[TIME_TEXT_MAX];
     char why[FINDING_SUBJECT_MAX * 2];
     if (l->stood_ms == 0 && l->dropped[0] == '\0')
         return false;
-    snprintf(time, sizeof(time), "%.3g s", (double)l->stood_ms / 1000);
     if (l->stood_ms > 0)
-        finding_make(out, FINDING_NODE_FROZEN, name_agent(name, l), "time", time, "words", loss_words(why, l),
-                     NULL);
+        finding_make(out, FINDING_NODE_FROZEN, name_agent(name, l), "time", words_time(time, l->stood_ms),
+                     "words", loss_words(why, l), NULL);
     else
         finding_make(out, FINDING_NODE_UNREACHABLE, name_agent(name, l), "words", loss_words(why, l), NULL);
     return true;

@@ -167,13 +167,14 @@ static void read_first_line(struct program_file *file, const char *text, size_t 
     const char *end = memchr(text, '\n', len);
     size_t line = end != NULL ? (size_t)(end - text) : len;
     size_t at = 2;
-    file->carriage_return = line > 2 && text[line - 1] == '\r';
-    line -= file->carriage_return;
+    const bool ends_in_cr = line > 2 && text[line - 1] == '\r';
+    line -= ends_in_cr;
     while (at < line && (text[at] == ' ' || text[at] == '\t'))
         at++;
     size_t stop = at;
     while (stop < line && text[stop] != ' ' && text[stop] != '\t' && text[stop] != '\0')
         stop++;
+    file->carriage_return = ends_in_cr && stop == line; /* after a blank, the \r is a part of the argument */
     if (stop - at < INTERPRETER_MAX)
         memcpy(file->interpreter, text + at, stop - at);
 }

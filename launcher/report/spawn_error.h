@@ -52,7 +52,7 @@ struct program_file {
     /* first directory of the path that this user has no permission to enter; "" if none */
     char locked[PATH_MAX];
     char interpreter[INTERPRETER_MAX]; /* the name after "#!" without arguments; "" if not a script */
-    bool carriage_return;              /* the first line ends with \r\n */
+    bool carriage_return;              /* "\r\n" follows the name, so the kernel adds \r to it */
     struct elf_facts elf;              /* the header of a binary program */
     enum path_kind helper;             /* kind of the file that `interpreter` or elf.interpreter names */
 };

@@ -858,8 +858,8 @@
       "${subject} was frozen for at least ${time}, and the job continues without it: ${words}",             \
       "find out what stopped the process: kill -STOP, Ctrl-Z, a debugger, a frozen container, or a "        \
       "virtual machine that was moved or suspended; a larger --node_timeout tolerates longer pauses",       \
-      "this ddprun (node 1, n1, pid 80) was frozen for at least 32 s, and the job continues "               \
-      "without it: the store's reason is 'silent for 15 s' (--node_timeout is 15 s)",                   \
+      "this ddprun (node 1, n1, pid 80) was frozen for at least 32.0 s, and the job continues "               \
+      "without it: the store's reason is 'silent for 15 s' (--node_timeout is 15.0 s)",                   \
       "The agent's own timers were late by the duration in the message. " \
       "Meanwhile the store dropped the node. Typical "          \
       "causes: SIGSTOP, a debugger, or a virtual machine that was moved.")                                          \
@@ -868,7 +868,7 @@
       "check the network and the firewalls between this node and the store: messages from this node do "    \
       "not arrive",                                                                                         \
       "the store dropped this ddprun (node 1, n1, pid 80), although ddprun was never frozen: the store's "  \
-      "reason is 'silent for 15 s' (--node_timeout is 15 s)",                                           \
+      "reason is 'silent for 15 s' (--node_timeout is 15.0 s)",                                           \
       "The store reported a timeout of this node, but the agent's timers were never late. Typical causes: a "       \
       "cut network, or a firewall that forgets idle connections.")                                                  \
     X(NODE_DIED_WAITING, ERROR,                                                                             \

@@ -233,7 +233,19 @@ Test(store_words, who_was_frozen_and_given_up_says_both)
     cr_assert(store_loss_finding(&l, &found));
     loss_expect("NODE_FROZEN",
                 "this ddprun (node 1, n1, pid 77) was frozen for at least 12.3 s, and the job continues "
-                "without it: the store's reason is 'silent for 3.0 s' (--node_timeout is 3 s)");
+                "without it: the store's reason is 'silent for 3.0 s' (--node_timeout is 3.0 s)");
+}
+
+/* A suspended machine is frozen for hours. */
+Test(store_words, long_times_are_in_hours)
+{
+    struct store_loss l = loss;
+    l.dropped = "silent";
+    l.stood_ms = 7200000;
+    l.node_timeout_ms = 1200000;
+    cr_assert(store_loss_finding(&l, &found));
+    cr_expect(strstr(found.sentence, " 2.0 h") != NULL && strstr(found.sentence, " 20 min") != NULL, "%s",
+              found.sentence);
 }
 
 /* While this node was frozen, the job and its store ended. */
@@ -243,8 +255,9 @@ Test(store_words, who_was_frozen_and_heard_no_last_word)
     l.node_rank = -1;
     l.stood_ms = 60000;
     cr_assert(store_loss_finding(&l, &found));
-    loss_expect("NODE_FROZEN", "this ddprun (n1, pid 77) was frozen for at least 60 s, and the job continues "
-                               "without it: the store closed the connection");
+    loss_expect("NODE_FROZEN",
+                "this ddprun (n1, pid 77) was frozen for at least 60.0 s, and the job continues "
+                "without it: the store closed the connection");
 }
 
 Test(store_words, who_ran_all_the_time_was_not_heard)
@@ -254,5 +267,5 @@ Test(store_words, who_ran_all_the_time_was_not_heard)
     cr_assert(store_loss_finding(&l, &found));
     loss_expect("NODE_UNREACHABLE",
                 "the store dropped this ddprun (node 1, n1, pid 77), although ddprun was never frozen: the "
-                "store's reason is 'silent for 3.0 s' (--node_timeout is 3 s)");
+                "store's reason is 'silent for 3.0 s' (--node_timeout is 3.0 s)");
 }

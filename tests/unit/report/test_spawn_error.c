@@ -280,6 +280,7 @@ Test(program_file, reads_the_first_line_as_the_kernel_does)
     expect_script("#!/bin/sh\necho\n", "/bin/sh", false);
     expect_script("#! \t/usr/bin/env -S python3 -u\n", "/usr/bin/env", false);
     expect_script("#!/bin/sh\r\necho\r\n", "/bin/sh", true);
+    expect_script("#!/bin/sh -e\r\necho\r\n", "/bin/sh", false); /* the kernel passes "-e\r" to /bin/sh */
     expect_script("#!/bin/sh", "/bin/sh", false);
     expect_script("#!", "", false);
     expect_script("#!\n", "", false);

@@ -119,6 +119,7 @@ Test(hints, show_the_room_of_the_file_that_could_not_be_written)
         { "OSError: [Errno 28] No space left on device: 'rel'", "rel" },
         { "cp: error writing '/data/a b.pt': No space left on device", "/data/a b.pt" },
         { "cp: error writing \342\200\230rel\342\200\231: No space left on device", "rel" },
+        { "tar: /data/x: Cannot write: No space left on device", "/data/x" },
         { "/usr/bin/sort: write failed: /tmp/sort1: No space left on device\r", "/tmp/sort1" },
         { "/opt/train: out/x.bin: No space left on device (28)", "out/x.bin" },
         { "h5: errno = 28, error message = 'No space left on device', name = '/data/x.h5'", "/data/x.h5" },

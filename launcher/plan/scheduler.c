@@ -382,22 +382,33 @@ static void tasks_address(struct scheduler *s, const struct scheduler_facts *f)
     scheduler_note(s, "%s does not report the host of its process 0; set --master_addr", s->title);
 }
 
-/* Set the job id from mpirun's id, or from the batch job's id. All nodes need the same id, and two runs of mpirun
- * need different ids. */
+/* Write ".7" for element 7 of a job array, else "". */
+static void array_index(const struct scheduler_facts *f, const struct row *r, char out[16])
+{
+    const int index = r->job_index != NULL ? scheduler_number(f, r->job_index) : -1;
+    out[0] = '\0';
+    if (index > 0)
+        snprintf(out, 16, ".%d", index);
+}
+
+/* Set the job id from mpirun's id, or from the batch job's id. All nodes need the same id. Two runs of mpirun at the
+ * same time need different ids, but Hydra provides none: in one batch job, set --rdzv_id. */
 static void tasks_job(struct scheduler *s, const struct scheduler_facts *f, const struct row *r)
 {
-    char job[SCHEDULER_TEXT_MAX];
-    const char *name = r->job, *id = name != NULL ? scheduler_env(f, name) : NULL;
+    char job[SCHEDULER_TEXT_MAX], index[16], from[64];
+    const char *id = r->job != NULL ? scheduler_env(f, r->job) : NULL;
     for (int i = ID_SLURM; id == NULL && i < IDS; i++)
-        if ((name = rows[i].job) != NULL)
-            id = scheduler_env(f, name);
+        if ((r = &rows[i])->job != NULL)
+            id = scheduler_env(f, r->job);
     if (id == NULL)
         return;
-    snprintf(job, sizeof(job), "mpi-%.100s", id);
+    array_index(f, r, index);
+    snprintf(job, sizeof(job), "mpi-%.100s%s", id, index);
     for (char *p = job; *p != '\0'; p++)
         if (*p == '/')
             *p = '-'; /* the job id is a part of the log directory's name, so it must not contain '/' */
-    scheduler_set_job(s, job, name);
+    snprintf(from, sizeof(from), index[0] != '\0' ? "%s, %s" : "%s", r->job, r->job_index);
+    scheduler_set_job(s, job, from);
 }
 
 static void read_tasks(struct scheduler *s, const struct scheduler_facts *f, const struct row *r)
@@ -413,6 +424,11 @@ static void read_tasks(struct scheduler *s, const struct scheduler_facts *f, con
         return;
     t->nodes = (t->tasks + t->here - 1) / t->here;
     t->node = node_of(t);
+    if (t->tasks % t->here != 0)
+        scheduler_note(s,
+                       "%s has not started the same number of tasks on each node (%s=%d, %s=%d), so "
+                       "GROUP_RANK and GROUP_WORLD_SIZE may be wrong; start the same number on each node",
+                       s->title, r->size, t->tasks, r->local_size, t->here);
     scheduler_set_number(s, SCHEDULER_NODES, t->nodes, "%s / %s", r->size, r->local_size);
     scheduler_set_number(s, SCHEDULER_NODE_RANK, t->node, "%s, %s", r->rank, r->local_rank);
     if (t->nodes > 1)
@@ -435,13 +451,11 @@ static void read_tasks(struct scheduler *s, const struct scheduler_facts *f, con
 static void batch_job(struct scheduler *s, const struct scheduler_facts *f, const struct row *r)
 {
     const char *id = scheduler_env(f, r->job);
-    const int index = r->job_index != NULL ? scheduler_number(f, r->job_index) : -1,
-              len = (int)strcspn(id, ".");
-    char job[SCHEDULER_TEXT_MAX], number[16] = "", from[64];
-    if (index > 0)
-        snprintf(number, sizeof(number), ".%d", index);
-    snprintf(job, sizeof(job), "%s-%.*s%s", s->name, len < 60 ? len : 60, id, number);
-    snprintf(from, sizeof(from), index > 0 ? "%s, %s" : "%s", r->job, r->job_index);
+    const int len = (int)strcspn(id, ".");
+    char job[SCHEDULER_TEXT_MAX], index[16], from[64];
+    array_index(f, r, index);
+    snprintf(job, sizeof(job), "%s-%.*s%s", s->name, len < 60 ? len : 60, id, index);
+    snprintf(from, sizeof(from), index[0] != '\0' ? "%s, %s" : "%s", r->job, r->job_index);
     scheduler_set_job(s, job, from);
 }
 
@@ -583,6 +597,18 @@ static void set_job_name(struct scheduler *s, const char *host)
     }
 }
 
+/* Set the address to MASTER_ADDR. Older operators set it to localhost in the pod of rank 0, which other pods reach by
+ * its host name. */
+static void set_master(struct scheduler *s, const struct scheduler_facts *f, int pods, int pod)
+{
+    const char *master = scheduler_env(f, "MASTER_ADDR");
+    const bool is_local = strcmp(master, "localhost") == 0 || endpoint_is_loopback(master);
+    if (pod == 0 && pods > 1 && is_local)
+        scheduler_set(s, SCHEDULER_ADDRESS, host_of(f), "host name, because MASTER_ADDR is %.80s", master);
+    else
+        scheduler_set(s, SCHEDULER_ADDRESS, master, "MASTER_ADDR");
+}
+
 static void read_pytorchjob(struct scheduler *s, const struct scheduler_facts *f)
 {
     const int pods = scheduler_number(f, "WORLD_SIZE"), pod = scheduler_number(f, "RANK");
@@ -594,7 +620,7 @@ static void read_pytorchjob(struct scheduler *s, const struct scheduler_facts *f
         scheduler_set_number(s, SCHEDULER_NODE_RANK, pod, "RANK, the number of this pod");
     if (port > 0)
         scheduler_set_number(s, SCHEDULER_PORT, port, "MASTER_PORT");
-    scheduler_set(s, SCHEDULER_ADDRESS, scheduler_env(f, "MASTER_ADDR"), "MASTER_ADDR");
+    set_master(s, f, pods, pod);
     set_job_name(s, host_of(f));
 }
 

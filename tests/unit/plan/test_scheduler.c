@@ -186,6 +186,48 @@ Test(scheduler, numbers_of_mpirun_that_contradict_each_other_give_no_plan)
     cr_expect_str_eq(nodes_of_tasks(0, 0, 0, 1), "", "no task");
 }
 
+/* No variable has the number of nodes, so a node with fewer tasks computes another number than the other nodes. */
+Test(scheduler, tasks_that_are_spread_unevenly_are_a_note)
+{
+    nodes_of_tasks(2, 3, 1, 2);
+    cr_expect(strstr(scheduler.notes[0], "GROUP_WORLD_SIZE") != NULL, "%s", scheduler.notes[0]);
+    nodes_of_tasks(3, 4, 1, 2);
+    cr_expect(strstr(scheduler.notes[0], "GROUP_WORLD_SIZE") == NULL, "%s", scheduler.notes[0]);
+}
+
+Test(scheduler, elements_of_a_job_array_have_different_names)
+{
+    char *block[] = { "PMI_RANK=0",  "PMI_SIZE=1",     "MPI_LOCALRANKID=0", "MPI_LOCALNRANKS=1",
+                      "LSB_JOBID=7", "LSB_JOBINDEX=2", "LSB_HOSTS=a",       NULL };
+    const struct scheduler_facts facts = { .environ_block = block, .host = "a" };
+    cr_assert_eq(scheduler_read(&scheduler, "auto", &facts, &err), DDP_OK, "%s", err.msg);
+    cr_expect_str_eq(scheduler.name, "hydra");
+    cr_expect_str_eq(scheduler.values[SCHEDULER_JOB].text, "mpi-7.2");
+    cr_expect_str_eq(scheduler.values[SCHEDULER_PORT].text, "12219");
+    block[5] = "LSB_JOBINDEX=0";
+    cr_assert_eq(scheduler_read(&scheduler, "auto", &facts, &err), DDP_OK, "%s", err.msg);
+    cr_expect_str_eq(scheduler.values[SCHEDULER_JOB].text, "mpi-7");
+}
+
+/* Older operators give localhost to the master pod, and its service name to the other pods. */
+Test(scheduler, the_master_pod_is_reached_by_its_name)
+{
+    char *block[] = { "KUBERNETES_SERVICE_HOST=10.0.0.1",
+                      "MASTER_ADDR=localhost",
+                      "MASTER_PORT=23456",
+                      "HOSTNAME=mnist-master-0",
+                      "RANK=0",
+                      "WORLD_SIZE=3",
+                      NULL };
+    const struct scheduler_facts facts = { .environ_block = block, .host = "mnist-master-0" };
+    cr_assert_eq(scheduler_read(&scheduler, "auto", &facts, &err), DDP_OK, "%s", err.msg);
+    cr_expect_str_eq(scheduler.name, "pytorchjob");
+    cr_expect_str_eq(scheduler.values[SCHEDULER_ADDRESS].text, "mnist-master-0");
+    block[5] = "WORLD_SIZE=1";
+    cr_assert_eq(scheduler_read(&scheduler, "auto", &facts, &err), DDP_OK, "%s", err.msg);
+    cr_expect_str_eq(scheduler.values[SCHEDULER_ADDRESS].text, "localhost");
+}
+
 Test(scheduler, mpirun_does_not_tell_where_process_0_is)
 {
     cr_assert_eq(in("openmpi-one-per-node", WORDS("p")), DDP_ERR_ARG);

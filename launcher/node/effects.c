@@ -15,6 +15,7 @@
 #include "net/store_host.h"
 #include "output/disk_watch.h"
 #include "node/effects.h"
+#include "plan/worker.h"
 #include "report/cause.h"
 #include "report/exit_text.h"
 #include "report/spawn_error.h"
@@ -327,7 +328,7 @@ bool node_print_not_started(const struct node *n, int error, struct buf *words)
     const bool is_script = failed != NULL && failed == n->plan->script;
     const struct start_failure failure = { .error = error,
                                            .program = is_script ? failed : n->plan->workers[0].argv[0],
-                                           .path = env_find(n->plan->facts->environ_block, "PATH"),
+                                           .path = plan_user_value(n->plan, "PATH"),
                                            .file = &file };
     memset(&file, 0, sizeof(file));
     (void)program_examine_failed(failed, n->plan->script, &file);
@@ -351,7 +352,7 @@ static struct report report_now(const struct node *n)
                             .agent = n->agent,
                             .stdout_tails = output_tails(n->out.output, STD_OUT),
                             .stderr_tails = output_tails(n->out.output, STD_ERR),
-                            .path = env_find(n->plan->facts->environ_block, "PATH"),
+                            .path = plan_user_value(n->plan, "PATH"),
                             .file = seen ? &file : NULL,
                             .evidence = evidence_of(n->run.evidence, agent_first_failure(n->agent)) };
 }
@@ -946,7 +947,7 @@ static void report(struct node *n)
         .agent = n->agent,
         .started_ms = n->started_ms,
         .stop = agent_stop_signal(n->agent) != 0 && !node_has_lost_host(n) ? &n->stop_received : NULL,
-        .path = env_find(n->plan->facts->environ_block, "PATH"),
+        .path = plan_user_value(n->plan, "PATH"),
         .elsewhere = node_cause_is_elsewhere(n) ? &n->run.cause : NULL,
         .failed = (const struct failed_attempt *)n->run.failed.data,
         .n_failed = n->run.failed.len / sizeof(struct failed_attempt),

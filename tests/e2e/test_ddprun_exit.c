@@ -207,6 +207,14 @@ Test(ddprun_exit, a_missing_script_is_found_before_python_starts)
     job_dir_remove(dir);
 }
 
+/* The workers' PATH is searched, so the error shows it. */
+Test(ddprun_exit, a_missing_program_is_reported_with_the_searched_path)
+{
+    struct run_result r = JOB("--env=PATH=/nowhere", "no-such-program");
+    EXPECT(r, 127);
+    SAYS(r, "(/nowhere)");
+}
+
 Test(ddprun_exit, a_directory_is_126)
 {
     struct run_result r = JOB("/tmp");

@@ -417,15 +417,27 @@ static double number(const cJSON *object, const char *field)
     return cJSON_IsNumber(item) ? item->valuedouble : 0;
 }
 
-/* Print a list as a table. Print the sentence `empty` in place of an empty list, and a note if the store has left out
- * rows. */
-static bool append_list(const cJSON *answer, const char *name, const struct ctl_column *columns,
+/* Print a note if the store has left out rows. */
+static bool append_cut(const cJSON *answer, struct buf *out)
+{
+    const bool cut = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(answer, "cut"));
+    return !cut || buf_printf(out, "... the store has more; the list is cut\n");
+}
+
+/* Print a list as a table. Print the sentence `empty` in place of an empty list. */
+static bool append_rows(const cJSON *answer, const char *name, const struct ctl_column *columns,
                         const char *empty, struct buf *out)
 {
     const cJSON *rows = cJSON_GetObjectItemCaseSensitive(answer, name);
-    const bool cut = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(answer, "cut"));
-    bool ok = cJSON_GetArraySize(rows) > 0 ? ctl_table(columns, rows, out) : buf_printf(out, "%s\n", empty);
-    return ok && (!cut || buf_printf(out, "... the store has more; the list is cut\n"));
+    return cJSON_GetArraySize(rows) > 0 ? ctl_table(columns, rows, out) : buf_printf(out, "%s\n", empty);
+}
+
+/* Print the only list of an answer, and the note. An answer with two lists has one note, because its member "cut" is
+ * about both. */
+static bool append_list(const cJSON *answer, const char *name, const struct ctl_column *columns,
+                        const char *empty, struct buf *out)
+{
+    return append_rows(answer, name, columns, empty, out) && append_cut(answer, out);
 }
 
 /* --- status --------------------------------------------------------------------------------------------- */
@@ -514,10 +526,10 @@ bool ctl_format_status(const cJSON *answer, struct buf *out)
          append_count(out, number(answer, "barriers"), "open barrier") && buf_printf(out, "\n");
     ok = ok && append_counters(cJSON_GetObjectItemCaseSensitive(answer, "counters"), out);
     if (cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(answer, "nodes")) > 0)
-        ok = ok && buf_printf(out, "\n") && append_list(answer, "nodes", node_columns, "", out);
-    if (cJSON_GetArraySize(members) == 0)
-        return ok;
-    return ok && buf_printf(out, "\n") && append_list(answer, "members", member_columns, "", out);
+        ok = ok && buf_printf(out, "\n") && append_rows(answer, "nodes", node_columns, "", out);
+    if (cJSON_GetArraySize(members) > 0)
+        ok = ok && buf_printf(out, "\n") && append_rows(answer, "members", member_columns, "", out);
+    return ok && append_cut(answer, out);
 }
 
 bool ctl_format_top(const cJSON *answer, struct buf *out)
@@ -756,21 +768,27 @@ static bool list_jobs(const struct ctl_job *jobs, size_t n, const char *id, stru
 ddp_status ctl_jobs_choose(const struct ctl_job *jobs, size_t n, const char *id, const struct ctl_job **found,
                            struct buf *list, struct ddp_err *err)
 {
-    size_t stores = 0;
+    size_t matches = 0;
+    bool one_store = true;
     *found = NULL;
-    for (size_t i = 0; i < n; i++)
-        if (is_wanted(&jobs[i], id) && (*found == NULL || strcmp((*found)->store, jobs[i].store) != 0)) {
-            *found = &jobs[i];
-            stores++;
-        }
-    if (stores == 1)
+    for (size_t i = 0; i < n; i++) {
+        const bool same_store = *found == NULL || strcmp((*found)->store, jobs[i].store) == 0;
+        if (!is_wanted(&jobs[i], id) ||
+            (*found != NULL && same_store && strcmp((*found)->id, jobs[i].id) == 0))
+            continue;
+        one_store = one_store && same_store;
+        *found = &jobs[i];
+        matches++;
+    }
+    if (matches == 1)
         return DDP_OK;
-    if (stores > 1 && !list_jobs(jobs, n, id, list))
+    if (matches > 1 && !list_jobs(jobs, n, id, list))
         return ddp_fail(err, DDP_ERR_NOMEM, "out of memory");
-    if (stores > 1)
-        return ddp_fail(err, DDP_ERR_ARG,
-                        "several of your jobs run on this machine; choose one with --addr%s",
-                        id == NULL ? " or --job" : "");
+    if (matches > 1)
+        return ddp_fail(err, DDP_ERR_ARG, "several of your jobs run on this machine; choose one with %s",
+                        one_store    ? "--job"
+                        : id == NULL ? "--addr or --job"
+                                     : "--addr");
     return ddp_fail(
         err, DDP_ERR_ARG,
         "no job%s%.128s%s of yours runs on this machine, and DDPRUN_STORE_ADDR and MASTER_ADDR name no "

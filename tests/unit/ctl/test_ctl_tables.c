@@ -59,6 +59,22 @@ Test(ctl_format, the_nodes_stand_above_the_ranks)
         "   0  n0    10.0.0.1    7        2  running  60.0 s     300 ms\n");
 }
 
+Test(ctl_format, two_cut_lists_have_one_note)
+{
+    expect_text(ctl_format_status,
+                "{\"job\":\"j\",\"attempt\":0,\"world_size\":2,\"nodes\":[{\"node_rank\":0}],"
+                "\"members\":[{\"rank\":0}],\"cut\":true}",
+                "job       j, attempt 0, world size 2\n"
+                "store     0 keys, 0 bytes; 0 connections, 0 waiting; 0 open barriers\n"
+                "\n"
+                "NODE  HOST  ADDRESS  PID  WORKERS  STATE  JOINED  LAST BEAT\n"
+                "   0  -     -          -        -  -           -          -\n"
+                "\n"
+                "RANK  STATE  HOST  PID  LAST HEARD  DOES  STEP  MOVED  END  WAITS FOR\n"
+                "   0  -      -       -           -  -        -      -  -    -\n"
+                "... the store has more; the list is cut\n");
+}
+
 Test(ctl_format, why_is_in_the_store_s_own_words)
 {
     expect_text(ctl_format_why, "{\"ok\":true,\"text\":\"job 'j': all is well\",\"findings\":[]}",
@@ -235,6 +251,21 @@ Test(ctl_jobs, an_id_chooses_and_the_nodes_of_a_job_share_a_store)
     cr_expect_eq(found->pid, 913);
     cr_assert_eq(choose(3, "alpha", &list), DDP_OK);
     cr_expect_str_eq(found->store, "127.0.0.1:29500");
+    buf_free(&list);
+}
+
+Test(ctl_jobs, two_jobs_of_one_store_are_told_apart_by_their_ids)
+{
+    static const struct ctl_job shared[] = { { "a", "10.0.0.1:29400", 812, 1000 },
+                                             { "b", "10.0.0.1:29400", 913, 1000 } };
+    struct buf list = { 0 };
+    cr_assert_eq(ctl_jobs_choose(shared, 2, NULL, &found, &list, &err), DDP_ERR_ARG);
+    cr_expect_not_null(strstr(err.msg, "choose one with --job"), "%s", err.msg);
+    cr_assert(buf_append(&list, "", 1));
+    cr_expect_not_null(strstr((char *)list.data, "  a\n"), "%s", (char *)list.data);
+    cr_expect_not_null(strstr((char *)list.data, "  b\n"), "%s", (char *)list.data);
+    cr_expect_eq(ctl_jobs_choose(shared, 2, "b", &found, &list, &err), DDP_OK);
+    cr_expect_eq(found->pid, 913);
     buf_free(&list);
 }
 

@@ -147,19 +147,54 @@ void timeline_read(struct timeline_events *e, const char *file, struct slice tex
     }
 }
 
+/* --- wall clock ------------------------------------------------------------------------------------------- */
+
+/* Return the days from 1970 to a date of the Gregorian calendar. The year begins in March, so that the leap day is its
+ * last day. timegm() is not in C11. */
+static int64_t day_of(int year, int month, int day)
+{
+    const int y = month <= 2 ? year - 1 : year, m = month <= 2 ? month + 9 : month - 3;
+    return 365ll * y + y / 4 - y / 100 + y / 400 + (153 * m + 2) / 5 + day - 719469;
+}
+
+static bool is_between(int value, int least, int most)
+{
+    return value >= least && value <= most;
+}
+
+/* Return the milliseconds from 1970 to a time such as "2026-11-21T16:24:00.123456Z". Return -1 if the text is not
+ * such a time. Second 60 is valid, because it may be a leap second. */
+static int64_t wall_ms(const struct timeline_event *event)
+{
+    int year, month, day, hour, minute, second, us;
+    if (sscanf(timeline_text(event, "time"), "%4d-%2d-%2dT%2d:%2d:%2d.%6dZ", &year, &month, &day, &hour,
+               &minute, &second, &us) != 7 ||
+        year < 1970 || !is_between(month, 1, 12) ||
+        !is_between(day, 1, (int)(day_of(year, month + 1, 1) - day_of(year, month, 1))) ||
+        !is_between(hour, 0, 23) || !is_between(minute, 0, 59) || !is_between(second, 0, 60) || us < 0)
+        return -1;
+    return (day_of(year, month, day) * 86400 + hour * 3600 + minute * 60 + second) * 1000 + us / 1000;
+}
+
 /* --- job and instance ----------------------------------------------------------------------------------- */
 
-/* Choose the last instance in the logs, because users may append all runs to one file, and want the latest. */
+/* Choose the instance of the latest run: the instance with the latest line. Without times, choose the last instance in
+ * the logs. Users may append the logs of all runs to one file, or name the logs in any order. */
 static void choose_instance(struct timeline_events *e, const char *job)
 {
     const char *latest_job = "", *latest_instance = "";
+    int64_t latest_ms = -1;
     for (size_t i = 0; i < e->n; i++) {
         const char *name = timeline_text(&e->list[i], "job"),
                    *instance = timeline_text(&e->list[i], "instance");
-        if ((job != NULL && strcmp(job, name) != 0) || (instance[0] == '\0' && latest_instance[0] != '\0'))
+        const int64_t ms = wall_ms(&e->list[i]);
+        const bool is_first = instance[0] != '\0' && latest_instance[0] == '\0';
+        if ((job != NULL && strcmp(job, name) != 0) || (instance[0] == '\0' && latest_instance[0] != '\0') ||
+            (ms < latest_ms && !is_first))
             continue;
         latest_job = name;
         latest_instance = instance;
+        latest_ms = ms;
     }
     e->job = strdup(latest_job);
     e->instance = strdup(latest_instance);
@@ -207,33 +242,6 @@ static void choose(struct timeline_events *e)
 }
 
 /* --- times on the store's clock ------------------------------------------------------------------------- */
-
-/* Return the days from 1970 to a date of the Gregorian calendar. The year begins in March, so that the leap day is its
- * last day. timegm() is not in C11. */
-static int64_t day_of(int year, int month, int day)
-{
-    const int y = month <= 2 ? year - 1 : year, m = month <= 2 ? month + 9 : month - 3;
-    return 365ll * y + y / 4 - y / 100 + y / 400 + (153 * m + 2) / 5 + day - 719469;
-}
-
-static bool is_between(int value, int least, int most)
-{
-    return value >= least && value <= most;
-}
-
-/* Return the milliseconds from 1970 to a time such as "2026-11-21T16:24:00.123456Z". Return -1 if the text is not
- * such a time. Second 60 is valid, because it may be a leap second. */
-static int64_t wall_ms(const struct timeline_event *event)
-{
-    int year, month, day, hour, minute, second, us;
-    if (sscanf(timeline_text(event, "time"), "%4d-%2d-%2dT%2d:%2d:%2d.%6dZ", &year, &month, &day, &hour,
-               &minute, &second, &us) != 7 ||
-        year < 1970 || !is_between(month, 1, 12) ||
-        !is_between(day, 1, (int)(day_of(year, month + 1, 1) - day_of(year, month, 1))) ||
-        !is_between(hour, 0, 23) || !is_between(minute, 0, 59) || !is_between(second, 0, 60) || us < 0)
-        return -1;
-    return (day_of(year, month, day) * 86400 + hour * 3600 + minute * 60 + second) * 1000 + us / 1000;
-}
 
 /* Return the store's clock minus the wall clock, from the first line that has both times, or 0 if no line has
  * both. */
@@ -333,8 +341,8 @@ static void drop_twins(struct timeline_events *e)
             e->list[i].is_chosen = false;
 }
 
-/* Keep each event of the last instance in the logs once, sorted by time, and drop all others. If `job` is not NULL,
- * choose the last instance of this job. Return false if no event is left or memory is short. */
+/* Keep each event of the latest instance once, sorted by time, and drop all others. If `job` is not NULL, choose the
+ * latest instance of this job. Return false if no event is left or memory is short. */
 bool timeline_choose(struct timeline_events *e, const char *job)
 {
     if (e->n == 0 || e->no_memory)

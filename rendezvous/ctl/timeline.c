@@ -209,7 +209,21 @@ static void end_band(struct making *m)
         last->to_ms = m->now_ms;
 }
 
-/* Return the name of a row, with all numbers and names that are known. */
+/* Return true if another process had the same node rank on the same host, for example after a restart of ddprun. */
+static bool has_namesake(const struct making *m, const struct timeline_row *row)
+{
+    const struct timeline_agent *agents = m->events->agents;
+    for (size_t i = 0; i < m->events->n_agents; i++) {
+        const size_t other = m->row_of_agent[i];
+        if (i != row->agent && other != TIMELINE_JOB && m->t->rows[other].number == row->number &&
+            strcmp(agents[i].host, agents[row->agent].host) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Return the name of a row, with all numbers and names that are known. Names are unique, because the page finds the row
+ * that a bar waits for by its name. */
 static char *format_row_name(const struct making *m, const struct timeline_row *row)
 {
     char name[320];
@@ -218,6 +232,9 @@ static char *format_row_name(const struct making *m, const struct timeline_row *
                                              : &(struct timeline_agent){ .host = (char[]){ "" } };
     if (row->is_rank)
         snprintf(name, sizeof(name), "rank %lld", (long long)row->number);
+    else if (row->number >= 0 && has_namesake(m, row))
+        snprintf(name, sizeof(name), "node %lld (%.256s, pid %d)", (long long)row->number, agent->host,
+                 agent->pid);
     else if (row->number >= 0)
         snprintf(name, sizeof(name), "node %lld (%.256s)", (long long)row->number, agent->host);
     else
@@ -321,13 +338,14 @@ static void on_launched(struct making *m, const struct timeline_event *event)
     begin_bar(m, update_node_row(m, event), TIMELINE_CONNECTING, TIMELINE_JOB);
 }
 
-/* Handle a join. A node that already waits, and joins again after a lost connection, keeps its bar. */
+/* Handle a join. A node that already waits or is in a round, and connects again, keeps its bar. */
 static void on_join(struct making *m, const struct timeline_event *event)
 {
     const size_t row = update_node_row(m, event);
-    const bool waits =
-        row != TIMELINE_JOB && m->t->rows[row].open && m->t->rows[row].kind == TIMELINE_WAITING;
-    if (!waits) {
+    const bool has_joined = row != TIMELINE_JOB && m->t->rows[row].open &&
+                            m->t->rows[row].kind != TIMELINE_CONNECTING &&
+                            m->t->rows[row].kind != TIMELINE_BACKOFF;
+    if (!has_joined) {
         begin_bar(m, row, event->kind == EVENT_SPARE ? TIMELINE_SPARE : TIMELINE_WAITING, TIMELINE_JOB);
         m->last_joined = row;
     }
@@ -362,9 +380,14 @@ static void on_round(struct making *m, const struct timeline_event *event)
     }
 }
 
+/* Handle the end of a node's workers. A node that leaves the job does not wait for the other nodes. */
 static void on_node_done(struct making *m, const struct timeline_event *event)
 {
-    begin_bar(m, update_node_row(m, event), TIMELINE_STOPPED, TIMELINE_JOB);
+    const size_t row = update_node_row(m, event);
+    if (row != TIMELINE_JOB && m->t->rows[row].leaves)
+        close_bar(m, row, TIMELINE_JOB, "");
+    else
+        begin_bar(m, row, TIMELINE_STOPPED, TIMELINE_JOB);
 }
 
 /* Move all nodes in state `from` to state `to`, because the store logs an event about the whole round only once. */
@@ -398,6 +421,15 @@ static void close_lost_node(struct making *m, size_t node, const char *words)
             close_bar(m, i, TIMELINE_JOB, words);
 }
 
+/* Handle a node that leaves. If its workers run, its bar ends when they have stopped. */
+static void leave(struct making *m, size_t node, const char *words)
+{
+    struct timeline_row *row = &m->t->rows[node];
+    row->leaves = row->open && (row->kind == TIMELINE_RUNNING || row->kind == TIMELINE_STOPPING);
+    if (!row->leaves)
+        close_bar(m, node, TIMELINE_JOB, words);
+}
+
 /* Handle a node that is rejected, leaves or is lost. A rejected node may have no row yet. */
 static void on_node_goes(struct making *m, const struct timeline_event *event)
 {
@@ -405,6 +437,8 @@ static void on_node_goes(struct making *m, const struct timeline_event *event)
     add_mark(m, TIMELINE_MARK_NODE, row, timeline_text(event, "words"));
     if (event->kind == EVENT_LOST && row != TIMELINE_JOB)
         close_lost_node(m, row, timeline_text(event, "words"));
+    else if (event->kind == EVENT_LEAVE && row != TIMELINE_JOB)
+        leave(m, row, timeline_text(event, "words"));
 }
 
 /* Handle the end of ddprun. A wait for a round that never began is not drawn. */

@@ -138,6 +138,7 @@ struct timeline_row {
     char *name;     /* owned */
     /* The row's open bar, which has no end yet. Used only while the events are read. `open`: there is such a bar. */
     bool open;
+    bool leaves; /* the node leaves the job as soon as its workers have stopped */
     enum timeline_bar_kind kind;
     int64_t since_ms;
     uint32_t round; /* the round in which the bar began */

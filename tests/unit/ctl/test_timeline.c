@@ -161,6 +161,80 @@ Test(timeline, the_latest_life_of_the_job_is_drawn)
     cr_expect_eq(t.bands[0].to_ms, 4);
 }
 
+/* A shell sorts the names of the logs, not their times. */
+Test(timeline, the_latest_life_is_the_one_with_the_latest_line)
+{
+    lines("{\"event\":\"round\",\"store_ms\":5,\"time\":\"2026-11-21T20:00:05.000000Z\",\"job\":\"a\","
+          "\"instance\":\"y\",\"n\":1,\"round\":1}\n");
+    lines("{\"event\":\"round\",\"store_ms\":1,\"time\":\"2026-11-21T20:00:01.000000Z\",\"job\":\"b\","
+          "\"instance\":\"x\",\"n\":1,\"round\":1}\n");
+    cr_assert(timeline_choose(&events, NULL));
+    cr_expect_str_eq(events.instance, "y");
+    cr_expect_str_eq(events.job, "a");
+}
+
+/* Draw a log of the store about one node, n0, that has joined at 0 ms. */
+static void draw_after_join(const char *text)
+{
+    lines("{\"event\":\"join\",\"store_ms\":0,\"job\":\"a\",\"instance\":\"i\",\"n\":1,\"node\":1,\"host\":"
+          "\"n0\",\"pid\":7}\n");
+    lines(text);
+    cr_assert(timeline_choose(&events, NULL));
+    cr_assert(timeline_make(&t, &events));
+}
+
+Test(timeline, a_node_that_connects_again_still_runs)
+{
+    draw_after_join(
+        "{\"event\":\"round\",\"store_ms\":10,\"job\":\"a\",\"instance\":\"i\",\"n\":2,\"round\":1,"
+        "\"members\":[[1,0,0,1]]}\n"
+        "{\"event\":\"join\",\"store_ms\":50,\"job\":\"a\",\"instance\":\"i\",\"n\":3,\"node\":1,\"host\":"
+        "\"n0\",\"pid\":7}\n"
+        "{\"event\":\"verdict\",\"store_ms\":100,\"job\":\"a\",\"instance\":\"i\",\"n\":4}\n");
+    expect_bar(0, TIMELINE_RUNNING, 10, 100, TIMELINE_JOB);
+    cr_expect_eq(t.n_bars, 2, "it waits, and then it runs");
+}
+
+Test(timeline, a_spare_that_leaves_waits_no_longer)
+{
+    lines("{\"event\":\"spare\",\"store_ms\":0,\"job\":\"a\",\"instance\":\"i\",\"n\":1,\"node\":2,\"host\":"
+          "\"n1\",\"pid\":8}\n"
+          "{\"event\":\"leave\",\"store_ms\":10,\"job\":\"a\",\"instance\":\"i\",\"n\":2,\"node\":2,\"host\":"
+          "\"n1\",\"pid\":8}\n"
+          "{\"event\":\"verdict\",\"store_ms\":900,\"job\":\"a\",\"instance\":\"i\",\"n\":3}\n");
+    cr_assert(timeline_choose(&events, NULL));
+    cr_assert(timeline_make(&t, &events));
+    expect_bar(0, TIMELINE_SPARE, 0, 10, TIMELINE_JOB);
+}
+
+Test(timeline, a_member_that_leaves_ends_with_its_workers)
+{
+    draw_after_join(
+        "{\"event\":\"round\",\"store_ms\":10,\"job\":\"a\",\"instance\":\"i\",\"n\":2,\"round\":1,"
+        "\"members\":[[1,0,0,1]]}\n"
+        "{\"event\":\"leave\",\"store_ms\":50,\"job\":\"a\",\"instance\":\"i\",\"n\":3,\"node\":1,\"host\":"
+        "\"n0\",\"pid\":7}\n"
+        "{\"event\":\"stop\",\"store_ms\":50,\"job\":\"a\",\"instance\":\"i\",\"n\":4}\n"
+        "{\"event\":\"node_stopped\",\"store_ms\":60,\"job\":\"a\",\"instance\":\"i\",\"n\":5,\"node\":1,"
+        "\"host\":\"n0\",\"pid\":7}\n"
+        "{\"event\":\"verdict\",\"store_ms\":100,\"job\":\"a\",\"instance\":\"i\",\"n\":6}\n"
+        "{\"event\":\"finding\",\"store_ms\":900,\"job\":\"a\",\"instance\":\"i\",\"n\":7}\n");
+    expect_bar(0, TIMELINE_STOPPING, 50, 60, TIMELINE_JOB);
+    cr_expect_eq(t.n_bars, 3, "it waits, runs and stops");
+}
+
+Test(timeline, two_processes_of_a_node_have_two_names)
+{
+    draw_after_join(
+        "{\"event\":\"join\",\"store_ms\":50,\"job\":\"a\",\"instance\":\"i\",\"n\":2,\"node\":2,\"host\":"
+        "\"n0\",\"pid\":9,\"node_rank\":0}\n"
+        "{\"event\":\"lost\",\"store_ms\":60,\"job\":\"a\",\"instance\":\"i\",\"n\":3,\"node\":1,\"host\":"
+        "\"n0\",\"pid\":7,\"node_rank\":0}\n");
+    cr_assert_eq(t.n_rows, 2);
+    cr_expect_str_neq(t.rows[0].name, t.rows[1].name);
+    cr_expect_not_null(strstr(t.rows[0].name, "pid 7"), "%s", t.rows[0].name);
+}
+
 /* The node never reached a store, so its wall clock gives the times. */
 Test(timeline, a_node_that_never_joined_is_drawn_too)
 {

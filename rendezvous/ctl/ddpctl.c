@@ -24,6 +24,7 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -128,20 +129,35 @@ static cJSON *ctl_flight(const struct ctl_options *o, bool *all_read)
  * and the last line ends with "erase below". So the screen does not flicker, and the scrollback keeps the earlier
  * contents of the terminal. */
 
-enum { EVERY_MS = 1000, CTRL_C = 3, CTRL_D = 4 };
+enum { EVERY_MS = 1000, CTRL_D = 4 };
 
 static struct termios before;
 static bool has_keyboard;
 
-/* Read keys one at a time and without echo, if stdin is a terminal. Read Ctrl-C as a key, so that the program always
- * ends in the same way and restores the terminal. */
+/* Restore the terminal, and end by the signal: SA_RESETHAND has restored its default action, which follows when this
+ * function returns. Both calls are async-signal-safe. */
+static void on_end_signal(int sig)
+{
+    tcsetattr(STDIN_FILENO, TCSANOW, &before);
+    raise(sig);
+}
+
+/* Read keys one at a time and without echo, if stdin is a terminal. A signal, such as that of Ctrl-C, restores the
+ * terminal and ends the program even while the store does not answer. Ctrl-Z is disabled, because the shell would get
+ * the terminal without echo. */
 static void ctl_watch_begin(void)
 {
+    static const int signals[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT };
+    const struct sigaction on_end = { .sa_handler = on_end_signal, .sa_flags = (int)SA_RESETHAND };
     has_keyboard = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO) && tcgetattr(STDIN_FILENO, &before) == 0;
     if (!has_keyboard)
         return;
+    for (size_t i = 0; i < sizeof(signals) / sizeof(signals[0]); i++)
+        sigaction(signals[i], &on_end, NULL);
     struct termios raw = before;
-    raw.c_lflag &= ~(tcflag_t)(ICANON | ECHO | ISIG);
+    raw.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
+    raw.c_lflag |= ISIG;
+    raw.c_cc[VSUSP] = _POSIX_VDISABLE;
     tcsetattr(STDIN_FILENO, TCSANOW, &raw);
 }
 
@@ -176,14 +192,14 @@ static bool ctl_watch_show(struct slice text)
     return print_stdout(ok, &out);
 }
 
-/* Wait for a second. Return false if the user has pressed q, Ctrl-C or Ctrl-D, or if stdin has ended. */
+/* Wait for a second. Return false if the user has pressed q or Ctrl-D, or if stdin has ended. */
 static bool ctl_watch_wait(void)
 {
     struct pollfd keys = { .fd = has_keyboard ? STDIN_FILENO : -1, .events = POLLIN };
     char key = 0;
     if (poll(&keys, 1, EVERY_MS) <= 0)
         return true;
-    return read(STDIN_FILENO, &key, 1) == 1 && key != 'q' && key != CTRL_C && key != CTRL_D;
+    return read(STDIN_FILENO, &key, 1) == 1 && key != 'q' && key != CTRL_D;
 }
 
 /* --- timeline --------------------------------------------------------------------------------------------- */
@@ -251,10 +267,13 @@ static bool ctl_timeline(const struct ctl_options *o)
         log_warn("%zu more line%s skipped", complaints - COMPLAINTS_MAX,
                  complaints - COMPLAINTS_MAX == 1 ? " was" : "s were");
     if (ok && !timeline_choose(&events, o->job)) {
-        log_error(events.no_memory
-                      ? "out of memory"
-                      : "these files contain no events of a job; pass files that 'ddprun --events' "
-                        "has written");
+        if (events.no_memory)
+            log_error("out of memory");
+        else if (o->job != NULL)
+            log_error("these files contain no events of job '%s'; check --job", o->job);
+        else
+            log_error(
+                "these files contain no events of a job; pass files that 'ddprun --events' has written");
         ok = false;
     }
     if (ok && events.other_lives > 0)
@@ -363,6 +382,18 @@ static bool operator_open(void *user, uint8_t kind, struct slice *frame)
 static bool operator_open_tls(struct operator* o, struct ddp_err *err)
 {
     return tls_context_open(TLS_CLIENT, o->secret, o->job != NULL ? o->job : "", &o->context, err) == DDP_OK;
+}
+
+/* Forget a secret that a credential contained, so that the next connection requests the credential again: a job that is
+ * started again has a new secret. */
+static void operator_forget(struct operator* o)
+{
+    tls_free(o->tls);
+    tls_context_close(o->context);
+    secret_free(o->secret);
+    o->tls = NULL;
+    o->context = NULL;
+    o->secret = NULL;
 }
 
 /* Begin the TLS handshake. If no secret is known, request the credential instead: it contains the secret. */
@@ -585,6 +616,8 @@ static bool watch_once(const struct ctl_options *o)
     struct ddp_err err = { 0 };
     struct buf text = { 0 };
     char *reply = ask(o, &err);
+    if (reply == NULL && err.code == DDP_ERR_MISMATCH && operator.asks)
+        operator_forget(&operator);
     cJSON *answer = reply != NULL ? cJSON_Parse(reply) : NULL;
     const char *error = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(answer, "error"));
     bool ok = answer == NULL  ? buf_printf(&text, "%s\n", err.msg)

@@ -7,11 +7,14 @@
 #include <cjson/cJSON.h>
 #include <criterion/criterion.h>
 #include <fcntl.h>
+#include <pty.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <termios.h>
 #include <unistd.h>
 
 static struct daemon store;
@@ -189,6 +192,32 @@ Test(ddpctl, encrypt_needs_a_store_with_a_secret)
     cr_expect_neq(r.exit_code, 0);
     cr_expect_str_empty(r.out);
     cr_expect_null(strstr(r.err, "verified"));
+}
+
+Test(ddpctl, a_signal_restores_the_terminal)
+{
+    static char seen[65536];
+    struct termios modes;
+    int terminal, status = 0;
+    const char *ddpctl = bin("ddpctl");
+    const pid_t pid = forkpty(&terminal, NULL, NULL, NULL);
+    if (pid == 0) {
+        execl(ddpctl, "ddpctl", "--addr", addr, "jobs", "--watch", NULL);
+        _exit(127);
+    }
+    const int slave = open(ptsname(terminal), O_RDWR | O_NOCTTY | O_CLOEXEC);
+    cr_assert_geq(slave, 0);
+    cr_assert(patience_read(terminal, seen, sizeof(seen), "\033[J"), "%s",
+              seen); /* the first screen is complete */
+    cr_assert_eq(tcgetattr(slave, &modes), 0);
+    cr_expect_eq(modes.c_lflag & (ECHO | ISIG), ISIG, "Ctrl-C sends a signal");
+    kill(pid, SIGTERM);
+    cr_assert_eq(waitpid(pid, &status, 0), pid);
+    cr_expect(WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM, "status %d", status);
+    cr_assert_eq(tcgetattr(slave, &modes), 0);
+    cr_expect_eq(modes.c_lflag & (ECHO | ICANON | ISIG), (tcflag_t)(ECHO | ICANON | ISIG));
+    close(slave);
+    close(terminal);
 }
 
 Test(ddpctl, help_and_version_stand_on_stdout)

@@ -6,8 +6,9 @@
  *
  * Every call has a deadline. Several threads may share a handle; their calls are executed one after the other. After
  * DDP_ERR_CLOSED, DDP_ERR_IO or DDP_ERR_CORRUPT, the handle is unusable: every call except ddp_store_close returns
- * DDP_ERR_CLOSED. After a DDP_ERR_TIMEOUT of a call that waits for a key or a barrier, the handle stays usable. After
- * a DDP_ERR_TIMEOUT of any other call, the handle is unusable, because a working store answers such a call at once. */
+ * DDP_ERR_CLOSED. After a DDP_ERR_TIMEOUT of a call that waits for a key or a barrier, the handle stays usable if
+ * the store still answers. After a DDP_ERR_TIMEOUT of any other call, the handle is unusable, because a working store
+ * answers such a call at once. */
 #ifndef DDP_STORE_H
 #define DDP_STORE_H
 
@@ -78,7 +79,7 @@ DDP_API ddp_status ddp_store_compare_set(ddp_store *store, const char *key, cons
                                          void **current, size_t *current_len, struct ddp_err *err);
 
 /* Wait until all `n` keys exist. If timeout_ms is 0, the timeout of the handle applies. DDP_ERR_TIMEOUT names the first
- * missing key. */
+ * missing key if the store still answers. */
 DDP_API ddp_status ddp_store_wait(ddp_store *store, const char *const keys[], size_t n, uint32_t timeout_ms,
                                   struct ddp_err *err);
 

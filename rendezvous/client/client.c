@@ -443,8 +443,8 @@ static size_t first_missing(struct client_call *c, const char *const keys[], siz
     return low;
 }
 
-/* Fail the call with a text that names the first missing key. Set a new deadline for the search, because the deadline
- * of the wait has passed. */
+/* Fail the call with a text that names the first missing key, if the store still answers. Set a new deadline for the
+ * search, because the deadline of the wait has passed. */
 static void name_missing(struct client_call *c, const char *const keys[], size_t n)
 {
     char waited[TEXT_MS_MAX];
@@ -457,8 +457,12 @@ static void name_missing(struct client_call *c, const char *const keys[], size_t
         i = first_missing(c, keys, n);
         c->op = OP_WAIT;
     }
+    const struct ddp_err why = c->err;
     c->err.code = DDP_OK; /* report the timeout, even if the search has failed */
-    if (n > 1)
+    if (why.code != DDP_OK)
+        client_fail(c, DDP_ERR_TIMEOUT, "waited %s for %zu keys; the store no longer answers: %.200s", waited,
+                    n, why.msg);
+    else if (n > 1)
         client_fail(c, DDP_ERR_TIMEOUT, "waited %s for %zu keys; first missing key: '%.200s'", waited, n,
                     keys[i]);
     else
@@ -466,7 +470,8 @@ static void name_missing(struct client_call *c, const char *const keys[], size_t
 }
 
 /* Send WAIT in a call that was begun with OP_WAIT, and read the answer. After a timeout, cancel the wait. If the
- * request was not sent completely, the store has not begun to wait, so do not cancel. */
+ * cancellation fails, keep its error, because the keys may exist. If the request was not sent completely, the store has
+ * not begun to wait, so do not cancel. */
 static void wait_for(struct client_call *c, const char *const keys[], size_t n)
 {
     if (n == 0)
@@ -477,7 +482,7 @@ static void wait_for(struct client_call *c, const char *const keys[], size_t n)
         return;
     uint8_t answer = client_read_u8(c);
     if (c->err.code == DDP_ERR_TIMEOUT) {
-        if (!client_cancel_wait(c))
+        if (!client_cancel_wait(c) && client_ok(c))
             name_missing(c, keys, n);
     } else if (client_ok(c) && answer != 0) {
         client_fail(c, DDP_ERR_CORRUPT, "the answer to WAIT is %u instead of 0", answer);

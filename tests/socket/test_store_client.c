@@ -459,8 +459,31 @@ Test(store_dialects, a_nonsense_answer_to_the_cancel_ends_the_handle)
 {
     PLAY(WELCOME WAIT_A "< 0c > 00 00");
     ddp_store *store = connected();
-    cr_assert_eq(ddp_store_wait(store, (const char *[]){ "a" }, 1, 30, &err), DDP_ERR_TIMEOUT, "%s", err.msg);
+    cr_assert_eq(ddp_store_wait(store, (const char *[]){ "a" }, 1, 30, &err), DDP_ERR_CORRUPT, "%s", err.msg);
     cr_assert_eq(ddp_store_num_keys(store, &(int64_t){ 0 }, &err), DDP_ERR_CLOSED, "%s", err.msg);
+    done(store);
+}
+
+#define WAIT_AB "< 06 0200000000000000 0200000000000000 2f61 0200000000000000 2f62 "
+
+/* The keys may exist, so the error blames none of them. */
+Test(store_dialects, a_store_that_is_lost_during_a_wait_names_no_key)
+{
+    static const char *const keys[] = { "a", "b" };
+    PLAY(WELCOME WAIT_AB "< 0c hangup");
+    ddp_store *store = connected();
+    cr_expect_eq(ddp_store_wait(store, keys, 2, 30, &err), DDP_ERR_CLOSED, "%s", err.msg);
+    cr_expect_null(strstr(err.msg, "missing key"), "%s", err.msg);
+    done(store);
+}
+
+Test(store_dialects, a_search_that_fails_names_no_key)
+{
+    static const char *const keys[] = { "a", "b" };
+    PLAY(WELCOME WAIT_AB "< 0c > 01 < 05 0100000000000000 0200000000000000 2f61 hangup");
+    ddp_store *store = connected();
+    cr_expect_eq(ddp_store_wait(store, keys, 2, 30, &err), DDP_ERR_TIMEOUT, "%s", err.msg);
+    cr_expect_null(strstr(err.msg, "missing key"), "%s", err.msg);
     done(store);
 }
 

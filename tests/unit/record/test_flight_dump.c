@@ -111,6 +111,18 @@ Test(flight_compare, a_record_without_calls_is_one)
     expect("behind    unknown; the records contain no call of the group of all ranks\n");
 }
 
+Test(flight_compare, all_missing_ranks_of_a_large_job_are_listed)
+{
+    struct ddp_err err = { 0 };
+    cr_assert_eq(
+        flight_dump_read(&dumps[n++], "flight_0.json",
+                         slice_str("{\"format\":\"ddp-flight\",\"rank\":0,\"world_size\":2000,\"job\":"
+                                   "\"j\",\"entries\":[]}"),
+                         &err),
+        DDP_OK, "%s", err.msg);
+    expect("missing   no record of ranks 1-1999; ");
+}
+
 static void expect_refused(const char *json, const char *words)
 {
     struct flight_dump d;
@@ -552,5 +564,12 @@ Test(flight_compare, a_record_of_pytorch_needs_its_rank)
     cr_expect(strstr(err.msg, "the file's name must end with the rank") != NULL, "%s", err.msg);
     cr_expect_eq(flight_dump_read(&d, "logs/attempt_0/flight_torch_12", slice_str(json), &err), DDP_OK);
     cr_expect_eq(d.rank, 12);
+    flight_dump_free(&d);
+    cr_expect_eq(flight_dump_read(&d, "logs.2/llama3.1_rank_7", slice_str(json), &err), DDP_OK, "%s",
+                 err.msg);
+    cr_expect_eq(d.rank, 7);
+    flight_dump_free(&d);
+    cr_expect_eq(flight_dump_read(&d, "llama3.1_rank_5.json", slice_str(json), &err), DDP_OK, "%s", err.msg);
+    cr_expect_eq(d.rank, 5);
     flight_dump_free(&d);
 }

@@ -282,6 +282,8 @@ $(BUILD)/tests/unit/hub/test_hub_nomem: private ALL_LDFLAGS += \
 $(BUILD)/tests/socket/test_reducer_faults: private ALL_LDFLAGS += -Wl,--wrap=pthread_create,--wrap=sched_getaffinity
 # The test chooses which users the kernel rejects.
 $(BUILD)/tests/socket/test_listener: private ALL_LDFLAGS += -Wl,--wrap=listen
+# The test chooses the host name.
+$(BUILD)/tests/socket/test_store_server: private ALL_LDFLAGS += -Wl,--wrap=gethostname
 # The test simulates the disk.
 $(BUILD)/tests/unit/checkpoint/test_ckpts: private ALL_LDFLAGS += \
 	-Wl,--wrap=renameat,--wrap=sys_renameat2,--wrap=fsync,--wrap=pread,--wrap=readdir

@@ -51,16 +51,18 @@ static void print_finding(const struct daemon_options *o, enum log_level level, 
 
 /* Print the line "listening on ..." on stdout. If other hosts can reach the store without a secret, first print a
  * finding. The store must already accept connections, because programs wait for this line, read the port from it, and
- * connect at once. */
-static void announce(const struct daemon_options *o, const struct store_server *server)
+ * connect at once. If the line cannot be printed, log an error, and return false if the kernel has chosen the
+ * port: then no program can find the store. */
+static bool announce(const struct daemon_options *o, const struct store_server *server)
 {
     struct finding finding;
     struct buf line = { 0 };
     if (daemon_options_check_open(o, &finding) == FINDING_STORE_IS_OPEN)
         print_finding(o, LOG_WARN, &finding);
-    print_stdout(buf_printf(&line, "listening on %s\n", store_server_address(server)), &line);
     if (o->insecure)
         log_warn("--insecure: every user of this host can read and write every key");
+    return print_stdout(buf_printf(&line, "listening on %s\n", store_server_address(server)), &line) ||
+           o->listen.port != 0;
 }
 
 /* Read the secrets. Log an error and return false if the file has no valid secret, or if other hosts could reach the
@@ -177,11 +179,12 @@ static int serve(const struct daemon_options *o, const struct secret *secrets)
         line_file_close(events.file, 0);
         return EXIT_FAILED;
     }
-    announce(o, server);
-    wait_for_stop(&stop_signals);
+    const bool announced = announce(o, server);
+    if (announced)
+        wait_for_stop(&stop_signals);
     store_server_stop(server);
     warn_of(&events, line_file_close(events.file, LINE_FILE_CLOSE_MS));
-    return EXIT_OK;
+    return announced ? EXIT_OK : EXIT_FAILED;
 }
 
 int main(int argc, char **argv)

@@ -368,7 +368,7 @@ static void name_server(struct store_server *s)
 {
     const char *address = s->listener.address;
     const bool any = strncmp(address, "[::]:", 5) == 0 || strncmp(address, "0.0.0.0:", 8) == 0;
-    if (gethostname(s->host, sizeof(s->host) - 1) != 0)
+    if (gethostname(s->host, sizeof(s->host)) != 0)
         strcpy(s->host, "this machine");
     if (any)
         snprintf(s->endpoint, sizeof(s->endpoint), "%s:%d", s->host, s->listener.port);

@@ -10,6 +10,8 @@
 
 #include <cjson/cJSON.h>
 #include <criterion/criterion.h>
+#include <errno.h>
+#include <limits.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -193,6 +195,52 @@ static void serve_everywhere(void)
 Test(store_server, without_a_host_it_listens_everywhere, .init = serve_everywhere)
 {
     peer_expect_service(served_port());
+}
+
+/* A host name as long as Linux allows, or "" for the name of this host. */
+static char long_name[HOST_NAME_MAX + 1];
+
+int __real_gethostname(char *name, size_t size);
+int __wrap_gethostname(char *name, size_t size);
+
+int __wrap_gethostname(char *name, size_t size)
+{
+    if (long_name[0] == '\0')
+        return __real_gethostname(name, size);
+    if (size >= sizeof(long_name)) {
+        memcpy(name, long_name, sizeof(long_name));
+        return 0;
+    }
+    errno = ENAMETOOLONG;
+    return -1;
+}
+
+static void ignore_refused(void *user)
+{
+    (void)user;
+}
+
+/* Serve as a host that only rejects nodes, because its rejection contains the name. */
+static void serve_with_long_name(void)
+{
+    static const struct hub_refusal refusal = { "NO_SECRET", "no secret", "", ignore_refused, NULL };
+    struct store_server_options options = { .host = "127.0.0.1", .limits = HUB_LIMITS_DEFAULT };
+    options.limits.refusal = &refusal;
+    memset(long_name, 'h', sizeof(long_name) - 1);
+    serve_with(&options);
+}
+
+Test(store_server, the_longest_host_name_is_used, .init = serve_with_long_name)
+{
+    char seen[4096];
+    size_t len = 0;
+    ssize_t got;
+    int fd = peer_connect_c(served_port());
+    peer_send_hex(fd, "83 0200000000000000 0204"); /* AUTH: a request for the credential, before TLS */
+    while ((got = recv(fd, seen + len, sizeof(seen) - len, 0)) > 0)
+        len += (size_t)got;
+    cr_expect_not_null(memmem(seen, len, "\nhhhh", 5));
+    close(fd);
 }
 
 /* The tests of store_jobs run two jobs at once on one store, over real sockets. Clients of the store are agents,

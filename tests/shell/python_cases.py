@@ -131,7 +131,7 @@ class Module(Case):
             import ddprun, os
             def rank():
                 return os.environ["RANK"]
-            print(ddprun.launch(rank, 2, options=["-q"]))
+            print(ddprun.launch(rank, 2, options="-q --max_restarts=1"))
         """)
         self.assertEqual(self.python("scripts/script.py"), "['0', '1']\n")
 

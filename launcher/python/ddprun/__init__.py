@@ -105,7 +105,7 @@ def launch(
 
     `nproc` is a number, "gpu", "cpu" or "auto". The workers have torchrun's variables (RANK, WORLD_SIZE, MASTER_ADDR, ...), so
     torch.distributed.init_process_group() works. `env` and `timeout` are as in run(), `log_dir` is --log_dir, and `options` are
-    other options of ddprun, such as ["--max_restarts=2"].
+    other options of ddprun, such as ["--max_restarts=2"], or a string as in run().
 
     Function, arguments and results are pickled: by cloudpickle where it is installed, which handles lambdas and functions of
     notebooks. Without it the function must be at the top level of a module or of the script. If it is the script's own, each
@@ -125,7 +125,7 @@ def launch(
         (directory / "call").write_bytes(call)
         command = ["--standalone", "--nnodes=1", "--scheduler=none", f"--nproc_per_node={nproc}", f"--events={name}/events"]
         command += [f"--log_dir={os.fspath(log_dir)}"] if log_dir is not None else []
-        command += [*options, "--no_python", sys.executable, "-u", "-c", _WORKER, name]
+        command += [*(options.split() if isinstance(options, str) else options), "--no_python", sys.executable, "-u", "-c", _WORKER, name]
         code = run(command, env=env, timeout=timeout)
         if code != 0:
             _raise_failure(directory, code, command)

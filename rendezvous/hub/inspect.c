@@ -15,7 +15,7 @@
 #include <stdlib.h>
 
 enum {
-    LIST_ROOM = 900 << 10, /* maximum printed size of a list, so that the whole answer has less than 1 MiB */
+    LIST_ROOM = 900 << 10, /* maximum printed size of the lists of an answer, which has less than 1 MiB */
     ITEM_BYTES = 24,       /* upper bound for a printed number, or for the quotes and commas around a text */
     VALUE_SHOWN = 256,     /* maximum length of a shown value, in bytes */
     KEY_SHOWN = 512,       /* maximum length of a shown key or barrier's name, in bytes */
@@ -54,17 +54,19 @@ struct job *inspect_job(struct hub *hub, const struct session *s, const char *na
     return job;
 }
 
-/* A JSON array in the answer of a call, such as the array "jobs". The printed size of all rows together is at most
- * LIST_ROOM bytes. */
+/* A JSON array in the answer of a call, such as the array "jobs". The printed size of all rows together, and of an
+ * earlier list of the answer, is at most `room` bytes. */
 struct listing {
     cJSON *answer, *array; /* borrowed; control_answer() frees `answer` */
-    size_t bytes;          /* upper bound of the printed size of the rows so far */
+    size_t bytes;          /* upper bound of the printed size of the earlier list and the rows so far */
+    size_t room;
 };
 
 /* Start a list. `answer` owns the list's array. */
 static struct listing begin_list(cJSON *answer, const char *name)
 {
-    return (struct listing){ .answer = answer, .array = cJSON_AddArrayToObject(answer, name) };
+    cJSON *array = cJSON_AddArrayToObject(answer, name);
+    return (struct listing){ .answer = answer, .array = array, .room = LIST_ROOM };
 }
 
 /* Return an upper bound of the printed size of an item. In a text of text_append(), JSON escapes only '"' and
@@ -88,12 +90,13 @@ static bool add_row(struct listing *list, cJSON *row)
     if (row == NULL)
         return false;
     list->bytes += printed_bytes(row);
-    if (list->bytes <= LIST_ROOM) {
+    if (list->bytes <= list->room) {
         json_append(list->array, row);
         return true;
     }
     cJSON_Delete(row);
-    cJSON_AddTrueToObject(list->answer, "cut");
+    if (!cJSON_HasObjectItem(list->answer, "cut"))
+        cJSON_AddTrueToObject(list->answer, "cut");
     return false;
 }
 
@@ -179,11 +182,13 @@ static void add_profile(const struct profile *p, uint32_t rank, cJSON *row)
         cJSON_AddStringToObject(row, "place", profile_place(r));
 }
 
-/* Add the ranks in order. If the list is cut, only the last ranks are missing. */
-static void add_members(struct job *job, cJSON *answer)
+/* Add the ranks in order. If the list is cut, only the last ranks are missing. `node_bytes` is the printed size of the
+ * nodes. */
+static void add_members(struct job *job, cJSON *answer, size_t node_bytes)
 {
     struct listing list = begin_list(answer, "members");
     bool fits = true;
+    list.bytes = node_bytes;
     for (uint32_t rank = 0; fits && rank < job->members.world_size; rank++) {
         struct snapshot_rank facts;
         snapshot_of_rank(job, rank, &facts);
@@ -217,8 +222,9 @@ static cJSON *node_row(const struct rdzv_node_facts *f, uint64_t now_ms)
                                        .heard_ms = (int64_t)(now_ms - f->last_received_ms) });
 }
 
-/* Add the nodes in the order in which they joined. */
-static void add_nodes(const struct job *job, cJSON *answer)
+/* Add the nodes in the order in which they joined, and return their printed size. They get half of the room, because
+ * the ranks follow. */
+static size_t add_nodes(const struct job *job, cJSON *answer)
 {
     struct rdzv_facts facts;
     struct rdzv_node_facts f;
@@ -227,9 +233,11 @@ static void add_nodes(const struct job *job, cJSON *answer)
     cJSON_AddNumberToObject(answer, "round", facts.round);
     cJSON_AddNumberToObject(answer, "restarts", facts.restarts);
     struct listing list = begin_list(answer, "nodes");
+    list.room = LIST_ROOM / 2;
     for (uint64_t id = 0; (id = rdzv_next_node(job->rdzv, id)) != 0;)
         if (rdzv_node_facts(job->rdzv, id, &f) && !add_row(&list, node_row(&f, job->hub->now_ms)))
             break;
+    return list.bytes;
 }
 
 /* Answer `status`. The lists of nodes and ranks are last, because they may be cut (add_row). */
@@ -251,9 +259,7 @@ bool inspect_status(struct hub *hub, struct session *s, const union message *m, 
     cJSON_AddNumberToObject(answer, "waiters", count_waiters(job));
     cJSON_AddNumberToObject(answer, "barriers", job->barriers.open_count);
     add_counters(hub, answer);
-    if (job->rdzv != NULL)
-        add_nodes(job, answer);
-    add_members(job, answer);
+    add_members(job, answer, job->rdzv != NULL ? add_nodes(job, answer) : 0);
     return true;
 }
 

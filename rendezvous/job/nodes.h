@@ -25,6 +25,7 @@ struct restarts {
     uint32_t max_restarts, max_no_progress; /* options; max_no_progress is 0 if there is no limit */
     uint64_t backoff_ms, backoff_cap_ms;    /* the first pause and the longest pause before a restart */
     uint32_t failed;   /* number of failed attempts; a round that ended without a failure does not count */
+    uint32_t made;     /* number of restarts after failed attempts */
     int64_t step;      /* progress of the latest attempt; -1 = not reported */
     int64_t best_step; /* best progress of all attempts; -1 = not reported */
     uint32_t standing; /* number of attempts since best_step last grew */

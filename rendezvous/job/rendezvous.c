@@ -560,15 +560,29 @@ void rdzv_leave(struct rdzv *r, uint64_t id, int signal, const char *by, const c
     rdzv_recheck(r, now_ms);
 }
 
+enum { SILENCE_MAX = 64 };
+
+/* Return the reason why a silent node is lost. */
+static const char *silence_words(const struct rdzv *r, const struct node *node, char out[SILENCE_MAX])
+{
+    char silent[TEXT_MS_MAX];
+    snprintf(out, SILENCE_MAX, "silent for %s", text_ms(r->now_ms - node->last_received_ms, silent));
+    return out;
+}
+
 /* Remove a node whose connection has closed. If the node was silent for too long before, report the silence as the
  * cause. */
 void rdzv_lost(struct rdzv *r, uint64_t id, const char *how, uint64_t now_ms)
 {
     struct node *node = rdzv_find(r, id);
+    char silence[SILENCE_MAX];
     r->now_ms = now_ms;
     if (node == NULL)
         return;
-    goes(r, node, &(struct rdzv_event){ .type = RDZV_LOST, .words = how, .silent = rdzv_is_silent(r, node) });
+    const bool silent = rdzv_is_silent(r, node);
+    goes(r, node,
+         &(struct rdzv_event){
+             .type = RDZV_LOST, .words = silent ? silence_words(r, node, silence) : how, .silent = silent });
     rdzv_recheck(r, now_ms);
 }
 
@@ -639,10 +653,10 @@ uint64_t rdzv_deadline(const struct rdzv *r)
  * send further messages. */
 static void drop_silent_nodes(struct rdzv *r)
 {
-    char how[64], silent[TEXT_MS_MAX];
+    char how[SILENCE_MAX];
     struct node *node;
     while ((node = rdzv_silent_node(r)) != NULL) {
-        snprintf(how, sizeof(how), "silent for %s", text_ms(r->now_ms - node->last_received_ms, silent));
+        silence_words(r, node, how);
         r->env.drop(r->env.user, node->id, how);
         rdzv_step(r, node, &(struct rdzv_event){ .type = RDZV_LOST, .words = how, .silent = true });
     }
@@ -669,14 +683,6 @@ void rdzv_tick(struct rdzv *r, uint64_t now_ms)
 /* Copies of facts for readers: status, diagnosis and hub. Readers never get struct rdzv, so they cannot change a job.
  * Pointers in the copies are borrowed, and valid until the next call of the rendezvous. */
 
-/* Return the number of restarts: the number of failed attempts, but at most max_restarts, because no restart follows a
- * later failure. */
-static uint32_t restarts_made(const struct rdzv *r)
-{
-    const struct restarts *a = &r->restarts;
-    return a->failed < a->max_restarts ? a->failed : a->max_restarts;
-}
-
 void rdzv_facts(const struct rdzv *r, struct rdzv_facts *facts)
 {
     const struct rules *rules = &r->rules;
@@ -684,7 +690,7 @@ void rdzv_facts(const struct rdzv *r, struct rdzv_facts *facts)
         r->state == RDZV_GATHERING || r->state == RDZV_LAST_CALL || r->state == RDZV_BACKING_OFF;
     *facts = (struct rdzv_facts){ .state = r->state,
                                   .round = r->run.round,
-                                  .restarts = restarts_made(r),
+                                  .restarts = r->restarts.made,
                                   .elastic = rules->elastic,
                                   .min = rules->min,
                                   .max = rules->max,

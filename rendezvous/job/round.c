@@ -502,6 +502,7 @@ static enum rdzv_state decide_round(struct rdzv *r)
         no = restarts_progress(&r->restarts, r->env.progress(r->env.user));
     if (!wanted || no != NO_RESTART_NONE)
         return rdzv_end_job(r, r->end.cause.why, no);
+    r->restarts.made += charged;
     return restart(r, charged ? restarts_backoff(&r->restarts) : 0);
 }
 

@@ -399,6 +399,25 @@ Test(rendezvous, the_progress_of_the_workers_is_asked_before_the_keys_go)
     rsim_expect_part(&sim, "n0 < finish: failed, exit 137/137/137, no_progress\n");
 }
 
+Test(rendezvous, an_end_without_a_restart_is_none)
+{
+    rsim_init(&sim);
+    sim.join.max_restarts = 9;
+    sim.join.max_no_progress = 1;
+    sim.progress = 42;
+    rsim_join_all(&sim, 0, 1);
+    rsim_fail(&sim, 0, 1, 0, 9);
+    stop_all(1, 0, 1);
+    cr_expect_eq(facts().restarts, 1);
+    rsim_rejoin(&sim, 0);
+    rsim_rejoin(&sim, 1);
+    rsim_at(&sim, 1000);
+    rsim_fail(&sim, 0, 2, 0, 9);
+    stop_all(2, 0, 1);
+    cr_assert_eq(rsim_state(&sim), RDZV_OVER);
+    cr_expect_eq(facts().restarts, 1);
+}
+
 /* A lost node ends an elastic round. This end does not count for --max_restarts, so the store does not read the
  * progress of the ranks. */
 Test(rendezvous, an_end_that_does_not_count_has_no_step)
@@ -426,6 +445,19 @@ Test(rendezvous, a_lost_static_node_without_restarts_ends_the_job)
     rsim_stopped(&sim, 0, 1);
     rsim_expect_part(&sim, "n0 < finish: node_lost, exit 125/125/125\n");
     cr_assert_str_eq(facts().cause->failure.words, "node 1 (n1) is lost: connection closed");
+}
+
+/* The connection of a silent node closes before the store checks for silent nodes. */
+Test(rendezvous, a_silent_node_whose_connection_closes_is_lost_by_its_silence)
+{
+    rsim_init(&sim);
+    sim.join.node_timeout_ms = 3000;
+    rsim_join_all(&sim, 0, 1);
+    rdzv_lost(sim.r, 2, "connection closed", sim.now_ms + 3000);
+    cr_assert_not_null(facts().cause);
+    cr_expect(facts().cause->silent);
+    cr_expect_not_null(strstr(facts().cause->failure.words, "is lost: silent for "), "%s",
+                       facts().cause->failure.words);
 }
 
 Test(rendezvous, a_store_without_memory_for_the_keys_ends_the_job)

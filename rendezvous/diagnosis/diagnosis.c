@@ -84,7 +84,10 @@ static void check_nproc(struct diagnosis *d, const struct snapshot *s)
     }
     if (s->n_nodes < 2 || most->nproc == least->nproc)
         return;
-    snprintf(world, sizeof(world), "together %llu", (unsigned long long)sum);
+    if (s->n_nodes > 2)
+        snprintf(world, sizeof(world), "all %u nodes together %llu", s->n_nodes, (unsigned long long)sum);
+    else
+        snprintf(world, sizeof(world), "together %llu", (unsigned long long)sum);
     ADD(d, NPROC_UNEVEN, node_words(who, most), "most", counted((words){ 0 }, most->nproc, "worker"), "node",
         node_words(other, least), "least", number((words){ 0 }, least->nproc), "world", world);
 }
@@ -521,7 +524,9 @@ bool diagnose_torch_surplus(const struct snapshot *s)
  * one process twice. The sentence then counts registrations and not processes. */
 static const char *surplus_words(const struct snapshot_surplus *surplus)
 {
-    return surplus->count > surplus->n ? "registrations were made" : "processes of this job take part";
+    if (surplus->count > surplus->n)
+        return "registrations were made";
+    return has_strangers(surplus) ? "processes take part" : "processes of this job take part";
 }
 
 /* Format why the members of the group are wrong: two have the same rank, or the group has more members than the job has

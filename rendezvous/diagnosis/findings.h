@@ -364,7 +364,7 @@
       "(sidecar.istio.io/inject: \"false\")",                                                               \
       "10.0.0.1:29500 accepts connections and closes them on the first message",                            \
       "The peer closed the connection after the handshake request. A store serves only " \
-      "its user and root, unless it has --insecure. Typical cause on one host: the store belongs to " \
+      "its user and root, unless it has --insecure. Typical cause: on one host, the store belongs to " \
       "another user.")                                                                     \
     /* Another service listens on the port. The first bytes of its reply identify the protocol. */          \
     X(PORT_IS_HTTP, ERROR,                                                                                  \
@@ -602,7 +602,7 @@
       "ssh-agent",                 \
       "n4 should start ddprun on n20, but cannot reach it: ann@n20: Permission denied (publickey).",        \
       "With --ssh_fanout, a host that ddprun has reached starts ddprun on further hosts with its own " \
-      "ssh. Typical causes on the starting host: no ssh key, no ssh-agent, or a known_hosts file that " \
+      "ssh. Typical causes: on the starting host, no ssh key, no ssh-agent, or a known_hosts file that " \
       "lacks the other host.")                                                                                             \
     /* The login succeeded: the faults below are on the host itself. */                                     \
     X(HOST_HAS_NO_DDPRUN, ERROR,                                                                            \
@@ -1215,7 +1215,7 @@
  * until the end of the round. */
 #define FINDINGS_OF_TORCH(X)                                                                                \
     X(STORE_SHARED, ERROR,                                                                                  \
-      "${subject}: two launches share this store (${count} processes take part, ${belong}); processes: ${who}",        \
+      "${subject}: two launches share this store (${count} ${come}, ${belong}); processes: ${who}",        \
       "stop the unwanted launch, and restart the other launch if it waits, because PyTorch still counts " \
       "the stopped processes; to prevent this, give each launch its own --master_port",                                   \
       "init_process_group: two launches share this store (4 processes take part, but the job has 2 "        \

@@ -281,6 +281,9 @@ Test(diagnose_job, different_numbers_of_workers_are_a_note)
 {
     EXPECT(CASE(GATHERING, NODES(NODE(0, .nproc = 8), NODE(1, .nproc = 7))), "NPROC_UNEVEN",
            "node 0 (n0, pid 400)", "has 8 workers, node 1 (n1, pid 401) has 7; together 15");
+    EXPECT(CASE(GATHERING, NODES(NODE(0, .nproc = 8), NODE(1, .nproc = 7), NODE(2, .nproc = 8))),
+           "NPROC_UNEVEN", "node 0 (n0, pid 400)",
+           "has 8 workers, node 1 (n1, pid 401) has 7; all 3 nodes together 23");
 }
 
 Test(diagnose_job, two_machines_with_one_address)
@@ -723,6 +726,22 @@ Test(findings, every_code_has_a_name_and_is_found_by_it)
     for (int i = FINDING_NONE + 1; i < FINDING_CODES; i++)
         cr_assert_eq(finding_by_name(finding_code_name((enum finding_code)i)), i);
     cr_assert_eq(finding_by_name("NO_SUCH"), FINDING_NONE);
+}
+
+/* explain prints the text after the colon under its own heading. */
+static void expect_causes(const char *code, const char *detection)
+{
+    const char *causes = strstr(detection, " Typical cause");
+    cr_assert_not_null(causes, "%s", code);
+    causes += strlen(" Typical cause");
+    cr_expect_eq(strncmp(causes + (*causes == 's'), ": ", 2), 0, "%s", code);
+}
+
+Test(findings, causes_have_no_words_before_the_colon)
+{
+#define X(code, grade, sentence, advice, example, detection) expect_causes(#code, detection);
+    FINDINGS(X)
+#undef X
 }
 
 Test(findings, a_word_that_nobody_gives_is_seen)

@@ -345,6 +345,18 @@ Test(torch_watch, two_launches_are_told_by_all_their_names)
     expect_told("x on n0; rank 0 (n0, pid 100); rank 1 (n0, pid 101)  [STORE_SHARED]");
 }
 
+/* The process may have registered once more over each connection. */
+Test(torch_watch, registrations_of_two_launches_are_not_counted_as_processes)
+{
+    four_count();
+    other(OTHER0, 900);
+    other(OTHER1, 900);
+    sim_at(&sim, 1000);
+    const char *text = told();
+    cr_expect(strstr(text, "4 registrations") != NULL, "%s", text);
+    cr_expect(strstr(text, "[STORE_SHARED]") != NULL, "%s", text);
+}
+
 Test(torch_watch, whom_nobody_knows_is_told_by_the_address)
 {
     four_count();

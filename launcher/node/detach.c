@@ -85,6 +85,15 @@ static void detach_address(int dir, const char *name, struct sockaddr_un *at)
 
 /* --- the supervisor ------------------------------------------------------------------------------------------ */
 
+/* Return the length of `text`, cut to at most `max` bytes. Keep UTF-8 characters whole. */
+static size_t cut_length(const char *text, size_t len, size_t max)
+{
+    size_t n = len < max ? len : max;
+    while (n > 0 && n < len && (text[n] & 0xC0) == 0x80)
+        n--;
+    return n;
+}
+
 /* Append the command line, quoted for a shell, but on one line: a newline becomes \n. */
 static bool append_command(const struct detached_job *job, struct buf *out)
 {
@@ -92,10 +101,7 @@ static bool append_command(const struct detached_job *job, struct buf *out)
     struct buf line = { 0 };
     for (char *const *word = job->argv + 1; ok && *word != NULL && line.len < COMMAND_MAX; word++)
         ok = buf_printf(&line, " ") && shell_word(&line, *word);
-    size_t n = line.len;
-    if (n > COMMAND_MAX)
-        for (n = COMMAND_MAX; n > 0 && (line.data[n] & 0xC0) == 0x80; n--) /* keep UTF-8 characters whole */
-            continue;
+    const size_t n = cut_length((const char *)line.data, line.len, COMMAND_MAX);
     for (size_t i = 0; ok && i < n; i++)
         ok = line.data[i] == '\n' ? buf_append(out, "\\n", 2) : buf_append(out, &line.data[i], 1);
     ok = ok && (n == line.len || buf_printf(out, "..."));
@@ -523,6 +529,7 @@ static bool list_job(void *user, const char *id, const cJSON *job, int fd)
     const struct job_list *list = user;
     char *text = list->json && job != NULL ? cJSON_PrintUnformatted(job) : NULL;
     const char *state = job != NULL ? job_text(job, "state") : "silent", *command = job_text(job, "command");
+    const size_t len = strlen(command), shown = cut_length(command, len, COMMAND_SHOWN);
     bool ok;
     (void)fd;
     if (list->json)
@@ -530,7 +537,7 @@ static bool list_job(void *user, const char *id, const cJSON *job, int fd)
                          : buf_printf(list->out, "{\"id\":\"%s\",\"state\":\"silent\"}\n", id);
     else
         ok = buf_printf(list->out, "%-10s%-10s%-21.19s%.*s%s\n", id, state, job_text(job, "since"),
-                        COMMAND_SHOWN, command, strlen(command) > COMMAND_SHOWN ? "..." : "");
+                        (int)shown, command, shown < len ? "..." : "");
     cJSON_free(text);
     return ok;
 }

@@ -409,6 +409,28 @@ DETACH_TEST(a_job_with_a_long_argument_is_listed_and_stopped)
     expect_no_job();
 }
 
+/* The commands differ in length by one byte, so a cut at a fixed byte splits a character in one of them. */
+DETACH_TEST(a_command_line_is_cut_between_two_characters)
+{
+    char word[2][160];
+    struct run_result r[2];
+    int cut = 0;
+    for (int i = 0; i < 2; i++) {
+        int n = snprintf(word[i], sizeof(word[i]), "exec sleep 1000 #%s", i == 0 ? "" : "x");
+        for (; n < 150; n += 2)
+            memcpy(word[i] + n, "\xC3\xA9", 3);
+        r[i] = DDPRUN("--detach", "--standalone", "--no_python", "sh", "-c", word[i]);
+        EXPECT(r[i], 0);
+    }
+    const struct run_result list = DDPRUN("list");
+    for (const char *at = list.out; (at = strstr(at, "...\n")) != NULL; at += 4, cut++)
+        cr_expect_eq((uint8_t)at[-1], 0xA9, "%s", list.out);
+    cr_expect_eq(cut, 2, "%s", list.out);
+    for (int i = 0; i < 2; i++)
+        stop(id_of(&r[i]));
+    expect_no_job();
+}
+
 DETACH_TEST(errors_are_reported_before_the_job_leaves_the_terminal)
 {
     struct run_result r = DDPRUN("--detach", "--nproc_per_node=0", "true");

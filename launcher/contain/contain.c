@@ -22,6 +22,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/sched.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
@@ -241,10 +242,12 @@ static bool has_call(long result)
     return result >= 0 || (errno != ENOSYS && errno != EPERM);
 }
 
-/* Test clone3 with a NULL pointer and size 0, which the kernel rejects before it creates a process. */
+/* Test clone3 with a control group that is not a descriptor, which the kernel rejects before it creates a process. A
+ * kernel whose clone3 has no control groups fails with E2BIG. */
 static bool has_clone3(void)
 {
-    return has_call(syscall(SYS_clone3, NULL, (size_t)0));
+    const struct clone_args args = { .flags = CLONE_INTO_CGROUP, .cgroup = UINT64_MAX };
+    return has_call(syscall(SYS_clone3, &args, sizeof(args))) && errno != E2BIG;
 }
 
 /* Test close_range with an empty range, so that no descriptor is closed. */

@@ -304,7 +304,8 @@ static void host(const struct store_host_options *o, const struct hosting *decid
                  o->plan->meeting.elsewhere
                      ? "; if a ddp-rendezvous uses this port, join it with --host_store=no"
                      : "",
-                 o->plan->meeting.nnodes_max > 1 && !o->plan->meeting.elastic
+                 o->plan->meeting.nnodes_max > 1 && !o->plan->meeting.elastic &&
+                         o->plan->meeting.host_store != HOST_STORE_YES
                      ? "; if node 0 of this job uses this port, set another --node_rank on this node"
                      : "");
         store_host_fail(o, listen_code(o->plan->meeting.port), words, free_place(decided));

@@ -692,8 +692,11 @@ static const char *coredump_sentence(const struct worker_evidence *e)
         return "none: kernel.core_pattern is empty; to get one, run 'sysctl "
                "kernel.core_pattern=core.%e.%p' as root";
     case CORE_NOT_DUMPED:
+        if (e->core[0] == '|')
+            return "none: the kernel passed no core file to the program in kernel.core_pattern ('{core}'); "
+                   "check that this program exists and works";
         return "none: the kernel wrote no core file (kernel.core_pattern is '{core}'); check whether "
-               "the directory is read-only or the disk is full";
+               "the directory is read-only, the disk is full, or the worker's own 'ulimit -c' is 0";
     case CORE_UNKNOWN:
         break;
     }

@@ -155,6 +155,17 @@ Test(store_host, a_port_in_use_names_its_holder, .fini = tear_down)
     cr_assert_str_eq(tell_at, "nowhere", "the other nodes reach the holder of the port");
 }
 
+/* Another node rank would not help, because this node must host the store with any rank. */
+Test(store_host, a_node_that_must_host_is_not_advised_to_change_its_rank, .fini = tear_down)
+{
+    char port[32];
+    snprintf(port, sizeof(port), "--master_port=%d", rude_start(RUDE_SILENT));
+    FIND("--nnodes=2", "--node_rank=1", "--master_addr=127.0.0.1", "--host_store=yes", port);
+    cr_assert_eq(failed, 1);
+    cr_assert_str_eq(code, "PORT_IN_USE");
+    cr_expect_null(strstr(words, "--node_rank"), "%s", words);
+}
+
 Test(store_host, an_elastic_node_joins_who_has_the_port_on_its_address, .fini = tear_down)
 {
     char endpoint[64];

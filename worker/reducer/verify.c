@@ -155,10 +155,10 @@ ddp_status reducer_check_device(const ddp_reducer_options *options, struct ddp_e
                                                               : NULL;
     if (what == NULL)
         return DDP_OK;
-    return ddp_fail(
-        err, DDP_ERR_UNSUPPORTED,
-        "reducer: %s is not supported for gradients on a device; use a hook (ddp_reducer_options.hook)",
-        what);
+    return ddp_fail(err, DDP_ERR_UNSUPPORTED,
+                    "reducer: %s is not supported for gradients on a device; omit it, and use a hook "
+                    "(ddp_reducer_options.hook)",
+                    what);
 }
 
 /* Return an error if an option multiplies the gradients by a fraction and a parameter has an integer type. */

@@ -221,6 +221,18 @@ Test(coredump_fault, is_in_the_notes)
     }
 }
 
+/* A program that gets core files has no directory that could be read-only. */
+Test(end_core, of_a_program_names_no_directory)
+{
+    static const struct agent_worker w = { .verdict = WORKER_FAILED, .signal = SIGSEGV, .pid = 77 };
+    struct worker_evidence piped = { .coredump_kind = CORE_NOT_DUMPED, .core = "|/usr/bin/keep %P" };
+    struct buf out = { 0 };
+    cr_assert(end_core(&w, &piped, "train", &out) && buf_append(&out, "", 1));
+    cr_expect_not_null(strstr((const char *)out.data, "'|/usr/bin/keep %P'"), "%s", (const char *)out.data);
+    cr_expect_null(strstr((const char *)out.data, "directory"), "%s", (const char *)out.data);
+    buf_free(&out);
+}
+
 /* --- mapped files --------------------------------------------------------------------------------------- */
 
 /* After a SIGBUS, ddprun does not know which mapped file the worker has accessed. So the cause must not report a full

@@ -119,7 +119,10 @@ says() {
 }
 check "a line that is cut off is named, and the rest is drawn once" says
 check "the same page comes of it" cmp "$tmp/out.html" "$tmp/again.html"
-check "a job that is not in the files is named" eval '"$BUILD/ddpctl" timeline --job=typo "$log" -o "$tmp/x.html" 2>&1 | grep -q typo'
+names_job() {
+    ! "$BUILD/ddpctl" timeline --job=typo "$log" -o "$tmp/x.html" 2>"$tmp/typo" && grep -q typo "$tmp/typo"
+}
+check "a job that is not in the files is named" names_job
 check "a file that is not there is an error" fails "$BUILD/ddpctl" timeline "$tmp/none" -o "$tmp/x.html"
 check "another ending is refused" fails "$BUILD/ddpctl" timeline "$log" -o "$tmp/x.svg"
 finish

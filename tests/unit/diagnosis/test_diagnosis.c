@@ -728,7 +728,7 @@ Test(findings, every_code_has_a_name_and_is_found_by_it)
     cr_assert_eq(finding_by_name("NO_SUCH"), FINDING_NONE);
 }
 
-/* explain prints the text after the colon under its own heading. */
+/* Expect no word between "Typical causes" and its colon, because explain prints only the text after the colon. */
 static void expect_causes(const char *code, const char *detection)
 {
     const char *causes = strstr(detection, " Typical cause");

@@ -40,8 +40,8 @@
 #include <unistd.h>
 
 /* FIRST_MS: longest silence of the starter before the message JOB.
- * AT_ONCE_MS: time from the first SIGTERM to the second, which makes ddprun kill its workers at once.
- * KILL_MS: time from the first SIGTERM to SIGKILL.
+ * AT_ONCE_MS: without a connection, time from the first SIGTERM to the second, which makes ddprun kill its workers.
+ * KILL_MS: without a connection, time from the first SIGTERM to SIGKILL.
  * PLACE_MS: time in which the file systems of the job's directories must answer.
  * PROBE_MS: time in which the addresses of the first host must answer.
  * PROBE_MORE_MS: minimum time to wait for a better address after the first answer. */
@@ -79,7 +79,9 @@ struct relay {
     uint64_t silent_ms; /* longest silence of the starter; after a longer silence the relay ends the job */
     uint64_t last_received_ms; /* when the starter's last message arrived */
     uint64_t end_ms;           /* when the relay first requested the child's end; 0 before that */
+    uint64_t grace_ms;         /* --grace of the job */
     int terms;                 /* how often the relay has requested the child's end */
+    int passed;                /* the last signal of the starter that stops the child; 0 without one */
     bool knows_reason;         /* the starter has sent the finding that ends the job */
     bool has_signal;           /* a signal has requested the end of the relay */
     const char *failed;        /* why messages are no longer read from stdin; NULL while they are read */
@@ -618,6 +620,7 @@ static void handle_JOB(struct relay *r, struct slice body)
     const char *secret = cJSON_GetStringValue(cJSON_GetObjectItem(o, "secret"));
     const char *collect = cJSON_GetStringValue(cJSON_GetObjectItem(o, "collect"));
     const char *token = cJSON_GetStringValue(cJSON_GetObjectItem(o, "token"));
+    const cJSON *grace = cJSON_GetObjectItem(o, "grace_ms"); /* missing in JOB of an older starter */
     char **argv = texts_of(cJSON_GetObjectItem(o, "argv"));
     if (r->listener >= 0)
         close(r->listener);
@@ -629,6 +632,7 @@ static void handle_JOB(struct relay *r, struct slice body)
                   r->child != 0 ? "received twice" : "a required member is missing or has a wrong type");
     } else if (prepare_host(r, o)) {
         r->silent_ms = (uint64_t)silent->valuedouble;
+        r->grace_ms = cJSON_IsNumber(grace) ? (uint64_t)grace->valuedouble : AT_ONCE_MS;
         r->collect = collect != NULL && token != NULL ? strdup(collect) : NULL;
         spawn_job(r, argv, secret, cJSON_IsTrue(cJSON_GetObjectItem(o, "input")));
     }
@@ -647,6 +651,8 @@ static void handle_SIGNAL(struct relay *r, struct slice body)
         r->rests = number == SIGTSTP;
     if (r->child > 0 && number > 0)
         kill(r->child, number);
+    if (r->child > 0 && (number == SIGTERM || number == SIGINT || number == SIGHUP))
+        r->passed = number;
 }
 
 /* Buffer input for the job. Do not wait until the job reads the input, because the relay must still receive messages
@@ -745,7 +751,8 @@ static void send_reason(struct relay *r, const char *words)
 /* Request the child's end: first with SIGTERM, then with a second SIGTERM, which makes ddprun kill its workers, then
  * with SIGKILL. Send SIGCONT after each of them, because a stopped process does not handle SIGTERM. `why` is the
  * failure of the connection to the starter. Without such a failure, `why` is NULL, and the child reports SIGTERM as the
- * reason. */
+ * reason. After a signal to the relay, the workers keep their grace period, and the child gets no SIGTERM if the
+ * starter has sent one: a batch system signals all processes of a job, and a second request would kill the workers. */
 static void end_child(struct relay *r, const char *why)
 {
     const uint64_t now = clock_ms();
@@ -755,12 +762,16 @@ static void end_child(struct relay *r, const char *why)
     }
     if (r->end_ms == 0)
         r->end_ms = now;
-    const int due = now >= r->end_ms + KILL_MS ? 3 : now >= r->end_ms + AT_ONCE_MS ? 2 : 1;
+    const bool has_grace = r->has_signal && !r->sends;
+    const uint64_t twice_ms = has_grace ? r->grace_ms : AT_ONCE_MS;
+    const uint64_t kill_ms = has_grace ? r->grace_ms + KILL_MS : KILL_MS;
+    const int due = now >= r->end_ms + kill_ms ? 3 : now >= r->end_ms + twice_ms ? 2 : 1;
     if (r->terms < due) {
         if (r->terms == 0 && !r->knows_reason && why != NULL)
             send_reason(r, why);
         r->terms = due;
-        kill(r->child, due == 3 ? SIGKILL : SIGTERM);
+        if (due > 1 || !has_grace || r->passed != SIGTERM)
+            kill(r->child, due == 3 ? SIGKILL : SIGTERM);
         kill(r->child, SIGCONT);
     }
 }

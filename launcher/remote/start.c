@@ -533,7 +533,8 @@ bool start_job(const struct start_facts *f, const struct host_spec *host, int ra
     cJSON *o = cJSON_CreateObject(), *argv = cJSON_AddArrayToObject(o, "argv");
     bool ok = argv != NULL && json_add_text(o, "directory", f->directory) &&
               json_add_text(o, "log_dir", f->cli->log_dir) && json_add_number(o, "umask", f->umask) &&
-              json_add_number(o, "silent_ms", (double)start_silent_ms(f->cli)) && add_limits(o, f) &&
+              json_add_number(o, "silent_ms", (double)start_silent_ms(f->cli)) &&
+              json_add_number(o, "grace_ms", (double)f->cli->grace_ms) && add_limits(o, f) &&
               json_add_bool(o, "quiet", f->cli->quiet) && json_add_bool(o, "input", input) &&
               json_add_text(o, "secret", m->nodes > 1 ? m->secret : "") &&
               cJSON_AddItemToArray(argv, cJSON_CreateString(f->argv[0])) &&

@@ -4,7 +4,7 @@
  * `systemctl stop` and `pkill ddprun` send SIGTERM to every process of ddprun. The agent then receives two signals: its
  * own, and one that the guardian passes on. Both have the same sender and arrive within COPY_MS, so one of them is a
  * copy. A user who repeats `kill PID` signals the same process twice. Both signals then reach the agent in the same
- * way, so the second is not a copy. */
+ * way, so the second is not a copy. With --hosts, the relay gets the same SIGTERM and sends its own to the guardian. */
 #include "tables/signals.h"
 
 #include "base/text.h"
@@ -134,8 +134,15 @@ bool signal_sender_text(const struct received_signal *received, struct buf *out)
 
 /* --- repeated signals --------------------------------------------------------------------------------------- */
 
+/* Return the bit of the way in which a signal has reached this process. */
+static unsigned way_of(const struct received_signal *received)
+{
+    return received->by_parent ? 4 : received->by_guardian ? 2 : 1;
+}
+
 /* Return true if the signal is a copy of the previous signal. Every repeated SIGHUP is a copy, because a terminal that
- * closes may send several. Any other signal has at most one copy. */
+ * closes may send several. Any other signal has at most one copy in each other way. The sender of a copy differs only
+ * if the guardian's parent has sent it. */
 static bool is_copy(const struct stop_memory *memory, const struct received_signal *received, uint64_t now_ms)
 {
     const struct received_signal *last = &memory->last;
@@ -143,18 +150,19 @@ static bool is_copy(const struct stop_memory *memory, const struct received_sign
         return false;
     if (received->signal == SIGHUP)
         return true;
-    return !memory->copied && last->by_guardian != received->by_guardian &&
-           last->sender.pid == received->sender.pid && last->sender.kernel == received->sender.kernel &&
-           now_ms - memory->at_ms <= COPY_MS;
+    const bool same_sender =
+        last->sender.pid == received->sender.pid && last->sender.kernel == received->sender.kernel;
+    return (memory->ways & way_of(received)) == 0 && now_ms - memory->at_ms <= COPY_MS &&
+           (same_sender || last->by_parent != received->by_parent);
 }
 
 bool signals_is_new_stop(struct stop_memory *memory, const struct received_signal *received, uint64_t now_ms)
 {
     if (is_copy(memory, received, now_ms)) {
-        memory->copied = true;
+        memory->ways |= way_of(received);
         return false;
     }
-    *memory = (struct stop_memory){ .last = *received, .at_ms = now_ms };
+    *memory = (struct stop_memory){ .last = *received, .at_ms = now_ms, .ways = way_of(received) };
     return true;
 }
 

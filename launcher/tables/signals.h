@@ -130,12 +130,13 @@ bool signal_sender_text(const struct received_signal *received, struct buf *out)
 struct stop_memory {
     struct received_signal last;
     uint64_t at_ms; /* when the last signal arrived, by the clock of `now_ms` below */
-    bool copied;    /* a copy of `last` has arrived; a second copy is a new request, unless it is a SIGHUP */
+    unsigned ways;  /* how `last` and its copies arrived; a second one in the same way is a new request */
 };
 
 /* Return true if `received` is a new request to stop, and false if it is a copy of the previous one. A batch system,
  * systemd or pkill may signal both the guardian and the agent. The agent then gets a copy, because the guardian passes
- * its signal on to the agent. A second SIGHUP is never a new request. */
+ * its signal on to the agent. With --hosts, the relay may send another copy to the guardian. A second SIGHUP is never a
+ * new request. */
 bool signals_is_new_stop(struct stop_memory *memory, const struct received_signal *received, uint64_t now_ms);
 
 #endif

@@ -1174,6 +1174,33 @@ HOSTS_TEST(a_relay_that_a_signal_ends_reports_no_lost_connection)
     SAYS(r, "SIGTERM");
 }
 
+/* A batch system sends SIGTERM to the relay and the ddprun of the second host. This is one request, so the worker has
+ * its grace period: longer than a relay without a connection waits. */
+HOSTS_TEST(a_signal_to_all_processes_of_a_host_keeps_the_grace_period)
+{
+    char command[600];
+    skip_without_children();
+    snprintf(command, sizeof(command),
+             "trap 'sleep 2; touch %s/saved$RANK; exit 0' TERM; echo ready; while :; do sleep 0.1; done",
+             dir);
+    struct run_process *p = JOB_START("--hosts=nested,nested2", shell, "--grace=60", "sh", "-c", command);
+    cr_assert(run_until_output(p, "[nested:0] ready\n", PATIENCE_MS), "%s", run_output(p));
+    cr_assert(run_until_output(p, "[nested2:1] ready\n", PATIENCE_MS), "%s", run_output(p));
+    const pid_t starter = procstat_child(run_pid(p), 0);
+    pid_t relay = starter > 0 ? procstat_child(starter, 1) : 0;
+    while (relay > 0 && !is_ddprun(relay))
+        relay = procstat_child(relay, 0);
+    const pid_t guardian = relay > 0 ? procstat_child(relay, 0) : 0;
+    cr_assert_gt(guardian, 0);
+    kill(guardian, SIGTERM);
+    kill(relay, SIGTERM);
+    struct run_result r = run_wait(p);
+    EXPECT(r, 143);
+    char *saved = in_dir("ls saved1");
+    cr_expect_str_eq(saved, "saved1\n", "%s", r.err);
+    free(saved);
+}
+
 /* Kill the agent of a host, and return the result of the job. */
 static struct run_result kill_agent_of(int host)
 {

@@ -118,6 +118,20 @@ Test(signals, one_sent_to_guardian_and_agent_is_one_request)
     cr_expect(is_new(&memory, from(8, SIGTERM, false), 1107), "nor from another sender");
 }
 
+Test(signals, one_sent_to_relay_guardian_and_agent_is_one_request)
+{
+    struct received_signal by_relay = from(7, SIGTERM, true);
+    by_relay.by_parent = true;
+    for (int first = 0; first < 3; first++) {
+        const struct received_signal all[] = { from(9, SIGTERM, false), from(9, SIGTERM, true), by_relay };
+        struct stop_memory memory = { 0 };
+        cr_expect(is_new(&memory, all[first], 100));
+        cr_expect_not(is_new(&memory, all[(first + 1) % 3], 101), "%d", first);
+        cr_expect_not(is_new(&memory, all[(first + 2) % 3], 102), "%d", first);
+        cr_expect(is_new(&memory, by_relay, 103), "%d", first);
+    }
+}
+
 Test(signals, a_terminal_hangs_up_once_however_often_it_says_so)
 {
     struct stop_memory memory = { 0 };

@@ -249,6 +249,7 @@ static void print_finding(struct starter *s, const struct finding *f)
 }
 
 static void read_streams(struct starter *s);
+static void print_stop(struct starter *s, const struct received_signal *received, const char *effect);
 
 /* --- messages ------------------------------------------------------------------------------------------------ */
 
@@ -914,20 +915,29 @@ static bool start_flat(struct peer *p)
 }
 
 /* Report that a host was lost while the job ran: the process of `link` has ended. Send this reason to the other hosts
- * before the job ends there. */
+ * before the job ends there. After a request to stop, the host is not lost, because systemd and batch systems signal
+ * the remote shells, too. */
 static void lose_host(struct peer *p, const struct link *link)
 {
+    struct starter *s = p->starter;
+    const struct received_signal *last = &s->stop_memory.last;
     struct finding f;
     struct buf line = { 0 };
     char words[32];
+    if (s->stops > 0) {
+        print_stop(s, last, ": a remote shell has ended, too, so the job ends");
+        s->exit_code = s->exit_code < 0 ? EXIT_CODE_SIGNAL + last->signal : s->exit_code;
+        end_all(s);
+        return;
+    }
     snprintf(words, sizeof(words), "exit status %d", link_exit_code(link));
     finding_make(&f, FINDING_HOST_LOST, p->host->name, "words", words, NULL);
     if (remote_encode_end(p->host->name, &f, true, &line))
         pass_finding(p, buf_slice(&line));
     buf_free(&line);
     /* Hosts that ended earlier probably ended because of this loss. -1 makes fail() report this host. */
-    p->starter->exit_code = -1;
-    fail(p->starter, &f);
+    s->exit_code = -1;
+    fail(s, &f);
 }
 
 /* Handle the end of a host: its remote shell has exited, and all output of the shell was read. Report a failure, if
@@ -1121,15 +1131,12 @@ static void send_signal(struct starter *s, const char *number)
             send_text(&s->peers[i], REMOTE_SIGNAL, number);
 }
 
-/* Report a stop signal that arrived before the job runs. Later stop signals are reported by the nodes. */
-static void print_stop(struct starter *s, const struct received_signal *received)
+/* Report a stop signal, because no node can report it. */
+static void print_stop(struct starter *s, const struct received_signal *received, const char *effect)
 {
     struct buf from = { 0 }, out = { 0 };
     if (!s->facts->cli->quiet && received_signal_text(received, &from) &&
-        buf_printf(&out, "ddprun: %.*s%s\n", (int)from.len, (const char *)from.data,
-                   s->stops > 1
-                       ? " again: killing the remote shells"
-                       : ": the start of the hosts is cancelled; a second signal kills the remote shells"))
+        buf_printf(&out, "ddprun: %.*s%s\n", (int)from.len, (const char *)from.data, effect))
         write_sink(s, SINK_STDERR, &out);
     buf_free(&from);
     buf_free(&out);
@@ -1148,7 +1155,11 @@ static void forward_signal(struct starter *s, const struct received_signal *rece
     s->stops += is_new;
     if (s->n_running == 0 && stop) {
         if (is_new)
-            print_stop(s, received);
+            print_stop(
+                s, received,
+                s->stops > 1
+                    ? " again: killing the remote shells"
+                    : ": the start of the hosts is cancelled; a second signal kills the remote shells");
         s->exit_code = s->exit_code < 0 ? 128 + received->signal : s->exit_code;
         end_all(s);
         if (s->stops > 1)

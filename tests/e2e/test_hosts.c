@@ -1201,6 +1201,27 @@ HOSTS_TEST(a_signal_to_all_processes_of_a_host_keeps_the_grace_period)
     free(saved);
 }
 
+/* systemd sends SIGTERM to every process of the starting host: to ddprun and to the remote shells. */
+HOSTS_TEST(a_signal_to_the_starter_and_its_shells_is_no_lost_host)
+{
+    skip_without_children();
+    struct run_process *p =
+        JOB_START("--hosts=nested,nested2", shell, "sh", "-c", "echo ready; exec sleep 1000");
+    cr_assert(run_until_output(p, "[nested:0] ready\n", PATIENCE_MS), "%s", run_output(p));
+    cr_assert(run_until_output(p, "[nested2:1] ready\n", PATIENCE_MS), "%s", run_output(p));
+    const pid_t starter = procstat_child(run_pid(p), 0);
+    const pid_t shells[] = { starter > 0 ? procstat_child(starter, 0) : 0,
+                             starter > 0 ? procstat_child(starter, 1) : 0 };
+    cr_assert(shells[0] > 0 && shells[1] > 0);
+    kill(starter, SIGTERM);
+    run_signal(p, SIGTERM);
+    kill(shells[0], SIGTERM);
+    kill(shells[1], SIGTERM);
+    struct run_result r = run_wait(p);
+    EXPECT(r, 143);
+    SILENT(r, "HOST_LOST");
+}
+
 /* Kill the agent of a host, and return the result of the job. */
 static struct run_result kill_agent_of(int host)
 {

@@ -16,6 +16,7 @@
 #include "ddp/context.h"
 #include "base/endpoint.h"
 #include "net/store_host.h"
+#include "tables/signals.h"
 #include "tables/text.h"
 
 #include <arpa/inet.h>
@@ -72,6 +73,7 @@ struct relay {
     char job_token[REMOTE_TOKEN_MAX]; /* the token in the message JOB; "" until JOB arrives */
     bool has_probed;                  /* the relay has answered a message PROBE */
     bool had_job;                     /* the host's ddprun was started */
+    bool quiet;                       /* --quiet of the job */
     bool sends;                       /* the child is the sender of log files */
     bool must_end;                    /* the starter has sent END */
     int job_code;                     /* exit code of the job, while its log files are sent */
@@ -81,7 +83,7 @@ struct relay {
     uint64_t end_ms;           /* when the relay first requested the child's end; 0 before that */
     uint64_t grace_ms;         /* --grace of the job */
     int terms;                 /* how often the relay has requested the child's end */
-    int passed;                /* the last signal of the starter that stops the child; 0 without one */
+    int passed;                /* the last signal that has asked the child to stop the job; 0 without one */
     bool knows_reason;         /* the starter has sent the finding that ends the job */
     bool has_signal;           /* a signal has requested the end of the relay */
     const char *failed;        /* why messages are no longer read from stdin; NULL while they are read */
@@ -632,6 +634,7 @@ static void handle_JOB(struct relay *r, struct slice body)
                   r->child != 0 ? "received twice" : "a required member is missing or has a wrong type");
     } else if (prepare_host(r, o)) {
         r->silent_ms = (uint64_t)silent->valuedouble;
+        r->quiet = cJSON_IsTrue(cJSON_GetObjectItem(o, "quiet"));
         r->grace_ms = cJSON_IsNumber(grace) ? (uint64_t)grace->valuedouble : AT_ONCE_MS;
         r->collect = collect != NULL && token != NULL ? strdup(collect) : NULL;
         spawn_job(r, argv, secret, cJSON_IsTrue(cJSON_GetObjectItem(o, "input")));
@@ -772,6 +775,7 @@ static void end_child(struct relay *r, const char *why)
         r->terms = due;
         if (due > 1 || !has_grace || r->passed != SIGTERM)
             kill(r->child, due == 3 ? SIGKILL : SIGTERM);
+        r->passed = has_grace ? SIGTERM : r->passed;
         kill(r->child, SIGCONT);
     }
 }
@@ -840,12 +844,21 @@ static void start_sender(struct relay *r)
  * files as the next child. */
 static void reap(struct relay *r)
 {
+    char name[SIGNAL_NAME_MAX];
     int status;
     if (r->child <= 0 || waitpid(r->child, &status, WNOHANG) != r->child)
         return;
-    /* if a signal has killed ddprun, the launcher has failed, and not the program */
-    const int code = WIFEXITED(status) ? WEXITSTATUS(status) : EXIT_CODE_DDPRUN;
+    /* If a signal has killed ddprun, the launcher has failed, and not the program. Exception: a request to stop kills
+     * ddprun until its guardian handles signals. ddprun has then printed no report. */
+    const bool is_stopped = WIFSIGNALED(status) && WTERMSIG(status) == r->passed && !r->sends;
+    const int code = WIFEXITED(status) ? WEXITSTATUS(status)
+                     : is_stopped      ? EXIT_CODE_SIGNAL + r->passed
+                                       : EXIT_CODE_DDPRUN;
     r->child = 0;
+    if (is_stopped && !r->quiet) {
+        signal_name(name, r->passed);
+        log_info("%s has stopped the job before its first round", name);
+    }
     read_findings(r);
     send_findings(r, true);
     if (r->sends || r->collect == NULL) {

@@ -1,5 +1,6 @@
 /* The decisions of --hosts: messages, commands, the address of the store, and why a host did not start. */
 #include "remote/relay.c"
+#include "run.h"
 
 #include <cjson/cJSON.h>
 #include <criterion/criterion.h>
@@ -38,6 +39,25 @@ Test(remote_messages, a_length_above_the_limit_is_rejected_before_its_bytes_arri
     cr_expect_eq(remote_decode(slice_of("?\0\0\0\0", 5), &kind, &body, &size), -1);
     cr_expect_not(remote_encode(&wire, REMOTE_SIGNAL, slice_str("12345")));
     buf_free(&wire);
+}
+
+/* Until the guardian of the host's ddprun handles signals, Ctrl-C kills ddprun. */
+Test(remote_messages, a_stop_before_ddprun_handles_signals_is_that_signal)
+{
+    static const int stops[] = { SIGINT, SIGTERM };
+    for (size_t i = 0; i < sizeof(stops) / sizeof(stops[0]); i++) {
+        struct relay r = { .listener = -1, .news = -1, .child_in = -1, .exit_code = -1 };
+        char number[8];
+        snprintf(number, sizeof(number), "%d", stops[i]);
+        signal(stops[i], SIG_DFL);
+        r.child = fork();
+        while (r.child == 0)
+            pause();
+        handle_SIGNAL(&r, slice_str(number));
+        for (struct patience wait = { 0 }; r.exit_code < 0 && patience_left(&wait);)
+            reap(&r);
+        cr_expect_eq(r.exit_code, 128 + stops[i]);
+    }
 }
 
 Test(remote_messages, answers_are_found_among_the_lines_of_a_login_shell)

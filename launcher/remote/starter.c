@@ -258,12 +258,15 @@ static bool has_exited(const struct peer *p)
     return p->link != NULL && link_has_exited(p->link);
 }
 
-static void send_message(struct peer *p, enum remote_message kind, struct slice body)
+/* Send a message, unless the relay cannot read it now. Return false if the body is too long or memory is short. */
+static bool send_message(struct peer *p, enum remote_message kind, struct slice body)
 {
     struct buf out = { 0 };
-    if (p->link != NULL && p->state != PEER_ENDED && !p->is_shipping && remote_encode(&out, kind, body))
+    const bool ok = remote_encode(&out, kind, body);
+    if (ok && p->link != NULL && p->state != PEER_ENDED && !p->is_shipping)
         link_send(p->link, buf_slice(&out));
     buf_free(&out);
+    return ok;
 }
 
 static void send_to_branches(struct starter *s, enum remote_message kind, const char *text)
@@ -574,6 +577,15 @@ static void fail_without_address(struct starter *s)
     fail(s, &f);
 }
 
+/* Fail, because the message JOB cannot be sent. */
+static void fail_without_message(struct peer *p)
+{
+    struct finding f;
+    finding_make(&f, FINDING_HOST_NOT_READY, p->host->name, "words",
+                 "the command line and the variables need more than 4 MiB, or memory is short", NULL);
+    fail(p->starter, &f);
+}
+
 /* Choose the address of the store, and send the job to all hosts. */
 static void run_job(struct starter *s)
 {
@@ -600,15 +612,21 @@ static void run_job(struct starter *s)
                                            .port = s->peers[0].answer.port,
                                            .secret = digits,
                                            .token = s->token };
-    for (int i = 0; i < s->n; i++) {
+    bool ok = true;
+    for (int i = 0; ok && i < s->n; i++) {
         struct buf body = { 0 };
-        if (start_job(s->facts, s->peers[i].host, i, s->peers[i].reads_input, &meeting, &body))
-            send_message(&s->peers[i], REMOTE_JOB, buf_slice(&body));
+        ok = start_job(s->facts, s->peers[i].host, i, s->peers[i].reads_input, &meeting, &body) &&
+             send_message(&s->peers[i], REMOTE_JOB, buf_slice(&body));
         buf_free(&body);
-        s->peers[i].state = PEER_RUNNING;
-        s->n_running++;
+        if (!ok)
+            fail_without_message(&s->peers[i]);
+        else
+            s->peers[i].state = PEER_RUNNING;
+        s->n_running += ok;
     }
     secret_wipe(digits);
+    if (!ok)
+        return;
     snprintf(silent, sizeof(silent), "%" PRIu64, start_silent_ms(cli));
     send_to_branches(s, REMOTE_BRANCH, silent);
     open_input(s);

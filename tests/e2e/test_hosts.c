@@ -340,6 +340,21 @@ HOSTS_TEST(a_low_soft_limit_of_descriptors_is_raised)
     EXPECT(r, 0);
 }
 
+/* Linux accepts these arguments of 4.5 MB without a limit of the stack, but no message may be that long. */
+HOSTS_TEST(a_command_line_that_no_message_holds_ends_the_start)
+{
+    char command[900];
+    snprintf(command, sizeof(command),
+             "ulimit -s unlimited || exit 99; exec %s --hosts=a,b '%s' true $(seq -f %%0100.0f 45000)",
+             bin("ddprun"), shell);
+    const char *const argv[] = { "sh", "-c", command, NULL };
+    struct run_result r = run_command(argv, NULL);
+    if (r.exit_code == 99)
+        cr_skip_test("skipped, because this user cannot remove the limit of the stack");
+    EXPECT(r, 125);
+    SAYS(r, "HOST_NOT_READY");
+}
+
 HOSTS_TEST(a_named_variable_reaches_a_host)
 {
     struct run_result r = job_run(

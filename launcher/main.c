@@ -536,6 +536,8 @@ static int begin(struct cli *cli, char *const *argv)
     struct ddp_err err;
     const bool hosts = (cli->hosts != NULL || cli->hostfile != NULL) && !cli->one_console;
     gethostname(host, sizeof(host) - 1);
+    if (cli->one_console) /* the starter's srun starts each ddprun as a step of one task */
+        cli->scheduler = "none";
     if (hosts && choose_srun(cli, host, &err) != DDP_OK)
         return cannot_begin(&err);
     if (ask_scheduler(&scheduler, cli, host, &err) != DDP_OK)

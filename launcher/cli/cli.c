@@ -433,13 +433,20 @@ static ddp_status set_default(struct cli *cli, enum cli_option option, const cha
     return preset != NULL ? set_option(cli, option, preset, spelled, err) : DDP_OK;
 }
 
+/* Set an option of the command line. With --hosts, the words of the starter come before those of the user. So the
+ * starter's port, which is free on the first host, replaces the user's port 0. */
 static ddp_status set_from_line(struct cli *cli, enum cli_option option, const char *text,
                                 const char *spelled, struct ddp_err *err)
 {
+    const bool has_port = cli->one_console && cli->origin[OPT_MASTER_PORT] == FROM_COMMAND_LINE;
+    const int port = has_port ? cli->master_port : 0;
     if (cli->torchrun && text[0] == '\0' && cli_forget(cli, option))
         return set_default(cli, option, spelled, err);
     cli->origin[option] = FROM_COMMAND_LINE;
-    return set_option(cli, option, text, spelled, err);
+    ddp_status status = set_option(cli, option, text, spelled, err);
+    if (option == OPT_MASTER_PORT && cli->master_port == 0)
+        cli->master_port = port;
+    return status;
 }
 
 /* Return true if an option that was already read, such as --help, makes ddprun print a text and exit. The parsing then

@@ -809,6 +809,30 @@ HOSTS_TEST(slurm_refuses_hosts_in_a_step_and_starts_them_elsewhere)
     EXPECT(r, 2);
 }
 
+/* A script stands in for srun, and starts each relay in a step of one task. */
+HOSTS_TEST(a_named_scheduler_has_no_effect_on_the_hosts)
+{
+    static const char *const job[] = { "SLURM_JOB_ID=7", "SLURM_NNODES=1", "SLURM_STEP_ID", NULL };
+    char path[300], option[320];
+    write_file("srun",
+               "#!/bin/sh\nwhile [ \"$1\" != sh ]; do shift; done\n"
+               "export SLURM_JOB_ID=7 SLURM_STEP_ID=0 SLURM_STEP_NUM_TASKS=1 SLURM_STEP_NUM_NODES=1 "
+               "SLURM_PROCID=0 SLURM_LOCALID=0 SLURM_NODEID=0\nexec \"$@\"\n",
+               0755, path);
+    snprintf(option, sizeof(option), "--remote_shell=%s", path);
+    struct run_result r =
+        job_run((const char *const[]){ "--hosts=a,b", option, "--scheduler=slurm", "true", NULL },
+                &(struct run_options){ .env = job });
+    EXPECT(r, 0);
+    SILENT(r, "NNODES_NOT_LAUNCHED");
+}
+
+HOSTS_TEST(any_free_port_of_the_first_host_is_the_port_of_all)
+{
+    struct run_result r = JOB("--hosts=a,b", shell, "--master_port=0", "true");
+    EXPECT(r, 0);
+}
+
 HOSTS_TEST(a_dry_run_prints_a_command_for_each_host)
 {
     struct run_result r = JOB("--hosts=a:2,ann@b", "--ssh=ssh -p 2222", "--dry_run", "train.py");

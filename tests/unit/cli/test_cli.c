@@ -383,6 +383,18 @@ Test(cli_nodes, torchruns_static_line_is_understood)
     cli_free(&cli);
 }
 
+/* With --hosts, the starter's words come before those of the user. */
+Test(cli_nodes, port_0_of_the_user_is_the_starters_port)
+{
+    PARSE_NODE("--one_console", "--nnodes=2", "--node_rank=0", "--master_addr=10.0.0.1", "--master_port=1234",
+               "--master_port=0");
+    cr_expect_eq(cli.master_port, 1234);
+    cli_free(&cli);
+    PARSE_NODE("--master_port=1234", "--master_port=0");
+    cr_expect_eq(cli.master_port, 0);
+    cli_free(&cli);
+}
+
 Test(cli_nodes, a_range_of_nodes_or_c10d_is_elastic)
 {
     PARSE_NODE("--nnodes=1:4", "--rdzv-endpoint=n0");

@@ -150,6 +150,12 @@ static ddp_status check_pairs(const struct cli *cli, struct ddp_err *err)
     return DDP_OK;
 }
 
+/* Return true if the option is a switch that is off, as with PET_STANDALONE=0. */
+static bool is_switched_off(const struct cli *cli, enum cli_option option)
+{
+    return (option == OPT_STANDALONE && !cli->standalone) || (option == OPT_PER_TASK && !cli->per_task);
+}
+
 /* Reject options whose values --hosts determines. If `one_console` is true, accept them, because a ddprun with
  * --hosts has started this ddprun with these options. */
 static ddp_status check_hosts(const struct cli *cli, struct ddp_err *err)
@@ -171,8 +177,11 @@ static ddp_status check_hosts(const struct cli *cli, struct ddp_err *err)
                         "--hosts starts ddprun on every host of its list, but --nnodes=%s requests an "
                         "elastic job; for an elastic job, start ddprun on each node with --rdzv_endpoint",
                         nnodes_format(&cli->nnodes, other));
+    if (cli->rdzv_conf.is_host != HOST_STORE_AUTO)
+        return ddp_fail(err, DDP_ERR_ARG, "%s and is_host in %s exclude each other; leave is_host out",
+                        option_format(cli, hosts, list), option_format(cli, OPT_RDZV_CONF, other));
     for (size_t i = 0; i < sizeof(decided) / sizeof(decided[0]); i++)
-        if (cli_gives(cli, decided[i]))
+        if (cli_gives(cli, decided[i]) && !is_switched_off(cli, decided[i]))
             return ddp_fail(
                 err, DDP_ERR_ARG,
                 "%s and %s exclude each other, because ddprun itself starts every node of the list; %s %s",
@@ -482,14 +491,25 @@ static ddp_status read_line(struct cli *cli, char *const *argv, struct ddp_err *
     return DDP_OK;
 }
 
-/* Check that each variable of --env=NAME is set. Without this check, the workers would fail only after the start. */
-static ddp_status check_env_names(const struct cli *cli, char *const *block, struct ddp_err *err)
+/* Replace each NAME of --env by its entry "NAME=VALUE" in the environment, so that it overrides a variable that ddprun
+ * sets. Exception: --virtual_local_rank divides the list of GPUs among the workers. Fail if the variable is not set.
+ * Without this check, the workers would fail only after the start. */
+static ddp_status read_env_names(struct cli *cli, char *const *block, struct ddp_err *err)
 {
-    for (size_t i = 0; i < cli->env.n_names; i++)
-        if (env_find(block, cli->env.names[i]) == NULL)
+    size_t kept = 0;
+    for (size_t i = 0; i < cli->env.n; i++) {
+        const char *name = cli->env.items[i];
+        const char *value = strchr(name, '=') == NULL ? env_find(block, name) : name;
+        if (value == NULL)
             return ddp_fail(err, DDP_ERR_ARG,
-                            "--env=%.200s: %.200s is not set; set it, or pass --env=%.200s=VALUE",
-                            cli->env.names[i], cli->env.names[i], cli->env.names[i]);
+                            "--env=%.200s: %.200s is not set; set it, or pass --env=%.200s=VALUE", name, name,
+                            name);
+        if (value == name)
+            cli->env.items[kept++] = name;
+        else if (!cli->virtual_local_rank || strcmp(name, "CUDA_VISIBLE_DEVICES") != 0)
+            cli->env.items[kept++] = value - strlen(name) - 1;
+    }
+    cli->env.n = kept;
     return DDP_OK;
 }
 
@@ -500,7 +520,7 @@ static ddp_status cli_read_all(struct cli *cli, char *const *argv, char *const *
         status = read_environment(cli, block, err);
     if (status == DDP_OK)
         status = read_line(cli, argv, err);
-    return status == DDP_OK ? check_env_names(cli, block, err) : status;
+    return status == DDP_OK ? read_env_names(cli, block, err) : status;
 }
 
 ddp_status cli_read(struct cli *cli, int argc, char *const *argv, char *const *block, struct ddp_err *err)

@@ -208,7 +208,7 @@ struct cli {
     struct cli_env {
         const char **items; /* "KEY=VALUE"; the array is owned, the texts are borrowed */
         size_t n;
-        const char **names; /* names from --env=NAME: workers inherit these variables; owned like `items` */
+        const char **names; /* names from --env=NAME, whose values are in `items`; owned like `items` */
         size_t n_names;
     } env;
     bool dry_run, quiet, verbose, json;

@@ -342,8 +342,10 @@ static ddp_status value_ENV(const char *text, void *to, struct ddp_err *err)
         return ddp_fail(err, DDP_ERR_ARG, "NAME=VALUE or NAME, where NAME does not begin with a digit");
     while (isalnum((unsigned char)*c) || *c == '_')
         c++;
-    if (*c == '\0' && c > text)
-        return collect_text(&env->names, &env->n_names, text, err);
+    if (*c == '\0' && c > text) {
+        const ddp_status status = collect_text(&env->names, &env->n_names, text, err);
+        return status == DDP_OK ? collect_text(&env->items, &env->n, text, err) : status;
+    }
     if (text[0] == '=' || strchr(text, '=') == NULL)
         return ddp_fail(err, DDP_ERR_ARG, "NAME=VALUE or NAME");
     return collect_text(&env->items, &env->n, text, err);

@@ -108,7 +108,10 @@ Test(cli, env_without_a_value_names_a_variable_that_is_set)
 {
     char *environment[] = { "A=", "AB=1", NULL };
     cr_assert_eq(parse_in(environment, WORDS("--env=A", "--env", "AB", "--env=C=1", "prog")), DDP_OK);
-    cr_assert_eq(cli.env.n, 1);
+    cr_assert_eq(cli.env.n, 3);
+    cr_expect_str_eq(cli.env.items[0], "A=");
+    cr_expect_str_eq(cli.env.items[1], "AB=1", "the value overrides a variable that ddprun sets");
+    cr_expect_str_eq(cli.env.items[2], "C=1");
     cr_assert_eq(cli.env.n_names, 2);
     cr_expect_str_eq(cli.env.names[1], "AB");
     cli_free(&cli);
@@ -246,6 +249,18 @@ Test(cli, what_is_missing_or_too_much_is_said)
     refused(environment, WORDS("--hostfile=f", "prog"),
             "--hostfile and PET_NODE_RANK exclude each other, because ddprun itself starts every node of the "
             "list; unset PET_NODE_RANK");
+}
+
+/* A switch of 0 is off. The key is_host is another name of --host_store. */
+Test(cli, hosts_exclude_only_options_that_have_an_effect)
+{
+    char *environment[] = { "PET_STANDALONE=0", "PET_PER_TASK=0", NULL };
+    cr_expect_eq(parse_in(environment, WORDS("--hosts=a,b", "prog")), DDP_OK, "%s", err.msg);
+    cli_free(&cli);
+    PARSE("--hosts=a,b", "--rdzv_conf=timeout=12", "prog");
+    cli_free(&cli);
+    cr_expect_eq(parse_in(no_environment, WORDS("--hosts=a,b", "--rdzv_conf=is_host=true", "prog")),
+                 DDP_ERR_ARG);
 }
 
 Test(cli, an_environment_of_another_launcher_is_noticed)

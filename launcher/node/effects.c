@@ -444,7 +444,7 @@ static void add_gpu_users(struct node *n, const struct gpu_query *query, struct 
     struct gpu_answer *answer = &n->run.gpu_answer;
     *answer = (struct gpu_answer){ 0 };
     if (query != NULL)
-        gpu_query_answer(query, n->plan, f->local_rank, answer);
+        gpu_query_answer(query, n->plan, f->rank - n->plan->workers[0].rank, answer);
     n->run.has_gpu_answer = true;
     text_copy(f->gpu, sizeof(f->gpu), answer->gpu);
     text_copy(f->gpu_users, sizeof(f->gpu_users), answer->users);
@@ -759,7 +759,8 @@ static void spawn(struct node *n, int local_rank)
         kill(pid, SIGSTOP);
     pid = contain_shown_pid(n->run.contain, pid); /* from here on the pid is only displayed */
     store_link_mention(n->meet.link,
-                       encode_started(node_rank(n, local_rank), local_rank, pid, n->plan->facts->host));
+                       encode_started(node_rank(n, local_rank), n->plan->workers[local_rank].local_rank, pid,
+                                      n->plan->facts->host));
     announce_worker_started(&n->out.announce, local_rank, pid);
     node_handle_event(n, (struct agent_event){ .type = AGENT_SPAWNED, .local_rank = local_rank, .pid = pid });
 }

@@ -311,16 +311,16 @@ void merge_free(struct merge *m)
 
 enum { RANKS_MAX = 200, NUMBER_MAX = 12, SEVERAL_COLOUR = 1 /* bold */ };
 
-/* The local ranks that printed a line. `base` is the global rank of local rank 0. */
+/* The workers that printed a line. `base` is the rank or local rank of the node's first worker. */
 struct numbered {
-    const struct rank_set *local_ranks;
+    const struct rank_set *workers;
     int base;
 };
 
 static int rank_at(const void *user, int i)
 {
     const struct numbered *n = user;
-    return rank_set_has(n->local_ranks, i) ? n->base + i : -1;
+    return rank_set_has(n->workers, i) ? n->base + i : -1;
 }
 
 /* Append "3" for a single rank or "0,2-5" for a set, and a NUL. */
@@ -360,7 +360,8 @@ static int colour_of(const struct plan *plan, const struct line_origin *from)
 bool line_prefix(const struct plan *plan, const struct line_origin *from, bool colour, struct buf *out)
 {
     struct buf rank = { 0 }, local_rank = { 0 };
-    bool ok = append_ranks(from, plan->workers[0].rank, &rank) && append_ranks(from, 0, &local_rank);
+    bool ok = append_ranks(from, plan->workers[0].rank, &rank) &&
+              append_ranks(from, plan->workers[0].local_rank, &local_rank);
     struct prefix_values values = { 0 };
     const bool prefix =
         from->ranks != NULL ? plan->prefix : plan_stream_has_prefix(plan, from->local_rank, from->which);

@@ -104,7 +104,7 @@ static bool print_worker(struct buf *out, const struct plan *plan, const struct 
     return ok &&
            buf_printf(out, "local rank %d, GPU %s\n", w->local_rank, w->gpu != NULL ? w->gpu : "none") &&
            print_command(out, w->argv) && print_cpus(out, &w->cpus) && print_stream(out, "stdout", &w->out) &&
-           print_stream(out, "stderr", &w->err) && print_environment(out, plan, w->local_rank);
+           print_stream(out, "stderr", &w->err) && print_environment(out, plan, (int)(w - plan->workers));
 }
 
 /* Print, for example, "nodes: static, this is node 1 (counted from 0) of 2; 15 min to join (--timeout)". */
@@ -238,7 +238,7 @@ static bool add_worker(cJSON *array, const struct plan *plan, const struct plan_
         ok = ok && add_to_array(command, *arg);
     return ok && add_cpus(o, &w->cpus) && add_stream(o, "stdout", &w->out) &&
            add_stream(o, "stderr", &w->err) && json_add_text(o, "error_file", w->error_file) &&
-           add_environment(o, plan, w->local_rank);
+           add_environment(o, plan, (int)(w - plan->workers));
 }
 
 /* Add the port, or null if ddprun chooses a free port at the start. */

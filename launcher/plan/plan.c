@@ -229,12 +229,12 @@ static void note_files(struct plan *plan)
 static bool plan_lacks_rank(const struct plan *plan, const char *option, int highest,
                             char words[PLAN_RANKS_WORDS])
 {
-    if (highest < plan->nproc)
+    const int workers = plan->cli->per_task ? plan->cli->task.local_world_size : plan->nproc;
+    if (highest < workers)
         return false;
     snprintf(words, PLAN_RANKS_WORDS,
              "--%s names local rank %d, but there %s %d worker%s on this node (local ranks 0 to %d)", option,
-             highest, plan->nproc == 1 ? "is" : "are", plan->nproc, plan->nproc == 1 ? "" : "s",
-             plan->nproc - 1);
+             highest, workers == 1 ? "is" : "are", workers, workers == 1 ? "" : "s", workers - 1);
     return true;
 }
 
@@ -607,7 +607,9 @@ static ddp_status plan_each(struct plan *plan, struct ddp_err *err)
                                      : gpus_of_worker(plan->gpus, r, plan->nproc, plan->cli->share_gpu);
         if (plan->cli->virtual_local_rank && !plan_visible_gpu(plan, w))
             return DDP_ERR_NOMEM;
-        w->argv = program_argv(plan->cli, python, plan->cli->per_task ? plan->cli->task.local_rank : r);
+        if (plan->cli->per_task)
+            w->local_rank = plan->cli->task.local_rank;
+        w->argv = program_argv(plan->cli, python, w->local_rank);
         if (w->argv == NULL)
             return DDP_ERR_NOMEM;
     }

@@ -60,7 +60,8 @@ struct plan_stream {
 };
 
 struct plan_worker {
-    int rank, local_rank;
+    int rank;
+    int local_rank;       /* the index in plan->workers; with --per_task the local rank of the task */
     const char *gpu;      /* the GPU's name in CUDA_VISIBLE_DEVICES, owned by the plan; NULL without a GPU */
     struct rank_set cpus; /* CPUs that the worker may use; if empty, all CPUs that ddprun may use */
     char *visible;        /* owned; CUDA_VISIBLE_DEVICES of the worker; NULL leaves ddprun's value */

@@ -281,9 +281,7 @@ static void set_worker(struct env_facts *facts, const struct plan *plan, int loc
 {
     const struct plan_worker *w = &plan->workers[local_rank];
     facts->rank = w->rank;
-    facts->local_rank = w->visible != NULL    ? 0
-                        : plan->cli->per_task ? plan->cli->task.local_rank
-                                              : w->local_rank;
+    facts->local_rank = w->visible != NULL ? 0 : w->local_rank;
     facts->role_rank = plan->role_rank + local_rank;
     facts->visible = w->visible;
     facts->error_file = w->error_file;
@@ -445,7 +443,7 @@ bool plan_any_file(const struct plan *plan)
 {
     int to_file, off_console;
     for (int r = 0; r < plan->nproc; r++) {
-        streams(plan->cli, r, &to_file, &off_console);
+        streams(plan->cli, plan->cli->per_task ? plan->cli->task.local_rank : r, &to_file, &off_console);
         if (to_file != 0)
             return true;
     }

@@ -73,7 +73,7 @@ static void fill_failure(const struct report *r, int local_rank, struct failure 
     struct buf words = { 0 };
     *f = (struct failure){ .node_rank = r->plan->node_rank,
                            .rank = who->rank,
-                           .local_rank = local_rank,
+                           .local_rank = who->local_rank,
                            .pid = w->pid,
                            .exit_code = w->exit_code,
                            .signal = w->signal,

@@ -92,7 +92,7 @@ static bool add_worker(cJSON *array, const struct report *r, int local_rank)
 {
     cJSON *o = json_add_object(array);
     return o != NULL && json_add_number(o, "rank", r->plan->workers[local_rank].rank) &&
-           json_add_number(o, "local_rank", local_rank) &&
+           json_add_number(o, "local_rank", r->plan->workers[local_rank].local_rank) &&
            add_ending(o, r, agent_worker(r->agent, local_rank));
 }
 

@@ -331,6 +331,31 @@ Test(scheduler, a_task_is_a_node_to_the_rendezvous_and_tells_its_worker_the_trut
     cli_free(&cli);
 }
 
+/* Slurm has started this process as local task 2 of 4. File names and filters use this number, like LOCAL_RANK. */
+Test(scheduler, the_worker_of_a_task_has_the_local_rank_of_the_task)
+{
+    struct plan plan;
+    char **words =
+        WORDS("--per_task", "--log_file=/x/%l.%s", "--local_ranks_filter=2", "--redirects=2:1", "p");
+    cr_assert_eq(in("slurm-four-tasks-per-node", words), DDP_OK, "%s", err.msg);
+    const struct plan_facts facts = { .environ_block = env.block,
+                                      .cpus = 8,
+                                      .host = env.host,
+                                      .nonce = "k3x9",
+                                      .tmp_dir = "/tmp",
+                                      .start_time = "",
+                                      .scheduler = &scheduler };
+    cr_assert_eq(plan_make(&plan, &cli, &facts, &err), DDP_OK, "%s", err.msg);
+    const struct plan_worker *w = &plan.workers[0];
+    cr_expect_eq(w->local_rank, 2);
+    cr_expect(w->out.file != NULL && strcmp(w->out.file, "/x/2.stdout") == 0);
+    cr_expect(!w->out.console && w->err.console);
+    for (int i = 0; i < PLAN_NOTES_MAX && plan.notes[i] != NULL; i++)
+        cr_expect_null(strstr(plan.notes[i], "local_ranks_filter"), "%s", plan.notes[i]);
+    plan_free(&plan);
+    cli_free(&cli);
+}
+
 Test(scheduler, tasks_of_one_machine_meet_on_loopback)
 {
     IN("hydra", "--per_task", "p");

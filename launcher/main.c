@@ -561,9 +561,9 @@ static int begin(struct cli *cli, char *const *argv)
 /* --- ddprun shim -------------------------------------------------------------------------------------------- */
 
 /* `ddprun shim DIR` creates the shim: a command torchrun for front ends that start torchrun from PATH. The shim is a
- * symbolic link to ddprun, which behaves as torchrun because of the link's name. Any link whose target is called
- * ddprun counts as a shim. If DIR is ddprun's own directory, the link is relative, so that the whole directory can be
- * moved. */
+ * symbolic link to ddprun, which behaves as torchrun because of the link's name. A link counts as a shim if it leads to
+ * this program, or if its target is called ddprun. If DIR is ddprun's own directory, the link is relative, so that the
+ * whole directory can be moved. */
 
 #define SHIM "torchrun"
 /* What DIR/torchrun is: nothing, a shim, another program, or not known because DIR cannot be read. */
@@ -585,7 +585,10 @@ static enum holder shim_find_holder(int dir, char target[PATH_MAX])
         return errno == ENOENT ? HOLDS_NOTHING : errno == EINVAL ? HOLDS_OTHER : HOLDS_UNKNOWN;
     target[n] = '\0';
     const char *slash = strrchr(target, '/');
-    return strcmp(slash != NULL ? slash + 1 : target, "ddprun") == 0 ? HOLDS_SHIM : HOLDS_OTHER;
+    struct stat held, own;
+    const bool is_own = fstatat(dir, SHIM, &held, 0) == 0 && stat("/proc/self/exe", &own) == 0 &&
+                        held.st_dev == own.st_dev && held.st_ino == own.st_ino;
+    return is_own || strcmp(slash != NULL ? slash + 1 : target, "ddprun") == 0 ? HOLDS_SHIM : HOLDS_OTHER;
 }
 
 static ddp_status shim_refuse(struct ddp_err *err, const char *dir, const char *remedy)

@@ -478,6 +478,9 @@ Test(ddprun_torchrun, a_shim_is_a_command_in_the_directory)
     expect("mkdir d && ln -s /no/more/ddprun d/torchrun && $D shim d >/dev/null && d/torchrun --no_python "
            "echo hi",
            0, "hi\n", NULL);
+    expect("cp $D ddprun-1.2 && D=./ddprun-1.2; mkdir d && $D shim d >/dev/null && $D shim d >/dev/null && "
+           "readlink d/torchrun | sed 's:.*/::' && $D shim --remove d && ls d",
+           0, "ddprun-1.2\n", NULL);
 }
 
 Test(ddprun_torchrun, a_shim_replaces_and_removes_no_other_program)

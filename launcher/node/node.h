@@ -72,6 +72,7 @@ struct node_meeting {
     struct heard_waiting waiting; /* the store's latest message "waiting": which nodes have joined */
     uint64_t waiting_received_ms; /* when the message in `waiting` arrived */
     uv_timer_t waiting_timer;     /* fires when the next line about missing nodes is due */
+    bool announced;               /* announce_job() was called, in this node's first round */
     bool waiting_due;             /* `waiting_timer` will print a line */
     bool waiting_printed; /* a line was printed in this wait, so later lines are printed only for changes */
     bool waiting_asked;   /* the store was asked which nodes have not ended */

@@ -486,8 +486,8 @@ static void note_outside(struct spawner *s, int error)
 }
 
 /* Start a worker. Its environment exists only during the start, because 256 environments would need megabytes. If
- * proc_spawn() fails with ENOENT, the interpreter or the loader of the program is missing, because find_program() has
- * found the program itself. Return ELIBACC in this case. */
+ * proc_spawn() fails with ENOENT although the program exists, its interpreter or loader is missing. Return ELIBACC in
+ * this case. If the program was removed after an earlier attempt, let the next attempt search it again. */
 static int start_with(struct spawner *s, int local_rank, const int fds[3], pid_t *pid)
 {
     struct ddp_err err;
@@ -504,7 +504,12 @@ static int start_with(struct spawner *s, int local_rank, const int fds[3], pid_t
     int error = find_program(s, spec.argv[0], env.block);
     if (error == 0 && (*pid = proc_spawn(&s->slots, &spec, &error)) < 0) {
         s->failed = s->path;
-        error = error == ENOENT ? ELIBACC : error;
+        if (error == ENOENT && access(s->path, F_OK) == 0) {
+            error = ELIBACC;
+        } else if (error == ENOENT) {
+            s->failed = spec.argv[0];
+            s->path[0] = '\0';
+        }
     } else if (error != 0 && *pid > 0) {
         note_outside(s, error);
         error = 0;

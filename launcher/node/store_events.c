@@ -518,7 +518,7 @@ static void cannot_begin(struct node *n, const struct ddp_err *err)
     node_run_effects(n);
 }
 
-/* Begin the attempt of a round. The start of the job is announced only in the first round. */
+/* Begin the attempt of a round. The start of the job is announced only in this node's first round. */
 static void begin_round(struct node *n)
 {
     struct ddp_err err;
@@ -530,8 +530,10 @@ static void begin_round(struct node *n)
     }
     if (n->out.announce.events != NULL)
         event_log_round(n->out.announce.events, n->meet.round->round);
-    if (agent_state(n->agent) == AGENT_GATHERING && n->meet.round->round == 1)
+    if (agent_state(n->agent) == AGENT_GATHERING && !n->meet.announced) {
+        n->meet.announced = true;
         announce_job(&n->out.announce, n->meet.port_note);
+    }
     node_handle_event(n, (struct agent_event){ .type = AGENT_START,
                                                .attempt = n->meet.round->attempt,
                                                .hosts = n->meet.store != NULL });

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 TestSuite(ddprun_restart, .timeout = 120);
@@ -43,6 +44,20 @@ Test(ddprun_restart, the_next_attempt_meets_in_an_empty_store_on_the_same_port)
     cr_expect(first[0] != '\0' && strcmp(first, last) == 0, "'%s' and '%s' in:\n%s", first, last, r.out);
     SAYS(r, "attempt 0 failed: rank 1: exit 9; starting attempt 1 (restart 1 of 3) in 0.01 s");
     SAYS(r, "attempt 1 failed: rank 1: exit 9; starting attempt 2 (restart 2 of 3) in 0.02 s");
+}
+
+/* A script that removes itself is missing in the next attempt. */
+Test(ddprun_restart, a_program_that_vanishes_is_127)
+{
+    char *dir = job_dir(), path[300];
+    snprintf(path, sizeof(path), "%s/once", dir);
+    FILE *file = fopen(path, "w");
+    cr_assert(file != NULL && fputs("#!/bin/sh\nrm $0\nexit 1\n", file) >= 0 && fclose(file) == 0 &&
+              chmod(path, 0755) == 0);
+    struct run_result r = JOB("--max_restarts=1", "--restart_backoff=0", path);
+    EXPECT(r, 127);
+    SAYS(r, path);
+    job_dir_remove(dir);
 }
 
 Test(ddprun_restart, logs_of_old_attempts_stay)
@@ -360,8 +375,8 @@ static void says(int i, const char *words)
 
 Test(grow, now_starts_the_workers_again_with_a_late_node)
 {
-    const char *const args[] = { "--grow=now", SH, "echo world $WORLD_SIZE; [ $WORLD_SIZE = 3 ] || " AT_GATE,
-                                 NULL };
+    const char *const args[] = { "--grow=now", "--verbose", SH,
+                                 "echo world $WORLD_SIZE; [ $WORLD_SIZE = 3 ] || " AT_GATE, NULL };
     start_two(args);
     for (int i = 0; i < NODES - 1; i++)
         cr_assert(run_until_output(node[i], "world 2", PATIENCE_MS), "%s", run_output(node[i]));
@@ -372,6 +387,10 @@ Test(grow, now_starts_the_workers_again_with_a_late_node)
         cr_expect_not_null(strstr(end[i].out, "world 3"), "node %d: %s%s", i, end[i].out, end[i].err);
     says(0, "1 more node can join; restarting");
     says(2, "next restart");
+    for (int i = 0; i < NODES; i++) /* each node announces the job once, in its first round */
+        cr_expect(strstr(end[i].err, "contained by") != NULL &&
+                      strstr(strstr(end[i].err, "contained by") + 1, "contained by") == NULL,
+                  "node %d: %s", i, end[i].err);
 }
 
 Test(grow, never_leaves_a_late_node_waiting)

@@ -20,6 +20,7 @@
 #include "tables/text.h"
 
 #include <cjson/cJSON.h>
+#include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -44,7 +45,7 @@ enum {
     ANSWER_MAX = 65536, /* bytes of an answer */
     COMMAND_MAX = 4096, /* bytes of a command line in an answer; a longer one is cut */
     ID_MAX = 32,        /* characters of an id */
-    VIEWERS_MAX = 32,   /* maximum number of simultaneous viewers of a job */
+    VIEWERS_MAX = 32,   /* maximum number of connections to a job; one fewer may be attached */
     ANSWER_MS = 2000,   /* how long a viewer waits for an answer */
     FOLLOW_MS = 100,    /* time between two reads of the output file by a viewer */
     TAIL_LINES = 10,    /* lines of earlier output that a viewer shows first */
@@ -139,14 +140,23 @@ static void close_viewer(struct supervisor *s, int i)
     s->attached[i] = false;
 }
 
+static int count_attached(const struct supervisor *s)
+{
+    int n = 0;
+    for (int i = 0; i < VIEWERS_MAX; i++)
+        n += s->attached[i];
+    return n;
+}
+
 /* Answer each request with the description of the job. Before the answer to `stop`, send SIGINT to the guardian, as
- * Ctrl-C does. */
+ * Ctrl-C does. Reject a viewer that would be attached to the last free entry, because `stop` needs an entry. */
 static void answer_viewer(struct supervisor *s, int i)
 {
     char request[REQUEST_MAX] = "";
     const ssize_t n = recv(s->viewers[i], request, sizeof(request) - 1, MSG_DONTWAIT);
-    if (n <= 0) {
-        if (n == 0 || (errno != EAGAIN && errno != EINTR))
+    const bool attaches = n > 0 && strcmp(request, "attach") == 0;
+    if (n <= 0 || (attaches && !s->attached[i] && count_attached(s) == VIEWERS_MAX - 1)) {
+        if (n >= 0 || (errno != EAGAIN && errno != EINTR))
             close_viewer(s, i);
         return;
     }
@@ -154,7 +164,7 @@ static void answer_viewer(struct supervisor *s, int i)
         s->stops++;
         kill(s->guardian, SIGINT);
     }
-    s->attached[i] = s->attached[i] || strcmp(request, "attach") == 0;
+    s->attached[i] = s->attached[i] || attaches;
     char *text = describe_job(s);
     if (text == NULL || send(s->viewers[i], text, strlen(text), MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
         close_viewer(s, i);
@@ -575,8 +585,8 @@ int detach_stop(const char *id)
                  job_text(job, "id"), job_text(job, "id"));
     else
         log_error("stop: the supervisor of job %s (pid %d) does not answer, maybe because the job has just "
-                  "ended; if 'ddprun list' still shows the job, kill the supervisor to end the job",
-                  id, (int)supervisor.pid);
+                  "ended; if 'ddprun list' still shows the job, 'kill -9 %d' ends the job",
+                  id, (int)supervisor.pid, (int)supervisor.pid);
     cJSON_Delete(job);
     return ok ? EXIT_CODE_OK : EXIT_CODE_DDPRUN;
 }
@@ -587,6 +597,8 @@ struct viewer {
     const char *id;
     int socket, file, signals; /* descriptors: the supervisor, the output file, a signalfd for Ctrl-C */
     bool escapes;              /* stdout is a terminal */
+    char bytes[65536];         /* the first `kept` bytes were read, but not printed yet */
+    size_t kept;
 };
 
 /* Print bytes of the job. If stdout is a terminal, escape control characters, because a worker could otherwise
@@ -605,14 +617,39 @@ static bool view_bytes(const struct viewer *v, const char *bytes, size_t len)
     return print_stdout(ok, &out);
 }
 
-/* Print the part of the file that is new since the last call. Return false if stdout cannot be written. */
-static bool view_file(const struct viewer *v)
+/* Return the length of `bytes` without a cut character or a cut colour at the end. Without this, the escaping would
+ * print both parts as \xNN. */
+static size_t whole_length(const char *bytes, size_t len)
 {
-    char bytes[65536];
+    enum { COLOUR_MAX = 40 };
+    const size_t from = len > COLOUR_MAX ? len - COLOUR_MAX : 0;
+    const char *esc = memrchr(bytes + from, '\033', len - from), *end = bytes + len;
+    size_t at = len;
+    if (esc != NULL) {
+        const char *c = esc + 1 + (esc + 1 < end && esc[1] == '[');
+        while (c < end && (isdigit((unsigned char)*c) || *c == ';' || *c == ':'))
+            c++;
+        if (c == end)
+            return (size_t)(esc - bytes);
+    }
+    while (at > 0 && len - at < 3 && (bytes[at - 1] & 0xC0) == 0x80)
+        at--;
+    const bool is_cut = at > 0 && (bytes[at - 1] & 0xC0) == 0xC0 &&
+                        utf8_sequence((const uint8_t *)bytes + at - 1, len - at + 1) == 0;
+    return is_cut ? at - 1 : len;
+}
+
+/* Print the part of the file that is new since the last call. Return false if stdout cannot be written. */
+static bool view_file(struct viewer *v)
+{
     ssize_t n;
-    while ((n = read(v->file, bytes, sizeof(bytes))) > 0)
-        if (!view_bytes(v, bytes, (size_t)n))
+    while ((n = read(v->file, v->bytes + v->kept, sizeof(v->bytes) - v->kept)) > 0) {
+        const size_t len = v->kept + (size_t)n, whole = v->escapes ? whole_length(v->bytes, len) : len;
+        if (!view_bytes(v, v->bytes, whole))
             return false;
+        v->kept = len - whole;
+        memmove(v->bytes, v->bytes + whole, v->kept);
+    }
     return true;
 }
 
@@ -631,7 +668,7 @@ static void view_tail(const struct viewer *v)
 /* Show the output until the job ends, or until Ctrl-C. If the job has ended, return its exit code, otherwise a code of
  * ddprun. Receive the supervisor's message before reading the file, because the file is complete when "ended" has
  * arrived. */
-static int view_job(const struct viewer *v)
+static int view_job(struct viewer *v)
 {
     char text[64];
     struct pollfd fds[] = { { .fd = v->socket, .events = POLLIN }, { .fd = v->signals, .events = POLLIN } };
@@ -650,7 +687,7 @@ static int view_job(const struct viewer *v)
         }
         text[n > 0 ? n : 0] = '\0';
         if (strncmp(text, "ended ", 6) == 0)
-            return atoi(text + 6);
+            return view_bytes(v, v->bytes, v->kept) ? atoi(text + 6) : EXIT_CODE_DDPRUN;
     }
 }
 
@@ -673,10 +710,10 @@ int detach_attach(const char *id)
     }
     if (v.signals < 0 || v.file < 0) {
         log_error("attach: cannot read the output of job %s: %s", v.id,
-                  job != NULL ? strerror(errno)
-                              : "the supervisor of the job does not answer; if 'ddprun list' no longer shows "
-                                "the job, it has "
-                                "ended; else kill the supervisor");
+                  job != NULL
+                      ? strerror(errno)
+                      : "the supervisor of the job does not answer; if 'ddprun list' no longer shows "
+                        "the job, it has ended; else it has too many viewers, or its supervisor hangs");
     } else {
         view_tail(&v);
         code = view_job(&v);

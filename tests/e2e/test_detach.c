@@ -354,10 +354,57 @@ DETACH_TEST(stop_names_the_pid_of_a_supervisor_that_does_not_answer)
     r = DDPRUN("stop", id);
     kill(supervisor, SIGCONT);
     EXPECT(r, 125);
-    snprintf(advice, sizeof(advice), "(pid %d)", (int)supervisor);
+    snprintf(advice, sizeof(advice), "kill -9 %d", (int)supervisor); /* the supervisor ignores SIGTERM */
     SAYS(r, advice);
     r = run_wait(viewer); /* after SIGCONT the supervisor stops the job, as requested */
     EXPECT(r, 130);
+    expect_no_job();
+}
+
+/* As many viewers as the supervisor has entries are started. The last is rejected, so that a stop is still possible. */
+DETACH_TEST(a_job_with_many_viewers_can_be_stopped)
+{
+    char command[600];
+    struct run_result r =
+        DDPRUN("--detach", "--standalone", "--nproc_per_node=1", WORKER, "say:ready", "forever");
+    const char *id = id_of(&r);
+    snprintf(command, sizeof(command),
+             "until grep -q ready ddprun-%s.out; do sleep 0.1; done; "
+             "for i in $(seq 32); do %s attach %s >v$i 2>&1 & done; "
+             "until [ $(cat v* | grep -c -e ready -e attach:) -ge 32 ]; do sleep 0.1; done; %s stop %s; wait",
+             id, bin("ddprun"), id, bin("ddprun"), id);
+    const char *const argv[] = { "sh", "-c", command, NULL };
+    const char *const env[] = { runtime, NULL };
+    r = run_command(argv, &(struct run_options){ .env = env, .cwd = dir });
+    SAYS(r, "received SIGINT");
+    expect_no_job();
+}
+
+/* The viewer stands still while the job prints 400 kB of Chinese text, so that its reads cut characters. */
+DETACH_TEST(a_read_that_cuts_a_character_escapes_nothing)
+{
+    char name[64], *file = NULL;
+    struct run_result r =
+        DDPRUN("--detach", "--standalone", "--nproc_per_node=1", "sh", "-c",
+               "echo ready; " AT_GATE "; yes \xE4\xB8\xAD\xE4\xB8\xAD\xE4\xB8\xAD | head -n 40000; echo all");
+    const char *id = id_of(&r);
+    const char *const argv[] = { bin("ddprun"), "attach", id, NULL }, *const env[] = { runtime, NULL };
+    struct run_process *viewer =
+        run_start(argv, &(struct run_options){ .env = env, .cwd = dir, .terminal = true });
+    cr_assert(run_until_output(viewer, "ready\n", PATIENCE_MS), "%s", run_output(viewer));
+    snprintf(name, sizeof(name), "ddprun-%s.out", id);
+    run_signal(viewer, SIGSTOP);
+    gate_open();
+    for (struct patience p = { 0 }; (file == NULL || strstr(file, "all\n") == NULL) && patience_left(&p);) {
+        free(file);
+        file = job_file(dir, name);
+    }
+    free(file);
+    run_signal(viewer, SIGCONT);
+    r = run_wait(viewer);
+    EXPECT(r, 0);
+    cr_expect_not_null(strstr(r.out, "all\n"));
+    cr_expect_null(strstr(r.out, "\\x"), "%.200s", strstr(r.out, "\\x"));
     expect_no_job();
 }
 

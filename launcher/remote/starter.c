@@ -1162,22 +1162,23 @@ static void print_stop(struct starter *s, const struct received_signal *received
 
 static void check_deadlines(struct starter *s);
 
-/* Handle a signal from the user. Usually, forward it to all hosts, where the nodes decide what it does. But before
- * the job runs, a stop signal cancels the start, and a second stop signal kills the remote shells. */
+/* Handle a signal from the user. Usually, forward it to all hosts, where the nodes decide what it does. But while
+ * no host runs the job, a stop signal cancels the start, and a second stop signal kills the remote shells. Drop a copy
+ * of a stop signal, because the nodes would take it for a second request. */
 static void forward_signal(struct starter *s, const struct received_signal *received)
 {
     char text[8];
     const bool stop = signals_act(s->facts->cli->stop_signals, received->signal) == SIGNAL_STOP;
     const bool is_new = stop && signals_is_new_stop(&s->stop_memory, received, clock_ms());
+    if (stop && !is_new)
+        return;
     snprintf(text, sizeof(text), "%d", received->signal);
-    s->stops += is_new;
+    s->stops += stop;
     if (s->n_running == 0 && stop) {
-        if (is_new)
-            print_stop(
-                s, received,
-                s->stops > 1
-                    ? " again: killing the remote shells"
-                    : ": the start of the hosts is cancelled; a second signal kills the remote shells");
+        print_stop(s, received,
+                   s->stops > 1
+                       ? " again: killing the remote shells"
+                       : ": the start of the hosts is cancelled; a second signal kills the remote shells");
         s->exit_code = s->exit_code < 0 ? 128 + received->signal : s->exit_code;
         end_all(s);
         if (s->stops > 1)

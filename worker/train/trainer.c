@@ -322,14 +322,26 @@ static struct checkpoint describe(struct trainer *t)
     };
 }
 
+/* Fail if a loss is not finite. All ranks have the same loss, so all ranks fail. */
+static ddp_status check_loss(const struct trainer *t, double loss, struct ddp_err *err)
+{
+    if (isfinite(loss))
+        return DDP_OK;
+    return ddp_fail(err, DDP_ERR_ARG, "epoch %" PRIu64 ": the loss is %f; use a smaller --lr than %g",
+                    t->epochs_done + 1, fabs(loss), t->options->lr);
+}
+
 /* Save a checkpoint; collective. Do nothing without --checkpoint, or if this step is already saved. Only rank 0
- * saves. The other ranks continue and wait for rank 0 in the next collective. */
+ * saves. The other ranks continue and wait for rank 0 in the next collective. Fail if the loss is not finite, because
+ * a checkpoint with such parameters is useless and would replace an older, good one. */
 static ddp_status trainer_save(struct trainer *t, struct ddp_err *err)
 {
     if (t->options->checkpoint == NULL || t->saved_step == t->steps_done)
         return DDP_OK;
     t->saved_step = t->steps_done;
     ddp_status status = trainer_sum_loss(t, err);
+    if (status == DDP_OK)
+        status = check_loss(t, t->epoch_loss, err);
     if (status == DDP_OK)
         status = optimizer_gather(&t->optimizer, err);
     if (status != DDP_OK || !trainer_is_first(t))
@@ -748,7 +760,7 @@ static ddp_status train_steps(struct trainer *t, struct ddp_err *err)
     return status;
 }
 
-/* Report an epoch. Stop if the loss is not finite. All ranks have the same loss, so all ranks stop. */
+/* Report an epoch. Stop if the loss is not finite. */
 static ddp_status report_epoch(struct trainer *t, uint64_t samples, uint64_t us, struct ddp_err *err)
 {
     struct journal_epoch line = {
@@ -761,10 +773,8 @@ static ddp_status report_epoch(struct trainer *t, uint64_t samples, uint64_t us,
         .test_loss = t->accuracy.loss,
         .samples_per_s = (double)samples * 1e6 / (double)(us + 1),
     };
-    if (!isfinite(t->loss))
-        return ddp_fail(err, DDP_ERR_ARG, "epoch %" PRIu64 ": the loss is %f; use a smaller --lr than %g",
-                        line.epoch, fabs(t->loss), t->options->lr);
-    return journal_epoch(&t->journal, &line, err);
+    ddp_status status = check_loss(t, t->loss, err);
+    return status == DDP_OK ? journal_epoch(&t->journal, &line, err) : status;
 }
 
 /* After rank 0 has written a checkpoint, let waiting nodes join. All ranks must agree, so rank 0 asks the store for the

@@ -137,6 +137,37 @@ Test(train_resume, parameters_that_exploded_do_not_replace_good_checkpoints)
     train(1, "--data @/data --epochs 2 --checkpoint @/ckpt --resume --lr 0.001");
 }
 
+static void expect_metrics(const char *text)
+{
+    size_t len;
+    char *now = read_file("m", &len);
+    cr_expect_str_eq(now, text);
+    free(now);
+}
+
+/* A run that is rejected and a test keep the metrics of the earlier run. A run that continues appends to them. */
+Test(train_resume, metrics_of_the_earlier_run_are_kept)
+{
+    training_skip_same_threads();
+    size_t len, len_after;
+    make_data("data", "500", NULL);
+    train(1, "--data @/data --epochs 1 --checkpoint @/ckpt --metrics @/m");
+    char *before = read_file("m", &len);
+    cr_expect_gt(len, 0);
+    train_fails(1, "--data @/data --epochs 1 --checkpoint @/ckpt --metrics @/m", 2, "step-00000005 of");
+    expect_metrics(before);
+    train_fails(1, "--data @/data --epochs 1 --metrics @/m --summary @/none/summary.json", 1, "--summary: ");
+    expect_metrics(before);
+    train(1, "--data @/data --checkpoint @/ckpt --metrics @/m --eval");
+    expect_metrics(before);
+    train(1, "--data @/data --epochs 2 --checkpoint @/ckpt --metrics @/m --resume");
+    char *after = read_file("m", &len_after);
+    cr_expect(len_after > len && memcmp(after, before, len) == 0, "%s", after);
+    cr_expect_not_null(strstr(after, "\"step\":6,"), "%s", after);
+    free(before);
+    free(after);
+}
+
 Test(train_resume, a_checkpoint_can_be_tested_alone)
 {
     training_skip_same_threads();

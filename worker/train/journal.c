@@ -84,14 +84,15 @@ static FILE *bar_stream(void)
 
 /* Open the journal. Open the file with "e" (close-on-exec), so that a process that a library starts does not inherit
  * the file. */
-ddp_status journal_open(struct journal *r, bool speak, bool quiet, const char *metrics, struct ddp_err *err)
+ddp_status journal_open(struct journal *r, bool speak, bool quiet, const char *metrics, bool append,
+                        struct ddp_err *err)
 {
     *r = (struct journal){ .lines = speak && !quiet, .bar_shown = -1, .metrics_path = metrics };
     char why[WRITE_ERROR_MAX];
     r->bar = r->lines ? bar_stream() : NULL;
     if (!speak || metrics == NULL)
         return DDP_OK;
-    r->metrics = fopen(metrics, "we");
+    r->metrics = fopen(metrics, append ? "ae" : "we");
     return r->metrics != NULL ? DDP_OK
                               : ddp_fail(err, DDP_ERR_IO, "--metrics %s: cannot open: %s", metrics,
                                          write_error_text(errno, metrics, why));

@@ -56,8 +56,10 @@ struct journal_summary {
     uint64_t param_hash;
 };
 
-/* Open the journal. `speak` is true on rank 0. `metrics` is borrowed and may be NULL. */
-ddp_status journal_open(struct journal *r, bool speak, bool quiet, const char *metrics, struct ddp_err *err);
+/* Open the journal. `speak` is true on rank 0. `metrics` is borrowed and may be NULL. With `append`, keep the lines
+ * that the file of metrics already has. */
+ddp_status journal_open(struct journal *r, bool speak, bool quiet, const char *metrics, bool append,
+                        struct ddp_err *err);
 
 /* Flush and close the journal. Return DDP_ERR_IO if the metrics could not be written. `r` may be a zeroed struct. */
 ddp_status journal_close(struct journal *r, struct ddp_err *err);

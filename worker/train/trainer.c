@@ -465,17 +465,22 @@ static ddp_status check_outputs(const struct train_options *o, struct ddp_err *e
     return DDP_OK;
 }
 
-/* Open the output files, only on rank 0. The other ranks wait for rank 0 in the first collective. */
+/* Open the output files, only on rank 0. The other ranks wait for rank 0 in the first collective. Check first, so that
+ * a rejected run does not empty the files of an earlier run. If there is a checkpoint, this run continues or tests an
+ * earlier run, so keep the metrics of that run. */
 static ddp_status open_outputs(struct trainer *t, struct ddp_err *err)
 {
     const struct train_options *o = t->options;
-    ddp_status status = profile_open(&t->profile, o->profile, t->ctx, err);
-    if (status == DDP_OK)
-        status = journal_open(&t->journal, trainer_is_first(t), o->quiet, o->metrics, err);
-    if (status == DDP_OK && trainer_is_first(t))
-        status = open_checkpoints(o, err);
+    char newest[64];
+    ddp_status status = trainer_is_first(t) ? open_checkpoints(o, err) : DDP_OK;
     if (status == DDP_OK && trainer_is_first(t))
         status = check_outputs(o, err);
+    if (status == DDP_OK)
+        status = profile_open(&t->profile, o->profile, t->ctx, err);
+    const bool append =
+        trainer_is_first(t) && o->checkpoint != NULL && checkpoint_exists(o->checkpoint, newest);
+    if (status == DDP_OK)
+        status = journal_open(&t->journal, trainer_is_first(t), o->quiet, o->metrics, append, err);
     if (status != DDP_OK || !trainer_is_first(t) || o->dump_gradients == NULL)
         return status;
     char why[WRITE_ERROR_MAX];

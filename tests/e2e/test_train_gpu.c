@@ -166,6 +166,33 @@ Test(train_gpu, a_known_device_has_its_mfu)
     cr_expect_float_eq(known / said, 10, 1e-6, "%g, %g", known, said);
 }
 
+/* The summary has the duration of the training without the tests. The durations of all steps together must not be
+ * longer. They are, if the first step of the second epoch includes the test of the first epoch. */
+Test(train_gpu, a_step_does_not_count_the_test_before_it)
+{
+    training_skip_same_code();
+    size_t len;
+    char *save = NULL;
+    double steps_s = 0;
+    make_data("pictures", "24", NULL);
+    pretend_gpu();
+    train(1, MLP "--device cuda --epochs 2");
+    char *text = read_file("metrics", &len);
+    for (char *line = strtok_r(text, "\n", &save); line != NULL; line = strtok_r(NULL, "\n", &save)) {
+        cJSON *json = cJSON_Parse(line);
+        if (cJSON_HasObjectItem(json, "loss"))
+            steps_s += 12 / json_number(json, "samples_s");
+        cJSON_Delete(json);
+    }
+    free(text);
+    text = read_file("summary.json", &len);
+    cJSON *json = cJSON_Parse(text);
+    cr_expect_gt(steps_s, 0);
+    cr_expect_leq(steps_s, json_number(json, "train_s") + 1e-4);
+    cJSON_Delete(json);
+    free(text);
+}
+
 /* The second step has only one image, so the second worker and the second part of --accumulate get no image. The model
  * is small, because the fake GPU is slow. */
 Test(train_gpu, resnet20_is_normalised_over_all_workers)

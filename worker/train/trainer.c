@@ -190,7 +190,7 @@ static ddp_status report_step(struct trainer *t, const struct late *of, double l
 }
 
 /* Report the step in t->late, with the loss and norm from the device. With `now`, wait until the device has
- * finished that step. The duration of a step is the time between two of these reports. */
+ * finished that step. The duration of a step is the time between its report and t->late.begun_us. */
 static ddp_status report_late(struct trainer *t, bool now, struct ddp_err *err)
 {
     struct compute_report report;
@@ -206,16 +206,18 @@ static ddp_status report_late(struct trainer *t, bool now, struct ddp_err *err)
     return report_step(t, &of, report.loss, report.norm, t->late.begun_us - of.begun_us, err);
 }
 
-/* Report a step on a device. With --hash_steps, wait for the device, because the hash must be that of the
+/* Report a step on a device. If the previous step still waited for its report, the duration of this step begins with
+ * that report, because the device works on both steps in turn. Otherwise it begins with this step, because a test or a
+ * checkpoint may lie between them. With --hash_steps, wait for the device, because the hash must be that of the
  * parameters after this step. */
 static ddp_status report_device_step(struct trainer *t, const struct late *of, struct ddp_err *err)
 {
-    const uint64_t begun_us = t->late.begun_us;
+    const bool waited = t->late.waits;
     ddp_status status = report_late(t, false, err);
-    t->late = (struct late){ true, of->step, of->epoch, of->samples, of->lr, t->late.begun_us, { 0 } };
-    memcpy(t->late.us, of->us, sizeof(t->late.us));
-    if (begun_us == 0)
-        t->late.begun_us = of->begun_us;
+    const uint64_t begun_us = waited ? t->late.begun_us : of->begun_us;
+    t->late = *of;
+    t->late.waits = true;
+    t->late.begun_us = begun_us;
     return status == DDP_OK && t->options->hash_steps ? report_late(t, true, err) : status;
 }
 

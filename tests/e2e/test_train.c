@@ -192,6 +192,20 @@ Test(train, a_repeated_run_gives_the_same_parameters_and_another_seed_does_not)
     cr_expect_str_neq(summary().hash, first);
 }
 
+/* An epoch has five steps, so the limit is at its end, but --eval_every alone requests no test there. */
+Test(train, a_run_that_is_limited_is_tested_at_its_end)
+{
+    training_skip_same_threads();
+    size_t len;
+    make_data("data", "500", NULL);
+    train(1, "--data @/data --epochs 10 --eval_every 5 --limit_steps 5 --summary @/summary.json");
+    char *text = read_file("summary.json", &len);
+    cJSON *json = cJSON_Parse(text);
+    cr_expect_eq(json_number(json, "test_samples"), 1000);
+    cJSON_Delete(json);
+    free(text);
+}
+
 /* A rename onto a device would replace the device by a plain file, for the whole machine. So all names here are links
  * in the test's directory. */
 Test(train, a_summary_goes_into_a_pipe_or_behind_a_link_and_replaces_neither)

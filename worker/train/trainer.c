@@ -810,7 +810,7 @@ static ddp_status agree_to_grow(struct trainer *t, struct ddp_err *err)
 static bool is_test_due(const struct trainer *t)
 {
     return (t->epochs_done + 1) % t->options->eval_every == 0 || t->epochs_done + 1 == t->options->epochs ||
-           t->epoch_step < t->split.steps;
+           limit_reached(t);
 }
 
 static ddp_status test(struct trainer *t, struct ddp_err *err)

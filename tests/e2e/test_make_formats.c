@@ -120,6 +120,9 @@ Test(make_formats, what_cannot_be_made_is_refused)
     make_fails("--format tokens --samples 3 --files 4 --out @/a", "--files 4: ");
     make("--format tokens --samples 100 --files 2 --out @/b");
     make_fails("--format tokens --samples 100 --out @/b", "text_train_000001.bin belongs");
+    make_fails("--files 4 --out @/c", "--files 4: ");
+    make("--samples 100 --out @/d");
+    make_fails("--samples 200 --gzip --out @/d", "/train-images-idx3-ubyte belongs");
 }
 
 /* A thread that reads ahead detects the damage. The step that needs the token reports the damage. */

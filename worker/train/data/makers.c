@@ -271,6 +271,21 @@ static ddp_status no_memory(uint64_t n, const char *what, struct ddp_err *err)
     return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for %" PRIu64 " %s", n, what);
 }
 
+/* Reject a directory that has the file `name` of an earlier set, because train would read this file as a part of the
+ * new set. */
+static ddp_status check_leftover(const struct maker_order *o, const char *name, struct ddp_err *err)
+{
+    char path[PATH_MAX];
+    ddp_status status = files_join(path, o->out, name, err);
+    if (status == DDP_OK && access(path, F_OK) == 0)
+        return ddp_fail(
+            err, DDP_ERR_ARG,
+            "%s belongs to an earlier set, but train would read the file as a part of this set; remove the "
+            "file",
+            path);
+    return status;
+}
+
 /* --- idx --------------------------------------------------------------------------------------------------- */
 
 /* Allocate the contents of a file and write its header. There is room for `value_bytes` of values. Return false if
@@ -305,10 +320,19 @@ static ddp_status make_idx_part(const struct maker_order *o, enum dataset_part p
 }
 
 /* Write the training set and the test set. Both use the same random generator, so the test set has different pictures
- * of the same kind. */
+ * of the same kind. If they are compressed, reject plain files of an earlier set, which train would prefer. */
 static ddp_status make_idx(const struct maker_order *o, ddp_random *luck, struct ddp_err *err)
 {
-    ddp_status status = make_idx_part(o, DATASET_TRAIN, o->samples, luck, err);
+    ddp_status status = DDP_OK;
+    if (o->files > 1)
+        return ddp_fail(err, DDP_ERR_ARG,
+                        "--files %" PRIu64 ": only tokens can be divided into files; remove --files or use "
+                        "--format tokens",
+                        o->files);
+    for (unsigned i = 0; i < 4 && status == DDP_OK && o->gzip; i++)
+        status = check_leftover(o, dataset_file_name(i / 2, i % 2), err);
+    if (status == DDP_OK)
+        status = make_idx_part(o, DATASET_TRAIN, o->samples, luck, err);
     return status == DDP_OK ? make_idx_part(o, DATASET_TEST, o->test_samples, luck, err) : status;
 }
 
@@ -360,25 +384,10 @@ static ddp_status make_tokens_part(const struct maker_order *o, const struct spe
     return status;
 }
 
-/* Reject a directory that has a file of an earlier, larger set, because train would read this file as a part of the
- * new set. */
-static ddp_status check_leftover(const struct maker_order *o, struct ddp_err *err)
-{
-    char path[PATH_MAX], name[40];
-    token_file_name(name, true, o->files);
-    ddp_status status = files_join(path, o->out, name, err);
-    if (status == DDP_OK && access(path, F_OK) == 0)
-        return ddp_fail(
-            err, DDP_ERR_ARG,
-            "%s belongs to an earlier set with more files, but train would read the file as a part of "
-            "this set; remove the file",
-            path);
-    return status;
-}
-
 static ddp_status make_tokens(const struct maker_order *o, ddp_random *luck, struct ddp_err *err)
 {
     struct speech speech;
+    char next[40];
     if (o->gzip)
         return ddp_fail(err, DDP_ERR_ARG,
                         "--gzip: files of tokens cannot be compressed, because train reads single samples "
@@ -387,7 +396,8 @@ static ddp_status make_tokens(const struct maker_order *o, ddp_random *luck, str
         return ddp_fail(err, DDP_ERR_ARG,
                         "--files %" PRIu64 ": must be at most %" PRIu64 ", the number of tokens", o->files,
                         o->samples);
-    ddp_status status = check_leftover(o, err);
+    token_file_name(next, true, o->files);
+    ddp_status status = check_leftover(o, next, err);
     speech_invent(luck, &speech);
     if (status == DDP_OK)
         status = make_tokens_part(o, &speech, true, luck, err);

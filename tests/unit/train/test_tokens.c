@@ -96,6 +96,20 @@ Test(tokens, a_pattern_chooses_among_the_files)
     dataset_free(&set);
 }
 
+/* As a pattern, the name of the directory would match only the other directory. */
+Test(tokens, a_directory_with_brackets_in_its_name_is_no_pattern)
+{
+    struct dataset set;
+    cr_assert_eq(mkdir(test_path("a[1]"), 0700), 0);
+    cr_assert_eq(mkdir(test_path("a1"), 0700), 0);
+    put("a[1]/train.bin", 0, 9);
+    put("a1/train.bin", 100, 9);
+    load(&set, test_path("a[1]"), DATASET_TRAIN, 8);
+    cr_expect_eq(set.n, 1);
+    expect_sample(&set, 0, 0);
+    dataset_free(&set);
+}
+
 /* The sample is longer than one read. */
 Test(tokens, a_long_sample_comes_whole)
 {

@@ -10,7 +10,6 @@
 #include <glob.h>
 #include <inttypes.h>
 #include <limits.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -168,15 +167,28 @@ static ddp_status add_all(struct tokens *t, glob_t *found, bool training, struct
     return status;
 }
 
+/* Write the pattern of all files in the directory `where`. Its name may have characters that glob treats specially, so
+ * put a backslash before them. */
+static void directory_pattern(char *to, const char *where)
+{
+    for (; *where != '\0'; *to++ = *where++) {
+        if (strchr("*?[\\", *where) != NULL)
+            *to++ = '\\';
+    }
+    strcpy(to, "/*.bin");
+}
+
 ddp_status tokens_load(struct tokens *t, const char *where, bool training, struct ddp_err *err)
 {
-    char pattern[PATH_MAX];
+    char pattern[2 * PATH_MAX + sizeof("/*.bin")];
     struct stat s;
     glob_t found = { 0 };
-    bool is_dir = stat(where, &s) == 0 && S_ISDIR(s.st_mode);
-    int len = snprintf(pattern, sizeof(pattern), "%s%s", where, is_dir ? "/*.bin" : "");
-    if (len < 0 || (size_t)len >= sizeof(pattern))
+    if (strlen(where) >= PATH_MAX)
         return ddp_fail(err, DDP_ERR_ARG, "--data %.100s...: the path is too long", where);
+    if (stat(where, &s) == 0 && S_ISDIR(s.st_mode))
+        directory_pattern(pattern, where);
+    else
+        strcpy(pattern, where);
     int code = glob(pattern, 0, NULL, &found);
     ddp_status status = code == 0 ? add_all(t, &found, training, err) : DDP_OK;
     if (code == GLOB_NOSPACE)

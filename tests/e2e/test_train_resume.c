@@ -64,6 +64,9 @@ Test(train_resume, resume_without_a_checkpoint_starts_anew_and_says_so)
     train_fails(1, "--data @/data --epochs 1 --checkpoint @/a/b/ckpt", 2, "step-00000005 of");
     train_fails(1, "--data @/data --checkpoint @/none --eval", 2, "--eval: there");
     cr_expect_neq(access(test_path("none"), F_OK), 0, "--eval has made a directory");
+    cr_assert_eq(mkdir(test_path("renamed"), 0700), 0);
+    cr_assert_eq(mkdir(test_path("renamed/step-00000005.bad"), 0700), 0);
+    train(1, "--data @/data --epochs 1 --checkpoint @/renamed");
     cr_assert_eq(mkdir(test_path("old"), 0700), 0);
     fclose(fopen(test_path("old/train.ckpt"), "w"));
     train_fails(1, "--data @/data --checkpoint @/old --resume", 2, "/old/train.ckpt: ");
@@ -76,6 +79,9 @@ Test(train_resume, a_damaged_or_foreign_checkpoint_is_refused_with_its_path)
     train(1, "--data @/data --epochs 1 --checkpoint @/ckpt");
     train_fails(1, "--data @/data --seed 7 --checkpoint @/ckpt --resume", 1, "--seed was 0");
     train_fails(1, "--data @/data --model seqnet --checkpoint @/ckpt --resume", 1, "--model was");
+    train(1, "--data @/data --epochs 1 --optimizer sgd --checkpoint @/sgd");
+    train_fails(1, "--data @/data --optimizer sgd --momentum 0.9 --checkpoint @/sgd --resume", 1,
+                "--momentum");
     change_file("ckpt/step-00000005/tensors.bin", 5000, 'x');
     train_fails(2, "--data @/data --batch 50 --checkpoint @/ckpt --resume", 1,
                 "/ckpt/step-00000005/tensors.bin: ");

@@ -12,8 +12,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char step_dir[] = "step-";
-
 static const struct {
     const char *text;
     bool must_match;
@@ -78,11 +76,22 @@ static bool is_later(const char *name, const char *than)
     return len != than_len ? len > than_len : strcmp(name, than) > 0;
 }
 
+/* Return true if libddp gives a checkpoint this name. A directory that the user has renamed does not count, because
+ * libddp does not load it. */
+static bool is_checkpoint(const char *name)
+{
+    char expected[64];
+    uint64_t step;
+    if (sscanf(name, "step-%20" SCNu64, &step) != 1)
+        return false;
+    snprintf(expected, sizeof(expected), "step-%08" PRIu64, step);
+    return strcmp(expected, name) == 0;
+}
+
 static void find_newest(DIR *d, char newest[64])
 {
     for (struct dirent *e; (e = readdir(d)) != NULL;) {
-        if (strncmp(e->d_name, step_dir, sizeof(step_dir) - 1) == 0 && strlen(e->d_name) < 64 &&
-            is_later(e->d_name, newest))
+        if (is_checkpoint(e->d_name) && is_later(e->d_name, newest))
             strcpy(newest, e->d_name);
     }
 }
@@ -151,8 +160,8 @@ static ddp_status compare(const char *dir, const int64_t *theirs, const int64_t 
 static ddp_status other_blocks(struct ddp_err *err)
 {
     return ddp_wrap(
-        err, "the checkpoint was made with another --model, --data or --optimizer (use the same values, or "
-             "another --checkpoint directory for a new run)");
+        err, "the checkpoint was made with another --model, --data, --optimizer or --momentum (use the same "
+             "values, or another --checkpoint directory for a new run)");
 }
 
 static ddp_status adopt_found(struct checkpoint *c, const struct checkpoint *theirs,

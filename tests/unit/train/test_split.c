@@ -76,6 +76,11 @@ Test(split, for_any_world_there_are_eight_shards_whoever_computes_them)
     request.global_batch = 100;
     cr_expect_eq(split_make(&s, &request, 4, 0, &err), DDP_ERR_ARG);
     cr_expect(strstr(err.msg, "of 100 cannot") && strstr(err.msg, "of 112"), "%s", err.msg);
+    request.global_batch = 1600; /* the loader has at most 1024 streams */
+    request.accumulate = 200;
+    cr_expect_eq(split_make(&s, &request, 2, 0, &err), DDP_OK, "%s", err.msg);
+    cr_expect_eq(split_make(&s, &request, 1, 0, &err), DDP_ERR_ARG);
+    cr_expect(strstr(err.msg, "--accumulate 200") && strstr(err.msg, "most 128"), "%s", err.msg);
 }
 
 Test(split, the_last_step_takes_what_is_left)

@@ -354,6 +354,10 @@ Test(train, what_is_written_at_the_end_is_looked_at_in_the_beginning)
     cr_expect(strstr(r.err, "--summary: ") && strstr(r.err, "/none: cannot write: No such file or directory"),
               "%s", r.err);
     cr_expect_str_empty(r.out);
+    r = run_line(1, "--data @/data --epochs 1 --summary=");
+    cr_expect_eq(r.exit_code, 2);
+    cr_expect(strstr(r.err, "--summary: "), "%s", r.err);
+    cr_expect_str_empty(r.out);
 }
 
 Test(train, a_learning_rate_that_explodes_is_reported)

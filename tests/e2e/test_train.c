@@ -366,6 +366,30 @@ Test(train, a_learning_rate_that_explodes_is_reported)
     train_fails(1, "--data @/data --lr 1e30", 2, "loss is");
 }
 
+/* Run a program whose stdout has no room. */
+static void expect_full(const char *program, const char *options)
+{
+    char script[512];
+    snprintf(script, sizeof(script), "cd %s; exec %s %s >/dev/full", test_dir, bin(program), options);
+    const char *argv[] = { "sh", "-c", script, NULL };
+    struct run_result r = run_command(argv, NULL);
+    cr_expect_eq(r.exit_code, 1, "%s %s: %d", program, options, r.exit_code);
+    cr_expect(strstr(r.err, "standard output: ") && strstr(r.err, "No space left on device"), "%s", r.err);
+}
+
+Test(train, a_full_stdout_is_an_error_with_its_reason)
+{
+    training_skip_same_threads();
+    make_data("data", "500", NULL);
+    train(1, "--data @/data --epochs 1 --checkpoint @/ckpt");
+    expect_full("train", "--data data --device cpu --checkpoint ckpt --eval");
+    expect_full("train", "--help");
+    expect_full("train", "--version");
+    expect_full("make-data", "--out small --samples 10");
+    expect_full("make-data", "--help");
+    expect_full("make-data", "--version");
+}
+
 static void expect_equal_files(const char *a, const char *b, bool equal)
 {
     size_t len_a, len_b;

@@ -77,6 +77,15 @@ ddp_status files_may_write(const char *path, struct ddp_err *err)
     return DDP_OK;
 }
 
+ddp_status files_flush_stdout(struct ddp_err *err)
+{
+    char why[WRITE_ERROR_MAX];
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return DDP_OK;
+    return ddp_fail(err, DDP_ERR_IO, "standard output: write: %s",
+                    write_error_text(errno, "/proc/self/fd/1", why));
+}
+
 ddp_status files_size(int fd, uint64_t *bytes, struct ddp_err *err)
 {
     struct stat s;

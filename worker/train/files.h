@@ -15,6 +15,9 @@ ddp_status files_make_dir(const char *path, struct ddp_err *err);
 /* Check at the start that a file can be written to `path` at the end of the run. The error names the directory. */
 ddp_status files_may_write(const char *path, struct ddp_err *err);
 
+/* Flush stdout. Return DDP_ERR_IO if this or an earlier write to stdout has failed. */
+ddp_status files_flush_stdout(struct ddp_err *err);
+
 /* Return the size of an open file in *bytes. Return DDP_ERR_ARG for a pipe. */
 ddp_status files_size(int fd, uint64_t *bytes, struct ddp_err *err);
 

@@ -6,6 +6,7 @@
 
 #include "base/limits.h"
 #include "ddp/ckpt.h"
+#include "train/files.h"
 
 #include <cjson/cJSON.h>
 #include <errno.h>
@@ -103,10 +104,11 @@ ddp_status journal_close(struct journal *r, struct ddp_err *err)
     char why[WRITE_ERROR_MAX];
     FILE *metrics = r->metrics;
     r->metrics = NULL;
-    if (metrics == NULL || fclose(metrics) == 0)
-        return DDP_OK;
-    return ddp_fail(err, DDP_ERR_IO, "--metrics %s: cannot write: %s", r->metrics_path,
-                    write_error_text(errno, r->metrics_path, why));
+    if (metrics != NULL && fclose(metrics) != 0)
+        return ddp_fail(err, DDP_ERR_IO, "--metrics %s: cannot write: %s", r->metrics_path,
+                        write_error_text(errno, r->metrics_path, why));
+    return r->print_error.code == DDP_OK ? DDP_OK
+                                         : ddp_fail(err, r->print_error.code, "%s", r->print_error.msg);
 }
 
 /* --- for users --------------------------------------------------------------------------------------- */
@@ -120,6 +122,7 @@ static void wipe_bar(struct journal *r)
     r->bar_shown = -1;
 }
 
+/* Print a line. Keep an error for journal_close, because the training itself can go on. */
 void journal_line(struct journal *r, const char *fmt, ...)
 {
     if (!r->lines)
@@ -130,7 +133,8 @@ void journal_line(struct journal *r, const char *fmt, ...)
     vprintf(fmt, ap);
     va_end(ap);
     putchar('\n');
-    fflush(stdout);
+    if (r->print_error.code == DDP_OK)
+        files_flush_stdout(&r->print_error);
 }
 
 /* Draw the bar, at most once per percent, because a terminal is slow and a step may take only a millisecond. */

@@ -22,6 +22,7 @@ struct journal {
     int bar_shown; /* last drawn position of the bar, in per mille; -1 if no bar is visible */
     FILE *metrics; /* owned; NULL if no metrics are written */
     const char *metrics_path;
+    struct ddp_err print_error; /* the first error of stdout; its code is DDP_OK if all lines were printed */
 };
 
 struct journal_step {
@@ -61,7 +62,8 @@ struct journal_summary {
 ddp_status journal_open(struct journal *r, bool speak, bool quiet, const char *metrics, bool append,
                         struct ddp_err *err);
 
-/* Flush and close the journal. Return DDP_ERR_IO if the metrics could not be written. `r` may be a zeroed struct. */
+/* Flush and close the journal. Return DDP_ERR_IO if the metrics or a line could not be written. `r` may be a zeroed
+ * struct. */
 ddp_status journal_close(struct journal *r, struct ddp_err *err);
 
 /* Print one line. */

@@ -3,6 +3,7 @@
  * A run reads the options, joins the other ranks, opens data, model and checkpoint, trains, closes everything and
  * leaves. A rank that fails prints the reason, calls ddp_abort and exits. ddp_abort makes all other ranks fail, and
  * they report which rank has failed. */
+#include "train/files.h"
 #include "train/trainer.h"
 
 #include <signal.h>
@@ -126,13 +127,14 @@ int main(int argc, char **argv)
         fprintf(stderr, "train: error: %s\n", err.msg);
         return EXIT_USAGE;
     }
-    if (options.help) {
+    if (!options.help && !options.version)
+        return run_training(&options);
+    if (options.help)
         train_options_help(stdout);
-        return 0;
-    }
-    if (options.version) {
+    else
         printf("train %s\n", ddp_version());
+    if (files_flush_stdout(&err) == DDP_OK)
         return 0;
-    }
-    return run_training(&options);
+    fprintf(stderr, "train: error: %s\n", err.msg);
+    return EXIT_FAILURE;
 }

@@ -46,6 +46,9 @@ static ddp_status make(struct make_options *o, struct ddp_err *err)
 {
     const struct maker *maker = &makers[o->format];
     ddp_random luck;
+    if (o->order.out == NULL)
+        return ddp_fail(err, DDP_ERR_ARG,
+                        "--out is missing; use --out DIR to set the directory for the files");
     ddp_random_seed(&luck, o->seed);
     if (o->order.samples == 0)
         o->order.samples = maker->samples;
@@ -56,7 +59,12 @@ static ddp_status make(struct make_options *o, struct ddp_err *err)
                         "--samples, --test_samples: --format %s allows at most %" PRIu64 " %s for each",
                         maker->name, maker->most, maker->unit);
     ddp_status status = files_make_dir(o->order.out, err);
-    return status == DDP_OK ? maker->make(&o->order, &luck, err) : status;
+    if (status == DDP_OK)
+        status = maker->make(&o->order, &luck, err);
+    if (status == DDP_OK)
+        printf("%s: %" PRIu64 " %s for training, %" PRIu64 " for the test (seed %" PRIu64 ")\n", o->order.out,
+               o->order.samples, maker->unit, o->order.test_samples, o->seed);
+    return status;
 }
 
 static void print_help(void)
@@ -75,24 +83,16 @@ int main(int argc, char **argv)
     struct make_options o = { 0 };
     struct ddp_err err;
     ddp_status status = options_parse(&table, argc, argv, &o, NULL, &err);
-    if (status == DDP_OK && o.help) {
+    if (status == DDP_OK && o.help)
         print_help();
-        return 0;
-    }
-    if (status == DDP_OK && o.version) {
+    else if (status == DDP_OK && o.version)
         printf("make-data %s\n", ddp_version());
-        return 0;
-    }
-    if (status == DDP_OK && o.order.out == NULL)
-        status =
-            ddp_fail(&err, DDP_ERR_ARG, "--out is missing; use --out DIR to set the directory for the files");
-    if (status == DDP_OK)
+    else if (status == DDP_OK)
         status = make(&o, &err);
-    if (status != DDP_OK) {
-        fprintf(stderr, "make-data: error: %s\n", err.msg);
-        return status == DDP_ERR_ARG ? 2 : 1;
-    }
-    printf("%s: %" PRIu64 " %s for training, %" PRIu64 " for the test (seed %" PRIu64 ")\n", o.order.out,
-           o.order.samples, makers[o.format].unit, o.order.test_samples, o.seed);
-    return 0;
+    if (status == DDP_OK)
+        status = files_flush_stdout(&err);
+    if (status == DDP_OK)
+        return 0;
+    fprintf(stderr, "make-data: error: %s\n", err.msg);
+    return status == DDP_ERR_ARG ? 2 : 1;
 }

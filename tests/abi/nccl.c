@@ -54,6 +54,7 @@ SAME_PLACE(blocking);
 _Static_assert(NCCL_API_MAGIC == ((unsigned)NCCL_CONFIG_MAGIC_HIGH << 16 | NCCL_CONFIG_MAGIC_LOW), "magic");
 #endif
 
+_Static_assert((int)CUDA_INVALID_VALUE == (int)cudaErrorInvalidValue, "invalid value");
 _Static_assert((int)CUDA_NO_MEMORY == (int)cudaErrorMemoryAllocation, "no memory");
 _Static_assert((int)CUDA_OLD_DRIVER == (int)cudaErrorInsufficientDriver, "old driver");
 _Static_assert((int)CUDA_NO_DEVICE == (int)cudaErrorNoDevice, "no device");

@@ -132,7 +132,7 @@ cuda_error cudaPointerGetAttributes(cuda_pointer *out, const void *at)
         if (place >= b->memory && place < b->memory + b->bytes)
             out->type = CUDA_MEMORY_DEVICE;
     pthread_mutex_unlock(&lock);
-    return CUDA_SUCCESS_;
+    return (cuda_error)fake_number("FAKE_CUDA_POINTER", CUDA_SUCCESS_);
 }
 
 /* Allocate host memory. cudaPointerGetAttributes reports such a block as unknown. */

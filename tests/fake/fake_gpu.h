@@ -7,6 +7,7 @@
  *     FAKE_CUDA_NAME=TEXT             name of each device (a fake GPU)
  *     FAKE_CUDA_DRIVER=0              there is no driver
  *     FAKE_CUDA_PITCH=N               rows of a copy may lie N bytes apart (2147483647, as in CUDA)
+ *     FAKE_CUDA_POINTER=CODE          CUDA reports this error instead of the memory of a pointer
  *     FAKE_NCCL_VERSION=N             ncclGetVersion says N (22809)
  *     FAKE_NCCL_INIT=hang             the ranks never connect; with `die` instead of `hang`, this rank dies
  *     FAKE_NCCL_HANG=RANK:CALL        this call of this rank, counted from 1, never ends

@@ -218,6 +218,40 @@ Test(nccl, a_rank_that_dies_is_named, .timeout = 120)
     ranks_free(&run);
 }
 
+static void rank_0_has_a_fault(struct rank *me)
+{
+    pretend_gpu();
+    if (me->rank == 0)
+        setenv("FAKE_CUDA_POINTER", "700", 1);
+    ddp_ctx *ctx = rank_init(me, me->user);
+    float *x = device_floats(me, ctx, 1000);
+    ddp_work *work = NULL;
+    ddp_status status = sum(ctx, x, 1000, &work);
+    if (status == DDP_OK)
+        status = ddp_work_sync(work, 0);
+    ddp_work_free(work);
+    rank_keep(me, status);
+    ddp_finalize(ctx);
+}
+
+/* After a fault of a kernel, CUDA does not report the memory of a buffer. The ranks must not run the call on the host. */
+static void expect_a_fault(const ddp_options *options)
+{
+    struct ranks run = ranks_run(2, rank_0_has_a_fault, RANKS_PLAIN_STORE, options);
+    expect_of_all(&run, -1, DDP_ERR_CUDA, "all_reduce", "cudaErrorOfTheFake");
+    ranks_free(&run);
+}
+
+Test(nccl, an_earlier_error_of_cuda_is_told_to_all_ranks, .timeout = 120)
+{
+    expect_a_fault(&nccl_options);
+}
+
+Test(staged, an_earlier_error_of_cuda_is_told_to_all_ranks, .timeout = 120)
+{
+    expect_a_fault(&staged_options);
+}
+
 static void give_up(struct rank *me)
 {
     pretend_gpu();

@@ -23,6 +23,7 @@ typedef struct {
 
 enum cuda_errors {
     CUDA_SUCCESS_ = 0,
+    CUDA_INVALID_VALUE = 1,
     CUDA_NO_MEMORY = 2,
     CUDA_OLD_DRIVER = 35,
     CUDA_NO_DEVICE = 100,

@@ -184,18 +184,18 @@ cuda_error gpu_query(const struct gpu *gpu, struct CUevent_st *event)
     return error;
 }
 
-/* Return true if `at` is in device memory. Old runtimes report an error for unknown memory. Clear this error,
- * because the program's next CUDA call would report it. */
-bool gpu_owns(const struct gpu *gpu, const void *at)
+/* Find out whether `at` is in device memory. Old runtimes report CUDA_INVALID_VALUE for unknown memory. Clear this
+ * error, because the program's next CUDA call would report it. After any other error the kind of memory is unknown. */
+ddp_status gpu_owns(const struct gpu *gpu, const void *at, bool *owns, struct ddp_err *err)
 {
     cuda_pointer found = { 0 };
-    if (at == NULL)
-        return false;
-    if (gpu->call.pointer(&found, at) != CUDA_SUCCESS_) {
+    cuda_error error = at != NULL ? gpu->call.pointer(&found, at) : CUDA_SUCCESS_;
+    *owns = error == CUDA_SUCCESS_ && (found.type == CUDA_MEMORY_DEVICE || found.type == CUDA_MEMORY_MANAGED);
+    if (error == CUDA_INVALID_VALUE) {
         gpu->call.last_error();
-        return false;
+        return DDP_OK;
     }
-    return found.type == CUDA_MEMORY_DEVICE || found.type == CUDA_MEMORY_MANAGED;
+    return gpu_check(gpu, error, "cannot find the memory of a buffer", err);
 }
 
 /* Allocate device memory and zero it on stream 0. Wait for the zeros, because the program may use the memory on any

@@ -80,6 +80,17 @@ ddp_status gpu_comm_shared_free(struct comm *comm, void *memory, struct ddp_err 
     return base->run_cpu(base, &call, err);
 }
 
+ddp_status gpu_comm_place(const struct gpu_comm *base, const struct call *call, bool *in, bool *out,
+                          struct ddp_err *err)
+{
+    bool has_in = call_in_bytes(call, base->rank, base->world) > 0,
+         has_out = call_out_bytes(call, base->rank, base->world) > 0;
+    ddp_status status = gpu_owns(&base->gpu, has_in ? call->in : NULL, in, err);
+    if (status == DDP_OK)
+        status = gpu_owns(&base->gpu, has_out ? call->out : NULL, out, err);
+    return status == DDP_OK ? DDP_OK : ddp_wrap(err, "rank %d: %s", base->rank, call_rules[call->kind].word);
+}
+
 /* --- copies ------------------------------------------------------------------------------------------- */
 
 ddp_status gpu_comm_copy(struct comm *comm, void *to, const void *from, size_t bytes, void *stream,

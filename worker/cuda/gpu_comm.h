@@ -40,6 +40,11 @@ ddp_status gpu_comm_open(struct gpu_comm *base, const struct comm_setup *setup, 
 ddp_status gpu_comm_finish_open(struct gpu_comm *base, ddp_status status, struct comm **out,
                                 struct ddp_err *err);
 
+/* Set *in and *out to true if the call's input or output is in device memory, and to false if it is in host memory or
+ * if this rank has no such buffer. After an error the caller stops all ranks, because they would wait for this rank. */
+ddp_status gpu_comm_place(const struct gpu_comm *base, const struct call *call, bool *in, bool *out,
+                          struct ddp_err *err);
+
 /* Free the blocks, the stream, the event and the cpu communicator. */
 void gpu_comm_close(struct gpu_comm *base);
 

@@ -273,13 +273,18 @@ static ddp_status nccl_open(const struct comm_setup *setup, struct comm **out, s
 /* --- calls -------------------------------------------------------------------------------------------- */
 
 /* Set *device if the buffers are in device memory. Return DDP_ERR_ARG if one buffer is in device memory and the
- * other buffer in host memory. */
-static ddp_status place_of(const struct nccl_comm *n, const struct call *call, bool *device,
-                           struct ddp_err *err)
+ * other buffer in host memory. An error of CUDA makes the communicator fail. */
+static ddp_status place_of(struct nccl_comm *n, const struct call *call, bool *device, struct ddp_err *err)
 {
     bool has_in = call_in_bytes(call, n->base.rank, n->base.world) > 0,
-         has_out = call_out_bytes(call, n->base.rank, n->base.world) > 0;
-    bool in = has_in && gpu_owns(&n->base.gpu, call->in), out = has_out && gpu_owns(&n->base.gpu, call->out);
+         has_out = call_out_bytes(call, n->base.rank, n->base.world) > 0, in, out;
+    ddp_status status = gpu_comm_place(&n->base, call, &in, &out, err);
+    if (status != DDP_OK) {
+        pthread_mutex_lock(&n->lock);
+        status = watch_fault(n, err);
+        pthread_mutex_unlock(&n->lock);
+        return status;
+    }
     *device = in || out;
     if (has_in && has_out && in != out)
         return ddp_fail(err, DDP_ERR_ARG,

@@ -290,11 +290,12 @@ static ddp_status run_device(struct staged *s, const struct call *call, struct d
 static ddp_status staged_run(struct comm *comm, const struct call *call, struct ddp_err *err)
 {
     struct staged *s = (struct staged *)comm;
-    bool device = false;
-    if (call_rules[call->kind].in != AT_NONE && call->n > 0)
-        device = (call_in_bytes(call, s->base.rank, s->base.world) > 0 && gpu_owns(&s->base.gpu, call->in)) ||
-                 (call_out_bytes(call, s->base.rank, s->base.world) > 0 && gpu_owns(&s->base.gpu, call->out));
-    return device ? run_device(s, call, err) : s->base.cpu->ops->run(s->base.cpu, call, err);
+    bool in, out;
+    if (gpu_comm_place(&s->base, call, &in, &out, err) != DDP_OK) {
+        s->base.cpu->ops->give_up(s->base.cpu, err);
+        return err->code;
+    }
+    return in || out ? run_device(s, call, err) : s->base.cpu->ops->run(s->base.cpu, call, err);
 }
 
 /* --- the table of the backend ------------------------------------------------------------------------- */

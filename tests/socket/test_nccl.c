@@ -252,6 +252,27 @@ Test(staged, an_earlier_error_of_cuda_is_told_to_all_ranks, .timeout = 120)
     expect_a_fault(&staged_options);
 }
 
+/* Gather values in four chunks. Rank 0 cannot copy the first chunk back to its GPU. */
+static void rank_0_cannot_copy(struct rank *me)
+{
+    enum { N = 400003 };
+    pretend_gpu();
+    if (me->rank == 0)
+        setenv("FAKE_CUDA_PITCH", "1000", 1);
+    ddp_ctx *ctx = rank_init(me, &staged_options);
+    const float *in = device_floats(me, ctx, N);
+    float *out = device_floats(me, ctx, (size_t)me->world * N);
+    rank_keep(me, ddp_all_gather(ddp_world(ctx), in, out, N, DDP_F32, NULL, NULL));
+    ddp_finalize(ctx);
+}
+
+Test(staged, an_error_of_cuda_within_a_call_is_told_to_all_ranks, .timeout = 120)
+{
+    struct ranks run = ranks_run(2, rank_0_cannot_copy, RANKS_PLAIN_STORE, NULL);
+    expect_of_all(&run, -1, DDP_ERR_CUDA, "all_gather", "cudaErrorOfTheFake");
+    ranks_free(&run);
+}
+
 static void give_up(struct rank *me)
 {
     pretend_gpu();

@@ -6,13 +6,15 @@
  * current chunk. The slots are in the cpu communicator's shared memory, so the cpu communicator makes no further
  * copy.
  *
- * A call fails if the program's stream does not reach the call within the timeout of the call. */
+ * A call fails if the program's stream does not reach the call within the timeout of the call. A CUDA error fails the
+ * call on all ranks, because the other ranks would wait for this rank. */
 #include "cuda/gpu_comm.h"
 #include "ddp/context.h"
 
 #include "base/clock.h"
 #include "core/backend.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -194,18 +196,25 @@ static cuda_error bring_out(const struct staged *s, const struct staged_chunk *c
     return copy_rows(s, c->out, c->pitch, slot_out(s, c->k), c->width, c->width, c->out_rows);
 }
 
-/* The time limit of a call in ms, and its deadline. */
-struct limit {
-    uint32_t ms;
-    uint64_t end_ms;
-};
+/* Report a CUDA error of this rank as the error of `call` on all ranks. */
+static ddp_status fail_call(struct staged *s, const struct call *call, cuda_error error, struct ddp_err *err)
+{
+    char doing[64];
+    snprintf(doing, sizeof(doing), "rank %d: %s on the GPU", s->base.rank, call_rules[call->kind].word);
+    gpu_fail(&s->base.gpu, error, doing, err);
+    s->base.cpu->ops->give_up(s->base.cpu, err);
+    return err->code;
+}
 
 /* Wait until the event has occurred. This may take long, because the program's stream may have much work before the
- * event. So during the wait, also check whether another rank has failed. */
-static ddp_status wait_event(struct staged *s, struct CUevent_st *event, const struct limit *limit,
+ * event. So during the wait, also check whether another rank has failed. The timeout of the call begins anew for each
+ * wait, because the time in which the cpu communicator waits for other ranks is not the GPU's. */
+static ddp_status wait_event(struct staged *s, struct CUevent_st *event, const struct call *call,
                              struct ddp_err *err)
 {
     enum { BUSY_LOOKS = 2000, CHECK_EVERY = 500 };
+    const uint32_t ms = call->timeout_ms ? call->timeout_ms : s->base.step_timeout_ms;
+    const uint64_t end_ms = clock_ms() + ms;
     cuda_error error = gpu_query(&s->base.gpu, event);
     for (int looks = 0; error == CUDA_NOT_READY; looks++) {
         if (looks > BUSY_LOOKS)
@@ -213,15 +222,15 @@ static ddp_status wait_event(struct staged *s, struct CUevent_st *event, const s
         ddp_status status = looks % CHECK_EVERY == 0 ? s->base.cpu->ops->check(s->base.cpu, err) : DDP_OK;
         if (status != DDP_OK)
             return status;
-        if (clock_ms() >= limit->end_ms) {
+        if (clock_ms() >= end_ms) {
             ddp_fail(err, DDP_ERR_TIMEOUT, "rank %d: the GPU has not reached the call within %g s",
-                     s->base.rank, limit->ms / 1000.0);
+                     s->base.rank, ms / 1000.0);
             s->base.cpu->ops->give_up(s->base.cpu, err);
             return err->code;
         }
         error = gpu_query(&s->base.gpu, event);
     }
-    return gpu_check(&s->base.gpu, error, "cannot copy between GPU and host", err);
+    return error == CUDA_SUCCESS_ ? DDP_OK : fail_call(s, call, error, err);
 }
 
 /* Run the call for one chunk, on its slot. A broadcast passes the same half of the slot as input and output. */
@@ -238,8 +247,7 @@ static ddp_status run_chunk(struct staged *s, const struct call *call, const str
     return s->base.cpu->ops->run(s->base.cpu, &part, err);
 }
 
-static ddp_status run_chunks(struct staged *s, const struct call *call, const struct limit *limit,
-                             struct ddp_err *err)
+static ddp_status run_chunks(struct staged *s, const struct call *call, struct ddp_err *err)
 {
     struct staged_chunk now, next;
     cuda_error error = CUDA_SUCCESS_;
@@ -250,7 +258,7 @@ static ddp_status run_chunks(struct staged *s, const struct call *call, const st
         error = bring_in(s, &now);
     while (more && status == DDP_OK && error == CUDA_SUCCESS_) {
         more = staged_chunk(call, s->base.rank, s->base.world, SLOT, now.k + 1, &next);
-        status = wait_event(s, s->ready[now.k % SLOTS], limit, err);
+        status = wait_event(s, s->ready[now.k % SLOTS], call, err);
         if (status == DDP_OK && more)
             error = bring_in(s, &next);
         if (status == DDP_OK && error == CUDA_SUCCESS_)
@@ -259,8 +267,7 @@ static ddp_status run_chunks(struct staged *s, const struct call *call, const st
             error = bring_out(s, &now);
         now = next;
     }
-    return status != DDP_OK ? status
-                            : gpu_check(&s->base.gpu, error, "cannot copy between GPU and host", err);
+    return status != DDP_OK || error == CUDA_SUCCESS_ ? status : fail_call(s, call, error, err);
 }
 
 /* Run a call with buffers in device memory. The call begins after the work on the program's stream and is done when
@@ -268,21 +275,18 @@ static ddp_status run_chunks(struct staged *s, const struct call *call, const st
 static ddp_status run_device(struct staged *s, const struct call *call, struct ddp_err *err)
 {
     const struct cudart *cuda = &s->base.gpu.call;
-    const uint32_t ms = call->timeout_ms ? call->timeout_ms : s->base.step_timeout_ms;
-    const struct limit limit = { ms, clock_ms() + ms };
     cuda_error error = cuda->set_device(s->base.gpu.device); /* each thread has its own current device */
     if (error == CUDA_SUCCESS_)
         error = cuda->event_record(s->base.before, call->stream);
     if (error == CUDA_SUCCESS_)
         error = cuda->stream_follow(s->base.stream, s->base.before, 0);
     if (error != CUDA_SUCCESS_)
-        return gpu_fail(&s->base.gpu, error, call_rules[call->kind].word, err);
-    ddp_status status = run_chunks(s, call, &limit, err);
+        return fail_call(s, call, error, err);
+    ddp_status status = run_chunks(s, call, err);
     if (status != DDP_OK)
         return status;
     error = cuda->event_record(s->base.before, s->base.stream);
-    return error == CUDA_SUCCESS_ ? wait_event(s, s->base.before, &limit, err)
-                                  : gpu_fail(&s->base.gpu, error, call_rules[call->kind].word, err);
+    return error == CUDA_SUCCESS_ ? wait_event(s, s->base.before, call, err) : fail_call(s, call, error, err);
 }
 
 /* Run a call. All ranks must use the same kind of memory, because only calls with device memory are divided into

@@ -1,6 +1,11 @@
 /* The pure part of the NCCL backend: the NCCL function for each call, the life of a communicator, the environment of
  * NCCL, and error texts. Also the staged backend: how it cuts a call into pieces that pass through host memory. */
+#include "base/clock.h"
+
+static uint64_t test_ms(void);
+#define clock_ms test_ms
 #include "cuda/staged.c"
+#undef clock_ms
 #include "cuda/nccl_plan.c"
 #include "cuda/gpu_comm.h"
 
@@ -249,4 +254,109 @@ Test(staged_plan, the_root_of_a_broadcast_gets_nothing_back)
     struct staged_chunk c;
     cr_assert(staged_chunk(&call, 0, 2, 32, 0, &c) && c.in_rows == 1 && c.out_rows == 0);
     cr_assert(staged_chunk(&call, 1, 2, 32, 0, &c) && c.in_rows == 0 && c.out_rows == 1 && c.count == 10);
+}
+
+/* --- the time limit of a call, with a GPU and a cpu communicator that only take time
+ * ---------------------------------------------------------------------------------------------------------- */
+
+enum { LIMIT_MS = 1000 };
+
+static uint64_t now_ms;
+static uint64_t gpu_ms;   /* the time of a look at an event */
+static uint64_t peers_ms; /* the time of the other ranks in a chunk */
+static int looks, late;   /* number of looks at events; each late-th look finds an event that has occurred */
+
+static uint64_t test_ms(void)
+{
+    return now_ms;
+}
+
+static cuda_error select_device(int device)
+{
+    (void)device;
+    return CUDA_SUCCESS_;
+}
+
+static cuda_error no_error(void)
+{
+    return CUDA_SUCCESS_;
+}
+
+static cuda_error record(struct CUevent_st *event, struct CUstream_st *stream)
+{
+    (void)event, (void)stream;
+    return CUDA_SUCCESS_;
+}
+
+static cuda_error query(struct CUevent_st *event)
+{
+    (void)event;
+    now_ms += gpu_ms;
+    return ++looks % late == 0 ? CUDA_SUCCESS_ : CUDA_NOT_READY;
+}
+
+static cuda_error follow(struct CUstream_st *stream, struct CUevent_st *event, unsigned int flags)
+{
+    (void)stream, (void)event, (void)flags;
+    return CUDA_SUCCESS_;
+}
+
+static cuda_error copy(void *to, const void *from, size_t bytes, cuda_copy_kind kind,
+                       struct CUstream_st *stream)
+{
+    (void)to, (void)from, (void)bytes, (void)kind, (void)stream;
+    return CUDA_SUCCESS_;
+}
+
+static ddp_status run_slowly(struct comm *comm, const struct call *call, struct ddp_err *err)
+{
+    (void)comm, (void)call, (void)err;
+    now_ms += peers_ms;
+    return DDP_OK;
+}
+
+static ddp_status peers_are_well(struct comm *comm, struct ddp_err *err)
+{
+    (void)comm, (void)err;
+    return DDP_OK;
+}
+
+static void give_up(struct comm *comm, struct ddp_err *err)
+{
+    (void)comm, (void)err;
+}
+
+/* Run an all-reduce of three chunks. */
+static ddp_status reduce_three_chunks(void)
+{
+    static char slots[SLOTS * 2 * SLOT];
+    const struct comm_ops cpu_ops = { .run = run_slowly, .check = peers_are_well, .give_up = give_up };
+    struct comm cpu = { .ops = &cpu_ops };
+    struct staged s = { .base = { .cpu = &cpu, .world = 2, .step_timeout_ms = LIMIT_MS }, .slots = slots };
+    s.base.gpu.call = (struct cudart){ .set_device = select_device,
+                                       .last_error = no_error,
+                                       .event_record = record,
+                                       .event_query = query,
+                                       .stream_follow = follow,
+                                       .copy_async = copy };
+    const struct call call = {
+        .kind = CALL_ALL_REDUCE, .in = slots, .out = slots, .n = 3 * SLOT / 4, .dtype = DDP_F32
+    };
+    struct ddp_err err = { 0 };
+    return run_device(&s, &call, &err);
+}
+
+Test(staged_limit, the_time_of_the_other_ranks_is_not_the_gpus)
+{
+    peers_ms = LIMIT_MS - 1;
+    late = 2;
+    cr_assert_eq(reduce_three_chunks(), DDP_OK);
+    cr_assert_eq(now_ms, 3 * peers_ms);
+}
+
+Test(staged_limit, a_gpu_that_does_not_reach_the_call_is_late)
+{
+    gpu_ms = 1;
+    late = 2 * LIMIT_MS;
+    cr_assert_eq(reduce_three_chunks(), DDP_ERR_TIMEOUT);
 }

@@ -20,8 +20,8 @@
  *   - Only one thread at a time may use a context and the objects made from it. Any thread may call ddp_abort.
  *
  * After a failed call, a program should exit with ddp_exit_code(status), so that the launcher can find the rank that
- * failed first. After DDP_ERR_PEER_LOST, DDP_ERR_TIMEOUT, DDP_ERR_ABORTED or DDP_ERR_MISMATCH in a collective, all
- * later collectives of the context return the same error at once. */
+ * failed first. After DDP_ERR_PEER_LOST, DDP_ERR_TIMEOUT, DDP_ERR_ABORTED, DDP_ERR_MISMATCH, DDP_ERR_NCCL or
+ * DDP_ERR_CUDA in a collective, all later collectives of the context return the same error at once. */
 #ifndef DDP_CONTEXT_H
 #define DDP_CONTEXT_H
 

@@ -116,6 +116,33 @@ Test(recorder, an_abort_leaves_them_on_both_sides)
     ranks_free(&run);
 }
 
+static void fail_in_nccl(struct rank *me)
+{
+    pretend_gpu();
+    void *x;
+    ddp_work *work = NULL;
+    ddp_ctx *ctx = rank_init(me, &nccl_options);
+    rank_expect_ok(me, ddp_shared_alloc(ddp_world(ctx), 8 * sizeof(float), &x));
+    rank_expect_ok(me, ddp_all_reduce(ddp_world(ctx), x, x, 8, DDP_F32, DDP_SUM, NULL, &work));
+    rank_keep(me, ddp_work_sync(work, 0));
+    ddp_work_free(work);
+    ddp_finalize(ctx);
+}
+
+Test(recorder, an_error_of_nccl_leaves_the_calls_of_all_ranks)
+{
+    setenv("FAKE_NCCL_ERROR", "1:1:3", 1);
+    struct ranks run = ranks_run(2, fail_in_nccl, RANKS_PLAIN_STORE, NULL);
+    for (int r = 0; r < 2; r++) {
+        ranks_expect_error(&run, r, DDP_ERR_NCCL, (const char *const[]){ "ncclInternalError", NULL });
+        cJSON *json = record_of(r);
+        cr_assert_not_null(json, "rank %d left no record", r);
+        cr_expect_not_null(strstr(word(json, "why"), "ncclInternalError"), "%s", word(json, "why"));
+        cJSON_Delete(json);
+    }
+    ranks_free(&run);
+}
+
 static void go_well(struct rank *me)
 {
     ddp_ctx *ctx = rank_init(me, NULL);

@@ -226,7 +226,7 @@ ddp_status ddp_init_from_env(const ddp_options *options, ddp_ctx **out)
 static bool breaks(ddp_status status)
 {
     return status == DDP_ERR_PEER_LOST || status == DDP_ERR_TIMEOUT || status == DDP_ERR_ABORTED ||
-           status == DDP_ERR_MISMATCH;
+           status == DDP_ERR_MISMATCH || status == DDP_ERR_NCCL || status == DDP_ERR_CUDA;
 }
 
 ddp_status ctx_finish(struct ddp_ctx *ctx, ddp_status status, struct ddp_err *err)

@@ -80,6 +80,15 @@ static ddp_status wait_until_queued(struct nccl_comm *n, nccl_result *result, st
     return status;
 }
 
+/* Make the communicator fail if `error` is an error of CUDA, because the other ranks would wait for this rank. */
+static ddp_status check_cuda(struct nccl_comm *n, cuda_error error, const char *doing, struct ddp_err *err)
+{
+    if (gpu_check(&n->base.gpu, error, doing, err) == DDP_OK)
+        return DDP_OK;
+    ddp_wrap(err, "rank %d", n->base.rank);
+    return watch_fault(n, err);
+}
+
 /* --- between two events ------------------------------------------------------------------------------- */
 
 /* Make this backend's stream wait for all work that is now on the program's stream. */
@@ -88,7 +97,7 @@ static ddp_status wait_for_program(struct nccl_comm *n, void *stream, struct ddp
     cuda_error error = n->base.gpu.call.event_record(n->base.before, stream);
     if (error == CUDA_SUCCESS_)
         error = n->base.gpu.call.stream_follow(n->base.stream, n->base.before, 0);
-    return gpu_check(&n->base.gpu, error, "cannot record an event before the call", err);
+    return check_cuda(n, error, "cannot record an event before the call", err);
 }
 
 /* Report that NCCL rejected a call. If an argument is wrong, no rank has begun the call. After any other error some
@@ -109,7 +118,7 @@ static ddp_status queue_on_stream(struct nccl_comm *n, const struct call *call, 
 {
     ddp_status status = wait_for_program(n, call->stream, err);
     if (status != DDP_OK)
-        return watch_fault(n, err);
+        return status;
     struct nccl_flight *flight = flight_begin(n, call);
     nccl_result result = n->nccl != NULL ? call_nccl(n, call) : NCCL_SUCCESS;
     status = wait_until_queued(n, &result, err);
@@ -143,8 +152,7 @@ static ddp_status run_on_device(struct nccl_comm *n, const struct call *call, st
     pthread_mutex_lock(&n->lock);
     ddp_status status = watch_alive(n, err);
     if (status == DDP_OK) /* select the GPU in each call, because each thread has its own current device */
-        status = gpu_check(&n->base.gpu, n->base.gpu.call.set_device(n->base.gpu.device),
-                           "cannot select the GPU", err);
+        status = check_cuda(n, n->base.gpu.call.set_device(n->base.gpu.device), "cannot select the GPU", err);
     if (status == DDP_OK)
         status = wait_for_room(n, err);
     if (status == DDP_OK)
@@ -337,15 +345,15 @@ static ddp_status nccl_run(struct comm *comm, const struct call *call, struct dd
 static ddp_status nccl_follow(struct comm *comm, uint64_t ticket, void *stream, struct ddp_err *err)
 {
     struct nccl_comm *n = (struct nccl_comm *)comm;
-    cuda_error error = CUDA_SUCCESS_;
     pthread_mutex_lock(&n->lock);
     ddp_status status = watch_alive(n, err);
-    if (status == DDP_OK && ticket > n->done)
-        error = n->base.gpu.call.stream_follow(stream, n->flights[ticket % NCCL_FLIGHTS].after, 0);
+    if (status == DDP_OK && ticket > n->done) {
+        struct CUevent_st *after = n->flights[ticket % NCCL_FLIGHTS].after;
+        status = check_cuda(n, n->base.gpu.call.stream_follow(stream, after, 0),
+                            "cannot make the stream wait for a collective", err);
+    }
     pthread_mutex_unlock(&n->lock);
-    return status != DDP_OK
-               ? status
-               : gpu_check(&n->base.gpu, error, "cannot make the stream wait for a collective", err);
+    return status;
 }
 
 /* Wait for a call. At first, poll without pauses, because most waits are short. */

@@ -319,6 +319,13 @@ static struct op *op_make(struct ncclComm *comm)
 static nccl_result launch(struct op *op, struct CUstream_st *stream)
 {
     int number = op->number = ++op->comm->calls;
+    unsigned code;
+    if (is_meant("FAKE_NCCL_REFUSE", op, &code)) {
+        atomic_store(&op->comm->error, NCCL_INVALID_ARGUMENT);
+        free(op->room);
+        free(op);
+        return NCCL_INVALID_ARGUMENT;
+    }
     atomic_fetch_add(&op->comm->under_way, 1);
     fake_launch(stream, run, op); /* fake_launch frees the operation */
     return number == 1 && fake_number("FAKE_NCCL_LAZY", 0) ? NCCL_IN_PROGRESS : NCCL_SUCCESS;

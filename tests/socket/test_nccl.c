@@ -209,6 +209,14 @@ Test(nccl, an_error_of_nccl_is_told_to_all_ranks_with_its_words, .timeout = 120)
     ranks_free(&run);
 }
 
+Test(nccl, a_call_that_nccl_rejects_fails_on_all_ranks, .timeout = 120)
+{
+    setenv("FAKE_NCCL_REFUSE", "0:4", 1);
+    struct ranks run = ranks_run(2, call_on, RANKS_PLAIN_STORE, NULL);
+    expect_of_all(&run, -1, DDP_ERR_NCCL, "all_reduce #4", "ncclInvalidArgument");
+    ranks_free(&run);
+}
+
 Test(nccl, a_rank_that_dies_is_named, .timeout = 120)
 {
     struct ranks run = ranks_run(4, rank_2_dies, RANKS_PLAIN_STORE, NULL);

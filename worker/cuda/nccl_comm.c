@@ -100,18 +100,15 @@ static ddp_status wait_for_program(struct nccl_comm *n, void *stream, struct ddp
     return check_cuda(n, error, "cannot record an event before the call", err);
 }
 
-/* Report that NCCL rejected a call. If an argument is wrong, no rank has begun the call. After any other error some
- * ranks may have begun the call, so the communicator fails. */
+/* Report that NCCL rejected a call. NCCL returns its first error in all later calls, and other ranks may have begun
+ * this call, so the communicator fails. */
 static ddp_status refused(struct nccl_comm *n, nccl_result result, struct ddp_err *err)
 {
     char text[CALL_TEXT];
     const char *words = n->lib.last_error != NULL ? n->lib.last_error(n->nccl) : NULL;
     call_text(text, &n->flights[n->begun % NCCL_FLIGHTS].call, n->begun);
-    ddp_status status = nccl_fail(err, n->base.rank, text, result, words);
-    if (status != DDP_ERR_ARG)
-        return watch_fault(n, err);
-    flight_undo(n);
-    return status;
+    nccl_fail(err, n->base.rank, text, result, words);
+    return watch_fault(n, err);
 }
 
 static ddp_status queue_on_stream(struct nccl_comm *n, const struct call *call, struct ddp_err *err)

@@ -216,8 +216,7 @@ static const char *result_words(nccl_result result)
                                                          : "error code of a newer NCCL";
 }
 
-/* Return the status for a result of NCCL. Of the errors, only DDP_ERR_ARG leaves the communicator usable, because no
- * rank has begun the call. */
+/* Return the status for a result of NCCL. No error is DDP_ERR_ARG, because none leaves the communicator usable. */
 static ddp_status nccl_status_of(nccl_result result)
 {
     switch (result) {
@@ -225,8 +224,6 @@ static ddp_status nccl_status_of(nccl_result result)
         return DDP_OK;
     case NCCL_IN_PROGRESS:
         return DDP_IN_PROGRESS;
-    case NCCL_INVALID_ARGUMENT:
-        return DDP_ERR_ARG;
     case NCCL_REMOTE_ERROR:
         return DDP_ERR_PEER_LOST;
     default:

@@ -38,11 +38,6 @@ struct nccl_flight *flight_begin(struct nccl_comm *n, const struct call *call)
     return flight;
 }
 
-void flight_undo(struct nccl_comm *n)
-{
-    n->begun--;
-}
-
 ddp_status flight_queued(struct nccl_comm *n, struct nccl_flight *flight, struct ddp_err *err)
 {
     const struct cudart *call = &n->base.gpu.call;

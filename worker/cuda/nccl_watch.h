@@ -82,9 +82,6 @@ struct nccl_flight *flight_begin(struct nccl_comm *n, const struct call *call);
 /* Record the event `after` on the stream, after the call. The call must already be on the stream. */
 ddp_status flight_queued(struct nccl_comm *n, struct nccl_flight *flight, struct ddp_err *err);
 
-/* Remove the call that flight_begin has added last, because NCCL has rejected it. */
-void flight_undo(struct nccl_comm *n);
-
 /* Mark finished calls as done. A call is finished when its event `after` has occurred. */
 ddp_status flight_retire(struct nccl_comm *n, struct ddp_err *err);
 

@@ -200,7 +200,7 @@ Test(nccl_words, a_failure_names_rank_call_and_reason)
     cr_assert_not_null(strstr(err.msg, ": Connect to 10.0.0.2 failed"), "%s", err.msg);
     cr_assert_eq(nccl_fail(&err, 3, "x", 77, NULL), DDP_ERR_NCCL);
     cr_assert(strstr(err.msg, "NCCL_DEBUG=WARN"), "%s", err.msg);
-    cr_assert_eq(nccl_status_of(NCCL_INVALID_ARGUMENT), DDP_ERR_ARG);
+    cr_assert_eq(nccl_status_of(NCCL_INVALID_ARGUMENT), DDP_ERR_NCCL);
 }
 
 static void card(struct nccl_card *card, int host, const char *gpu, bool share)

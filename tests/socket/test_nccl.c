@@ -307,6 +307,62 @@ Test(nccl, who_gives_up_frees_the_others, .timeout = 120)
     ranks_free(&run);
 }
 
+/* Allocate on rank 0. Rank 1 makes the call with which ranks exchange the statuses of an allocation. */
+static void allocate_on_rank_0(struct rank *me)
+{
+    pretend_gpu();
+    int32_t one = 1;
+    void *memory;
+    ddp_group *g = ddp_world(rank_init(me, me->user));
+    rank_keep(me, me->rank == 0 ? ddp_shared_alloc(g, 64, &memory)
+                                : ddp_all_reduce(g, &one, &one, 1, DDP_I32, DDP_MAX, NULL, NULL));
+}
+
+static void allocate_different_sizes(struct rank *me)
+{
+    pretend_gpu();
+    void *memory;
+    ddp_ctx *ctx = rank_init(me, me->user);
+    rank_keep(me, ddp_shared_alloc(ddp_world(ctx), me->rank == 0 ? 64 : 128, &memory));
+}
+
+static void free_different_blocks(struct rank *me)
+{
+    pretend_gpu();
+    ddp_ctx *ctx = rank_init(me, me->user);
+    float *a = device_floats(me, ctx, 8), *b = device_floats(me, ctx, 8);
+    rank_expect(me, ddp_shared_free(ddp_world(ctx), a + 2) == DDP_ERR_ARG, "freed a part");
+    rank_expect_ok(me, ddp_shared_free(ddp_world(ctx), a));
+    rank_expect(me, ddp_shared_free(ddp_world(ctx), a) == DDP_ERR_ARG, "freed twice");
+    float *c = device_floats(me, ctx, 8);
+    rank_keep(me, ddp_shared_free(ddp_world(ctx), me->rank == 0 ? b : c));
+}
+
+static void expect_mismatches(const ddp_options *options)
+{
+    static const struct {
+        rank_main main;
+        const char *a, *b;
+    } cases[] = { { allocate_on_rank_0, "shared_alloc", "all_reduce" },
+                  { allocate_different_sizes, "(64 bytes)", "(128 bytes)" },
+                  { free_different_blocks, "shared_free", "" } };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct ranks run = ranks_run(2, cases[i].main, RANKS_PLAIN_STORE, options);
+        expect_of_all(&run, -1, DDP_ERR_MISMATCH, cases[i].a, cases[i].b);
+        ranks_free(&run);
+    }
+}
+
+Test(nccl, different_calls_for_device_memory_are_named, .timeout = 120)
+{
+    expect_mismatches(&nccl_options);
+}
+
+Test(staged, different_calls_for_device_memory_are_named, .timeout = 120)
+{
+    expect_mismatches(&staged_options);
+}
+
 static void init_within(struct rank *me, uint32_t ms)
 {
     ddp_options options = nccl_options;

@@ -54,8 +54,8 @@ struct call {
     enum call_kind kind;
     const void *in;
     void *out;
-    /* number of elements for each rank; in shared_alloc, number of bytes; in shared_free of the cpu backend, the number
-     * that identifies the block */
+    /* number of elements for each rank; in shared_alloc, number of bytes; in shared_free of a backend, the number that
+     * identifies the block */
     uint64_t n;
     ddp_dtype dtype;
     ddp_op op;

@@ -7,7 +7,8 @@
 /* A block of ddp_shared_alloc. */
 struct block {
     struct block *next;
-    void *memory; /* device memory, owned */
+    void *memory;    /* device memory, owned */
+    uint64_t number; /* number of the allocation, equal on all ranks */
 };
 
 static void blocks_release(struct gpu_comm *base, struct block **at)
@@ -18,13 +19,13 @@ static void blocks_release(struct gpu_comm *base, struct block **at)
     free(block);
 }
 
-static void blocks_reclaim(struct gpu_comm *base, const void *memory)
+/* Return the list's pointer to the block with this memory. That pointer is NULL if there is no such block. */
+static struct block **blocks_find(struct gpu_comm *base, const void *memory)
 {
     struct block **at = &base->blocks;
     while (*at != NULL && (*at)->memory != memory)
         at = &(*at)->next;
-    if (*at != NULL)
-        blocks_release(base, at);
+    return at;
 }
 
 static void *blocks_get(struct gpu_comm *base, size_t bytes, struct ddp_err *err)
@@ -37,6 +38,7 @@ static void *blocks_get(struct gpu_comm *base, size_t bytes, struct ddp_err *err
     if (err->code != DDP_OK)
         return NULL;
     block->next = base->blocks;
+    block->number = base->allocations;
     base->blocks = block;
     return block->memory;
 }
@@ -58,15 +60,23 @@ static ddp_status blocks_vote(struct gpu_comm *base, size_t bytes, struct ddp_er
                     bytes);
 }
 
+/* Allocate a block; collective. The first call of the cpu communicator compares the calls of all ranks. */
 ddp_status gpu_comm_shared_alloc(struct comm *comm, size_t bytes, void **out, struct ddp_err *err)
 {
     struct gpu_comm *base = (struct gpu_comm *)comm;
+    const struct call call = { .kind = CALL_SHARED_ALLOC, .n = bytes };
+    *out = NULL;
+    ddp_status status = base->run_cpu(base, &call, err);
+    if (status != DDP_OK)
+        return status;
+    base->allocations++;
     err->code = DDP_OK;
     *out = blocks_get(base, bytes, err);
-    ddp_status status = blocks_vote(base, bytes, err);
+    status = blocks_vote(base, bytes, err);
     if (status == DDP_OK)
         return DDP_OK;
-    blocks_reclaim(base, *out);
+    if (*out != NULL)
+        blocks_release(base, blocks_find(base, *out));
     *out = NULL;
     return status;
 }
@@ -75,9 +85,14 @@ ddp_status gpu_comm_shared_alloc(struct comm *comm, size_t bytes, void **out, st
 ddp_status gpu_comm_shared_free(struct comm *comm, void *memory, struct ddp_err *err)
 {
     struct gpu_comm *base = (struct gpu_comm *)comm;
-    const struct call call = { .kind = CALL_BARRIER };
-    blocks_reclaim(base, memory);
-    return base->run_cpu(base, &call, err);
+    struct block **at = blocks_find(base, memory);
+    if (*at == NULL)
+        return ddp_fail(err, DDP_ERR_ARG, "shared_free: %p was not returned by ddp_shared_alloc", memory);
+    const struct call call = { .kind = CALL_SHARED_FREE, .n = (*at)->number };
+    ddp_status status = base->run_cpu(base, &call, err);
+    if (status == DDP_OK)
+        blocks_release(base, at);
+    return status;
 }
 
 ddp_status gpu_comm_place(const struct gpu_comm *base, const struct call *call, bool *in, bool *out,

@@ -23,6 +23,7 @@ struct gpu_comm {
      * call ends. */
     struct CUevent_st *before;
     struct block *blocks; /* owned: list of the blocks of ddp_shared_alloc */
+    uint64_t allocations; /* number of allocations so far, equal on all ranks */
     /* Runs `call` on the communicator `cpu`. The NCCL backend holds a lock while the call runs. */
     ddp_status (*run_cpu)(struct gpu_comm *base, const struct call *call, struct ddp_err *err);
 };

@@ -56,6 +56,11 @@ cuda_error cudaSetDevice(int device)
     return device < fake_number("FAKE_CUDA_DEVICES", 8) ? CUDA_SUCCESS_ : 101;
 }
 
+EXPORT unsigned fake_device(void)
+{
+    return (unsigned)current;
+}
+
 cuda_error cudaDeviceGetPCIBusId(char *id, int room, int device)
 {
     snprintf(id, (size_t)room, "0000:%02X:00.0", device + 1);

@@ -23,6 +23,9 @@ struct CUstream_st;
 /* Run `run(user)` when the stream reaches this point. */
 void fake_launch(struct CUstream_st *stream, void (*run)(void *user), void *user);
 
+/* Return the current device of the calling thread. Tests find this function with dlsym. */
+unsigned fake_device(void);
+
 /* Read a number from the environment. */
 int fake_number(const char *name, int missing);
 

@@ -4,6 +4,7 @@
 
 #include <criterion/criterion.h>
 #include <dlfcn.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -79,14 +80,20 @@ static ddp_status sum(ddp_ctx *ctx, float *x, size_t n, ddp_work **work)
     return ddp_all_reduce(ddp_world(ctx), x, x, n, DDP_F32, DDP_SUM, NULL, work);
 }
 
-/* Return CUDA's last error. A program checks this error after it has launched a kernel. */
-static unsigned error_of_cuda(void)
+/* Call a function of the fake CUDA that has no parameters. */
+static unsigned ask_cuda(const char *function)
 {
     void *cuda = dlopen(getenv("DDP_CUDART_LIBRARY"), RTLD_NOW | RTLD_NOLOAD);
     unsigned (*ask)(void) = NULL;
-    void *found = cuda != NULL ? dlsym(cuda, "cudaGetLastError") : NULL;
+    void *found = cuda != NULL ? dlsym(cuda, function) : NULL;
     memcpy(&ask, &found, sizeof(ask));
     return ask != NULL ? ask() : 999;
+}
+
+/* Return CUDA's last error. A program checks this error after it has launched a kernel. */
+static unsigned error_of_cuda(void)
+{
+    return ask_cuda("cudaGetLastError");
 }
 
 /* Expect that an all-reduce returns while NCCL is still busy, because the host must not wait. */
@@ -123,6 +130,40 @@ static void do_not_wait(struct rank *me)
 Test(nccl, calls_are_put_on_a_stream_and_the_host_goes_on, .timeout = 120)
 {
     expect_all_well(2, do_not_wait, RANKS_PLAIN_STORE, NULL);
+}
+
+struct copier {
+    struct rank *me;
+    ddp_ctx *ctx;
+    const float *from;
+    float to;
+    unsigned device; /* current device of the thread after the copy */
+};
+
+static void *copy_in_a_thread(void *user)
+{
+    struct copier *c = user;
+    rank_expect_ok(c->me, ddp_copy(ddp_world(c->ctx), &c->to, c->from, sizeof(c->to), NULL));
+    c->device = ask_cuda("fake_device");
+    return NULL;
+}
+
+static void copy_on_the_groups_device(struct rank *me)
+{
+    pretend_gpu();
+    pthread_t thread;
+    ddp_ctx *ctx = rank_init(me, me->user);
+    struct copier c = { .me = me, .ctx = ctx, .from = device_floats(me, ctx, 1), .to = 1 };
+    rank_expect(me, pthread_create(&thread, NULL, copy_in_a_thread, &c) == 0, "no thread");
+    pthread_join(thread, NULL);
+    rank_expect(me, c.to == 0 && c.device == (unsigned)me->rank, "%g on device %u", (double)c.to, c.device);
+    rank_expect_ok(me, ddp_finalize(ctx));
+}
+
+/* The current device of a new thread is 0. */
+Test(nccl, a_new_thread_copies_on_the_groups_device, .timeout = 120)
+{
+    expect_all_well(2, copy_on_the_groups_device, RANKS_PLAIN_STORE, &nccl_options);
 }
 
 static void mix_memories(struct rank *me)

@@ -108,24 +108,35 @@ ddp_status gpu_comm_place(const struct gpu_comm *base, const struct call *call, 
 
 /* --- copies ------------------------------------------------------------------------------------------- */
 
+/* Each function selects the device first, because each thread has its own current device, and NULL is the default
+ * stream of that device. */
+
 ddp_status gpu_comm_copy(struct comm *comm, void *to, const void *from, size_t bytes, void *stream,
                          struct ddp_err *err)
 {
     const struct gpu *gpu = &((struct gpu_comm *)comm)->gpu;
-    return gpu_check(gpu, gpu->call.copy_async(to, from, bytes, CUDA_COPY_DEFAULT, stream),
-                     "cannot copy memory of the GPU", err);
+    cuda_error error = gpu->call.set_device(gpu->device);
+    if (error == CUDA_SUCCESS_)
+        error = gpu->call.copy_async(to, from, bytes, CUDA_COPY_DEFAULT, stream);
+    return gpu_check(gpu, error, "cannot copy memory of the GPU", err);
 }
 
 ddp_status gpu_comm_zero(struct comm *comm, void *at, size_t bytes, void *stream, struct ddp_err *err)
 {
     const struct gpu *gpu = &((struct gpu_comm *)comm)->gpu;
-    return gpu_check(gpu, gpu->call.set_async(at, 0, bytes, stream), "cannot clear memory of the GPU", err);
+    cuda_error error = gpu->call.set_device(gpu->device);
+    if (error == CUDA_SUCCESS_)
+        error = gpu->call.set_async(at, 0, bytes, stream);
+    return gpu_check(gpu, error, "cannot clear memory of the GPU", err);
 }
 
 ddp_status gpu_comm_finish(struct comm *comm, void *stream, struct ddp_err *err)
 {
     const struct gpu *gpu = &((struct gpu_comm *)comm)->gpu;
-    return gpu_check(gpu, gpu->call.stream_sync(stream), "cannot wait for a stream", err);
+    cuda_error error = gpu->call.set_device(gpu->device);
+    if (error == CUDA_SUCCESS_)
+        error = gpu->call.stream_sync(stream);
+    return gpu_check(gpu, error, "cannot wait for a stream", err);
 }
 
 /* --- open and close ----------------------------------------------------------------------------------- */

@@ -3,6 +3,7 @@
 #include "ranks.h"
 
 #include <criterion/criterion.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -104,4 +105,18 @@ Test(ddp_bench, says_when_nothing_is_measured, .timeout = 120)
     r = CPU_JOB("--nproc_per_node=2", "--no_prefix", bin("ddp-bench"), "-r", "5", "--backend=cpu");
     EXPECT(r, 2);
     cr_assert_not_null(strstr(r.err, "--root=5: "), "%s", r.err);
+}
+
+/* A run that is stopped must keep its lines. The calls of the second size take minutes. */
+Test(ddp_bench, each_line_is_written_at_once, .timeout = 120)
+{
+    struct run_process *bench =
+        run_start((const char *const[]){ bin("ddp-bench"), "--backend=cpu", "--json", "--minbytes=4",
+                                         "--maxbytes=4M", "--stepfactor=1M", "--iters=1000000", NULL },
+                  NULL);
+    cr_assert_not_null(bench);
+    const bool written = run_until_output(bench, "\"in_place\":true", PATIENCE_MS);
+    run_signal(bench, SIGKILL);
+    run_wait(bench);
+    cr_assert(written);
 }

@@ -7,9 +7,11 @@
 #include "bench/bench_core.h"
 
 #include "base/buf.h"
+#include "base/limits.h"
 #include "base/options.h"
 #include "ddp/context.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -257,7 +259,6 @@ static void bench_print_row(FILE *to, const struct bench_run *run, const struct 
     print_result(to, run, c, &results[0]);
     print_result(to, run, c, &results[1]);
     fputc('\n', to);
-    fflush(to);
 }
 
 static void bench_print_foot(FILE *to, const struct bench_run *run, uint64_t wrong, double busbw)
@@ -273,6 +274,17 @@ static void bench_print_foot(FILE *to, const struct bench_run *run, uint64_t wro
 
 /* --- main ---------------------------------------------------------------------------------------------------------- */
 
+/* Flush stdout. After an error print the reason and return false. */
+static bool flush_stdout(void)
+{
+    char why[WRITE_ERROR_MAX];
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return true;
+    fprintf(stderr, "ddp-bench: error: standard output: write: %s\n",
+            write_error_text(errno, "/proc/self/fd/1", why));
+    return false;
+}
+
 static int print_info(const struct bench_options *o)
 {
     struct buf out = { 0 };
@@ -284,6 +296,7 @@ static int print_info(const struct bench_options *o)
                "collectives and check their values. The output has the columns of nccl-tests.\n\n");
     if (ok)
         fwrite(out.data, 1, out.len, stdout);
+    ok = flush_stdout() && ok;
     buf_free(&out);
     return ok ? 0 : 1;
 }
@@ -318,10 +331,18 @@ struct bench {
     struct bench_buffers buffers;
     int rank;
     FILE *out; /* output of rank 0; NULL on other ranks */
+    bool lost; /* true after a write to `out` has failed */
     int rows;  /* number of sizes that were measured */
 };
 
-static ddp_status run_size(const struct bench *b, struct bench_case *c, uint64_t *wrong, double *busbw)
+/* Flush the output, so that a stopped run keeps its rows. An error does not stop this rank, because the other ranks
+ * measure on. */
+static void flush_rows(struct bench *b)
+{
+    b->lost = b->lost || !flush_stdout();
+}
+
+static ddp_status run_size(struct bench *b, struct bench_case *c, uint64_t *wrong, double *busbw)
 {
     struct bench_result results[2] = { { 0, 0 }, { 0, 0 } };
     ddp_status status = DDP_OK;
@@ -331,8 +352,10 @@ static ddp_status run_size(const struct bench *b, struct bench_case *c, uint64_t
         *wrong += results[i].wrong;
         *busbw += bench_busbw(c->kind, c->world, bench_algbw(bench_bytes(c), results[i].us)) / 2;
     }
-    if (status == DDP_OK && b->out != NULL)
+    if (status == DDP_OK && b->out != NULL) {
         bench_print_row(b->out, &b->run, c, results);
+        flush_rows(b);
+    }
     return status;
 }
 
@@ -356,8 +379,10 @@ static ddp_status run_kind(struct bench *b, enum bench_kind kind, uint64_t *wron
         status = run_size(b, &c, &wrong_here, &busbw);
         sizes++;
     }
-    if (status == DDP_OK && b->out != NULL)
+    if (status == DDP_OK && b->out != NULL) {
         bench_print_foot(b->out, &b->run, wrong_here, sizes > 0 ? busbw / sizes : 0);
+        flush_rows(b);
+    }
     *wrong += wrong_here;
     b->rows += sizes;
     return status;
@@ -403,7 +428,9 @@ static int run_bench(const struct bench_options *o)
     if (status == DDP_OK && b.rows == 0)
         return fail("nothing was measured: no size has an element for each rank; use a larger --maxbytes") +
                1;
-    return status != DDP_OK ? ddp_exit_code(status) : end != DDP_OK ? ddp_exit_code(end) : wrong > 0;
+    if (status != DDP_OK || end != DDP_OK)
+        return ddp_exit_code(status != DDP_OK ? status : end);
+    return wrong > 0 || b.lost;
 }
 
 int main(int argc, char **argv)

@@ -635,6 +635,7 @@ static enum agent_state run_ended(struct agent *a, const struct agent_event *e)
     w->import_error = e->import_error;
     w->ended_ms = e->now_ms;
     w->verdict = verdict_of(a, w, e);
+    w->stop_requested = w->stop_requested && !e->unasked;
     a->alive--;
     if (w->verdict == WORKER_FAILED || w->verdict == WORKER_VICTIM)
         note_failure(a, e->local_rank);
@@ -920,11 +921,12 @@ enum no_restart agent_never_again(const struct agent *a)
 /* --- exit codes ----------------------------------------------------------------------------------------- */
 
 /* Return true if the end of a worker counts for the exit code: the worker ended, or failed to start, without a stop
- * by ddprun. */
+ * by ddprun. After a stop signal, neither exit code 0 nor DDP_EXIT_PEER_LOST is the worker's own result. */
 static bool has_own_code(const struct agent_worker *w)
 {
-    return w->verdict == WORKER_OK || w->verdict == WORKER_FAILED || w->verdict == WORKER_VICTIM ||
-           w->verdict == WORKER_NOT_STARTED;
+    if (w->verdict == WORKER_OK || w->verdict == WORKER_VICTIM)
+        return !w->stop_requested;
+    return w->verdict == WORKER_FAILED || w->verdict == WORKER_NOT_STARTED;
 }
 
 int ending_code(const struct agent_worker *worker)

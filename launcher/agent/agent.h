@@ -152,7 +152,7 @@ struct agent_worker {
     int exit_code, signal, error;  /* how the worker ended; `signal` or `error` is 0 if it does not apply */
     uint64_t started_ms, ended_ms; /* times of start and end, by the clock of agent_event.now_ms */
     uint64_t import_error;         /* from AGENT_EXITED: hash of the import error; 0 if none */
-    /* AGENT_EXITED arrived after the agent had emitted EFFECT_SIGNAL for the worker */
+    /* the agent has emitted EFFECT_SIGNAL for the worker; after AGENT_EXITED: the worker got a signal before its end */
     bool stop_requested;
 };
 

@@ -403,6 +403,37 @@ Test(agent, the_exit_code_follows_the_policy)
     }
 }
 
+/* Rank 1 fails. Rank 0 then handles its SIGTERM, or has already ended when the signal is sent. */
+Test(agent, an_end_that_ddprun_has_caused_never_counts)
+{
+    static const struct {
+        enum exit_policy policy;
+        int code;
+        bool unasked;
+        int expected;
+    } cases[] = {
+        { EXIT_POLICY_RANK0, 0, false, 7 },
+        { EXIT_POLICY_RANK0, DDP_EXIT_PEER_LOST, false, 7 },
+        { EXIT_POLICY_MAX, DDP_EXIT_PEER_LOST, false, 7 },
+        { EXIT_POLICY_RANK0, 0, true, 0 },
+        { EXIT_POLICY_MAX, DDP_EXIT_PEER_LOST, true, DDP_EXIT_PEER_LOST },
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct agent *a = agent_new(
+            &(struct agent_options){ .nproc = 2, .grace_ms = GRACE_MS, .exit_policy = cases[i].policy });
+        at(a, 0, AGENT_START, 0, 0);
+        at(a, 0, AGENT_SPAWNED, 0, 0);
+        at(a, 0, AGENT_SPAWNED, 1, 0);
+        at(a, 10, AGENT_EXITED, 1, 7);
+        const struct agent_event e = {
+            .type = AGENT_EXITED, .now_ms = 20, .exit_code = cases[i].code, .unasked = cases[i].unasked
+        };
+        agent_step(a, &e, &n);
+        cr_expect_eq(agent_exit_code(a), cases[i].expected, "case %zu: %d", i, agent_exit_code(a));
+        agent_free(a);
+    }
+}
+
 /* Return the agent's exit code after this sequence: worker 0 exits with code `before`, the user stops the job, worker 1
  * exits with code `after`. */
 static int code_of_stop(enum exit_policy policy, int before, int after)

@@ -989,12 +989,13 @@ static int code_known_here(const struct agent *a)
 }
 
 /* Return true if ddprun's exit code is 0 because of --exit_code=workers: the user has stopped the job before any
- * failure, and every worker of this node ended with exit code 0. */
+ * failure, and every worker of this node ended with exit code 0. The code of a failure on another node differs from
+ * that of the user's signal. */
 static bool stop_succeeded(const struct agent *a)
 {
     const bool stopped = a->stop.by_user != 0 || (a->judged && a->verdict.no_restart == NO_RESTART_STOPPED);
     const int code = a->judged ? a->verdict.exit_first : code_known_here(a);
-    bool all_well = stopped && (code == 0 || code > EXIT_CODE_SIGNAL);
+    bool all_well = stopped && (code == 0 || code == EXIT_CODE_SIGNAL + a->stop.by_user);
     for (int r = 0; r < a->nproc && all_well; r++)
         all_well = a->workers[r].verdict == WORKER_OK;
     return all_well;

@@ -464,6 +464,34 @@ Test(agent, a_stop_that_every_worker_answers_with_0_is_a_success_where_the_user_
     cr_expect_eq(code_of_stop(EXIT_POLICY_MAX, 0, 0), 128 + SIGTERM);
 }
 
+/* A rank of another node ends with `code`. The user stops the job meanwhile, and both workers of this node end well. */
+static int code_of_stop_after(int code)
+{
+    struct agent *a = agent_new(
+        &(struct agent_options){ .nproc = 2, .grace_ms = GRACE_MS, .exit_policy = EXIT_POLICY_WORKERS });
+    at(a, 0, AGENT_START, 0, 0);
+    at(a, 0, AGENT_SPAWNED, 0, 0);
+    at(a, 0, AGENT_SPAWNED, 1, 0);
+    agent_step(a, &(struct agent_event){ .type = AGENT_NOTIFIED, .now_ms = 10, .exit_code = code }, &n);
+    at(a, 20, AGENT_STOP, 0, SIGINT);
+    at(a, 30, AGENT_EXITED, 0, 0);
+    at(a, 30, AGENT_EXITED, 1, 0);
+    at(a, 30, AGENT_ALONE, 0, 0);
+    const struct agent_verdict end = { .exit_first = code, .exit_max = code, .exit_rank0 = code };
+    agent_step(a, &(struct agent_event){ .type = AGENT_VERDICT, .now_ms = 40, .verdict = end }, &n);
+    cr_expect_eq(agent_state(a), AGENT_DONE);
+    const int exit_code = agent_exit_code(a);
+    agent_free(a);
+    return exit_code;
+}
+
+Test(agent, a_stop_hides_no_crash_of_another_node)
+{
+    cr_expect_eq(code_of_stop_after(128 + SIGSEGV), 128 + SIGSEGV);
+    cr_expect_eq(code_of_stop_after(9), 9);
+    cr_expect_eq(code_of_stop_after(128 + SIGINT), 0, "another node has reported this stop");
+}
+
 /* Every policy returns this exit code, so that a script can detect that a process on this host cannot be killed. */
 Test(agent, what_cannot_be_killed_has_an_exit_code_of_its_own)
 {

@@ -53,9 +53,22 @@ static pid_t parent_of(pid_t pid)
     return procfs_stat(pid, &stat) ? stat.parent : 0;
 }
 
+/* The children that this process had before the job began, as an array of pid_t. Their pids are not reused before
+ * descendants_kill_all, because no other function reaps them. */
+static struct buf spared;
+
+static bool is_spared(pid_t pid)
+{
+    for (size_t i = 0; i < spared.len / sizeof(pid_t); i++)
+        if (descendants_at(&spared, i) == pid)
+            return true;
+    return false;
+}
+
 static void add_pid(struct buf *pids, pid_t pid)
 {
-    buf_append(pids, &pid, sizeof(pid)); /* if memory is short, the next scan finds this child */
+    if (!is_spared(pid))
+        buf_append(pids, &pid, sizeof(pid)); /* if memory is short, the next scan finds this child */
 }
 
 /* Append the pids of the children of process `of`. Read them from the files /proc/PID/task/TID/children. Return false
@@ -149,6 +162,17 @@ static size_t children_of(pid_t of, struct buf *pids)
     else if (of == getpid())
         children_by_wait(pids);
     return pids->len / sizeof(pid_t);
+}
+
+/* Usually there is no child. Then do not read /proc, because every start of ddprun calls this function. */
+void descendants_spare(void)
+{
+    siginfo_t unused;
+    struct buf present = { 0 };
+    buf_free(&spared);
+    if (waitid(P_ALL, 0, &unused, WEXITED | WNOHANG | WNOWAIT) == 0)
+        children_of(getpid(), &present);
+    spared = present;
 }
 
 /* Append the descendants of `pid`. The loop appends the children of each process, and later visits these children. */
@@ -311,6 +335,15 @@ void descendants_names(struct buf *out)
 
 enum { RESCAN_MS = 5, REAPED_PER_ROUND = 256 };
 
+/* Return true if a child is left that is not spared. The caller has checked that there is a child. */
+static bool has_job_child(void)
+{
+    struct buf pids = { 0 };
+    const bool found = spared.len == 0 || children_of(getpid(), &pids) > 0;
+    buf_free(&pids);
+    return found;
+}
+
 /* Reap at most REAPED_PER_ROUND exited processes and return their number. Set *left to false if no child is left.
  * Without the limit, processes that fork and exit quickly would keep ddprun in this function. */
 static int reap(bool *left)
@@ -319,7 +352,7 @@ static int reap(bool *left)
     pid_t pid = 0;
     while (count < REAPED_PER_ROUND && (pid = waitpid(-1, NULL, WNOHANG)) > 0)
         count++;
-    *left = pid >= 0;
+    *left = pid >= 0 && has_job_child();
     return count;
 }
 

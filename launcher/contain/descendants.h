@@ -18,6 +18,10 @@
  * support this. */
 bool descendants_adopt(void);
 
+/* Exclude the present children of this process from all functions below. A shell may have started them before it
+ * executed ddprun, such as `tee` for its output, so they are not part of the job. A forked process calls this again. */
+void descendants_spare(void);
+
 /* Send `signal` to every living descendant, parents first. */
 void descendants_signal(int signal);
 

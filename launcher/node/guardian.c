@@ -240,6 +240,7 @@ static int become_agent(struct guardian *g, guardian_body body, void *arg, struc
     }
     setsid();
     descendants_adopt(); /* a child does not inherit PR_SET_CHILD_SUBREAPER */
+    descendants_spare(); /* the guardian's pids may name other processes here */
     const int code = body(arg, g->lifeline[0]);
     /* If a thread hangs in the kernel, exit() cannot end this process. So wake the guardian, which then waits for this
      * process only for a limited time. */
@@ -275,6 +276,7 @@ int guardian_run(guardian_body body, void *arg, signal_set stop, struct contain 
     struct guardian g = { .self = getpid(), .stop = stop };
     signal_watch_block(&g.watched);
     disk_watch_share();
+    descendants_spare();
     descendants_adopt(); /* a failure is ignored here; contain.c reports it as a missing feature */
     if (pipe2(g.lifeline, O_CLOEXEC | O_NONBLOCK) != 0 || (g.agent = contain_fork(contain)) < 0) {
         char why[FORK_ERROR_MAX];

@@ -101,6 +101,28 @@ Test(ddprun_stop, a_stopped_worker_is_woken_to_hear_it)
     EXPECT(r, 143);
 }
 
+/* A start script may have children, such as a `tee` for its output, before it executes ddprun. The child of this test
+ * has its own session, because run_command ends with a signal to the program's process group. */
+Test(ddprun_stop, children_from_before_the_exec_outlive_the_job)
+{
+    struct job_witness witness;
+    char script[1024];
+    job_witness_open(&witness);
+    snprintf(script, sizeof(script),
+             "exec 3>%s; setsid sh -c 'echo $$ >%s/pid; exec sleep 1000' >/dev/null 2>&1 & exec 3>&-; "
+             "until [ -s %s/pid ]; do sleep 0.02; done; exec %s --standalone --nproc_per_node=1 true",
+             witness.path, witness.dir, witness.dir, bin("ddprun"));
+    struct run_result r = run_command((const char *const[]){ "sh", "-c", script, NULL }, NULL);
+    EXPECT(r, 0);
+    SILENT(r, "cannot kill");
+    cr_expect(job_witness_sees_some(&witness));
+    char *pid = job_file(witness.dir, "pid");
+    cr_assert_not_null(pid, "%s", r.err);
+    kill((pid_t)atoi(pid), SIGKILL);
+    free(pid);
+    job_witness_close(&witness);
+}
+
 static int code_of_a_graceful_end(const char *policy)
 {
     struct run_process *p =

@@ -57,21 +57,25 @@ static uint64_t hash_line(const char *line, size_t len)
     return hash;
 }
 
-/* Count a line whose pattern has this hash. Return true if the pattern was seen PROGRESS_SEEN times.
+/* Count a line whose pattern has this hash, unless it equals the latest line of the pattern: a message that only
+ * repeats shows no progress. Return true if the line counts and the pattern was seen PROGRESS_SEEN times.
  *
  * Each table entry counts one pattern. A line of another pattern with the same table index lowers this count. When
  * the count is 0, the other pattern takes over the entry. So a frequent pattern keeps its entry. */
-static bool is_usual(struct progress_stream *s, uint64_t hash)
+static bool is_usual(struct progress_stream *s, uint64_t hash, uint64_t line)
 {
     struct progress_pattern *p = &s->patterns[hash % PROGRESS_PATTERNS];
     if (p->hash == hash) {
+        if (p->line == line)
+            return false;
+        p->line = line;
         p->seen += p->seen < 2 * PROGRESS_SEEN;
         return p->seen >= PROGRESS_SEEN;
     }
     if (p->seen > 0)
         p->seen--;
     else
-        *p = (struct progress_pattern){ hash, 1 };
+        *p = (struct progress_pattern){ hash, line, 1 };
     return false;
 }
 
@@ -110,7 +114,7 @@ static bool is_sign(const struct progress *p, struct progress_stream *s, const c
 {
     if (p->regex != NULL)
         return regexec(p->regex, line, 0, NULL, 0) == 0;
-    return is_usual(s, hash_line(line, len));
+    return is_usual(s, hash_line(line, len), hash_bytes(HASH_START, line, len));
 }
 
 /* Process a complete line. If the line shows progress, delete the error of an earlier traceback, because the program

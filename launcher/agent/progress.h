@@ -27,7 +27,8 @@ enum {
 /* One entry of a hash table. A zeroed entry is free. */
 struct progress_pattern {
     uint64_t hash; /* hash of the line without its numbers */
-    /* number of lines with this pattern, minus the lines of other patterns that share this entry */
+    uint64_t line; /* hash of the latest line with this pattern */
+    /* number of lines with this pattern that differ from the line before, minus the lines of other patterns that share this entry */
     uint32_t seen;
 };
 

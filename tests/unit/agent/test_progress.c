@@ -74,12 +74,28 @@ Test(progress, lines_that_all_differ_are_no_signs)
     cr_expect_eq(p.moved_ms, 0);
 }
 
+/* A helper thread may print such a line forever, even while the rank hangs. */
+Test(progress, lines_that_only_repeat_are_no_signs)
+{
+    for (int i = 0; i < 2 * PROGRESS_SEEN; i++) {
+        print_at(1, 0, "watchdog: alive\n");
+        print_at(1, 0, "step 7\n");
+    }
+    cr_expect_eq(p.moved_ms, 0);
+    print_steps(9);
+    cr_expect_eq(p.moved_ms, 9);
+    print_at(50, 0, "step 9 loss 0.111 lr 1e-09\n");
+    cr_expect_eq(p.moved_ms, 9, "it repeats the line before");
+}
+
 Test(progress, a_pattern_survives_other_lines)
 {
     char line[64];
     for (int i = 0; i < 500; i++) {
         snprintf(line, sizeof(line), "%c%c%c\n", 'a' + i % 26, 'a' + i / 26 % 26, 'a' + i * 7 % 26);
-        print_at(1, 0, i % 5 == 0 ? "epoch 3 done\n" : line);
+        if (i % 5 == 0)
+            snprintf(line, sizeof(line), "epoch %d done\n", i);
+        print_at(1, 0, line);
     }
     p.moved_ms = 0;
     print_at(777, 0, "epoch 4 done\n");

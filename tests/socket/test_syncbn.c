@@ -150,17 +150,19 @@ Test(syncbn, empty_parts_join_in)
 
 static void nothing_at_all(struct rank *me)
 {
-    double saved[2];
+    double saved[2] = { 4, INFINITY };
     float mean[1] = { 3 }, var[1] = { 5 }, dweight[1] = { 7 };
     ddp_syncbn bn = DDP_SYNCBN_INIT;
     ddp_ctx *ctx = rank_init(me, NULL);
     bn.channels = 1;
     bn.saved = saved;
+    bn.count = 9;
     bn.running_mean = mean;
     bn.running_var = var;
     rank_expect_ok(me, ddp_syncbn_forward(ddp_world(ctx), &bn, NULL, 0, NULL));
     rank_expect_ok(me, ddp_syncbn_backward(ddp_world(ctx), &bn, NULL, NULL, 0, NULL, dweight, NULL));
     rank_expect(me, mean[0] == 3 && var[0] == 5 && dweight[0] == 0, "an empty batch has moved something");
+    rank_expect(me, saved[0] == 4 && isinf(saved[1]) && bn.count == 9, "it has changed the saved values");
     rank_expect_ok(me, ddp_finalize(ctx));
 }
 

@@ -153,13 +153,15 @@ static float moved(float running, double now, double momentum)
 }
 
 /* Update the running mean and variance. The batch is normalized with its own variance, the sum of squares divided by
- * n. The running variance estimates the variance of all data, so here the sum is divided by n - 1. */
+ * n. The running variance estimates the variance of all data, so here the sum is divided by n - 1. An empty batch
+ * changes nothing. */
 void batch_learn(ddp_syncbn *bn, const double *batch)
 {
     const double *mean = batch, *squares = batch + bn->channels;
+    if (batch[2 * bn->channels] == 0)
+        return;
     bn->count = batch[2 * bn->channels];
-    memset(bn->saved, 0, 2 * bn->channels * sizeof(*bn->saved));
-    for (size_t c = 0; c < bn->channels && bn->count > 0; c++) {
+    for (size_t c = 0; c < bn->channels; c++) {
         bn->saved[c] = mean[c];
         bn->saved[bn->channels + c] = 1 / sqrt(squares[c] / bn->count + bn->eps);
         if (bn->running_mean != NULL)

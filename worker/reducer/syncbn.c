@@ -112,12 +112,12 @@ ddp_status ddp_syncbn_forward(ddp_group *group, ddp_syncbn *bn, const float *x, 
     return status;
 }
 
-/* Compute this rank's part of the gradients of weight and bias. */
-static void local_gradients(const ddp_syncbn *bn, const double *sums, float *dweight, float *dbias)
+/* Compute this rank's part of the gradients of weight and bias. Without samples, `saved` may not be initialized. */
+static void local_gradients(const ddp_syncbn *bn, const double *sums, size_t n, float *dweight, float *dbias)
 {
     for (size_t c = 0; c < bn->channels; c++) {
         if (dweight != NULL)
-            dweight[c] = (float)(sums[bn->channels + c] * bn->saved[bn->channels + c]);
+            dweight[c] = n > 0 ? (float)(sums[bn->channels + c] * bn->saved[bn->channels + c]) : 0;
         if (dbias != NULL)
             dbias[c] = (float)sums[c];
     }
@@ -138,7 +138,7 @@ ddp_status ddp_syncbn_backward(ddp_group *group, const ddp_syncbn *bn, const flo
     if (sums == NULL)
         return syncbn_fail(group, &err);
     batch_sums(bn, x, dy, n, sums);
-    local_gradients(bn, sums, dweight, dbias);
+    local_gradients(bn, sums, n, dweight, dbias);
     if (group != NULL)
         status = ddp_all_reduce(group, sums, sums, 2 * bn->channels, DDP_F64, DDP_SUM, NULL, NULL);
     if (status == DDP_OK)

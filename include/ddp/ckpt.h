@@ -24,19 +24,19 @@ extern "C" {
 #endif
 
 typedef struct ddp_ckpt_block {
-    const char *name; /* at most 63 bytes, unique in the file */
+    const char *name; /* 1 to 63 bytes, unique in the file */
     void *data;       /* read by a save, written by a load; owned by the caller */
     size_t bytes;
 } ddp_ckpt_block;
 
-/* Write `blocks` to `path`. DDP_ERR_IO names the path, the operation and errno; no partial file is left. Devices,
- * pipes, links whose target is missing, and the file to which stdout or stderr writes have no such guarantee, because
- * they are written directly. */
+/* Write `n` blocks (1 to 4096) to `path`. DDP_ERR_IO names the path, the operation and errno; no partial file is left.
+ * Devices, pipes, links whose target is missing, and the file to which stdout or stderr writes have no such guarantee,
+ * because they are written directly. */
 DDP_API ddp_status ddp_ckpt_save(const char *path, const ddp_ckpt_block *blocks, size_t n,
                                  struct ddp_err *err);
 
-/* Fill `blocks` from the file `path`. The names and sizes of `blocks` must equal those in the file. If a name or a
- * size differs, the text of DDP_ERR_MISMATCH has both values. DDP_ERR_CORRUPT names the path and the offset of the
+/* Fill `blocks` from the file `path`. The names, sizes and order of `blocks` must equal those in the file. If a name or
+ * a size differs, the text of DDP_ERR_MISMATCH has both values. DDP_ERR_CORRUPT names the path and the offset of the
  * damage. After an error, the blocks are unchanged. */
 DDP_API ddp_status ddp_ckpt_load(const char *path, const ddp_ckpt_block *blocks, size_t n,
                                  struct ddp_err *err);

@@ -1,8 +1,9 @@
 /* group.h -- collectives.
  *
  * Every rank of a group calls the same collectives in the same order, with the same sizes, types and operations. A
- * difference is reported as DDP_ERR_MISMATCH with both calls. If a peer dies, on any host, all waiting ranks return
- * DDP_ERR_PEER_LOST within a second, and the error names the peer.
+ * difference is reported as DDP_ERR_MISMATCH with both calls. Exception: NCCL does not compare calls, so calls with
+ * device memory are compared only with DDPRUN_DEBUG=detail; otherwise a difference may give wrong values. If a peer
+ * dies, on any host, all waiting ranks return DDP_ERR_PEER_LOST within a second, and the error names the peer.
  *
  * Results have the same bits on every rank, in every run, and for any number of hosts. Values are combined in the
  * fixed binary tree ((x0+x1)+(x2+x3))+... Values of f16 and bf16 are combined in f32 and rounded once, at the end.
@@ -17,11 +18,12 @@
  *     work is not NULL    `stream` waits only when the program calls ddp_work_wait(*work), so the call can run while
  *                         the backward pass continues
  *
- * In both cases the host does not wait, and buffers must exist until the call is done. If the call fails (a timeout,
- * a rank that dies, an error of NCCL), its work on the GPU is stopped, so that no stream waits forever. The next call
- * on the group returns the error. NCCL combines values in its own order: the result is equal on all ranks, but may
- * differ from the cpu backend. With backend "cpu" and a device, a call is finished when it returns, with the bits of
- * the cpu backend. A call makes the device of the group the current device of the calling thread. */
+ * In both cases the host does not wait, unless many earlier calls are still running, and buffers must exist until the
+ * call is done. If the call fails (a timeout, a rank that dies, an error of NCCL), its work on the GPU is stopped, so
+ * that no stream waits forever. The next call on the group returns the error. NCCL combines values in its own order:
+ * the result is equal on all ranks, but may differ from the cpu backend. With backend "cpu" and a device, a call is
+ * finished when it returns, with the bits of the cpu backend. A call makes the device of the group the current device
+ * of the calling thread. */
 #ifndef DDP_GROUP_H
 #define DDP_GROUP_H
 

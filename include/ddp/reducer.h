@@ -13,16 +13,17 @@
  * are kept. Buckets are reduced strictly in order, so all ranks agree. Gradients are in shared memory of the reducer,
  * so the reduction copies nothing.
  *
- * If each rank has a spare core, a thread of the library reduces during the backward pass. So a rank must not write a
- * gradient between ddp_reducer_ready and ddp_reducer_finish. A collective within a step waits for running buckets. It
- * is allowed only after all ranks have marked the same gradients. Otherwise one rank may run the collective while
- * another rank reduces a bucket (DDP_ERR_MISMATCH). So with find_unused and, for example, batch normalization over all
- * ranks, mark unused parameters before the backward pass.
+ * If each rank may use two cores for each rank of its host, a thread of the library reduces during the backward pass
+ * (ddp_reducer_options.overlap). So a rank must not write a gradient between ddp_reducer_ready and ddp_reducer_finish.
+ * A collective within a step waits for running buckets. It is allowed only after all ranks have marked the same
+ * gradients. Otherwise one rank may run the collective while another rank reduces a bucket (DDP_ERR_MISMATCH). So with
+ * find_unused and, for example, batch normalization over all ranks, mark unused parameters before the backward pass.
  *
- * With a device (ddp_options.device), gradients are in device memory. Parameters and buffers may be in device memory
- * or in host memory. The host never waits. ddp_reducer_ready means that the earlier work on `stream` completes the
- * gradient. Work on `stream` after ddp_reducer_finish reads the averages. `compress`, `predivide` and DDP_UNEVEN_ACTIVE
- * need gradients in host memory.
+ * With a device (ddp_options.device), gradients are in device memory. Parameters and buffers may be in device memory or
+ * in host memory. The host waits for other ranks or for the device only in the second ddp_reducer_forward, with
+ * find_unused, and with `uneven`. ddp_reducer_ready means that the earlier work on `stream` completes the gradient.
+ * Work on `stream` after ddp_reducer_finish reads the averages. `compress`, `predivide` and DDP_UNEVEN_ACTIVE need
+ * gradients in host memory.
  *
  * Accumulation: after ddp_reducer_set_sync(reducer, 0), steps are local, and the program adds to the gradients (+=).
  * The first step with sync averages the sums. */
@@ -66,8 +67,9 @@ typedef struct ddp_bucket {
 typedef ddp_status (*ddp_comm_hook)(void *user, ddp_group *group, const ddp_bucket *bucket);
 
 typedef enum ddp_overlap {
-    DDP_OVERLAP_AUTO, /* use a thread if the host has a spare core for each rank */
-    DDP_OVERLAP_OFF,  /* reduce inside ddp_reducer_ready */
+    /* use a thread if this process may use two cores for each rank of its host; binding to fewer cores prevents it */
+    DDP_OVERLAP_AUTO,
+    DDP_OVERLAP_OFF, /* reduce inside ddp_reducer_ready */
     DDP_OVERLAP_ON,
 } ddp_overlap;
 

@@ -464,7 +464,8 @@ Test(agent, a_stop_that_every_worker_answers_with_0_is_a_success_where_the_user_
     cr_expect_eq(code_of_stop(EXIT_POLICY_MAX, 0, 0), 128 + SIGTERM);
 }
 
-/* A rank of another node ends with `code`. The user stops the job meanwhile, and both workers of this node end well. */
+/* Return the agent's exit code after this sequence: a rank of another node ends with `code`, the user stops the job,
+ * both workers of this node exit with 0. */
 static int code_of_stop_after(int code)
 {
     struct agent *a = agent_new(

@@ -76,7 +76,7 @@ static int print_prefix(void)
     if (own_prefix(prefix))
         return print_out(buf_printf(&out, "%s\n", prefix), &out);
     log_error(
-        "--print_prefix: ddprun is not installed, because its directory is not called bin; install it with "
+        "--print_prefix: ddprun has no prefix, because its directory is not called bin; install it with "
         "make install PREFIX=DIR");
     return EXIT_CODE_DDPRUN;
 }
@@ -649,7 +649,8 @@ static ddp_status shim_write_in(int fd, const char *dir, struct buf *out, struct
         return shim_fail(err, "write " SHIM " in", dir, "; choose a directory that you may write to");
     const bool first = shim_is_first(fd);
     log_info("%s/" SHIM " starts %s%s", whole_dir, program,
-             first ? ", and is the first " SHIM " in PATH" : "; this line puts that " SHIM " first in PATH:");
+             first ? ", and is the first " SHIM " in PATH"
+                   : "; the line on stdout puts that " SHIM " first in PATH:");
     if (first ||
         (buf_printf(out, "export PATH=") && shell_word(out, whole_dir) && buf_printf(out, ":\"$PATH\"\n")))
         return DDP_OK;

@@ -166,7 +166,7 @@ def lines_of(way):
 
 def pattern_of(way, network, python=None, table=WAYS):
     pattern = table.get(way) or (FINDING.pattern if table is WAYS else "(?!)")
-    place = r"; it is more often in load \(worker\.py:LINE\) "
+    place = r"; it spends extra time in load \(worker\.py:LINE\) "
     values = {"PAIR": network.pair() if network else "", "PID": str(os.getpid()), "PLACE": "" if python == LIBDDP else place,
               "NODES": network.pair(r"node \d \(", r"\)") if network else "", "LINE": lines_of(way)}
     for name, value in values.items():

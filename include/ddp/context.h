@@ -54,7 +54,7 @@ typedef struct ddp_options {
     const char *backend;      /* "cpu" or "nccl"; NULL selects nccl if there is a device, otherwise cpu */
     uint32_t init_timeout_ms; /* time to connect; 0 means DDPRUN_INIT_TIMEOUT_MS, or 60 000 ms if unset */
     uint32_t step_timeout_ms; /* for a collective; 0 means DDPRUN_STEP_TIMEOUT_MS, or 600 000 ms if unset */
-    int device;               /* index of this rank's GPU in CUDA, or one of ddp_device_choice */
+    int device;               /* index of this rank's GPU in CUDA, or a value of ddp_device_choice */
 } ddp_options;
 
 /* With a device, a group accepts buffers in the memory of the device and of the host (group.h). libddp then loads the

@@ -64,13 +64,13 @@
       "run the job in the background, independent of this terminal, and print its id; the output goes "         \
       "to ddprun-ID.out in this directory. See also the commands list, attach and stop")                                \
     X(ROLE, "role", 0, ROLE, role, "NAME", "default", true, FIRST, JOB,                                     \
-      "role of the workers, in ROLE_NAME and in line prefixes")                                     \
+      "role of the workers: the value of ROLE_NAME and of the field role_name in line prefixes")                \
     X(HOSTS, "hosts", 'H', HOSTS, hosts, "LIST", NULL, false, OURS, NODES,                                            \
       "start workers on hosts by ssh (repeatable): 'a:8,b:8', 'n[01-16]:gpu', 'ann@a:2222:8' (port 2222, 8 " \
       "workers)")              \
     X(HOSTFILE, "hostfile", 0, HOSTFILE, hostfile, "FILE", NULL, false, OURS, NODES,                                     \
       "start workers on the hosts in FILE: one host per line, with optional slots=N (N workers), user=NAME and port=N. In " \
-      "HOST:X, X is the number of workers, or the port if X is at least 1024 or the line has slots=N")          \
+      "HOST:X, X is the port if X is at least 1024 or the line has slots=N, else the number of workers")        \
     X(REMOTE_SHELL, "remote_shell", 0, TEXT, remote_shell, "CMD", "ssh", true, OURS, NODES,                          \
       "program that --hosts calls as 'CMD HOST COMMAND', where COMMAND is one argument for a shell on HOST; in " \
       "a Slurm allocation the default is srun")                                                              \
@@ -94,10 +94,10 @@
       "address of the node that hosts the store, or of a ddp-rendezvous (default port: 29400 for elastic jobs, " \
       "else the value of --master_port)")                                                               \
     X(RDZV_CONF, "rdzv_conf", 0, RDZV_CONF, rdzv_conf, "K=V,...", NULL, true, FIRST, NODES,                         \
-      "torchrun's settings of the rendezvous, with times in seconds: join_timeout or " \
-      "timeout (time for all nodes to join; default: 600 in an elastic job, else 900), " \
-      "last_call_timeout (default: 30), keep_alive_interval and keep_alive_max_attempt (their "           \
-      "product is --node_timeout), is_host (--host_store)")                                  \
+      "torchrun's rendezvous settings, times in seconds: join_timeout or timeout (for all nodes to join; "      \
+      "default: 600 in an elastic job, else 900), last_call_timeout (for nodes above the minimum; default: "    \
+      "30), keep_alive_interval and keep_alive_max_attempt (their product is --node_timeout), is_host "         \
+      "(--host_store)")                                                                                         \
     X(LOCAL_ADDR, "local_addr", 0, TEXT, local_addr, "ADDR", NULL, true, THEIRS, NODES,                              \
       "address under which the other nodes reach this node (default: the address from which this node connects to the " \
       "store)")       \
@@ -124,7 +124,7 @@
     X(GROW, "grow", 0, WORD, grow, "WHEN", "agreed", true, OURS, NODES,                                            \
       "when waiting nodes join a running elastic job: 'agreed' (when every rank has agreed, " \
       "with ddp_grow_agree or the key ddprun/grow/RANK), 'now' (the workers are " \
-      "restarted), or 'never' (they wait for the next restart)")                                     \
+      "restarted), or 'never' (nodes wait for the next restart)")                                     \
     X(NODE_TIMEOUT, "node_timeout", 0, NODE_TIMEOUT, node_timeout_ms, "TIME", "3s", true, OURS, NODES,             \
       "time without a heartbeat after which a node is lost; 'fast' is 1.5s")                                   \
     X(EXIT_BARRIER_TIMEOUT, "exit_barrier_timeout", 0, DURATION, exit_barrier_ms, "TIME", "5m", true, OURS, NODES, \
@@ -231,8 +231,8 @@
     X(VERBOSE, "verbose", 'v', SWITCH, verbose, NULL, NULL, true, OURS, OUTPUT,                                      \
       "also print starts and ends of workers, other details, and the report after a success")                                    \
     X(SIGNALS, "signals_to_handle", 0, SIGNALS, stop_signals, "LIST", "SIGTERM,SIGINT,SIGHUP", true, THEIRS, TIME,   \
-      "more signals that stop the job: SIGQUIT, SIGUSR1, SIGUSR2 (SIGTERM, SIGINT and SIGHUP always stop " \
-      "it); the manual page lists the effect of each signal")                              \
+      "signals that stop the job: SIGTERM, SIGINT, SIGHUP, and any of SIGQUIT, SIGUSR1, SIGUSR2 in LIST; the "  \
+      "manual page lists the effect of each signal")                                                            \
     X(GRACE, "grace", 0, DURATION, grace_ms, "TIME", "30s", true, OURS, TIME,                                      \
       "time between SIGTERM and SIGKILL, such as 30 (seconds), 1500ms or 2m")                                       \
     X(SHUTDOWN_TIMEOUT, "shutdown_timeout", 0, SECONDS, grace_ms, "SECONDS", NULL, true, THEIRS, TIME,       \
@@ -240,8 +240,8 @@
     X(MONITOR_INTERVAL, "monitor_interval", 0, INTERVAL, monitor_interval, "SECONDS", NULL, true, FIRST, TIME, \
       "accepted without effect: ddprun detects the exit of a worker at once")                                     \
     X(TIMEOUT, "timeout", 0, TIMEOUT, timeout_ms, "TIME", NULL, true, OURS, TIME,                                  \
-      "two limits for the start: the time for all nodes to join (default: 15m, in an elastic job 10m), and the time " \
-      "for all workers to connect to each other (default: 60s)")              \
+      "limit for each of two steps of the start: all nodes join (default: 15m, in an elastic job 10m), and all " \
+      "workers connect to each other (default: 60s)")                                                           \
     X(MAX_RESTARTS, "max_restarts", 0, COUNT, max_restarts, "N", "0", true, FIRST, FAILURE,                          \
       "start all workers again after a failure, at most N times; each attempt has an empty store")      \
     X(RESTART_BACKOFF, "restart_backoff", 0, DURATION, backoff_ms, "TIME", "1s", true, OURS, FAILURE,              \

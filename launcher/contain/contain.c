@@ -335,11 +335,11 @@ static void choose_plain(struct contain *c, const char *why)
     c->group[0] = '\0';
     if (c->may_fall_back)
         snprintf(c->words, sizeof(c->words),
-                 "plain, the two ddprun processes watch each other (no control group: %s; " STRONGER ")",
+                 "plain, ddprun and its agent process watch each other (no control group: %s; " STRONGER ")",
                  why);
     else
         snprintf(c->words, sizeof(c->words),
-                 "plain, the two ddprun processes watch each other (set by --contain=plain)");
+                 "plain, ddprun and its agent process watch each other (set by --contain=plain)");
 }
 
 /* Use a control group below ddprun's own group `own`. The group is created later, by contain_attempt. */
@@ -513,10 +513,11 @@ static void write_record(struct contain *c)
         return;
     c->recorded = true;
     if (record_write(c->job, c->cookie, c->group, getppid(), getpid(), &err) != DDP_OK)
-        snprintf(c->words + len, sizeof(c->words) - len,
-                 "; if both ddprun processes are killed simultaneously, the next start cannot find the "
-                 "workers: %.300s",
-                 err.msg);
+        snprintf(
+            c->words + len, sizeof(c->words) - len,
+            "; if ddprun and its agent process are killed simultaneously, the next start cannot find the "
+            "workers: %.300s",
+            err.msg);
 }
 
 void contain_name_store(struct contain *c, const char *host, int port)

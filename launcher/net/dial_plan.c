@@ -583,7 +583,7 @@ static bool append_stage(struct buf *out, const struct dial *d, enum dial_stage 
     if (stage == STAGE_ROUTE && d->source[0] != '\0')
         ok = ok && buf_printf(out, ": from %s", d->source);
     if (stage != STAGE_ROUTE && seen->done > 0)
-        ok = ok && buf_printf(out, "; the last took ") && text_append_ms(out, seen->took_ms);
+        ok = ok && buf_printf(out, "; the last success took ") && text_append_ms(out, seen->took_ms);
     return ok;
 }
 

@@ -488,8 +488,8 @@ static void warn_of_rank0_store(const struct node *n, const struct heard_round *
         return;
     output_note(
         n->out.output,
-        "warning: the workers of this node need a store that rank 0 hosts, but node 0 (%s) does not offer "
-        "such a store; the workers use ddprun's store; set --torch_store=rank0 on every node",
+        "warning: the workers of this node need a store that rank 0 hosts, but node 0 (%s) offers none, "
+        "so the workers use ddprun's store and may fail; set --torch_store=rank0 on every node",
         first->host);
 }
 

@@ -527,7 +527,7 @@ static ddp_status parse_word(const char *word, const char *values[LINE_WORDS], s
         if (sets == LINE_NOTHING)
             return DDP_OK;
         if (values[sets] != NULL)
-            return ddp_fail(err, DDP_ERR_ARG, "'%.64s': the line sets %s twice; leave one of them out", word,
+            return ddp_fail(err, DDP_ERR_ARG, "'%.64s': the line sets %s twice; remove one setting", word,
                             sets == LINE_SLOTS  ? "the number of workers"
                             : sets == LINE_USER ? "the user"
                                                 : "the port");

@@ -221,7 +221,7 @@ static void note_files(struct plan *plan)
         note_idle(plan, OPT_COLLECT_LOGS, "collect_logs",
                   "all log files are on this host, because --hosts is not set");
     if (plan->cli->log_file == NULL)
-        note_idle(plan, OPT_LOG_MERGE, "log_merge", "there is no --log_file to merge");
+        note_idle(plan, OPT_LOG_MERGE, "log_merge", "--log_file is not set");
 }
 
 /* Return true if this node has no local rank `highest`, which is the highest rank that --OPTION names. In this case,
@@ -641,7 +641,7 @@ static ddp_status decide(struct plan *plan, struct ddp_err *err)
         status = check_key(plan, err);
     if (status == DDP_OK && plan->encrypt && plan->rank0_store)
         status = ddp_fail(
-            err, DDP_ERR_ARG, "--encrypt: rank 0 hosts PyTorch's own store, which cannot encrypt (%s)",
+            err, DDP_ERR_ARG, "--encrypt: PyTorch's own store cannot encrypt, and rank 0 hosts it because %s",
             asks_for_rank0(plan) ? RANK0_SWITCH "=1 is set; unset this variable"
                                  : "this PyTorch was built without libuv; use a PyTorch with libuv");
     if (status == DDP_OK)

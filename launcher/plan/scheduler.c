@@ -565,7 +565,7 @@ static void set_pod_0(struct scheduler *s, const struct scheduler_facts *f)
                        host);
         return;
     }
-    scheduler_set(s, SCHEDULER_ADDRESS, name, "host name %.80s, with number 0", host);
+    scheduler_set(s, SCHEDULER_ADDRESS, name, "host name %.80s, its number replaced by 0", host);
 }
 
 static void read_kubernetes(struct scheduler *s, const struct scheduler_facts *f)

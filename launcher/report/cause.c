@@ -373,7 +373,7 @@ static const struct hint {
     { .piece = "CUDA driver version is insufficient", "the GPU driver of this machine is too old for the CUDA version of the program: update the driver, or install a build for an older CUDA" },
     { .piece = "devices are busy or unavailable", .is_gpu_in_use = true, .sentence = "another process has reserved the GPU, or the GPU's compute mode allows no more processes; nvidia-smi -q -d COMPUTE,PIDS shows the mode and the processes" },
     { .piece = "No space left on device", "a disk or /dev/shm is full{room}: delete files there, or write to another directory" },
-    { .piece = "Disk quota exceeded", "the user's quota on that file system is used up{room}: check it with quota -s, and delete files" },
+    { .piece = "Disk quota exceeded", "a disk quota of this user is used up{room}: check it with quota -s, and delete files" },
     { .piece = "Too many open files", "the limit for open files{files} is too low: raise it with ulimit -n before ddprun" },
     { .piece = "received 0 items of ancdata", "the limit for open files{files} is too low: raise it with ulimit -n before ddprun" },
     { .piece = "Call to ibv_reg_mr", "the limit for locked memory{locked} is too low for InfiniBand: raise it with ulimit -l unlimited, or in a systemd service with LimitMEMLOCK=infinity" },

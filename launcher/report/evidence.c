@@ -765,7 +765,7 @@ static ddp_status error_text_parse(struct slice bytes, struct error_text *out, s
         return ddp_fail(err, DDP_ERR_LIMIT, "the file has more than %d KiB", ERROR_FILE_MAX / 1024);
     cJSON *root = cJSON_ParseWithLengthOpts(bytes.data, bytes.len, &end, false);
     if (root == NULL)
-        return ddp_fail(err, DDP_ERR_CORRUPT, "the file is not JSON (byte %zu of %zu)",
+        return ddp_fail(err, DDP_ERR_CORRUPT, "the file is not JSON (error at byte %zu of %zu)",
                         end != NULL ? (size_t)(end - (const char *)bytes.data) : 0, bytes.len);
     ddp_status status = error_text_copy(root, out, err);
     cJSON_Delete(root);

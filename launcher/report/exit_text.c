@@ -564,7 +564,7 @@ static const struct row {
       MAPPED_REMEDY },
     { SIGSEGV, FAULT_KNOWN | OBJECT_KNOWN, NULL, "the worker accessed address {fault}, which is not mapped or is protected; the instruction is in {object}", NULL },
     { SIGSEGV, FAULT_KNOWN, NULL, "the worker accessed address {fault}, which is not mapped or is protected", NULL },
-    { SIGSEGV, OBJECT_KNOWN, NULL, "the worker used an address that is not valid on this processor; the instruction is in {object}", NULL },
+    { SIGSEGV, OBJECT_KNOWN, NULL, "the worker used an invalid or misaligned address, or executed a privileged instruction; the instruction is in {object}", NULL },
     { SIGSEGV, ALWAYS, NULL, "the worker accessed an address that is not mapped or is protected (the kernel does not report the address here)", NULL },
     { SIGILL, CPU_NAMED, NULL,
       "the worker executed an instruction that this processor does not support, or a trap instruction of the compiler; the processor is {cpu}",

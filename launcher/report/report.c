@@ -320,7 +320,7 @@ static void report_others(const struct report *r, struct rows *rows)
  * waited for it, and a process that cannot be killed:
  *
  *     before   attempt 0: rank 1: exit 7, 2.5 s after its start, at step 100
- *     restart  none: no attempt passed step 100 (--max_no_progress)
+ *     restart  none: no later attempt got beyond step 100 (--max_no_progress)
  *     left     rank 0 (n1, pid 4002) exited with code 0 while rank 1 waited for it at barrier 'epoch-3'
  *     alive    pid 4711 (rank 1, python3) cannot be killed: state D in nfs_wait
  *
@@ -354,7 +354,8 @@ bool report_no_restart(const struct report *r, struct buf *out)
                           "restart would repeat",
                           AGENT_USAGE_MS / 1000);
     case NO_RESTART_NO_PROGRESS:
-        return buf_printf(out, "no attempt passed step %lld (--max_no_progress)", (long long)r->best_step);
+        return buf_printf(out, "no later attempt got beyond step %lld (--max_no_progress)",
+                          (long long)r->best_step);
     case NO_RESTART_HANGS:
         return buf_printf(out, "the job hung (--on_hang=stop)");
     case NO_RESTART_STOPPED:

@@ -287,7 +287,7 @@ static const struct row {
     { EACCES, NO_FILE, "{program} is a device or a pipe, not a program", NULL },
     { EACCES, LACKS_X, "{program} is not executable", "chmod +x {program}; or, for a Python script, run python3 -u {program}" },
     { EACCES, NOEXEC, "{program} is on a file system that is mounted noexec",
-      "copy it to another file system, or allow execution: mount -o remount,exec" },
+      "copy it to another file system, or allow execution: mount -o remount,exec MOUNT_POINT" },
     { EACCES, HELPER_DIR, "{program}: the interpreter in its first line, '{interpreter}', is a directory",
       "correct the first line" },
     { EACCES, SCRIPT, "{program}: the interpreter in its first line, '{interpreter}', cannot be executed",

@@ -315,7 +315,7 @@ void announce_gathering(const struct announce *a, const struct heard_waiting *w)
         ok = ok && buf_printf(&out, "; node rank%s %s %s missing", many ? "s" : "", w->missing,
                               many ? "are" : "is");
     else if (w->last_call_ms >= 0)
-        ok = ok && buf_printf(&out, "; these nodes are enough, and others may join for ") &&
+        ok = ok && buf_printf(&out, "; these nodes are enough, and others may join within ") &&
              text_append_ms(&out, (uint64_t)w->last_call_ms);
     if (w->left_ms >= 0)
         ok = ok && buf_printf(&out, "; giving up in ") && text_append_ms(&out, (uint64_t)w->left_ms) &&
@@ -407,7 +407,8 @@ void announce_stop(const struct announce *a, const struct received_signal *recei
 {
     static const char *const words[2][2] = {
         { " again: leaving the job at once", ": leaving the job; no workers run here" },
-        { " again: killing the workers", ": stopping the workers; a second signal kills them at once" },
+        { " again: killing the workers",
+          ": stopping the workers; a second SIGINT or SIGTERM kills them at once" },
     };
     struct buf event = { 0 };
     if (wants_events(a))

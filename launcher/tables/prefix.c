@@ -28,7 +28,7 @@ static ddp_status prefix_refuse(struct ddp_err *err, const char *what, const cha
     size_t at = 0;
     for (int i = 0; i < PREFIX_FIELD_COUNT; i++)
         at += (size_t)snprintf(all + at, sizeof(all) - at, "%s%s", i > 0 ? ", " : "", names[i]);
-    return ddp_fail(err, DDP_ERR_ARG, "%s '%.*s'; a field is written as ${rank}; valid fields: %s", what,
+    return ddp_fail(err, DDP_ERR_ARG, "%s '%.*s'; write a field as ${NAME}; valid names: %s", what,
                     len < 64 ? (int)len : 64, name, all);
 }
 

@@ -328,8 +328,7 @@ void client_append_op(struct client_call *c, enum op_id op)
     c->op = op;
     if (code < 0)
         client_fail(c, DDP_ERR_UNSUPPORTED,
-                    "the store does not support this request, because it runs in a PyTorch older than 2.1; "
-                    "update PyTorch");
+                    "the store of a PyTorch older than 2.1 does not support this request; update PyTorch");
     else
         check_built(c, append_u8(&c->store->out, (uint8_t)code));
 }

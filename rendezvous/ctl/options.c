@@ -25,7 +25,8 @@ static const struct ctl_command commands[] = {
     { "rejects", NULL, "connections and nodes that were rejected", "rejects", false, ctl_format_rejects },
     { "why", NULL, "why the job does not start or continue, and the remedy", "why", false, ctl_format_why },
     { "top", NULL,
-      "what each rank does; in jobs with --profile_ranks, also the share of time it waits (add --watch)",
+      "what each rank does; in jobs with --profile_ranks, also the share of time it waits; "
+      "--watch repeats this",
       "status", false, ctl_format_top },
     { "stacks", NULL, "where the threads of each rank are: Python frames, or the state in the kernel",
       "stacks", false, ctl_format_stacks },

@@ -84,10 +84,7 @@ static void check_nproc(struct diagnosis *d, const struct snapshot *s)
     }
     if (s->n_nodes < 2 || most->nproc == least->nproc)
         return;
-    if (s->n_nodes > 2)
-        snprintf(world, sizeof(world), "all %u nodes together %llu", s->n_nodes, (unsigned long long)sum);
-    else
-        snprintf(world, sizeof(world), "together %llu", (unsigned long long)sum);
+    snprintf(world, sizeof(world), "all nodes: %llu", (unsigned long long)sum);
     ADD(d, NPROC_UNEVEN, node_words(who, most), "most", counted((words){ 0 }, most->nproc, "worker"), "node",
         node_words(other, least), "least", number((words){ 0 }, least->nproc), "world", world);
 }
@@ -496,7 +493,7 @@ static void append_claims(const struct snapshot_surplus *surplus, struct buf *ou
     if (surplus->n > shown)
         buf_printf(out, "; and %u more", surplus->n - shown);
     if (others > 0)
-        buf_printf(out, "; registrations over closed connections: %llu", others);
+        buf_printf(out, "; registrations whose connections have closed: %llu", others);
 }
 
 /* Return true if some process of the group is neither a worker of this job nor a child of a worker. */
@@ -522,7 +519,7 @@ bool diagnose_torch_surplus(const struct snapshot *s)
 
 /* Return the words that follow the number of members in the sentence. If connections have closed, the number may count
  * one process twice. The sentence then counts registrations and not processes. */
-static const char *surplus_words(const struct snapshot_surplus *surplus)
+static const char *surplus_words(const struct snapshot_surplus *surplus, enum finding_code code)
 {
     if (surplus->count > surplus->n)
         return "registrations were made";
@@ -556,7 +553,7 @@ static void check_torch_surplus(struct diagnosis *d, const struct snapshot *s)
     snprintf(who, sizeof(who), "%.*s", (int)text.len, text.data != NULL ? (const char *)text.data : "");
     buf_free(&text);
     finding_make(f, code, words_of(setup, &s->surplus.key, torch_key_append_setup), "count",
-                 number(count, s->surplus.count), "come", surplus_words(&s->surplus), "belong",
+                 number(count, s->surplus.count), "come", surplus_words(&s->surplus, code), "belong",
                  belong(ranks, s), "who", who, NULL);
 }
 

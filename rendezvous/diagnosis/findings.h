@@ -308,10 +308,10 @@
       "The kernel gets no reply to its SYN packets. Typical causes: a firewall that drops packets, a "      \
       "wrong address, or a machine that is frozen.")                                                        \
     X(HOST_SILENT, ERROR,                                                                                   \
-      "no machine answers for ${address} on its network (the kernel gave up after ${took})",                \
+      "no machine with the address ${address} answers on its network (the kernel tried for ${took})",       \
       "check the address ('ip addr' on the store's host lists its addresses), and that the machine and its "\
       "network link are up",                                                                                \
-      "no machine answers for 10.0.0.1 on its network (the kernel gave up after 3.1 s)",                    \
+      "no machine with the address 10.0.0.1 answers on its network (the kernel tried for 3.1 s)",           \
       "connect failed with EHOSTUNREACH after about three seconds: no machine answered the kernel's ARP or "        \
       "neighbour requests. Typical causes: a machine that is off, or an address that no machine has.")              \
     X(CONNECT_REJECTED, ERROR,                                                                              \
@@ -478,7 +478,8 @@
     X(NODE_RANK_TOO_HIGH, ERROR,                                                                            \
       FINDING_WAS_REJECTED,                                                                                 \
       "pass a --node_rank from 0 to nnodes - 1, or raise --nnodes on every node",                           \
-      "a node was rejected 2.0 s ago: n2 (pid 90) has --node_rank=2, but --nnodes=2",                       \
+      "a node was rejected 2.0 s ago: n2 (pid 90) has --node_rank=2: must be less than --nnodes=2, the "    \
+      "value on node 0 (n0, pid 71)",                                                                       \
       "A node joined with a rank that is not below --nnodes. Typical causes: node ranks counted from 1, or "        \
       "--nnodes that was not raised.")                                                                              \
     /* The job already has all its nodes. The user must raise the number of nodes, or stop the extra        \
@@ -486,14 +487,14 @@
     X(JOB_FULL, ERROR,                                                                                      \
       "${words}",                                                                                           \
       "raise --nnodes, or stop the extra node, which may belong to an earlier start or to another job",     \
-      "n3 (pid 99) is one node too many: job 'none' already has 2 of 2 nodes; the first node was n0",       \
+      "n3 (pid 99) is one node too many: job 'a' already has 2 of 2 nodes; the first node was n0",          \
       "More nodes joined than --nnodes allows. Typical causes: a node of an earlier start that still runs, or "     \
       "one start too many.")                                                                                        \
     /* The nodes sent different values of one parameter. The first node sets the expected value. */         \
     X(VERSION_DIFFERS, ERROR,                                                                               \
       FINDING_WAS_REJECTED,                                                                                 \
-      "install the same version of ddprun and, if you use it, of ddp-rendezvous on every host; only the "    \
-      "third number of the version may differ",                                                                            \
+      "install the same version of ddprun, and of ddp-rendezvous if used, on every host; versions may "     \
+      "differ only in the third number",                                                                    \
       "a node was rejected 2.0 s ago: n1 (pid 90) runs ddprun 0.2.0, n0 (pid 80) runs ddprun 0.1.0",        \
       "The version of a node differs from that of the other nodes or of the store. Typical causes: an update "    \
       "of ddprun on some nodes only, or several ddprun in PATH.")                                           \
@@ -517,7 +518,7 @@
     X(PROGRAM_DIFFERS, ERROR,                                                                               \
       FINDING_WAS_REJECTED,                                                                                 \
       "start the same program on every node, give each job its own --rdzv_id, or pass --uneven",            \
-      "a node was rejected 2.0 s ago: n1 starts the program 'eval.py', n0 'train.py'",                      \
+      "a node was rejected 2.0 s ago: n1 starts the program 'eval.py', n0 starts 'train.py'",               \
       "The agents sent different names of the program when they joined. Typical causes: different command "         \
       "lines, or two jobs that share a host and a port.")                                                           \
     /* The next three findings do not concern options: the job was restarted, the job is over, or the       \
@@ -597,13 +598,12 @@
       "hosts.")                                                                                             \
     X(HOST_HOP_FAILED, ERROR,                                                                               \
       "${starting_host} should start ddprun on ${subject}, but cannot reach it: ${words}",                  \
-      "pass --ssh_fanout=0 to start all hosts from here; or give ${starting_host} an ssh key for " \
-      "${subject}, and add ${subject} to known_hosts there; --remote_shell='ssh -A' forwards your " \
-      "ssh-agent",                 \
+      "pass --ssh_fanout=0 to start all hosts from here; or, on ${starting_host}, install an ssh key for "  \
+      "${subject} and add ${subject} to known_hosts; --remote_shell='ssh -A' forwards your ssh-agent",      \
       "n4 should start ddprun on n20, but cannot reach it: ann@n20: Permission denied (publickey).",        \
       "With --ssh_fanout, a host that ddprun has reached starts ddprun on further hosts with its own " \
-      "ssh. Typical causes: on the starting host, no ssh key, no ssh-agent, or a known_hosts file that " \
-      "lacks the other host.")                                                                                             \
+      "ssh. Typical causes: no ssh key or ssh-agent on the host that runs ssh, or a known_hosts file there " \
+      "that lacks the other host.")                                                                         \
     /* The login succeeded: the faults below are on the host itself. */                                     \
     X(HOST_HAS_NO_DDPRUN, ERROR,                                                                            \
       "${subject} has no ddprun: neither ${path} nor ddprun in the PATH of a non-interactive shell",        \
@@ -723,7 +723,7 @@
     X(NPROC_UNEVEN, NOTE,                                                                                   \
       "${subject} has ${most}, ${node} has ${least}; ${world}",                                             \
       "no action needed if intended; otherwise find out why ${node} has fewer workers",                     \
-      "node 0 (n0, pid 71) has 8 workers, node 1 (n1, pid 80) has 7; together 15",                          \
+      "node 0 (n0, pid 71) has 8 workers, node 1 (n1, pid 80) has 7; all nodes: 15",                            \
       "The nodes joined with different numbers of workers. Typical cause: a GPU that has failed, so "       \
       "that its node finds one GPU fewer.")
 
@@ -839,10 +839,10 @@
      * machine closes the connections. If a machine crashes or its network is cut, the connection stays     \
      * open. */                                                                                             \
     X(NODE_LOST_SILENT, ERROR,                                                                              \
-      "${subject} was lost ${time} ago: ${words}",                                                     \
+      "${subject} was lost ${time} ago, when it had been ${words}",                                         \
       "check whether that host is down or frozen, or its network is cut: " \
       "run ping between that host and the store's host, in both directions",                                                              \
-      "node 1 (n1, pid 80) was lost 12 s ago: silent for 15 s",                                        \
+      "node 1 (n1, pid 80) was lost 12 s ago, when it had been silent for 15 s",                            \
       "No heartbeat arrived for --node_timeout, and the connection stayed open. Typical causes: a crashed or "      \
       "frozen machine, or a cut network.")                                                                          \
     X(NODE_LOST_CLOSED, ERROR,                                                                              \
@@ -855,11 +855,11 @@
     /* The agent's timers show whether ddprun itself was frozen. Without this finding, a user would look    \
      * for the fault in the network. */                                                                     \
     X(NODE_FROZEN, ERROR,                                                                                   \
-      "${subject} was frozen for at least ${time}, and the job continues without it: ${words}",             \
+      "${subject} was frozen for at least ${time} and lost the store: ${words}",                            \
       "find out what stopped the process: kill -STOP, Ctrl-Z, a debugger, a frozen container, or a "        \
       "virtual machine that was moved or suspended; a larger --node_timeout tolerates longer pauses",       \
-      "this ddprun (node 1, n1, pid 80) was frozen for at least 32.0 s, and the job continues "               \
-      "without it: the store's reason is 'silent for 15 s' (--node_timeout is 15.0 s)",                   \
+      "this ddprun (node 1, n1, pid 80) was frozen for at least 32.0 s and lost the store: the store's "    \
+      "reason is 'silent for 15 s' (--node_timeout is 15.0 s)",                                               \
       "The agent's own timers were late by the duration in the message. " \
       "Meanwhile the store dropped the node. Typical "          \
       "causes: SIGSTOP, a debugger, or a virtual machine that was moved.")                                          \
@@ -890,8 +890,8 @@
       "fix the mismatch and restart ddprun on that node; if the job has ended, restart ddprun on every "    \
       "node",                                                                                               \
       "node 1 (n1, pid 80) is still missing: its ddprun was rejected 12 s ago (NNODES_DIFFERS) and exited", \
-      "A node was rejected when it joined, and has not joined since. Typical causes: another version, job id "      \
-      "or option on that node.")                                                                                    \
+      "A node was rejected when it tried to join, and has not joined since. Typical causes: another "       \
+      "version, job id or option on that node.")                                                            \
     /* The store knows the node ranks of nodes that have never connected, but not their hosts. */           \
     X(NODE_MISSING, ERROR,                                                                                  \
       "${subject} ${have} not joined within ${time}",                                                       \
@@ -910,13 +910,13 @@
     /* The remaining nodes have already stopped their workers, because a round cannot continue without      \
      * the ranks of a lost node. */                                                                         \
     X(TOO_FEW_LEFT, ERROR,                                                                                  \
-      "only ${subject} ${are} left: ${missing} must join within ${left}, or the job ends " \
-      "(${knob} is ${limit})",                                                               \
+      "only ${subject} ${are} left: ${missing} must join within the remaining ${left} (${knob} is "         \
+      "${limit}), or the job ends",                                                                         \
       "start ddprun on another node with the same --rdzv_id and ${store_address} as --rdzv_endpoint; Ctrl-C " \
       "on each node ends the job now; a smaller MIN in --nnodes=MIN:MAX lets a job continue with fewer "    \
       "nodes",                                                                                              \
-      "only 1 of at least 2 nodes is left: 1 more node must join within 5 min, or the job " \
-      "ends (--timeout is 15 min)",                                                        \
+      "only 1 of at least 2 nodes is left: 1 more node must join within the remaining 5 min (--timeout is " \
+      "15 min), or the job ends",                                                                           \
       "A running elastic job lost nodes and fell below its minimum. Typical causes: preempted or failed nodes "     \
       "that have not been replaced.")                                                                               \
     X(NODE_STOP_SLOW, WARNING,                                                                              \
@@ -977,11 +977,12 @@
       "other ranks wait. Typical causes: a slow file system, a checkpoint, or a branch that the other ranks "       \
       "do not take.")                                                                                               \
     X(RANKS_DIVERGED, ERROR,                                                                                \
-      "${subject} in ${what}, while ${other} in ${elsewhere}, for ${time} now: their calls differ",         \
+      "${subject} in ${what}, while ${other} in ${elsewhere}: their calls differ; ${elsewhere} began "      \
+      "${time} ago",                                                                                        \
       "compare the code of these ranks: every rank must enter the same barriers and collectives in the "    \
       "same order; check for uneven numbers of batches, and for branches that not all ranks take",          \
-      "rank 3 waits in barrier 'eval', while 3 ranks wait in barrier 'epoch-3', for 32 s now: their calls " \
-      "differ",                                                                                             \
+      "rank 3 waits in barrier 'eval', while 3 ranks wait in barrier 'epoch-3': their calls differ; "       \
+      "barrier 'epoch-3' began 32 s ago",                                                                   \
       "Two barriers wait for missing ranks at the same time. Typical causes: uneven numbers of batches, or a "      \
       "branch that depends on the rank.")                                                                           \
     /* The state of the process, from /proc/PID/stat: T and t (stopped), D (sleeps and ignores signals),    \
@@ -1048,7 +1049,7 @@
       "compare this rank with the others: amount of data, other processes on its CPUs, clock of its "       \
       "GPU; 'ddpctl top' shows all ranks",                                                                  \
       "rank 2 (n1, pid 812) is slow: it waits 1 % of the time in collectives, the others 17 %; "            \
-      "it is more often in augment (data.py:41)",                                                              \
+      "it spends extra time in augment (data.py:41)",                                                       \
       "With --profile_ranks the stacks are sampled twice a second. Every collective waits for the "         \
       "slowest rank, so the slowest rank itself waits least. Samples in which all ranks wait for a GPU "    \
       "give no evidence. Typical causes: more data on that rank, another process on its CPUs, or a GPU "    \
@@ -1089,8 +1090,8 @@
     X(RANK_IN_LOCK, ERROR,                                                                                  \
       "${subject} ${is} in ${place} and wait${s} for a lock or for another thread, without progress for ${time}; ${waiters}", \
       "'ddpctl stacks --rank ${rank}' shows all threads of rank ${rank}: find the thread that holds the " \
-      "lock (or must set the event or fill the queue); a thread that is not shown has ended; but in " \
-      "Work.wait() a rank waits for other ranks", \
+      "lock (or must set the event or fill the queue); a thread that is not shown has ended; a rank in "    \
+      "Work.wait() waits for other ranks, not for a lock",                                                  \
       "rank 3 (n1, pid 812) is in take_lock (data.py:41) and waits for a lock or for another thread, without progress for " \
       "42 s; 7 ranks wait in all_reduce (train.py:88)",                                                     \
       "Successive samples of the stacks are equal, and the main thread of the rank sleeps in "                     \
@@ -1121,9 +1122,9 @@
       "rank 3 (n1, pid 812) is in spin (data.py:41) and computes (99 % CPU), without progress for 42 s; "     \
       "7 ranks wait in all_reduce (train.py:88)",                                                   \
       "Successive samples of the stacks show the same functions, and the rank uses CPU time outside of a " \
-      "collective while others wait in one. Or the rank repeats the same calls: at least eight samples " \
-      "show this function, and the program has returned to earlier lines. Typical causes: an endless " \
-      "loop, or preparation of data on one rank only.") \
+      "collective while others wait in one. The finding also covers a rank that repeats the same calls: at " \
+      "least eight samples show one function, and the program has returned to earlier lines. Typical "      \
+      "causes: an endless loop, or preparation of data on one rank only.")                                  \
     /* The stacks show no rank outside of a collective. The ranks may be in different calls, a rank may     \
      * wait for a key, or the network or a GPU may have failed. */                                          \
     X(COLLECTIVES_DIFFER, ERROR,                                                                            \
@@ -1168,9 +1169,9 @@
 /* Ranks that wait because of the problems above. These rows describe the consequence, so they are last. */
 #define FINDINGS_OF_WAITERS(X)                                                                              \
     X(BARRIER_INCOMPLETE, WARNING,                                                                          \
-      "${subject}: ${arrived} of ${members} ranks have waited for ${time}; ${missing} missing",             \
+      "${subject}: ${arrived} of ${members} ranks have waited for ${time}; ${missing} of ${members} missing", \
       "see the findings about the missing ranks",                                                           \
-      "barrier 'epoch-3': 3 of 4 ranks have waited for 32 s; 1 missing",                                    \
+      "barrier 'epoch-3': 3 of 4 ranks have waited for 32 s; 1 of 4 missing",                               \
       "Some ranks of a named barrier have waited for ten seconds, or the barrier has timed out. Typical " \
       "causes: a missing rank that computes, has ended, or waits elsewhere.")                                       \
     X(INIT_INCOMPLETE, WARNING,                                                                             \
@@ -1189,13 +1190,14 @@
       "rank 3 (n1, pid 812) is sleeping in clock_nanosleep, while 7 ranks are sleeping in futex; no "       \
       "progress for 43 s; the stacks cannot be read: py-spy is not installed; pip install py-spy",          \
       "Either this rank slept in one system call in successive samples while the others waited " \
-      "elsewhere, or this rank printed a Python traceback last and then slept. The finding is uncertain " \
-      "without stacks: the others may wait for something else, or the program may have handled the " \
-      "exception. Typical causes: a sleep, a read from a file, pipe or socket without data, or a hang at " \
-      "the exit of a rank.") \
+      "elsewhere, or this rank printed a Python traceback and nothing after it, and then slept. The "       \
+      "finding is uncertain without stacks: the others may wait for something else, or the program may "    \
+      "have handled the exception. Typical causes: a sleep, a read from a file, pipe or socket without "    \
+      "data, or a hang at the exit of a rank.")                                                             \
     X(STACKS_UNREADABLE, NOTE,                                                                              \
       "the job made no progress for ${time}, and the stacks of ${subject} cannot be read: ${note}",         \
-      "remove the reason why py-spy cannot read the stacks; then every node names the rank that the others wait for",                             \
+      "remove the reason why py-spy cannot read the stacks; then every node names the rank for which "      \
+      "other ranks wait",                                                                                   \
       "the job made no progress for 36 s, and the stacks of 4 ranks cannot be read: py-spy is not "         \
       "installed; pip install py-spy",                                                                      \
       "Stacks were sampled because the job made no progress, but no sample shows a Python "     \
@@ -1215,21 +1217,22 @@
  * until the end of the round. */
 #define FINDINGS_OF_TORCH(X)                                                                                \
     X(STORE_SHARED, ERROR,                                                                                  \
-      "${subject}: two launches share this store (${count} ${come}, ${belong}); processes: ${who}",        \
+      "${subject}: two launches share this store (${count} ${come}, ${belong}): ${who}",                    \
       "stop the unwanted launch, and restart the other launch if it waits, because PyTorch still counts " \
       "the stopped processes; to prevent this, give each launch its own --master_port",                                   \
       "init_process_group: two launches share this store (4 processes take part, but the job has 2 "        \
-      "ranks); processes: pid 90 on n1 (python x.py), as rank 0; rank 0 (n1, pid 71)",                                 \
+      "ranks): pid 90 on n1 (python x.py), as rank 0; pid 91 on n1 (python x.py), as rank 1; rank 0 (n1, "  \
+      "pid 71); rank 1 (n1, pid 72)",                                                                       \
       "Processes of another launch have registered in the same process group. Typical cause: two "       \
       "launches with the same host and port.")                                                              \
     X(GROUP_TOO_LARGE, WARNING,                                                                             \
-      "${subject}: ${count} ${come}, ${belong}; processes: ${who}",                                                    \
+      "${subject}: ${count} ${come}, ${belong}: ${who}",                                                    \
       "if the program starts processes that join the group (mp.spawn), start them with --nproc_per_node "   \
       "instead; if the program sets the group up twice, give the second group its own keys: "               \
       "init_process_group(store=PrefixStore('second', TCPStore(...)), ...); if another launch used this "   \
       "store, give each launch its own --master_port",                                                      \
-      "init_process_group: 4 processes of this job take part, but the job has 2 ranks; processes: pid 75, started "    \
-      "by rank 0; rank 0 (n1, pid 71)",                                                                     \
+      "init_process_group: 4 processes of this job take part, but the job has 2 ranks: pid 75, started by " \
+      "rank 0; pid 76, started by rank 1; rank 0 (n1, pid 71); rank 1 (n1, pid 72)",                        \
       "More processes registered in a PyTorch process group than the job has ranks. Typical causes: mp.spawn "      \
       "inside the workers, or a second init_process_group with the same store.")                                    \
     X(RANK_REPEATED, WARNING,                                                                               \

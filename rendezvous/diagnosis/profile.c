@@ -280,7 +280,7 @@ void diagnose_slow(struct diagnosis *d, const struct snapshot *s)
         snprintf(subject, sizeof(subject), "rank %u (%.100s, pid %d)", first, f->host, f->pid);
     snprintf(it, sizeof(it), n == 1 ? "it" : "rank %u", first);
     if (place[0] != '\0')
-        snprintf(where, sizeof(where), "; %.40s is more often in %.150s", it, place);
+        snprintf(where, sizeof(where), "; %.40s spends extra time in %.150s", it, place);
     finding_make(slot, FINDING_RANK_SLOW, subject, "is", n == 1 ? "is" : "are", "it", it, "own",
                  number(own, (uint64_t)(100 * share(r->waits, r->seen) + 0.5)), "others",
                  number(others, (uint64_t)(100 * share_of_others(p, first) + 0.5)), "where", where, NULL);

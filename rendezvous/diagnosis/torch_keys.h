@@ -34,7 +34,7 @@ struct cJSON;
     X(GLOO_ADDRESS, "gloo_address", TORCH_IN_GROUP | TORCH_IN_RPC, "@/#", -1, SETUP, "rank ${rank}'s Gloo address")      \
     X(SEQUENCE, "sequence_number", TORCH_IN_GROUP, "SEQ_NUM_STORE_KEY", 0, SETUP, "rank ${rank}'s sequence number")      \
     X(BARRIER_LAST, "setup_barrier", TORCH_IN_GROUP, "store_based_barrier_key:*:last_worker", -1, SETUP,                 \
-      "the last rank in the barrier of ${setup}")                                                                        \
+      "the last rank to enter the barrier of ${setup}")                                                                  \
     X(BARRIER, "setup_barrier", TORCH_IN_GROUP, "store_based_barrier_key:*", -1, SETUP,                                  \
       "the other ranks in the barrier of ${setup}")                                                                      \
     X(NCCL_ID, "nccl_id", TORCH_IN_GROUP, "@", 0, START, "rank ${rank}'s NCCL id")                                       \
@@ -44,23 +44,23 @@ struct cJSON;
     X(NCCL_ABORTED, "nccl_aborted", TORCH_IN_GROUP, "NCCLABORTEDCOMM:*", -1, LATER, "the notice of an aborted NCCL group")     \
     X(SYMMETRIC, "symmetric_memory", TORCH_IN_GROUP, "symmetric_memory-*", -1, START, "addresses of symmetric memory")   \
     X(TRACE_START, "nccl_trace", TORCH_IN_GROUP | TORCH_ELSEWHERE, "*_#_trace_start", -1, LATER,                         \
-      "the last operation that rank ${rank} began")                                                                      \
+      "the record of rank ${rank}'s last started operation")                                                             \
     X(TRACE_END, "nccl_trace", TORCH_IN_GROUP | TORCH_ELSEWHERE, "*_#_trace_end", -1, LATER,                             \
-      "the last operation that rank ${rank} ended")                                                                      \
+      "the record of rank ${rank}'s last completed operation")                                                           \
     X(TRANSPORT, "transport", TORCH_IN_GROUP | TORCH_ELSEWHERE, "transport/*/@/@/@/#", -1, START,                        \
       "rank ${rank}'s transport address")                                                                                \
     X(RPC_NAME, "rpc_name", TORCH_IN_RPC, "names/#", -1, SETUP, "rank ${rank}'s name")                                   \
     X(RPC_ADDRESS, "rpc_address", TORCH_IN_RPC, "addrs/*", -1, SETUP, "the address of worker '${name}'")                 \
     X(RPC_STATIC, "rpc_static", TORCH_IN_RPC, "rpcIsStaticGroup", -1, SETUP, "the first worker's group type (static or dynamic)") \
     X(RPC_TOKEN, "rpc_token", TORCH_IN_RPC, "RpcGroupManagementToken", -1, LATER, "permission to join or to leave")              \
-    X(RPC_DONE, "rpc_token", TORCH_IN_RPC, "Token_for_*", -1, LATER, "'${name}' to join or leave")                 \
+    X(RPC_DONE, "rpc_token", TORCH_IN_RPC, "Token_for_*", -1, LATER, "the end of step '${name}'")                        \
     X(CLIENTS, "clients", TORCH_ELSEWHERE, "init/", -1, SETUP, "the count of clients")                                   \
     X(EXCEPTION_DUMP, "exception_dump", TORCH_ELSEWHERE, "exception_dump", -1, LATER, "the notice of a rank that gave up")     \
     X(REMOTE_ERROR, "remote_error", TORCH_IN_GROUP | TORCH_ELSEWHERE, "remote_error:*", -1, LATER,                       \
       "the notice of a rank that gave up")                                                                                     \
     X(DEBUG_SERVER, "debug_server", TORCH_ELSEWHERE, "debug_server/rank#", -1, LATER, "rank ${rank}'s debug server")     \
     X(AGENT_ROLE, "agent_role", TORCH_ELSEWHERE, "*torchelastic/role_info/@", -1, LATER,                                 \
-      "the workers of the torchrun agent of node ${number}")                                                                \
+      "the worker count of node ${number}'s torchrun agent")                                                             \
     X(AGENT_RANKS, "agent_ranks", TORCH_ELSEWHERE, "*torchelastic/assigned_ranks/@", -1, LATER,                          \
       "the ranks of the torchrun agent of node ${number}")                                                               \
     X(AGENT_END, "agent_end", TORCH_ELSEWHERE, "*torchelastic/agent/terminal_state*", -1, LATER,                         \

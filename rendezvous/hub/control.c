@@ -685,10 +685,11 @@ static bool call_trouble(struct hub *hub, struct session *s, const union message
     char subject[FINDING_SUBJECT_MAX];
     struct finding f;
     if (s->role != ROLE_WORKER || !is_of_ranks(finding_by_name(code))) {
-        ddp_fail(&hub->err, DDP_ERR_ARG,
-                 "`trouble`: only ranks may send this call, and its code must be one that ranks may report; "
-                 "got '%.60s'",
-                 code);
+        ddp_fail(
+            &hub->err, DDP_ERR_ARG,
+            "`trouble`: code '%.60s' was rejected: only ranks may send this call, with a code that ranks "
+            "may report",
+            code);
         return false;
     }
     subject_of(s, subject);

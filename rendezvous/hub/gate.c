@@ -365,11 +365,10 @@ static bool refuse(struct hub *hub, enum auth_result result, struct slice messag
     } else if (result == AUTH_NO_SECRET && hub->limits.secret != NULL &&
                auth_choose(hub->limits.secret, message) == NULL) {
         auth_hello_fingerprint(message, theirs);
-        ddp_fail(
-            &hub->err, DDP_ERR_MISMATCH,
-            "no secret of this store has the client's fingerprint sha256 %.8s..; add the client's secret "
-            "to the secret file of the store, or use another --secret_file",
-            theirs);
+        ddp_fail(&hub->err, DDP_ERR_MISMATCH,
+                 "this store does not have the client's secret (sha256 %.8s..); add this secret to the "
+                 "secret file of the store, or use another --secret_file for the client",
+                 theirs);
     } else if (result == AUTH_NO_SECRET && hub->limits.secret == NULL) {
         auth_hello_fingerprint(message, theirs);
         ddp_fail(&hub->err, DDP_ERR_MISMATCH,

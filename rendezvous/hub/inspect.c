@@ -37,8 +37,8 @@ static void fail_unnamed(struct hub *hub, const struct session *s)
         ddp_fail(&hub->err, DDP_ERR_ARG, "this store has no job%s", whose);
     else
         ddp_fail(&hub->err, DDP_ERR_ARG,
-                 "this store has %u job%s%s; choose one with ddpctl --job ID (\"job\" in the request)", n,
-                 n == 1 ? "" : "s", whose);
+                 "this store has %u job%s%s; choose one with ddpctl --job ID, or with \"job\" in the request",
+                 n, n == 1 ? "" : "s", whose);
 }
 
 /* Return the job `name`. Without a name, return the session's job, or else the only job that the session may use. */

@@ -241,11 +241,11 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(FLAG, ok, 0, 0, 0, "") \
     X(TEXT, error, 0, LIMIT_WORDS, 0, "")
 
-#define FIELDS_OF_joined(X)                                                  \
-    X(TEXT, job, 0, LIMIT_TEXT, 0, "job id")                                 \
-    X(TEXT, instance, 0, LIMIT_INSTANCE, 0, "")                              \
-    X(WHOLE, ms, 0, MESSAGE_NUMBER_MAX, 0, "the store's clock, if `events`") \
-    X(TEXT, token, 0, LIMIT_TOKEN, 0, "")                                    \
+#define FIELDS_OF_joined(X)                                                      \
+    X(TEXT, job, 0, LIMIT_TEXT, 0, "job id")                                     \
+    X(TEXT, instance, 0, LIMIT_INSTANCE, 0, "")                                  \
+    X(WHOLE, ms, 0, MESSAGE_NUMBER_MAX, 0, "store's clock (only with `events`)") \
+    X(TEXT, token, 0, LIMIT_TOKEN, 0, "")                                        \
     X(TEXT, state, 0, 16, 0, "waiting or spare")
 
 #define FIELDS_OF_resumed(X) X(WHOLE, received, 0, MESSAGE_NUMBER_MAX, 0, "calls since the first join")
@@ -281,7 +281,7 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(WHOLE, nnodes, 1, INT32_MAX, -1, "")                                        \
     X(WHOLE, first_rank, 0, INT32_MAX, -1, "rank of its first worker")            \
     X(WHOLE, world_size, 1, INT32_MAX, -1, "")                                    \
-    X(LIST, nodes, 0, LIMIT_LISTED, 0, "objects `node`, the first few")           \
+    X(LIST, nodes, 0, LIMIT_LISTED, 0, "the first few objects `node`")            \
     X(WHOLE, role_rank, 0, INT32_MAX, MESSAGE_NONE, "first_rank within the role") \
     X(WHOLE, role_size, 0, INT32_MAX, MESSAGE_NONE, "workers of the role")
 

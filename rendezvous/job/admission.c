@@ -181,9 +181,10 @@ static bool rank_is_there(const struct check *c)
 {
     const struct rdzv_join *j = c->join;
     return j->elastic || j->node_rank < (int64_t)j->nnodes_max ||
-           word_refusal(c, "%s (pid %d) has --node_rank=%" PRId32 ", but --nnodes=%" PRIu32 "%s%s", j->host,
-                        j->pid, j->node_rank, j->nnodes_max, c->r->rules.known ? ", as on " : "",
-                        c->r->rules.known ? c->first : "");
+           word_refusal(c,
+                        "%s (pid %d) has --node_rank=%" PRId32 ": must be less than --nnodes=%" PRIu32 "%s%s",
+                        j->host, j->pid, j->node_rank, j->nnodes_max,
+                        c->r->rules.known ? ", the value on " : "", c->r->rules.known ? c->first : "");
 }
 
 /* Return the node that already has the requested node rank, or NULL if the node rank is free. */

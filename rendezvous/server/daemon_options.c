@@ -65,8 +65,8 @@ static const struct option_row rows[] = {
       .at = AT(max_bytes),
       .help =
           "limit in bytes for all keys, values and queues; N may end in K, M or G (default: 1G). A user or "
-          "an address gets at most half of the memory that all others leave free, and a job at most "
-          "half of that" },
+          "an address gets at most half of the memory that all others leave free. Within this share, the "
+          "same rule applies to each job" },
     { .name = "keep",
       .value = "SECONDS",
       .parse = parse_keep,
@@ -95,7 +95,7 @@ static const struct option_row rows[] = {
     { .name = "torch21",
       .type = OPTION_FLAG,
       .at = AT(torch21),
-      .help = "serve clients of torch 2.1, whose opcode 8 means APPEND" },
+      .help = "serve clients of torch 2.1, not older ones: opcode 8 is APPEND instead of DELETE_KEY" },
     { .name = "events",
       .value = "FILE",
       .type = OPTION_TEXT,
@@ -136,9 +136,9 @@ static const char head[] =
 static const char tail[] =
     "\n"
     "On this host, only processes of root and of the user who runs ddp-rendezvous can connect.\n"
-    "To serve several users of a host, use --insecure: every user can then read and write\n"
-    "every key. Other hosts are served only with --secret_file: their agents must have the\n"
-    "secret of the job, and confirm the connections of their workers.\n"
+    "--insecure serves every user of this host and, without --secret_file, every other host:\n"
+    "all can read and write every key. With --secret_file, other hosts are served: their agents\n"
+    "must have the secret of the job, and confirm the connections of their workers.\n"
     "\n"
     "exit status: 0 ended by a signal, 1 cannot listen or run, 2 wrong usage\n";
 

@@ -241,7 +241,7 @@ Test(ddprun_restart, a_single_worker_tells_its_progress_too)
     struct run_result r = JOB("--nproc_per_node=1", "--max-restarts=9", "--restart-backoff=1ms",
                               "--max-no-progress=1", attempt_worker(), "progress", "7");
     EXPECT(r, 9);
-    SAYS(r, "passed step 7");
+    SAYS(r, "beyond step 7");
 }
 
 Test(ddprun_restart, events_tell_of_each_attempt)

@@ -97,7 +97,7 @@ Test(encrypt, wrong_usage_is_refused)
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 %s --encrypt --nnodes=2 --node_rank=0 --master_addr=127.0.0.1 "
         "--secret_file=%s --dry_run x.py",
         bin("ddprun"), key);
-    expect_text(sh(command), 2, "cannot encrypt (TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 is");
+    expect_text(sh(command), 2, "because TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 is");
     snprintf(command, sizeof(command), "%s --encrypt", bin("ddp-rendezvous"));
     expect_text(sh(command), 2, "--encrypt: no secret");
     snprintf(command, sizeof(command), "%s --addr 127.0.0.1:1 --encrypt status", bin("ddpctl"));

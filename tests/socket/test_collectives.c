@@ -340,7 +340,7 @@ Test(collective_check, a_rank_that_dies_is_named_with_the_call_that_it_is_missed
     struct ranks run = ranks_run(2, die, RANKS_PLAIN_STORE, NULL);
     ranks_expect_error(&run, 0, DDP_ERR_PEER_LOST,
                        (const char *const[]){ "detail: before all_reduce #2 (f32 x 8, sum): rank 1 (pid ",
-                                              "has ended; the last call of rank 0 was init", NULL });
+                                              "has ended; rank 0 last called init", NULL });
     ranks_free(&run);
 }
 
@@ -449,7 +449,7 @@ Test(call_record, the_call_is_told_before_anything_else)
            "ranks call all_reduce #9 for different data: rank 0 for bucket 1, rank 1 for unknown data");
     expect(
         said(0, "barrier #9", "", "all_reduce #8 gave 1"), said(1, "barrier #9", "", "all_reduce #8 gave 2"),
-        "ranks have different values after a call: on rank 0 all_reduce #8 gave 1, on rank 1 "
+        "ranks have different values after a call (checksums): on rank 0 all_reduce #8 gave 1, on rank 1 "
         "all_reduce #8 gave 2; the program wrote into the buffer during the call, or the memory is faulty");
 }
 

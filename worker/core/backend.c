@@ -109,7 +109,7 @@ static ddp_status check_name(const char *name, int device, struct ddp_err *err)
                         name);
     if (device < DDP_DEVICE_LOCAL)
         return ddp_fail(err, DDP_ERR_ARG,
-                        "ddp_options.device=%d: must be the number of a GPU, or one of ddp_device_choice",
+                        "ddp_options.device=%d: must be the number of a GPU, or a value of ddp_device_choice",
                         device);
     return DDP_OK;
 }

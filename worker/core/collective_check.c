@@ -91,11 +91,11 @@ static ddp_status collective_check_compare(const struct call_record *a, const st
                         low->rank, or_else(low->what, "unknown data"), high->rank,
                         or_else(high->what, "unknown data"));
     if (strcmp(low->before, high->before) != 0)
-        return ddp_fail(err, DDP_ERR_MISMATCH,
-                        "ranks have different values after a call: on rank %d %s, on rank %d %s; the program "
-                        "wrote into the buffer during the call, or the memory is faulty",
-                        low->rank, or_else(low->before, "no call"), high->rank,
-                        or_else(high->before, "no call"));
+        return ddp_fail(
+            err, DDP_ERR_MISMATCH,
+            "ranks have different values after a call (checksums): on rank %d %s, on rank %d %s; the program "
+            "wrote into the buffer during the call, or the memory is faulty",
+            low->rank, or_else(low->before, "no call"), high->rank, or_else(high->before, "no call"));
     return DDP_OK;
 }
 

@@ -126,16 +126,15 @@ static const char *mark_text(char text[CALL_TEXT], const struct shm_control *con
 }
 
 /* Report that rank `ended` has ended: "rank 2 (pid 123 on host) has ended while rank 0 waited in all_reduce #17
- * (f32 x 1024, sum)". Outside a call: "... has ended; the last call of rank 0 was all_reduce #17 (f32 x 1024,
- * sum)". */
+ * (f32 x 1024, sum)". Outside a call: "... has ended; rank 0 last called all_reduce #17 (f32 x 1024, sum)". */
 static ddp_status fail_peer_ended(const struct shm_control *control, int rank, int ended, bool in_call,
                                   struct ddp_err *err)
 {
     char text[CALL_TEXT];
     const struct shm_rank *r = &control->ranks[ended];
     return ddp_fail(err, DDP_ERR_PEER_LOST, "rank %d (pid %d on %.63s) has ended%s rank %d %s %s", r->rank,
-                    r->pid, control->host, in_call ? " while" : "; the last call of",
-                    control->ranks[rank].rank, in_call ? "waited in" : "was", mark_text(text, control, rank));
+                    r->pid, control->host, in_call ? " while" : ";", control->ranks[rank].rank,
+                    in_call ? "waited in" : "last called", mark_text(text, control, rank));
 }
 
 /* Append the state of `rank`: "rank 2 (pid 123 is stopped by a signal or a debugger; last call: all_reduce #16

@@ -155,7 +155,7 @@ ddp_status net_listen(const char *address, const char *range, int local_rank, in
     if (*fd < 0)
         return ddp_fail(err, DDP_ERR_IO, "cannot listen on any port of %s%s%s: %s%s", address,
                         range[0] ? ", DDP_PORT_RANGE=" : "", range, strerror(errno),
-                        range[0] ? "; set DDP_PORT_RANGE to free ports" : "");
+                        range[0] ? "; set DDP_PORT_RANGE to ports that are free" : "");
     *port = port_of(*fd);
     return DDP_OK;
 }
@@ -202,8 +202,8 @@ static ddp_status unreachable(const struct net_dial *d, const char *how, struct 
     return ddp_fail(
         err, DDP_ERR_IO,
         "rank %d on %s (%s) cannot connect to rank %d on %s at %s: %s; %s; allow connections from "
-        "host %s to host %s, set DDP_PORT_RANGE=LOW-HIGH to open ports, or select another network with "
-        "DDP_IFACE=INTERFACE_OR_ADDRESS (default: the network of the store)",
+        "host %s to host %s, set DDP_PORT_RANGE=LOW-HIGH to ports that are open, or select another network "
+        "with DDP_IFACE=INTERFACE_OR_ADDRESS (default: the network of the store)",
         d->hello->from, d->hello->host, d->address, d->link->rank, d->card.host,
         endpoint_print(d->card.address, d->card.port, where), how,
         lost ? "this address works only within one host" : "both hosts have reached the store",

@@ -113,8 +113,8 @@ static ddp_status recognise(int fd, const struct segment_offer *offer, size_t by
         (seals & SEALS) != SEALS)
         return ddp_fail(
             err, DDP_ERR_CORRUPT,
-            "descriptor %d of pid %d is not the shared memory of this job (its size: %lld bytes; expected: "
-            "%zu)",
+            "descriptor %d of pid %d is not this job's shared memory: device, inode, size (%lld bytes; "
+            "expected: %zu) or seals differ",
             offer->fd, offer->pid, (long long)st.st_size, bytes);
     if (st.st_uid != geteuid())
         return ddp_fail(

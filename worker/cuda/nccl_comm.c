@@ -292,9 +292,10 @@ static ddp_status place_of(struct nccl_comm *n, const struct call *call, bool *d
     }
     *device = in || out;
     if (has_in && has_out && in != out)
-        return ddp_fail(err, DDP_ERR_ARG,
-                        "%s: `in` is in %s memory, but `out` is in %s memory; use the same memory for both",
-                        call_rules[call->kind].word, in ? "device" : "host", out ? "device" : "host");
+        return ddp_fail(
+            err, DDP_ERR_ARG,
+            "%s: `in` is in %s memory, but `out` is in %s memory; use one kind of memory for both",
+            call_rules[call->kind].word, in ? "device" : "host", out ? "device" : "host");
     return DDP_OK;
 }
 

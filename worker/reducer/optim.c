@@ -79,7 +79,7 @@ ddp_status ddp_optim_check(const ddp_optim *o, struct ddp_err *err)
     if (o == NULL)
         return null_argument(err, __func__, "optim");
     if ((unsigned)o->rule >= RULES)
-        return ddp_fail(err, DDP_ERR_ARG, "optimizer: rule=%d: must be one of ddp_rule", (int)o->rule);
+        return ddp_fail(err, DDP_ERR_ARG, "optimizer: rule=%d: must be a value of ddp_rule", (int)o->rule);
     ddp_status status = in_range("lr", o->lr, 0, INFINITY, err);
     if (status == DDP_OK)
         status = in_range("weight_decay", o->weight_decay, 0, INFINITY, err);

@@ -764,7 +764,7 @@ static ddp_status check_join(const ddp_reducer *reducer)
 {
     struct ddp_err err;
     if (reducer->options.uneven == DDP_UNEVEN_NO)
-        ddp_fail(&err, DDP_ERR_ARG, "reducer: join: ddp_reducer_options.uneven must be set");
+        ddp_fail(&err, DDP_ERR_ARG, "reducer: join: ddp_reducer_options.uneven must not be DDP_UNEVEN_NO");
     else if (reducer->step.phase != STEP_IDLE)
         ddp_fail(&err, DDP_ERR_ARG,
                  "reducer: join: the last step has not ended; call ddp_reducer_finish first");

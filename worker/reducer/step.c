@@ -41,7 +41,7 @@ static ddp_status misuse_unexpected_unused(const struct reducer_step *step, size
 static void list_param(const struct reducer_step *step, size_t i, char list[LIST])
 {
     size_t used = strlen(list);
-    snprintf(list + used, LIST - used, "%s%zu \"%.40s\" (bucket %zu)", used > 0 ? ", " : "", i,
+    snprintf(list + used, LIST - used, "%s#%zu \"%.40s\" (bucket %zu)", used > 0 ? ", " : "", i,
              step->params[i].name, step->plan->bucket_of[i]);
 }
 

@@ -26,8 +26,9 @@ static const struct option_words device_words = OPTION_WORDS(NULL, "auto", "cpu"
 
 static const struct option_row rows[] = {
     { ROW(data, TEXT), .value = "DIR", .preset = "data",
-      .help = "directory with Fashion-MNIST or CIFAR-10 (binary version), both also as .gz; or directory or "
-              "pattern, such as 'DIR/*.bin', of token files of the llm.c project" },
+      .help =
+          "directory with Fashion-MNIST or CIFAR-10 (binary version), plain or as .gz; for token files of "
+          "the llm.c project, a directory or a pattern such as 'DIR/*.bin'" },
     { ROW(loader_threads, COUNT), .value = "N", .preset = "0", .min = 0, .max = 64,
       .help = "number of threads that read batches ahead; 0 reads each batch when it is needed" },
     { ROW(augment, FLAG), .help = "move and mirror CIFAR-10's training pictures, differently in each epoch" },

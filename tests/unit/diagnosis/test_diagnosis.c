@@ -280,10 +280,10 @@ Test(diagnose_job, a_node_that_was_let_in_at_last_and_died_is_not_missed_for_its
 Test(diagnose_job, different_numbers_of_workers_are_a_note)
 {
     EXPECT(CASE(GATHERING, NODES(NODE(0, .nproc = 8), NODE(1, .nproc = 7))), "NPROC_UNEVEN",
-           "node 0 (n0, pid 400)", "has 8 workers, node 1 (n1, pid 401) has 7; together 15");
+           "node 0 (n0, pid 400)", "has 8 workers, node 1 (n1, pid 401) has 7; all nodes: 15");
     EXPECT(CASE(GATHERING, NODES(NODE(0, .nproc = 8), NODE(1, .nproc = 7), NODE(2, .nproc = 8))),
            "NPROC_UNEVEN", "node 0 (n0, pid 400)",
-           "has 8 workers, node 1 (n1, pid 401) has 7; all 3 nodes together 23");
+           "has 8 workers, node 1 (n1, pid 401) has 7; all nodes: 23");
 }
 
 Test(diagnose_job, two_machines_with_one_address)
@@ -400,7 +400,7 @@ Test(diagnose_job, the_first_cause_stands_above_its_consequences)
               "was killed by signal 9 (SIGKILL), 12.3 s after");
     expect_at(&d, 1, "RANK_KILLED", "rank 3", "9, SIGKILL (n1, pid 73)");
     expect_at(&d, 2, "BARRIER_INCOMPLETE", "barrier 'step-7'",
-              "3 of 4 ranks have waited for 60.0 s; 1 missing");
+              "3 of 4 ranks have waited for 60.0 s; 1 of 4 missing");
 }
 
 Test(diagnose_job, a_program_that_is_missing_on_one_node)

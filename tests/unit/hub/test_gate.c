@@ -1089,7 +1089,7 @@ Test(tenants, a_secret_is_valid_for_its_jobs_only)
         cr_assert_eq(greet_for(conn, cases[i].secret, AUTH_AGENT, cases[i].job, proof),
                      cases[i].secret == &secret ? AUTH_NO_SECRET : AUTH_OK);
         if (cases[i].secret == &secret) {
-            expect_closed(conn, "no secret of this store has the client's fingerprint sha256 ");
+            expect_closed(conn, "this store does not have the client's secret (sha256 ");
             continue;
         }
         send_frame(conn, OP_AUTH, slice_of(proof, sizeof(proof)), false);

@@ -283,25 +283,26 @@ Test(reducer_step, misuse_is_named)
     forward();
     unused(0);
     finish();
-    expect("ready 5: reducer: parameter 5: must be between 0 and 4\n"
-           "finish: reducer: finish: 5 of 5 parameters are not marked ready: 0 \"embed\" (bucket 2), 1 "
-           "\"fc1.weight\" (bucket 1), 2 \"fc1.bias\" (bucket 1), 3 \"fc2.weight\" (bucket 0), 4 "
-           "\"fc2.bias\" (bucket "
-           "0); mark them, or set ddp_reducer_options.find_unused on all ranks\n"
-           "ready 4\n"
-           "ready 4: reducer: parameter 4 \"fc2.bias\" (bucket 0) was marked ready twice in one step; check "
-           "that ddp_reducer_finish was called\n"
-           "forward: reducer: forward was called before the last step ended; call ddp_reducer_finish first "
-           "(next is bucket 0 of 3; 4 of 5 parameters are not marked ready: 0 \"embed\" (bucket 2), 1 "
-           "\"fc1.weight\" (bucket 1), "
-           "2 \"fc1.bias\" "
-           "(bucket 1), 3 "
-           "\"fc2.weight\" (bucket 0))\n"
-           "unused 0: reducer: parameter 0 \"embed\" (bucket 2) was marked unused; set "
-           "ddp_reducer_options.find_unused on all ranks to allow unused parameters\n"
-           "finish: reducer: finish: 4 of 5 parameters are not marked ready: 0 \"embed\" (bucket 2), 1 "
-           "\"fc1.weight\" (bucket 1), 2 \"fc1.bias\" (bucket 1), 3 \"fc2.weight\" (bucket 0); mark them, or "
-           "set ddp_reducer_options.find_unused on all ranks\n");
+    expect(
+        "ready 5: reducer: parameter 5: must be between 0 and 4\n"
+        "finish: reducer: finish: 5 of 5 parameters are not marked ready: #0 \"embed\" (bucket 2), #1 "
+        "\"fc1.weight\" (bucket 1), #2 \"fc1.bias\" (bucket 1), #3 \"fc2.weight\" (bucket 0), #4 "
+        "\"fc2.bias\" (bucket "
+        "0); mark them, or set ddp_reducer_options.find_unused on all ranks\n"
+        "ready 4\n"
+        "ready 4: reducer: parameter 4 \"fc2.bias\" (bucket 0) was marked ready twice in one step; check "
+        "that ddp_reducer_finish was called\n"
+        "forward: reducer: forward was called before the last step ended; call ddp_reducer_finish first "
+        "(next is bucket 0 of 3; 4 of 5 parameters are not marked ready: #0 \"embed\" (bucket 2), #1 "
+        "\"fc1.weight\" (bucket 1), "
+        "#2 \"fc1.bias\" "
+        "(bucket 1), #3 "
+        "\"fc2.weight\" (bucket 0))\n"
+        "unused 0: reducer: parameter 0 \"embed\" (bucket 2) was marked unused; set "
+        "ddp_reducer_options.find_unused on all ranks to allow unused parameters\n"
+        "finish: reducer: finish: 4 of 5 parameters are not marked ready: #0 \"embed\" (bucket 2), #1 "
+        "\"fc1.weight\" (bucket 1), #2 \"fc1.bias\" (bucket 1), #3 \"fc2.weight\" (bucket 0); mark them, or "
+        "set ddp_reducer_options.find_unused on all ranks\n");
 }
 
 Test(reducer_step, an_evaluation_may_have_forwards_without_a_backward)
@@ -313,11 +314,11 @@ Test(reducer_step, an_evaluation_may_have_forwards_without_a_backward)
     expect("forward, buffers\n"
            "forward, buffers\n"
            "forward: reducer: forward was called before the last step ended; call ddp_reducer_finish first "
-           "(next is bucket 0 of 3; 5 of 5 parameters are not marked ready: 0 \"embed\" (bucket 2), 1 "
+           "(next is bucket 0 of 3; 5 of 5 parameters are not marked ready: #0 \"embed\" (bucket 2), #1 "
            "\"fc1.weight\" (bucket 1), "
-           "2 \"fc1.bias\" "
-           "(bucket 1), 3 "
-           "\"fc2.weight\" (bucket 0), 4 \"fc2.bias\" (bucket 0))\n");
+           "#2 \"fc1.bias\" "
+           "(bucket 1), #3 "
+           "\"fc2.weight\" (bucket 0), #4 \"fc2.bias\" (bucket 0))\n");
 }
 
 Test(reducer_step, with_unused_parameters_a_step_has_to_be_begun)

@@ -232,8 +232,8 @@ Test(store_words, who_was_frozen_and_given_up_says_both)
     l.stood_ms = 12300;
     cr_assert(store_loss_finding(&l, &found));
     loss_expect("NODE_FROZEN",
-                "this ddprun (node 1, n1, pid 77) was frozen for at least 12.3 s, and the job continues "
-                "without it: the store's reason is 'silent for 3.0 s' (--node_timeout is 3.0 s)");
+                "this ddprun (node 1, n1, pid 77) was frozen for at least 12.3 s and lost the "
+                "store: the store's reason is 'silent for 3.0 s' (--node_timeout is 3.0 s)");
 }
 
 /* A suspended machine is frozen for hours. */
@@ -256,8 +256,8 @@ Test(store_words, who_was_frozen_and_heard_no_last_word)
     l.stood_ms = 60000;
     cr_assert(store_loss_finding(&l, &found));
     loss_expect("NODE_FROZEN",
-                "this ddprun (n1, pid 77) was frozen for at least 60.0 s, and the job continues "
-                "without it: the store closed the connection");
+                "this ddprun (n1, pid 77) was frozen for at least 60.0 s and lost the "
+                "store: the store closed the connection");
 }
 
 Test(store_words, who_ran_all_the_time_was_not_heard)

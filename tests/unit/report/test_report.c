@@ -789,7 +789,7 @@ Test(report_attempts, standing_still_is_told_with_the_step)
         fail_once(7, 42, i < 2 ? NO_RESTART_NONE : NO_RESTART_NO_PROGRESS);
     attempts_expect("  before   attempt 0: rank 1: exit 7, 1.0 s after its start, at step 42\n"
                     "           attempt 1: rank 1: exit 7, 1.0 s after its start, at step 42\n"
-                    "  restart  none: no attempt passed step 42 (--max_no_progress)\n");
+                    "  restart  none: no later attempt got beyond step 42 (--max_no_progress)\n");
 }
 
 Test(report_attempts, a_usage_error_is_told_with_its_code)

@@ -68,7 +68,7 @@ Test(start_words, of_a_path_that_is_not_there_or_no_file)
            "chmod +x ./train; or, for a Python script, run python3 -u ./train");
     set((struct program_file){ .kind = PATH_EXECUTABLE, .noexec = true });
     expect(EACCES, "./train is on a file system that is mounted noexec",
-           "copy it to another file system, or allow execution: mount -o remount,exec");
+           "copy it to another file system, or allow execution: mount -o remount,exec MOUNT_POINT");
     set((struct program_file){ .kind = PATH_UNKNOWN, .locked = "/data/locked" });
     expect(EACCES, "./train: no permission to enter the directory /data/locked",
            "chmod +x /data/locked, or run as a user with that permission");

@@ -488,9 +488,9 @@ static int refuse_hosts(const struct scheduler *s, const struct cli *cli)
     return EXIT_CODE_USAGE;
 }
 
-#define DETACH_UNDER                                                                              \
-    "--detach: %s ends the job's processes when this process exits; leave --detach out, or pass " \
-    "--scheduler=none"
+#define DETACH_UNDER                                                                         \
+    "--detach: %s ends the job's processes when this process exits; omit --detach, or pass " \
+    "--scheduler=none if no scheduler runs ddprun"
 
 /* Reject --detach under a scheduler. With --detach this process exits early, and the scheduler then kills the other
  * processes of the job. */

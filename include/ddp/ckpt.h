@@ -66,7 +66,7 @@ DDP_API ddp_status ddp_file_replace(const char *path, const void *data, size_t l
     X(step, "updates done")                                                   \
     X(epoch, "epochs done")                                                   \
     X(samples, "samples of the next epoch that all ranks together have done") \
-    X(world_size, "ranks of the run that wrote the checkpoint; no function uses this number")
+    X(world_size, "world size of the run that wrote the checkpoint (information only)")
 
 typedef struct ddp_ckpt_point {
 #define X(name, words) uint64_t name;

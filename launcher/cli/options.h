@@ -58,7 +58,7 @@
     X(MASTER_PORT, "master_port", 0, PORT, master_port, "PORT", "29500", true, FIRST, JOB,                          \
       "port of the store; 0 = any free port. A job of one node uses a free port if the default port is in use")  \
     X(RDZV_ID, "rdzv_id", 0, JOB, job, "ID", NULL, true, FIRST, JOB,                                                \
-      "job id, in TORCHELASTIC_RUN_ID and in the names of log directories (default: a random id; 'none' "       \
+      "job id; it appears in TORCHELASTIC_RUN_ID and in log directory names (default: a random id, but 'none' " \
       "with several nodes)")                                                                                  \
     X(DETACH, "detach", 0, SWITCH, detach, NULL, NULL, false, OURS, JOB,                                     \
       "run the job in the background, independent of this terminal, and print its id; the output goes "         \
@@ -102,8 +102,8 @@
       "address under which the other nodes reach this node (default: the address from which this node connects to the " \
       "store)")       \
     X(HOST_STORE, "host_store", 0, WORD, host_store, "yes|no|auto", "auto", true, OURS, NODES,               \
-      "whether this node hosts the store; auto: yes on node 0, or on the node with the address of "             \
-      "--rdzv_endpoint")      \
+      "whether this node hosts the store; auto: node 0 does, or in elastic jobs, the node with the address " \
+      "of --rdzv_endpoint")   \
     X(SECRET_FILE, "secret_file", 0, TEXT, secret_file, "FILE", NULL, true, OURS, NODES,                     \
       "file with the job's secret, the same on all nodes, created by --make_secret; '-' reads one line of " \
       "stdin. Only agents with the secret may join, and the store serves only connections that such an agent " \
@@ -181,8 +181,8 @@
       "let PyTorch record the collectives of each rank and, at a timeout or a hang, write the records below " \
       "--log_dir, for 'ddpctl flight'")                                                                                     \
     X(REDIRECTS, "redirects", 'r', STD_MAP, redirects, "MAP", NULL, true, FIRST, OUTPUT,                            \
-      "streams that are written to files and not to the console: 0 none, 1 stdout, 2 stderr, 3 both; or by " \
-      "local rank, as in 0:3,1:1")   \
+      "streams that are written to files and not to the console: 0 none, 1 stdout, 2 stderr, 3 both; or " \
+      "LOCAL_RANK:STREAMS pairs, such as 0:3,1:1") \
     X(TEE, "tee", 't', STD_MAP, tee, "MAP", NULL, true, FIRST, OUTPUT,                                              \
       "streams that are written to files and to the console; same values as for --redirects")                                            \
     X(LOG_FILE, "log_file", 0, PATTERN, log_file, "PATTERN", NULL, true, OURS, OUTPUT,                             \

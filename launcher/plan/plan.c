@@ -219,7 +219,7 @@ static void note_files(struct plan *plan)
     }
     if (!plan->cli->one_console)
         note_idle(plan, OPT_COLLECT_LOGS, "collect_logs",
-                  "all log files are on this host, because --hosts is not set");
+                  "--hosts is not set, so each node keeps its own log files");
     if (plan->cli->log_file == NULL)
         note_idle(plan, OPT_LOG_MERGE, "log_merge", "--log_file is not set");
 }
@@ -313,8 +313,8 @@ static void note_guess(struct plan *plan)
     if (plan->settled || !plan->cli->dry_run)
         return;
     if (plan->meeting.elastic)
-        plan_note(plan,
-                  "the rendezvous assigns ranks and sizes; the values shown are those of the first node");
+        plan_note(plan, "the rendezvous assigns ranks and world sizes; the placeholders assume node %d of %d",
+                  plan->node_rank, plan->nnodes);
     else
         plan_note(plan, "the ranks shown are correct if each of the %d nodes has %d worker%s",
                   plan->meeting.nnodes_max, plan->nproc, plan->nproc == 1 ? "" : "s");

@@ -368,7 +368,7 @@ static const struct hint {
     { .piece = "CUDA out of memory", .is_gpu_in_use = true, .sentence = "the GPU's memory is full; nvidia-smi shows whether another job or an old process uses this GPU too" },
     { .piece = "CUDA error: out of memory", .is_gpu_in_use = true, .sentence = "the GPU's memory is full; nvidia-smi shows whether another job or an old process uses this GPU too" },
     { .piece = "invalid device ordinal",
-      "the worker chose a GPU that does not exist: the index must be LOCAL_RANK, and less than the number of GPUs in CUDA_VISIBLE_DEVICES" },
+      "the worker chose a GPU that does not exist: use LOCAL_RANK as the index, and start at most one worker for each GPU in CUDA_VISIBLE_DEVICES" },
     { .piece = "no CUDA-capable device", "no GPU is visible: CUDA_VISIBLE_DEVICES hides all GPUs, or the container was started without --gpus" },
     { .piece = "CUDA driver version is insufficient", "the GPU driver of this machine is too old for the CUDA version of the program: update the driver, or install a build for an older CUDA" },
     { .piece = "devices are busy or unavailable", .is_gpu_in_use = true, .sentence = "another process has reserved the GPU, or the GPU's compute mode allows no more processes; nvidia-smi -q -d COMPUTE,PIDS shows the mode and the processes" },

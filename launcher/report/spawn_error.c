@@ -303,7 +303,7 @@ static const struct row {
     { ENOEXEC, SCRIPT, "{program}: this machine cannot execute the interpreter in its first line, '{interpreter}'",
       "install an interpreter for {our_machine}, or correct the first line" },
     { ENOEXEC, ALWAYS, "{program}: this machine cannot execute the file, which is neither a program nor a script",
-      "add a first line such as #!/bin/sh to a script; run a Python script as python3 -u {program}" },
+      "for a shell script, add a first line such as #!/bin/sh; for a Python script, run python3 -u {program}" },
     { ETXTBSY, ALWAYS, "{program} is open for writing: a process is building or copying it",
       "wait until that process is done, or find the process: fuser -v {program}" },
     { E2BIG, ALWAYS, "the arguments and the environment of {program} are too long for the system",

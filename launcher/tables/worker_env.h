@@ -38,7 +38,7 @@
       "True if the launcher hosts the store, False if rank 0 does")                                         \
     X(USE_LIBUV, "%s", "0", f->rank0_store, "the store in rank 0 runs without libuv")                       \
     X(TORCHELASTIC_ERROR_FILE, "%s%s", ENV_PATH(f->error_file), true,                                       \
-      "file for a worker's error as JSON, for the report")                                                  \
+      "file for the worker's error (JSON), which ddprun's report shows")                                    \
     X(TORCHELASTIC_SIGNALS_TO_HANDLE, "%s", f->signals, true, "signals that stop the job")                  \
     X(TORCHELASTIC_TIMER_FILE, "%s%s", ENV_PATH(f->timer_file), f->timer_file != NULL,                      \
       "FIFO for the workers' timers, with TORCHELASTIC_ENABLE_FILE_TIMER=1")                                \
@@ -68,7 +68,7 @@
     X(TORCH_FR_BUFFER_SIZE, "%s", f->torch_calls, f->torch_flight != NULL,                                  \
       "--flight_recorder: number of calls PyTorch keeps (2000 unless inherited)")                           \
     X(TORCH_FR_DUMP_ON_TIMEOUT, "%s", "1", f->torch_flight != NULL,                                         \
-      "--flight_recorder: PyTorch writes the calls at a timeout")                                           \
+      "--flight_recorder: at a timeout, PyTorch writes its record")                                         \
     X(TORCH_FR_DUMP_TEMP_FILE, "%s%s/" FLIGHT_TORCH_STEM, ENV_PATH(f->torch_flight),                        \
       f->torch_flight != NULL,                                                                              \
       "--flight_recorder: prefix of PyTorch's file paths; PyTorch appends the rank")                        \

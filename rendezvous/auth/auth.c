@@ -208,8 +208,8 @@ void auth_explain(enum auth_result result, const struct secret *secret, const ch
                  ours, theirs);
     else if (result == AUTH_NO_SECRET)
         snprintf(text, size,
-                 "the store has no secret with the fingerprint sha256 %.8s..; start the store with the same "
-                 "--secret_file (or PET_SECRET_FILE)",
+                 "the store does not have this client's secret (sha256 %.8s..); use the same --secret_file "
+                 "(or PET_SECRET_FILE) for store and client",
                  ours);
     else
         snprintf(text, size, "the store did not prove that it has the secret: %s", auth_result_text(result));

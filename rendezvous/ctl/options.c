@@ -173,7 +173,8 @@ static const struct option_table table = OPTION_TABLE(rows, OPTIONS_PLAIN);
 static ddp_status add_file(struct ctl_options *o, const char *name, struct ddp_err *err)
 {
     if (o->n_files == CTL_FILES_MAX)
-        return ddp_fail(err, DDP_ERR_ARG, "more than %d files; join event logs with cat", CTL_FILES_MAX);
+        return ddp_fail(err, DDP_ERR_ARG, "more than %d files; join event logs with cat, or pass fewer files",
+                        CTL_FILES_MAX);
     o->files[o->n_files++] = o->argument = name;
     return DDP_OK;
 }

@@ -470,7 +470,7 @@
       "several tasks on a node, or a ddprun of an earlier start.")                                          \
     X(NODE_RANK_TAKEN, ERROR,                                                                               \
       "${words}${unclaimed}",                                                                               \
-      "give every node its own --node_rank; stop the other ddprun if it belongs to an earlier start",         \
+      "give every node its own --node_rank, or stop the ddprun that belongs to an earlier start",             \
       "n2 (pid 90) has --node_rank=1, which n1 (pid 80) has already; no node has rank 2: was the "          \
       "same --node_rank used on every node?",                                                               \
       "Two agents on different hosts joined with the same node rank. Typical cause: a copied command "      \
@@ -679,8 +679,8 @@
       "read the output of ${subject} above, correct the error and start again",                              \
       "n1: ddprun has ended (exit code 125), so the job cannot begin",                                      \
       "With --hosts, ddprun on one host ended before all nodes had joined. The other nodes end, too, " \
-      "because ddprun is not started there again. Typical causes: an option that is wrong on that host, " \
-      "or a user who stopped ddprun there.")                                                          \
+      "because ddprun is not started again on that host. Typical causes: an option that is wrong there, or " \
+      "a user who stopped ddprun there.")                                                             \
     X(HOST_LOST, ERROR,                                                                                     \
       "${subject} was lost: its remote shell ended while the job ran (${words})",                           \
       "check ${subject} and the network to it; the workers on ${subject} stop by themselves",                  \
@@ -756,7 +756,8 @@
       "script without a launcher, was started on that host.")                                               \
     X(OTHER_JOB, WARNING,                                                                                   \
       "${subject} requests job '${job}'${times}; this store serves job '${here}'",                          \
-      "pass the same --rdzv_id on every node; if that ddprun belongs to an earlier job, stop it",             \
+      "pass the same --rdzv_id on every node; if the ddprun at that address belongs to an earlier job, "         \
+      "stop it",                                                                                                 \
       "10.0.0.9 requests job 'b' (2 times); this store serves job 'a'",                                      \
       "A ddprun connected and named a job that this store does not serve. Typical causes: two jobs "        \
       "with the same host and port, or a ddprun of an earlier job.")                                             \

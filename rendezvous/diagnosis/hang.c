@@ -1059,11 +1059,11 @@ static void add_needs_key(struct diagnosis *d, const struct hang *h, uint32_t ra
              key.data != NULL ? (const char *)key.data : "");
     buf_free(&key);
     if (setter > 0 && setter <= h->s->n_ranks)
-        snprintf(by, sizeof(by), "; only rank %u has not set its own key", setter - 1);
+        snprintf(by, sizeof(by), "; rank %u should set it: every other rank has set its own key", setter - 1);
     if (h->n_groups > 0)
         snprintf(others, sizeof(others), "; %.250s", group_words(waiters, h, 0));
     else if (culprit < h->s->n_ranks)
-        snprintf(others, sizeof(others), "; also check %.80s in %.150s", who_words(who, h, culprit),
+        snprintf(others, sizeof(others), "; possible cause: %.80s in %.150s", who_words(who, h, culprit),
                  spot_place(place, h->ranks[culprit].spot[1]));
     if (slot != NULL)
         finding_make(slot, FINDING_RANK_NEEDS_KEY, who_words(who, h, rank), "place",

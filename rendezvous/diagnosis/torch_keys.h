@@ -62,7 +62,7 @@ struct cJSON;
     X(AGENT_ROLE, "agent_role", TORCH_ELSEWHERE, "*torchelastic/role_info/@", -1, LATER,                                 \
       "the worker count of node ${number}'s torchrun agent")                                                             \
     X(AGENT_RANKS, "agent_ranks", TORCH_ELSEWHERE, "*torchelastic/assigned_ranks/@", -1, LATER,                          \
-      "the ranks of the torchrun agent of node ${number}")                                                               \
+      "the rank assignment for node ${number}'s torchrun agent")                                                         \
     X(AGENT_END, "agent_end", TORCH_ELSEWHERE, "*torchelastic/agent/terminal_state*", -1, LATER,                         \
       "the end of the other torchrun agents")                                                                            \
     X(LAST_MEMBER, "elastic_barrier", TORCH_ELSEWHERE, "*/last_member", -1, LATER, "the last member of the barrier '${name}'") \

@@ -80,7 +80,7 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
       "changed processes: [local rank, state, CPU percent, kernel function, pid of a script's program]") \
     X(LIST, steps, 0, 0, 0, "progress: [local rank, step, collective's number, its name]")               \
     X(WHOLE, moved_ms, 0, MESSAGE_MS_MAX, MESSAGE_NONE, "since progress")                                \
-    X(LIST, errors, 0, 0, 0, "last lines of tracebacks: [local rank, text]; [local rank] deletes")       \
+    X(LIST, errors, 0, 0, 0, "last traceback line: [local rank, text]; empty text deletes it")           \
     X(WHOLE, heard, 0, MESSAGE_NUMBER_MAX, MESSAGE_NONE, "frames received since `token`")                \
     ROUND_OF_SENDER(X)
 

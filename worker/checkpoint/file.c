@@ -409,7 +409,7 @@ static ddp_status check_entry(struct reader *r, const uint8_t *entry, const ddp_
     if (strcmp(name, block->name) != 0 || bytes != block->bytes)
         return ddp_fail(r->err, DDP_ERR_MISMATCH,
                         "%s: the checkpoint has block '%s' of %" PRIu64
-                        " bytes, but the program expects '%s' of %zu",
+                        " bytes at the position where the program expects '%s' of %zu",
                         r->path, name, bytes, block->name, block->bytes);
     return DDP_OK;
 }

@@ -78,8 +78,8 @@ static const char *const places[] = { "libcudart.so.13",
 static const struct lib_kind kind = {
     "the CUDA runtime (libcudart)", "DDP_CUDART_LIBRARY", places,
     "install the CUDA toolkit, or `pip install nvidia-cuda-runtime`, which installs "
-    "site-packages/nvidia/cu13/lib/libcudart.so.13 (for CUDA 12: nvidia-cuda-runtime-cu12, "
-    "cuda_runtime/lib/libcudart.so.12)"
+    "site-packages/nvidia/cu13/lib/libcudart.so.13 (for CUDA 12: nvidia-cuda-runtime-cu12 installs "
+    "site-packages/nvidia/cuda_runtime/lib/libcudart.so.12)"
 };
 
 static const struct lib_symbol symbols[] = {

@@ -159,9 +159,9 @@ ddp_status reducer_check_device(const ddp_reducer_options *options, struct ddp_e
     if (what == NULL)
         return DDP_OK;
     return ddp_fail(err, DDP_ERR_UNSUPPORTED,
-                    "reducer: %s is not supported for gradients on a device; omit it, and use a hook "
-                    "(ddp_reducer_options.hook)",
-                    what);
+                    "reducer: %s is not supported for gradients on a device; use %s instead", what,
+                    options->compress || options->predivide > 0 ? "a hook (ddp_reducer_options.hook)"
+                                                                : "DDP_UNEVEN_WORLD");
 }
 
 /* Return an error if an option multiplies the gradients by a fraction and a parameter has an integer type. */

@@ -33,10 +33,10 @@ static const struct option_row rows[] = {
     { ROW(test_samples, order.test_samples, COUNT), .value = "N", .min = 1, .max = MOST,
       .help = "number of samples for the test (default: 2000 pictures or 50000 tokens)" },
     { ROW(files, order.files, COUNT), .value = "N", .preset = "1", .min = 1, .max = MOST_FILES,
-      .help = "number of training files (tokens only)" },
+      .help = "number of training files (only with --format tokens)" },
     { ROW(seed, seed, COUNT), .value = "S", .preset = "1", .min = 0, .max = UINT32_MAX,
       .help = "seed of the random numbers; equal seeds give equal files" },
-    { ROW(gzip, order.gzip, FLAG), .help = "write compressed files (.gz; pictures only)" },
+    { ROW(gzip, order.gzip, FLAG), .help = "write compressed files, .gz (only with --format idx)" },
     { ROW(help, help, FLAG), .letter = 'h', .help = "print this list" },
     { ROW(version, version, FLAG), .help = "print the version" },
 };

@@ -36,8 +36,8 @@ static const struct option_row rows[] = {
       .help = "number of tokens in a sample (default: the model's longest sequence)" },
     { ROW(model, WORD), .value = "NAME", .preset = "mlp", .words = &model_words,
       .help = "mlp (two hidden layers of 200, ReLU), seqnet (the same with sigmoid and log_softmax), "
-              "resnet20, or gpt2:SIZE, where SIZE is 124M, 355M, 774M or 1558M, or tiny or 10M, whose tokens "
-              "are bytes" },
+              "resnet20, or gpt2:SIZE with SIZE 124M, 355M, 774M, 1558M, 10M or tiny (10M and tiny: "
+              "tokens are bytes)" },
     { ROW(init_from, TEXT), .value = "FILE",
       .help = "begin with the parameters in a file of the llm.c project, such as gpt2_124M.bin" },
     { .name = "export",

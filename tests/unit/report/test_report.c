@@ -212,8 +212,8 @@ Test(report, shows_what_the_worker_recorded_and_what_it_means, .fini = tear_down
         "  times    started 2023-11-14 22:13:21.000, ended 22:13:22.000\n"
         "  error    RuntimeError: CUDA error: invalid device ordinal\n"
         "           Compile with X\n"
-        "  hint     the worker chose a GPU that does not exist: the index must be LOCAL_RANK, and less than\n"
-        "           the number of GPUs in CUDA_VISIBLE_DEVICES\n"
+        "  hint     the worker chose a GPU that does not exist: use LOCAL_RANK as the index, and start at\n"
+        "           most one worker for each GPU in CUDA_VISIBLE_DEVICES\n"
         "  output   the worker wrote nothing\n"
         "  exit     1, because of rank 0 on n1\n");
 }

@@ -433,7 +433,7 @@ static ddp_status map_program(struct start_facts *facts, struct utsname *name, s
 {
     const char *why = ship_map(&facts->ship, &facts->ship_library);
     if (why != NULL || uname(name) != 0)
-        return ddp_fail(err, DDP_ERR_IO, "--ship: cannot send this program: %s",
+        return ddp_fail(err, DDP_ERR_IO, "--ship: cannot send ddprun: %s",
                         why != NULL ? why : strerror(errno));
     facts->machine = name->machine;
     return DDP_OK;
@@ -467,10 +467,10 @@ static int run_hosts(const struct cli *cli, char *const *argv, const char *host)
     if (status == DDP_OK)
         status = start_check(cli, job.hosts, job.n, &err);
     if (status == DDP_OK && (!own_program(program) || getcwd(directory, sizeof(directory)) == NULL))
-        status =
-            ddp_fail(&err, DDP_ERR_IO,
-                     "cannot find this program or the working directory: %s; change to an existing directory",
-                     strerror(errno));
+        status = ddp_fail(&err, DDP_ERR_IO,
+                          "cannot find ddprun's own file or the working directory: %s; change to an existing "
+                          "directory",
+                          strerror(errno));
     if (status == DDP_OK && cli->ship)
         status = map_program(&facts, &name, &err);
     const int exit_code = status == DDP_OK ? start_hosts(cli, &job) : cannot_begin(&err);

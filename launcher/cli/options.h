@@ -31,9 +31,9 @@
       "list your jobs that --detach has started on this host; --json prints a JSON object per job. Without " \
       "jobs, stdout stays empty")                                                                            \
     X(ATTACH, "attach", "JOB",                                                                               \
-      "show the last lines of a job of --detach, then its output until the job ends. JOB is its id or "      \
-      "--rdzv_id. Ctrl-C ends this command, but not the job. Exit code: that of the job, or 130 after "      \
-      "Ctrl-C")                                                                                              \
+      "show the last lines of a job of --detach, then its output until the job ends. JOB is the id "         \
+      "that --detach printed, or --rdzv_id. Ctrl-C ends only this command. Exit code: that of the job, or "  \
+      "130 after Ctrl-C")                                                                                    \
     X(STOP, "stop", "JOB",                                                                                   \
       "stop a job of --detach (its id or --rdzv_id), as Ctrl-C does; a second 'ddprun stop' kills the job")
 
@@ -62,7 +62,7 @@
       "with several nodes)")                                                                                  \
     X(DETACH, "detach", 0, SWITCH, detach, NULL, NULL, false, OURS, JOB,                                     \
       "run the job in the background, independent of this terminal, and print its id; the output goes "         \
-      "to ddprun-ID.out in this directory. See also the commands list, attach and stop")                                \
+      "to ddprun-ID.out in this directory. See also: ddprun list, ddprun attach, ddprun stop")                          \
     X(ROLE, "role", 0, ROLE, role, "NAME", "default", true, FIRST, JOB,                                     \
       "role of the workers: the value of ROLE_NAME and of the field role_name in line prefixes")                \
     X(HOSTS, "hosts", 'H', HOSTS, hosts, "LIST", NULL, false, OURS, NODES,                                            \
@@ -79,7 +79,7 @@
       "start the hosts of --hosts as a tree: each host starts up to N other hosts, with its own ssh and "       \
       "keys; 0: start all hosts from this one (default: 16 for 64 hosts or more, else 0)")                                             \
     X(SHIP, "ship", 0, SWITCH, ship, NULL, NULL, true, OURS, NODES,                                                  \
-      "for hosts without ddprun: copy this ddprun to each host of --hosts for the duration of the job")              \
+      "copy this ddprun to each host of --hosts for the duration of the job (the hosts then need no ddprun)")        \
     X(RELAY, "relay", 0, SWITCH, relay, NULL, NULL, false, OURS, NODES, NULL) /* set by --hosts */ \
     X(ONE_CONSOLE, "one_console", 0, SWITCH, one_console, NULL, NULL, false, OURS, NODES, NULL) /* set by --hosts */ \
     X(LOG_NAME, "log_name", 0, TEXT, log_name, "NAME", NULL, false, OURS, NODES, NULL) /* set by --collect_logs */ \

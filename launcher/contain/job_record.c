@@ -697,8 +697,8 @@ static void record_log_burial(const struct record *r, int killed, bool all)
                  "%d remaining process%s now been killed",
                  r->job, r->guardian.pid, r->agent.pid, killed, killed == 1 ? " has" : "es have");
     if (!all)
-        log_warn("job '%s': its ddprun ended first; some processes of the job cannot be killed and may hold "
-                 "memory or GPUs; restart this host if these processes do not end",
+        log_warn("job '%s': its ddprun ended before the job; some processes of the job cannot be killed and "
+                 "may hold memory or GPUs; restart this host if these processes do not end",
                  r->job);
 }
 

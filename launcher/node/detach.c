@@ -567,26 +567,31 @@ bool detach_list(bool json, struct buf *out)
 
 /* --- ddprun stop ---------------------------------------------------------------------------------------------- */
 
-/* Stop a job. Ask the kernel for the supervisor's pid, because the error message needs the pid if the supervisor does
- * not answer. */
+/* Report that the supervisor has not answered a command. The kernel supplies the supervisor's pid. */
+static void report_silence(const char *command, const char *id, int fd)
+{
+    struct ucred supervisor = { 0 };
+    socklen_t size = sizeof(supervisor);
+    getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &supervisor, &size);
+    log_error(
+        "%s: the supervisor of job %s (pid %d) does not answer, maybe because the job has just ended or has "
+        "too many viewers; if 'ddprun list' still shows the job, 'kill -9 %d' ends the job",
+        command, id, (int)supervisor.pid, (int)supervisor.pid);
+}
+
 int detach_stop(const char *id)
 {
     const int fd = find_supervisor("stop", id);
     if (fd < 0)
         return EXIT_CODE_USAGE;
-    struct ucred supervisor = { 0 };
-    socklen_t size = sizeof(supervisor);
-    getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &supervisor, &size);
     cJSON *job = ask_supervisor(fd, "stop");
     const bool ok = job != NULL;
-    close(fd);
     if (ok)
-        log_info("job %s received SIGINT, as from Ctrl-C; a second 'ddprun stop %s' kills the job",
+        log_info("job %s received SIGINT, as from Ctrl-C; the second SIGINT kills the job ('ddprun stop %s')",
                  job_text(job, "id"), job_text(job, "id"));
     else
-        log_error("stop: the supervisor of job %s (pid %d) does not answer, maybe because the job has just "
-                  "ended; if 'ddprun list' still shows the job, 'kill -9 %d' ends the job",
-                  id, (int)supervisor.pid, (int)supervisor.pid);
+        report_silence("stop", id, fd);
+    close(fd);
     cJSON_Delete(job);
     return ok ? EXIT_CODE_OK : EXIT_CODE_DDPRUN;
 }
@@ -708,12 +713,10 @@ int detach_attach(const char *id)
         v.id = job_text(job, "id");
         v.file = open(job_text(job, "output"), O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
     }
-    if (v.signals < 0 || v.file < 0) {
-        log_error("attach: cannot read the output of job %s: %s", v.id,
-                  job != NULL
-                      ? strerror(errno)
-                      : "the supervisor of the job does not answer; if 'ddprun list' no longer shows "
-                        "the job, it has ended; else it has too many viewers, or its supervisor hangs");
+    if (job == NULL) {
+        report_silence("attach", id, v.socket);
+    } else if (v.signals < 0 || v.file < 0) {
+        log_error("attach: cannot read the output of job %s: %s", v.id, strerror(errno));
     } else {
         view_tail(&v);
         code = view_job(&v);

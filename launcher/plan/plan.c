@@ -263,20 +263,20 @@ static void note_ignored(struct plan *plan)
         const char *text;
         bool ignored;
     } options[] = {
-        { OPT_START_METHOD, " --start_method", strcmp(cli->start_method, "spawn") != 0 },
-        { OPT_MONITOR_INTERVAL, " --monitor_interval", true },
-        { OPT_EVENT_LOG_HANDLER, " --event_log_handler", strcmp(cli->event_log_handler, "console") == 0 },
+        { OPT_START_METHOD, "--start_method (every worker is a new process)",
+          strcmp(cli->start_method, "spawn") != 0 },
+        { OPT_MONITOR_INTERVAL, "--monitor_interval (ddprun detects each exit at once)", true },
+        { OPT_EVENT_LOG_HANDLER, "--event_log_handler (only --events and --json write events)",
+          strcmp(cli->event_log_handler, "console") == 0 },
     };
-    char names[80] = "";
+    char names[256] = "";
     for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++)
-        if (cli->origin[options[i].option] == FROM_COMMAND_LINE && options[i].ignored)
+        if (cli->origin[options[i].option] == FROM_COMMAND_LINE && options[i].ignored) {
+            strcat(names, names[0] != '\0' ? ", " : "");
             strcat(names, options[i].text);
+        }
     if (names[0] != '\0')
-        plan_note(
-            plan,
-            "accepted without effect:%s; every worker is a new process, its exit is detected at once, and "
-            "only --events and --json write events",
-            names);
+        plan_note(plan, "accepted without effect: %s", names);
 }
 
 static void note_nodes(struct plan *plan)

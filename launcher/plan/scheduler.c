@@ -577,7 +577,7 @@ static void read_kubernetes(struct scheduler *s, const struct scheduler_facts *f
         return;
     scheduler_set_number(s, SCHEDULER_NODE_RANK, index, "JOB_COMPLETION_INDEX");
     snprintf(job, sizeof(job), "%.*s", stem_of(host), host);
-    scheduler_set(s, SCHEDULER_JOB, job, "host name %.80s, without its number", host);
+    scheduler_set(s, SCHEDULER_JOB, job, "host name %.80s, its number removed", host);
     set_pod_0(s, f);
 }
 
@@ -591,7 +591,7 @@ static void set_job_name(struct scheduler *s, const char *host)
         const size_t len = strlen(job), role = strlen(roles[i]);
         if (len > role && strcmp(job + len - role, roles[i]) == 0) {
             job[len - role] = '\0';
-            scheduler_set(s, SCHEDULER_JOB, job, "host name %.80s, without role and number", host);
+            scheduler_set(s, SCHEDULER_JOB, job, "host name %.80s, its role and number removed", host);
             return;
         }
     }
@@ -715,9 +715,10 @@ ddp_status scheduler_read(struct scheduler *s, const char *wanted, const struct 
             read_hosts(s, f, r);
     }
     if (f->per_task && !s->tasks.known)
-        return ddp_fail(
-            err, DDP_ERR_ARG,
-            "--per_task: no scheduler has started this process as a task (%s); use srun or mpirun", s->rule);
+        return ddp_fail(err, DDP_ERR_ARG,
+                        "--per_task: no scheduler has started this process as a task (%s%s); start ddprun "
+                        "with srun or mpirun",
+                        s->kind >= 0 ? "although " : "", s->rule);
     if (f->per_task)
         scheduler_per_task(s);
     return DDP_OK;

@@ -914,7 +914,8 @@ static bool start_flat(struct peer *p)
     if (f.code != FINDING_HOST_HOP_FAILED)
         return false;
     if (!s->reported_flat && !s->facts->cli->quiet &&
-        buf_printf(&out, "ddprun: %s; this host now starts all remaining hosts directly\n", f.sentence)) {
+        buf_printf(&out, "ddprun: %s; %s now starts all remaining hosts directly\n", f.sentence,
+                   s->facts->host)) {
         text_disarm(out.data, out.len, '\n');
         write_sink(s, SINK_STDERR, &out);
     }
@@ -1069,7 +1070,7 @@ static void report_no_shell(const struct peer *p, const char *program, int error
     const bool is_wrong = error == ENOENT || error == EACCES || error == ENOTDIR || error == ENOEXEC;
     log_error("--remote_shell: this host cannot run %.200s to start %s: %s%s", program, p->host->name,
               fork_error_text(error, why),
-              is_wrong ? "; install this program here, or correct --remote_shell"
+              is_wrong ? "; install the remote shell here, or correct --remote_shell"
                        : files_remedy(error, remedy));
 }
 

@@ -367,7 +367,7 @@ void oom_find_cause(const struct oom_watch *watches, size_t n, unsigned long lon
     if (e->oom == OOM_NONE)
         e->oom = OOM_SYSTEM;
     if (e->oom == OOM_CGROUP && e->cgroup[0] == '\0')
-        snprintf(e->cgroup, sizeof(e->cgroup), "(not visible from here)");
+        snprintf(e->cgroup, sizeof(e->cgroup), "(unknown to ddprun)");
 }
 
 /* --- the kernel's log ----------------------------------------------------------------------------------- */
@@ -685,7 +685,8 @@ static const char *coredump_sentence(const struct worker_evidence *e)
             return "passed to apport; look in /var/crash and /var/lib/apport/coredump";
         return "passed by the kernel to {core}";
     case CORE_LOST:
-        return "written to the worker's directory, or where kernel.core_pattern ('{core}') puts it";
+        return "written, but not found: see the worker's working directory, or the directory in "
+               "kernel.core_pattern ('{core}')";
     case CORE_NO_LIMIT:
         return "none: the limit for core files is 0; to get one, run 'ulimit -c unlimited' before ddprun";
     case CORE_NO_PATTERN:

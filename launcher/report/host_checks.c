@@ -160,17 +160,19 @@ void host_warn(int workers, const char *host)
 
 enum { GPU_QUERY_MS = 200 }; /* the start of the workers waits at most this time for the driver */
 
-/* Format "pid 4242 (user ann), 31 GiB, and 2 more". */
+/* Format "pid 4242 (user ann, 31 GiB) and 2 more processes". */
 static void format_users(const struct gpu_users *users, char process[FINDING_SUBJECT_MAX])
 {
     char bytes[SIZE_TEXT_MAX];
+    const bool has_name = users->user[0] != '\0', has_size = users->bytes > 0;
     size_t n = (size_t)snprintf(process, FINDING_SUBJECT_MAX, "pid %d", users->pid);
-    if (users->user[0] != '\0')
-        n += (size_t)snprintf(process + n, FINDING_SUBJECT_MAX - n, " (user %s)", users->user);
-    if (users->bytes > 0)
-        n += (size_t)snprintf(process + n, FINDING_SUBJECT_MAX - n, ", %s", words_size(bytes, users->bytes));
+    if (has_name || has_size)
+        n += (size_t)snprintf(process + n, FINDING_SUBJECT_MAX - n, " (%s%s%s%s)", has_name ? "user " : "",
+                              users->user, has_name && has_size ? ", " : "",
+                              has_size ? words_size(bytes, users->bytes) : "");
     if (users->count > 1)
-        snprintf(process + n, FINDING_SUBJECT_MAX - n, ", and %d more", users->count - 1);
+        snprintf(process + n, FINDING_SUBJECT_MAX - n, " and %d more process%s", users->count - 1,
+                 users->count == 2 ? "" : "es");
 }
 
 /* Describe which processes use a GPU. `gpu` is its index or UUID, as in CUDA_VISIBLE_DEVICES. `ranks` is " (rank 2)",

@@ -258,11 +258,10 @@ static ddp_status add_tenant(struct secret **list, struct secret *secret, struct
                             "there are two secrets for job names that begin with '%.60s'; remove one",
                             secret->jobs);
         if (sodium_memcmp((*list)->key, secret->key, SECRET_BYTES) == 0)
-            return ddp_fail(
-                err, DDP_ERR_ARG,
-                "job names that begin with '%.60s' and '%.60s' have the same secret; make another "
-                "with 'ddprun --make_secret FILE'",
-                (*list)->jobs, secret->jobs);
+            return ddp_fail(err, DDP_ERR_ARG,
+                            "the job name prefixes '%.60s' and '%.60s' have the same secret; make a second "
+                            "secret with 'ddprun --make_secret FILE'",
+                            (*list)->jobs, secret->jobs);
     }
     if (n == TENANTS_MAX)
         return ddp_fail(err, DDP_ERR_ARG, "more than %d lines have a secret", TENANTS_MAX);

@@ -40,7 +40,7 @@
     X(125, DDPRUN,                                                                                        \
       "no worker failed: a node was lost or missing, the job hung (--on_hang), or ddprun itself failed",  \
       "see the report, which names the node or the reason",                                               \
-      "The job ended before any worker had failed. Typical causes: a node that never joined or crashed, " \
+      "The job ended before any worker had failed. Typical causes: a node that crashed or never joined, " \
       "a port in use, or a full disk.",                                                                   \
       "only 1 of 2 nodes joined within 900 s (--timeout); missing: node rank 1")                          \
     X(126, CANNOT_RUN, "the program cannot be executed",                                                  \

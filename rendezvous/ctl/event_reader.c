@@ -137,7 +137,7 @@ void timeline_read(struct timeline_events *e, const char *file, struct slice tex
         const char *stop = newline != NULL ? newline : end;
         if (e->n >= TIMELINE_EVENTS_MAX) {
             if (!e->is_full)
-                complain(e, file, number, "too many events (all later lines are skipped, too)");
+                complain(e, file, number, "too many events; reading ends here");
             e->is_full = true;
             return;
         }

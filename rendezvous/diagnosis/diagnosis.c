@@ -247,8 +247,8 @@ static void check_turned_away(struct diagnosis *d, const struct snapshot *s)
 {
     words who, left, time, waits = "";
     if (!s->is_final)
-        snprintf(waits, sizeof(waits), "; the job waits at most %.40s (%.60s)", duration(left, s->left_ms),
-                 s->knob);
+        snprintf(waits, sizeof(waits), "; the job waits at most another %.40s (%.60s)",
+                 duration(left, s->left_ms), s->knob);
     for (uint32_t i = 0; i < s->n_refused; i++) {
         const struct snapshot_refused *r = &s->refused[i];
         if (is_missed(s, r))

@@ -154,7 +154,7 @@
       "${subject}${ranks} is used by ${process}",                                                           \
       "stop that process if it belongs to an earlier job, or give ddprun other GPUs " \
       "(CUDA_VISIBLE_DEVICES)",                                                                                         \
-      "GPU 2 of n1 (rank 2) is used by pid 4242 (user ann), 31 GiB",                                        \
+      "GPU 2 of n1 (rank 2) is used by pid 4242 (user ann, 31 GiB)",                                        \
       "NVML listed a process outside this job that computes on a GPU of a worker. ddprun asks NVML before " \
       "the start, in a suspected hang, and after a worker failed because its GPU was full or busy. The "    \
       "workers may run out of GPU memory or wait for that process. Typical cause: a process of an earlier " \
@@ -471,8 +471,8 @@
     X(NODE_RANK_TAKEN, ERROR,                                                                               \
       "${words}${unclaimed}",                                                                               \
       "give every node its own --node_rank, or stop the ddprun that belongs to an earlier start",             \
-      "n2 (pid 90) has --node_rank=1, which n1 (pid 80) has already; no node has rank 2: was the "          \
-      "same --node_rank used on every node?",                                                               \
+      "n2 (pid 90) has --node_rank=1, which n1 (pid 80) has already; no node has node rank 2: was "         \
+      "the same --node_rank used on every node?",                                                           \
       "Two agents on different hosts joined with the same node rank. Typical cause: a copied command "      \
       "line.")                                                                                              \
     X(NODE_RANK_TOO_HIGH, ERROR,                                                                            \
@@ -663,8 +663,8 @@
       "delete files of yours on that file system ('quota -s' shows the use), or choose another directory "  \
       "with --log_dir",                                                                                     \
       "n1 has no quota left for this user: /home/ann/run/logs: Disk quota exceeded",                        \
-      "Before the job started, ddprun could not write a file on that host. ddprun stops the job only if "   \
-      "--log_dir is on that file system. Typical causes: logs or checkpoints of earlier jobs.")               \
+      "Before the job started, ddprun could not write a file on that host. ddprun stops the job only if "     \
+      "this quota limits --log_dir. Typical causes: logs or checkpoints of earlier jobs.")                    \
     X(HOST_BUSY, ERROR,                                                                                     \
       "${subject} accepts no more processes or logins: ${words}",                                           \
       "start again later; on ${subject}, end other processes, read the log of sshd, and check whether a "   \
@@ -709,8 +709,8 @@
       "cause: a script for sbatch that does not use srun: sbatch runs it on the first node only.")          \
     X(STEP_TOO_SMALL, WARNING,                                                                              \
       "${scheduler} allocated ${nnodes} nodes to ${subject}, but started ddprun on only ${started_nodes}",  \
-      "start ddprun with '${launch_command} ...', once on each node, and do not reduce --nodes or --ntasks; " \
-      "or pass --nnodes=${started_nodes} if this is intended",                                              \
+      "start ddprun on all ${nnodes} nodes with '${launch_command} ...', without a smaller --nodes or "     \
+      "--ntasks; if ${started_nodes} nodes are enough, pass --nnodes=${started_nodes}",                     \
       "Slurm allocated 4 nodes to job 77, but started ddprun on only 2",                                    \
       "The step has fewer nodes than the allocation. Typical cause: srun with a --nodes or --ntasks that " \
       "is too small.")                                                                      \
@@ -848,8 +848,8 @@
       "frozen machine, or a cut network.")                                                                          \
     X(NODE_LOST_CLOSED, ERROR,                                                                              \
       "${subject} was lost ${time} ago: ${words}",                                                     \
-      "ddprun there exited or was killed: check its output, and the kernel's log for an out-of-memory kill; " \
-      "if only the connection broke, check the network to the store's host",                                \
+      "if ddprun there has ended, check its output, and the kernel's log for an out-of-memory kill; if it " \
+      "still runs, check the network to the store's host",                                                  \
       "node 1 (n1, pid 80) was lost 12 s ago: its connection was closed",                              \
       "The agent's connection closed, although the agent had not announced that it leaves. Typical "        \
       "causes: kill -9, the out-of-memory killer, or a firewall that reset the connection.")                \
@@ -963,9 +963,9 @@
       "The agent read the wait status of the worker. Typical causes: an error of the program, or an "       \
       "exit before the other ranks were done.")                                                             \
     X(RANK_NODE_LOST, ERROR,                                                                                \
-      "${subject}: its node is lost${where}",                                                               \
+      "${subject}${where}: its node is lost",                                                               \
       "see the finding about the node",                                                                     \
-      "rank 3: its node is lost (n1, pid 812)",                                                             \
+      "rank 3 (n1, pid 812): its node is lost",                                                             \
       "The agent of the rank's node no longer answers. Typical causes: a crashed machine, or a cut "        \
       "network.")                                                                                           \
     X(RANK_STALLED, WARNING,                                                                                \
@@ -1096,8 +1096,8 @@
       "rank 3 (n1, pid 812) is in take_lock (data.py:41) and waits for a lock or for another thread, without progress for " \
       "42 s; 7 ranks wait in all_reduce (train.py:88)",                                                     \
       "Successive samples of the stacks are equal, and the main thread of the rank sleeps in "                     \
-      "futex outside of a collective. Typical causes: two threads that take two locks in opposite order, or a " \
-      "fork while another thread held the lock. Work.wait() looks the same, so the rank may also wait for other ranks.")                                                           \
+      "futex outside of a collective. Typical causes: two threads that take two locks in opposite order, a " \
+      "fork while another thread held the lock, or Work.wait(), in which the rank waits for other ranks.") \
     X(RANK_BLOCKED, ERROR,                                                                                  \
       "${subject} ${is} in ${place}, blocked in ${call}${object}, without progress for ${time}; ${waiters}", \
       "check the other side of this call: the file system, the network peer, the process that should read " \

@@ -222,8 +222,8 @@ const char *missing_nodes(words out, const struct snapshot *s, uint32_t never)
     return settle(out, &text);
 }
 
-/* Format "; no node has rank 3: was the same --node_rank used on every node?" for a report about two nodes with the
- * same rank. Write "" if every node rank has a node. */
+/* Format "; no node has node rank 3: was the same --node_rank used on every node?" for a report about two nodes with
+ * the same rank. Write "" if every node rank has a node. */
 const char *unclaimed_ranks(words out, const struct snapshot *s)
 {
     struct buf text = { 0 };
@@ -231,7 +231,7 @@ const char *unclaimed_ranks(words out, const struct snapshot *s)
     const bool none = text.len == 0;
     words ranges;
     settle(ranges, &text);
-    snprintf(out, WORDS_LEN, "%s%.100s%s", none ? "" : "; no node has rank ", ranges,
+    snprintf(out, WORDS_LEN, "%s%.100s%s", none ? "" : "; no node has node rank ", ranges,
              none ? "" : ": was the same --node_rank used on every node?");
     return out;
 }

@@ -25,8 +25,8 @@ const char *node_words(words out, const struct snapshot_node *node);
 const char *all_hosts(words out, const struct snapshot *s);
 /* Format "node 3" or "nodes 1, 3-7": the node ranks that have never connected. `never` is their number. */
 const char *missing_nodes(words out, const struct snapshot *s, uint32_t never);
-/* Format the node ranks that no node has, and a question to the user: "; no node has rank 2: was the same ...?". If
- * every node rank is in use, the text is empty. */
+/* Format the node ranks that no node has, and a question to the user: "; no node has node rank 2: was the same ...?".
+ * If every node rank is in use, the text is empty. */
 const char *unclaimed_ranks(words out, const struct snapshot *s);
 /* Insert a finding of this code, in the order of printing (findings.h). Return its slot, or NULL if there is no room
  * for this code. */

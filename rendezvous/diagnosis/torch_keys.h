@@ -36,7 +36,7 @@ struct cJSON;
     X(BARRIER_LAST, "setup_barrier", TORCH_IN_GROUP, "store_based_barrier_key:*:last_worker", -1, SETUP,                 \
       "the last rank to enter the barrier of ${setup}")                                                                  \
     X(BARRIER, "setup_barrier", TORCH_IN_GROUP, "store_based_barrier_key:*", -1, SETUP,                                  \
-      "the other ranks in the barrier of ${setup}")                                                                      \
+      "the other ranks to enter the barrier of ${setup}")                                                                \
     X(NCCL_ID, "nccl_id", TORCH_IN_GROUP, "@", 0, START, "rank ${rank}'s NCCL id")                                       \
     X(NCCL_PAIR_ID, "nccl_id", TORCH_IN_GROUP, "#:@", -1, START, "rank ${rank}'s NCCL id for rank ${number}")            \
     X(NCCL_ROOT_ID, "nccl_id", TORCH_IN_GROUP, "UniqueNCCLID:@", -1, START, "the NCCL id of root ${number}")             \
@@ -65,7 +65,7 @@ struct cJSON;
       "the rank assignment for node ${number}'s torchrun agent")                                                         \
     X(AGENT_END, "agent_end", TORCH_ELSEWHERE, "*torchelastic/agent/terminal_state*", -1, LATER,                         \
       "the end of the other torchrun agents")                                                                            \
-    X(LAST_MEMBER, "elastic_barrier", TORCH_ELSEWHERE, "*/last_member", -1, LATER, "the last member of the barrier '${name}'") \
+    X(LAST_MEMBER, "elastic_barrier", TORCH_ELSEWHERE, "*/last_member", -1, LATER, "the last member to enter the barrier '${name}'") \
     X(MASTER_ADDR, "master", TORCH_ELSEWHERE, "MASTER_ADDR", -1, LATER, "the address of the first node")                 \
     X(MASTER_PORT, "master", TORCH_ELSEWHERE, "MASTER_PORT", -1, LATER, "the port of the first node")
 /* clang-format on */

@@ -125,7 +125,7 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(FLAG, nproc_given, 0, 0, 0, "the user set `nproc`")                                            \
     X(FLAG, uneven, 0, 0, 0, "`nproc` may differ")                                                   \
     X(TEXT, task, 0, LIMIT_TEXT - 1, 0, "scheduler of several ddprun per node")                      \
-    X(TEXT, program, 0, LIMIT_TEXT - 1, 0, "its name; empty = not compared")                         \
+    X(TEXT, program, 0, LIMIT_TEXT - 1, 0, "program's name; empty = not compared")                   \
     X(TEXT, role, 0, LIMIT_TEXT - 1, 0, "of the workers")                                            \
     X(MARK, events, 0, 0, 0, "requests `event`")                                                     \
     X(WHOLE, max_restarts, 0, INT32_MAX, 0, "")                                                      \

@@ -478,8 +478,7 @@ static cJSON *parse_text(struct slice text, struct ddp_err *err)
         ddp_fail(err, DDP_ERR_CORRUPT,
                  "not a flight record: neither JSON nor a pickle; pass flight_*.json or flight_torch_*");
     else if (json == NULL)
-        ddp_fail(err, DDP_ERR_CORRUPT,
-                 "offset %zu of %zu: neither JSON nor a pickle; the file may be truncated",
+        ddp_fail(err, DDP_ERR_CORRUPT, "offset %zu of %zu: invalid JSON; the file may be truncated",
                  (size_t)(end - (const char *)text.data), text.len);
     return json;
 }

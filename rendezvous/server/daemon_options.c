@@ -76,16 +76,15 @@ static const struct option_row rows[] = {
       .value = "FILE",
       .type = OPTION_TEXT,
       .at = AT(secret_file),
-      .help = "file of secrets, mode 0600. A line has a secret (made by 'ddprun --make_secret'), or a prefix "
-              "of job "
-              "ids and a secret for these jobs; the longest prefix applies. Agents and ddpctl need the same "
-              "secret in their --secret_file" },
+      .help =
+          "file of secrets, mode 0600. A line is SECRET (made by 'ddprun --make_secret'), or PREFIX SECRET "
+          "for job ids that begin with PREFIX; the longest prefix applies. Agents and ddpctl need the same "
+          "secret in their --secret_file" },
     { .name = "encrypt",
       .type = OPTION_FLAG,
       .at = AT(encrypt),
-      .help = "accept only encrypted connections from other hosts: TLS 1.3 with keys from the secrets, needs "
-              "OpenSSL 1.1.1 or "
-              "later. ddprun and ddpctl need --encrypt, too" },
+      .help = "accept only encrypted connections from other hosts, with TLS 1.3 and keys from the secrets; "
+              "needs OpenSSL 1.1.1 or later. ddprun and ddpctl need --encrypt, too" },
     { .name = "insecure",
       .type = OPTION_FLAG,
       .at = AT(insecure),

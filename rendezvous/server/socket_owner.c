@@ -419,9 +419,10 @@ bool uid_gate_admits(struct uid_gate *g, int fd, const struct sockaddr *peer, in
                  "connection of an unknown user: the kernel has neither sock_diag nor /proc/net/tcp; use "
                  "--insecure to serve every user");
     else
-        snprintf(why, UID_GATE_WHY_MAX,
-                 "connection of an unknown host: the kernel does not answer on netlink; use --insecure to "
-                 "serve every user");
+        snprintf(
+            why, UID_GATE_WHY_MAX,
+            "cannot determine whether the client is on this host: the kernel does not answer on netlink; "
+            "use --insecure to serve every user");
     return false;
 }
 

@@ -528,7 +528,7 @@ Test(loopback_nodes, a_process_on_a_full_gpu_is_named_on_every_node)
         says(i, "\n  gpu      GPU 1 of ");
         says(i, " (rank 3) ");
         says(i, words);
-        says(i, "), 31 GiB  [GPU_BUSY]\n");
+        says(i, ", 31 GiB)  [GPU_BUSY]\n");
         snprintf(report, sizeof(report), "node%d/*/report.json", i);
         expect_gpu_busy(dir, report, words);
     }

@@ -217,7 +217,7 @@ Test(ddprun_plan, a_process_on_the_gpu_of_a_worker_is_named_before_the_start)
     cr_expect(strstr(r.out, "GPU 1 of ") != NULL, "ddpctl why in a worker: %s", r.out);
     snprintf(pid, sizeof(pid), "by pid %d (user ", (int)getpid());
     cr_expect(strstr(r.err, "GPU 1 of ") != NULL && strstr(r.err, pid) != NULL, "%s", r.err);
-    SAYS(r, "), 31 GiB, and 1 more");
+    SAYS(r, ", 31 GiB) and 1 more");
     const char *first = strstr(r.err, "[GPU_BUSY]");
     cr_expect(first != NULL && strstr(first + 1, "[GPU_BUSY]") == NULL, "%s", r.err);
     SAYS(r, " mode Exclusive_Process, ");
@@ -265,7 +265,7 @@ Test(ddprun_plan, a_process_on_a_full_or_busy_gpu_is_named_in_the_report)
         SAYS(r, "\n  gpu      GPU 1 of ");
         SAYS(r, " (rank 1) ");
         SAYS(r, words);
-        SAYS(r, "), 31 GiB  [GPU_BUSY]\n");
+        SAYS(r, ", 31 GiB)  [GPU_BUSY]\n");
     }
 }
 

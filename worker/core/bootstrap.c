@@ -105,7 +105,7 @@ static ddp_status leave_card(const struct bootstrap *b, struct ddp_err *err)
         status = ddp_fail(err, DDP_ERR_MISMATCH,
                           "rank %d has already joined as another process: \"%.*s\" (pid, pid namespace, boot "
                           "id, host); this process is \"%s\"; start each rank only once; if another run uses "
-                          "the same keys %s of this store, give each run its own TORCHELASTIC_RUN_ID",
+                          "the key prefix %s in this store, give each run its own TORCHELASTIC_RUN_ID",
                           b->rank, CARD, theirs, card, b->prefix);
     free(theirs);
     return status;

@@ -257,9 +257,9 @@ static ddp_status check_files(const struct train_options *o, struct ddp_err *err
                         "--sync_bn makes results depend on the number of workers, which --determinism "
                         "world forbids; use only one of them");
     if (o->dump_gradients != NULL && (o->zero1 || o->precision != PRECISION_FP32))
-        return ddp_fail(err, DDP_ERR_ARG,
-                        "--dump_gradients writes the reducer's averages in fp32; remove --zero1 and "
-                        "--precision");
+        return ddp_fail(
+            err, DDP_ERR_ARG,
+            "--dump_gradients cannot be used with --zero1, or with a --precision other than fp32");
     if ((o->init_from != NULL || o->export_to != NULL) && !llmc_knows(&models[o->model]))
         return ddp_fail(err, DDP_ERR_ARG, "--%s needs a GPT-2 model, but --model is %s",
                         o->init_from != NULL ? "init_from" : "export", models[o->model].name);

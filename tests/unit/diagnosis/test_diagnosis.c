@@ -195,7 +195,7 @@ Test(diagnose_job, one_node_rank_on_two_machines)
     s.min = s.max = 4;
     struct diagnosis d = look(s);
     expect_at(&d, 0, "NODE_RANK_TAKEN", "n3 (pid 903)",
-              "n3 says 0, which n0 has already; no node has rank 1-3: was the same --node_rank");
+              "n3 says 0, which n0 has already; no node has node rank 1-3: was the same --node_rank");
     expect_at(&d, 1, "NODE_MISSING", "nodes 1-3", "");
 }
 
@@ -246,7 +246,7 @@ Test(diagnose_job, a_node_that_was_refused_is_missed)
     struct diagnosis d = look(s);
     expect_at(&d, 1, "NNODES_DIFFERS", "n1 (pid 1001)", "a node was rejected 4.0 s ago: words");
     expect_at(&d, 2, "NODE_REJECTED", "node 1 (n1, pid 1001)", "is still missing");
-    cr_assert(strstr(d.list[2].sentence, "the job waits at most 13 min (--timeout)") != NULL, "%s",
+    cr_assert(strstr(d.list[2].sentence, "the job waits at most another 13 min (--timeout)") != NULL, "%s",
               d.list[2].sentence);
     cr_assert_eq(d.n, 3);
     s.is_final = true;

@@ -611,7 +611,7 @@ Test(control_rdzv, the_process_on_a_full_gpu_is_in_the_verdict_and_in_why)
 {
 #define FULL_GPU                                                                                             \
     "\"round\":1,\"rank\":3,\"local_rank\":1,\"pid\":77,\"exit_code\":1,\"words\":\"exit 1\",\"gpu\":\"1\"," \
-    "\"gpu_users\":\"pid 4242 (user \\u001bann), 31 GiB\",\"gpu_name\":\"H100\"}"
+    "\"gpu_users\":\"pid 4242 (user \\u001bann, 31 GiB)\",\"gpu_name\":\"H100\"}"
     two_nodes();
     expect_answer(N1, "{\"op\":\"failed\",\"round\":1,\"rank\":3,\"local_rank\":1,\"exit_code\":1}",
                   "{\"ok\":true}");
@@ -619,11 +619,11 @@ Test(control_rdzv, the_process_on_a_full_gpu_is_in_the_verdict_and_in_why)
     expect_answer(N1, "{\"op\":\"stopped\",\"round\":1,\"max_code\":1,\"rank0_code\":null}", "{\"ok\":true}");
     hear(N0);
     expect_answer(N0, "{\"op\":\"stopped\",\"round\":1,\"max_code\":0,\"rank0_code\":0}", "{\"ok\":true}");
-    expect_heard(N0, "\"gpu\":\"1\",\"gpu_users\":\"pid 4242 (user \\u001bann), 31 GiB\"}");
+    expect_heard(N0, "\"gpu\":\"1\",\"gpu_users\":\"pid 4242 (user \\u001bann, 31 GiB)\"}");
     expect_answer(OPERATOR, "{\"op\":\"why\"}",
                   "\"code\":\"GPU_BUSY\",\"grade\":\"warning\",\"subject\":\"GPU 1 of n1\",");
     expect_answer(OPERATOR, "{\"op\":\"why\"}",
-                  "GPU 1 of n1 (rank 3) is used by pid 4242 (user ?ann), 31 GiB");
+                  "GPU 1 of n1 (rank 3) is used by pid 4242 (user ?ann, 31 GiB)");
 #undef FULL_GPU
 }
 

@@ -146,11 +146,11 @@ Test(net_messages, a_text_of_invalid_bytes_is_cut_and_not_rejected)
 Test(net_messages, the_users_of_a_gpu_are_encoded_and_decoded)
 {
     char text[400], users[200];
-    struct failure sent = { .rank = 5, .gpu = "1", .gpu_users = "pid 7 (user \xff), 1 GiB" }, got;
+    struct failure sent = { .rank = 5, .gpu = "1", .gpu_users = "pid 7 (user \xff, 1 GiB)" }, got;
     cJSON *o = message_encode_failure(MESSAGE_EXPLAIN, &sent);
     message_decode_failure(o, &got);
     cr_expect_str_eq(got.gpu, "1");
-    cr_expect_str_eq(got.gpu_users, "pid 7 (user \xef\xbf\xbd), 1 GiB");
+    cr_expect_str_eq(got.gpu_users, "pid 7 (user \xef\xbf\xbd, 1 GiB)");
     cJSON_Delete(o);
     sent = (struct failure){ .rank = 5 };
     o = message_encode_failure(MESSAGE_EXPLAIN, &sent);
@@ -171,7 +171,7 @@ Test(net_messages, a_stop_with_its_cause)
         "{\"round\":3,\"why\":\"failed\",\"cause\":{\"node_rank\":1,\"host\":\"n1\",\"rank\":5,\"local_"
         "rank\":1,"
         "\"pid\":77,\"signal\":9,\"after_ms\":2500,\"words\":\"out of memory (SIGKILL)\",\"log\":\"logs/a\","
-        "\"peak_rss\":1288490189,\"gpu\":\"1\",\"gpu_users\":\"pid 4242 (user ann), 31 GiB\","
+        "\"peak_rss\":1288490189,\"gpu\":\"1\",\"gpu_users\":\"pid 4242 (user ann, 31 GiB)\","
         "\"stderr\":[\"one\",\"two\"]}}");
     cr_expect_str_eq(cause.why, "failed");
     cr_expect_eq(cause.rank, 5);
@@ -179,7 +179,7 @@ Test(net_messages, a_stop_with_its_cause)
     cr_expect_eq(cause.after_ms, 2500);
     cr_expect_eq(cause.peak_rss, 1288490189);
     cr_expect_str_eq(cause.gpu, "1");
-    cr_expect_str_eq(cause.gpu_users, "pid 4242 (user ann), 31 GiB");
+    cr_expect_str_eq(cause.gpu_users, "pid 4242 (user ann, 31 GiB)");
     cr_expect_eq(cause.n_lines, 2);
     cr_expect_str_eq(cause.lines[1], "two");
     cr_expect_eq(failure_code(&cause), 128 + 9);

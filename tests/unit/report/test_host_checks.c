@@ -73,11 +73,11 @@ Test(host_findings, a_gpu_with_another_process)
 {
     struct finding f;
     expect_busy((struct gpu_users){ .count = 1, .pid = 4242, .bytes = 31ull << 30, .user = "ann" }, "2",
-                " (rank 2)", "GPU 2 of n1 (rank 2) is used by pid 4242 (user ann), 31 GiB");
+                " (rank 2)", "GPU 2 of n1 (rank 2) is used by pid 4242 (user ann, 31 GiB)");
     expect_busy((struct gpu_users){ .count = 1, .pid = 7 }, "GPU-8932f937", "",
                 "GPU-8932f937 of n1 is used by pid 7");
     expect_busy((struct gpu_users){ .count = 3, .pid = 7, .bytes = 1 << 30 }, "0", "",
-                "GPU 0 of n1 is used by pid 7, 1 GiB, and 2 more");
+                "GPU 0 of n1 is used by pid 7 (1 GiB) and 2 more processes");
     cr_assert(!gpu_finding(&(struct gpu_users){ 0 }, "0", "", "n1", &f));
 }
 
@@ -98,9 +98,9 @@ Test(host_findings, the_answer_for_a_failed_worker)
     gpu_query_answer(&query, &plan, 1, &answer);
     cr_assert_eq(answer.n, 1);
     cr_assert_str_eq(answer.found[0].sentence,
-                     "GPU 1 of n1 (rank 3) is used by pid 7 (user ann), and 1 more");
+                     "GPU 1 of n1 (rank 3) is used by pid 7 (user ann) and 1 more process");
     cr_assert_str_eq(answer.gpu, "1");
-    cr_assert_str_eq(answer.users, "pid 7 (user ann), and 1 more");
+    cr_assert_str_eq(answer.users, "pid 7 (user ann) and 1 more process");
     for (int i = 0; i < 3; i += 2) {
         gpu_query_answer(&query, &plan, i, &answer);
         cr_assert(answer.n == 1 && answer.gpu[0] == '\0' && answer.users[0] == '\0');

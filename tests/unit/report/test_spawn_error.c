@@ -109,7 +109,8 @@ Test(start_words, of_a_program_for_another_machine)
     expect(ENOEXEC, "./train is an empty file", "build or copy it again");
     set((struct program_file){ .kind = PATH_EXECUTABLE });
     expect(ENOEXEC, "./train: this machine cannot execute the file, which is neither a program nor a script",
-           "for a shell script, add a first line such as #!/bin/sh; for a Python script, run python3 -u ./train");
+           "for a shell script, add a first line such as #!/bin/sh; for a Python script, run python3 -u "
+           "./train");
 }
 
 Test(start_words, of_a_system_without_room)

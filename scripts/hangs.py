@@ -55,7 +55,7 @@ WAYS = {
     "other": r"rank 1 \(.* broadcast \(worker\.py:LINE\), .* 3 ranks .* all_reduce.*\[COLLECTIVES_DIFFER\]",
     "sequence": r"rank 1 \(.* all_reduce #9 .* ranks 0, 2-3 .* all_reduce #1 .*\[RANK_BEHIND\]",
     "key": r"rank 1 \(.* wait_for_key \(worker\.py:LINE\).*epoch/3'.*\[RANK_NEEDS_KEY\]",
-    "part": r"rank 1 \(.* wait_for_part \(worker\.py:LINE\).*part/0'.* only rank 0 has.*\[RANK_NEEDS_KEY\]",
+    "part": r"rank 1 \(.* wait_for_part \(worker\.py:LINE\).*part/0'.* rank 0 should .*\[RANK_NEEDS_KEY\]",
     "all_wait": r"all 4 ranks .* all_reduce \(worker\.py:LINE\).*\[ALL_RANKS_WAIT\]",
     "network": r"all \d ranks .* all_reduce \(worker\.py:LINE\).* PAIR \(rank \d .*\[ALL_RANKS_WAIT\]",
     "broken": r"(?m)^ddprun: the connection .*NODES.* \[CONNECTION_BROKE\]",

@@ -567,16 +567,17 @@ bool detach_list(bool json, struct buf *out)
 
 /* --- ddprun stop ---------------------------------------------------------------------------------------------- */
 
-/* Report that the supervisor has not answered a command. The kernel supplies the supervisor's pid. */
-static void report_silence(const char *command, const char *id, int fd)
+/* Report that the supervisor has not answered a command. `reason` is another possible reason, or "". The kernel supplies
+ * the supervisor's pid. */
+static void report_silence(const char *command, const char *id, int fd, const char *reason)
 {
     struct ucred supervisor = { 0 };
     socklen_t size = sizeof(supervisor);
     getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &supervisor, &size);
     log_error(
-        "%s: the supervisor of job %s (pid %d) does not answer, maybe because the job has just ended or has "
-        "too many viewers; if 'ddprun list' still shows the job, 'kill -9 %d' ends the job",
-        command, id, (int)supervisor.pid, (int)supervisor.pid);
+        "%s: the supervisor of job %s (pid %d) does not answer, maybe because the job has just ended%s; if "
+        "'ddprun list' shows the state 'silent', 'kill -9 %d' ends the job",
+        command, id, (int)supervisor.pid, reason, (int)supervisor.pid);
 }
 
 int detach_stop(const char *id)
@@ -590,7 +591,7 @@ int detach_stop(const char *id)
         log_info("job %s received SIGINT, as from Ctrl-C; the second SIGINT kills the job ('ddprun stop %s')",
                  job_text(job, "id"), job_text(job, "id"));
     else
-        report_silence("stop", id, fd);
+        report_silence("stop", id, fd, "");
     close(fd);
     cJSON_Delete(job);
     return ok ? EXIT_CODE_OK : EXIT_CODE_DDPRUN;
@@ -714,7 +715,7 @@ int detach_attach(const char *id)
         v.file = open(job_text(job, "output"), O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
     }
     if (job == NULL) {
-        report_silence("attach", id, v.socket);
+        report_silence("attach", id, v.socket, " or has too many viewers");
     } else if (v.signals < 0 || v.file < 0) {
         log_error("attach: cannot read the output of job %s: %s", v.id, strerror(errno));
     } else {

@@ -408,7 +408,7 @@ void announce_stop(const struct announce *a, const struct received_signal *recei
     static const char *const words[2][2] = {
         { " again: leaving the job at once", ": leaving the job; no workers run here" },
         { " again: killing the workers",
-          ": stopping the workers; a second SIGINT or SIGTERM kills them at once" },
+          ": stopping the workers; another SIGINT or SIGTERM kills them at once" },
     };
     struct buf event = { 0 };
     if (wants_events(a))

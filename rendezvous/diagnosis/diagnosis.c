@@ -519,7 +519,7 @@ bool diagnose_torch_surplus(const struct snapshot *s)
 
 /* Return the words that follow the number of members in the sentence. If connections have closed, the number may count
  * one process twice. The sentence then counts registrations and not processes. */
-static const char *surplus_words(const struct snapshot_surplus *surplus, enum finding_code code)
+static const char *surplus_words(const struct snapshot_surplus *surplus)
 {
     if (surplus->count > surplus->n)
         return "registrations were made";
@@ -553,7 +553,7 @@ static void check_torch_surplus(struct diagnosis *d, const struct snapshot *s)
     snprintf(who, sizeof(who), "%.*s", (int)text.len, text.data != NULL ? (const char *)text.data : "");
     buf_free(&text);
     finding_make(f, code, words_of(setup, &s->surplus.key, torch_key_append_setup), "count",
-                 number(count, s->surplus.count), "come", surplus_words(&s->surplus, code), "belong",
+                 number(count, s->surplus.count), "come", surplus_words(&s->surplus), "belong",
                  belong(ranks, s), "who", who, NULL);
 }
 

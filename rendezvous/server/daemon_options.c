@@ -136,8 +136,8 @@ static const char tail[] =
     "\n"
     "On this host, only processes of root and of the user who runs ddp-rendezvous can connect.\n"
     "--insecure serves every user of this host and, without --secret_file, every other host:\n"
-    "all can read and write every key. With --secret_file, other hosts are served: their agents\n"
-    "must have the secret of the job, and confirm the connections of their workers.\n"
+    "all can read and write every key. With --secret_file, the store serves other hosts: their\n"
+    "agents must have the secret of the job, and confirm the connections of their workers.\n"
     "\n"
     "exit status: 0 ended by a signal, 1 cannot listen or run, 2 wrong usage\n";
 

@@ -902,7 +902,7 @@ Test(hung_disk, the_console_lives_and_two_ctrl_c_end_the_job)
     snprintf(next, sizeof(next), "tick %d\n", last != NULL ? atoi(last + 1) + 20 : 100);
     until(run_until_output(process, next, PATIENCE_MS), process, "output after the hang");
     run_signal(process, SIGINT);
-    until(run_until_error(process, "second SIGINT", PATIENCE_MS), process, "the first answer");
+    until(run_until_error(process, "another SIGINT", PATIENCE_MS), process, "the first answer");
     run_signal(process, SIGINT);
     struct run_result r = finish(process);
     expect_named(&r);

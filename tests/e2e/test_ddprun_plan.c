@@ -610,7 +610,7 @@ Test(ddprun_python, prefix_is_where_ddprun_is_installed)
     expect(PYTHONS
            "$D --print_prefix | sed \"s:$W/::\"; ln -sf $D torchrun; $T --print_prefix | sed \"s:$W/::\"",
            0, "w\nw\n", NULL);
-    expect("$D --print_prefix", 125, "", "not installed");
+    expect("$D --print_prefix", 125, "", "no prefix");
 }
 
 Test(ddprun_plan, make_secret_writes_a_file_that_only_its_user_reads)

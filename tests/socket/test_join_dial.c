@@ -179,7 +179,7 @@ Test(join_dial, a_machine_that_is_down)
     rude_ip("link set v0 up");
     rude_ip("link set v1 up");
     dial_to("10.9.0.1", 29500, false, 5000);
-    expect("HOST_SILENT", "for 10.9.0.1");
+    expect("HOST_SILENT", "address 10.9.0.1");
 }
 
 Test(join_dial, a_name_that_nobody_knows)

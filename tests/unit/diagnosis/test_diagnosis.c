@@ -156,7 +156,7 @@ Test(diagnose_job, a_node_of_an_elastic_job_whose_host_has_joined_later_is_not_m
 static struct snapshot lost(bool silent)
 {
     static struct snapshot_gone gone = { .host = "n1",
-                                         .how = "nothing heard for 3.0 s",
+                                         .how = "silent for 3.0 s",
                                          .node_rank = 1,
                                          .pid = 401,
                                          .lost = true,
@@ -171,7 +171,7 @@ static struct snapshot lost(bool silent)
 
 Test(diagnose_job, a_lost_node_is_silent_or_has_hung_up)
 {
-    EXPECT(lost(true), "NODE_LOST_SILENT", "node 1 (n1, pid 401)", "nothing heard for 3.0 s");
+    EXPECT(lost(true), "NODE_LOST_SILENT", "node 1 (n1, pid 401)", "when it had been silent for 3.0 s");
     EXPECT(lost(false), "NODE_LOST_CLOSED", "node 1 (n1, pid 401)", "was lost 1.5 s ago");
 }
 

@@ -99,7 +99,7 @@ Test(train_options, what_is_wrong_is_named)
         { { "--sync_bn" }, "--sync_bn: --model mlp has no batch normalization" },
         { { "--length=8" }, "--length needs a model for tokens; --model mlp is for pictures" },
         { { "--length=8", "--model=resnet20" }, "--model resnet20 is for pictures" },
-        { { "--zero1", "--dump_gradients=x" }, "--dump_gradients writes the reducer's averages" },
+        { { "--zero1", "--dump_gradients=x" }, "--dump_gradients cannot be used with --zero1" },
         { { "--grow" }, "--grow needs --resume with --checkpoint DIR" },
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {

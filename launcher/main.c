@@ -359,9 +359,12 @@ static int cannot_be_meant(const struct scheduler_finding *f)
 static ddp_status ask_scheduler(struct scheduler *s, struct cli *cli, const char *host, struct ddp_err *err)
 {
     char *file = scheduler_read_file(scheduler_file(environ), NULL);
-    const struct scheduler_facts facts = {
-        .environ_block = environ, .host = host, .file = file, .per_task = cli->per_task
-    };
+    const struct env_sources env = { cli->env.items, cli->env.n, environ };
+    const struct scheduler_facts facts = { .environ_block = environ,
+                                           .host = host,
+                                           .file = file,
+                                           .per_task = cli->per_task,
+                                           .visible = env_sources_find(&env, "CUDA_VISIBLE_DEVICES") };
     ddp_status status = scheduler_read(s, cli->scheduler, &facts, err);
     if (status == DDP_OK)
         status = scheduler_apply(s, cli, err);

@@ -57,8 +57,10 @@ typedef enum ddp_dtype {
  * AVG divides the sum by the world size. The quotient of f32 and f64 is rounded once. For f16 and bf16, sum and
  * quotient are computed in f32, and the result is then rounded to the type. The quotient of integers is rounded towards
  * zero. Integer sums and products wrap around, except the sum inside an AVG of u8. If one operand of MIN or MAX is a
- * NaN, the result is a NaN. SUM, AVG and PROD of f32, f64 and bf16 treat subnormals as zero (context.h). NCCL differs: the sum inside its AVG of u8 wraps around, and its MIN and MAX ignore a
- * NaN if another operand is a number. */
+ * NaN, the result is a NaN. SUM, AVG and PROD of f32, f64 and bf16 treat subnormals as zero (context.h).
+ *
+ * NCCL differs. Its AVG of floating-point types divides before it adds, and NCCL may add f16 and bf16 in their own
+ * type. The sum inside its AVG of u8 wraps around. Its MIN and MAX ignore a NaN if another operand is a number. */
 #define DDP_OP_LIST(X) \
     X(SUM, "sum")      \
     X(AVG, "avg")      \

@@ -20,10 +20,11 @@
  * find_unused and, for example, batch normalization over all ranks, mark unused parameters before the backward pass.
  *
  * With a device (ddp_options.device), gradients are in device memory. Parameters and buffers may be in device memory or
- * in host memory. The host waits for other ranks or for the device only in the second ddp_reducer_forward, with
- * find_unused, and with `uneven`. ddp_reducer_ready means that the earlier work on `stream` completes the gradient.
- * Work on `stream` after ddp_reducer_finish reads the averages. `compress`, `predivide` and DDP_UNEVEN_ACTIVE need
- * gradients in host memory.
+ * in host memory. With NCCL, the host waits for other ranks or for the device only in the second ddp_reducer_forward,
+ * with find_unused, with `uneven`, for buffers in host memory, and where a collective waits (group.h). With backend
+ * "cpu", each bucket blocks the thread that reduces it. ddp_reducer_ready means that the earlier work on `stream`
+ * completes the gradient. Work on `stream` after ddp_reducer_finish reads the averages. `compress`, `predivide` and
+ * DDP_UNEVEN_ACTIVE need gradients in host memory.
  *
  * Accumulation: after ddp_reducer_set_sync(reducer, 0), steps are local, and the program adds to the gradients (+=).
  * The first step with sync averages the sums. */

@@ -924,9 +924,9 @@ enum no_restart agent_never_again(const struct agent *a)
  * by ddprun. After a stop signal, neither exit code 0 nor DDP_EXIT_PEER_LOST is the worker's own result. */
 static bool has_own_code(const struct agent_worker *w)
 {
-    if (w->verdict == WORKER_OK || w->verdict == WORKER_VICTIM)
+    if (w->verdict == WORKER_OK || (w->verdict == WORKER_VICTIM && w->signal == 0))
         return !w->stop_requested;
-    return w->verdict == WORKER_FAILED || w->verdict == WORKER_NOT_STARTED;
+    return w->verdict == WORKER_FAILED || w->verdict == WORKER_VICTIM || w->verdict == WORKER_NOT_STARTED;
 }
 
 int ending_code(const struct agent_worker *worker)
@@ -989,13 +989,14 @@ static int code_known_here(const struct agent *a)
 }
 
 /* Return true if ddprun's exit code is 0 because of --exit_code=workers: the user has stopped the job before any
- * failure, and every worker of this node ended with exit code 0. The code of a failure on another node differs from
- * that of the user's signal. */
+ * failure, and every worker of this node ended with exit code 0. A signal that killed a rank of another node is no
+ * stop. */
 static bool stop_succeeded(const struct agent *a)
 {
     const bool stopped = a->stop.by_user != 0 || (a->judged && a->verdict.no_restart == NO_RESTART_STOPPED);
     const int code = a->judged ? a->verdict.exit_first : code_known_here(a);
-    bool all_well = stopped && (code == 0 || code == EXIT_CODE_SIGNAL + a->stop.by_user);
+    const int sig = a->judged && a->verdict.stop_signal != 0 ? a->verdict.stop_signal : a->stop.by_user;
+    bool all_well = stopped && (code == 0 || (sig != 0 && code == EXIT_CODE_SIGNAL + sig));
     for (int r = 0; r < a->nproc && all_well; r++)
         all_well = a->workers[r].verdict == WORKER_OK;
     return all_well;

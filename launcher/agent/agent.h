@@ -77,6 +77,8 @@ struct agent_verdict {
     uint64_t backoff_ms;                  /* time to wait before this node joins the next round */
     enum no_restart no_restart;           /* why no restart follows */
     int exit_first, exit_max, exit_rank0; /* exit code of the job for each value of --exit_code */
+    /* signal with which the user stopped the node that ended the round; 0 = another cause */
+    int stop_signal;
 };
 
 struct agent_event {

@@ -1,10 +1,10 @@
 /* progress.h -- detect progress in the output of a node's workers. A line that repeats with other numbers is a sign of
  * progress. Pure.
  *
- * "step 7 loss 0.31" and "step 8 loss 0.30" have the same pattern. A pattern is usual for the program when it was seen
- * PROGRESS_SEEN times. From then on each line of this pattern shows progress. With a regular expression, each line that
- * matches shows progress, and no other line. The caller passes the bytes and the time. If a read returns many bytes,
- * only the last bytes are examined. */
+ * "step 7 loss 0.31" and "step 8 loss 0.30" have the same pattern. A line that equals the latest line of its pattern
+ * does not count. A pattern is usual when PROGRESS_SEEN of its lines have counted. From then on each line that counts
+ * shows progress. With a regular expression, each line that matches shows progress, and no other line. The caller
+ * passes the bytes and the time. If a read returns many bytes, only the last bytes are examined. */
 #ifndef LAUNCHER_AGENT_PROGRESS_H
 #define LAUNCHER_AGENT_PROGRESS_H
 
@@ -15,7 +15,7 @@
 #include <stdint.h>
 
 enum {
-    PROGRESS_SEEN = 5,        /* once a pattern has been seen this often, its lines show progress */
+    PROGRESS_SEEN = 5,        /* when this many lines of a pattern have counted, its lines show progress */
     PROGRESS_PATTERNS = 64,   /* entries in each stream's table of patterns */
     PROGRESS_LINE_MAX = 512,  /* bytes of a line that are examined */
     PROGRESS_READ_MAX = 1024, /* maximum bytes examined of one read from stdout: the last bytes of the read */
@@ -28,7 +28,8 @@ enum {
 struct progress_pattern {
     uint64_t hash; /* hash of the line without its numbers */
     uint64_t line; /* hash of the latest line with this pattern */
-    /* number of lines with this pattern that differ from the line before, minus the lines of other patterns that share this entry */
+    /* number of lines with this pattern that differed from the line before, minus the lines of other patterns that
+     * share this entry */
     uint32_t seen;
 };
 

@@ -506,7 +506,8 @@ static ddp_status read_env_names(struct cli *cli, char *const *block, struct ddp
                             name);
         if (value == name)
             cli->env.items[kept++] = name;
-        else if (!cli->virtual_local_rank || strcmp(name, "CUDA_VISIBLE_DEVICES") != 0)
+        else if (!cli->virtual_local_rank ||
+                 (strcmp(name, "CUDA_VISIBLE_DEVICES") != 0 && strcmp(name, "HIP_VISIBLE_DEVICES") != 0))
             cli->env.items[kept++] = value - strlen(name) - 1;
     }
     cli->env.n = kept;

@@ -53,8 +53,7 @@ static pid_t parent_of(pid_t pid)
     return procfs_stat(pid, &stat) ? stat.parent : 0;
 }
 
-/* The children that this process had before the job began, as an array of pid_t. Their pids are not reused before
- * descendants_kill_all, because no other function reaps them. */
+/* The children that this process had before the job began and has not reaped, as an array of pid_t. */
 static struct buf spared;
 
 static bool is_spared(pid_t pid)
@@ -63,6 +62,20 @@ static bool is_spared(pid_t pid)
         if (descendants_at(&spared, i) == pid)
             return true;
     return false;
+}
+
+/* Remove a reaped child from `spared`, because a process of the job may get its pid. */
+static void spared_remove(pid_t pid)
+{
+    pid_t *pids = (pid_t *)(void *)spared.data;
+    const size_t n = spared.len / sizeof(pid_t);
+    for (size_t i = 0; i < n; i++) {
+        if (pids[i] != pid)
+            continue;
+        pids[i] = pids[n - 1];
+        spared.len -= sizeof(pid_t);
+        return;
+    }
 }
 
 static void add_pid(struct buf *pids, pid_t pid)
@@ -164,7 +177,7 @@ static size_t children_of(pid_t of, struct buf *pids)
     return pids->len / sizeof(pid_t);
 }
 
-/* Usually there is no child. Then do not read /proc, because every start of ddprun calls this function. */
+/* Read /proc only if a child exists, because every start of ddprun calls this function. */
 void descendants_spare(void)
 {
     siginfo_t unused;
@@ -350,8 +363,10 @@ static int reap(bool *left)
 {
     int count = 0;
     pid_t pid = 0;
-    while (count < REAPED_PER_ROUND && (pid = waitpid(-1, NULL, WNOHANG)) > 0)
+    while (count < REAPED_PER_ROUND && (pid = waitpid(-1, NULL, WNOHANG)) > 0) {
+        spared_remove(pid);
         count++;
+    }
     *left = pid >= 0 && has_job_child();
     return count;
 }

@@ -19,7 +19,8 @@
 bool descendants_adopt(void);
 
 /* Exclude the present children of this process from all functions below. A shell may have started them before it
- * executed ddprun, such as `tee` for its output, so they are not part of the job. A forked process calls this again. */
+ * executed ddprun, such as `tee` for its output, so they are not part of the job. An orphan of a spared child is
+ * adopted later, and is killed. A forked process calls this again. */
 void descendants_spare(void);
 
 /* Send `signal` to every living descendant, parents first. */

@@ -353,6 +353,7 @@ bool decode_verdict(const cJSON *push, struct heard_verdict *v)
     v->what = (struct agent_verdict){ .restart = strcmp(m.next, "restart") == 0,
                                       .backoff_ms = (uint64_t)m.backoff_ms,
                                       .no_restart = no_restart_find(m.no_restart),
+                                      .stop_signal = v->cause.rank < 0 ? v->cause.signal : 0,
                                       .exit_first = (int)exits.first,
                                       .exit_max = (int)exits.max,
                                       .exit_rank0 = (int)exits.rank0 };

@@ -457,17 +457,17 @@ static void forget_stuck(struct store_link *link)
 /* Lose the link, because the store was silent for the whole node timeout. */
 static void lose_silent(struct store_link *link)
 {
-    char why[256];
-    const double limit_s = (double)link->options.silent_ms / 1000;
+    char why[256], limit[TEXT_MS_MAX];
+    text_ms(link->options.silent_ms, limit);
     link->fate.is_silent = true;
     note_stuck(link);
     if (link->state == LINK_UP)
-        snprintf(why, sizeof(why), "no message from the store for %.3g s (--node_timeout)", limit_s);
+        snprintf(why, sizeof(why), "no message from the store for %s (--node_timeout)", limit);
     else
         snprintf(
             why, sizeof(why),
-            "the connection broke (%.100s), and no new connection succeeded within %.3g s (--node_timeout)",
-            link->why_broken, limit_s);
+            "the connection broke (%.100s), and no new connection succeeded within %s (--node_timeout)",
+            link->why_broken, limit);
     link_lose(link, why);
 }
 

@@ -567,8 +567,8 @@ bool detach_list(bool json, struct buf *out)
 
 /* --- ddprun stop ---------------------------------------------------------------------------------------------- */
 
-/* Report that the supervisor has not answered a command. `reason` is another possible reason, or "". The kernel supplies
- * the supervisor's pid. */
+/* Report that the supervisor has not answered a command. `reason` is another possible reason, or "". The kernel
+ * supplies the supervisor's pid. */
 static void report_silence(const char *command, const char *id, int fd, const char *reason)
 {
     struct ucred supervisor = { 0 };
@@ -623,7 +623,7 @@ static bool view_bytes(const struct viewer *v, const char *bytes, size_t len)
     return print_stdout(ok, &out);
 }
 
-/* Return the length of `bytes` without a cut character or a cut colour at the end. Without this, the escaping would
+/* Return the length of `bytes` without a cut character or a cut colour at the end. Otherwise view_bytes() would
  * print both parts as \xNN. */
 static size_t whole_length(const char *bytes, size_t len)
 {
@@ -688,6 +688,7 @@ static int view_job(struct viewer *v)
             return EXIT_CODE_SIGNAL + SIGINT;
         }
         if (n == 0) {
+            view_bytes(v, v->bytes, v->kept);
             log_error("the supervisor of job %s is gone, so the job ends", v->id);
             return EXIT_CODE_DDPRUN;
         }

@@ -294,7 +294,9 @@ static void on_expired(void *user, const struct timer_row *row)
     print_timer(n, row, local_rank);
     if (local_rank < 0 || !has_signal(row))
         return;
-    evidence_timer(n->run.evidence, row->pid, row->signal, row->scope);
+    /* no process survives SIGKILL; a child's end need not end its rank */
+    if (row->signal == SIGKILL && row->pid == n->run.pids[local_rank])
+        evidence_timer(n->run.evidence, local_rank, row->scope);
     kill(row->pid, row->signal);
 }
 

@@ -8,6 +8,7 @@
 #include "base/endpoint.h"
 #include "base/limits.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "base/timed_call.h"
 #include "contain/descendants.h"
 #include "contain/procfs.h"
@@ -229,15 +230,16 @@ static void dial_again(struct node *n, uint64_t budget_ms, const char *knob,
 static void on_broken(void *user, const char *why)
 {
     struct node *n = user;
+    char limit[TEXT_MS_MAX];
     if (n->meet.broken_ms == 0)
         n->meet.broken_ms = clock_ms();
     if (why != NULL) {
         n->meet.break_reported = true;
         output_note(n->out.output,
                     "warning: the connection to the store at %s:%d broke: %s; the job continues if the "
-                    "connection is made again within %.3g s (--node_timeout)",
+                    "connection is made again within %s (--node_timeout)",
                     n->plan->master_addr, n->plan->master_port, why,
-                    (double)n->plan->meeting.node_timeout_ms / 1000);
+                    text_ms(n->plan->meeting.node_timeout_ms, limit));
     }
     note_silence(n, false);
     dial_again(n, n->plan->meeting.node_timeout_ms, "--node_timeout", on_found_again);

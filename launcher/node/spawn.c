@@ -487,7 +487,7 @@ static void note_outside(struct spawner *s, int error)
 
 /* Start a worker. Its environment exists only during the start, because 256 environments would need megabytes. If
  * proc_spawn() fails with ENOENT although the program exists, its interpreter or loader is missing. Return ELIBACC in
- * this case. If the program was removed after an earlier attempt, let the next attempt search it again. */
+ * this case. If the program was removed after an earlier attempt, let the next attempt search for it again. */
 static int start_with(struct spawner *s, int local_rank, const int fds[3], pid_t *pid)
 {
     struct ddp_err err;

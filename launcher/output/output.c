@@ -344,8 +344,9 @@ static int stream_open(struct stream *s, struct ddp_err *err)
     char remedy[FILES_REMEDY_MAX];
     int fd = open_pipe(s);
     if (fd < 0)
-        ddp_fail(err, DDP_ERR_IO, "cannot create a pipe for the output of local rank %d: %s%s", s->local_rank,
-                 strerror(errno), files_remedy(errno, remedy));
+        ddp_fail(err, DDP_ERR_IO, "cannot create a pipe for the output of local rank %d: %s%s",
+                 s->group->plan->workers[s->local_rank].local_rank, strerror(errno),
+                 files_remedy(errno, remedy));
     return fd;
 }
 

@@ -181,13 +181,15 @@ static int parent_entries(const struct plan *plan)
 }
 
 /* Return the index of a worker's GPU among the visible GPUs. A task uses the GPU of its local rank, because all tasks
- * of a node usually see the same GPUs. With --virtual_local_rank, a list of one GPU belongs to its task alone. */
+ * of a node usually see the same GPUs. With --virtual_local_rank, a task that sees only one GPU uses this GPU. */
 static int gpu_index(const struct plan *plan, int local_rank)
 {
     const struct cli *cli = plan->cli;
-    if (cli->per_task)
-        return cli->virtual_local_rank && parent_entries(plan) == 1 ? 0 : cli->task.local_rank;
-    return cli->share_gpu && plan->gpus->n > 0 ? local_rank % plan->gpus->n : local_rank;
+    const int index = cli->per_task ? cli->task.local_rank : local_rank;
+    if (cli->per_task && cli->virtual_local_rank &&
+        (parent_entries(plan) == 1 || (parent_gpus(plan) == NULL && plan->gpus->n == 1)))
+        return 0;
+    return cli->share_gpu && plan->gpus->n > 0 ? index % plan->gpus->n : index;
 }
 
 /* --- notes for the user, which do not stop the job -------------------------------------------------------- */
@@ -484,7 +486,7 @@ static bool shares_console(const struct plan *plan)
 static bool tees(const struct plan *plan)
 {
     for (int r = 0; r < plan->nproc; r++)
-        if (std_map_get(&plan->cli->tee, r) != 0)
+        if (std_map_get(&plan->cli->tee, plan->workers[r].local_rank) != 0)
             return true;
     return false;
 }
@@ -507,7 +509,8 @@ static bool needs_prefix(const struct plan *plan)
 bool plan_stream_has_prefix(const struct plan *plan, int local_rank, int which)
 {
     const bool tees_only = plan->cli->torchrun && plan->cli->prefix == PREFIX_AUTO;
-    return plan->prefix && (!tees_only || (std_map_get(&plan->cli->tee, local_rank) & which) != 0);
+    const int tee = std_map_get(&plan->cli->tee, plan->workers[local_rank].local_rank);
+    return plan->prefix && (!tees_only || (tee & which) != 0);
 }
 
 /* Choose the prefix of lines: from the option, from torchrun's variable, or the default. An invalid prefix is
@@ -546,16 +549,24 @@ static ddp_status check_visible_env(const struct plan *plan, struct ddp_err *err
     return DDP_OK;
 }
 
-/* Return DDP_ERR_ARG if the GPU list for --virtual_local_rank has fewer entries than this node has workers. The list of
- * a task may have one entry, because the scheduler may show each task only its own GPU. */
+/* Return DDP_ERR_ARG if the GPU list for --virtual_local_rank has fewer entries than this node has workers. With
+ * --share_gpu, one entry for each visible GPU is enough. The list of a task may have one entry, because the scheduler
+ * may show each task only its own GPU. */
 static ddp_status check_visible(const struct plan *plan, struct ddp_err *err)
 {
     const struct cli *cli = plan->cli;
     const char *list = cli->virtual_local_rank ? parent_gpus(plan) : NULL;
     const int entries = parent_entries(plan);
-    const int workers = cli->per_task ? cli->task.local_world_size : plan->nproc;
+    int workers = cli->per_task ? cli->task.local_world_size : plan->nproc;
+    if (cli->share_gpu && plan->gpus->n > 0 && workers > plan->gpus->n)
+        workers = plan->gpus->n;
     if (list == NULL || entries >= workers || (cli->per_task && entries == 1))
         return DDP_OK;
+    if (cli->per_task)
+        return ddp_fail(err, DDP_ERR_ARG,
+                        "--virtual_local_rank: the list of GPUs \"%.200s\" has %d entries for %d tasks; let "
+                        "each task see all GPUs of its node, or only one",
+                        list, entries, workers);
     return ddp_fail(
         err, DDP_ERR_ARG,
         "--virtual_local_rank: the list of GPUs \"%.200s\" has %d entr%s for %d workers; add entries to "

@@ -164,8 +164,8 @@ void plan_free(struct plan *plan);
 /* Return true if --rdzv_endpoint has an effect. --standalone overrides --rdzv_endpoint, as in torchrun. */
 bool plan_has_endpoint(const struct cli *cli);
 
-/* Choose address and port of the store; m->elastic and m->nnodes_max are set. If a default port is in use and no other
- * node needs it, ddprun may choose another port. A port that the user has set is never changed. */
+/* Choose address and port of the store. The caller has set m->elastic and m->nnodes_max. If a default port is in use
+ * and no other node needs it, ddprun may choose another port. A port that the user has set is never changed. */
 void plan_choose_place(struct plan_meeting *m, const struct cli *cli);
 
 /* Return true if lines of this worker's stream have a prefix on the console. `which` is STD_OUT or STD_ERR. If

@@ -202,7 +202,7 @@ static int scheduler_entries(const char *text)
  * number of visible GPUs. Set nothing if the variable is not set, or if CUDA_VISIBLE_DEVICES hides all GPUs. */
 static void scheduler_set_gpus(struct scheduler *s, const struct scheduler_facts *f, const char *name)
 {
-    const char *visible = env_find(f->environ_block, "CUDA_VISIBLE_DEVICES");
+    const char *visible = f->visible;
     const int given = scheduler_number(f, name);
     if (given <= 0 || (visible != NULL && (*visible == '\0' || *visible == '-')))
         return;
@@ -391,8 +391,8 @@ static void array_index(const struct scheduler_facts *f, const struct row *r, ch
         snprintf(out, 16, ".%d", index);
 }
 
-/* Set the job id from mpirun's id, or from the batch job's id. All nodes need the same id. Two runs of mpirun at the
- * same time need different ids, but Hydra provides none: in one batch job, set --rdzv_id. */
+/* Set the job id from mpirun's id, or from the batch job's id. All nodes need the same id. Concurrent runs of mpirun
+ * need different ids. Hydra provides none, so in one batch job the user sets --rdzv_id for each run. */
 static void tasks_job(struct scheduler *s, const struct scheduler_facts *f, const struct row *r)
 {
     char job[SCHEDULER_TEXT_MAX], index[16], from[64];
@@ -424,11 +424,13 @@ static void read_tasks(struct scheduler *s, const struct scheduler_facts *f, con
         return;
     t->nodes = (t->tasks + t->here - 1) / t->here;
     t->node = node_of(t);
-    if (t->tasks % t->here != 0)
-        scheduler_note(s,
-                       "%s has not started the same number of tasks on each node (%s=%d, %s=%d), so "
-                       "GROUP_RANK and GROUP_WORLD_SIZE may be wrong; start the same number on each node",
-                       s->title, r->size, t->tasks, r->local_size, t->here);
+    /* Some uneven layouts, such as 2+1+1 tasks, cannot be detected: 4 is a multiple of 2 and of 1. */
+    if (f->per_task && t->local == 0 && t->tasks % t->here != 0)
+        scheduler_note(
+            s,
+            "%s has not started the same number of tasks on each node (%s=%d, %s=%d), so GROUP_RANK and "
+            "GROUP_WORLD_SIZE may be wrong; start the same number of tasks on each node",
+            s->title, r->size, t->tasks, r->local_size, t->here);
     scheduler_set_number(s, SCHEDULER_NODES, t->nodes, "%s / %s", r->size, r->local_size);
     scheduler_set_number(s, SCHEDULER_NODE_RANK, t->node, "%s, %s", r->rank, r->local_rank);
     if (t->nodes > 1)
@@ -598,7 +600,7 @@ static void set_job_name(struct scheduler *s, const char *host)
 }
 
 /* Set the address to MASTER_ADDR. Older operators set it to localhost in the pod of rank 0, which other pods reach by
- * its host name. */
+ * its host name. `pods` is 0 if the number of pods is unknown. */
 static void set_master(struct scheduler *s, const struct scheduler_facts *f, int pods, int pod)
 {
     const char *master = scheduler_env(f, "MASTER_ADDR");
@@ -620,7 +622,7 @@ static void read_pytorchjob(struct scheduler *s, const struct scheduler_facts *f
         scheduler_set_number(s, SCHEDULER_NODE_RANK, pod, "RANK, the number of this pod");
     if (port > 0)
         scheduler_set_number(s, SCHEDULER_PORT, port, "MASTER_PORT");
-    set_master(s, f, pods, pod);
+    set_master(s, f, has_pet ? 0 : pods, pod);
     set_job_name(s, host_of(f));
 }
 

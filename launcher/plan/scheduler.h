@@ -40,9 +40,10 @@ enum {
 
 struct scheduler_facts {
     char *const *environ_block;
-    const char *host; /* name of this machine */
-    const char *file; /* text of the file whose path scheduler_file() returns; NULL if it cannot be read */
-    bool per_task;    /* --per_task: each task has one worker and counts as a node */
+    const char *host;    /* name of this machine */
+    const char *file;    /* text of the file whose path scheduler_file() returns; NULL if it cannot be read */
+    bool per_task;       /* --per_task: each task has one worker and counts as a node */
+    const char *visible; /* CUDA_VISIBLE_DEVICES of the workers; NULL if it is not set */
 };
 
 /* A value as the user would type it ("" if it is unknown), and its origin. */

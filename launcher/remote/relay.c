@@ -16,7 +16,6 @@
 #include "ddp/context.h"
 #include "base/endpoint.h"
 #include "net/store_host.h"
-#include "tables/signals.h"
 #include "tables/text.h"
 
 #include <arpa/inet.h>
@@ -42,7 +41,7 @@
 
 /* FIRST_MS: longest silence of the starter before the message JOB.
  * AT_ONCE_MS: without a connection, time from the first SIGTERM to the second, which makes ddprun kill its workers.
- * KILL_MS: without a connection, time from the first SIGTERM to SIGKILL.
+ * KILL_MS: time from the first SIGTERM to SIGKILL; after a signal to the relay, --grace is added.
  * PLACE_MS: time in which the file systems of the job's directories must answer.
  * PROBE_MS: time in which the addresses of the first host must answer.
  * PROBE_MORE_MS: minimum time to wait for a better address after the first answer. */
@@ -73,7 +72,6 @@ struct relay {
     char job_token[REMOTE_TOKEN_MAX]; /* the token in the message JOB; "" until JOB arrives */
     bool has_probed;                  /* the relay has answered a message PROBE */
     bool had_job;                     /* the host's ddprun was started */
-    bool quiet;                       /* --quiet of the job */
     bool sends;                       /* the child is the sender of log files */
     bool must_end;                    /* the starter has sent END */
     int job_code;                     /* exit code of the job, while its log files are sent */
@@ -84,6 +82,7 @@ struct relay {
     uint64_t grace_ms;         /* --grace of the job */
     int terms;                 /* how often the relay has requested the child's end */
     int passed;                /* the last signal that has asked the child to stop the job; 0 without one */
+    bool has_request;          /* the starter has sent such a signal */
     bool knows_reason;         /* the starter has sent the finding that ends the job */
     bool has_signal;           /* a signal has requested the end of the relay */
     const char *failed;        /* why messages are no longer read from stdin; NULL while they are read */
@@ -634,7 +633,6 @@ static void handle_JOB(struct relay *r, struct slice body)
                   r->child != 0 ? "received twice" : "a required member is missing or has a wrong type");
     } else if (prepare_host(r, o)) {
         r->silent_ms = (uint64_t)silent->valuedouble;
-        r->quiet = cJSON_IsTrue(cJSON_GetObjectItem(o, "quiet"));
         r->grace_ms = cJSON_IsNumber(grace) ? (uint64_t)grace->valuedouble : AT_ONCE_MS;
         r->collect = collect != NULL && token != NULL ? strdup(collect) : NULL;
         spawn_job(r, argv, secret, cJSON_IsTrue(cJSON_GetObjectItem(o, "input")));
@@ -652,9 +650,13 @@ static void handle_SIGNAL(struct relay *r, struct slice body)
         number = number == SIGTERM || number == SIGINT || number == SIGHUP ? SIGKILL : 0;
     if (number == SIGTSTP || number == SIGCONT)
         r->rests = number == SIGTSTP;
-    if (r->child > 0 && number > 0)
+    const bool stops = r->child > 0 && (number == SIGTERM || number == SIGINT || number == SIGHUP);
+    /* A batch system signals the starter and the relay. The child already has the SIGTERM of the relay. */
+    const bool is_copy = stops && number == SIGTERM && r->passed == SIGTERM && !r->has_request;
+    r->has_request = r->has_request || stops;
+    if (r->child > 0 && number > 0 && !is_copy)
         kill(r->child, number);
-    if (r->child > 0 && (number == SIGTERM || number == SIGINT || number == SIGHUP))
+    if (stops)
         r->passed = number;
 }
 
@@ -754,8 +756,8 @@ static void send_reason(struct relay *r, const char *words)
 /* Request the child's end: first with SIGTERM, then with a second SIGTERM, which makes ddprun kill its workers, then
  * with SIGKILL. Send SIGCONT after each of them, because a stopped process does not handle SIGTERM. `why` is the
  * failure of the connection to the starter. Without such a failure, `why` is NULL, and the child reports SIGTERM as the
- * reason. After a signal to the relay, the workers keep their grace period, and the child gets no SIGTERM if the
- * starter has sent one: a batch system signals all processes of a job, and a second request would kill the workers. */
+ * reason. After a signal to the relay, the workers keep their grace period, and leftover processes get 5 s more. If the
+ * starter has sent SIGTERM, the child gets no second one: a batch system signals all processes of a job. */
 static void end_child(struct relay *r, const char *why)
 {
     const uint64_t now = clock_ms();
@@ -766,11 +768,12 @@ static void end_child(struct relay *r, const char *why)
     if (r->end_ms == 0)
         r->end_ms = now;
     const bool has_grace = r->has_signal && !r->sends;
-    const uint64_t twice_ms = has_grace ? r->grace_ms : AT_ONCE_MS;
+    const uint64_t twice_ms = has_grace ? r->grace_ms + KILL_MS / 2 : AT_ONCE_MS;
     const uint64_t kill_ms = has_grace ? r->grace_ms + KILL_MS : KILL_MS;
     const int due = now >= r->end_ms + kill_ms ? 3 : now >= r->end_ms + twice_ms ? 2 : 1;
     if (r->terms < due) {
-        if (r->terms == 0 && !r->knows_reason && why != NULL)
+        /* After a request to stop, the lost connection is not the reason. */
+        if (r->terms == 0 && !r->knows_reason && why != NULL && r->passed == 0)
             send_reason(r, why);
         r->terms = due;
         if (due > 1 || !has_grace || r->passed != SIGTERM)
@@ -844,21 +847,16 @@ static void start_sender(struct relay *r)
  * files as the next child. */
 static void reap(struct relay *r)
 {
-    char name[SIGNAL_NAME_MAX];
     int status;
     if (r->child <= 0 || waitpid(r->child, &status, WNOHANG) != r->child)
         return;
     /* If a signal has killed ddprun, the launcher has failed, and not the program. Exception: a request to stop kills
-     * ddprun until its guardian handles signals. ddprun has then printed no report. */
+     * ddprun until its guardian handles signals. */
     const bool is_stopped = WIFSIGNALED(status) && WTERMSIG(status) == r->passed && !r->sends;
     const int code = WIFEXITED(status) ? WEXITSTATUS(status)
                      : is_stopped      ? EXIT_CODE_SIGNAL + r->passed
                                        : EXIT_CODE_DDPRUN;
     r->child = 0;
-    if (is_stopped && !r->quiet) {
-        signal_name(name, r->passed);
-        log_info("%s has stopped the job before its first round", name);
-    }
     read_findings(r);
     send_findings(r, true);
     if (r->sends || r->collect == NULL) {
@@ -914,7 +912,7 @@ int relay_run(void)
     send_here(&r, 0);
     while (r.exit_code < 0 && r.branch_ms == 0) {
         struct pollfd fds[POLLS] = {
-            [POLL_STDIN] = { .fd = r.has_signal || r.failed != NULL ? -1 : STDIN_FILENO, .events = POLLIN },
+            [POLL_STDIN] = { .fd = r.failed != NULL ? -1 : STDIN_FILENO, .events = POLLIN },
             [POLL_SIGNALS] = { .fd = r.signals, .events = POLLIN },
             [POLL_LISTENER] = { .fd = r.listener, .events = POLLIN },
             [POLL_INPUT] = { .fd = r.input.len > 0 || r.input_ended ? r.child_in : -1, .events = POLLOUT },

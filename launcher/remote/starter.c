@@ -582,7 +582,9 @@ static void fail_without_message(struct peer *p)
 {
     struct finding f;
     finding_make(&f, FINDING_HOST_NOT_READY, p->host->name, "words",
-                 "the command line and the variables need more than 4 MiB, or memory is short", NULL);
+                 "the command line and variables of the starting host need more than 4 MiB, or memory is "
+                 "short there",
+                 NULL);
     fail(p->starter, &f);
 }
 
@@ -942,9 +944,11 @@ static void lose_host(struct peer *p, const struct link *link)
     const struct received_signal *last = &s->stop_memory.last;
     struct finding f;
     struct buf line = { 0 };
-    char words[32];
+    char words[HOST_NAME_SIZE + 64];
     if (s->stops > 0) {
-        print_stop(s, last, ": a remote shell has ended, too, so the job ends");
+        snprintf(words, sizeof(words), ": the remote shell of %s has ended, too, so the job ends",
+                 p->host->name);
+        print_stop(s, last, words);
         s->exit_code = s->exit_code < 0 ? EXIT_CODE_SIGNAL + last->signal : s->exit_code;
         end_all(s);
         return;
@@ -1165,7 +1169,7 @@ static void check_deadlines(struct starter *s);
 
 /* Handle a signal from the user. Usually, forward it to all hosts, where the nodes decide what it does. But while
  * no host runs the job, a stop signal cancels the start, and a second stop signal kills the remote shells. Drop a copy
- * of a stop signal, because the nodes would take it for a second request. */
+ * of a stop signal, because the nodes would count it as a second request. */
 static void forward_signal(struct starter *s, const struct received_signal *received)
 {
     char text[8];

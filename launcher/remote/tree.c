@@ -33,7 +33,7 @@
 /* DRAIN_MS: the streams of an exited process are closed if no byte arrives for this time. Another process, such as a
  * master connection of ssh, may hold them open.
  * END_MS: time from the beginning of branch_end() until the branch kills its processes. It is longer than a relay needs
- * to end a job.
+ * to end a job after a lost connection. After a signal to relay and branch, it cuts a longer --grace.
  * LOST_MS: replaces END_MS if the starter was silent. It is short, because the network is probably lost. */
 enum {
     DRAIN_MS = 2000,

@@ -196,7 +196,7 @@ struct evidence {
     int port_rank,
         port; /* `port`: port taken by another user, or 0; `port_rank`: local rank of the worker that needs the port */
     unsigned port_uid;
-    int timer_pid, timer_signal;   /* process whose timer has expired, and the signal that it gets */
+    int timer_rank;                /* local rank of the worker whose timer has expired */
     char timer_scope[TIMER_SHOWN]; /* scope of the expired timer; "" if no timer has expired */
 };
 
@@ -648,8 +648,7 @@ void evidence_ended(struct evidence *e, int local_rank, pid_t pid, int status, c
     check_shm(&l->facts);
     check_limits(e, &l->facts);
     check_signal(e, pid, status, &l->facts);
-    if (e->timer_scope[0] != '\0' && e->timer_pid == pid && WIFSIGNALED(status) &&
-        WTERMSIG(status) == e->timer_signal)
+    if (e->timer_scope[0] != '\0' && e->timer_rank == local_rank)
         snprintf(l->facts.timer, sizeof(l->facts.timer), "%s", e->timer_scope);
     if (e->port_rank == local_rank) {
         l->facts.port = e->port;
@@ -677,14 +676,12 @@ void evidence_port_taken(struct evidence *e, int local_rank, int port, unsigned 
     e->port_uid = uid;
 }
 
-/* Record a timer that has expired. Keep only the first with SIGKILL, because that timer ends the attempt. A process may
- * handle any other signal. */
-void evidence_timer(struct evidence *e, pid_t pid, int signal, const char *scope)
+/* Record a timer that has expired. Keep only the first, because that timer ends the attempt. */
+void evidence_timer(struct evidence *e, int local_rank, const char *scope)
 {
-    if (e == NULL || (e->timer_scope[0] != '\0' && e->timer_signal == SIGKILL))
+    if (e == NULL || e->timer_scope[0] != '\0')
         return;
-    e->timer_pid = pid;
-    e->timer_signal = signal;
+    e->timer_rank = local_rank;
     snprintf(e->timer_scope, sizeof(e->timer_scope), "%s", scope);
 }
 

@@ -43,9 +43,9 @@ void evidence_not_started(struct evidence *e, int local_rank);
 /* Record that user `uid` has taken the port that was held for the worker's store. ddprun then kills the worker. */
 void evidence_port_taken(struct evidence *e, int local_rank, int port, unsigned uid);
 
-/* Record that a timer of process `pid` has expired. ddprun then sends `signal` to the process. `scope` is the name
- * that the process has given to the timer. */
-void evidence_timer(struct evidence *e, pid_t pid, int signal, const char *scope);
+/* Record that a timer of the worker has expired. ddprun then kills the worker. `scope` is the name that the worker has
+ * given to the timer. */
+void evidence_timer(struct evidence *e, int local_rank, const char *scope);
 
 /* Return the facts about a worker, or NULL if the worker was not examined. The result is valid until the next
  * attempt. */

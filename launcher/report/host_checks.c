@@ -11,7 +11,6 @@
 #include "base/timed_call.h"
 #include "contain/procfs.h"
 #include "record/rank_set.h"
-#include "tables/text.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -421,10 +420,10 @@ static const char *name_agent(loss_text out, const struct store_loss *l)
 
 static const char *loss_words(char out[FINDING_SUBJECT_MAX * 2], const struct store_loss *l)
 {
-    char time[TIME_TEXT_MAX];
+    char time[TEXT_MS_MAX];
     if (l->dropped[0] != '\0')
         snprintf(out, FINDING_SUBJECT_MAX * 2, "the store's reason is '%.120s' (--node_timeout is %s)",
-                 l->dropped, words_time(time, l->node_timeout_ms));
+                 l->dropped, text_ms(l->node_timeout_ms, time));
     else
         snprintf(out, FINDING_SUBJECT_MAX * 2, "%.200s", l->how);
     return out;
@@ -433,12 +432,12 @@ static const char *loss_words(char out[FINDING_SUBJECT_MAX * 2], const struct st
 bool store_loss_finding(const struct store_loss *l, struct finding *out)
 {
     loss_text name;
-    char time[TIME_TEXT_MAX];
+    char time[TEXT_MS_MAX];
     char why[FINDING_SUBJECT_MAX * 2];
     if (l->stood_ms == 0 && l->dropped[0] == '\0')
         return false;
     if (l->stood_ms > 0)
-        finding_make(out, FINDING_NODE_FROZEN, name_agent(name, l), "time", words_time(time, l->stood_ms),
+        finding_make(out, FINDING_NODE_FROZEN, name_agent(name, l), "time", text_ms(l->stood_ms, time),
                      "words", loss_words(why, l), NULL);
     else
         finding_make(out, FINDING_NODE_UNREACHABLE, name_agent(name, l), "words", loss_words(why, l), NULL);

@@ -209,7 +209,7 @@ enum {
     ALWAYS = 0,
     SEARCHED = 1 << 0,   /* a name without a slash was not found in PATH */
     SCRIPT = 1 << 1,     /* the first line names an interpreter */
-    CR = 1 << 2,         /* the first line ends with \r */
+    CR = 1 << 2,         /* the interpreter's name ends with \r */
     HELPER_DIR = 1 << 3, /* the interpreter is a directory */
     NEAR = 1 << 4,       /* a file in the same directory has nearly the same name */
     FILE_THERE = 1 << 5, /* after ENOENT: the file exists, so its interpreter or loader is missing */

@@ -5,7 +5,7 @@
  *     --env K=V, then the rows of the table, then ddprun's own environment
  *
  * The part that all workers share is computed once per node, because a node may start 256 workers. For each worker only
- * about 40 texts are formatted, and an array of pointers is filled. */
+ * about 40 texts are formatted, and inherited variables that a late row replaces are left out. */
 #include "tables/worker_env.h"
 
 #include "base/buf.h"
@@ -155,6 +155,8 @@ bool env_base_init(struct env_base *base, const struct env_facts *facts, char *c
     struct listed listed;
     size_t most = n;
     names_set(facts, names);
+    /* an outer job's page is never inherited */
+    names[ENV_DDPRUN_FLIGHT_SHM] = worker_env_name(ENV_DDPRUN_FLIGHT_SHM);
     for (char *const *p = inherited; *p != NULL; p++)
         most++;
     *base = (struct env_base){ .entries = calloc(most + 1, sizeof(*base->entries)) };

@@ -157,7 +157,7 @@ static void client_begin(struct client_call *c, struct ddp_store *store, enum op
 }
 
 /* Prepend "store HOST:PORT: GET 'key', after 12 ms: " to the error. Omit the duration for an operation that waits,
- * because the error of a wait contains it already. */
+ * because the error of a wait that has timed out contains it already. */
 static void prepend_place(struct client_call *c)
 {
     const bool named = c->subject != NULL;
@@ -443,14 +443,20 @@ static size_t first_missing(struct client_call *c, const char *const keys[], siz
     return low;
 }
 
-/* Fail the call with a text that names the first missing key, if the store still answers. Set a new deadline for the
- * search, because the deadline of the wait has passed. */
+/* Fail the call with a text that contains the duration of the wait, and the first missing key if the store still
+ * answers. Set a new deadline for the search, because the deadline of the wait has passed. If the cancellation of the
+ * wait has failed, keep the code of its error, and do not search, because the keys may exist. */
 static void name_missing(struct client_call *c, const char *const keys[], size_t n)
 {
-    char waited[TEXT_MS_MAX];
+    const ddp_status lost = c->err.code;
+    char waited[TEXT_MS_MAX], what[224];
     size_t i = 0;
     text_ms(clock_ms() - c->start_ms, waited);
-    if (n > 1) {
+    if (n > 1)
+        snprintf(what, sizeof(what), "%zu keys", n);
+    else
+        snprintf(what, sizeof(what), "the key '%.200s'", keys[0]);
+    if (n > 1 && lost == DDP_OK) {
         c->deadline_ms = clock_ms() + NAMING_MS;
         if (c->store->stale)
             client_connect(c->store, NULL, c->deadline_ms, &c->err);
@@ -458,20 +464,20 @@ static void name_missing(struct client_call *c, const char *const keys[], size_t
         c->op = OP_WAIT;
     }
     const struct ddp_err why = c->err;
-    c->err.code = DDP_OK; /* report the timeout, even if the search has failed */
+    c->err.code = DDP_OK; /* replace the error of the cancellation or of the search */
     if (why.code != DDP_OK)
-        client_fail(c, DDP_ERR_TIMEOUT, "waited %s for %zu keys; the store no longer answers: %.200s", waited,
-                    n, why.msg);
+        client_fail(c, lost != DDP_OK ? lost : DDP_ERR_TIMEOUT,
+                    "waited %s for %s; the store no longer answers: %.200s", waited, what, why.msg);
     else if (n > 1)
-        client_fail(c, DDP_ERR_TIMEOUT, "waited %s for %zu keys; first missing key: '%.200s'", waited, n,
+        client_fail(c, DDP_ERR_TIMEOUT, "waited %s for %s; first missing key: '%.200s'", waited, what,
                     keys[i]);
     else
-        client_fail(c, DDP_ERR_TIMEOUT, "waited %s for the key '%.200s'", waited, keys[i]);
+        client_fail(c, DDP_ERR_TIMEOUT, "waited %s for %s", waited, what);
 }
 
 /* Send WAIT in a call that was begun with OP_WAIT, and read the answer. After a timeout, cancel the wait. If the
- * cancellation fails, keep its error, because the keys may exist. If the request was not sent completely, the store has
- * not begun to wait, so do not cancel. */
+ * cancellation fails, report its error, because the keys may exist. If the request was not sent completely, the store
+ * has not begun to wait, so do not cancel. */
 static void wait_for(struct client_call *c, const char *const keys[], size_t n)
 {
     if (n == 0)
@@ -482,7 +488,7 @@ static void wait_for(struct client_call *c, const char *const keys[], size_t n)
         return;
     uint8_t answer = client_read_u8(c);
     if (c->err.code == DDP_ERR_TIMEOUT) {
-        if (!client_cancel_wait(c) && client_ok(c))
+        if (!client_cancel_wait(c))
             name_missing(c, keys, n);
     } else if (client_ok(c) && answer != 0) {
         client_fail(c, DDP_ERR_CORRUPT, "the answer to WAIT is %u instead of 0", answer);

@@ -148,10 +148,11 @@ static void on_end_signal(int sig)
 static void ctl_watch_begin(void)
 {
     static const int signals[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT };
-    const struct sigaction on_end = { .sa_handler = on_end_signal, .sa_flags = (int)SA_RESETHAND };
+    struct sigaction on_end = { .sa_handler = on_end_signal, .sa_flags = (int)SA_RESETHAND };
     has_keyboard = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO) && tcgetattr(STDIN_FILENO, &before) == 0;
     if (!has_keyboard)
         return;
+    sigaddset(&on_end.sa_mask, SIGTTOU); /* else tcsetattr() stops a background process */
     for (size_t i = 0; i < sizeof(signals) / sizeof(signals[0]); i++)
         sigaction(signals[i], &on_end, NULL);
     struct termios raw = before;
@@ -302,6 +303,7 @@ static struct operator
     struct secret *secret; /* owned; NULL if not known */
     bool asks;             /* the next connection requests the credential from the store */
     const char *unproven;  /* reason if the store answered that it has no secret or credential; else NULL */
+    bool was_proven;       /* a store has proved the secret of a credential */
     const char *job;
     struct auth auth;
     struct tls_context *context; /* owned; NULL without --encrypt, or if the secret is not known */
@@ -482,8 +484,8 @@ static int print_text(struct buf *text, bool complete)
 
 /* Connect and send IDENTIFY with the role "ctl". A server that is not a store of ddprun rejects IDENTIFY, and then gets
  * no further request. If the store answers that it has no secret or no credential, warn and connect again without a
- * secret. ddpctl can then only read. With --encrypt, or after any other failure, do not connect again, because the
- * store may belong to an attacker. */
+ * secret. ddpctl can then only read. With --encrypt, after an earlier proof, or after any other failure, do not connect
+ * again, because the store may belong to an attacker. */
 static ddp_status connect_for(const struct ctl_options *o, uint32_t timeout_ms, ddp_store **store,
                               struct ddp_err *err)
 {
@@ -494,7 +496,7 @@ static ddp_status connect_for(const struct ctl_options *o, uint32_t timeout_ms, 
     if (operator.asks) {
         const ddp_status status =
             client_open(o->addr.host, o->addr.port, &options, &operator_auth, store, err);
-        if (status == DDP_OK || operator.unproven == NULL || o->encrypt)
+        if (status == DDP_OK || operator.unproven == NULL || o->encrypt || operator.was_proven)
             return status;
         log_warn("store %s:%d: %s, so its answers cannot be verified; run ddpctl on %s as the user of the "
                  "job, or start the job with --secret_file=FILE and pass the same option to ddpctl",
@@ -616,6 +618,7 @@ static bool watch_once(const struct ctl_options *o)
     struct ddp_err err = { 0 };
     struct buf text = { 0 };
     char *reply = ask(o, &err);
+    operator.was_proven = operator.was_proven || (reply != NULL && operator.secret != NULL);
     if (reply == NULL && err.code == DDP_ERR_MISMATCH && operator.asks)
         operator_forget(&operator);
     cJSON *answer = reply != NULL ? cJSON_Parse(reply) : NULL;

@@ -150,7 +150,7 @@ void timeline_read(struct timeline_events *e, const char *file, struct slice tex
 /* --- wall clock ------------------------------------------------------------------------------------------- */
 
 /* Return the days from 1970 to a date of the Gregorian calendar. The year begins in March, so that the leap day is its
- * last day. timegm() is not in C11. */
+ * last day. A pure module (scripts/pure-modules) cannot call timegm(), which may read the file of the time zone. */
 static int64_t day_of(int year, int month, int day)
 {
     const int y = month <= 2 ? year - 1 : year, m = month <= 2 ? month + 9 : month - 3;

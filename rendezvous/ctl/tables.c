@@ -557,10 +557,10 @@ bool ctl_format_jobs(const cJSON *answer, struct buf *out)
 bool ctl_format_rejects(const cJSON *answer, struct buf *out)
 {
     const cJSON *refused = cJSON_GetObjectItemCaseSensitive(answer, "refused");
-    bool ok = append_list(answer, "rejects", reject_columns, "no connection was rejected", out);
+    bool ok = append_rows(answer, "rejects", reject_columns, "no connection was rejected", out);
     if (cJSON_GetArraySize(refused) == 0)
         return ok;
-    return ok && buf_printf(out, "\n") && append_list(answer, "refused", refused_columns, "", out);
+    return ok && buf_printf(out, "\n") && append_rows(answer, "refused", refused_columns, "", out);
 }
 
 bool ctl_format_keys(const cJSON *answer, struct buf *out)

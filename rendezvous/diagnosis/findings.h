@@ -844,8 +844,8 @@
       "check whether that host is down or frozen, or its network is cut: " \
       "run ping between that host and the store's host, in both directions",                                                              \
       "node 1 (n1, pid 80) was lost 12 s ago, when it had been silent for 15 s",                            \
-      "No heartbeat arrived for --node_timeout, and the connection stayed open. Typical causes: a crashed or "      \
-      "frozen machine, or a cut network.")                                                                          \
+      "No heartbeat arrived for --node_timeout before the connection closed or the store closed it. "       \
+      "Typical causes: a crashed or frozen machine, or a cut network.")                                     \
     X(NODE_LOST_CLOSED, ERROR,                                                                              \
       "${subject} was lost ${time} ago: ${words}",                                                     \
       "if ddprun there has ended, check its output, and the kernel's log for an out-of-memory kill; if it " \
@@ -860,7 +860,7 @@
       "find out what stopped the process: kill -STOP, Ctrl-Z, a debugger, a frozen container, or a "        \
       "virtual machine that was moved or suspended; a larger --node_timeout tolerates longer pauses",       \
       "this ddprun (node 1, n1, pid 80) was frozen for at least 32.0 s and lost the store: the store's "    \
-      "reason is 'silent for 15 s' (--node_timeout is 15.0 s)",                                               \
+      "reason is 'silent for 15.0 s' (--node_timeout is 15.0 s)",                                             \
       "The agent's own timers were late by the duration in the message. " \
       "Meanwhile the store dropped the node. Typical "          \
       "causes: SIGSTOP, a debugger, or a virtual machine that was moved.")                                          \
@@ -869,7 +869,7 @@
       "check the network and the firewalls between this node and the store: messages from this node do "    \
       "not arrive",                                                                                         \
       "the store dropped this ddprun (node 1, n1, pid 80), although ddprun was never frozen: the store's "  \
-      "reason is 'silent for 15 s' (--node_timeout is 15.0 s)",                                           \
+      "reason is 'silent for 15.0 s' (--node_timeout is 15.0 s)",                                         \
       "The store reported a timeout of this node, but the agent's timers were never late. Typical causes: a "       \
       "cut network, or a firewall that forgets idle connections.")                                                  \
     X(NODE_DIED_WAITING, ERROR,                                                                             \

@@ -168,11 +168,13 @@ static struct session *find_overdue(const struct hub *hub)
 
 void session_cut_tick(struct hub *hub)
 {
-    char how[192];
+    char how[224], silent[TEXT_MS_MAX];
     for (struct session *s; (s = find_overdue(hub)) != NULL;) {
+        /* cut_until_ms is 1 ms before the timeout, and text_ms() rounds down */
+        text_ms(hub->now_ms - s->last_received_ms + 1, silent);
         snprintf(how, sizeof(how),
-                 "its connection to the store broke (%s), and the node did not connect again within %.3g s",
-                 s->as_node->cut_why, (double)(hub->now_ms - s->last_received_ms) / 1000);
+                 "its connection to the store broke (%s), and the node did not connect again within %s",
+                 s->as_node->cut_why, silent);
         session_free(hub, s, how);
     }
 }

@@ -7,6 +7,7 @@
 #include "hub/job.h"
 
 #include "base/clock.h"
+#include "base/text.h"
 #include "diagnosis/diagnosis.h"
 #include "hub/schedule.h"
 #include "hub/session.h"
@@ -239,7 +240,7 @@ static bool just_stood_still(const struct hub *hub)
 /* Remove the node of a closed connection, and schedule a report to the waiting nodes. */
 void job_node_gone(struct session *s, const char *how)
 {
-    char words[256];
+    char words[256], stood[TEXT_MS_MAX];
     struct hub *hub;
     if (!s->is_node)
         return;
@@ -248,8 +249,8 @@ void job_node_gone(struct session *s, const char *how)
     snprintf(words, sizeof(words), "%s", how);
     if (just_stood_still(hub))
         snprintf(words, sizeof(words),
-                 "%.120s, after the process or machine of the store was suspended for %.3g s", how,
-                 (double)hub->stood_ms / 1000);
+                 "%.120s, after the process or machine of the store was suspended for %s", how,
+                 text_ms(hub->stood_ms, stood));
     (session_is_cut(s) ? rdzv_cut : rdzv_lost)(s->job->rdzv, s->id, words, hub->now_ms);
     schedule_hurry(s->job);
 }

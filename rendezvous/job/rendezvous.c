@@ -562,8 +562,8 @@ void rdzv_leave(struct rdzv *r, uint64_t id, int signal, const char *by, const c
 
 enum { SILENCE_MAX = 64 };
 
-/* Return the reason why a silent node is lost. */
-static const char *silence_words(const struct rdzv *r, const struct node *node, char out[SILENCE_MAX])
+/* Format why a silent node is lost, and return `out`. */
+static const char *format_silence(const struct rdzv *r, const struct node *node, char out[SILENCE_MAX])
 {
     char silent[TEXT_MS_MAX];
     snprintf(out, SILENCE_MAX, "silent for %s", text_ms(r->now_ms - node->last_received_ms, silent));
@@ -582,7 +582,7 @@ void rdzv_lost(struct rdzv *r, uint64_t id, const char *how, uint64_t now_ms)
     const bool silent = rdzv_is_silent(r, node);
     goes(r, node,
          &(struct rdzv_event){
-             .type = RDZV_LOST, .words = silent ? silence_words(r, node, silence) : how, .silent = silent });
+             .type = RDZV_LOST, .words = silent ? format_silence(r, node, silence) : how, .silent = silent });
     rdzv_recheck(r, now_ms);
 }
 
@@ -656,7 +656,7 @@ static void drop_silent_nodes(struct rdzv *r)
     char how[SILENCE_MAX];
     struct node *node;
     while ((node = rdzv_silent_node(r)) != NULL) {
-        silence_words(r, node, how);
+        format_silence(r, node, how);
         r->env.drop(r->env.user, node->id, how);
         rdzv_step(r, node, &(struct rdzv_event){ .type = RDZV_LOST, .words = how, .silent = true });
     }

@@ -299,7 +299,8 @@ enum rdzv_answer rdzv_stopped(struct rdzv *r, uint64_t node, uint32_t round, con
  * the agent has given up, and `by` is the reason. `code` is the code of the finding that explains the leave, or "" if
  * no finding explains it. */
 void rdzv_leave(struct rdzv *r, uint64_t node, int signal, const char *by, const char *code, uint64_t now_ms);
-/* Report that the node's connection has closed. `how` is the end of the log line "node 1 (n1) is lost: ...". */
+/* Report that the node's connection has closed. `how` is the end of the log line "node 1 (n1) is lost: ...", unless the
+ * node was silent for too long: then the line ends with the silence. */
 void rdzv_lost(struct rdzv *r, uint64_t node, const char *how, uint64_t now_ms);
 /* Report that the node's connection broke, and that the node did not connect again in time. The cause is the broken
  * connection: the node is silent only because it has no connection. */

@@ -404,19 +404,23 @@ static ddp_status read_libddp(struct flight_dump *d, const cJSON *json, struct d
     return read_calls(d, item_of(json, "entries"), NULL, err);
 }
 
-/* Return the number at the end of a file's name or before its last dot: "logs/flight_torch_12.json" -> 12. Return -1 if
- * the name has no number there. */
+/* Return the number at the end of a file's name or before one of its extensions: "logs/flight_torch_12.json.1" -> 12.
+ * Return -1 if the name has no number there. A number that follows a dot is an extension. */
 static int rank_of_file(const char *file)
 {
-    const char *slash = strrchr(file, '/'), *name = slash != NULL ? slash + 1 : file,
-               *dot = strrchr(name, '.');
-    size_t end = strlen(name), begin;
-    if (dot != NULL && end > 0 && !isdigit((unsigned char)name[end - 1]))
-        end = (size_t)(dot - name);
-    begin = end;
-    while (begin > 0 && isdigit((unsigned char)name[begin - 1]))
-        begin--;
-    return begin < end && end - begin < 8 ? atoi(name + begin) : -1;
+    const char *slash = strrchr(file, '/'), *name = slash != NULL ? slash + 1 : file;
+    size_t begin = strlen(name) + 1;
+    while (begin > 0) {
+        const size_t end = begin - 1; /* index of the NUL or of a dot */
+        begin = end;
+        while (begin > 0 && isdigit((unsigned char)name[begin - 1]))
+            begin--;
+        if (begin < end && (begin == 0 || name[begin - 1] != '.'))
+            return end - begin < 8 ? atoi(name + begin) : -1;
+        while (begin > 0 && name[begin - 1] != '.')
+            begin--;
+    }
+    return -1;
 }
 
 /* Return the highest rank of a process group, whose ranks are text such as "[0, 1, 2]". Return -1 if the text names
@@ -955,7 +959,7 @@ static void add_rank(cJSON *rows, const struct flight_dump *d)
 /* Add the ranks without a record, because one of them often causes the hang. */
 static void add_missing(cJSON *answer, const struct flight_dump *dumps, size_t n)
 {
-    enum { LISTED = 1 << 20 }; /* like --rank; the world size comes from a file */
+    enum { LISTED = 1 << 20 }; /* like --rank; the limit is needed because a file contains the world size */
     cJSON *missing = cJSON_AddArrayToObject(answer, "missing");
     size_t at = 0;
     int listed = 0;

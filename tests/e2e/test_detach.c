@@ -361,7 +361,8 @@ DETACH_TEST(stop_names_the_pid_of_a_supervisor_that_does_not_answer)
     expect_no_job();
 }
 
-/* As many viewers as the supervisor has entries are started. The last is rejected, so that a stop is still possible. */
+/* The test starts as many viewers as the supervisor has entries. The supervisor rejects the last, so that a stop is
+ * still possible. */
 DETACH_TEST(a_job_with_many_viewers_can_be_stopped)
 {
     char command[600];
@@ -380,7 +381,7 @@ DETACH_TEST(a_job_with_many_viewers_can_be_stopped)
     expect_no_job();
 }
 
-/* The viewer stands still while the job prints 400 kB of Chinese text, so that its reads cut characters. */
+/* The viewer is stopped while the job prints 400 kB of Chinese text, so that its reads cut characters. */
 DETACH_TEST(a_read_that_cuts_a_character_escapes_nothing)
 {
     char name[64], *file = NULL;
@@ -469,10 +470,10 @@ DETACH_TEST(a_command_line_is_cut_between_two_characters)
         r[i] = DDPRUN("--detach", "--standalone", "--no_python", "sh", "-c", word[i]);
         EXPECT(r[i], 0);
     }
-    const struct run_result list = DDPRUN("list");
-    for (const char *at = list.out; (at = strstr(at, "...\n")) != NULL; at += 4, cut++)
-        cr_expect_eq((uint8_t)at[-1], 0xA9, "%s", list.out);
-    cr_expect_eq(cut, 2, "%s", list.out);
+    const struct run_result rows = DDPRUN("list");
+    for (const char *at = rows.out; (at = strstr(at, "...\n")) != NULL; at += 4, cut++)
+        cr_expect_eq((uint8_t)at[-1], 0xA9, "%s", rows.out);
+    cr_expect_eq(cut, 2, "%s", rows.out);
     for (int i = 0; i < 2; i++)
         stop(id_of(&r[i]));
     expect_no_job();

@@ -809,7 +809,7 @@ HOSTS_TEST(slurm_refuses_hosts_in_a_step_and_starts_them_elsewhere)
     EXPECT(r, 2);
 }
 
-/* A script stands in for srun, and starts each relay in a step of one task. */
+/* A script replaces srun, and starts each relay in a step of one task. */
 HOSTS_TEST(a_named_scheduler_has_no_effect_on_the_hosts)
 {
     static const char *const job[] = { "SLURM_JOB_ID=7", "SLURM_NNODES=1", "SLURM_STEP_ID", NULL };

@@ -123,6 +123,8 @@ Test(make_formats, what_cannot_be_made_is_refused)
     make_fails("--files 4 --out @/c", "--files 4: ");
     make("--samples 100 --out @/d");
     make_fails("--samples 200 --gzip --out @/d", "/train-images-idx3-ubyte belongs");
+    fclose(fopen(test_path("d/test_batch.bin"), "w"));
+    make_fails("--samples 100 --out @/d", "/d has files");
 }
 
 /* A thread that reads ahead detects the damage. The step that needs the token reports the damage. */

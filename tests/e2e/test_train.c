@@ -553,6 +553,9 @@ Test(world, who_goes_on_in_the_middle_of_an_epoch_gets_the_same)
     train(8, RUN "--limit_steps 4 --checkpoint @/ckpt");
     expect_equal(2, halves, RUN "--limit_steps 1 --checkpoint @/ckpt --resume", one);
     expect_equal(1, none, RUN "--checkpoint @/ckpt --resume", one);
+    char *all = step_hashes();
+    cr_expect_str_eq(all, one);
+    free(all);
     free(one);
 }
 

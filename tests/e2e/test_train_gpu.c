@@ -174,7 +174,7 @@ Test(train_gpu, a_step_does_not_count_the_test_before_it)
     size_t len;
     char *save = NULL;
     double steps_s = 0;
-    make_data("pictures", "24", NULL);
+    make_data("pictures", "24", "--test_samples=20");
     pretend_gpu();
     train(1, MLP "--device cuda --epochs 2");
     char *text = read_file("metrics", &len);
@@ -352,6 +352,9 @@ Test(gpu_world, a_checkpoint_goes_on_with_other_shares)
     train(4, PICTURES WORLD "--precision bf16 --zero1 --limit_steps 1 --checkpoint @/ckpt");
     expect_equal(2, PICTURES WORLD "--precision bf16 --limit_steps 1 --checkpoint @/ckpt --resume", whole);
     expect_equal(2, PICTURES WORLD "--precision bf16 --zero1 --checkpoint @/ckpt --resume", whole);
+    char *all = step_hashes();
+    cr_expect_str_eq(all, whole);
+    free(all);
     free(whole);
 }
 

@@ -135,42 +135,53 @@ Test(train_resume, parameters_that_exploded_do_not_replace_good_checkpoints)
     training_skip_same_threads();
     make_data("data", "500", NULL);
     train(1, "--data @/data --epochs 1 --checkpoint @/ckpt");
-    train_fails(1, "--data @/data --epochs 2 --checkpoint @/ckpt --checkpoint_every 1 --resume --lr 1e30", 2,
-                "loss is");
+    train_fails(1, "--data @/data --epochs 2 --checkpoint @/ckpt --checkpoint_every 1 --resume --lr 1e15", 2,
+                "newest checkpoint");
     cr_expect_eq(access(test_path("ckpt/step-00000005"), F_OK), 0);
     const char *argv[] = { "rm", "-rf", test_path("ckpt/step-00000006"), NULL };
     cr_expect_eq(run_command(argv, NULL).exit_code, 0);
     train(1, "--data @/data --epochs 2 --checkpoint @/ckpt --resume --lr 0.001");
 }
 
-static void expect_metrics(const char *text)
+static void expect_file(const char *name, const char *text)
 {
     size_t len;
-    char *now = read_file("m", &len);
-    cr_expect_str_eq(now, text);
+    char *now = read_file(name, &len);
+    cr_expect_str_eq(now, text, "%s", name);
     free(now);
 }
 
-/* A run that is rejected and a test keep the metrics of the earlier run. A run that continues appends to them. */
+/* Run `train` with `line`. Expect exit code `exit_code`, the text `says`, and unchanged metrics and profile of the
+ * earlier run. */
+static void expect_rejected(const char *line, int exit_code, const char *says, const char *metrics,
+                            const char *profile)
+{
+    train_fails(1, line, exit_code, says);
+    expect_file("m", metrics);
+    expect_file("p", profile);
+}
+
+/* A rejected run and a run with --eval keep the metrics of the earlier run. A run that continues appends to them. */
 Test(train_resume, metrics_of_the_earlier_run_are_kept)
 {
     training_skip_same_threads();
     size_t len, len_after;
     make_data("data", "500", NULL);
-    train(1, "--data @/data --epochs 1 --checkpoint @/ckpt --metrics @/m");
-    char *before = read_file("m", &len);
-    cr_expect_gt(len, 0);
-    train_fails(1, "--data @/data --epochs 1 --checkpoint @/ckpt --metrics @/m", 2, "step-00000005 of");
-    expect_metrics(before);
-    train_fails(1, "--data @/data --epochs 1 --metrics @/m --summary @/none/summary.json", 1, "--summary: ");
-    expect_metrics(before);
+    train(1, "--data @/data --epochs 1 --checkpoint @/ckpt --metrics @/m --profile @/p");
+    char *before = read_file("m", &len), *profile = read_file("p", &len_after);
+    cr_expect(len > 0 && len_after > 0);
+    expect_rejected("--data @/data --epochs 1 --checkpoint @/ckpt --metrics @/m --profile @/p", 2,
+                    "step-00000005 of", before, profile);
+    expect_rejected("--data @/data --epochs 1 --metrics @/m --profile @/p --summary @/none/summary.json", 1,
+                    "--summary: ", before, profile);
     train(1, "--data @/data --checkpoint @/ckpt --metrics @/m --eval");
-    expect_metrics(before);
+    expect_file("m", before);
     train(1, "--data @/data --epochs 2 --checkpoint @/ckpt --metrics @/m --resume");
     char *after = read_file("m", &len_after);
     cr_expect(len_after > len && memcmp(after, before, len) == 0, "%s", after);
     cr_expect_not_null(strstr(after, "\"step\":6,"), "%s", after);
     free(before);
+    free(profile);
     free(after);
 }
 

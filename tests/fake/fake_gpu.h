@@ -12,7 +12,7 @@
  *     FAKE_NCCL_INIT=hang             the ranks never connect; with `die` instead of `hang`, this rank dies
  *     FAKE_NCCL_HANG=RANK:CALL        this call of this rank, counted from 1, never ends
  *     FAKE_NCCL_ERROR=RANK:CALL:CODE  in this call the communicator gets this asynchronous error
- *     FAKE_NCCL_REFUSE=RANK:CALL      this call is rejected as an invalid argument, and the error stays
+ *     FAKE_NCCL_REJECT=RANK:CALL      this call is rejected as an invalid argument, and the error stays
  *     FAKE_NCCL_SHUT=1                calls wait until this variable is 0 before they begin
  *     FAKE_NCCL_LAZY=1                the first call returns ncclInProgress, because it must first connect */
 #ifndef FAKE_GPU_H

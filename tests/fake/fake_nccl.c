@@ -320,7 +320,7 @@ static nccl_result launch(struct op *op, struct CUstream_st *stream)
 {
     int number = op->number = ++op->comm->calls;
     unsigned code;
-    if (is_meant("FAKE_NCCL_REFUSE", op, &code)) {
+    if (is_meant("FAKE_NCCL_REJECT", op, &code)) {
         atomic_store(&op->comm->error, NCCL_INVALID_ARGUMENT);
         free(op->room);
         free(op);

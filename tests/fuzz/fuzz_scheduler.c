@@ -25,9 +25,11 @@ static void ask(char *const *block, const char *file, bool per_task)
     struct scheduler s;
     struct cli cli;
     struct ddp_err err;
-    const struct scheduler_facts facts = {
-        .environ_block = block, .host = "node-1", .file = file, .per_task = per_task
-    };
+    const struct scheduler_facts facts = { .environ_block = block,
+                                           .host = "node-1",
+                                           .file = file,
+                                           .per_task = per_task,
+                                           .visible = env_find(block, "CUDA_VISIBLE_DEVICES") };
     if (cli_read(&cli, 2, argv, block, &err) != DDP_OK)
         return;
     cli.per_task = per_task;

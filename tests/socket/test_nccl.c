@@ -148,22 +148,47 @@ static void *copy_in_a_thread(void *user)
     return NULL;
 }
 
-static void copy_on_the_groups_device(struct rank *me)
+/* Reduce host memory. This call also asks CUDA for the kind of memory. */
+static void *reduce_in_a_thread(void *user)
+{
+    struct copier *c = user;
+    c->to = 0;
+    rank_expect_ok(c->me, sum(c->ctx, &c->to, 1, NULL));
+    c->device = ask_cuda("fake_device");
+    return NULL;
+}
+
+static void expect_the_groups_device(struct rank *me, void *(*call)(void *user))
 {
     pretend_gpu();
     pthread_t thread;
     ddp_ctx *ctx = rank_init(me, me->user);
     struct copier c = { .me = me, .ctx = ctx, .from = device_floats(me, ctx, 1), .to = 1 };
-    rank_expect(me, pthread_create(&thread, NULL, copy_in_a_thread, &c) == 0, "no thread");
+    rank_expect(me, pthread_create(&thread, NULL, call, &c) == 0, "no thread");
     pthread_join(thread, NULL);
     rank_expect(me, c.to == 0 && c.device == (unsigned)me->rank, "%g on device %u", (double)c.to, c.device);
     rank_expect_ok(me, ddp_finalize(ctx));
+}
+
+static void copy_on_the_groups_device(struct rank *me)
+{
+    expect_the_groups_device(me, copy_in_a_thread);
+}
+
+static void reduce_on_the_groups_device(struct rank *me)
+{
+    expect_the_groups_device(me, reduce_in_a_thread);
 }
 
 /* The current device of a new thread is 0. */
 Test(nccl, a_new_thread_copies_on_the_groups_device, .timeout = 120)
 {
     expect_all_well(2, copy_on_the_groups_device, RANKS_PLAIN_STORE, &nccl_options);
+}
+
+Test(nccl, a_new_thread_reduces_on_the_groups_device, .timeout = 120)
+{
+    expect_all_well(2, reduce_on_the_groups_device, RANKS_PLAIN_STORE, &nccl_options);
 }
 
 static void mix_memories(struct rank *me)
@@ -241,7 +266,7 @@ Test(nccl, a_call_that_does_not_end_is_named_on_all_ranks, .timeout = 120)
     ranks_free(&run);
 }
 
-Test(nccl, an_error_of_nccl_is_told_to_all_ranks_with_its_words, .timeout = 120)
+Test(nccl, an_error_of_nccl_reaches_all_ranks_with_its_text, .timeout = 120)
 {
     setenv("FAKE_NCCL_ERROR", "1:4:6", 1);
     struct ranks run = ranks_run(3, call_on, RANKS_PLAIN_STORE, NULL);
@@ -252,7 +277,7 @@ Test(nccl, an_error_of_nccl_is_told_to_all_ranks_with_its_words, .timeout = 120)
 
 Test(nccl, a_call_that_nccl_rejects_fails_on_all_ranks, .timeout = 120)
 {
-    setenv("FAKE_NCCL_REFUSE", "0:4", 1);
+    setenv("FAKE_NCCL_REJECT", "0:4", 1);
     struct ranks run = ranks_run(2, call_on, RANKS_PLAIN_STORE, NULL);
     expect_of_all(&run, -1, DDP_ERR_NCCL, "all_reduce #4", "ncclInvalidArgument");
     ranks_free(&run);
@@ -267,11 +292,11 @@ Test(nccl, a_rank_that_dies_is_named, .timeout = 120)
     ranks_free(&run);
 }
 
-static void rank_0_has_a_fault(struct rank *me)
+static void call_with_an_error_on_rank_0(struct rank *me, const char *code)
 {
     pretend_gpu();
     if (me->rank == 0)
-        setenv("FAKE_CUDA_POINTER", "700", 1);
+        setenv("FAKE_CUDA_POINTER", code, 1);
     ddp_ctx *ctx = rank_init(me, me->user);
     float *x = device_floats(me, ctx, 1000);
     ddp_work *work = NULL;
@@ -283,20 +308,34 @@ static void rank_0_has_a_fault(struct rank *me)
     ddp_finalize(ctx);
 }
 
-/* After a fault of a kernel, CUDA does not report the memory of a buffer. The ranks must not run the call on the host. */
-static void expect_a_fault(const ddp_options *options)
+static void rank_0_has_a_fault(struct rank *me)
 {
-    struct ranks run = ranks_run(2, rank_0_has_a_fault, RANKS_PLAIN_STORE, options);
-    expect_of_all(&run, -1, DDP_ERR_CUDA, "all_reduce", "cudaErrorOfTheFake");
-    ranks_free(&run);
+    call_with_an_error_on_rank_0(me, "700"); /* cudaErrorIllegalAddress */
 }
 
-Test(nccl, an_earlier_error_of_cuda_is_told_to_all_ranks, .timeout = 120)
+static void rank_0_has_no_memory(struct rank *me)
+{
+    call_with_an_error_on_rank_0(me, "2"); /* cudaErrorMemoryAllocation */
+}
+
+/* Expect an error on all ranks. After a fault of a kernel, CUDA does not report the kind of memory of a buffer, so no
+ * rank may run the call on the host. A lack of memory within a call is DDP_ERR_CUDA, because it breaks the context. */
+static void expect_a_fault(const ddp_options *options)
+{
+    const rank_main mains[] = { rank_0_has_a_fault, rank_0_has_no_memory };
+    for (int i = 0; i < 2; i++) {
+        struct ranks run = ranks_run(2, mains[i], RANKS_PLAIN_STORE, options);
+        expect_of_all(&run, -1, DDP_ERR_CUDA, "at rank 0: all_reduce", "cudaErrorOfTheFake");
+        ranks_free(&run);
+    }
+}
+
+Test(nccl, an_earlier_error_of_cuda_reaches_all_ranks, .timeout = 120)
 {
     expect_a_fault(&nccl_options);
 }
 
-Test(staged, an_earlier_error_of_cuda_is_told_to_all_ranks, .timeout = 120)
+Test(staged, an_earlier_error_of_cuda_reaches_all_ranks, .timeout = 120)
 {
     expect_a_fault(&staged_options);
 }
@@ -315,7 +354,7 @@ static void rank_0_cannot_copy(struct rank *me)
     ddp_finalize(ctx);
 }
 
-Test(staged, an_error_of_cuda_within_a_call_is_told_to_all_ranks, .timeout = 120)
+Test(staged, an_error_of_cuda_within_a_call_reaches_all_ranks, .timeout = 120)
 {
     struct ranks run = ranks_run(2, rank_0_cannot_copy, RANKS_PLAIN_STORE, NULL);
     expect_of_all(&run, -1, DDP_ERR_CUDA, "all_gather", "cudaErrorOfTheFake");

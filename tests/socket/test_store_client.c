@@ -460,6 +460,7 @@ Test(store_dialects, a_nonsense_answer_to_the_cancel_ends_the_handle)
     PLAY(WELCOME WAIT_A "< 0c > 00 00");
     ddp_store *store = connected();
     cr_assert_eq(ddp_store_wait(store, (const char *[]){ "a" }, 1, 30, &err), DDP_ERR_CORRUPT, "%s", err.msg);
+    cr_expect_not_null(strstr(err.msg, "key 'a'"), "%s", err.msg);
     cr_assert_eq(ddp_store_num_keys(store, &(int64_t){ 0 }, &err), DDP_ERR_CLOSED, "%s", err.msg);
     done(store);
 }
@@ -473,6 +474,7 @@ Test(store_dialects, a_store_that_is_lost_during_a_wait_names_no_key)
     PLAY(WELCOME WAIT_AB "< 0c hangup");
     ddp_store *store = connected();
     cr_expect_eq(ddp_store_wait(store, keys, 2, 30, &err), DDP_ERR_CLOSED, "%s", err.msg);
+    cr_expect_not_null(strstr(err.msg, " 2 keys"), "%s", err.msg);
     cr_expect_null(strstr(err.msg, "missing key"), "%s", err.msg);
     done(store);
 }

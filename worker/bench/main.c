@@ -335,8 +335,8 @@ struct bench {
     int rows;  /* number of sizes that were measured */
 };
 
-/* Flush the output, so that a stopped run keeps its rows. An error does not stop this rank, because the other ranks
- * measure on. */
+/* Flush the output, so that a stopped run keeps its rows. After an error this rank continues, because the other ranks
+ * wait for its calls. */
 static void flush_rows(struct bench *b)
 {
     b->lost = b->lost || !flush_stdout();

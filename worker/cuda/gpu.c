@@ -184,8 +184,8 @@ cuda_error gpu_query(const struct gpu *gpu, struct CUevent_st *event)
     return error;
 }
 
-/* Find out whether `at` is in device memory. Old runtimes report CUDA_INVALID_VALUE for unknown memory. Clear this
- * error, because the program's next CUDA call would report it. After any other error the kind of memory is unknown. */
+/* Check whether `at` is in device memory. Old runtimes report CUDA_INVALID_VALUE for unknown memory. Clear this error,
+ * because the program's next CUDA call would report it. After any other error the kind of memory is unknown. */
 ddp_status gpu_owns(const struct gpu *gpu, const void *at, bool *owns, struct ddp_err *err)
 {
     cuda_pointer found = { 0 };

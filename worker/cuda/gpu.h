@@ -70,8 +70,8 @@ ddp_status gpu_check(const struct gpu *gpu, cuda_error error, const char *doing,
  * because the program's next CUDA call would report it as an error. */
 cuda_error gpu_query(const struct gpu *gpu, struct CUevent_st *event);
 
-/* Set *owns to true if `at` is in the memory of a device, and to false for NULL and for memory unknown to CUDA. An
- * earlier error of the device is an error here, too. */
+/* Set *owns to true if `at` is in the memory of a device, and to false for NULL and for memory unknown to CUDA. After
+ * an earlier error of the device, return that error. */
 ddp_status gpu_owns(const struct gpu *gpu, const void *at, bool *owns, struct ddp_err *err);
 
 /* Allocate zeroed device memory, which the caller frees. */

@@ -15,6 +15,7 @@ static void blocks_release(struct gpu_comm *base, struct block **at)
 {
     struct block *block = *at;
     *at = block->next;
+    base->gpu.call.set_device(base->gpu.device); /* without this call, a new thread uses device 0 */
     base->gpu.call.free(block->memory);
     free(block);
 }
@@ -43,8 +44,8 @@ static void *blocks_get(struct gpu_comm *base, size_t bytes, struct ddp_err *err
     return block->memory;
 }
 
-/* Combine the statuses of all ranks. If memory is short on one rank, the call fails on all ranks. So no rank keeps the
- * block, and the job can continue. */
+/* Combine the statuses of all ranks. If memory is short on one rank, the call fails on all ranks with the same status.
+ * So no rank keeps the block, and the job can continue. */
 static ddp_status blocks_vote(struct gpu_comm *base, size_t bytes, struct ddp_err *err)
 {
     struct ddp_err own = *err;
@@ -54,7 +55,7 @@ static ddp_status blocks_vote(struct gpu_comm *base, size_t bytes, struct ddp_er
     if (status != DDP_OK)
         return status;
     *err = own;
-    if (own.code != DDP_OK || worst == DDP_OK)
+    if (own.code == (ddp_status)worst)
         return own.code;
     return ddp_fail(err, (ddp_status)worst, "another rank could not allocate %zu bytes of device memory",
                     bytes);
@@ -76,7 +77,7 @@ ddp_status gpu_comm_shared_alloc(struct comm *comm, size_t bytes, void **out, st
     if (status == DDP_OK)
         return DDP_OK;
     if (*out != NULL)
-        blocks_release(base, blocks_find(base, *out));
+        blocks_release(base, &base->blocks); /* blocks_get has put this block first */
     *out = NULL;
     return status;
 }
@@ -100,10 +101,17 @@ ddp_status gpu_comm_place(const struct gpu_comm *base, const struct call *call, 
 {
     bool has_in = call_in_bytes(call, base->rank, base->world) > 0,
          has_out = call_out_bytes(call, base->rank, base->world) > 0;
-    ddp_status status = gpu_owns(&base->gpu, has_in ? call->in : NULL, in, err);
+    cuda_error error = CUDA_SUCCESS_;
+    if (has_in || has_out) /* without this call, a new thread uses device 0 */
+        error = base->gpu.call.set_device(base->gpu.device);
+    ddp_status status = gpu_check(&base->gpu, error, "cannot select the GPU", err);
+    if (status == DDP_OK)
+        status = gpu_owns(&base->gpu, has_in ? call->in : NULL, in, err);
     if (status == DDP_OK)
         status = gpu_owns(&base->gpu, has_out ? call->out : NULL, out, err);
-    return status == DDP_OK ? DDP_OK : ddp_wrap(err, "rank %d: %s", base->rank, call_rules[call->kind].word);
+    if (status == DDP_OK)
+        return DDP_OK;
+    return ddp_wrap(err, "at rank %d: %s", base->rank, call_rules[call->kind].word);
 }
 
 /* --- copies ------------------------------------------------------------------------------------------- */

@@ -85,7 +85,7 @@ static ddp_status check_cuda(struct nccl_comm *n, cuda_error error, const char *
 {
     if (gpu_check(&n->base.gpu, error, doing, err) == DDP_OK)
         return DDP_OK;
-    ddp_wrap(err, "rank %d", n->base.rank);
+    ddp_wrap(err, "at rank %d", n->base.rank);
     return watch_fault(n, err);
 }
 

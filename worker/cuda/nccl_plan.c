@@ -216,7 +216,8 @@ static const char *result_words(nccl_result result)
                                                          : "error code of a newer NCCL";
 }
 
-/* Return the status for a result of NCCL. No error is DDP_ERR_ARG, because none leaves the communicator usable. */
+/* Return the status for a result of NCCL. No error of NCCL becomes DDP_ERR_ARG, because every error makes the
+ * communicator unusable. */
 static ddp_status nccl_status_of(nccl_result result)
 {
     switch (result) {

@@ -46,8 +46,8 @@ ddp_status flight_queued(struct nccl_comm *n, struct nccl_flight *flight, struct
         error = call->event_make(&flight->after, CUDA_EVENT_NO_TIMING);
     if (error == CUDA_SUCCESS_)
         error = call->event_record(flight->after, n->base.stream);
-    if (error != CUDA_SUCCESS_)
-        return gpu_fail(&n->base.gpu, error, "cannot record an event after the call", err);
+    if (gpu_check(&n->base.gpu, error, "cannot record an event after the call", err) != DDP_OK)
+        return ddp_wrap(err, "at rank %d", n->base.rank);
     flight->queued = true;
     return DDP_OK;
 }
@@ -88,7 +88,7 @@ ddp_status flight_retire(struct nccl_comm *n, struct ddp_err *err)
     if (error == CUDA_SUCCESS_ || error == CUDA_NOT_READY)
         return DDP_OK;
     char text[CALL_TEXT], doing[CALL_TEXT + 64];
-    snprintf(doing, sizeof(doing), "rank %d: %s on the GPU", n->base.rank, flight_text(n, text));
+    snprintf(doing, sizeof(doing), "at rank %d: %s on the GPU", n->base.rank, flight_text(n, text));
     return gpu_fail(&n->base.gpu, error, doing, err);
 }
 
@@ -140,6 +140,8 @@ static void wait_for_failure(struct nccl_comm *n)
 ddp_status watch_fault(struct nccl_comm *n, struct ddp_err *err)
 {
     struct nccl_step step = nccl_step(n->state, NCCL_FAULT);
+    if (err->code == DDP_ERR_NOMEM && n->state != NCCL_CREATING)
+        err->code = DDP_ERR_CUDA; /* not DDP_ERR_NOMEM, because the ranks may be at different calls */
     n->state = step.next;
     if (step.effect == NCCL_EFFECT_ABORT) {
         publish_and_abort(n, err);

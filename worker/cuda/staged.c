@@ -196,19 +196,27 @@ static cuda_error bring_out(const struct staged *s, const struct staged_chunk *c
     return copy_rows(s, c->out, c->pitch, slot_out(s, c->k), c->width, c->width, c->out_rows);
 }
 
-/* Report a CUDA error of this rank as the error of `call` on all ranks. */
-static ddp_status fail_call(struct staged *s, const struct call *call, cuda_error error, struct ddp_err *err)
+/* Make the call fail on all ranks with the reason `err`. */
+static ddp_status staged_fail(struct staged *s, struct ddp_err *err)
 {
-    char doing[64];
-    snprintf(doing, sizeof(doing), "rank %d: %s on the GPU", s->base.rank, call_rules[call->kind].word);
-    gpu_fail(&s->base.gpu, error, doing, err);
+    if (err->code == DDP_ERR_NOMEM)
+        err->code = DDP_ERR_CUDA; /* not DDP_ERR_NOMEM, because the ranks may be at different calls */
     s->base.cpu->ops->give_up(s->base.cpu, err);
     return err->code;
 }
 
+/* Report a CUDA error of this rank as the error of `call` on all ranks. */
+static ddp_status fail_call(struct staged *s, const struct call *call, cuda_error error, struct ddp_err *err)
+{
+    char doing[64];
+    snprintf(doing, sizeof(doing), "at rank %d: %s on the GPU", s->base.rank, call_rules[call->kind].word);
+    gpu_fail(&s->base.gpu, error, doing, err);
+    return staged_fail(s, err);
+}
+
 /* Wait until the event has occurred. This may take long, because the program's stream may have much work before the
- * event. So during the wait, also check whether another rank has failed. The timeout of the call begins anew for each
- * wait, because the time in which the cpu communicator waits for other ranks is not the GPU's. */
+ * event. So during the wait, also check whether another rank has failed. Each wait has the full timeout of the call,
+ * because the cpu communicator's waits for other ranks do not count. */
 static ddp_status wait_event(struct staged *s, struct CUevent_st *event, const struct call *call,
                              struct ddp_err *err)
 {
@@ -223,10 +231,9 @@ static ddp_status wait_event(struct staged *s, struct CUevent_st *event, const s
         if (status != DDP_OK)
             return status;
         if (clock_ms() >= end_ms) {
-            ddp_fail(err, DDP_ERR_TIMEOUT, "rank %d: the GPU has not reached the call within %g s",
+            ddp_fail(err, DDP_ERR_TIMEOUT, "at rank %d: the GPU has not reached the call within %g s",
                      s->base.rank, ms / 1000.0);
-            s->base.cpu->ops->give_up(s->base.cpu, err);
-            return err->code;
+            return staged_fail(s, err);
         }
         error = gpu_query(&s->base.gpu, event);
     }
@@ -295,10 +302,8 @@ static ddp_status staged_run(struct comm *comm, const struct call *call, struct 
 {
     struct staged *s = (struct staged *)comm;
     bool in, out;
-    if (gpu_comm_place(&s->base, call, &in, &out, err) != DDP_OK) {
-        s->base.cpu->ops->give_up(s->base.cpu, err);
-        return err->code;
-    }
+    if (gpu_comm_place(&s->base, call, &in, &out, err) != DDP_OK)
+        return staged_fail(s, err);
     return in || out ? run_device(s, call, err) : s->base.cpu->ops->run(s->base.cpu, call, err);
 }
 

@@ -112,7 +112,8 @@ ddp_status ddp_syncbn_forward(ddp_group *group, ddp_syncbn *bn, const float *x, 
     return status;
 }
 
-/* Compute this rank's part of the gradients of weight and bias. Without samples, `saved` may not be initialized. */
+/* Compute this rank's part of the gradients of weight and bias. If all batches are empty, `saved` is possibly
+ * uninitialized. */
 static void local_gradients(const ddp_syncbn *bn, const double *sums, size_t n, float *dweight, float *dbias)
 {
     for (size_t c = 0; c < bn->channels; c++) {

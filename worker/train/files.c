@@ -65,7 +65,7 @@ ddp_status files_may_write(const char *path, struct ddp_err *err)
     const char *slash = strrchr(path, '/');
     size_t len = slash != NULL ? (size_t)(slash - path) : 1;
     if (path[0] == '\0')
-        return ddp_fail(err, DDP_ERR_ARG, "the path is empty");
+        return ddp_fail(err, DDP_ERR_ARG, "the path is empty; set a file");
     if (len >= sizeof(dir))
         return ddp_fail(err, DDP_ERR_ARG, "%.100s...: the path is too long", path);
     memcpy(dir, slash != NULL ? path : ".", len);

@@ -122,7 +122,7 @@ static void wipe_bar(struct journal *r)
     r->bar_shown = -1;
 }
 
-/* Print a line. Keep an error for journal_close, because the training itself can go on. */
+/* Print a line. Keep an error for journal_close, because the training can continue. */
 void journal_line(struct journal *r, const char *fmt, ...)
 {
     if (!r->lines)

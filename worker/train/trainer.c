@@ -190,7 +190,7 @@ static ddp_status report_step(struct trainer *t, const struct late *of, double l
 }
 
 /* Report the step in t->late, with the loss and norm from the device. With `now`, wait until the device has
- * finished that step. The duration of a step is the time between its report and t->late.begun_us. */
+ * finished that step. The duration of a step is the time from t->late.begun_us to its report. */
 static ddp_status report_late(struct trainer *t, bool now, struct ddp_err *err)
 {
     struct compute_report report;
@@ -329,13 +329,15 @@ static ddp_status check_loss(const struct trainer *t, double loss, struct ddp_er
 {
     if (isfinite(loss))
         return DDP_OK;
-    return ddp_fail(err, DDP_ERR_ARG, "epoch %" PRIu64 ": the loss is %f; use a smaller --lr than %g",
-                    t->epochs_done + 1, fabs(loss), t->options->lr);
+    const char *remedy =
+        t->options->checkpoint != NULL ? "; if a resumed run fails again, remove the newest checkpoint" : "";
+    return ddp_fail(err, DDP_ERR_ARG, "epoch %" PRIu64 ": the loss is %f; use a smaller --lr than %g%s",
+                    t->epochs_done + 1, fabs(loss), t->options->lr, remedy);
 }
 
 /* Save a checkpoint; collective. Do nothing without --checkpoint, or if this step is already saved. Only rank 0
- * saves. The other ranks continue and wait for rank 0 in the next collective. Fail if the loss is not finite, because
- * a checkpoint with such parameters is useless and would replace an older, good one. */
+ * saves. The other ranks continue and wait for rank 0 in the next collective. Fail if the loss is not finite, because a
+ * checkpoint with useless parameters would replace an older, good one. */
 static ddp_status trainer_save(struct trainer *t, struct ddp_err *err)
 {
     if (t->options->checkpoint == NULL || t->saved_step == t->steps_done)
@@ -467,9 +469,9 @@ static ddp_status check_outputs(const struct train_options *o, struct ddp_err *e
     return DDP_OK;
 }
 
-/* Open the output files, only on rank 0. The other ranks wait for rank 0 in the first collective. Check first, so that
- * a rejected run does not empty the files of an earlier run. If there is a checkpoint, this run continues or tests an
- * earlier run, so keep the metrics of that run. */
+/* Open the output files, only on rank 0. The other ranks wait for rank 0 in the first collective. Check the paths
+ * first, so that a run with a wrong --checkpoint, --summary or --export does not empty the files of an earlier run. If
+ * there is a checkpoint, this run continues or tests an earlier run, so keep the metrics of that run. */
 static ddp_status open_outputs(struct trainer *t, struct ddp_err *err)
 {
     const struct train_options *o = t->options;

@@ -464,9 +464,9 @@ Test(agent, a_stop_that_every_worker_answers_with_0_is_a_success_where_the_user_
     cr_expect_eq(code_of_stop(EXIT_POLICY_MAX, 0, 0), 128 + SIGTERM);
 }
 
-/* Return the agent's exit code after this sequence: a rank of another node ends with `code`, the user stops the job,
- * both workers of this node exit with 0. */
-static int code_of_stop_after(int code)
+/* Return the agent's exit code after this sequence: another node ends the round with `code`, the user sends this node
+ * the signal `here` (unless it is 0), both workers of this node exit with 0. */
+static int code_of_stop_after(int code, int here, int stop_signal)
 {
     struct agent *a = agent_new(
         &(struct agent_options){ .nproc = 2, .grace_ms = GRACE_MS, .exit_policy = EXIT_POLICY_WORKERS });
@@ -474,11 +474,17 @@ static int code_of_stop_after(int code)
     at(a, 0, AGENT_SPAWNED, 0, 0);
     at(a, 0, AGENT_SPAWNED, 1, 0);
     agent_step(a, &(struct agent_event){ .type = AGENT_NOTIFIED, .now_ms = 10, .exit_code = code }, &n);
-    at(a, 20, AGENT_STOP, 0, SIGINT);
+    if (here != 0)
+        at(a, 20, AGENT_STOP, 0, here);
     at(a, 30, AGENT_EXITED, 0, 0);
     at(a, 30, AGENT_EXITED, 1, 0);
     at(a, 30, AGENT_ALONE, 0, 0);
-    const struct agent_verdict end = { .exit_first = code, .exit_max = code, .exit_rank0 = code };
+    at(a, 30, AGENT_DRAINED, 0, 0);
+    const struct agent_verdict end = { .no_restart = NO_RESTART_STOPPED,
+                                       .exit_first = code,
+                                       .exit_max = code,
+                                       .exit_rank0 = code,
+                                       .stop_signal = stop_signal };
     agent_step(a, &(struct agent_event){ .type = AGENT_VERDICT, .now_ms = 40, .verdict = end }, &n);
     cr_expect_eq(agent_state(a), AGENT_DONE);
     const int exit_code = agent_exit_code(a);
@@ -488,9 +494,11 @@ static int code_of_stop_after(int code)
 
 Test(agent, a_stop_hides_no_crash_of_another_node)
 {
-    cr_expect_eq(code_of_stop_after(128 + SIGSEGV), 128 + SIGSEGV);
-    cr_expect_eq(code_of_stop_after(9), 9);
-    cr_expect_eq(code_of_stop_after(128 + SIGINT), 0, "another node has reported this stop");
+    cr_expect_eq(code_of_stop_after(128 + SIGSEGV, SIGINT, 0), 128 + SIGSEGV);
+    cr_expect_eq(code_of_stop_after(9, SIGINT, 0), 9);
+    cr_expect_eq(code_of_stop_after(128 + SIGINT, SIGINT, 0), 0, "another node has reported this stop");
+    cr_expect_eq(code_of_stop_after(128 + SIGTERM, 0, SIGTERM), 0, "only another node was stopped");
+    cr_expect_eq(code_of_stop_after(128 + SIGSEGV, 0, 0), 128 + SIGSEGV);
 }
 
 /* Every policy returns this exit code, so that a script can detect that a process on this host cannot be killed. */

@@ -115,6 +115,10 @@ Test(torchrun, a_virtual_local_rank_is_0_on_the_workers_own_gpu, .fini = tear_do
     expect_made(words, hip);
     cr_assert_str_eq(variable(0, "CUDA_VISIBLE_DEVICES"), "3");
     cr_assert_str_eq(variable(0, "HIP_VISIBLE_DEVICES"), "3");
+    char *const *named =
+        WORDS("ddprun", "--nproc_per_node=2", "--env=HIP_VISIBLE_DEVICES", "--virtual_local_rank", "p");
+    expect_made(named, hip);
+    cr_assert_str_eq(variable(0, "HIP_VISIBLE_DEVICES"), "3");
     expect_made(words, bare);
     cr_assert_str_eq(variable(1, "CUDA_VISIBLE_DEVICES"), "1");
 }

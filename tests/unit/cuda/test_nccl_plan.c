@@ -256,15 +256,15 @@ Test(staged_plan, the_root_of_a_broadcast_gets_nothing_back)
     cr_assert(staged_chunk(&call, 1, 2, 32, 0, &c) && c.in_rows == 0 && c.out_rows == 1 && c.count == 10);
 }
 
-/* --- the time limit of a call, with a GPU and a cpu communicator that only take time
+/* --- the time limit of a call, with a GPU and a cpu communicator that only advance the clock
  * ---------------------------------------------------------------------------------------------------------- */
 
 enum { LIMIT_MS = 1000 };
 
 static uint64_t now_ms;
-static uint64_t gpu_ms;   /* the time of a look at an event */
-static uint64_t peers_ms; /* the time of the other ranks in a chunk */
-static int looks, late;   /* number of looks at events; each late-th look finds an event that has occurred */
+static uint64_t gpu_ms;     /* ms that each query of an event lasts */
+static uint64_t peers_ms;   /* ms that the cpu communicator waits for other ranks in each chunk */
+static int queries, period; /* number of queries; every period-th query finds that the event has occurred */
 
 static uint64_t test_ms(void)
 {
@@ -292,7 +292,7 @@ static cuda_error query(struct CUevent_st *event)
 {
     (void)event;
     now_ms += gpu_ms;
-    return ++looks % late == 0 ? CUDA_SUCCESS_ : CUDA_NOT_READY;
+    return ++queries % period == 0 ? CUDA_SUCCESS_ : CUDA_NOT_READY;
 }
 
 static cuda_error follow(struct CUstream_st *stream, struct CUevent_st *event, unsigned int flags)
@@ -349,7 +349,7 @@ static ddp_status reduce_three_chunks(void)
 Test(staged_limit, the_time_of_the_other_ranks_is_not_the_gpus)
 {
     peers_ms = LIMIT_MS - 1;
-    late = 2;
+    period = 2;
     cr_assert_eq(reduce_three_chunks(), DDP_OK);
     cr_assert_eq(now_ms, 3 * peers_ms);
 }
@@ -357,6 +357,6 @@ Test(staged_limit, the_time_of_the_other_ranks_is_not_the_gpus)
 Test(staged_limit, a_gpu_that_does_not_reach_the_call_is_late)
 {
     gpu_ms = 1;
-    late = 2 * LIMIT_MS;
+    period = 2 * LIMIT_MS;
     cr_assert_eq(reduce_three_chunks(), DDP_ERR_TIMEOUT);
 }

@@ -823,6 +823,35 @@ Test(control_rdzv, a_spare_has_no_ranks)
     expect_in(status, "\"state\":\"running\"");
 }
 
+/* In JSON, each name has twice its length. Each of the two lists alone has less than 1 MiB, but not both together. */
+Test(control_rdzv, the_two_long_lists_of_a_status_fit_into_one_answer)
+{
+    enum { RANKS = 2000, QUOTES = 240, FIRST = 100, END = 500 };
+    char name[2 * QUOTES + 1], json[2048];
+    for (size_t i = 0; i < QUOTES; i++)
+        memcpy(name + 2 * i, "\\\"", 3);
+    for (conn_id conn = FIRST; conn < END; conn++) { /* one node, and many spares */
+        agent(conn);
+        snprintf(json, sizeof(json),
+                 "{\"op\":\"join\",\"job\":\"demo\",\"version\":\"" DDP_VERSION
+                 "\",\"host\":\"%s\",\"addr\":\"%s\",\"pid\":7,\"mode\":\"elastic\",\"nnodes_min\":1,"
+                 "\"nnodes_max\":1,\"nproc\":%d}",
+                 name, name, RANKS);
+        expect_answer(conn, json, "\"ok\":true");
+    }
+    for (int rank = 0; rank < RANKS; rank++) {
+        snprintf(json, sizeof(json),
+                 "{\"op\":\"worker_started\",\"round\":1,\"rank\":%d,\"pid\":7,\"host\":\"%s\"}", rank, name);
+        expect_answer(FIRST, json, "{\"ok\":true}");
+    }
+    const char *status = sim_control(&sim, OPERATOR, "{\"op\":\"status\"}");
+    cr_expect_lt(strlen(status), WIRE_MAX_JSON);
+    cr_expect_not_null(strstr(status, "\"members\":[{\"rank\":0,"));
+    const char *cut = strstr(status, "\"cut\":true");
+    cr_assert_not_null(cut);
+    cr_expect_null(strstr(cut + 1, "\"cut\":true"));
+}
+
 /* --- stacks ----------------------------------------------------------------------------------------------------- */
 
 #define SAMPLED(id, rank, does)                                                                           \

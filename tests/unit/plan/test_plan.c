@@ -134,7 +134,10 @@ Test(plan, variables_that_are_set_later_occur_once, .fini = tear_down)
     cr_assert_eq(make((char *[]){ "ddprun", "--torch_store=rank0", "train.py", NULL }, outer, 0), DDP_OK);
     plan_offer_port(&plan, 4711);
     expect_once("USE_LIBUV", "0");
-    expect_once("DDPRUN_FLIGHT_SHM", "/outer");
+    struct worker_env env;
+    cr_assert_eq(plan_env(&plan, 0, &env, &err), DDP_OK);
+    cr_expect_null(env_find(env.block, "DDPRUN_FLIGHT_SHM"));
+    worker_env_free(&env);
     plan.page.pid = 7;
     char page[FLIGHT_PAGE_TEXT];
     flight_page_print(page, &plan.page);
@@ -249,6 +252,15 @@ Test(plan, workers_that_share_a_gpu_are_bound_near_it, .fini = tear_down)
     cr_expect_str_eq(plan.workers[2].gpu, "0");
     cr_expect(rank_set_has(&plan.workers[2].cpus, 1));
     rank_set_free(&numa.allowed);
+}
+
+Test(plan, workers_that_share_gpus_need_no_longer_list, .fini = tear_down)
+{
+    char *two[] = { "CUDA_VISIBLE_DEVICES=5,4", NULL };
+    char *words[] = { "ddprun", "--share_gpu", "--nproc_per_node=4", "--virtual_local_rank", "p", NULL };
+    cr_assert_eq(make(words, two, 6), DDP_OK, "%s", err.msg);
+    cr_expect_str_eq(plan.workers[2].visible, "5");
+    cr_expect_str_eq(plan.workers[3].visible, "4");
 }
 
 Test(plan, a_port_that_was_asked_for_stays, .fini = tear_down)

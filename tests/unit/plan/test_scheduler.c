@@ -22,7 +22,8 @@ static ddp_status in(const char *name, char *const *argv)
     const struct scheduler_facts facts = { .environ_block = env.block,
                                            .host = env.host,
                                            .file = env.file[0] != '\0' ? env.file : NULL,
-                                           .per_task = cli.per_task };
+                                           .per_task = cli.per_task,
+                                           .visible = env_find(env.block, "CUDA_VISIBLE_DEVICES") };
     ddp_status status = scheduler_read(&scheduler, cli.scheduler, &facts, &err);
     if (status == DDP_OK)
         status = scheduler_apply(&scheduler, &cli, &err);
@@ -158,7 +159,7 @@ Test(scheduler, a_pod_with_a_long_domain)
 }
 
 /* Return the number of nodes that mpirun's four numbers give, or "" if the numbers contradict each other. */
-static const char *nodes_of_tasks(int task, int tasks, int local, int here)
+static const char *nodes_of_tasks(int task, int tasks, int local, int here, bool per_task)
 {
     static const char *const names[] = { "RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE" };
     const int numbers[] = { task, tasks, local, here };
@@ -167,31 +168,35 @@ static const char *nodes_of_tasks(int task, int tasks, int local, int here)
         snprintf(text[i], sizeof(text[i]), "OMPI_COMM_WORLD_%s=%d", names[i], numbers[i]);
         block[i] = text[i];
     }
-    const struct scheduler_facts facts = { .environ_block = block, .host = "n0" };
+    const struct scheduler_facts facts = { .environ_block = block, .host = "n0", .per_task = per_task };
     cr_assert_eq(scheduler_read(&scheduler, "openmpi", &facts, &err), DDP_OK, "%s", err.msg);
     return scheduler.values[SCHEDULER_NODES].text;
 }
 
 Test(scheduler, numbers_of_mpirun_that_contradict_each_other_give_no_plan)
 {
-    cr_expect_str_eq(nodes_of_tasks(0, 4, 0, 2), "2");
-    cr_expect_str_eq(nodes_of_tasks(3, 4, 1, 2), "2");
-    cr_expect_str_eq(nodes_of_tasks(3, 4, 3, 4), "1");
-    cr_expect_str_eq(nodes_of_tasks(4, 4, 1, 2), "", "a task after the last");
-    cr_expect_str_eq(nodes_of_tasks(-1, 4, 1, 2), "", "a task before the first");
-    cr_expect_str_eq(nodes_of_tasks(3, 4, 2, 2), "", "a local task after the last");
-    cr_expect_str_eq(nodes_of_tasks(3, 4, -1, 2), "", "a local task before the first");
-    cr_expect_str_eq(nodes_of_tasks(3, 4, 4, 5), "", "more local tasks than tasks");
-    cr_expect_str_eq(nodes_of_tasks(0, 4, 0, 0), "", "no local task");
-    cr_expect_str_eq(nodes_of_tasks(0, 0, 0, 1), "", "no task");
+    cr_expect_str_eq(nodes_of_tasks(0, 4, 0, 2, false), "2");
+    cr_expect_str_eq(nodes_of_tasks(3, 4, 1, 2, false), "2");
+    cr_expect_str_eq(nodes_of_tasks(3, 4, 3, 4, false), "1");
+    cr_expect_str_eq(nodes_of_tasks(4, 4, 1, 2, false), "", "a task after the last");
+    cr_expect_str_eq(nodes_of_tasks(-1, 4, 1, 2, false), "", "a task before the first");
+    cr_expect_str_eq(nodes_of_tasks(3, 4, 2, 2, false), "", "a local task after the last");
+    cr_expect_str_eq(nodes_of_tasks(3, 4, -1, 2, false), "", "a local task before the first");
+    cr_expect_str_eq(nodes_of_tasks(3, 4, 4, 5, false), "", "more local tasks than tasks");
+    cr_expect_str_eq(nodes_of_tasks(0, 4, 0, 0, false), "", "no local task");
+    cr_expect_str_eq(nodes_of_tasks(0, 0, 0, 1, false), "", "no task");
 }
 
 /* No variable has the number of nodes, so a node with fewer tasks computes another number than the other nodes. */
 Test(scheduler, tasks_that_are_spread_unevenly_are_a_note)
 {
-    nodes_of_tasks(2, 3, 1, 2);
+    nodes_of_tasks(0, 3, 0, 2, true);
     cr_expect(strstr(scheduler.notes[0], "GROUP_WORLD_SIZE") != NULL, "%s", scheduler.notes[0]);
-    nodes_of_tasks(3, 4, 1, 2);
+    nodes_of_tasks(1, 3, 1, 2, true); /* local task 0 has the note */
+    cr_expect(strstr(scheduler.notes[0], "GROUP_WORLD_SIZE") == NULL, "%s", scheduler.notes[0]);
+    nodes_of_tasks(0, 3, 0, 2, false);
+    cr_expect(strstr(scheduler.notes[0], "GROUP_WORLD_SIZE") == NULL, "%s", scheduler.notes[0]);
+    nodes_of_tasks(0, 4, 0, 2, true);
     cr_expect(strstr(scheduler.notes[0], "GROUP_WORLD_SIZE") == NULL, "%s", scheduler.notes[0]);
 }
 
@@ -224,6 +229,10 @@ Test(scheduler, the_master_pod_is_reached_by_its_name)
     cr_expect_str_eq(scheduler.name, "pytorchjob");
     cr_expect_str_eq(scheduler.values[SCHEDULER_ADDRESS].text, "mnist-master-0");
     block[5] = "WORLD_SIZE=1";
+    cr_assert_eq(scheduler_read(&scheduler, "auto", &facts, &err), DDP_OK, "%s", err.msg);
+    cr_expect_str_eq(scheduler.values[SCHEDULER_ADDRESS].text, "localhost");
+    block[2] = "PET_NNODES=1";
+    block[5] = "WORLD_SIZE=4"; /* four workers in one pod */
     cr_assert_eq(scheduler_read(&scheduler, "auto", &facts, &err), DDP_OK, "%s", err.msg);
     cr_expect_str_eq(scheduler.values[SCHEDULER_ADDRESS].text, "localhost");
 }
@@ -261,11 +270,13 @@ Test(scheduler, a_wrong_layout_names_numbers_and_both_ways_out)
 
 /* --- one worker for each task --------------------------------------------------------------------------- */
 
-/* Make the plan of task 2 of 4 of a node, with this CUDA_VISIBLE_DEVICES. Expect its GPU to be `gpu`. */
-static void expect_task_gpu(char *list, const char *gpu)
+/* Make the plan of task 2 of 4 of a node with `n_gpus` GPUs, with this CUDA_VISIBLE_DEVICES. Expect its GPU to be
+ * `gpu`. If `share` is true, pass --share_gpu. */
+static void expect_task_gpu(bool share, int n_gpus, char *list, const char *gpu)
 {
     struct plan plan;
-    char **words = WORDS("--per_task", "--virtual_local_rank", "p");
+    char **words = share ? WORDS("--per_task", "--virtual_local_rank", "--share_gpu", "p")
+                         : WORDS("--per_task", "--virtual_local_rank", "p");
     cr_assert_eq(in("slurm-four-tasks-per-node", words), DDP_OK, "%s", err.msg);
     int n = 0;
     while (env.block[n] != NULL)
@@ -273,7 +284,7 @@ static void expect_task_gpu(char *list, const char *gpu)
     env.block[n] = list;
     env.block[n + 1] = NULL;
     const struct plan_facts facts = { .environ_block = env.block,
-                                      .physical_gpus = 4,
+                                      .physical_gpus = n_gpus,
                                       .cpus = 8,
                                       .host = env.host,
                                       .nonce = "k3x9",
@@ -291,10 +302,14 @@ static void expect_task_gpu(char *list, const char *gpu)
 
 Test(scheduler, a_task_with_a_virtual_local_rank_sees_its_own_gpu)
 {
-    expect_task_gpu("CUDA_VISIBLE_DEVICES=3,2,1,0", "1");
-    expect_task_gpu("CUDA_VISIBLE_DEVICES=3", "3"); /* the scheduler shows only the GPU of this task */
-    expect_task_gpu("CUDA_VISIBLE_DEVICES=0,1,2", NULL);
-    expect_task_gpu("A=1", "2");
+    expect_task_gpu(false, 4, "CUDA_VISIBLE_DEVICES=3,2,1,0", "1");
+    expect_task_gpu(false, 4, "CUDA_VISIBLE_DEVICES=0,1,2", NULL);
+    expect_task_gpu(false, 4, "A=1", "2");
+    /* the scheduler shows only the GPU of this task */
+    expect_task_gpu(false, 4, "CUDA_VISIBLE_DEVICES=3", "3");
+    expect_task_gpu(false, 1, "A=1", "0");
+    expect_task_gpu(true, 4, "CUDA_VISIBLE_DEVICES=3,1", "3");
+    expect_task_gpu(true, 2, "A=1", "0");
 }
 
 static void expect_variable(const struct plan *plan, const char *name, const char *value)
@@ -443,10 +458,10 @@ Test(scheduler, gpus_are_those_that_can_be_seen)
 {
     environment_read(&env, "slurm-one-task-per-node");
     struct scheduler_facts facts = { .environ_block = env.block, .host = env.host };
-    static char *const shown[] = { "CUDA_VISIBLE_DEVICES=0,1", "CUDA_VISIBLE_DEVICES=" };
+    static const char *const shown[] = { "0,1", "" };
     static const char *const expected[] = { "2", "" };
     for (int i = 0; i < 2; i++) {
-        env.block[0] = shown[i];
+        facts.visible = shown[i];
         cr_assert_eq(scheduler_read(&scheduler, "auto", &facts, &err), DDP_OK);
         cr_expect_str_eq(scheduler.values[SCHEDULER_WORKERS].text, expected[i]);
     }

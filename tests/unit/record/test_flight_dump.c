@@ -565,11 +565,21 @@ Test(flight_compare, a_record_of_pytorch_needs_its_rank)
     cr_expect_eq(flight_dump_read(&d, "logs/attempt_0/flight_torch_12", slice_str(json), &err), DDP_OK);
     cr_expect_eq(d.rank, 12);
     flight_dump_free(&d);
-    cr_expect_eq(flight_dump_read(&d, "logs.2/llama3.1_rank_7", slice_str(json), &err), DDP_OK, "%s",
-                 err.msg);
-    cr_expect_eq(d.rank, 7);
-    flight_dump_free(&d);
-    cr_expect_eq(flight_dump_read(&d, "llama3.1_rank_5.json", slice_str(json), &err), DDP_OK, "%s", err.msg);
-    cr_expect_eq(d.rank, 5);
-    flight_dump_free(&d);
+    static const struct {
+        const char *file;
+        int rank;
+    } names[] = {
+        { "logs.2/llama3.1_rank_7", 7 },
+        { "llama3.1_rank_5.json", 5 },
+        { "flight_torch_12.json.1", 12 },
+        { "flight_3.json.old", 3 },
+        { "4.json", 4 },
+    };
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        cr_assert_eq(flight_dump_read(&d, names[i].file, slice_str(json), &err), DDP_OK, "%s: %s",
+                     names[i].file, err.msg);
+        cr_expect_eq(d.rank, names[i].rank, "%s: %d", names[i].file, d.rank);
+        flight_dump_free(&d);
+    }
+    cr_expect_eq(flight_dump_read(&d, "dump.json.1", slice_str(json), &err), DDP_ERR_CORRUPT);
 }

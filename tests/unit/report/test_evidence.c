@@ -206,29 +206,24 @@ Test(evidence, watches_no_group_of_another_mount)
     rmdir(root);
 }
 
-static void expect_timer(int pid, int signal, const char *timer)
+Test(evidence, has_the_first_timer_that_expired)
 {
     const struct rusage usage = { 0 };
     struct evidence *e = evidence_new("", "", 20);
     cr_assert_not_null(e);
     evidence_attempt(e, -1);
-    evidence_timer(e, pid, signal, "step");
-    evidence_ended(e, 0, 1234, SIGKILL, &usage);
-    const struct worker_evidence *facts = evidence_of(e, 0);
-    cr_assert_not_null(facts);
-    cr_expect_str_eq(facts->timer, timer, "pid %d, signal %d: %s", pid, signal, facts->timer);
+    evidence_timer(e, 0, "step");
+    evidence_timer(e, 1, "later");
+    for (int rank = 0; rank < 2; rank++) {
+        evidence_ended(e, rank, 1234, SIGKILL, &usage);
+        const struct worker_evidence *facts = evidence_of(e, rank);
+        cr_assert_not_null(facts);
+        cr_expect_str_eq(facts->timer, rank == 0 ? "step" : "");
+    }
     evidence_free(e);
 }
 
-/* A worker may handle the signal of its timer, and a timer may belong to a child of the worker. */
-Test(evidence, a_timer_counts_only_if_its_signal_ended_the_worker)
-{
-    expect_timer(1234, SIGKILL, "step");
-    expect_timer(1234, SIGUSR1, "");
-    expect_timer(1235, SIGKILL, "");
-}
-
-/* The name of a link to a missing file is no other name for it. */
+/* ddprun does not suggest the name of a link for the link itself. */
 Test(evidence, a_link_to_a_missing_file_is_not_near)
 {
     static struct program_file file;

@@ -280,8 +280,8 @@ static ddp_status check_leftover(const struct maker_order *o, const char *name, 
     if (status == DDP_OK && access(path, F_OK) == 0)
         return ddp_fail(
             err, DDP_ERR_ARG,
-            "%s belongs to an earlier set, but train would read the file as a part of this set; remove the "
-            "file",
+            "%s belongs to an earlier set, but train would read it with this set; remove the files of the "
+            "earlier set",
             path);
     return status;
 }
@@ -320,15 +320,22 @@ static ddp_status make_idx_part(const struct maker_order *o, enum dataset_part p
 }
 
 /* Write the training set and the test set. Both use the same random generator, so the test set has different pictures
- * of the same kind. If they are compressed, reject plain files of an earlier set, which train would prefer. */
+ * of the same kind. Reject files that train would prefer: those of CIFAR-10, and with --gzip plain files of an earlier
+ * set. */
 static ddp_status make_idx(const struct maker_order *o, ddp_random *luck, struct ddp_err *err)
 {
+    char found[PATH_MAX];
     ddp_status status = DDP_OK;
     if (o->files > 1)
         return ddp_fail(err, DDP_ERR_ARG,
                         "--files %" PRIu64 ": only tokens can be divided into files; remove --files or use "
                         "--format tokens",
                         o->files);
+    if (cifar_find(found, o->out))
+        return ddp_fail(err, DDP_ERR_ARG,
+                        "%s has files of CIFAR-10, which train would read instead of this set; use another "
+                        "--out directory",
+                        found);
     for (unsigned i = 0; i < 4 && status == DDP_OK && o->gzip; i++)
         status = check_leftover(o, dataset_file_name(i / 2, i % 2), err);
     if (status == DDP_OK)

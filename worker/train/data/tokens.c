@@ -167,8 +167,8 @@ static ddp_status add_all(struct tokens *t, glob_t *found, bool training, struct
     return status;
 }
 
-/* Write the pattern of all files in the directory `where`. Its name may have characters that glob treats specially, so
- * put a backslash before them. */
+/* Write to `to` the pattern of all .bin files in the directory `where`. Put a backslash before characters of its name
+ * that glob treats specially. */
 static void directory_pattern(char *to, const char *where)
 {
     for (; *where != '\0'; *to++ = *where++) {
@@ -192,12 +192,12 @@ ddp_status tokens_load(struct tokens *t, const char *where, bool training, struc
     int code = glob(pattern, 0, NULL, &found);
     ddp_status status = code == 0 ? add_all(t, &found, training, err) : DDP_OK;
     if (code == GLOB_NOSPACE)
-        status = ddp_fail(err, DDP_ERR_NOMEM, "%s: out of memory for the names", pattern);
+        status = ddp_fail(err, DDP_ERR_NOMEM, "%s: out of memory for the names", where);
     else if (status == DDP_OK && t->shards == 0)
         status = ddp_fail(err, DDP_ERR_IO,
                           "%s: no file of tokens has \"%s\" in its name; set a directory or a pattern with "
                           "--data, or create a set with `make-data --format tokens --out DIR`",
-                          pattern, training ? "train" : "val\" or \"test");
+                          where, training ? "train" : "val\" or \"test");
     globfree(&found);
     if (status != DDP_OK)
         tokens_free(t);

@@ -168,8 +168,8 @@
       "'cgroup' (plain with a control group; needs a writable cgroup v2), 'pidns' (plain with a PID "         \
       "namespace; the workers see other process ids) or 'auto' (cgroup if possible, else plain)")                     \
     X(STDIN, "stdin", 0, INPUT, input, "RANKS", "0", true, OURS, PROGRAM,                                          \
-      "workers that read ddprun's stdin: ranks such as 0,2-5, 'all' (each worker reads everything) or "         \
-      "'none'; the stdin of the other workers is empty")                                                                                 \
+      "workers that read ddprun's stdin: 'all' (each worker reads everything), 'none', or ranks such as "       \
+      "0,2-5; the stdin of the other workers is empty")                                                                                 \
     X(DRY_RUN, "dry_run", 0, SWITCH, dry_run, NULL, NULL, true, OURS, PROGRAM,                                       \
       "print the plan (with --hosts: the remote commands) and start nothing; --json prints JSON")             \
     X(LOG_DIR, "log_dir", 0, TEXT, log_dir, "DIR", NULL, true, FIRST, OUTPUT,                                       \

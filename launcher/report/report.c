@@ -501,7 +501,7 @@ static void report_attempts(const struct report *r, struct rows *rows)
  *       stacks   ranks 0-1,3:
  *                    all_reduce  torch/distributed/distributed_c10d.py:1541
  *                  > main  train.py:30
- *       logs     logs/k3x9; logs of this worker: logs/k3x9/attempt_0/2
+ *       logs     logs/k3x9; logs of the first failed worker: logs/k3x9/attempt_0/2
  *       exit     7, because of rank 2 on n1
  *
  * Each part has a limit, so the report has at most REPORT_LINES_MAX lines for any number of workers. The JSON and
@@ -715,7 +715,7 @@ static void named_files(const struct report *r, const struct plan_worker *w, str
     }
     if (out != NULL)
         rows_printf(rows, "logs", "%s%s%s%s%s", root != NULL ? root : "",
-                    root != NULL ? "; logs of this worker: " : "", out, err != NULL ? ", " : "",
+                    root != NULL ? "; logs of the first failed worker: " : "", out, err != NULL ? ", " : "",
                     err != NULL ? err : "");
 }
 
@@ -726,7 +726,7 @@ static void where(const struct report *r, struct rows *rows)
     if (w != NULL && r->plan->cli->log_file != NULL)
         named_files(r, w, rows);
     else if (w != NULL && w->log_dir != NULL)
-        rows_printf(rows, "logs", "%s; logs of this worker: %s", r->plan->log_root, w->log_dir);
+        rows_printf(rows, "logs", "%s; logs of the first failed worker: %s", r->plan->log_root, w->log_dir);
     else if (r->plan->log_root != NULL)
         rows_printf(rows, "logs", "%s", r->plan->log_root);
 }

@@ -359,10 +359,10 @@ void announce_remote_stop(const struct announce *a, const struct failure *c)
     if (c->code[0] != '\0')
         snprintf(code, sizeof(code), "  [%s]", c->code);
     if (c->rank >= 0)
-        output_note(a->output, "rank %d on %s (node %d%s): %s; stopping this node's workers%s", c->rank,
-                    c->host, c->node_rank, pid, c->words, code);
+        output_note(a->output, "rank %d on %s (node %d%s): %s; stopping the workers on %s%s", c->rank,
+                    c->host, c->node_rank, pid, c->words, a->plan->facts->host, code);
     else
-        output_note(a->output, "%s; stopping this node's workers%s", c->words, code);
+        output_note(a->output, "%s; stopping the workers on %s%s", c->words, a->plan->facts->host, code);
     output_explain(a->output, c->code);
 }
 

@@ -644,7 +644,7 @@
       "n1 cannot run ddprun: ddprun: error while loading shared libraries: libcjson.so.1: cannot open "     \
       "shared object file: No such file or directory",                                                      \
       "The loader of the host rejected ddprun. Typical causes: a library that is not installed there, or "  \
-      "a C library that is older than that of the starting host.")                                          \
+      "a C library that is older than that of the host where the job was started.")                                          \
     X(HOST_LACKS_DIRECTORY, ERROR,                                                                          \
       "${subject} lacks the working directory: ${words}",                                                   \
       "mount the file system on ${subject}, create the directory there, or start ddprun in a directory "    \

@@ -38,7 +38,7 @@ Test(report, names_the_first_failure_and_its_last_words, .fini = tear_down)
            "           |   boom at line 7\n"
            "  then     ranks 0,3 ended 3 ms to 200 ms later with exit 1\n"
            "           rank 1 was stopped by ddprun as a consequence (SIGTERM)\n"
-           "  logs     logs/k3x9; logs of this worker: logs/k3x9/attempt_0/2\n"
+           "  logs     logs/k3x9; logs of the first failed worker: logs/k3x9/attempt_0/2\n"
            "  exit     7, because of rank 2 on n1\n");
 }
 
@@ -331,7 +331,7 @@ Test(report, of_a_program_that_cannot_be_started_names_path_reason_and_cure, .fi
            "  worker   rank 0 (local rank 0), host n1\n"
            "  times    start failed 2023-11-14 22:13:21.000\n"
            "  then     rank 1 was never started\n"
-           "  logs     logs/k3x9; logs of this worker: logs/k3x9/attempt_0/0\n"
+           "  logs     logs/k3x9; logs of the first failed worker: logs/k3x9/attempt_0/0\n"
            "  exit     126, because of rank 0 on n1\n");
 }
 

@@ -479,7 +479,7 @@ Test(store_link_peers, an_answer_that_is_no_json_is_a_no, .init = start_server, 
 Test(store_link_peers, a_store_that_says_nothing_is_lost_in_time, .init = start_server, .fini = close_all)
 {
     silent_ms = 600;
-    expect_lost("", 0, "for 0.6 s");
+    expect_lost("", 0, "for 600 ms");
 }
 
 /* The machine is so overloaded that every heartbeat is late. The agent might believe that it was suspended, but must

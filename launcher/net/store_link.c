@@ -464,10 +464,9 @@ static void lose_silent(struct store_link *link)
     if (link->state == LINK_UP)
         snprintf(why, sizeof(why), "no message from the store for %s (--node_timeout)", limit);
     else
-        snprintf(
-            why, sizeof(why),
-            "the connection broke (%.100s), and no new connection succeeded within %s (--node_timeout)",
-            link->why_broken, limit);
+        snprintf(why, sizeof(why),
+                 "the connection broke (%.100s), and no new connection succeeded within %s (--node_timeout)",
+                 link->why_broken, limit);
     link_lose(link, why);
 }
 

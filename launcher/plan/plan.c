@@ -341,8 +341,8 @@ static void note_task_gpu(struct plan *plan)
     if (plan->cli->per_task && plan->gpus->n > 0 && gpu_index(plan, 0) >= plan->gpus->n)
         plan_note(plan,
                   "this task sees %d GPU%s, but its LOCAL_RANK is %d, so a program that uses LOCAL_RANK as "
-                  "the index of its GPU fails; let each task see all GPUs of its node (Slurm: --gpus-per-node instead of "
-                  "--gpus-per-task)",
+                  "the index of its GPU fails; let each task see all GPUs of its node (Slurm: "
+                  "--gpus-per-node instead of --gpus-per-task)",
                   plan->gpus->n, plan->gpus->n == 1 ? "" : "s", local);
 }
 

@@ -618,7 +618,7 @@ static bool watch_once(const struct ctl_options *o)
     struct ddp_err err = { 0 };
     struct buf text = { 0 };
     char *reply = ask(o, &err);
-    operator.was_proven = operator.was_proven || (reply != NULL && operator.secret != NULL);
+    operator.was_proven = operator.was_proven ||(reply != NULL && operator.secret != NULL);
     if (reply == NULL && err.code == DDP_ERR_MISMATCH && operator.asks)
         operator_forget(&operator);
     cJSON *answer = reply != NULL ? cJSON_Parse(reply) : NULL;

@@ -44,9 +44,9 @@ struct ctl_job {
 };
 
 /* Choose the only job in jobs[0..n), and set *found, borrowed from `jobs`. If `id` is not NULL, consider only entries
- * with this name. Entries with the same name and store count as one job, because each node of a job may have an entry. If
- * no job or several jobs match, return DDP_ERR_ARG with the remedy in `err`. For several jobs, `list` (initially empty)
- * gets a table of them, which the caller frees. */
+ * with this name. Entries with the same name and store count as one job, because each node of a job may have an entry.
+ * If no job or several jobs match, return DDP_ERR_ARG with the remedy in `err`. For several jobs, `list` (initially
+ * empty) gets a table of them, which the caller frees. */
 ddp_status ctl_jobs_choose(const struct ctl_job *jobs, size_t n, const char *id, const struct ctl_job **found,
                            struct buf *list, struct ddp_err *err);
 

@@ -136,8 +136,7 @@ static ddp_status set_local_ranks(const struct reader *r)
     if (e->local_world_size < 0)
         e->local_world_size = e->world_size;
     if (e->local_world_size > e->world_size)
-        return ddp_fail(r->err, DDP_ERR_ENV,
-                        "LOCAL_WORLD_SIZE=%d must not be larger than WORLD_SIZE=%d",
+        return ddp_fail(r->err, DDP_ERR_ENV, "LOCAL_WORLD_SIZE=%d must not be larger than WORLD_SIZE=%d",
                         e->local_world_size, e->world_size);
     if (e->local_rank < 0)
         e->local_rank = e->rank % e->local_world_size;

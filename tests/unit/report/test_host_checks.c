@@ -231,9 +231,8 @@ Test(store_words, who_was_frozen_and_given_up_says_both)
     l.dropped = "silent for 3.0 s";
     l.stood_ms = 12300;
     cr_assert(store_loss_finding(&l, &found));
-    loss_expect("NODE_FROZEN",
-                "this ddprun (node 1, n1, pid 77) was frozen for at least 12.3 s and lost the "
-                "store: the store's reason is 'silent for 3.0 s' (--node_timeout is 3.0 s)");
+    loss_expect("NODE_FROZEN", "this ddprun (node 1, n1, pid 77) was frozen for at least 12.3 s and lost the "
+                               "store: the store's reason is 'silent for 3.0 s' (--node_timeout is 3.0 s)");
 }
 
 /* A suspended machine is frozen for hours. */
@@ -255,9 +254,8 @@ Test(store_words, who_was_frozen_and_heard_no_last_word)
     l.node_rank = -1;
     l.stood_ms = 60000;
     cr_assert(store_loss_finding(&l, &found));
-    loss_expect("NODE_FROZEN",
-                "this ddprun (n1, pid 77) was frozen for at least 60.0 s and lost the "
-                "store: the store closed the connection");
+    loss_expect("NODE_FROZEN", "this ddprun (n1, pid 77) was frozen for at least 60.0 s and lost the "
+                               "store: the store closed the connection");
 }
 
 Test(store_words, who_ran_all_the_time_was_not_heard)

@@ -286,12 +286,13 @@ Test(report, an_unusable_error_file_hides_nothing, .fini = tear_down)
     run_all(1);
     tail_add(&err_tails[0], slice_str("boom\n"));
     step(AGENT_EXITED, 2000, 0, 1);
-    expect("ddprun: rank 0 on n1 failed: exit 1, 1.0 s after its start\n"
-           "  worker   rank 0 (local rank 0), pid 4000, host n1\n"
-           "  times    started 2023-11-14 22:13:21.000, ended 22:13:22.000\n"
-           "  error    cannot use the worker's error file: /tmp/e/error.json: not JSON (error at byte 3 of 9)\n"
-           "  stderr   | boom\n"
-           "  exit     1, because of rank 0 on n1\n");
+    expect(
+        "ddprun: rank 0 on n1 failed: exit 1, 1.0 s after its start\n"
+        "  worker   rank 0 (local rank 0), pid 4000, host n1\n"
+        "  times    started 2023-11-14 22:13:21.000, ended 22:13:22.000\n"
+        "  error    cannot use the worker's error file: /tmp/e/error.json: not JSON (error at byte 3 of 9)\n"
+        "  stderr   | boom\n"
+        "  exit     1, because of rank 0 on n1\n");
 }
 
 Test(report, of_a_user_stop_blames_nobody, .fini = tear_down)

@@ -74,8 +74,8 @@
       "--flight_recorder: prefix of PyTorch's file paths; PyTorch appends the rank")                \
     X(TORCH_NCCL_DEBUG_INFO_PIPE_FILE, "%s%s/" FLIGHT_PIPE_STEM, ENV_PATH(f->torch_flight),         \
       f->torch_flight != NULL && f->torch_pipes,                                                    \
-      "--flight_recorder: prefix of FIFO paths; PyTorch appends the rank; ddprun writes to a FIFO " \
-      "to request a record")                                                                        \
+      "--flight_recorder: prefix of FIFO paths; PyTorch appends the rank; ddprun writes to a "      \
+      "FIFO to request a record")                                                                   \
     X(TORCH_NCCL_TRACE_BUFFER_SIZE, "%s", f->torch_calls, f->torch_flight != NULL,                  \
       "name of TORCH_FR_BUFFER_SIZE before PyTorch 2.9")                                            \
     X(TORCH_NCCL_DUMP_ON_TIMEOUT, "%s", "1", f->torch_flight != NULL,                               \

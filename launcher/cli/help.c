@@ -67,7 +67,7 @@ static const struct {
     { "ddprun -m package.module args", "a Python module" },
     { "ddprun --nproc_per_node=2 --log_dir=logs ./train", "write each worker's output also to files" },
     { "ddprun --nproc_per_node=8 --dry_run ./train", "print the plan, and start nothing" },
-    { "ddprun explain NODE_MISSING", "the meaning and remedy of a finding or an exit code" },
+    { "ddprun explain NODE_MISSING", "the meaning and remedy of a finding, an exit code or a signal" },
     { "srun --nodes=4 --ntasks-per-node=1 ddprun ./train", "one ddprun on each of four nodes of Slurm" },
     { "ddprun --nnodes=2 --node_rank=1 --master_addr=10.0.0.1 ./train", "start the second of two nodes" },
     { "ddprun --nnodes=2:4 --rdzv_endpoint=10.0.0.1 --rdzv_id=job7 ./train",
@@ -196,18 +196,39 @@ static bool man_options(struct buf *out)
     return ok;
 }
 
+/* Variables that ddprun reads, besides PET_* and the variables of schedulers. */
+static const struct {
+    const char *name, *use;
+} read_variables[] = {
+    { "CUDA_VISIBLE_DEVICES", "the GPUs of the workers" },
+    { "HIP_VISIBLE_DEVICES", "the GPUs of the workers, for --virtual_local_rank on AMD" },
+    { "VIRTUAL_ENV, PYTHON_EXEC",
+      "Scripts and modules run under the first Python that exists: the Python of the active virtual "
+      "environment, the Python of the virtual environment that contains ddprun, PYTHON_EXEC, python3 in "
+      "PATH. --dry_run prints which Python is used." },
+    { "TMPDIR",
+      "directory of temporary log files, unless another user can replace files there (default: /tmp, else "
+      "/var/tmp)" },
+    { "XDG_RUNTIME_DIR",
+      "directory of ddprun's runtime files, unless another user can replace files there (default: "
+      "/run/user/UID, else /tmp, TMPDIR or /var/tmp)" },
+    { "TORCHELASTIC_ERROR_FILE",
+      "path to which ddprun copies the error file of the worker that failed first" },
+    { "NO_COLOR", "a value that is not empty disables colors, as does TERM=dumb" },
+    { "DDP_MUNGE_LIBRARY", "file of libmunge (default: libmunge.so.2)" },
+};
+enum { READ_VARIABLES = sizeof(read_variables) / sizeof(read_variables[0]) };
+
 /* Append the variables that ddprun reads, then the variables that ddprun sets for each worker (worker_env.h). */
 static bool man_environment(struct buf *out)
 {
     bool ok = buf_printf(
         out,
         ".SH ENVIRONMENT\nA variable PET_<NAME> sets the default of the option NAME. For a switch, 0 means "
-        "off and "
-        "any other integer means on. An empty variable is ignored. ddprun also reads CUDA_VISIBLE_DEVICES, "
-        "TMPDIR, VIRTUAL_ENV and PYTHON_EXEC. Scripts and modules run under the first Python that exists: "
-        "the Python of the active virtual environment, the Python of the virtual environment that contains "
-        "ddprun, PYTHON_EXEC, python3 in PATH. \\-\\-dry_run prints which Python is used.\n.PP\nddprun "
-        "sets for each worker:\n");
+        "off and any other integer means on. An empty PET_<NAME> is ignored.\n.PP\nddprun also reads:\n");
+    for (int i = 0; i < READ_VARIABLES; i++)
+        ok = ok && man_entry(out, read_variables[i].name, read_variables[i].use);
+    ok = ok && buf_printf(out, ".PP\nddprun sets for each worker:\n");
 #define X(name, format, value, when, text) ok = ok && man_entry(out, #name, text);
     WORKER_ENV_LIST(X)
 #undef X
@@ -223,7 +244,7 @@ static bool man_exit_codes(struct buf *out)
     ok = ok && man_entry(out, code, text);
     EXIT_CODE_LIST(X)
 #undef X
-    return ok && man_entry(out, "other", "the exit code of the worker that failed first");
+    return ok && man_entry(out, "other", EXIT_CODE_OTHER_MEANING);
 }
 
 /* Append how ddprun, its agent and a worker react to each signal. */
@@ -306,8 +327,8 @@ static bool man_commands(struct buf *out)
 {
     char tag[64];
     bool ok = buf_printf(
-        out, ".SH COMMANDS\nA command is the first argument of ddprun. To start a program with the name of a "
-             "command, write ./NAME.\n");
+        out, ".SH COMMANDS\nA command is the first argument of ddprun. If a program has the same name as a "
+             "command, write ./NAME to start the program.\n");
     for (int i = 0; i < COMMANDS; i++) {
         snprintf(tag, sizeof(tag), "%s %s", cli_commands[i].name, command_arguments[i]);
         ok = ok && man_entry(out, tag, cli_commands[i].help);
@@ -353,9 +374,9 @@ bool cli_print_man(struct buf *out)
                "failure. "
                "ddprun exits with the exit code of the first failure.\n.PP\n"
                "ddprun passes a first SIGINT, SIGTERM or SIGHUP on to the workers, which then have the grace "
-               "period (--grace) to end. A second signal kills the workers. SIGQUIT (Ctrl-\\e) prints what "
-               "each worker "
-               "does. No process of the job is left behind.\n"
+               "period (--grace) to end. A second of these signals kills the workers, unless both are "
+               "SIGHUP. SIGQUIT (Ctrl-\\e) prints what each worker does. No process of the job is left "
+               "behind.\n"
                ".PP\nIn option names, dashes and underscores are equal. A name may be shortened if the "
                "short form is unambiguous; everything after PROGRAM belongs to PROGRAM.\n") &&
            man_options(out) && man_commands(out) && man_environment(out) && man_exit_codes(out) &&

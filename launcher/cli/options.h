@@ -23,7 +23,7 @@
  * ./NAME to start the program. Columns: id, name, arguments, help. */
 #define DDPRUN_COMMANDS(X)                                                                                   \
     X(EXPLAIN, "explain", "[CODE]",                                                                          \
-      "print the meaning and remedy of a finding or an exit code; without CODE, list all codes")             \
+      "print the meaning and remedy of a finding, an exit code or a signal; without CODE, list all codes")   \
     X(SHIM, "shim", "[--remove] DIR",                                                                        \
       "create a command torchrun in DIR that starts ddprun, and print the line that puts DIR first in "      \
       "PATH; --remove removes that command. No other torchrun is changed")                                   \
@@ -95,7 +95,7 @@
       "else the value of --master_port)")                                                               \
     X(RDZV_CONF, "rdzv_conf", 0, RDZV_CONF, rdzv_conf, "K=V,...", NULL, true, FIRST, NODES,                         \
       "torchrun's rendezvous settings, times in seconds: join_timeout or timeout (for all nodes to join; "      \
-      "default: 600 in an elastic job, else 900), last_call_timeout (for nodes above the minimum; default: "    \
+      "default: 600 in an elastic job, else 900), last_call_timeout (for more nodes to join; default: "    \
       "30), keep_alive_interval and keep_alive_max_attempt (their product is --node_timeout), is_host "         \
       "(--host_store)")                                                                                         \
     X(LOCAL_ADDR, "local_addr", 0, TEXT, local_addr, "ADDR", NULL, true, THEIRS, NODES,                              \

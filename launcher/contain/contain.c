@@ -334,12 +334,14 @@ static void choose_plain(struct contain *c, const char *why)
     c->kind = CONTAIN_PLAIN;
     c->group[0] = '\0';
     if (c->may_fall_back)
-        snprintf(c->words, sizeof(c->words),
-                 "plain, ddprun and its agent process watch each other (no control group: %s; " STRONGER ")",
-                 why);
+        snprintf(
+            c->words, sizeof(c->words),
+            "plain, in which ddprun and its agent process watch each other (no control group: %s; " STRONGER
+            ")",
+            why);
     else
         snprintf(c->words, sizeof(c->words),
-                 "plain, ddprun and its agent process watch each other (set by --contain=plain)");
+                 "plain, in which ddprun and its agent process watch each other (set by --contain=plain)");
 }
 
 /* Use a control group below ddprun's own group `own`. The group is created later, by contain_attempt. */

@@ -306,7 +306,8 @@ static void host(const struct store_host_options *o, const struct hosting *decid
                      : "",
                  o->plan->meeting.nnodes_max > 1 && !o->plan->meeting.elastic &&
                          o->plan->meeting.host_store != HOST_STORE_YES
-                     ? "; if node 0 of this job uses this port, set another --node_rank on this node"
+                     ? "; if another ddprun is node 0 of this job and uses this port, set another "
+                       "--node_rank on this node"
                      : "");
         store_host_fail(o, listen_code(o->plan->meeting.port), words, free_place(decided));
         return;

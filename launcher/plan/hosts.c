@@ -302,7 +302,10 @@ static ddp_status add_spec(struct specs *s, const char *name, const struct tail 
     struct host_spec *known = find_spec(s, name, tail->port);
     const char *count = tail->count;
     if (!is_name(name))
-        return ddp_fail(err, DDP_ERR_ARG, "'%.64s' is not a host name", name);
+        return ddp_fail(err, DDP_ERR_ARG,
+                        "'%.64s' is not a host name; expected HOST or USER@HOST of letters, digits and "
+                        ". - _ : %%, neither beginning with '-'",
+                        name);
     const int slots = slots_of(count);
     if (known != NULL && (slots == 0 || known->slots == 0 || known->slots > CLI_NPROC_MAX - slots))
         return ddp_fail(err, DDP_ERR_ARG, "host '%.64s' is in the list twice; list it once, as HOST:COUNT",

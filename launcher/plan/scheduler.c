@@ -579,7 +579,7 @@ static void read_kubernetes(struct scheduler *s, const struct scheduler_facts *f
         return;
     scheduler_set_number(s, SCHEDULER_NODE_RANK, index, "JOB_COMPLETION_INDEX");
     snprintf(job, sizeof(job), "%.*s", stem_of(host), host);
-    scheduler_set(s, SCHEDULER_JOB, job, "host name %.80s, its number removed", host);
+    scheduler_set(s, SCHEDULER_JOB, job, "host name %.80s without its number", host);
     set_pod_0(s, f);
 }
 
@@ -593,7 +593,7 @@ static void set_job_name(struct scheduler *s, const char *host)
         const size_t len = strlen(job), role = strlen(roles[i]);
         if (len > role && strcmp(job + len - role, roles[i]) == 0) {
             job[len - role] = '\0';
-            scheduler_set(s, SCHEDULER_JOB, job, "host name %.80s, its role and number removed", host);
+            scheduler_set(s, SCHEDULER_JOB, job, "host name %.80s without its role and number", host);
             return;
         }
     }
@@ -606,7 +606,8 @@ static void set_master(struct scheduler *s, const struct scheduler_facts *f, int
     const char *master = scheduler_env(f, "MASTER_ADDR");
     const bool is_local = strcmp(master, "localhost") == 0 || endpoint_is_loopback(master);
     if (pod == 0 && pods > 1 && is_local)
-        scheduler_set(s, SCHEDULER_ADDRESS, host_of(f), "host name, because MASTER_ADDR is %.80s", master);
+        scheduler_set(s, SCHEDULER_ADDRESS, host_of(f),
+                      "host name of this pod, because other pods cannot reach MASTER_ADDR=%.80s", master);
     else
         scheduler_set(s, SCHEDULER_ADDRESS, master, "MASTER_ADDR");
 }

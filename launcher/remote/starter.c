@@ -582,8 +582,8 @@ static void fail_without_message(struct peer *p)
 {
     struct finding f;
     finding_make(&f, FINDING_HOST_NOT_READY, p->host->name, "words",
-                 "the command line and variables of the starting host need more than 4 MiB, or memory is "
-                 "short there",
+                 "the job's command line and environment variables exceed 4 MiB, or the starting host has no "
+                 "memory left",
                  NULL);
     fail(p->starter, &f);
 }

@@ -207,11 +207,32 @@ bool cause_why(const struct report *r, struct buf *out)
     return w == NULL || w->verdict == WORKER_NOT_STARTED || end_cause(w, r->evidence, out);
 }
 
+/* Return the remedy for a failure that is not of a worker: a hang, a lost node, or nodes that have not joined in time.
+ * Return NULL without a remedy. Advice with placeholders is omitted, because the report does not have their values. */
+static const char *remedy_without_worker(const struct report *r)
+{
+    const struct failure *f = r->elsewhere;
+    if (cause_is_hang(r))
+        return r->hang->advice;
+    if (f == NULL || f->rank >= 0)
+        return NULL;
+    if (strcmp(f->why, "timeout") == 0)
+        return "check that ddprun runs on each missing node with the same --rdzv_id and store address; if "
+               "so, check the output of ddprun there";
+    const enum finding_code code = finding_by_name(f->code);
+    if (code != FINDING_NODE_LOST_SILENT && code != FINDING_NODE_LOST_CLOSED)
+        return NULL;
+    const char *advice = finding_advice(code);
+    return strstr(advice, "${") == NULL ? advice : NULL;
+}
+
 bool cause_remedy(const struct report *r, struct buf *out)
 {
     const struct agent_worker *w = cause_worker(r);
-    if (w == NULL)
-        return !cause_is_hang(r) || buf_printf(out, "%s", r->hang->advice);
+    if (w == NULL) {
+        const char *remedy = remedy_without_worker(r);
+        return remedy == NULL || buf_printf(out, "%s", remedy);
+    }
     if (w->verdict != WORKER_NOT_STARTED)
         return end_remedy(w, r->evidence, out);
     const struct start_failure failure = start_failure(r, w);

@@ -592,7 +592,7 @@ static const struct row {
     { SIGUSR1, ALWAYS, NULL, "the worker received SIGUSR1 and has no handler for that signal", NULL },
     { SIGUSR2, ALWAYS, NULL, "the worker received SIGUSR2 and has no handler for that signal", NULL },
     { NO_SIGNAL, OOM_IN_CGROUP, NULL,
-      "memory ran out during this attempt: limit {limit} of cgroup {cgroup}, peak {peak}; the kernel killed {kills} there, most likely a child of the worker",
+      "memory ran out during this attempt: limit {limit} of cgroup {cgroup}, peak {peak}; the kernel killed {kills} there; most likely, one was a child of the worker",
       LESS_MEMORY "; or raise the limit: {limit_file} of that cgroup" },
     { NO_SIGNAL, OOM_OF_SYSTEM, NULL,
       "memory ran out on the whole machine during this attempt; the kernel killed {kills}, most likely a child of the worker", LESS_MEMORY },
@@ -690,7 +690,7 @@ static const char *coredump_sentence(const struct worker_evidence *e)
     case CORE_NO_LIMIT:
         return "none: the limit for core files is 0; to get one, run 'ulimit -c unlimited' before ddprun";
     case CORE_NO_PATTERN:
-        return "none: kernel.core_pattern is empty; to get one, run 'sysctl "
+        return "none: kernel.core_pattern is empty; to get a core file, run 'sysctl "
                "kernel.core_pattern=core.%e.%p' as root";
     case CORE_NOT_DUMPED:
         if (e->core[0] == '|')

@@ -354,7 +354,7 @@ bool report_no_restart(const struct report *r, struct buf *out)
                           "restart would repeat",
                           AGENT_USAGE_MS / 1000);
     case NO_RESTART_NO_PROGRESS:
-        return buf_printf(out, "no later attempt got beyond step %lld (--max_no_progress)",
+        return buf_printf(out, "the last attempts did not get beyond step %lld (--max_no_progress)",
                           (long long)r->best_step);
     case NO_RESTART_HANGS:
         return buf_printf(out, "the job hung (--on_hang=stop)");
@@ -758,7 +758,8 @@ static void stacks(const struct report *r, struct rows *rows)
     }
     if (left > 0)
         rows_printf(rows, label, "%d more stack%s: %s", left, left == 1 ? "" : "s",
-                    r->plan->log_root != NULL ? "see report.json" : "with --log_dir, report.json has all");
+                    r->plan->log_root != NULL ? "see report.json"
+                                              : "with --log_dir, report.json contains all stacks");
     buf_free(&text);
 }
 

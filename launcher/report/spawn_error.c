@@ -281,7 +281,7 @@ static const struct row {
     { ENOENT, NEAR, "{program}: no such file", "did you mean {near}?" },
     { ENOENT, ALWAYS, "{program}: no such file", "check the path, and whether its file system is mounted on this host" },
     { EACCES, SEARCHED, "{program}: found in PATH ({search}), but not executable",
-      "run chmod +x on the file, or write the path of another {program}" },
+      "run chmod +x on the file, or start ddprun with the path of another {program}" },
     { EACCES, DIRECTORY, "{program} is a directory, not a program", "to run a Python package: python3 -u {program}" },
     { EACCES, LOCKED, "{program}: no permission to enter the directory {locked}", "chmod +x {locked}, or run as a user with that permission" },
     { EACCES, NO_FILE, "{program} is a device or a pipe, not a program", NULL },

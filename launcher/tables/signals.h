@@ -19,7 +19,7 @@
 #define SIGNAL_LIST(X)                                                                                       \
     X(TERM,  STOP,   true,                                                                                   \
       "stops the job within --grace; a second SIGTERM kills at once",                                        \
-      "the same", "the program decides; a worker ended by SIGTERM has failed")                               \
+      "the same", "the program decides; a worker that SIGTERM ends has failed")                               \
     X(INT,   STOP,   true,                                                                                   \
       "like SIGTERM (Ctrl-C)", "the same", "like SIGTERM")                                                   \
     X(HUP,   STOP,   true,                                                                                   \
@@ -36,7 +36,7 @@
       "like SIGUSR1 (new terminal size)", "the same", "the program decides")                                 \
     X(TSTP,  REST,   false,                                                                                  \
       "suspends the job, then ddprun (Ctrl-Z)", "suspends the job; ddprun waits",                            \
-      "suspends this worker; ddprun reports this")                                                           \
+      "suspends this worker; ddprun reports the suspension")                                                           \
     X(CONT,  RESUME, false,                                                                                  \
       "continues the job (fg, bg)", "the same", "continues this worker")                                     \
     X(PIPE,  NONE,   false,                                                                                  \

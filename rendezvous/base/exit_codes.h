@@ -21,7 +21,7 @@
       "options that exclude each other.",                                                                 \
       "--nproc_per_node=0: expected a number from 1 to 4096, 'gpu', 'cpu' or 'auto'")                     \
     X(DDP_EXIT_PEER_LOST, PEER_LOST, "a worker lost a peer, and no other worker failed",                  \
-      "read the end of the worker's log, which names the peer, and the log of this peer",                 \
+      "read the end of the worker's log, which names the peer; then read the log of the peer",            \
       "A worker exited with DDP_EXIT_PEER_LOST. ddprun waited for the failure of the peer, but no other " \
       "worker failed. Typical causes: a rank that left a process group early, or a broken network "       \
       "connection.",                                                                                      \
@@ -60,6 +60,9 @@
       "Typical causes: Ctrl-C (130), a lack of memory (137), a bug in C or C++ code (139), or a time "    \
       "limit of the scheduler (143).",                                                                    \
       "rank 3 on n1 failed first: out of memory (SIGKILL), 12.3 s after its start")
+
+/* The meaning of each code without a row. */
+#define EXIT_CODE_OTHER_MEANING "the exit code of the worker that failed first"
 
 enum exit_code {
 #define X(code, name, ...) EXIT_CODE_##name = code,

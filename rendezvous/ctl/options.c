@@ -25,8 +25,8 @@ static const struct ctl_command commands[] = {
     { "rejects", NULL, "connections and nodes that were rejected", "rejects", false, ctl_format_rejects },
     { "why", NULL, "why the job does not start or continue, and the remedy", "why", false, ctl_format_why },
     { "top", NULL,
-      "what each rank does; in jobs with --profile_ranks, also the share of time it waits; "
-      "--watch repeats this",
+      "what each rank does; in jobs with --profile_ranks, also the share of time that the rank waits; "
+      "--watch repeats the command",
       "status", false, ctl_format_top },
     { "stacks", NULL, "where the threads of each rank are: Python frames, or the state in the kernel",
       "stacks", false, ctl_format_stacks },
@@ -39,8 +39,9 @@ static const struct ctl_command commands[] = {
     { "cancel", "NAME", "cancel a named barrier: every waiting rank gets an error", "barrier_cancel", false,
       ctl_format_cancelled },
     { "timeline", "EVENTS...", "draw event logs (ddprun --events): joins, waits, exits", NULL, true, NULL },
-    { "explain", "[CODE]", "print the meaning and remedy of a finding or an exit code, or list all codes",
-      NULL, false, NULL },
+    { "explain", "[CODE]",
+      "print the meaning and remedy of a finding, an exit code or a signal, or list all codes", NULL, false,
+      NULL },
     { "flight", "FILES...", "compare flight records: which ranks are behind or made a different call", NULL,
       false, ctl_format_flight },
     { 0 },
@@ -329,10 +330,31 @@ static const char head[] =
     "\n"
     "commands:\n";
 
-/* The end of the help. Exit code 1 means that the request failed, 2 that the command line is wrong, so scripts can
- * distinguish them. */
-static const char tail[] =
-    "\nexit status: 0 success, 1 the store cannot be reached or rejects the request, 2 wrong usage\n";
+/* The exit codes, from 0. Scripts can distinguish a failed request from a wrong command line. */
+static const char *const exit_codes[] = {
+    "success",
+    "the store cannot be reached or rejects the request, or a file cannot be read or written",
+    "wrong usage",
+};
+enum { EXIT_CODES = sizeof(exit_codes) / sizeof(exit_codes[0]) };
+
+/* Print the exit codes, as the end of the help. */
+static bool exit_status_help(struct buf *out)
+{
+    bool ok = buf_printf(out, "\nexit status:\n");
+    for (int i = 0; ok && i < EXIT_CODES; i++)
+        ok = buf_printf(out, "  %d  %s\n", i, exit_codes[i]);
+    return ok;
+}
+
+/* Print the exit codes for the manual page. */
+static bool exit_status_man(struct buf *out)
+{
+    bool ok = buf_printf(out, ".SH EXIT STATUS\n");
+    for (int i = 0; ok && i < EXIT_CODES; i++)
+        ok = buf_printf(out, ".TP\n.B %d\n%s\n", i, exit_codes[i]);
+    return ok;
+}
 
 static bool print_completion(enum completion_shell shell, struct buf *out)
 {
@@ -352,10 +374,10 @@ bool ctl_options_text(const struct ctl_options *options, struct buf *out)
         return print_completion(options->shell, out);
     case CTL_HELP:
         return buf_printf(out, "%s", head) && command_help(out) && buf_printf(out, "\noptions:\n") &&
-               options_help(&table, out) && buf_printf(out, "%s", tail);
+               options_help(&table, out) && exit_status_help(out);
     case CTL_HELP_MAN:
         return buf_printf(out, ".SH COMMANDS\n") && command_man(out) && buf_printf(out, ".SH OPTIONS\n") &&
-               options_man(&table, out);
+               options_man(&table, out) && exit_status_man(out);
     case CTL_VERSION:
     case CTL_ASK:
         break;

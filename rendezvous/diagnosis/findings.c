@@ -379,8 +379,7 @@ static bool explain_exit_code(int code, struct buf *out, cJSON *json)
                    append_detection(out, json, "Detection", exit_rows[i].detection) &&
                    append_paragraph(out, json, "advice", "Remedy", exit_rows[i].remedy);
     return ok && append_paragraph(out, json, "example", "Example", example) &&
-           append_paragraph(out, json, "meaning", "Meaning",
-                            "the exit code of the worker that failed first") &&
+           append_paragraph(out, json, "meaning", "Meaning", EXIT_CODE_OTHER_MEANING) &&
            append_detection(out, json, "Detection", finding_detection(FINDING_WORKER_FAILED)) &&
            append_paragraph(out, json, "advice", "Remedy",
                             "check the documentation of the program and the end of the worker's log");
@@ -429,9 +428,10 @@ static bool list_all(struct buf *out, cJSON *json)
             add_item(json, "exit_codes", item);
     }
     if (json != NULL)
-        return ok;
-    return ok &&
-           buf_printf(out, "\n'ddprun explain CODE' prints the meaning, causes and remedy of a code.\n");
+        return ok && cJSON_AddStringToObject(json, "other_exit_codes", EXIT_CODE_OTHER_MEANING) != NULL;
+    return ok && buf_printf(out, "%-24s %s\n", "other", EXIT_CODE_OTHER_MEANING) &&
+           buf_printf(out, "\n'ddprun explain CODE' prints the meaning, causes and remedy of a code, or of a "
+                           "signal such as SIGKILL.\n");
 }
 
 /* Return the exit code for the name of a signal ("SIGKILL": 137), or 0. */

@@ -101,7 +101,7 @@
       "address on all nodes, such as ${reachable_address}",                                                         \
       "on n0 the name 'n0' resolves to 127.0.1.1, where no other node can reach the store",                 \
       "The node that hosts the store resolved its own name to a loopback address. Typical cause: the "      \
-      "127.0.1.1 line that installers of Debian and Ubuntu write.")                                         \
+      "127.0.1.1 line of /etc/hosts that installers of Debian and Ubuntu write.")                                         \
     X(BRIDGE_ADDRESS, WARNING,                                                                              \
       "${subject} is the address of ${interface} on ${host}; other machines probably have the same "        \
       "address",                                                                                            \
@@ -364,7 +364,7 @@
       "(sidecar.istio.io/inject: \"false\")",                                                               \
       "10.0.0.1:29500 accepts connections and closes them on the first message",                            \
       "The peer closed the connection after the handshake request. A store serves only " \
-      "its user and root, unless it has --insecure. Typical cause: on one host, the store belongs to " \
+      "its user and root, unless it has --insecure. Typical cause: on the same host, the store belongs to " \
       "another user.")                                                                     \
     /* Another service listens on the port. The first bytes of its reply identify the protocol. */          \
     X(PORT_IS_HTTP, ERROR,                                                                                  \
@@ -410,7 +410,7 @@
       "this node has --encrypt, but gets no secret from 10.0.0.1:29500: MUNGE: Failed to access "           \
       "\"/run/munge/munge.socket.2\"",                                                                      \
       "Under a scheduler, MUNGE delivers the secret. The store sent no credential of MUNGE, or munged "     \
-      "on this node could not decode it. Typical causes: munged does not run on this node, or its key "     \
+      "on this node could not decode the credential. Typical causes: munged does not run on this node, or its key "     \
       "differs.")                                                                                           \
     /* The port belongs to a service that is not a ddprun store and speaks neither HTTP nor TLS.            \
      * PORT_IS_OTHER_SERVICE covers all unknown protocols. */                                               \
@@ -639,7 +639,7 @@
       "('uname -m') is different. Typical cause: x86-64 and Arm hosts in one list.")                                                                   \
     X(HOST_CANNOT_RUN_DDPRUN, ERROR,                                                                        \
       "${subject} cannot run ddprun: ${words}",                                                             \
-      "install the missing library there, or start with --ship; if this fails, too, use the ddprun of the " \
+      "install the missing library there, or start with --ship; if ddprun still fails there, use the ddprun of the " \
       "Python wheel, which needs only the C library",                                                       \
       "n1 cannot run ddprun: ddprun: error while loading shared libraries: libcjson.so.1: cannot open "     \
       "shared object file: No such file or directory",                                                      \
@@ -712,7 +712,7 @@
       "start ddprun on all ${nnodes} nodes with '${launch_command} ...', without a smaller --nodes or "     \
       "--ntasks; if ${started_nodes} nodes are enough, pass --nnodes=${started_nodes}",                     \
       "Slurm allocated 4 nodes to job 77, but started ddprun on only 2",                                    \
-      "The step has fewer nodes than the allocation. Typical cause: srun with a --nodes or --ntasks that " \
+      "The scheduler started ddprun on fewer nodes than it allocated. Typical cause: srun with a --nodes or --ntasks that " \
       "is too small.")                                                                      \
     X(NNODES_NOT_LAUNCHED, WARNING,                                                                         \
       "${subject} needs ${nnodes} nodes (--nnodes), but ${scheduler} started ddprun on ${started_nodes}",   \
@@ -759,7 +759,7 @@
       "pass the same --rdzv_id on every node; if the ddprun at that address belongs to an earlier job, "         \
       "stop it",                                                                                                 \
       "10.0.0.9 requests job 'b' (2 times); this store serves job 'a'",                                      \
-      "A ddprun connected and named a job that this store does not serve. Typical causes: two jobs "        \
+      "A ddprun process requested a job that this store does not serve. Typical causes: two jobs "        \
       "with the same host and port, or a ddprun of an earlier job.")                                             \
     X(SILENT_CLIENT, NOTE,                                                                                  \
       "${subject} connected${times}, but never sent a complete message",                                    \
@@ -770,7 +770,7 @@
       "health check, a port scanner, or a firewall.")                                                               \
     X(FOREIGN_CLIENT, NOTE,                                                                                 \
       "${subject} was rejected${times}: it speaks ${kind}; its first bytes are ${bytes}",                   \
-      "no action needed if it is a port scanner, a health check or a monitor; otherwise it may be a "       \
+      "no action needed if the client is a port scanner, a health check or a monitor; otherwise it may be a "       \
       "missing node",                                                                                       \
       "10.0.0.9 was rejected (2 times): it speaks HTTP; its first bytes are GET / HTTP/1.1",                 \
       "The first bytes of a connection to the store belong to another protocol. Typical causes: a port "            \
@@ -813,7 +813,7 @@
       "install the program, its interpreter and its libraries on every node under the same path",           \
       "node 1 (n1) cannot start the program: ./train: no such file or directory",                           \
       "execve failed on that node, with ENOENT or EACCES for example. Typical causes: a program or virtual "        \
-      "environment on a local disk of the other nodes.")                                                            \
+      "environment that is only on a local disk of another node.")                                                            \
     /* Usually a connection between ranks breaks because one of the ranks has ended. So this finding needs  \
      * proof that no rank had ended. ${agents} shows whether both nodes still reached the store. */         \
     X(CONNECTION_BROKE, ERROR,                                                                              \
@@ -907,7 +907,7 @@
       "--rdzv_endpoint; if so, the output of ddprun there shows why a node has not joined",                 \
       "2 of at least 4 nodes have joined within 32 s: n0, n1",                                              \
       "An elastic job has fewer nodes than the minimum of --nnodes=MIN:MAX. Typical causes: nodes that wait "       \
-      "in the queue of the scheduler, or another --rdzv_id.")                                                       \
+      "in the queue of the scheduler, or nodes with another --rdzv_id.")                                                       \
     /* The remaining nodes have already stopped their workers, because a round cannot continue without      \
      * the ranks of a lost node. */                                                                         \
     X(TOO_FEW_LEFT, ERROR,                                                                                  \
@@ -1017,10 +1017,10 @@
       "Most ranks wait at one place, and this rank waits at another. Typical cause: a branch that depends on "      \
       "the rank.")                                                                                                  \
     X(RANK_DISCONNECTED, WARNING,                                                                           \
-      "${subject}: was connected${where}, but closed its connection; last message ${silent} ago",           \
+      "${subject}: was connected${where}, but closed its connection to the store; last message ${silent} ago",           \
       "the rank may compute without the store, or be about to exit; inspect it: py-spy dump --pid "         \
       "${pid} or gdb -p ${pid}",                                                                            \
-      "rank 3: was connected (n1, pid 812), but closed its connection; last message 32 s ago",              \
+      "rank 3: was connected (n1, pid 812), but closed its connection to the store; last message 32 s ago",              \
       "The rank used the store, and has no connection to it any more. Typical causes: a rank that is "      \
       "about to exit, or a process group that was destroyed.")                                              \
     X(RANK_MISSING, WARNING,                                                                                \
@@ -1097,14 +1097,14 @@
       "42 s; 7 ranks wait in all_reduce (train.py:88)",                                                     \
       "Successive samples of the stacks are equal, and the main thread of the rank sleeps in "                     \
       "futex outside of a collective. Typical causes: two threads that take two locks in opposite order, a " \
-      "fork while another thread held the lock, or Work.wait(), in which the rank waits for other ranks.") \
+      "fork while another thread held a lock, or Work.wait(), in which the rank waits for other ranks.") \
     X(RANK_BLOCKED, ERROR,                                                                                  \
       "${subject} ${is} in ${place}, blocked in ${call}${object}, without progress for ${time}; ${waiters}", \
       "check the other side of this call: the file system, the network peer, the process that should read " \
       "or write the pipe, or the process that holds the file lock ('lslocks')",                             \
       "rank 3 (n1, pid 812) is in load_batch (data.py:41), blocked in read of "                             \
       "/mnt/data/x.bin, without progress for 42 s; 7 ranks wait in all_reduce (train.py:88)",               \
-      "Successive samples of the stacks are equal, and the main thread of the rank sleeps in this system call "            \
+      "Successive samples of the stacks are equal, and the main thread of the rank sleeps in a system call "            \
       "outside of a collective. Typical causes: an NFS server that does not answer, a pipe to which no process " \
       "writes or from which no process reads, a file lock that another process holds, or a firewall that " \
       "drops the packets of a connection attempt.") \
@@ -1220,7 +1220,7 @@
     X(STORE_SHARED, ERROR,                                                                                  \
       "${subject}: two launches share this store (${count} ${come}, ${belong}): ${who}",                    \
       "stop the unwanted launch, and restart the other launch if it waits, because PyTorch still counts " \
-      "the stopped processes; to prevent this, give each launch its own --master_port",                                   \
+      "the stopped processes; to keep the launches apart, give each launch its own --master_port",                                   \
       "init_process_group: two launches share this store (4 processes take part, but the job has 2 "        \
       "ranks): pid 90 on n1 (python x.py), as rank 0; pid 91 on n1 (python x.py), as rank 1; rank 0 (n1, "  \
       "pid 71); rank 1 (n1, pid 72)",                                                                       \
@@ -1241,7 +1241,7 @@
       "if the program starts processes that join the group (mp.spawn), start them with "                    \
       "--nproc_per_node instead, or set another MASTER_PORT for them",                                      \
       "rank 0 has registered twice in init_process_group: two processes act as this rank",                  \
-      "Two connections have set the address of the same rank. This is reported only if a worker has failed " \
+      "Two connections have set the address of the same rank. ddprun reports this only if a worker has failed " \
       "or the job makes no progress. Typical cause: every worker starts its own ranks, which inherit MASTER_PORT.")             \
     X(GROUP_BEYOND_JOB, ERROR,                                                                              \
       "${subject}: ${arrived} of ${members} ranks have waited for ${time} for ${what}, but the highest "       \
@@ -1258,7 +1258,7 @@
       "init_process_group(timeout=...) allows more time",                                                   \
       "rank 0 (n1, pid 71) gave up init_process_group after it waited 60 s for the address of rank "        \
       "1; rank 1: stopped (state T) (n1, pid 72), for 58 s",                                                \
-      "A rank waited for a process group of PyTorch until its timeout, and then exited. Typical "           \
+      "A rank waited for a process group of PyTorch until the group's timeout, and then exited. Typical "           \
       "causes: a rank that is stopped, has failed, or loads its data for longer than the timeout.")
 
 #define FINDINGS(X)                                                                                         \

@@ -75,13 +75,15 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(WHOLE, world_size, 1, WIRE_MAX_RANKS, MESSAGE_NONE, "")     \
     X(WHOLE, rank, 0, WIRE_MAX_RANKS, MESSAGE_NONE, "")
 
-#define FIELDS_OF_heartbeat(X)                                                                           \
-    X(LIST, workers, 0, 0, 0,                                                                            \
-      "changed processes: [local rank, state, CPU percent, kernel function, pid of a script's program]") \
-    X(LIST, steps, 0, 0, 0, "progress: [local rank, step, collective's number, its name]")               \
-    X(WHOLE, moved_ms, 0, MESSAGE_MS_MAX, MESSAGE_NONE, "since progress")                                \
-    X(LIST, errors, 0, 0, 0, "last traceback line: [local rank, text]; empty text deletes it")           \
-    X(WHOLE, heard, 0, MESSAGE_NUMBER_MAX, MESSAGE_NONE, "frames received since `token`")                \
+#define FIELDS_OF_heartbeat(X)                                                                               \
+    X(LIST, workers, 0, 0, 0,                                                                                \
+      "changed processes: [local rank, state, CPU percent, kernel function, pid of the program for which a " \
+      "script waits]")                                                                                       \
+    X(LIST, steps, 0, 0, 0, "progress: [local rank, step, collective's number, its name]")                   \
+    X(WHOLE, moved_ms, 0, MESSAGE_MS_MAX, MESSAGE_NONE, "since progress")                                    \
+    X(LIST, errors, 0, 0, 0, "last traceback line: [local rank, text]; empty text deletes it")               \
+    X(WHOLE, heard, 0, MESSAGE_NUMBER_MAX, MESSAGE_NONE,                                                     \
+      "number of frames received, beginning with the frame that contains `token`")                           \
     ROUND_OF_SENDER(X)
 
 #define FIELDS_OF_hello(X)
@@ -106,47 +108,48 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(MARK, told, 0, 0, 0, "stopped by the agent")        \
     ROUND_OF_SENDER(X)
 
-#define FIELDS_OF_join(X)                                                                            \
-    X(TEXT, job, 0, LIMIT_TEXT - 1, MESSAGE_NEEDED, "")                                              \
-    X(TEXT, instance, 0, LIMIT_TEXT - 1, 0, "from the answer to the first join")                     \
-    X(TEXT, version, 0, LIMIT_TEXT - 1, MESSAGE_NEEDED, "of ddprun")                                 \
-    X(TEXT, host, 0, LIMIT_TEXT - 1, MESSAGE_NEEDED, "")                                             \
-    X(WHOLE, pid, 1, INT32_MAX, MESSAGE_NEEDED, "")                                                  \
-    X(WHOLE, pid_start, 0, 1ll << 52, 0, "start of the agent in clock ticks")                        \
-    X(TEXT, boot_id, 0, LIMIT_TEXT - 1, 0, "")                                                       \
-    X(TEXT, addr, 0, LIMIT_TEXT - 1, 0, "for other nodes; empty: the connection's source")           \
-    X(TEXT, own, 0, LIMIT_TEXT - 1, 0, "local address of this connection")                           \
-    X(TEXT, mode, 0, 16, 0, "static (default) or elastic")                                           \
-    X(WHOLE, nnodes_min, 1, INT32_MAX, MESSAGE_NEEDED, "")                                           \
-    X(WHOLE, nnodes_max, 1, INT32_MAX, MESSAGE_NEEDED, "")                                           \
-    X(WHOLE, node_rank, -1, INT32_MAX, -1, "-1 = any")                                               \
-    X(WHOLE, nproc, 1, INT32_MAX, MESSAGE_NEEDED, "workers")                                         \
-    X(WHOLE, store_port, 0, UINT16_MAX, 0, "for the workers' store, if rank 0 runs here")            \
-    X(FLAG, nproc_given, 0, 0, 0, "the user set `nproc`")                                            \
-    X(FLAG, uneven, 0, 0, 0, "`nproc` may differ")                                                   \
-    X(TEXT, task, 0, LIMIT_TEXT - 1, 0, "scheduler of several ddprun per node")                      \
-    X(TEXT, program, 0, LIMIT_TEXT - 1, 0, "program's name; empty = not compared")                   \
-    X(TEXT, role, 0, LIMIT_TEXT - 1, 0, "of the workers")                                            \
-    X(MARK, events, 0, 0, 0, "requests `event`")                                                     \
-    X(WHOLE, max_restarts, 0, INT32_MAX, 0, "")                                                      \
-    X(WHOLE, max_no_progress, 0, INT32_MAX, 0, "")                                                   \
-    X(WHOLE, backoff_ms, 0, MESSAGE_MS_MAX, 0, "least pause before a restart")                       \
-    X(WHOLE, backoff_cap_ms, 0, MESSAGE_MS_MAX, 0, "greatest pause")                                 \
-    X(WHOLE, last_call_ms, 0, MESSAGE_MS_MAX, 0, "time for more nodes once enough have joined")      \
-    X(WHOLE, join_timeout_ms, 0, MESSAGE_MS_MAX, 0, "time for enough nodes to join")                 \
-    X(WHOLE, node_timeout_ms, 0, MESSAGE_MS_MAX, 0, "0 = never")                                     \
-    X(TEXT, join_knob, 0, LIMIT_TEXT - 1, 0, "option that sets `join_timeout_ms`")                   \
-    X(TEXT, grow, 0, 16, 0, "agreed (default), now, never")                                          \
-    X(WHOLE, hang_ms, 0, MESSAGE_MS_MAX, MESSAGE_NONE, "--hang_timeout, 0 = off, absent = adaptive") \
-    X(TEXT, on_hang, 0, 16, 0, "report (default), stop, restart")                                    \
-    X(MARK, profile, 0, 0, 0, "--profile_ranks")                                                     \
-    X(MARK, resumes, 0, 0, 0, "may send `resume`")                                                   \
+#define FIELDS_OF_join(X)                                                                                \
+    X(TEXT, job, 0, LIMIT_TEXT - 1, MESSAGE_NEEDED, "")                                                  \
+    X(TEXT, instance, 0, LIMIT_TEXT - 1, 0, "from the answer to the first join")                         \
+    X(TEXT, version, 0, LIMIT_TEXT - 1, MESSAGE_NEEDED, "of ddprun")                                     \
+    X(TEXT, host, 0, LIMIT_TEXT - 1, MESSAGE_NEEDED, "")                                                 \
+    X(WHOLE, pid, 1, INT32_MAX, MESSAGE_NEEDED, "")                                                      \
+    X(WHOLE, pid_start, 0, 1ll << 52, 0, "start of the agent in clock ticks")                            \
+    X(TEXT, boot_id, 0, LIMIT_TEXT - 1, 0, "")                                                           \
+    X(TEXT, addr, 0, LIMIT_TEXT - 1, 0, "address that other nodes use; empty = the connection's source") \
+    X(TEXT, own, 0, LIMIT_TEXT - 1, 0, "local address of this connection")                               \
+    X(TEXT, mode, 0, 16, 0, "static (default) or elastic")                                               \
+    X(WHOLE, nnodes_min, 1, INT32_MAX, MESSAGE_NEEDED, "")                                               \
+    X(WHOLE, nnodes_max, 1, INT32_MAX, MESSAGE_NEEDED, "")                                               \
+    X(WHOLE, node_rank, -1, INT32_MAX, -1, "-1 = any")                                                   \
+    X(WHOLE, nproc, 1, INT32_MAX, MESSAGE_NEEDED, "workers")                                             \
+    X(WHOLE, store_port, 0, UINT16_MAX, 0, "for the workers' store, if rank 0 runs here")                \
+    X(FLAG, nproc_given, 0, 0, 0, "the user set `nproc`")                                                \
+    X(FLAG, uneven, 0, 0, 0, "`nproc` may differ")                                                       \
+    X(TEXT, task, 0, LIMIT_TEXT - 1, 0, "scheduler of several ddprun per node")                          \
+    X(TEXT, program, 0, LIMIT_TEXT - 1, 0, "program's name; empty = not compared")                       \
+    X(TEXT, role, 0, LIMIT_TEXT - 1, 0, "of the workers")                                                \
+    X(MARK, events, 0, 0, 0, "requests `event`")                                                         \
+    X(WHOLE, max_restarts, 0, INT32_MAX, 0, "")                                                          \
+    X(WHOLE, max_no_progress, 0, INT32_MAX, 0, "")                                                       \
+    X(WHOLE, backoff_ms, 0, MESSAGE_MS_MAX, 0, "least pause before a restart")                           \
+    X(WHOLE, backoff_cap_ms, 0, MESSAGE_MS_MAX, 0, "greatest pause")                                     \
+    X(WHOLE, last_call_ms, 0, MESSAGE_MS_MAX, 0, "time for more nodes once enough have joined")          \
+    X(WHOLE, join_timeout_ms, 0, MESSAGE_MS_MAX, 0, "time for enough nodes to join")                     \
+    X(WHOLE, node_timeout_ms, 0, MESSAGE_MS_MAX, 0, "0 = never")                                         \
+    X(TEXT, join_knob, 0, LIMIT_TEXT - 1, 0, "option that sets `join_timeout_ms`")                       \
+    X(TEXT, grow, 0, 16, 0, "agreed (default), now, never")                                              \
+    X(WHOLE, hang_ms, 0, MESSAGE_MS_MAX, MESSAGE_NONE, "--hang_timeout, 0 = off, absent = adaptive")     \
+    X(TEXT, on_hang, 0, 16, 0, "report (default), stop, restart")                                        \
+    X(MARK, profile, 0, 0, 0, "--profile_ranks")                                                         \
+    X(MARK, resumes, 0, 0, 0, "may send `resume`")                                                       \
     X(WHOLE, grace_ms, 0, MESSAGE_MS_MAX, 0, "")
 
 #define FIELDS_OF_resume(X)                                     \
     X(TEXT, job, 0, LIMIT_TEXT - 1, MESSAGE_NEEDED, "")         \
     X(TEXT, token, 0, LIMIT_TOKEN, MESSAGE_NEEDED, "from join") \
-    X(WHOLE, heard, 0, MESSAGE_NUMBER_MAX, MESSAGE_NEEDED, "frames received since `token`")
+    X(WHOLE, heard, 0, MESSAGE_NUMBER_MAX, MESSAGE_NEEDED,      \
+      "number of frames received, beginning with the frame that contains `token`")
 
 #define FIELDS_OF_failed(X)                                                              \
     X(WHOLE, rank, 0, WIRE_MAX_RANKS, MESSAGE_NEEDED, "")                                \
@@ -179,10 +182,10 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(TEXT, code, 0, FINDING_SUBJECT_MAX - 1, 0, "of a finding")           \
     ROUND_OF_SENDER(X)
 
-#define FIELDS_OF_vouch(X)                                                    \
-    X(WHOLE, conn, 1, 1ll << 53, MESSAGE_NEEDED, "from `who`")                \
-    X(WHOLE, rank, -1, WIRE_MAX_RANKS, -1, "-1 = process without rank")       \
-    X(WHOLE, pid, 0, INT32_MAX, 0, "0 = unknown process of the agent's user") \
+#define FIELDS_OF_vouch(X)                                                                         \
+    X(WHOLE, conn, 1, 1ll << 53, MESSAGE_NEEDED, "from `who`")                                     \
+    X(WHOLE, rank, -1, WIRE_MAX_RANKS, -1, "-1 = process without rank")                            \
+    X(WHOLE, pid, 0, INT32_MAX, 0, "0 = the process is unknown, but its user is the agent's user") \
     ROUND_OF_SENDER(X)
 
 #define FIELDS_OF_owner(X)                                     \
@@ -281,7 +284,8 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(WHOLE, nnodes, 1, INT32_MAX, -1, "")                                        \
     X(WHOLE, first_rank, 0, INT32_MAX, -1, "rank of its first worker")            \
     X(WHOLE, world_size, 1, INT32_MAX, -1, "")                                    \
-    X(LIST, nodes, 0, LIMIT_LISTED, 0, "the first few objects `node`")            \
+    X(LIST, nodes, 0, LIMIT_LISTED, 0,                                            \
+      "an object `node` for each node; in large jobs only for the first nodes")   \
     X(WHOLE, role_rank, 0, INT32_MAX, MESSAGE_NONE, "first_rank within the role") \
     X(WHOLE, role_size, 0, INT32_MAX, MESSAGE_NONE, "workers of the role")
 
@@ -374,7 +378,7 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
 #define FIELDS_OF_findings(X)                        \
     X(FLAG, final, 0, 0, 0, "the job fails next")    \
     X(TEXT, text, 0, WIRE_MAX_JSON, 0, "the report") \
-    X(LIST, findings, 0, 0, 0, "objects `finding`, none when the hang is over")
+    X(LIST, findings, 0, 0, 0, "objects `finding`; no object means that the hang is over")
 #define FIELDS_OF_left_waiting(X) FIELDS_OF_findings(X)
 #define FIELDS_OF_finding(X)                                     \
     X(TEXT, code, 0, FINDING_SUBJECT_MAX - 1, 0, "of a finding") \
@@ -389,58 +393,58 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
 
 /* X(ID, struct, name, class, meaning). A call has its name in "op", a push in "push"; other messages have no
  * name. */
-#define MESSAGES(X)                                                                                 \
-    X(HEARTBEAT, heartbeat, "heartbeat", AGENT_CALL, "changes of the workers, or none")             \
-    X(HELLO, hello, "hello", CALL, "checks that a store answers")                                   \
-    X(JOB, job, "job", AGENT_CALL, "declares a job without rendezvous")                             \
-    X(WORKER_STARTED, worker_started, "worker_started", AGENT_CALL, "a worker runs")                \
-    X(WORKER_EXITED, worker_exited, "worker_exited", AGENT_CALL, "a worker has ended")              \
-    X(JOIN, join, "join", AGENT_CALL, "joins, or joins again after a verdict")                      \
-    X(RESUME, resume, "resume", AGENT_CALL, "replaces the connection of a node")                    \
-    X(FAILED, failed, "failed", AGENT_CALL, "a worker failed by itself; the node stops the others") \
-    X(EXPLAIN, explain, "cause", AGENT_CALL, "more about a failed worker")                          \
-    X(DONE, done, "done", AGENT_CALL, "all workers of the node exited with 0")                      \
-    X(STOPPED, stopped, "stopped", AGENT_CALL, "no process of the round is left on the node")       \
-    X(LEAVE, leave, "leave", AGENT_CALL, "the node leaves for good")                                \
-    X(VOUCH, vouch, "vouch", AGENT_CALL, "a connection belongs to a worker")                        \
-    X(OWNER, owner, "owner", AGENT_CALL, "a connection belongs to another process")                 \
-    X(NOTICE, notice, "notice", AGENT_CALL, "a finding of the node about itself")                   \
-    X(SAMPLED, sampled, "sampled", AGENT_CALL, "the stacks of the node's ranks")                    \
-    X(TROUBLE, trouble, "trouble", CALL, "a finding of the rank about itself")                      \
-    X(BARRIER_CANCEL, barrier_cancel, "barrier_cancel", CHANGE_CALL, "cancels an open barrier")     \
-    X(JOBS, jobs, "jobs", CALL, "lists the jobs")                                                   \
-    X(REJECTS, rejects, "rejects", CALL, "lists rejected connections and nodes")                    \
-    X(WHY, why, "why", CALL, "diagnoses the job")                                                   \
-    X(STATUS, status, "status", CALL, "describes a job, its nodes and ranks")                       \
-    X(STACKS, stacks, "stacks", CALL, "returns the stacks of ranks within 4 s")                     \
-    X(KEYS, keys, "keys", CALL, "lists keys")                                                       \
-    X(WAITERS, waiters, "waiters", CALL, "lists waiting connections")                               \
-    X(BARRIERS, barriers, "barriers", CALL, "lists open barriers")                                  \
-    X(ANSWER, answer, "every answer", ANSWER, "these members last")                                 \
-    X(REFUSAL, refusal, "a refusal", ANSWER, "these members first")                                 \
-    X(JOINED, joined, "join", ANSWER, "the node has joined")                                        \
-    X(RESUMED, resumed, "resume", ANSWER, "missed frames follow")                                   \
-    X(STATUS_LISTS, status_lists, "status", ANSWER, "nodes and ranks")                              \
-    X(STACKS_LISTS, stacks_lists, "stacks", ANSWER, "stacks of all nodes")                          \
-    X(ROUND, round, "round", PUSH, "the key space is empty: start the workers")                     \
-    X(WAITING, waiting, "waiting", PUSH, "what the round waits for")                                \
-    X(STOP, stop, "stop", PUSH, "stop your workers, then send `stopped`")                           \
-    X(VERDICT, verdict, "verdict", PUSH, "the round is over: join again, or end")                   \
-    X(DROPPED, dropped, "dropped", PUSH, "the store drops the node")                                \
-    X(WHO, who, "who", PUSH, "asks which process owns a connection")                                \
-    X(SAMPLE, sample, "sample", PUSH, "asks for stacks; answer with `sampled`")                     \
-    X(FINDINGS, findings, "findings", PUSH, "findings while nodes or ranks wait")                   \
-    X(LEFT_WAITING, left_waiting, "left_waiting", PUSH, "a rank that others wait for has ended")    \
-    X(EVENT, event, "event", PUSH, "a line for the nodes' event logs")                              \
-    X(SENDER, sender, "sender", PART, "last in every call of a node, except `join`")                \
-    X(OP, op, "call", PART, "first in every call")                                                  \
-    X(PUSH, push, "push", PART, "first in every push")                                              \
-    X(IDENTIFY, identify, "IDENTIFY", PART, "sent by the request IDENTIFY")                         \
-    X(NODE, node, "node", PART, "in `nodes` of `round`")                                            \
-    X(NODE_STATUS, node_status, "node of a status", PART, "in `nodes` of the answer `status`")      \
-    X(CAUSE, cause, "cause", PART, "why a round ends")                                              \
-    X(EXIT, exit, "exit", PART, "exit codes; each node's --exit_code selects one")                  \
-    X(FINDING, finding, "finding", PART, "in `findings`")                                           \
+#define MESSAGES(X)                                                                                        \
+    X(HEARTBEAT, heartbeat, "heartbeat", AGENT_CALL, "changes of the workers, or none")                    \
+    X(HELLO, hello, "hello", CALL, "checks that a store answers")                                          \
+    X(JOB, job, "job", AGENT_CALL, "declares a job without rendezvous")                                    \
+    X(WORKER_STARTED, worker_started, "worker_started", AGENT_CALL, "a worker runs")                       \
+    X(WORKER_EXITED, worker_exited, "worker_exited", AGENT_CALL, "a worker has ended")                     \
+    X(JOIN, join, "join", AGENT_CALL, "joins, or joins again after a verdict")                             \
+    X(RESUME, resume, "resume", AGENT_CALL, "replaces the connection of a node")                           \
+    X(FAILED, failed, "failed", AGENT_CALL, "a worker failed by itself; the node stops its other workers") \
+    X(EXPLAIN, explain, "cause", AGENT_CALL, "more about a failed worker")                                 \
+    X(DONE, done, "done", AGENT_CALL, "all workers of the node exited with 0")                             \
+    X(STOPPED, stopped, "stopped", AGENT_CALL, "no process of the round is left on the node")              \
+    X(LEAVE, leave, "leave", AGENT_CALL, "the node leaves for good")                                       \
+    X(VOUCH, vouch, "vouch", AGENT_CALL, "a connection belongs to a worker")                               \
+    X(OWNER, owner, "owner", AGENT_CALL, "a connection belongs to another process")                        \
+    X(NOTICE, notice, "notice", AGENT_CALL, "a finding of the node about itself")                          \
+    X(SAMPLED, sampled, "sampled", AGENT_CALL, "the stacks of the node's ranks")                           \
+    X(TROUBLE, trouble, "trouble", CALL, "a finding of the rank about itself")                             \
+    X(BARRIER_CANCEL, barrier_cancel, "barrier_cancel", CHANGE_CALL, "cancels an open barrier")            \
+    X(JOBS, jobs, "jobs", CALL, "lists the jobs")                                                          \
+    X(REJECTS, rejects, "rejects", CALL, "lists rejected connections and nodes")                           \
+    X(WHY, why, "why", CALL, "diagnoses the job")                                                          \
+    X(STATUS, status, "status", CALL, "describes a job, its nodes and ranks")                              \
+    X(STACKS, stacks, "stacks", CALL, "returns the stacks of ranks within 4 s")                            \
+    X(KEYS, keys, "keys", CALL, "lists keys")                                                              \
+    X(WAITERS, waiters, "waiters", CALL, "lists waiting connections")                                      \
+    X(BARRIERS, barriers, "barriers", CALL, "lists open barriers")                                         \
+    X(ANSWER, answer, "every answer", ANSWER, "these members last")                                        \
+    X(REFUSAL, refusal, "a refusal", ANSWER, "these members first")                                        \
+    X(JOINED, joined, "join", ANSWER, "the node has joined")                                               \
+    X(RESUMED, resumed, "resume", ANSWER, "missed frames follow")                                          \
+    X(STATUS_LISTS, status_lists, "status", ANSWER, "nodes and ranks")                                     \
+    X(STACKS_LISTS, stacks_lists, "stacks", ANSWER, "stacks of all nodes")                                 \
+    X(ROUND, round, "round", PUSH, "the key space is empty: start the workers")                            \
+    X(WAITING, waiting, "waiting", PUSH, "what the round waits for")                                       \
+    X(STOP, stop, "stop", PUSH, "stop your workers, then send `stopped`")                                  \
+    X(VERDICT, verdict, "verdict", PUSH, "the round is over: join again, or end")                          \
+    X(DROPPED, dropped, "dropped", PUSH, "the store drops the node")                                       \
+    X(WHO, who, "who", PUSH, "asks which process owns a connection")                                       \
+    X(SAMPLE, sample, "sample", PUSH, "asks for stacks; answer with `sampled`")                            \
+    X(FINDINGS, findings, "findings", PUSH, "findings while nodes or ranks wait")                          \
+    X(LEFT_WAITING, left_waiting, "left_waiting", PUSH, "a rank that others wait for has ended")           \
+    X(EVENT, event, "event", PUSH, "a line for the nodes' event logs")                                     \
+    X(SENDER, sender, "sender", PART, "last in every call of a node, except `join`")                       \
+    X(OP, op, "call", PART, "first in every call")                                                         \
+    X(PUSH, push, "push", PART, "first in every push")                                                     \
+    X(IDENTIFY, identify, "IDENTIFY", PART, "sent by the request IDENTIFY")                                \
+    X(NODE, node, "node", PART, "in `nodes` of `round`")                                                   \
+    X(NODE_STATUS, node_status, "node of a status", PART, "in `nodes` of the answer `status`")             \
+    X(CAUSE, cause, "cause", PART, "why a round ends")                                                     \
+    X(EXIT, exit, "exit", PART, "exit codes; each node's --exit_code selects one")                         \
+    X(FINDING, finding, "finding", PART, "in `findings`")                                                  \
     X(FLIGHT_CALL, flight_call, "flight call", PART, "in `calls` of `sampled`")
 
 #define X(ID, name, ...) MESSAGE_##ID,

@@ -98,8 +98,8 @@ static bool join_job(struct hub *hub, struct session *s, const struct job_name *
     if (job == NULL) {
         ddp_fail(
             &hub->err, DDP_ERR_LIMIT,
-            "the store has no room for job '%s': the jobs of this user or address have used their share; "
-            "remove keys, or raise --max-bytes of ddp-rendezvous",
+            "the store has no room for job '%s': the jobs of this user or address have used their share of "
+            "the memory; remove keys, or raise --max-bytes of ddp-rendezvous",
             name->job);
         return false;
     }
@@ -109,8 +109,10 @@ static bool join_job(struct hub *hub, struct session *s, const struct job_name *
     if (!runs && job->members.known && (job->members.by_agent || job->members.connected > 0))
         return refuse_job(job, name);
     if (!runs && !attempt_begin(job, name, false)) {
-        ddp_fail(&hub->err, DDP_ERR_NOMEM, "the store has no memory for a job of %u rank%s", name->world_size,
-                 name->world_size == 1 ? "" : "s");
+        ddp_fail(&hub->err, DDP_ERR_NOMEM,
+                 "the store has no memory for a job of %u rank%s; remove keys, or use ddp-rendezvous with a "
+                 "larger --max-bytes",
+                 name->world_size, name->world_size == 1 ? "" : "s");
         return false;
     }
     s->era = hub->era;
@@ -240,7 +242,8 @@ static bool on_barrier_named(struct hub *hub, struct session *s, const struct re
     session_leave_wait(s);
     return refuse_barrier(
         hub, req->blob[0],
-        "the store has no room for this barrier: the job has used its share, or memory is short");
+        "the store has no room for this barrier: the job has used its share, or memory is short; remove "
+        "keys, or use ddp-rendezvous with a larger --max-bytes");
 }
 
 /* --- CONTROL -------------------------------------------------------------------------------------------- */
@@ -275,7 +278,9 @@ static bool check_status(struct hub *hub, const struct session *s, const struct 
             req->op->name, s->job->name, (unsigned long long)share->used,
             (unsigned long long)quota_limit(share));
     else
-        ddp_fail(&hub->err, DDP_ERR_LIMIT, "%s: the store is full (%llu of %llu bytes are used)",
+        ddp_fail(&hub->err, DDP_ERR_LIMIT,
+                 "%s: the store is full (%llu of %llu bytes are used); remove keys, or use ddp-rendezvous "
+                 "with a larger --max-bytes",
                  req->op->name, (unsigned long long)hub->quota.used, (unsigned long long)hub->quota.max);
     return false;
 }

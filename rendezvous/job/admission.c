@@ -96,8 +96,8 @@ static bool same_version(const struct check *c)
     const struct rules *rules = &c->r->rules;
     const char *store = c->r->env.version;
     if (rules->known && !version_matches(rules->version, c->join->version))
-        return word_refusal(c, "%s runs ddprun %.60s, %s runs ddprun %.60s", c->self, c->join->version,
-                            c->first, rules->version);
+        return word_refusal(c, "%s runs ddprun %.60s, but %s, which joined earlier, runs ddprun %.60s",
+                            c->self, c->join->version, c->first, rules->version);
     return store == NULL || version_matches(store, c->join->version) ||
            word_refusal(c, "%s runs ddprun %.60s, the store of the job has version %.60s", c->self,
                         c->join->version, store);

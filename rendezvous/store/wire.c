@@ -46,7 +46,7 @@ static enum wire_status fail_full(struct ddp_err *err, const struct wire *w, uin
 {
     ddp_fail(err, DDP_ERR_LIMIT,
              "%s: the store is full: the request has %" PRIu64 " bytes or more, and %" PRIu64
-             " bytes are left",
+             " bytes are left; remove keys, or use ddp-rendezvous with a larger --max-bytes",
              w->op->name, got, left);
     return WIRE_BAD;
 }

@@ -459,7 +459,7 @@ Test(explain, prints_findings_and_exit_codes, .fini = why_end)
     DDPRUN(NULL, "explain", "137");
     cr_expect(says(end.out, "exit code 137 = 128 + 9 (SIGKILL)"));
     DDPRUN(NULL, "explain");
-    cr_expect(says(end.out, "\nRANK_STOPPED  ") && says(end.out, "\n125  "));
+    cr_expect(says(end.out, "\nRANK_STOPPED  ") && says(end.out, "\n125  ") && says(end.out, "\nother  "));
     DDPRUN(NULL, "explain", "NO_SUCH_CODE");
     cr_expect_eq(end.exit_code, 2);
     cr_expect(says(end.err, "explain: 'NO_SUCH_CODE': "));

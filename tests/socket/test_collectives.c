@@ -438,7 +438,7 @@ static void expect(struct call_record a, struct call_record b, const char *words
 {
     struct ddp_err err = { 0 };
     cr_expect_eq(collective_check_compare(&a, &b, &err), DDP_ERR_MISMATCH);
-    cr_expect_str_eq(err.msg, words);
+    cr_expect_eq(strncmp(err.msg, words, strlen(words)), 0, "%s", err.msg); /* a remedy may follow */
 }
 
 Test(call_record, the_call_is_told_before_anything_else)

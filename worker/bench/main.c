@@ -426,7 +426,8 @@ static int run_bench(const struct bench_options *o)
     if (status == DDP_OK && end != DDP_OK)
         fail_by(end);
     if (status == DDP_OK && b.rows == 0)
-        return fail("nothing was measured: no size has an element for each rank; use a larger --maxbytes") +
+        return fail("nothing was measured: every size has less than one element for each rank; use a larger "
+                    "--maxbytes") +
                1;
     if (status != DDP_OK || end != DDP_OK)
         return ddp_exit_code(status != DDP_OK ? status : end);

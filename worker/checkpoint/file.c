@@ -390,11 +390,12 @@ static ddp_status read_head(struct reader *r, uint8_t head[HEAD], size_t n)
     if (memcmp(head, magic, sizeof(magic)) != 0)
         return damaged_at(r, 0, "not a checkpoint (a checkpoint begins with DDPCKPT1)");
     if (get_u32(head + 16) != crc_of(head, 16) || get_u32(head + 20) != 0)
-        return damaged_at(r, 8, "the header does not match its CRC-32");
+        return damaged_at(r, 8, "the header does not match its CRC-32; use an earlier checkpoint");
     if (get_u32(head + 8) != n)
         return ddp_fail(r->err, DDP_ERR_MISMATCH,
-                        "%s: the checkpoint has %u blocks, but the program expects %zu", r->path,
-                        get_u32(head + 8), n);
+                        "%s: the checkpoint has %u blocks, but the program expects %zu; pass the same "
+                        "blocks as to ddp_ckpt_save",
+                        r->path, get_u32(head + 8), n);
     return DDP_OK;
 }
 
@@ -409,7 +410,8 @@ static ddp_status check_entry(struct reader *r, const uint8_t *entry, const ddp_
     if (strcmp(name, block->name) != 0 || bytes != block->bytes)
         return ddp_fail(r->err, DDP_ERR_MISMATCH,
                         "%s: the checkpoint has block '%s' of %" PRIu64
-                        " bytes at the position where the program expects '%s' of %zu",
+                        " bytes at the position where the program expects '%s' of %zu; pass the same "
+                        "blocks in the same order as to ddp_ckpt_save",
                         r->path, name, bytes, block->name, block->bytes);
     return DDP_OK;
 }
@@ -422,7 +424,8 @@ static ddp_status read_table(struct reader *r, uint32_t crc, uint8_t *table, con
     uint64_t end = HEAD + n * ENTRY;
     ddp_status status = read_next(r, table, n * ENTRY);
     if (status == DDP_OK && crc_of(table, n * ENTRY) != crc)
-        status = damaged_at(r, HEAD, "the table of blocks does not match its CRC-32");
+        status =
+            damaged_at(r, HEAD, "the table of blocks does not match its CRC-32; use an earlier checkpoint");
     for (size_t i = 0; i < n && status == DDP_OK; i++) {
         status = check_entry(r, table + i * ENTRY, &blocks[i]);
         end += blocks[i].bytes;
@@ -443,7 +446,8 @@ static ddp_status read_data(struct reader *r, const uint8_t *table, uint8_t *to,
             return status;
         if (crc_of(to, blocks[i].bytes) != get_u32(table + i * ENTRY + MAX_NAME + 8))
             return ddp_fail(r->err, DDP_ERR_CORRUPT,
-                            "%s: offset %" PRIu64 ": the %zu bytes of block '%s' do not match their CRC-32",
+                            "%s: offset %" PRIu64 ": the %zu bytes of block '%s' do not match their CRC-32; "
+                            "use an earlier checkpoint",
                             r->path, start, blocks[i].bytes, blocks[i].name);
         to += blocks[i].bytes;
     }

@@ -234,6 +234,8 @@ static const struct manifest_block *find_block(const struct manifest *m, const c
     return NULL;
 }
 
+#define SAME_RUN "; use the model and optimizer of the run that saved the checkpoint"
+
 /* Match the caller's blocks with the manifest. The number of blocks is compared last, because "has no block 'x'" is
  * clearer than "has 5 blocks". */
 ddp_status manifest_match(const struct manifest *m, const char *name, const ddp_ckpt_block *want, size_t n,
@@ -242,16 +244,17 @@ ddp_status manifest_match(const struct manifest *m, const char *name, const ddp_
     for (size_t i = 0; i < n; i++) {
         const struct manifest_block *block = find_block(m, want[i].name, i);
         if (block == NULL)
-            return ddp_fail(err, DDP_ERR_MISMATCH, "%s: the checkpoint has no block '%s'", name,
+            return ddp_fail(err, DDP_ERR_MISMATCH, "%s: the checkpoint has no block '%s'" SAME_RUN, name,
                             want[i].name);
         if (block->bytes != want[i].bytes)
             return ddp_fail(err, DDP_ERR_MISMATCH,
-                            "%s: block '%s' has %" PRIu64 " bytes, but the program expects %zu", name,
-                            want[i].name, block->bytes, want[i].bytes);
+                            "%s: block '%s' has %" PRIu64 " bytes, but the program expects %zu" SAME_RUN,
+                            name, want[i].name, block->bytes, want[i].bytes);
         number[i] = (size_t)(block - m->blocks);
     }
     if (m->n != n)
         return ddp_fail(err, DDP_ERR_MISMATCH,
-                        "%s: the checkpoint has %zu blocks, but the program expects %zu", name, m->n, n);
+                        "%s: the checkpoint has %zu blocks, but the program expects %zu" SAME_RUN, name, m->n,
+                        n);
     return DDP_OK;
 }

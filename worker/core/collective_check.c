@@ -83,7 +83,9 @@ static ddp_status collective_check_compare(const struct call_record *a, const st
 {
     const struct call_record *low = a->rank < b->rank ? a : b, *high = low == a ? b : a;
     if (strcmp(low->call, high->call) != 0)
-        return ddp_fail(err, DDP_ERR_MISMATCH, "ranks disagree: rank %d called %s, rank %d called %s",
+        return ddp_fail(err, DDP_ERR_MISMATCH,
+                        "ranks disagree: rank %d called %s, rank %d called %s; call the same collectives in "
+                        "the same order and with the same arguments on all ranks",
                         low->rank, low->call, high->rank, high->call);
     if (strcmp(low->what, high->what) != 0)
         return ddp_fail(err, DDP_ERR_MISMATCH,
@@ -190,7 +192,9 @@ static ddp_status ranks_missing(struct ddp_ctx *ctx, const struct call *call, ui
     int64_t came = 0;
     key_of(key, ctx, seq, "count");
     ddp_store_add(ctx->check.store, key, 0, &came, NULL);
-    ddp_fail(err, DDP_ERR_TIMEOUT, "waited %g s for all ranks to call %s: %lld of %d arrived",
+    ddp_fail(err, DDP_ERR_TIMEOUT,
+             "waited %g s for all ranks to call %s: %lld of %d arrived; DDPRUN_STEP_TIMEOUT_MS sets the "
+             "default time limit",
              waited_ms / 1000.0, call_text(text, call, seq), (long long)came, ctx->env.world_size);
     return refuse_call(ctx, seq, err);
 }

@@ -110,11 +110,11 @@ static ddp_status check_core(const struct reader *r)
             note(lists, counts, env_value(r, texts[i].name) != NULL, texts[i].name);
     if (counts[false] == 0 || counts[true] == 0)
         return DDP_OK;
-    return ddp_fail(
-        r->err, DDP_ERR_ENV,
-        "%s %s missing while %s %s set; start the program with ddprun, or set all four; for a world of "
-        "one, unset all four",
-        lists[false], counts[false] == 1 ? "is" : "are", lists[true], counts[true] == 1 ? "is" : "are");
+    return ddp_fail(r->err, DDP_ERR_ENV,
+                    "%s %s missing while %s %s set; start the program with ddprun, or set all four "
+                    "variables; for a world of one rank, unset all four",
+                    lists[false], counts[false] == 1 ? "is" : "are", lists[true],
+                    counts[true] == 1 ? "is" : "are");
 }
 
 /* Check that `value` is below `limit`, the value of another variable. */

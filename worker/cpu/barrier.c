@@ -154,15 +154,18 @@ static ddp_status fail_peers_missing(const struct shm_control *control, int worl
 {
     enum { LISTED = 4 }; /* the error text has no room for more ranks */
     char list[800] = "", text[CALL_TEXT];
+    const enum call_kind kind = shm_last_mark(control, rank)->call.kind;
     int missing = 0;
 
     for (int r = 0; r < world; r++)
         if (control->ranks[r].arrived != phase && missing++ < LISTED)
             list_rank(list, sizeof(list), control, r);
     return ddp_fail(err, DDP_ERR_TIMEOUT,
-                    "rank %d waited %g s in %s, but %d of %d ranks on %.63s did not arrive: %s%s",
+                    "rank %d waited %g s in %s, but %d of %d ranks on %.63s did not arrive: %s%s; %s sets "
+                    "the default time limit",
                     control->ranks[rank].rank, waited_ms / 1000.0, mark_text(text, control, rank), missing,
-                    world, control->host, list, missing > LISTED ? ", and others" : "");
+                    world, control->host, list, missing > LISTED ? ", and others" : "",
+                    kind == CALL_INIT ? "DDPRUN_INIT_TIMEOUT_MS" : "DDPRUN_STEP_TIMEOUT_MS");
 }
 
 /* Return true if the marks describe the same call. Pointers and timeouts may differ between ranks. */
@@ -180,7 +183,9 @@ static ddp_status compare_marks(const struct shm_control *control, int world, st
 
     for (int r = 1; r < world; r++)
         if (!same_call(mark, shm_mark_of(control, r, mark->seq)))
-            return ddp_fail(err, DDP_ERR_MISMATCH, "ranks disagree: rank %d called %s, rank %d called %s",
+            return ddp_fail(err, DDP_ERR_MISMATCH,
+                            "ranks disagree: rank %d called %s, rank %d called %s; call the same collectives "
+                            "in the same order and with the same arguments on all ranks",
                             control->ranks[0].rank, mark_text(first, control, 0), control->ranks[r].rank,
                             mark_text(other, control, r));
     return DDP_OK;

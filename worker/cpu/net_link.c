@@ -233,9 +233,11 @@ static ddp_status links_late(const struct net_links *links, uint32_t timeout_ms,
                  : link->head_due ? "has not made this call"
                                   : "has sent only a part of its values");
     }
-    return ddp_fail(err, DDP_ERR_TIMEOUT, "rank %d waited %g s in %s for other hosts: %s%s", links->rank,
-                    timeout_ms / 1000.0, call_text(text, &links->call, links->seq), list,
-                    waits > LISTED ? ", and others" : "");
+    return ddp_fail(err, DDP_ERR_TIMEOUT,
+                    "rank %d waited %g s in %s for other hosts: %s%s; %s sets the default time limit",
+                    links->rank, timeout_ms / 1000.0, call_text(text, &links->call, links->seq), list,
+                    waits > LISTED ? ", and others" : "",
+                    links->call.kind == CALL_INIT ? "DDPRUN_INIT_TIMEOUT_MS" : "DDPRUN_STEP_TIMEOUT_MS");
 }
 
 /* Return true if the host of the peer acknowledges nothing any more, although the kernel repeats a segment or a probe.

@@ -165,11 +165,14 @@ ddp_status net_compare_heads(const uint8_t mine[NET_HEAD], const uint8_t theirs[
     net_decode_head(mine, &calls[0], &seq[0], &rank[0]);
     if (!net_decode_head(theirs, &calls[1], &seq[1], &rank[1]))
         return ddp_fail(err, DDP_ERR_MISMATCH,
-                        "ranks disagree: rank %d called %s, but another host sent no valid call", rank[0],
-                        call_text(first, &calls[0], seq[0]));
+                        "ranks disagree: rank %d called %s, but another host sent no valid call; check that "
+                        "all ranks run the same version of libddp",
+                        rank[0], call_text(first, &calls[0], seq[0]));
     int low = rank[1] < rank[0], high = !low;
-    return ddp_fail(err, DDP_ERR_MISMATCH, "ranks disagree: rank %d called %s, rank %d called %s", rank[low],
-                    call_text(first, &calls[low], seq[low]), rank[high],
+    return ddp_fail(err, DDP_ERR_MISMATCH,
+                    "ranks disagree: rank %d called %s, rank %d called %s; call the same collectives in the "
+                    "same order and with the same arguments on all ranks",
+                    rank[low], call_text(first, &calls[low], seq[low]), rank[high],
                     call_text(other, &calls[high], seq[high]));
 }
 

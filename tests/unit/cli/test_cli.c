@@ -370,7 +370,9 @@ Test(cli, the_manual_page_has_every_option_variable_and_exit_code)
     }
     cr_assert_not_null(strstr(man, "PET_NPROC_PER_NODE"));
     cr_assert_not_null(strstr(man, "\\fBTORCHELASTIC_USE_AGENT_STORE\\fR"));
+    cr_assert_not_null(strstr(man, "\\fBXDG_RUNTIME_DIR\\fR"));
     cr_assert_not_null(strstr(man, "\\fB127\\fR"));
+    cr_assert_not_null(strstr(man, "\\fBother\\fR"));
 }
 
 /* --- several nodes: values, torchrun's configuration keys, and options that exclude each other ------------- */

@@ -902,6 +902,7 @@ Test(findings, explain_prints_one_json_object)
     json = explained(NULL);
     cr_expect_eq(cJSON_GetArraySize(cJSON_GetObjectItem(json, "findings")), FINDING_CODES - 1);
     cr_expect_gt(cJSON_GetArraySize(cJSON_GetObjectItem(json, "exit_codes")), 5);
+    cr_expect(cJSON_IsString(cJSON_GetObjectItem(json, "other_exit_codes")));
     cJSON_Delete(json);
     cr_expect_eq(explain_code("no_such_code", true, &(struct buf){ 0 }, NULL), DDP_ERR_ARG);
 }

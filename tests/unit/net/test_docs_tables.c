@@ -42,6 +42,7 @@ Test(docs_tables, signals_page_has_every_exit_code_and_signal)
     expect_row(row);
     EXIT_CODE_LIST(X)
 #undef X
+    expect_row("\n|other|" EXIT_CODE_OTHER_MEANING "|\n");
 #define X(name, act, may_stop, guardian, agent, worker)                                            \
     snprintf(row, sizeof(row), "\n|SIG" #name "|" guardian "|%s|%s|\n", unless("the same", agent), \
              unless("like SIGTERM", worker));                                                      \

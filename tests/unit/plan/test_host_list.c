@@ -216,7 +216,7 @@ Test(host_specs, errors_name_the_item_and_the_line)
 {
     expect_refused("a,-oProxyCommand=x", false, "'-oProxyCommand=x' ", "host name");
     expect_refused("ann@-x", false, "'ann@-x' ", "host name");
-    expect_refused("a;reboot", false, "'a;reboot' ", "host name");
+    expect_refused("a;reboot", false, "'a;reboot' ", "USER@HOST");
     expect_refused("a,,b", false, "empty", "host name");
     expect_refused("a:gpu,a:8", false, "'a' ", "twice");
     expect_refused("a:0", false, "host 'a': '0' ", "workers");

@@ -517,6 +517,7 @@ Test(report_elsewhere, names_a_failure_on_another_node, .fini = elsewhere_tear_d
 Test(report_elsewhere, names_a_node_that_was_lost, .fini = elsewhere_tear_down)
 {
     const struct failure cause = { .why = "node_lost",
+                                   .code = "NODE_LOST_SILENT",
                                    .node_rank = 1,
                                    .host = "n2",
                                    .rank = -1,
@@ -528,9 +529,30 @@ Test(report_elsewhere, names_a_node_that_was_lost, .fini = elsewhere_tear_down)
     elsewhere_step(AGENT_EXITED, 3600, 0, 75);
     elsewhere_expect(
         "ddprun: node 1 (n2) is lost: silent for 3 s\n"
+        "  try      check whether that host is down or frozen, or its network is cut: run ping between that\n"
+        "           host and the store's host, in both directions\n"
         "  node     node 1, host n2\n"
         "  then     rank 0 of node 0 (n1) ended with exit 75, ended because another rank was lost\n"
         "  exit     125, because of node 1 on n2\n");
+}
+
+/* No node is the culprit: the missing nodes are unknown to the store. */
+Test(report_elsewhere, says_what_helps_when_nodes_do_not_join, .fini = elsewhere_tear_down)
+{
+    const struct failure cause = {
+        .why = "timeout", .node_rank = -1, .rank = -1, .local_rank = -1, .words = "only 1 of 2 nodes joined"
+    };
+    elsewhere_start(1);
+    elsewhere_report.elsewhere = &cause;
+    elsewhere_step(AGENT_NOTIFIED, 3500, 0, 0);
+    elsewhere_step(AGENT_EXITED, 3600, 0, -SIGTERM);
+    elsewhere_expect(
+        "ddprun: only 1 of 2 nodes joined\n"
+        "  try      check that ddprun runs on each missing node with the same --rdzv_id and store address; "
+        "if\n"
+        "           so, check the output of ddprun there\n"
+        "  then     rank 0 of node 0 (n1) was stopped by ddprun as a consequence (SIGTERM)\n"
+        "  exit     125\n");
 }
 
 /* The store stops the job (--on_hang). */
@@ -790,7 +812,7 @@ Test(report_attempts, standing_still_is_told_with_the_step)
         fail_once(7, 42, i < 2 ? NO_RESTART_NONE : NO_RESTART_NO_PROGRESS);
     attempts_expect("  before   attempt 0: rank 1: exit 7, 1.0 s after its start, at step 42\n"
                     "           attempt 1: rank 1: exit 7, 1.0 s after its start, at step 42\n"
-                    "  restart  none: no later attempt got beyond step 42 (--max_no_progress)\n");
+                    "  restart  none: the last attempts did not get beyond step 42 (--max_no_progress)\n");
 }
 
 Test(report_attempts, a_usage_error_is_told_with_its_code)

@@ -49,7 +49,7 @@ Test(start_words, of_a_name_that_no_directory_has)
         "to run a program in this directory, write ./train; to run a Python script without .py in its name, "
         "write python3 -u train");
     cr_expect_str_eq(say(start_remedy, EACCES, "train"),
-                     "run chmod +x on the file, or write the path of another train");
+                     "run chmod +x on the file, or start ddprun with the path of another train");
     cr_expect_str_eq(say(start_cause, EACCES, "."), ". is a directory, not a program");
     cr_expect_str_eq(say(start_remedy, EACCES, ".."), "to run a Python package: python3 -u ..");
 }

@@ -649,7 +649,8 @@ static size_t whole_length(const char *bytes, size_t len)
 static bool view_file(struct viewer *v)
 {
     ssize_t n;
-    while ((n = read(v->file, v->bytes + v->kept, sizeof(v->bytes) - v->kept)) > 0) {
+    while (v->kept < sizeof(v->bytes) &&
+           (n = read(v->file, v->bytes + v->kept, sizeof(v->bytes) - v->kept)) > 0) {
         const size_t len = v->kept + (size_t)n, whole = v->escapes ? whole_length(v->bytes, len) : len;
         if (!view_bytes(v, v->bytes, whole))
             return false;

@@ -3,6 +3,7 @@
 #include "cli/cli.h"
 #include "plan/hosts.c"
 #include "plan/scheduler.h"
+#include "tables/worker_env.h"
 
 #include <stdlib.h>
 #include <string.h>

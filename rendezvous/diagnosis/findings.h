@@ -495,7 +495,7 @@
       FINDING_WAS_REJECTED,                                                                                 \
       "install the same version of ddprun, and of ddp-rendezvous if used, on every host; versions may "     \
       "differ only in the third number",                                                                    \
-      "a node was rejected 2.0 s ago: n1 (pid 90) runs ddprun 0.2.0, n0 (pid 80) runs ddprun 0.1.0",        \
+      "a node was rejected 2.0 s ago: n1 (pid 90) runs ddprun 0.2.0, but n0 (pid 80), which joined earlier, runs ddprun 0.1.0",\
       "The version of a node differs from that of the other nodes or of the store. Typical causes: an update "    \
       "of ddprun on some nodes only, or several ddprun in PATH.")                                           \
     X(JOB_DIFFERS, ERROR,                                                                                   \

@@ -75,15 +75,13 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(WHOLE, world_size, 1, WIRE_MAX_RANKS, MESSAGE_NONE, "")     \
     X(WHOLE, rank, 0, WIRE_MAX_RANKS, MESSAGE_NONE, "")
 
-#define FIELDS_OF_heartbeat(X)                                                                               \
-    X(LIST, workers, 0, 0, 0,                                                                                \
-      "changed processes: [local rank, state, CPU percent, kernel function, pid of the program for which a " \
-      "script waits]")                                                                                       \
-    X(LIST, steps, 0, 0, 0, "progress: [local rank, step, collective's number, its name]")                   \
-    X(WHOLE, moved_ms, 0, MESSAGE_MS_MAX, MESSAGE_NONE, "since progress")                                    \
-    X(LIST, errors, 0, 0, 0, "last traceback line: [local rank, text]; empty text deletes it")               \
-    X(WHOLE, heard, 0, MESSAGE_NUMBER_MAX, MESSAGE_NONE,                                                     \
-      "number of frames received, beginning with the frame that contains `token`")                           \
+#define FIELDS_OF_heartbeat(X)                                                                           \
+    X(LIST, workers, 0, 0, 0,                                                                            \
+      "changed processes: [local rank, state, CPU percent, kernel function, pid of a script's program]") \
+    X(LIST, steps, 0, 0, 0, "progress: [local rank, step, collective's number, its name]")               \
+    X(WHOLE, moved_ms, 0, MESSAGE_MS_MAX, MESSAGE_NONE, "since progress")                                \
+    X(LIST, errors, 0, 0, 0, "last traceback line: [local rank, text]; empty text deletes it")           \
+    X(WHOLE, heard, 0, MESSAGE_NUMBER_MAX, MESSAGE_NONE, "frames received, including that of `token`")   \
     ROUND_OF_SENDER(X)
 
 #define FIELDS_OF_hello(X)
@@ -108,48 +106,47 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(MARK, told, 0, 0, 0, "stopped by the agent")        \
     ROUND_OF_SENDER(X)
 
-#define FIELDS_OF_join(X)                                                                                \
-    X(TEXT, job, 0, LIMIT_TEXT - 1, MESSAGE_NEEDED, "")                                                  \
-    X(TEXT, instance, 0, LIMIT_TEXT - 1, 0, "from the answer to the first join")                         \
-    X(TEXT, version, 0, LIMIT_TEXT - 1, MESSAGE_NEEDED, "of ddprun")                                     \
-    X(TEXT, host, 0, LIMIT_TEXT - 1, MESSAGE_NEEDED, "")                                                 \
-    X(WHOLE, pid, 1, INT32_MAX, MESSAGE_NEEDED, "")                                                      \
-    X(WHOLE, pid_start, 0, 1ll << 52, 0, "start of the agent in clock ticks")                            \
-    X(TEXT, boot_id, 0, LIMIT_TEXT - 1, 0, "")                                                           \
-    X(TEXT, addr, 0, LIMIT_TEXT - 1, 0, "address that other nodes use; empty = the connection's source") \
-    X(TEXT, own, 0, LIMIT_TEXT - 1, 0, "local address of this connection")                               \
-    X(TEXT, mode, 0, 16, 0, "static (default) or elastic")                                               \
-    X(WHOLE, nnodes_min, 1, INT32_MAX, MESSAGE_NEEDED, "")                                               \
-    X(WHOLE, nnodes_max, 1, INT32_MAX, MESSAGE_NEEDED, "")                                               \
-    X(WHOLE, node_rank, -1, INT32_MAX, -1, "-1 = any")                                                   \
-    X(WHOLE, nproc, 1, INT32_MAX, MESSAGE_NEEDED, "workers")                                             \
-    X(WHOLE, store_port, 0, UINT16_MAX, 0, "for the workers' store, if rank 0 runs here")                \
-    X(FLAG, nproc_given, 0, 0, 0, "the user set `nproc`")                                                \
-    X(FLAG, uneven, 0, 0, 0, "`nproc` may differ")                                                       \
-    X(TEXT, task, 0, LIMIT_TEXT - 1, 0, "scheduler of several ddprun per node")                          \
-    X(TEXT, program, 0, LIMIT_TEXT - 1, 0, "program's name; empty = not compared")                       \
-    X(TEXT, role, 0, LIMIT_TEXT - 1, 0, "of the workers")                                                \
-    X(MARK, events, 0, 0, 0, "requests `event`")                                                         \
-    X(WHOLE, max_restarts, 0, INT32_MAX, 0, "")                                                          \
-    X(WHOLE, max_no_progress, 0, INT32_MAX, 0, "")                                                       \
-    X(WHOLE, backoff_ms, 0, MESSAGE_MS_MAX, 0, "least pause before a restart")                           \
-    X(WHOLE, backoff_cap_ms, 0, MESSAGE_MS_MAX, 0, "greatest pause")                                     \
-    X(WHOLE, last_call_ms, 0, MESSAGE_MS_MAX, 0, "time for more nodes once enough have joined")          \
-    X(WHOLE, join_timeout_ms, 0, MESSAGE_MS_MAX, 0, "time for enough nodes to join")                     \
-    X(WHOLE, node_timeout_ms, 0, MESSAGE_MS_MAX, 0, "0 = never")                                         \
-    X(TEXT, join_knob, 0, LIMIT_TEXT - 1, 0, "option that sets `join_timeout_ms`")                       \
-    X(TEXT, grow, 0, 16, 0, "agreed (default), now, never")                                              \
-    X(WHOLE, hang_ms, 0, MESSAGE_MS_MAX, MESSAGE_NONE, "--hang_timeout, 0 = off, absent = adaptive")     \
-    X(TEXT, on_hang, 0, 16, 0, "report (default), stop, restart")                                        \
-    X(MARK, profile, 0, 0, 0, "--profile_ranks")                                                         \
-    X(MARK, resumes, 0, 0, 0, "may send `resume`")                                                       \
+#define FIELDS_OF_join(X)                                                                            \
+    X(TEXT, job, 0, LIMIT_TEXT - 1, MESSAGE_NEEDED, "")                                              \
+    X(TEXT, instance, 0, LIMIT_TEXT - 1, 0, "from the answer to the first join")                     \
+    X(TEXT, version, 0, LIMIT_TEXT - 1, MESSAGE_NEEDED, "of ddprun")                                 \
+    X(TEXT, host, 0, LIMIT_TEXT - 1, MESSAGE_NEEDED, "")                                             \
+    X(WHOLE, pid, 1, INT32_MAX, MESSAGE_NEEDED, "")                                                  \
+    X(WHOLE, pid_start, 0, 1ll << 52, 0, "start of the agent in clock ticks")                        \
+    X(TEXT, boot_id, 0, LIMIT_TEXT - 1, 0, "")                                                       \
+    X(TEXT, addr, 0, LIMIT_TEXT - 1, 0, "for other nodes; empty = the connection's source")          \
+    X(TEXT, own, 0, LIMIT_TEXT - 1, 0, "local address of this connection")                           \
+    X(TEXT, mode, 0, 16, 0, "static (default) or elastic")                                           \
+    X(WHOLE, nnodes_min, 1, INT32_MAX, MESSAGE_NEEDED, "")                                           \
+    X(WHOLE, nnodes_max, 1, INT32_MAX, MESSAGE_NEEDED, "")                                           \
+    X(WHOLE, node_rank, -1, INT32_MAX, -1, "-1 = any")                                               \
+    X(WHOLE, nproc, 1, INT32_MAX, MESSAGE_NEEDED, "workers")                                         \
+    X(WHOLE, store_port, 0, UINT16_MAX, 0, "for the workers' store, if rank 0 runs here")            \
+    X(FLAG, nproc_given, 0, 0, 0, "the user set `nproc`")                                            \
+    X(FLAG, uneven, 0, 0, 0, "`nproc` may differ")                                                   \
+    X(TEXT, task, 0, LIMIT_TEXT - 1, 0, "scheduler of several ddprun per node")                      \
+    X(TEXT, program, 0, LIMIT_TEXT - 1, 0, "program's name; empty = not compared")                   \
+    X(TEXT, role, 0, LIMIT_TEXT - 1, 0, "of the workers")                                            \
+    X(MARK, events, 0, 0, 0, "requests `event`")                                                     \
+    X(WHOLE, max_restarts, 0, INT32_MAX, 0, "")                                                      \
+    X(WHOLE, max_no_progress, 0, INT32_MAX, 0, "")                                                   \
+    X(WHOLE, backoff_ms, 0, MESSAGE_MS_MAX, 0, "least pause before a restart")                       \
+    X(WHOLE, backoff_cap_ms, 0, MESSAGE_MS_MAX, 0, "greatest pause")                                 \
+    X(WHOLE, last_call_ms, 0, MESSAGE_MS_MAX, 0, "time for more nodes once enough have joined")      \
+    X(WHOLE, join_timeout_ms, 0, MESSAGE_MS_MAX, 0, "time for enough nodes to join")                 \
+    X(WHOLE, node_timeout_ms, 0, MESSAGE_MS_MAX, 0, "0 = never")                                     \
+    X(TEXT, join_knob, 0, LIMIT_TEXT - 1, 0, "option that sets `join_timeout_ms`")                   \
+    X(TEXT, grow, 0, 16, 0, "agreed (default), now, never")                                          \
+    X(WHOLE, hang_ms, 0, MESSAGE_MS_MAX, MESSAGE_NONE, "--hang_timeout, 0 = off, absent = adaptive") \
+    X(TEXT, on_hang, 0, 16, 0, "report (default), stop, restart")                                    \
+    X(MARK, profile, 0, 0, 0, "--profile_ranks")                                                     \
+    X(MARK, resumes, 0, 0, 0, "may send `resume`")                                                   \
     X(WHOLE, grace_ms, 0, MESSAGE_MS_MAX, 0, "")
 
 #define FIELDS_OF_resume(X)                                     \
     X(TEXT, job, 0, LIMIT_TEXT - 1, MESSAGE_NEEDED, "")         \
     X(TEXT, token, 0, LIMIT_TOKEN, MESSAGE_NEEDED, "from join") \
-    X(WHOLE, heard, 0, MESSAGE_NUMBER_MAX, MESSAGE_NEEDED,      \
-      "number of frames received, beginning with the frame that contains `token`")
+    X(WHOLE, heard, 0, MESSAGE_NUMBER_MAX, MESSAGE_NEEDED, "frames received, including that of `token`")
 
 #define FIELDS_OF_failed(X)                                                              \
     X(WHOLE, rank, 0, WIRE_MAX_RANKS, MESSAGE_NEEDED, "")                                \
@@ -182,10 +179,10 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(TEXT, code, 0, FINDING_SUBJECT_MAX - 1, 0, "of a finding")           \
     ROUND_OF_SENDER(X)
 
-#define FIELDS_OF_vouch(X)                                                                         \
-    X(WHOLE, conn, 1, 1ll << 53, MESSAGE_NEEDED, "from `who`")                                     \
-    X(WHOLE, rank, -1, WIRE_MAX_RANKS, -1, "-1 = process without rank")                            \
-    X(WHOLE, pid, 0, INT32_MAX, 0, "0 = the process is unknown, but its user is the agent's user") \
+#define FIELDS_OF_vouch(X)                                                \
+    X(WHOLE, conn, 1, 1ll << 53, MESSAGE_NEEDED, "from `who`")            \
+    X(WHOLE, rank, -1, WIRE_MAX_RANKS, -1, "-1 = process without rank")   \
+    X(WHOLE, pid, 0, INT32_MAX, 0, "0 = unknown; only the user is known") \
     ROUND_OF_SENDER(X)
 
 #define FIELDS_OF_owner(X)                                     \
@@ -284,8 +281,7 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(WHOLE, nnodes, 1, INT32_MAX, -1, "")                                        \
     X(WHOLE, first_rank, 0, INT32_MAX, -1, "rank of its first worker")            \
     X(WHOLE, world_size, 1, INT32_MAX, -1, "")                                    \
-    X(LIST, nodes, 0, LIMIT_LISTED, 0,                                            \
-      "an object `node` for each node; in large jobs only for the first nodes")   \
+    X(LIST, nodes, 0, LIMIT_LISTED, 0, "objects `node`; in large jobs not all")   \
     X(WHOLE, role_rank, 0, INT32_MAX, MESSAGE_NONE, "first_rank within the role") \
     X(WHOLE, role_size, 0, INT32_MAX, MESSAGE_NONE, "workers of the role")
 

@@ -65,9 +65,9 @@ enum dialect { DIALECT_A, DIALECT_B, DIALECT_C, DIALECTS };
     X(ADD,           0x04, 3,  3,  KEY, DELTA, NIL,          false, true,  "i64 sum",                        \
       "adds to a counter in decimal text; a missing counter is 0")                                                    \
     X(CHECK,         0x05, 4,  4,  KEYS, NIL, NIL,           false, false, "u8: 0 yes, 1 no",                \
-      "asks whether each of `keys` exists, as a key or as a non-empty queue")                                                   \
+      "asks whether each key or non-empty queue exists")                                                   \
     X(WAIT,          0x06, 5,  5,  KEYS, NIL, NIL,           true,  false, "u8 0",                           \
-      "waits until each of `keys` exists, as a key or as a non-empty queue")                                                                    \
+      "waits until each exists")                                                                    \
     X(GETNUMKEYS,    0x07, 6,  6,  NIL, NIL, NIL,            false, false, "i64 count",                      \
       "counts keys, but not queues")                                                                         \
     X(WATCH_KEY,     NO,   NO, 7,  KEY, NIL, NIL,            false, false, "u8 3",                           \
@@ -93,7 +93,7 @@ enum dialect { DIALECT_A, DIALECT_B, DIALECT_C, DIALECTS };
     X(LIST_KEYS,     0x11, NO, NO, NIL, NIL, NIL,            false, false, "i64 count, count × key",         \
       "lists all keys, unsorted")                                                                            \
     X(BARRIER,       0x12, NO, NO, KEY, WORLD, NIL,          true,  true,  "u8 0",                           \
-      "adds 1 to a key's number, and waits until this number is `world_size`")                                            \
+      "adds 1 to a key's number; waits until this number is `world_size`")                                            \
     X(IDENTIFY,      0x80, NO, NO, JSON, NIL, NIL,           false, false, "u8 status, text",                \
       "identifies the client")                                                                               \
     X(BARRIER_NAMED, 0x81, NO, NO, NAME, TIMEOUT, MEMBERS,   true,  true,  "u8 outcome, JSON",               \

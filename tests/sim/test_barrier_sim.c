@@ -207,7 +207,8 @@ Test(barrier, a_closed_connection_alone_fails_nothing)
         &sim,
         "[ 30000] barrier 'a' timed out after 30.0 s\n"
         "[ 30000] rank 0 gets outcome 1: barrier 'a' timed out after 30.0 s; 1 of 2 ranks have arrived\n"
-        "[ 30000]      rank 1: was connected (n1, pid 101), but closed its connection; last message 30.0 s "
+        "[ 30000]      rank 1: was connected (n1, pid 101), but closed its connection to the store; last "
+        "message 30.0 s "
         "ago\n");
 }
 

@@ -689,11 +689,10 @@ Test(rdzv_join, another_version)
     rsim_join(&sim, 0);
     join.version = "1.1";
     expect_refusal(&join, RDZV_REFUSED_VERSION_DIFFERS,
-                   "n7 (pid 107) runs ddprun 1.1, n0 (pid 100) runs ddprun 1.0");
-    rsim_expect_part(
-        &sim,
-        "refused (VERSION_DIFFERS): n7 (pid 107) runs ddprun 1.1, n0 (pid 100) runs ddprun 1.0; install "
-        "the same version of ddprun");
+                   "n7 (pid 107) runs ddprun 1.1, but n0 (pid 100), which joined earlier, runs ddprun 1.0");
+    rsim_expect_part(&sim, "refused (VERSION_DIFFERS): n7 (pid 107) runs ddprun 1.1, but n0 (pid 100), which "
+                           "joined earlier, runs ddprun 1.0; install "
+                           "the same version of ddprun");
     join.version = "1.0.7";
     cr_assert_eq(rsim_join_as(&sim, 7, &join), RDZV_WELCOME);
 }
@@ -755,7 +754,8 @@ Test(rdzv_join, two_hosts_of_one_name_are_told_apart)
     join.addr = "10.9.0.2";
     join.version = "1.1";
     expect_refusal(&join, RDZV_REFUSED_VERSION_DIFFERS,
-                   "n0 (10.9.0.2, pid 107) runs ddprun 1.1, n0 (10.9.0.1, pid 100) runs ddprun 1.0");
+                   "n0 (10.9.0.2, pid 107) runs ddprun 1.1, but n0 (10.9.0.1, pid 100), which joined "
+                   "earlier, runs ddprun 1.0");
 }
 
 Test(rdzv_join, another_job)

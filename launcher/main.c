@@ -385,8 +385,7 @@ static ddp_status read_hosts(const struct cli *cli, struct starter_job *job, str
     size_t len = 0;
     char *text = scheduler_read_file(cli->hostfile, &len);
     if (text == NULL)
-        return ddp_fail(err, DDP_ERR_ARG,
-                        "--hostfile=%.200s: cannot read the file: %s; check the path and its permissions",
+        return ddp_fail(err, DDP_ERR_ARG, "--hostfile=%.200s: cannot read the file: %s; check the path",
                         cli->hostfile,
                         access(cli->hostfile, R_OK) != 0 ? strerror(errno) : "not a plain file, or too long");
     const ddp_status status = host_specs_parse_file(slice_of(text, len), &job->hosts, &job->n, &why);

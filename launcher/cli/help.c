@@ -214,6 +214,7 @@ static const struct {
       "/run/user/UID, else /tmp, TMPDIR or /var/tmp)" },
     { "TORCHELASTIC_ERROR_FILE",
       "path to which ddprun copies the error file of the worker that failed first" },
+    { "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", "default of --log_line_prefix_template" },
     { "NO_COLOR", "a value that is not empty disables colors, as does TERM=dumb" },
     { "DDP_MUNGE_LIBRARY", "file of libmunge (default: libmunge.so.2)" },
 };

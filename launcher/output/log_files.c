@@ -355,8 +355,11 @@ int logdir_create(const char *path, int mode, struct ddp_err *err)
                  "or put %%j (job id) or %%t (time) into --log_file",
                  path);
     else if (fd < 0)
-        ddp_fail(err, DDP_ERR_IO, "cannot create the log file %s: %s; choose another --log_dir or --log_file",
-                 path, write_error_text(error, path, why));
+        ddp_fail(err, DDP_ERR_IO, "cannot create the log file %s: %s%s", path,
+                 write_error_text(error, path, why),
+                 error == EMFILE || error == ENFILE || error == ENOMEM
+                     ? ""
+                     : "; choose another --log_dir or --log_file");
     return fd;
 }
 

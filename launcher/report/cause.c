@@ -208,7 +208,7 @@ bool cause_why(const struct report *r, struct buf *out)
 }
 
 /* Return the remedy for a failure that is not of a worker: a hang, a lost node, or nodes that have not joined in time.
- * Return NULL without a remedy. Advice with placeholders is omitted, because the report does not have their values. */
+ * Return NULL if there is no remedy. */
 static const char *remedy_without_worker(const struct report *r)
 {
     const struct failure *f = r->elsewhere;
@@ -217,13 +217,14 @@ static const char *remedy_without_worker(const struct report *r)
     if (f == NULL || f->rank >= 0)
         return NULL;
     if (strcmp(f->why, "timeout") == 0)
-        return "check that ddprun runs on each missing node with the same --rdzv_id and store address; if "
-               "so, check the output of ddprun there";
+        return r->plan->meeting.elastic
+                   ? "check that ddprun runs on each missing node with the same --rdzv_id and "
+                     "--rdzv_endpoint; if so, check the output of ddprun there"
+                   : "check that ddprun runs on each missing node with its --node_rank and the same "
+                     "--master_addr; if so, check the output of ddprun there";
     const enum finding_code code = finding_by_name(f->code);
-    if (code != FINDING_NODE_LOST_SILENT && code != FINDING_NODE_LOST_CLOSED)
-        return NULL;
-    const char *advice = finding_advice(code);
-    return strstr(advice, "${") == NULL ? advice : NULL;
+    const bool is_lost = code == FINDING_NODE_LOST_SILENT || code == FINDING_NODE_LOST_CLOSED;
+    return is_lost ? finding_advice(code) : NULL; /* neither advice has a placeholder */
 }
 
 bool cause_remedy(const struct report *r, struct buf *out)

@@ -592,10 +592,10 @@ static const struct row {
     { SIGUSR1, ALWAYS, NULL, "the worker received SIGUSR1 and has no handler for that signal", NULL },
     { SIGUSR2, ALWAYS, NULL, "the worker received SIGUSR2 and has no handler for that signal", NULL },
     { NO_SIGNAL, OOM_IN_CGROUP, NULL,
-      "memory ran out during this attempt: limit {limit} of cgroup {cgroup}, peak {peak}; the kernel killed {kills} there; most likely, one was a child of the worker",
+      "memory ran out during this attempt: limit {limit} of cgroup {cgroup}, peak {peak}; the kernel killed {kills} there, most likely including a child of the worker",
       LESS_MEMORY "; or raise the limit: {limit_file} of that cgroup" },
     { NO_SIGNAL, OOM_OF_SYSTEM, NULL,
-      "memory ran out on the whole machine during this attempt; the kernel killed {kills}, most likely a child of the worker", LESS_MEMORY },
+      "memory ran out on the whole machine during this attempt; the kernel killed {kills}, most likely including a child of the worker", LESS_MEMORY },
 };
 /* clang-format on */
 

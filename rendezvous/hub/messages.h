@@ -281,7 +281,7 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(WHOLE, nnodes, 1, INT32_MAX, -1, "")                                        \
     X(WHOLE, first_rank, 0, INT32_MAX, -1, "rank of its first worker")            \
     X(WHOLE, world_size, 1, INT32_MAX, -1, "")                                    \
-    X(LIST, nodes, 0, LIMIT_LISTED, 0, "objects `node`; in large jobs not all")   \
+    X(LIST, nodes, 0, LIMIT_LISTED, 0, "objects `node`; of more than 256, 32")    \
     X(WHOLE, role_rank, 0, INT32_MAX, MESSAGE_NONE, "first_rank within the role") \
     X(WHOLE, role_size, 0, INT32_MAX, MESSAGE_NONE, "workers of the role")
 

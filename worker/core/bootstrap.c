@@ -151,7 +151,7 @@ static ddp_status name_missing(const struct bootstrap *b, struct ddp_err *err)
     if (missing == 0)
         return ddp_fail(err, DDP_ERR_TIMEOUT,
                         "all %d ranks have joined, but rank 0 has not completed the start within %g s; "
-                        "DDPRUN_INIT_TIMEOUT_MS sets the default time limit",
+                        "--timeout of ddprun or DDPRUN_INIT_TIMEOUT_MS sets the default time limit",
                         b->world_size, b->timeout_ms / 1000.0);
     return ddp_fail(err, DDP_ERR_TIMEOUT,
                     "%d of %d ranks %s not joined within %g s: rank %s; check that all are started with "

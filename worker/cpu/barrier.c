@@ -165,7 +165,8 @@ static ddp_status fail_peers_missing(const struct shm_control *control, int worl
                     "the default time limit",
                     control->ranks[rank].rank, waited_ms / 1000.0, mark_text(text, control, rank), missing,
                     world, control->host, list, missing > LISTED ? ", and others" : "",
-                    kind == CALL_INIT ? "DDPRUN_INIT_TIMEOUT_MS" : "DDPRUN_STEP_TIMEOUT_MS");
+                    kind == CALL_INIT ? "--timeout of ddprun or DDPRUN_INIT_TIMEOUT_MS"
+                                      : "DDPRUN_STEP_TIMEOUT_MS");
 }
 
 /* Return true if the marks describe the same call. Pointers and timeouts may differ between ranks. */

@@ -237,7 +237,8 @@ static ddp_status links_late(const struct net_links *links, uint32_t timeout_ms,
                     "rank %d waited %g s in %s for other hosts: %s%s; %s sets the default time limit",
                     links->rank, timeout_ms / 1000.0, call_text(text, &links->call, links->seq), list,
                     waits > LISTED ? ", and others" : "",
-                    links->call.kind == CALL_INIT ? "DDPRUN_INIT_TIMEOUT_MS" : "DDPRUN_STEP_TIMEOUT_MS");
+                    links->call.kind == CALL_INIT ? "--timeout of ddprun or DDPRUN_INIT_TIMEOUT_MS"
+                                                  : "DDPRUN_STEP_TIMEOUT_MS");
 }
 
 /* Return true if the host of the peer acknowledges nothing any more, although the kernel repeats a segment or a probe.

@@ -548,9 +548,8 @@ Test(report_elsewhere, says_what_helps_when_nodes_do_not_join, .fini = elsewhere
     elsewhere_step(AGENT_EXITED, 3600, 0, -SIGTERM);
     elsewhere_expect(
         "ddprun: only 1 of 2 nodes joined\n"
-        "  try      check that ddprun runs on each missing node with the same --rdzv_id and store address; "
-        "if\n"
-        "           so, check the output of ddprun there\n"
+        "  try      check that ddprun runs on each missing node with its --node_rank and the same\n"
+        "           --master_addr; if so, check the output of ddprun there\n"
         "  then     rank 0 of node 0 (n1) was stopped by ddprun as a consequence (SIGTERM)\n"
         "  exit     125\n");
 }

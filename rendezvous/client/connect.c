@@ -30,7 +30,7 @@
 #include <unistd.h>
 
 enum {
-    ANSWER_MS = 2000,         /* time for an unknown store to answer a greeting */
+    ANSWER_MS = 2000,         /* time to answer a greeting, if the store may be PyTorch's */
     ANSWER_DDPRUN_MS = 10000, /* time to answer a greeting, if the store is known to be ddprun's */
     TLS_ALERT = 21,           /* first byte of an alert of TLS (RFC 8446, 5.1) */
     TLS_MAJOR = 3,            /* second byte of an alert of TLS */

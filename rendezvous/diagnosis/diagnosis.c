@@ -84,7 +84,7 @@ static void check_nproc(struct diagnosis *d, const struct snapshot *s)
     }
     if (s->n_nodes < 2 || most->nproc == least->nproc)
         return;
-    snprintf(world, sizeof(world), "all nodes: %llu", (unsigned long long)sum);
+    snprintf(world, sizeof(world), "all nodes together have %llu", (unsigned long long)sum);
     ADD(d, NPROC_UNEVEN, node_words(who, most), "most", counted((words){ 0 }, most->nproc, "worker"), "node",
         node_words(other, least), "least", number((words){ 0 }, least->nproc), "world", world);
 }

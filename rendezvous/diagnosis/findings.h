@@ -723,7 +723,7 @@
     X(NPROC_UNEVEN, NOTE,                                                                                   \
       "${subject} has ${most}, ${node} has ${least}; ${world}",                                             \
       "no action needed if intended; otherwise find out why ${node} has fewer workers",                     \
-      "node 0 (n0, pid 71) has 8 workers, node 1 (n1, pid 80) has 7; all nodes: 15",                            \
+      "node 0 (n0, pid 71) has 8 workers, node 1 (n1, pid 80) has 7; all nodes together have 15",           \
       "The nodes joined with different numbers of workers. Typical cause: a GPU that has failed, so "       \
       "that its node finds one GPU fewer.")
 

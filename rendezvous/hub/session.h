@@ -312,8 +312,9 @@ void rounds_check_grow_keys(struct job *job);
 /* Observe PyTorch's keys in the store of the job (torch_observer.c). Call this when the first plain client uses a
  * key. */
 void torch_observe(struct job *job);
-/* Search for a PyTorch group with too many members, and add these members to the snapshot. Their rows are in *claims,
- * which the caller frees. Return false if memory is short. */
+/* Search for a PyTorch group with too many members, or else for two processes that act as one rank. Add all members of
+ * the group, or all processes, to the snapshot. *claims contains their rows, and the caller frees it. Return false if
+ * memory is short. */
 bool torch_surplus(const struct job *job, struct snapshot *snapshot, struct snapshot_claim **claims);
 
 /* Report a rank whose end makes a barrier fail (lost_rank.c). Call this function while the other ranks still wait in

@@ -187,7 +187,7 @@ static int net_connect(const char *address, int port, const char *source, int *f
  * peer does not answer at all, do not retry: probably a firewall drops the packets, and a retry would not help. */
 
 enum {
-    REFUSED_MS = 1000, /* time from the first try until a refused dial fails */
+    REFUSED_MS = 1000, /* a refused dial is retried until this time after the first try */
     PAUSE_MS = 100,    /* time between two tries */
     SILENT_MS = 10000  /* time without an answer until the dial fails; TCP has sent four packets by then */
 };

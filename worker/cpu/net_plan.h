@@ -1,9 +1,9 @@
 /* net_plan.h -- computes which values each host sends to which host in a collective. Pure.
  *
  * A collective has steps that fit into the slots of shared memory. The elements of a step are divided into columns, and
- * each column has one host as its owner. There are at most two phases:
+ * each column has one host as its owner, in some small calls all hosts. There are at most two phases:
  *
- *     first    REDUCE  every host sends its pieces of a column (reduce.h, unfinished) to the owner, which joins them
+ *     first    REDUCE  every host sends its pieces of a column, as unfinished elements (reduce.h), to the owner
  *              SPREAD  the root's host sends the column to its owner
  *     second   the owner sends the finished column to the hosts that need it
  *
@@ -17,10 +17,9 @@
  *     scatter          one for each rank                spread    -
  *     all_gather       one for each rank                -         to all hosts
  *     gather           one for each rank                -         to the root's host
- *     a small call     one, owned by all hosts          as above  -
  *
- * In an all_reduce each of H hosts sends 2 (H-1)/H buffers. A small call has one phase, because every host owns the
- * column.
+ * In an all_reduce each of H hosts sends 2 (H-1)/H buffers. In a small all_reduce or broadcast all hosts own the only
+ * column, so the second phase is omitted.
  *
  * Sender and receiver compute all sizes from the same call and the same layout, so no size is sent. */
 #ifndef WORKER_CPU_NET_PLAN_H

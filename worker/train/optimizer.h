@@ -73,7 +73,8 @@ ddp_status optimizer_ready(struct optimizer *o, size_t i, struct ddp_err *err);
 ddp_status optimizer_average(struct optimizer *o, struct ddp_err *err);
 
 /* Clip the gradients and update the parameters; collective if each rank has only its share of the state. On the CPU,
- * set o->norm if wants_norm is true. All ranks must pass the same wants_norm. */
+ * this function computes o->norm if wants_norm is true or the gradients are clipped. On a GPU wants_norm has no effect.
+ * All ranks must pass the same wants_norm. */
 ddp_status optimizer_update(struct optimizer *o, double lr, bool wants_norm, struct ddp_err *err);
 
 /* Return the optimizer's rule with its numbers and its step count, for checkpoints. `o` owns the rule. */

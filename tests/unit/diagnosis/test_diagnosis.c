@@ -280,10 +280,10 @@ Test(diagnose_job, a_node_that_was_let_in_at_last_and_died_is_not_missed_for_its
 Test(diagnose_job, different_numbers_of_workers_are_a_note)
 {
     EXPECT(CASE(GATHERING, NODES(NODE(0, .nproc = 8), NODE(1, .nproc = 7))), "NPROC_UNEVEN",
-           "node 0 (n0, pid 400)", "has 8 workers, node 1 (n1, pid 401) has 7; all nodes: 15");
+           "node 0 (n0, pid 400)", "has 8 workers, node 1 (n1, pid 401) has 7; all nodes together have 15");
     EXPECT(CASE(GATHERING, NODES(NODE(0, .nproc = 8), NODE(1, .nproc = 7), NODE(2, .nproc = 8))),
            "NPROC_UNEVEN", "node 0 (n0, pid 400)",
-           "has 8 workers, node 1 (n1, pid 401) has 7; all nodes: 23");
+           "has 8 workers, node 1 (n1, pid 401) has 7; all nodes together have 23");
 }
 
 Test(diagnose_job, two_machines_with_one_address)

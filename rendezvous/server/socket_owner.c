@@ -8,6 +8,7 @@
 #include "server/socket_owner.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/inet_diag.h>
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
@@ -385,6 +386,16 @@ const char *uid_gate_served(char out[static UID_GATE_SERVED_MAX])
     return out;
 }
 
+/* Return true if this process, or the whole machine, cannot open another file. */
+static bool has_no_descriptor(void)
+{
+    const int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    const bool is_full = fd < 0 && (errno == EMFILE || errno == ENFILE);
+    if (fd >= 0)
+        close(fd);
+    return is_full;
+}
+
 /* Return true if the client is on another host, or if its user is known and allowed. Treat a client whose host is
  * unknown like a client on this host. */
 bool uid_gate_admits(struct uid_gate *g, int fd, const struct sockaddr *peer, int64_t *uid,
@@ -414,6 +425,9 @@ bool uid_gate_admits(struct uid_gate *g, int fd, const struct sockaddr *peer, in
     else if (state == SOCKET_CLOSED && place == THIS_HOST)
         snprintf(why, UID_GATE_WHY_MAX,
                  "connection of an unknown user: the client closed it before the store accepted it");
+    else if (has_no_descriptor())
+        snprintf(why, UID_GATE_WHY_MAX,
+                 "cannot determine the user of the client: no file descriptor is left; raise 'ulimit -n'");
     else if (place == THIS_HOST)
         snprintf(why, UID_GATE_WHY_MAX,
                  "connection of an unknown user: the kernel has neither sock_diag nor /proc/net/tcp; use "

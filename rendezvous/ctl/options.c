@@ -333,8 +333,7 @@ static const char head[] =
 /* The exit codes, from 0. Scripts can distinguish a failed request from a request that was not sent. */
 static const char *const exit_codes[] = {
     "success",
-    "the store cannot be reached or rejects the request, or an event log, a flight record or the output "
-    "cannot be read or written",
+    "the store cannot be reached or rejects the request, or a file cannot be read or written",
     "wrong usage, no job or store was found, or the secret cannot be read",
 };
 enum { EXIT_CODES = sizeof(exit_codes) / sizeof(exit_codes[0]) };

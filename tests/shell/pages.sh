@@ -1,5 +1,5 @@
 # pages.sh -- the commands of pages and the output that a page shows below each. Sourced after tap.sh.
-# shellcheck shell=bash disable=SC2154  # tap.sh sets $tmp
+# shellcheck shell=bash disable=SC2154,SC2016  # tap.sh sets $tmp; the patterns contain backquotes
 
 # needs_installation COMMAND: tests/shell/test_install.sh runs it.
 needs_installation() {
@@ -18,6 +18,12 @@ prompt='^    ([$>]+ |node[01][$] |ddprun[.][a-z]+[(])'
 # commands PAGE: "LINE NUMBER<tab>COMMAND" of each; comments after two blanks are no part of it.
 commands() {
     awk -v prompt="$prompt" '$0 ~ prompt { sub(/^    ([$>]+ |node[01][$] )?/, ""); sub(/  +# .*$/, ""); print NR "\t" $0 }' "$1"
+}
+
+# inline_commands PAGE: "LINE NUMBER<tab>COMMAND" of each command in a sentence or a table cell.
+inline_commands() {
+    grep -noE '`(mpirun|mpiexec|pbsdsh|blaunch|systemd-run|ddprun|ddpctl|ddp-rendezvous|make|scripts/[a-z_]+[.]sh) [^`]+`' "$1" |
+        sed -E 's/:`/\t/; s/`$//'
 }
 
 # output PAGE LINE: the lines that the page shows below the command, up to the next command or the end of the block, which may contain

@@ -171,6 +171,41 @@ for page in README.md docs/*.md; do
         esac
     done 3< <(commands "$page")
 done
+
+# The output below a command in a sentence is checked with the blocks above.
+no_output=1000000
+
+# plans_under TITLE ENVIRONMENT: ddprun recognizes the scheduler by the variables that its command sets.
+plans_under() {
+    local words=()
+    mapfile -t words < <(grep -v '^#' "$data/environments/$2.env" | sed "s|^PBS_NODEFILE=.*|PBS_NODEFILE=$here/hosts|")
+    sed -n 's/^#file //p' "$data/environments/$2.env" >"$here/hosts"
+    (cd "$here" && env "${words[@]}" ddprun --explain --node_rank=1 --nproc_per_node=2 ./train) >"$tmp/out" 2>&1 && grep -q "^scheduler  *$1:" "$tmp/out" || { cat "$tmp/out"; return 1; }
+}
+
+is_target() {
+    grep -q "^${1%% *}:" Makefile scripts/package/package.mk
+}
+
+# Commands in sentences and table cells. Capital letters and `...` stand for the user's words.
+for page in README.md docs/*.md; do
+    while IFS=$'\t' read -r -u 3 line command; do
+        what="$page:$line: $command"
+        case $command in
+        "make "*) check "$what: its target" is_target "${command#make }" ;;
+        scripts/*) check "$what: the script" test -x "${command%% *}" ;;
+        mpirun* | mpiexec*) tested_by "shell/test_mpirun.sh runs it" ;;
+        pbsdsh*) check "$what: with the variables of a task" plans_under PBS pbs-task ;;
+        blaunch*) check "$what: with the variables of a task" plans_under LSF lsf-task ;;
+        systemd-run*) tested_by "it needs a user's systemd; e2e/test_ddprun_contain uses such a group" ;;
+        ddp-rendezvous*) tested_by "e2e/test_rendezvous_daemon runs it" ;;
+        "ddprun --detach") tested_by "e2e/test_detach runs it" ;;
+        "ddpctl "*) check "$what" asks_the_hung_job "$page" $no_output "$command" ;;
+        "ddprun "*) command=${command/CODE/124} && check "$what" runs "$page" $no_output "${command/DIR/shim-here}" ;;
+        esac
+    done 3< <(inline_commands "$page")
+done
+
 kill "$hung" 2>/dev/null
 wait "$hung" 2>/dev/null
 

@@ -158,8 +158,8 @@ static int carry_out(struct plan *plan)
     return exit_code;
 }
 
-/* Write the time of the start in UTC, such as "20240229T235959Z". Call this function only for --log_file, because the C
- * library opens the file of the time zone. */
+/* Write the time of the start in UTC, such as "20240229T235959Z". Call this function only with --log_file, because the
+ * C library then opens the file of the time zone, which slows down the start. */
 static void write_start_time(char text[START_TIME_MAX])
 {
     time_t now = time(NULL);
@@ -443,8 +443,8 @@ static ddp_status map_program(struct start_facts *facts, struct utsname *name, s
     return DDP_OK;
 }
 
-/* Start the job on the hosts of --hosts. A process can read its umask only by setting another one, so the old mask is
- * set again at once. */
+/* Start the job on the hosts of --hosts. The job there gets this process's umask. umask() can read the mask only by
+ * setting another one, so set the old mask again at once. */
 static int run_hosts(const struct cli *cli, char *const *argv, const char *host)
 {
     char program[PATH_MAX], directory[PATH_MAX], nonce[NONCE_CHARS + 1];
@@ -504,9 +504,10 @@ static int refuse_detach(const struct scheduler *s)
     return EXIT_CODE_USAGE;
 }
 
-/* Make srun the remote shell in an allocation of Slurm, unless the user has chosen a remote shell or srun has started
- * this process. With srun as the remote shell, ignore Slurm's variables, unless this process is one of several tasks.
- * The variables describe this process, not the tasks that srun will start. */
+/* Make srun the remote shell in an allocation of Slurm, unless the user has chosen a remote shell, or srun has started
+ * this process. With srun as the remote shell, ignore Slurm's variables, because they describe this process, not the
+ * tasks that srun will start. Exception: the user has chosen srun, but srun has already started this process in a step
+ * of several tasks. Use the variables in this case, so that refuse_hosts() rejects --hosts. */
 static ddp_status choose_srun(struct cli *cli, const char *host, struct ddp_err *err)
 {
     const struct scheduler_facts facts = { .environ_block = environ, .host = host };
@@ -540,7 +541,7 @@ static int begin(struct cli *cli, char *const *argv)
     struct ddp_err err;
     const bool hosts = (cli->hosts != NULL || cli->hostfile != NULL) && !cli->one_console;
     gethostname(host, sizeof(host) - 1);
-    if (cli->one_console) /* the starter's srun starts each ddprun as a step of one task */
+    if (cli->one_console) /* ignore the variables of the starter's srun: they describe a step of one task */
         cli->scheduler = "none";
     if (hosts && choose_srun(cli, host, &err) != DDP_OK)
         return cannot_begin(&err);

@@ -13,8 +13,9 @@
  * are kept. Buckets are reduced strictly in order, so all ranks agree. Gradients are in shared memory of the reducer,
  * so the reduction copies nothing.
  *
- * If each rank may use two cores for each rank of its host, a thread of the library reduces during the backward pass
- * (ddp_reducer_options.overlap). So a rank must not write a gradient between ddp_reducer_ready and ddp_reducer_finish.
+ * By default, a thread of the library reduces during the backward pass if the process may use two cores for each rank
+ * of its host. ddp_reducer_options.overlap overrides this rule. Because of this thread, a rank must not write a
+ * gradient between ddp_reducer_ready and ddp_reducer_finish.
  * A collective within a step waits for running buckets. It is allowed only after all ranks have marked the same
  * gradients. Otherwise one rank may run the collective while another rank reduces a bucket (DDP_ERR_MISMATCH). So with
  * find_unused and, for example, batch normalization over all ranks, mark unused parameters before the backward pass.
@@ -63,8 +64,8 @@ typedef struct ddp_bucket {
 
 /* Replace the reducer's all-reduce. The reducer calls the hook for each bucket, in order, on the thread that reduces,
  * with subnormals flushed (context.h). The hook must finish the bucket before it returns. For an average, the hook
- * divides by `divisor`. The hook may call collectives of `group`, the same on every rank. Zeros between gradients
- * must stay zero. An error of the hook ends the step, and ddp_reducer_finish returns it. */
+ * divides by `divisor`. The hook may call collectives of `group`, if it calls the same ones on every rank. Zeros
+ * between gradients must stay zero. An error of the hook ends the step, and ddp_reducer_finish returns it. */
 typedef ddp_status (*ddp_comm_hook)(void *user, ddp_group *group, const ddp_bucket *bucket);
 
 typedef enum ddp_overlap {

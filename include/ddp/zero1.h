@@ -57,8 +57,8 @@ DDP_API ddp_status ddp_zero1_create(ddp_group *group, const ddp_param *params, s
  * i. */
 DDP_API void *ddp_zero1_grad(ddp_zero1 *zero, size_t i);
 
-/* Average all gradients over the ranks; each rank gets its share. Call ddp_zero1_zero_grad before the next call.
- * Otherwise that call returns DDP_ERR_ARG. */
+/* Average all gradients over the ranks; each rank gets its share. After DDP_OK, each further call returns DDP_ERR_ARG
+ * until ddp_zero1_zero_grad is called. */
 DDP_API ddp_status ddp_zero1_reduce(ddp_zero1 *zero);
 
 /* Divide the averaged gradients by the scaler's scale, and call ddp_scaler_unscaled. If a value on any rank is infinite

@@ -5,8 +5,9 @@
  * function `ignore`, so an empty cell is a mistake. The functions before the table handle the end of an attempt and
  * the decisions of the store. The functions after the table (run_) handle workers.
  *
- * The agent reports to the store in this order: failed (at once), exited (for each worker), cause and stopped (when
- * no process is left). After `stopped`, or after `done` if all workers succeeded, this node waits for the verdict. */
+ * The agent reports to the store in this order: failed (at once), exited (for each worker), and, when no process
+ * is left, cause and stopped. After `stopped`, or after `done` if all workers succeeded, this node waits for the
+ * verdict. */
 #include "agent/agent.h"
 
 #include "ddp/error.h"
@@ -220,8 +221,8 @@ static enum agent_state judged(struct agent *a, const struct agent_event *e)
     return finish(a, e);
 }
 
-/* Handle a verdict that arrives before this node has reported the end of the attempt. In this case, the store has
- * declared this node lost. Ignore a request to restart, and a second verdict. */
+/* Handle a verdict that arrives before this node has reported the end of the attempt. Such a verdict means that the
+ * store has declared this node lost. Ignore a verdict that requests a restart, and ignore a second final verdict. */
 static enum agent_state judged_early(struct agent *a, const struct agent_event *e)
 {
     if (e->verdict.restart || a->judged)
@@ -389,8 +390,8 @@ static void effect_spawn(struct agent *a, int local_rank)
     agent_emit(a, EFFECT_SPAWN, local_rank, 0);
 }
 
-/* Send the stop signal to a worker, then SIGCONT, because a process suspended by SIGSTOP reacts to no signal except
- * SIGKILL. */
+/* Send the stop signal to a worker, then SIGCONT, because a process suspended by SIGSTOP handles the stop signal only
+ * after SIGCONT. SIGKILL needs no SIGCONT, because it also ends a suspended process. */
 static void effect_stop_worker(struct agent *a, int local_rank)
 {
     struct agent_worker *w = &a->workers[local_rank];
@@ -722,8 +723,11 @@ static void forget_victim_elsewhere(struct agent *a)
 }
 
 /* Record that the store is lost. A worker may detect the loss and fail before this node detects it, so discard the
- * failures of this node. Keep them if the first failed worker could not be started. Also keep them if the store has
- * already received the first failure, unless that failure is a lost peer and there is no verdict yet. */
+ * failures of this node. Keep them in two cases:
+ *
+ *   - The first failed worker could not be started. The loss did not cause this failure.
+ *   - The store has received the first failure. If this failure is only a lost peer, the final verdict must have
+ *     arrived, too, because a lost peer is not the real cause. */
 static void agent_lose_store(struct agent *a)
 {
     const int first = a->first_failure;
@@ -772,7 +776,8 @@ static enum agent_state sweep_now(struct agent *a)
     return agent_sweep_kill(a);
 }
 
-/* Record and count the user's request to stop. The attempt is already ending, or has ended, for another reason. */
+/* Record and count a user's request to stop while no attempt runs, or while the attempt is already ending. Otherwise
+ * run_user_stops() records the request. */
 static void agent_note_stop(struct agent *a, const struct agent_event *e)
 {
     if (a->stop.by_user == 0)
@@ -920,8 +925,9 @@ enum no_restart agent_never_again(const struct agent *a)
 
 /* --- exit codes ----------------------------------------------------------------------------------------- */
 
-/* Return true if the end of a worker counts for the exit code: the worker ended, or failed to start, without a stop
- * by ddprun. After a stop signal, neither exit code 0 nor DDP_EXIT_PEER_LOST is the worker's own result. */
+/* Return true if the end of a worker counts for the exit code. These ends count: a failure by itself or as a victim,
+ * exit code 0, and a failed start. Exit code 0 and DDP_EXIT_PEER_LOST do not count after a stop signal of ddprun,
+ * because the signal may have caused them. For all other ends, verdict_of() has already considered such a signal. */
 static bool has_own_code(const struct agent_worker *w)
 {
     if (w->verdict == WORKER_OK || (w->verdict == WORKER_VICTIM && w->signal == 0))
@@ -989,8 +995,8 @@ static int code_known_here(const struct agent *a)
 }
 
 /* Return true if ddprun's exit code is 0 because of --exit_code=workers: the user has stopped the job before any
- * failure, and every worker of this node ended with exit code 0. A signal that killed a rank of another node is no
- * stop. */
+ * failure, and every worker of this node ended with exit code 0. The job's exit code must also be 0, or 128 + the stop
+ * signal. Any other code reports a failure: for example, a signal may have killed a rank of another node. */
 static bool stop_succeeded(const struct agent *a)
 {
     const bool stopped = a->stop.by_user != 0 || (a->judged && a->verdict.no_restart == NO_RESTART_STOPPED);

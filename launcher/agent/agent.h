@@ -154,7 +154,8 @@ struct agent_worker {
     int exit_code, signal, error;  /* how the worker ended; `signal` or `error` is 0 if it does not apply */
     uint64_t started_ms, ended_ms; /* times of start and end, by the clock of agent_event.now_ms */
     uint64_t import_error;         /* from AGENT_EXITED: hash of the import error; 0 if none */
-    /* the agent has emitted EFFECT_SIGNAL for the worker; after AGENT_EXITED: the worker got a signal before its end */
+    /* the agent has emitted EFFECT_SIGNAL for the worker. AGENT_EXITED clears this flag if the worker had ended before
+     * a signal was sent (agent_event.unasked) */
     bool stop_requested;
 };
 
@@ -228,7 +229,7 @@ enum no_restart agent_no_restart(const struct agent *agent);
  * _USAGE or _IMPORT. Otherwise return NO_RESTART_NONE. _IMPORT is returned only after all workers have ended. */
 enum no_restart agent_never_again(const struct agent *agent);
 
-/* Return the highest exit code of this node's workers that failed by themselves, or 0. */
+/* Return the highest exit code of this node's workers, without those that ddprun stopped. Return 0 if none is left. */
 int agent_max_code(const struct agent *agent);
 
 /* Return the exit code of the worker with local rank 0, or -1 if ddprun stopped or never started this worker. */

@@ -15,11 +15,11 @@
 #include <stdint.h>
 
 enum {
-    PROGRESS_SEEN = 5,        /* when this many lines of a pattern have counted, its lines show progress */
+    PROGRESS_SEEN = 5,        /* a pattern is usual if its `seen` is at least this */
     PROGRESS_PATTERNS = 64,   /* entries in each stream's table of patterns */
     PROGRESS_LINE_MAX = 512,  /* bytes of a line that are examined */
-    PROGRESS_READ_MAX = 1024, /* maximum bytes examined of one read from stdout: the last bytes of the read */
-    /* maximum bytes examined of one read from stderr: the last bytes of the read; a whole traceback fits */
+    PROGRESS_READ_MAX = 1024, /* only this many bytes at the end of one read from stdout are examined */
+    /* only this many bytes at the end of one read from stderr are examined; a whole traceback fits */
     PROGRESS_ERRORS_MAX = 4096,
     PROGRESS_ERROR_MAX = 160, /* size of a stored error text, in bytes with the NUL */
 };
@@ -28,8 +28,8 @@ enum {
 struct progress_pattern {
     uint64_t hash; /* hash of the line without its numbers */
     uint64_t line; /* hash of the latest line with this pattern */
-    /* number of lines with this pattern that differed from the line before, minus the lines of other patterns that
-     * share this entry */
+    /* A line with this pattern that differs from `line` raises this count, to at most 2 * PROGRESS_SEEN. A line of
+     * another pattern with the same entry lowers it. At 0, the next such line takes over the entry. */
     uint32_t seen;
 };
 

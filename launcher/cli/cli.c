@@ -442,8 +442,8 @@ static ddp_status set_default(struct cli *cli, enum cli_option option, const cha
     return preset != NULL ? set_option(cli, option, preset, spelled, err) : DDP_OK;
 }
 
-/* Set an option of the command line. With --hosts, the words of the starter come before those of the user. So the
- * starter's port, which is free on the first host, replaces the user's port 0. */
+/* Set an option from the command line. With --hosts, the starter's options precede the user's options. If the user's
+ * --master_port is 0, keep the starter's port, which is free on the first host. */
 static ddp_status set_from_line(struct cli *cli, enum cli_option option, const char *text,
                                 const char *spelled, struct ddp_err *err)
 {
@@ -491,9 +491,10 @@ static ddp_status read_line(struct cli *cli, char *const *argv, struct ddp_err *
     return DDP_OK;
 }
 
-/* Replace each NAME of --env by its entry "NAME=VALUE" in the environment, so that it overrides a variable that ddprun
- * sets. Exception: --virtual_local_rank divides the list of GPUs among the workers. Fail if the variable is not set.
- * Without this check, the workers would fail only after the start. */
+/* Replace each NAME of --env by its entry "NAME=VALUE" in the environment, so that this value overrides a value that
+ * ddprun sets. With --virtual_local_rank, drop CUDA_VISIBLE_DEVICES and HIP_VISIBLE_DEVICES, because ddprun divides
+ * these GPUs among the workers. Fail if the environment has no variable NAME. Without this check, the workers would
+ * fail only after the start. */
 static ddp_status read_env_names(struct cli *cli, char *const *block, struct ddp_err *err)
 {
     size_t kept = 0;

@@ -282,8 +282,8 @@ static bool shows_above_us(const char *where, long magic)
     return top && !in_first_namespace();
 }
 
-/* Append the mounts at the usual places. These are, in the order of the table: cgroup version 2, version 2 beside
- * version 1, and the controllers of memory and processes of version 1. */
+/* Append the mounts at the usual places. The rows of the table are: cgroup version 2, version 2 beside version 1,
+ * and the controllers `memory` and `pids` of version 1. */
 bool cgroup_usual_mounts(struct buf *mounts)
 {
     static const struct {
@@ -472,7 +472,8 @@ static bool wait_until_empty(const char *dir, uint64_t limit_ms)
     }
 }
 
-/* Remove the group. Wait first, because the kernel needs a moment to release killed processes. */
+/* Remove the group and its child groups. If rmdir fails, wait first until the group is empty, because the kernel needs
+ * a moment to release killed processes. */
 bool cgroup_remove(const char *dir, uint64_t limit_ms)
 {
     if (rmdir(dir) == 0 || errno == ENOENT) /* usually the group has no child groups */

@@ -177,7 +177,8 @@ static size_t children_of(pid_t of, struct buf *pids)
     return pids->len / sizeof(pid_t);
 }
 
-/* Read /proc only if a child exists, because every start of ddprun calls this function. */
+/* Read /proc only if a child exists. Every start of ddprun calls this function, and usually there is no child, so this
+ * test saves time. */
 void descendants_spare(void)
 {
     siginfo_t unused;
@@ -340,8 +341,8 @@ void descendants_names(struct buf *out)
  * But a chain has only one live process at a time, and ends if this process is killed before it forks. So short rounds
  * of killing follow each other at once:
  *
- *   - A round signals only children of ddprun, for which no pidfd is needed. The live process of a chain is such a
- *     child, because its parent is dead.
+ *   - A round signals only the children of ddprun. A child needs no pidfd. The live process of a chain is such a child,
+ *     because its parent has exited and ddprun adopts orphans.
  *   - ddprun raises its own priority while it kills, if permitted. Otherwise 64 busy chains leave almost no processor
  *     time for ddprun.
  *   - If a round has changed nothing, all descendants are signalled, because an unkillable child may have children. */
@@ -470,8 +471,8 @@ static bool stuck_describe(struct stuck *s, pid_t pid, int rank)
     return !seen || !proc_stat_is_dead(&stat);
 }
 
-/* List only children of this process. Deeper processes become children when their parents have ended. Skip
- * zombies. */
+/* List only children of this process. This process is the subreaper of its deeper descendants, so they become its
+ * children when their parents have ended. Skip zombies. */
 size_t stuck_find(struct stuck found[STUCK_MAX], const pid_t *pids, const struct plan *plan)
 {
     struct buf children = { 0 };

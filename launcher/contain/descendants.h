@@ -18,9 +18,10 @@
  * support this. */
 bool descendants_adopt(void);
 
-/* Exclude the present children of this process from all functions below. A shell may have started them before it
- * executed ddprun, such as `tee` for its output, so they are not part of the job. An orphan of a spared child is
- * adopted later, and is killed. A forked process calls this again. */
+/* Exclude the present children of this process from all functions below. They are not part of the job: for example, a
+ * shell may have started `tee` for its output before it executed ddprun. A process that outlives its spared parent is
+ * not excluded: it is adopted and killed. A forked process must call this function again, because its copy of the list
+ * names its parent's children. */
 void descendants_spare(void);
 
 /* Send `signal` to every living descendant, parents first. */

@@ -24,8 +24,8 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Return true if `owner` may own a directory that ddprun uses. In a user namespace, "/" of the host belongs to the
- * overflow uid, so the owner of "/" is trusted. */
+/* Return true if `owner` may own a directory or a program that ddprun uses. In a user namespace, files of the host's
+ * root user may have the overflow uid as their owner. "/" then has the same owner, so the owner of "/" is trusted. */
 static bool is_trusted(uid_t owner)
 {
     struct stat root;
@@ -174,7 +174,7 @@ int runtime_dir_make(char path[PATH_MAX])
     return fd;
 }
 
-/* Return true if the directory exists or could be created. */
+/* Return true if the directory exists, or if this process may create it. Create nothing. */
 static bool is_usable(const char *path)
 {
     char parent[PATH_MAX];
@@ -331,9 +331,9 @@ static bool record_parse(const char *text, struct record *out)
 enum {
     MARK_MAX = 32 + COOKIE_CHARS, /* characters of "DDPRUN_COOKIE=<cookie>" and the NUL that ends an entry */
     CHASES = 40,                  /* number of times that one call of chase() reads the newest pid */
-    SCANS = 50,                   /* how often the next pids are checked after each read of the newest pid */
-    AHEAD = 16,                   /* chase() checks this number of pids, right above the newest pid */
-    BLOCK = 64 * 1024,            /* bytes read at a time */
+    SCANS = 50,        /* after each read of the newest pid, all AHEAD pids are checked this many times */
+    AHEAD = 16,        /* chase() checks this number of pids, right above the newest pid */
+    BLOCK = 64 * 1024, /* bytes read at a time */
     ENVIRONMENT_MAX = 8 * 1024 * 1024 /* bytes; the kernel allows no larger environment */
 };
 

@@ -150,8 +150,8 @@ static void on_runner_closed(uv_handle_t *handle)
     free(r);
 }
 
-/* End a runner and close its socket, unless arrive() has passed the socket to the owner of the dial. Polling stops
- * before the close, because the number of the descriptor may be reused. The close callback frees the struct. */
+/* End a runner. Close its socket, unless arrive() has passed the socket to the owner of the dial. Stop polling before
+ * closing the socket, because a new descriptor may get the same number. on_runner_closed() frees the runner. */
 static void end_runner(struct join_dial *j, int index)
 {
     struct runner *r = j->runners[index];
@@ -262,9 +262,9 @@ static bool send_all(struct runner *r, const struct buf *bytes)
     return bytes->len == 0 || send(r->fd, bytes->data, bytes->len, MSG_NOSIGNAL) == (ssize_t)bytes->len;
 }
 
-/* Return the error for a failed TLS handshake. `bytes` are the last bytes that the peer sent; 23 is the type of a TLS
- * record with application data (RFC 8446). The dial continues after any of these errors, because any host on the path
- * can forge an alert. */
+/* Return the error for a failed TLS handshake. `bytes` are the last bytes that the peer sent: an alert (an error
+ * message of TLS), another TLS record, or bytes of another service. 23 is the type of a TLS record with application
+ * data (RFC 8446). The dial continues after any of these errors, because any host on the path can forge an alert. */
 static int rejected_kind(struct slice bytes)
 {
     const int kind = dial_answer_kind(bytes);
@@ -650,8 +650,9 @@ static void join_dial_advance(struct join_dial *j)
 
 /* --- begin ---------------------------------------------------------------------------------------------- */
 
-/* Return a nonce whose third byte is not 0. If this byte were 0, an old PyTorch store would parse the nonce as the
- * length of a text, and would wait for more bytes. */
+/* Return a nonce whose third byte is not 0. An old PyTorch store parses this byte as the highest byte of a key's
+ * length. So the length is too large, and the store closes the connection at once. With a small length, the store would
+ * wait for more bytes. See greet_with_ping() in rendezvous/client/connect.c. */
 static uint32_t make_nonce(uint32_t seed)
 {
     return 0x51500000u | (seed & 0xFFFFu);
@@ -729,9 +730,9 @@ static int path_open(const struct addrinfo *to)
     return -1;
 }
 
-/* Open both sockets, and set `bytes` to the size of the largest packet that the kernel sends to this peer, but at most
- * PATH_LARGE_MAX. Larger packets need not be probed: if only this host has an MTU of 9000, TCP connections work,
- * because they use smaller segments. */
+/* Open both sockets. Set `bytes` to the size of the largest packet that the kernel sends to this peer, but at most
+ * PATH_LARGE_MAX. Larger packets need not be probed, because their loss does not prove a fault. For example, if only
+ * this host has an MTU of 9000, the peer announces a smaller segment size, and TCP connections work. */
 static bool path_open_both(struct path_sockets *p, const struct addrinfo *to)
 {
     const bool is_v6 = to->ai_family == AF_INET6;
@@ -811,7 +812,8 @@ static enum path_step path_run(const struct path_sockets *p, const void *data)
     return step > PROBE_SEND_LARGE ? step : PROBE_UNKNOWN;
 }
 
-/* Probe port 33434, the first port of traceroute, because services do not use it. */
+/* Probe port 33434, the first port of traceroute. Services do not use this port, so a host usually rejects packets to
+ * it. A rejection shows that the packet has arrived. */
 enum path_step path_probe(const char *address, int *lost_bytes)
 {
     static const char data[PATH_LARGE_MAX];

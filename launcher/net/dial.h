@@ -60,8 +60,8 @@ struct join_dial_options {
     /* number of earlier connections that failed; if it is above 0, the dial begins with a pause */
     unsigned n_failed;
     int max_segment; /* largest TCP segment in both directions, in bytes; 0 for the kernel's default */
-    /* Static. If not NULL, call `failed` with this code, and with `note` as the report. The answer of a store that
-     * refuses this node takes precedence over both. */
+    /* Static. If not NULL, a failed dial reports this code and the text `note` instead of its own finding and report.
+     * The answer of a store that refuses this node still takes precedence over this code and text. */
     const char *code;
     /* Borrowed. If not NULL, use TLS, and accept only a store that has the secret. */
     const struct tls_context *tls;

@@ -132,7 +132,7 @@ static void remember(struct dial *d, uint64_t now_ms)
         last->times++;
         return;
     }
-    if (d->n_past == DIAL_HISTORY_MAX) { /* the first row stays, because it shows the beginning */
+    if (d->n_past == DIAL_HISTORY_MAX) { /* keep the first row: it shows how the dial began */
         memmove(&d->history[1], &d->history[2], (DIAL_HISTORY_MAX - 2) * sizeof(d->history[0]));
         d->n_past--;
         d->past_lost++;
@@ -193,7 +193,7 @@ static bool means_us(const struct dial *d)
     return all;
 }
 
-/* Begin a dial. Replace a seed of 0 by 1, because xorshift would then return only zeros. */
+/* Begin a dial. Replace a seed of 0 by 1, because xorshift returns only zeros for the seed 0. */
 void dial_begin(struct dial *d, const struct dial_options *options, uint64_t now_ms)
 {
     *d = (struct dial){ .options = *options, .begun_ms = now_ms };
@@ -241,8 +241,8 @@ void dial_connected(struct dial *d, int runner, const char *source, uint64_t now
     race_connected(&d->race, runner, now_ms);
 }
 
-/* Record a failed attempt. If a loopback address refuses the connection although the store is on another machine, the
- * error is DIAL_REFUSED_HERE. Waiting does not resolve this error. */
+/* Record a failed attempt. If this node does not host the store and a loopback address refuses the connection, the
+ * error is DIAL_REFUSED_HERE. Usually the store is then on another machine, or has not started yet. */
 static void dial_count_failure(struct dial *d, struct race_runner *r, const struct dial_met *what,
                                uint64_t now_ms)
 {

@@ -38,7 +38,7 @@ enum dial_stage {
 /* Errors that have no errno or EAI value. Their numbers are above all errno and EAI values. */
 enum dial_error {
     DIAL_LOOPBACK = 10001, /* the name resolves to this machine by mistake */
-    DIAL_REFUSED_HERE,     /* refused by a loopback address, although the store is elsewhere */
+    DIAL_REFUSED_HERE,     /* refused by a loopback address, on a node that does not host the store */
     HELLO_SILENT,          /* connected, but no byte arrived */
     HELLO_CLOSED,          /* the peer closed or reset the connection without a byte */
     HELLO_HTTP,            /* the peer is an HTTP server */

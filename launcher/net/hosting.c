@@ -105,8 +105,9 @@ static void hosting_set_words(struct hosting *out, const struct finding *f)
     finding_format(f, out->words, sizeof(out->words));
 }
 
-/* Decide to host the store on `address`. If `address` is "", the store listens on every address. In this case, the node
- * dials an address that other nodes can also reach, because the workers get the dialled address. */
+/* Decide to host the store on `address`. If `address` is "", the store listens on every address of this host. In this
+ * case, the node dials the first of these addresses that other hosts can reach, or 127.0.0.1 if there is none. A
+ * loopback address is the last choice, because the dialled address becomes the workers' MASTER_ADDR. */
 static void host_on(const struct hosting_facts *f, struct hosting *out, enum hosting_choice choice,
                     const char *address)
 {
@@ -147,8 +148,8 @@ static void refuse_loopback(const struct hosting_facts *f, const char *address, 
 }
 
 /* Set the choice and the error for node 0 of a static job if the endpoint is on another machine. The error is that no
- * node hosts the store. If the endpoint's name resolves, first ask whether a store exists there. If two nodes have node
- * rank 0 by mistake, that store reports both. */
+ * node hosts the store. If the endpoint's name resolves, first ask whether a store exists there, because two nodes may
+ * have node rank 0 by mistake. The other node's store then reports both nodes. */
 static void refuse_foreign(const struct hosting_facts *f, struct hosting *out)
 {
     char own[300], subject[FINDING_SUBJECT_MAX];

@@ -136,7 +136,7 @@ struct news {
     char code[FINDING_SUBJECT_MAX]; /* code of the finding; "" withdraws the host's earlier finding */
     char sentence[FINDING_TEXT_MAX], advice[FINDING_TEXT_MAX];
     bool ends;  /* ddprun on this host exits, so the job cannot begin */
-    bool stops; /* the finding ends the job: a relay sends it to its ddprun, then ends this ddprun */
+    bool stops; /* the reason for the job's end: each relay sends the finding to ddprun, then ends ddprun */
 };
 
 /* Append the line, without a newline. Return false if memory is short or the line is too long. */

@@ -341,9 +341,11 @@ static void store_host_join_other(const struct store_host_options *o, const stru
     o->found(o->user, &place);
 }
 
-/* Return true if node 0 hosts the store that this node joins. Return false if this store is a ddp-rendezvous. Node 0
- * opens its store to other hosts only with a secret, unless the user allows an open store. So if this node has no
- * secret, the caller need not wait for the store and reports an error. */
+/* Return true if node 0 hosts the store that this node joins. Otherwise return false, for example if a ddp-rendezvous
+ * may host this store.
+ *
+ * Node 0 opens its store to other hosts only with a secret, unless the user allows an open store. So a node without a
+ * secret cannot join a store of node 0. The caller reports this error at once, without waiting for the store. */
 static bool follows_node_0(const struct store_host_options *o, const struct hosting *decided)
 {
     const struct cli *cli = o->plan->cli;
@@ -497,8 +499,8 @@ static void store_host_report(struct store_host *h)
     buf_free(&words);
 }
 
-/* Run the steps that are due. dial_plan.h decides about the pauses and messages, as in dial.c, but there is no
- * connection to make. */
+/* Run the steps that are due. As in dial.c, dial_plan.h determines the pauses and messages. Here the only step is the
+ * lookup of the store's name, without a connection. */
 static void store_host_advance(struct store_host *h)
 {
     struct dial_step step = dial_next(&h->waiting, clock_ms());

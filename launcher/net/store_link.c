@@ -1,8 +1,10 @@
 /* store_link.c -- see store_link.h.
  *
  * At the first failure that no new connection can repair, the link calls `lost`. The call is made from the loop or
- * inside store_link_resume, but never inside another function that the owner calls. The failures are: no process
- * listens, or the store rejects this agent, disconnects, sends invalid data, does not read, or is silent.
+ * inside store_link_resume, but never inside another function that the owner calls. Such failures are:
+ *   - No process listens.
+ *   - The store rejects this agent, closes the connection, sends invalid data or does not read.
+ *   - The store is silent for the whole node timeout.
  *
  * While libuv writes the bytes in `sending`, new requests are collected in `out`, because `sending` must not change
  * during a write. If the queue overflows or memory is short, the link is lost before the loop waits again. */
@@ -254,7 +256,8 @@ void store_link_join(struct store_link *link)
     link->urgent = true;
 }
 
-/* Send `resume`. Do not count it as a request, because it is not repeated on a later connection. */
+/* Send `resume`. Do not count it as a request, because unanswered requests are sent again on a later connection. A
+ * later connection begins with a new `resume`. */
 static void send_resume(struct store_link *link)
 {
     const struct message_resume m = { .job = link->options.plan->job,
@@ -359,9 +362,9 @@ static void on_unsealing(uv_timer_t *timer)
         link_lose(link, "the system provides no random numbers for AUTH");
 }
 
-/* Handle the answer to the request for the credential. If the store has no secret, do not end the link yet: the store
- * may reject all nodes (store_host.h), and only its answer to `join` contains the reason. If the store accepts this
- * node, handle_join() ends the link if must_be_refused() is true. */
+/* Handle the answer to the request for the credential. If the store has no secret, do not end the link yet. The store
+ * may reject all nodes (store_host.h), and only its answer to `join` contains the reason. If that answer accepts this
+ * node although the node must not join a store without a secret (must_be_refused), handle_join() ends the link. */
 static void handle_credential(struct store_link *link, struct slice answer)
 {
     struct slice credential;
@@ -916,7 +919,7 @@ static void handle_join(struct store_link *link, const cJSON *json)
 /* Handle a rejection. Ignore four harmless codes. Each code rejects one kind of message:
  *
  *     STALE_ROUND, NO_MEMBER  a message about a round that is over, or about a round without this node
- *     VOUCH_REFUSED           a message about the owner of a connection, usually because the worker identified itself
+ *     VOUCH_REFUSED           a message about the owner of a connection; usually the worker has identified itself
  *     NOTICE_REFUSED          a finding that another node of this host has already sent
  *
  * After any other code, lose the link, because store and agent disagree about the job. */
@@ -996,8 +999,8 @@ static void push_stop(struct store_link *link, const cJSON *push)
     link->options.calls.stop(link->options.user, &cause);
 }
 
-/* Report a verdict to the owner. Ignore a verdict about an earlier round. Accept one about a later round, because a
- * node that waits for a place gets the verdict about the running round. */
+/* Report a verdict to the owner. Ignore a verdict about a round before this node's latest round. Accept a verdict about
+ * a later round: a node that waits for a place is not in the running round, but gets the verdict about it. */
 static void push_verdict(struct store_link *link, const cJSON *push)
 {
     struct heard_verdict verdict;

@@ -89,7 +89,7 @@ struct link_fate {
     bool is_unheard;   /* the connection ended before the store had answered IDENTIFY */
     /* The next two members are 0 unless the kernel has sent a segment several times without an acknowledgement. */
     int stuck_bytes; /* maximum size of a segment on this connection, in bytes */
-    int stuck_times; /* how often the kernel has sent the oldest segment without an acknowledgement */
+    int stuck_times; /* how often the kernel has sent the oldest unacknowledged segment */
 };
 
 struct store_link_options {

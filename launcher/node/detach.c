@@ -45,7 +45,7 @@ enum {
     ANSWER_MAX = 65536, /* bytes of an answer */
     COMMAND_MAX = 4096, /* bytes of a command line in an answer; a longer one is cut */
     ID_MAX = 32,        /* characters of an id */
-    VIEWERS_MAX = 32,   /* maximum number of connections to a job; one fewer may be attached */
+    VIEWERS_MAX = 32,   /* maximum number of connections to a job; all but one may attach: `stop` needs one */
     ANSWER_MS = 2000,   /* how long a viewer waits for an answer */
     FOLLOW_MS = 100,    /* time between two reads of the output file by a viewer */
     TAIL_LINES = 10,    /* lines of earlier output that a viewer shows first */
@@ -197,8 +197,9 @@ static void send_end(struct supervisor *s, int code)
             (void)!send(s->viewers[i], text, (size_t)len, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-/* Serve viewers until the guardian has ended. Return the exit code of the job. Drop signals that would stop a job,
- * because the guardian reacts to them: a sender such as systemd signals all processes of a service. */
+/* Serve viewers until the guardian has ended. Return the exit code of the job. Discard signals that would end this
+ * process. A sender such as systemd signals all processes of a service, so the guardian gets the signal, too, and
+ * reacts to it. */
 static int supervise(struct supervisor *s)
 {
     int status = 0;
@@ -567,8 +568,8 @@ bool detach_list(bool json, struct buf *out)
 
 /* --- ddprun stop ---------------------------------------------------------------------------------------------- */
 
-/* Report that the supervisor has not answered a command. `reason` is another possible reason, or "". The kernel
- * supplies the supervisor's pid. */
+/* Report that the supervisor has not answered a command. The message names a possible reason: the job has just ended.
+ * `reason` adds another one (" or ..."), or is "". The kernel supplies the supervisor's pid. */
 static void report_silence(const char *command, const char *id, int fd, const char *reason)
 {
     struct ucred supervisor = { 0 };
@@ -623,8 +624,8 @@ static bool view_bytes(const struct viewer *v, const char *bytes, size_t len)
     return print_stdout(ok, &out);
 }
 
-/* Return the length of `bytes` without a cut character or a cut colour at the end. Otherwise view_bytes() would
- * print both parts as \xNN. */
+/* Return the length of `bytes` without a character or a colour that is cut off at the end. The caller keeps the cut
+ * bytes until the rest arrives. Otherwise view_bytes() would print \xNN instead of the character or the colour. */
 static size_t whole_length(const char *bytes, size_t len)
 {
     enum { COLOUR_MAX = 40 };
@@ -673,8 +674,8 @@ static void view_tail(const struct viewer *v)
 }
 
 /* Show the output until the job ends, or until Ctrl-C. If the job has ended, return its exit code, otherwise a code of
- * ddprun. Receive the supervisor's message before reading the file, because the file is complete when "ended" has
- * arrived. */
+ * ddprun. Receive the supervisor's message first, then read the output file. The file is complete when "ended" has
+ * arrived, so this read gets the rest of the output. */
 static int view_job(struct viewer *v)
 {
     char text[64];

@@ -119,7 +119,8 @@ static void exits_watch(struct exits *x, pid_t pid)
 static pid_t exits_next(struct exits *x)
 {
     struct epoll_event event;
-    /* one event at a time, so that the other events keep their order */
+    /* Read one event at a time. epoll_wait moves each event that it returns behind the other events, so a second event
+     * would lose its place in the order. */
     if (x->epoll < 0 || epoll_wait(x->epoll, &event, 1, 0) != 1)
         return 0;
     const int pidfd = (int)(event.data.u64 >> 32);
@@ -283,8 +284,8 @@ static void print_timer(struct node *n, const struct timer_row *row, int local_r
     output_note(n->out.output, "%s", words);
 }
 
-/* Handle a timer that has expired. Record the expiry before the signal is sent, because the report of the worker's end
- * names the timer as the cause. */
+/* Handle a timer that has expired. If its SIGKILL ends a worker, the report of the worker's end names the timer as the
+ * cause. So record the expiry before the signal is sent. */
 static void on_expired(void *user, const struct timer_row *row)
 {
     struct node *n = user;
@@ -294,7 +295,7 @@ static void on_expired(void *user, const struct timer_row *row)
     print_timer(n, row, local_rank);
     if (local_rank < 0 || !has_signal(row))
         return;
-    /* no process survives SIGKILL; a child's end need not end its rank */
+    /* the timer explains only a SIGKILL to the worker itself: a worker may survive other signals, or outlive a child */
     if (row->signal == SIGKILL && row->pid == n->run.pids[local_rank])
         evidence_timer(n->run.evidence, local_rank, row->scope);
     kill(row->pid, row->signal);
@@ -474,7 +475,8 @@ static void end_probe(struct node *n)
     }
 }
 
-/* End the probe, if any. Send the cause with the result, then carry out the effects that have waited. */
+/* End the probe if one runs. Send the worker's failure to the store, with the probe's result if known, unless the agent
+ * has lost the store. Then let on_more() carry out the effects that have waited. Without a probe, do nothing. */
 static void finish_probe(struct node *n)
 {
     const struct cause_probe *p = n->probe; /* freed in a later iteration of the event loop */

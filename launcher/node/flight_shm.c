@@ -363,7 +363,9 @@ static bool print_peers(const char *pids, const struct unanswered *each, size_t 
     return ok && fflush(stdout) == 0;
 }
 
-/* Return the index of the first connection that the workers have open to the host of connection `i`. */
+/* Return the lowest index of a connection to the host of connection `i`, among the connections that workers have open.
+ * `theirs` has a bit for each of these connections. The caller passes only an `i` whose bit is set, so the search ends
+ * at `i` at the latest. */
 static size_t find_same_host(const struct endpoint *to, size_t i, uint64_t theirs)
 {
     size_t same = 0;
@@ -406,8 +408,9 @@ static bool print_ranks(const char *dir, int first, int n, int64_t since_ms)
 }
 
 /* Print the workers' connections whose peers do not acknowledge data, then the ranks' records. Then probe the paths to
- * these peers, and print the connections whose path loses large packets. The order matters: the file server of the
- * records may never answer, and the probes may take so long that the agent kills this process. */
+ * these peers, and print the connections whose path loses large packets. Print the connections before the records,
+ * because the file server of the records may never answer. The probes are last, because they may take so long that the
+ * agent kills this process. */
 int flight_helper_run(int argc, char **argv)
 {
     if (argc != FLIGHT_HELPER_WORDS)

@@ -38,7 +38,7 @@
 enum {
     /* Limit for killing processes that the agent could not kill; short, because the agent has already waited. */
     STUCK_LIMIT_MS = 100,
-    SETTLED_S = 1, /* the start of the job counts as over after this time without a signal */
+    SETTLED_S = 1, /* after this time without a signal, the code pages of the start are released */
     /* How long to wait for a hanging disk after the user's second request to stop. With this limit, ddprun exits
      * within 2 s after this request. */
     HUNG_LIMIT_MS = 1500,
@@ -164,8 +164,9 @@ static int wait_for_signal(const struct guardian *g, siginfo_t *info)
     return sigwaitinfo(&g->watched, info);
 }
 
-/* Return true if the agent cannot end, not even by SIGKILL, because a file system does not answer. Before the
- * user's second request to stop, return false unless the agent has given up a hanging thread (disk_watch_leave). */
+/* Return true if a file system does not answer, so that not even SIGKILL can end the agent. Check the disk only after
+ * the user's second request to stop, or if the agent has given up a hanging thread (disk_watch_leave). Otherwise
+ * return false. */
 static bool has_hung(struct guardian *g)
 {
     char path[DISK_PATH_MAX];
@@ -240,13 +241,13 @@ static int become_agent(struct guardian *g, guardian_body body, void *arg, struc
     }
     setsid();
     descendants_adopt(); /* a child does not inherit PR_SET_CHILD_SUBREAPER */
-    descendants_spare(); /* the guardian's pids may name other processes here */
+    descendants_spare(); /* replace the guardian's list: its pids may be wrong in this PID namespace */
     const int code = body(arg, g->lifeline[0]);
     /* If a thread hangs in the kernel, exit() cannot end this process. So wake the guardian, which then waits for this
      * process only for a limited time. */
     if (disk_hangs(0, NULL)) {
         disk_watch_leave();
-        if (getppid() == g->self) /* the guardian still runs; in a container, it may be process 1 */
+        if (getppid() == g->self) /* the guardian runs, even as process 1; false with --contain=pidns */
             kill(g->self, SIGCHLD);
     }
     return code;

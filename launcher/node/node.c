@@ -83,11 +83,11 @@ static void node_on_timer(uv_timer_t *timer)
  * with the agent, so this connection needs no timeout. */
 
 enum {
-    /* If this node should host the store but cannot: how long to wait for the answer of another store. This limit
-     * ends before the first message about waiting is due. */
+    /* If this node should host the store but cannot: how long this node waits for the answer of a store in another
+     * process. This limit ends before the first message about waiting is due. */
     ASK_MS = 1500,
-    /* Longest wait for a round if the program is missing and the job cannot begin without this node. If a round begins,
-     * this node sends the reason to the other nodes. */
+    /* Longest wait for a round if the program cannot be started here, and the job cannot begin without this node. If a
+     * round begins in this time, all nodes report why this node cannot start the program. */
     MISSING_MS = 2000,
     /* warn the user if more than this number of connections have ended without the store's answer to IDENTIFY */
     QUIET_JOINS = 5,
@@ -95,7 +95,7 @@ enum {
      * exits if nnodes_min nodes know the reason, or if the other nodes probably do not dial this host. In any case it
      * exits at the end of --timeout. */
     REFUSE_MS = 10000,
-    REFUSE_CHECK_MS = 50 /* time between two checks whether all other nodes have received the reason */
+    REFUSE_CHECK_MS = 50 /* time between checks whether the others have received this node's failure */
 };
 
 /* Return the identity of this process, which the join message sends to the store. The boot id identifies the machine;
@@ -177,8 +177,8 @@ static void note_silence(struct node *n, bool is_sure)
     n->meet.stuck_times = fate->stuck_times;
 }
 
-/* Report to all nodes, only once, that the path loses large packets. The packets of the workers are large, too, so they
- * would be lost. */
+/* Report to all nodes, only once, that the path from this node to the store's host loses large packets. The packets of
+ * the workers on this path are large, too, so they would be lost. */
 static void report_path(struct node *n)
 {
     char path[FINDING_SUBJECT_MAX], large[16], times[16], small[16];
@@ -307,7 +307,8 @@ static void report_open_store(struct node *n)
 }
 
 /* Handle the answer to a join. The store is reachable now, so withdraw earlier findings about an unreachable store.
- * report_path() and report_open_store() use the link, so they are called only now. */
+ * Call report_path() only now, because the store accepts a finding only from a node that has joined. Call
+ * report_open_store() only now, because a store without a secret may reject the join. */
 static void on_joined(void *user, bool spare, const char *instance, uint64_t store_ms)
 {
     struct node *n = user;
@@ -557,8 +558,8 @@ static void give_up_missing(struct node *n)
     node_finish(n, missing_code(n));
 }
 
-/* Exit if no round has begun. Once a round has begun, its attempt fails without this timer, because this node cannot
- * start the program. */
+/* Handle the timeout of a node that cannot start the program. If no round has begun within MISSING_MS, exit. If a round
+ * has begun, do nothing: its attempt fails on all nodes, because this node cannot start the program. */
 static void on_missing_timer(uv_timer_t *timer)
 {
     struct node *n = timer->data;
@@ -601,8 +602,9 @@ static ddp_status join_job(struct node *n, struct ddp_err *err)
 
 enum {
     LOG_DIR_MS = 8000, /* time limit for creating the log directory, because its file server may hang */
-    /* How long the store serves the other nodes after the end of the job, because they may still need the verdict.
-     * LINGER_STOPPED_MS applies if the user has stopped the job. A rejected node first waits LINGER_REFUSED_MS. */
+    /* Maximum time for which the store serves the other nodes after the end of the job, because they may still need the
+     * verdict. LINGER_STOPPED_MS applies if the user has stopped the job. LINGER_REFUSED_MS applies if this node was
+     * rejected and no other node has joined, because the store may still have to send rejections to other nodes. */
     LINGER_MS = 5000,
     LINGER_STOPPED_MS = 2000,
     LINGER_REFUSED_MS = 3000
@@ -805,7 +807,7 @@ static ddp_status open_node(struct node *n, struct ddp_err *err)
     exits_open(&n->run.exits);
     if (status == DDP_OK)
         check_program(n);
-    /* If the program is missing, check_program() may have set `ended`. */
+    /* check_program() has set `ended` if this node must exit at once, because the program is missing. */
     if (status == DDP_OK && !n->ended)
         n->run.n_busy_gpus = gpu_warn(n->plan, n->run.busy_gpus);
     if (status == DDP_OK && !n->ended)

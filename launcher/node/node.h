@@ -85,8 +85,8 @@ struct node_meeting {
     struct tls_relay *relay;   /* carries the workers' store traffic; NULL if the workers connect directly */
     struct peer_lookup lookup; /* questions of the store about owners of connections */
     uv_timer_t lookup_timer;   /* fires when the next search for owners of connections is due */
-    /* A point in time that limits the searches of /proc by find_holder. A search of 1 ms moves it ahead by 10 ms. While
-     * it is more than 5 s in the future, no search starts. */
+    /* A point in time that limits the searches of /proc by find_holder. Each search moves it ahead by 10 times the
+     * duration of the search. While it is more than 5 s in the future, no search starts. */
     uint64_t whose_ms;
 
     /* A finding of the store that explains why nodes are missing; "" without such a finding. */
@@ -129,7 +129,7 @@ struct flight_shm {
     void *base;
 };
 
-/* The workers of an attempt, and the end of the attempt. Arrays are owned and have plan->nproc elements. */
+/* The workers of an attempt, and what is known about their ends. Arrays are owned and have plan->nproc elements. */
 struct node_run {
     struct contain *contain; /* borrowed */
     struct spawner spawner;
@@ -193,7 +193,9 @@ struct node_output {
 /* One node, from start to exit. Only node_finish() closes the handles in this struct. Only close_node() frees the
  * rest, after the loop has ended. */
 struct node {
-    struct plan *plan;   /* borrowed; open_node() and rounds change ranks, addresses and the secret in it */
+    /* Borrowed. Its secret, addresses, ports and ranks change in open_node(), in the search for the store and in each
+     * round. */
+    struct plan *plan;
     uint64_t started_ms; /* start of ddprun, monotonic; the times of events count from it */
     struct agent *agent; /* owned */
     struct node_meeting meet;

@@ -129,7 +129,7 @@ static void stop_asked(struct node *n, const struct received_signal *received)
 {
     /* agent_stop_signal() is not suitable here: it also returns the signal of a stop from the store */
     const bool first = n->stop_memory.at_ms == 0;
-    node_read_news(n); /* a relay that must end the job sends the reason before the signal */
+    node_read_news(n); /* read the reason: a relay that must end the job sends it before the signal */
     if (n->ended)
         return;
     if (!signals_is_new_stop(&n->stop_memory, received, clock_ms()))

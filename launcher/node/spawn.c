@@ -166,8 +166,9 @@ struct kernel_sigaction {
     uint64_t mask;
 };
 
-/* Reset signals to their default action, because a handler must not run in the shared memory. Use direct system
- * calls: the sigaction() of ThreadSanitizer would change its records of the parent's handlers. */
+/* Reset signals to their default action, and only then unblock all signals. Otherwise a handler of the parent could run
+ * in the child and change the memory that both share. Use direct system calls: the sigaction() of ThreadSanitizer would
+ * change its records of the parent's handlers. */
 IN_CHILD static void default_signals(void)
 {
     const struct kernel_sigaction dfl = { 0 };
@@ -176,16 +177,17 @@ IN_CHILD static void default_signals(void)
         const int sig = signal_rows[i].number;
         struct kernel_sigaction now = { 0 };
         syscall(SYS_rt_sigaction, sig, NULL, &now, sizeof(now.mask));
-        /* A signal that the user ignores stays ignored. A signal that only ddprun ignores is reset. */
+        /* A signal that the user ignores stays ignored. But signals with SIGNAL_NONE are always reset, because ddprun
+         * ignores them itself (signal_watch_block). */
         if (now.handler != SIG_DFL && (now.handler != SIG_IGN || signal_rows[i].act == SIGNAL_NONE))
             syscall(SYS_rt_sigaction, sig, &dfl, NULL, sizeof(dfl.mask));
     }
     syscall(SYS_rt_sigprocmask, SIG_SETMASK, &none, NULL, sizeof(none));
 }
 
-/* Close all descriptors from `first` on, if close_range fails. The loop need only find descriptors that ddprun has
- * inherited, because execve closes all others. The descriptor limit may be a million, so stop after FD_GAP unused
- * numbers in a row. */
+/* Close all descriptors from `first` on, if close_range fails. ddprun opens its own descriptors with close-on-exec, so
+ * execve closes them. The loop need only find descriptors that ddprun has inherited. The descriptor limit may be a
+ * million, so stop after FD_GAP unused numbers in a row. */
 IN_CHILD static void close_one_by_one(int first)
 {
     for (int fd = first, gap = 0; gap < FD_GAP; fd++)
@@ -243,7 +245,7 @@ IN_CHILD static bool become_worker(const struct child *c)
         setrlimit(RLIMIT_NOFILE, c->spec->nofile);
     if (!bind_cpus(c->spec->cpus))
         return false;
-    /* If the parent has died before prctl, no signal will arrive, so end the child here. */
+    /* If the parent died before PR_SET_PDEATHSIG was set, no SIGKILL will arrive, so end the child here. */
     if (getppid() != c->parent) {
         errno = ESRCH;
         return false;
@@ -296,8 +298,8 @@ static bool fill_slots(const struct proc_slots *slots, const int fds[3])
     return true;
 }
 
-/* Create the child while all signals are blocked, because a handler in the child would change this process's
- * memory. */
+/* Create the child while all signals are blocked. The child shares the memory of this process, so a signal handler in
+ * the child would change this memory. */
 static pid_t clone_child(struct child *c)
 {
     _Alignas(16) char stack[CHILD_STACK];
@@ -311,9 +313,10 @@ static pid_t clone_child(struct child *c)
     return pid;
 }
 
-/* Create the child in its control group by clone3. If clone3 fails once, this child and all later children join their
- * groups themselves. There are two kinds of failure. clone3 may be missing. Some kernels, after a kill of the parent's
- * group, also kill each child that clone3 creates in a group. */
+/* Create the child in its control group by clone3. After one failure, create this child and all later children outside
+ * their groups, and let them join the groups themselves. A failure is a missing clone3, or a child that the kernel
+ * kills before child_main(): after a kill of the parent's group, some kernels kill each child that clone3 creates in a
+ * group. */
 static pid_t clone_into_group(struct child *c)
 {
     static bool by_joining; /* true after clone3 has failed once */

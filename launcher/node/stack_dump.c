@@ -127,8 +127,8 @@ static void name_beside_workers(const struct node *n, char path[PATH_MAX])
     name_beside(found[0] != '\0' ? found : n->plan->workers[0].argv[0], path);
 }
 
-/* Return true if a process has only the uids of this user. If ddprun runs as root, a process without root must not
- * choose the program that ddprun starts. */
+/* Return true if a process has only the uids of this user. The paths of the process can decide which py-spy ddprun
+ * starts. If ddprun runs as root, a process of another user must not make this choice. */
 static bool is_own(pid_t pid)
 {
     struct buf text = { 0 };
@@ -160,7 +160,7 @@ static void make_absolute(pid_t pid, char command[PATH_MAX])
 /* Paths where the py-spy for a process may be. ddprun tries `of_exe` last, after the directories of PATH, and all other
  * places before PATH. */
 struct places {
-    /* beside the interpreter that the process's command line names: each environment may have its own py-spy */
+    /* py-spy beside the interpreter that the process's command line names; each environment may have its own py-spy */
     char of_process[PATH_MAX];
     char of_workers[PATH_MAX], of_ddprun[PATH_MAX];
     char of_exe[PATH_MAX]; /* py-spy beside the file that the process executes; tried after PATH */
@@ -537,8 +537,9 @@ static bool is_full(int fd)
     return pread(fd, &last, 1, STACKS_INPUT_MAX - 1) == 1 && last != '\0';
 }
 
-/* Add the Python frames in the output of a helper. If the helper failed, add what /proc shows, and why the helper
- * failed. If the file with the output is full, the output was too long. */
+/* Add the Python frames in the output of a helper. If the helper failed, or if its output cannot be parsed, add
+ * what /proc shows, and the reason. If the helper failed and its output fills the file, the reason is that the
+ * output was too long. */
 static void add_output(struct stack_dump *d, const struct helper *h, int status)
 {
     struct buf text = { 0 }, error = { 0 };
@@ -719,8 +720,9 @@ static void start_reader(struct stack_dump *d)
     (void)helper_count(d, h);
 }
 
-/* Kill a helper and all processes that the helper has started. Instead of the output of a py-spy, add what /proc shows.
- * If the helper reads records, keep the lines that it has written. The pid stays reserved until waitpid. */
+/* Kill a helper and all processes that the helper has started. If the helper reads flight records, keep the lines that
+ * it has written. If the helper is py-spy, add the target's threads from /proc instead of py-spy's output. The pid of
+ * the helper stays reserved until waitpid. */
 static void helper_kill(struct stack_dump *d, struct helper *h)
 {
     char note[STACK_NOTE_MAX];

@@ -409,7 +409,8 @@ int input_open(struct input *in, int local_rank)
 }
 
 /* Close the worker's end of the pipe, but keep /dev/null and an inherited stdin open. If the worker could not be
- * started, close ddprun's end, too, so that the other readers do not wait for this worker. */
+ * started, close ddprun's end, too. Otherwise ddprun would wait for the start of this worker, and the other workers
+ * would get no input. */
 void input_spawned(struct input *in, int local_rank, int fd, bool runs)
 {
     if (fd > STDERR_FILENO && fd != in->null)
@@ -485,7 +486,7 @@ void input_close(struct input *in)
     in->closing = true;
     for (int i = 0; i < in->fan.n; i++)
         close_end(in, i);
-    if (in->ready.data == NULL) /* the input was not copied */
+    if (in->ready.data == NULL) /* open_copied() has opened no handles */
         return;
     uv_close((uv_handle_t *)&in->ready, NULL);
     uv_close((uv_handle_t *)&in->later, NULL);

@@ -221,7 +221,7 @@ static void on_who(void *user, int64_t conn, const char *peer, const char *store
     char worker[ENDPOINT_TEXT_MAX], relay[ENDPOINT_TEXT_MAX];
     const enum tls_relay_found carried = tls_relay_find(n->meet.relay, peer, worker, relay);
     if (carried == TLS_RELAY_GONE)
-        return; /* send no answer: the worker has disconnected, so an answer would name the agent's relay */
+        return; /* send no answer: the worker has disconnected, and a search would find only the relay */
     if (carried == TLS_RELAY_WORKER) {
         peer = worker;
         store = relay;
@@ -260,9 +260,9 @@ static bool has_busy_gpu(const struct node *n, const struct finding *f)
     return false;
 }
 
-/* Send the new findings, and withdraw findings that no longer hold. If the driver could not read a GPU, for example
- * because the GPU has failed, keep the earlier findings. Keep them also in a container, where the driver may report
- * pids that do not exist in the container. */
+/* Send the new findings, and withdraw findings that no longer hold. If the driver's answer is incomplete, keep the
+ * earlier findings. It is incomplete if the driver could not read a GPU, for example because the GPU has failed. It is
+ * also incomplete if the driver reports a pid that does not exist here, as it may in a container. */
 static void renew_busy_gpus(struct node *n)
 {
     struct finding before[GPU_FINDINGS_MAX];
@@ -375,8 +375,8 @@ static void kill_rank0(struct node *n, const struct socket_owner *owner)
     kill(-n->run.pids[0], SIGKILL);
 }
 
-/* Check the port of rank 0 once, and set the timer for the next check. The port is watched only while an attempt runs.
- * If another user has the port before rank 0 has started, check again later, because rank 0 cannot be killed yet. */
+/* Check the port of rank 0 once, if the attempt still runs. If another user listens, kill rank 0. Set the timer for the
+ * next check if no listener is found, or if rank 0 has no process to kill yet. */
 static void on_port_timer(uv_timer_t *timer)
 {
     struct node *n = timer->data;
@@ -396,8 +396,9 @@ static void on_port_timer(uv_timer_t *timer)
     uv_timer_start(timer, on_port_timer, is_early ? PORT_CHECK_MS : PORT_RECHECK_MS, 0);
 }
 
-/* Check the port before the attempt, and begin to watch it. Return DDP_ERR_IO if another user already listens at the
- * port. Only node 0 watches a port, because rank 0 runs on node 0. */
+/* Before the attempt, check the port that this node holds for the store of rank 0, and begin to watch it. Return
+ * DDP_ERR_IO if another user already listens at this port. Only node 0 watches a port, because rank 0 runs on node
+ * 0. */
 static ddp_status watch_port(struct node *n, struct ddp_err *err)
 {
     struct socket_owner owner;
@@ -470,7 +471,7 @@ ddp_status node_begin_attempt(struct node *n, const struct plan_round *round, st
 }
 
 /* Set the address and port of the store of rank 0, if node 0 has offered a port. Other nodes cannot use a loopback
- * address of node 0. In this case use master_addr, because node 0 then runs on the host of ddprun's store. */
+ * address. If node 0 has one, it runs on the host of ddprun's store, so use master_addr, the address of this store. */
 static void apply_rank0_store(const struct node *n, const struct heard_round *r, struct plan_round *round)
 {
     const struct heard_node *first = &r->nodes[0];
@@ -773,8 +774,9 @@ static void on_stop(void *user, const struct failure *cause)
     struct node *n = user;
     const bool by_user = is_stop_of_job(n, cause);
     set_cause(n, cause);
-    /* The signal was sent by the user or by a process on the node in `cause`. This agent cannot distinguish them, so
-     * it names that node as the sender. If the same Ctrl-C arrives here later, the terminal replaces that node. */
+    /* The sender of the signal is the user, or a process on the node that `cause` names. This agent cannot distinguish
+     * the two, so it records that node as the sender. If the same Ctrl-C arrives here later, stop_asked() records the
+     * terminal as the sender instead. */
     if (by_user && agent_stop_signal(n->agent) == 0) {
         n->stop_received = (struct received_signal){ .signal = cause->signal };
         snprintf(n->stop_received.sender.name, sizeof(n->stop_received.sender.name), "node %d",

@@ -15,7 +15,7 @@
 enum {
     BATCH_KEPT = 1 << 20,  /* a longer buffer is freed after use, because only a huge line needs it */
     HELD_MAX = 16 << 20,   /* limit for the unfinished lines of all streams together */
-    HELD_FREE = 256 * 1024 /* beyond HELD_MAX, an unfinished line longer than this is printed in parts */
+    HELD_FREE = 256 * 1024 /* above HELD_MAX, an unfinished line longer than HELD_FREE is printed in parts */
 };
 
 /* --- folded lines --------------------------------------------------------------------------------------- */
@@ -445,8 +445,8 @@ static void print_host_line(struct hosts_console *c, int which, struct slice lin
 }
 
 /* Return true if bytes are printed as they arrive, neither folded nor escaped. JSON, files and pipes need no escapes.
- * With a single host and no prefixes, that host's ddprun may pass on its worker's bytes unchanged. So this ddprun does
- * not escape them. */
+ * Without --hosts, ddprun does not change the bytes of a single worker if they get no prefix, even on a terminal. With
+ * --hosts and --no_prefix, the starter does the same for a single host, even if the host has several workers. */
 static bool is_unchanged(const struct hosts_console *c, int which)
 {
     const struct cli *cli = c->cli;

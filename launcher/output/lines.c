@@ -226,7 +226,8 @@ static size_t text_end(const struct tail *t)
     return end;
 }
 
-/* Count the lines backwards from the end, because a full ring may begin in the middle of a line. */
+/* Count the lines backwards from the end, because only the last `max` lines are copied. A full ring may begin in the
+ * middle of a line; the rest of this line counts as a line. */
 size_t tail_lines(const struct tail *t, size_t max, struct buf *out)
 {
     size_t end = text_end(t);
@@ -443,7 +444,7 @@ struct waiting {
     struct waiting *older, *newer; /* neighbours in the same hash bucket */
     uint64_t number;               /* number of this line in the order of output: 1, 2, 3, ... */
     uint64_t hash;                 /* hash of the text */
-    uint64_t joined_us;            /* when the latest rank printed the line: us since the start of ddprun */
+    uint64_t joined_us;            /* when a rank last printed the line: us since the start of ddprun */
     struct rank_set ranks; /* ranks that have printed the line; empty while only one rank has printed it */
     int count;             /* number of ranks that have printed the line */
     char text[];           /* the text, then the prefix */

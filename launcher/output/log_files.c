@@ -96,8 +96,8 @@ static bool part_name(char out[PATH_MAX], const struct log_file *f, int part)
     return snprintf(out, PATH_MAX, "%s.%d", f->path, part) < PATH_MAX;
 }
 
-/* Rename a file, but replace no file. Return 0 or an errno. Use a link on file systems that do not support
- * RENAME_NOREPLACE, such as NFS. */
+/* Rename a file, but replace no file. Return 0 or an errno. On file systems that do not support
+ * RENAME_NOREPLACE, such as NFS, create a hard link with the new name, and remove the old name. */
 static int rename_new(const char *from, const char *to)
 {
     const int error = sys_renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE) == 0 ? 0 : errno;
@@ -160,7 +160,7 @@ static void rotate(struct log_file *f)
     const int last = f->part;
     const bool moved = move_away(f);
     if (moved && open_anew(f)) {
-        if (f->first_part == 0 || f->part != last + 1) /* number last + 1 is another job's part */
+        if (f->first_part == 0 || f->part != last + 1) /* number last + 1 was in use by another job */
             f->first_part = f->part;
         f->full = f->rotate.bytes;
         forget_oldest(f);
@@ -458,7 +458,7 @@ bool filtered_is_behind(const struct filtered *f, bool resume)
 enum {
     QUEUED_BYTES = 16 << 20, /* limit for the queues of all sinks together */
     SHARE_MAX = 1 << 20,     /* largest share of a sink; a longer queue would only delay output */
-    SHARE_MIN = 64 * 1024,   /* smallest share; one read returns at most this many bytes */
+    SHARE_MIN = 64 * 1024,   /* smallest share: room for one read, which returns at most this many bytes */
     LOW_PART = 4             /* a stream is read again when the queue is below share / LOW_PART */
 };
 
@@ -606,9 +606,9 @@ void sinks_write(struct sinks *s, int sink, struct slice bytes)
         writer_append(s->list[sink].writer, s->list[sink].slot, bytes);
 }
 
-/* Return true if the queue of `sink` is too long. The queue length at which the caller stops reading is much greater
- * than the length at which the caller resumes. Otherwise the caller would stop and resume with every read. With
- * WRITER_DROP, return false, so no caller stops. */
+/* Return true if the queue of `sink` is too long to go on reading, or with `resume`, too long to resume reading. The
+ * limit to resume is much lower. With one limit, the caller would stop and resume with every read. With WRITER_DROP,
+ * return false, so no caller stops. */
 bool sinks_is_behind(struct sinks *s, int sink, bool resume)
 {
     if (s->policy == WRITER_DROP)

@@ -109,8 +109,8 @@ void sinks_end_files(struct sinks *s);
 /* Queue bytes for a sink. The bytes are written in one piece. */
 void sinks_write(struct sinks *s, int sink, struct slice bytes);
 
-/* Return true if the caller should not read, because the queue of `sink` is too long. While the caller reads, `resume`
- * is false. After the caller has stopped, `resume` is true, and the result is false only when the queue is short. With
+/* Return true if the caller should not read, because the queue of `sink` is too long. A caller that reads passes false
+ * for `resume`. A caller that has stopped reading passes true; the result is then true until the queue is short. With
  * WRITER_DROP the result is always false. */
 bool sinks_is_behind(struct sinks *s, int sink, bool resume);
 

@@ -79,12 +79,13 @@ void wakeup_close(struct wakeup *bell, uv_close_cb closed)
  * console (whole lines).
  *
  * Normal path: open_pipe creates a pipe, and the worker writes to it. on_readable passes the bytes to tail, file
- * and console. At the end of the pipe stream_end closes it. If a sink is slow, reading stops until its queue is
- * short again. Meanwhile the pipe fills up and the worker blocks in its write, as on a slow terminal.
+ * and console. At the end of the pipe, stream_end closes the pipe. If a sink is slow, reading stops until the sink's
+ * queue is short again. Meanwhile the pipe fills up and the worker blocks in its write, as on a slow terminal.
  *
  * Pipes are read here and not by libuv. So each pass of the loop (a turn) reads only one piece from each stream. A
- * worker that writes without pause then does not delay the other workers. The struct stream_pipe is allocated
- * separately, because libuv uses `poll` until pipe_closed is called. The next attempt may open the stream earlier. */
+ * worker that writes without pause then does not delay the other workers. The struct stream_pipe is not part of its
+ * stream, because the next attempt may open the stream again before libuv calls pipe_closed. Until this call, libuv
+ * uses `poll` of the old pipe. */
 
 enum {
     STREAM_NO_SINK = -1,
@@ -325,8 +326,8 @@ static int open_pipe(struct stream *s)
 }
 
 /* Return true if the worker inherits ddprun's stdout, so that the worker can detect a terminal. Only a single worker
- * without prefix and log file inherits stdout. In a job that may have several nodes, ddprun needs the worker's lines to
- * detect hangs. The worker then inherits stdout only if stdout is a terminal and --progress is not given. */
+ * without prefix and log file inherits stdout. In a job that may have several nodes, ddprun reads the worker's lines to
+ * detect hangs, so the worker does not inherit stdout. Exception: stdout is a terminal, and --progress is not given. */
 static bool inherits_stdout(const struct stream *s)
 {
     if (s->which != STD_OUT || !s->to_console || !s->console.raw || s->file != STREAM_NO_SINK)

@@ -78,8 +78,9 @@ void output_explain(struct output *o, const char *code);
 void output_write(struct output *o, const struct buf *lines);
 
 /* Start to drain, after the last worker of an attempt has exited. Read the pipes to their end, write all bytes, and
- * then call `idle` once. Pipes that another process keeps open are closed after `limit_ms`. Unless the job was
- * successful, the drain gives up if no sink accepts a byte for UNREAD_MS (5 s). */
+ * then call `idle` once. Pipes that another process keeps open are closed after `limit_ms`. From then on, the drain
+ * gives up when no sink has accepted a byte for UNREAD_MS (5 s). After a successful job, it instead waits for a slow
+ * reader without a limit. */
 void output_drain(struct output *o, uint64_t limit_ms);
 
 /* Record that the next drain is the last. If `well` is true, the job was successful, and this drain waits for a

@@ -462,8 +462,8 @@ char *scheduler_read_file(const char *path, size_t *len)
  *     pyvenv.cfg                        shows a virtual environment, and whether it uses system packages
  *     torch/lib/libtorch_cpu.so         contains libuv if it needs libuv.so or defines uv_listen
  *
- * A wrong result costs little, because the report of the failed job then has a hint. If the interpreter's name has no
- * version (pyenv's shims), there is no result. */
+ * A wrong result costs little: if the job then fails, its report contains a hint (report/cause.c). If the interpreter's
+ * name has no version (pyenv's shims), there is no result. */
 
 #define UV_SINCE "2.4" /* since this version, PyTorch's client requires libuv by default */
 /* Limits, because a file may be damaged: bytes read from a text file, program headers, entries of the dynamic section,

@@ -552,8 +552,8 @@ static ddp_status check_visible_env(const struct plan *plan, struct ddp_err *err
 }
 
 /* Return DDP_ERR_ARG if the GPU list for --virtual_local_rank has fewer entries than this node has workers. With
- * --share_gpu, one entry for each visible GPU is enough. The list of a task may have one entry, because the scheduler
- * may show each task only its own GPU. */
+ * --share_gpu, one entry for each visible GPU is enough. With --per_task, a list of one entry is valid, too, because
+ * the scheduler may show each task only its own GPU. */
 static ddp_status check_visible(const struct plan *plan, struct ddp_err *err)
 {
     const struct cli *cli = plan->cli;

@@ -391,8 +391,9 @@ static void array_index(const struct scheduler_facts *f, const struct row *r, ch
         snprintf(out, 16, ".%d", index);
 }
 
-/* Set the job id from mpirun's id, or from the batch job's id. All nodes need the same id. Concurrent runs of mpirun
- * need different ids. Hydra provides none, so in one batch job the user sets --rdzv_id for each run. */
+/* Set the job id from mpirun's id, or from the batch job's id if mpirun provides no id. All nodes of a run need the
+ * same id, but concurrent runs need different ids. Hydra's mpirun provides no id, so all its runs in one batch job get
+ * the same id. If such runs are concurrent, the user must set a different --rdzv_id for each run. */
 static void tasks_job(struct scheduler *s, const struct scheduler_facts *f, const struct row *r)
 {
     char job[SCHEDULER_TEXT_MAX], index[16], from[64];
@@ -445,8 +446,8 @@ static void read_tasks(struct scheduler *s, const struct scheduler_facts *f, con
  *
  * PBS and LSF run the job's script only on the first host. The commands pbsdsh (PBS), blaunch (LSF) and mpirun start
  * processes on the other hosts. Processes of mpirun are handled by read_tasks. On the first host, the script or one
- * of these commands starts ddprun. In PBS, the script has the task number 1. In LSF, no variable shows which one
- * did so. */
+ * of these commands starts ddprun. In PBS, the script has the task number 1. In LSF, no variable shows
+ * whether the script or a command started ddprun. */
 
 /* Set the job id to "pbs-1234" or "lsf-1234.7". The text after the first dot of PBS_JOBID is the server's name. It is
  * left out, because nodes may have different names for the server. */
@@ -599,8 +600,9 @@ static void set_job_name(struct scheduler *s, const char *host)
     }
 }
 
-/* Set the address to MASTER_ADDR. Older operators set it to localhost in the pod of rank 0, which other pods reach by
- * its host name. `pods` is 0 if the number of pods is unknown. */
+/* Set the address to MASTER_ADDR. Older PyTorchJob operators set MASTER_ADDR to localhost in the pod of rank 0. In a
+ * job of several pods, use this pod's host name instead, because other pods cannot reach localhost. `pods` is below 1
+ * if the number of pods is unknown. */
 static void set_master(struct scheduler *s, const struct scheduler_facts *f, int pods, int pod)
 {
     const char *master = scheduler_env(f, "MASTER_ADDR");

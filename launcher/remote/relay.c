@@ -82,7 +82,7 @@ struct relay {
     uint64_t grace_ms;         /* --grace of the job */
     int terms;                 /* how often the relay has requested the child's end */
     int passed;                /* the last signal that has asked the child to stop the job; 0 without one */
-    bool has_request;          /* the starter has sent such a signal */
+    bool has_request;          /* the starter has sent a signal that asks the child to stop the job */
     bool knows_reason;         /* the starter has sent the finding that ends the job */
     bool has_signal;           /* a signal has requested the end of the relay */
     const char *failed;        /* why messages are no longer read from stdin; NULL while they are read */
@@ -315,8 +315,8 @@ static void probe_continue(struct probe *p, const char *token)
     }
 }
 
-/* Return true if the best working address is known: the first address that has not failed has sent the token. The
- * addresses are sorted, the best first. */
+/* Return true if the best working address is known. The addresses are sorted, the best first. Skip the failed addresses
+ * at the beginning. The next address must have sent the token. */
 static bool is_best_known(const struct probe *probes, int n)
 {
     int i = 0;
@@ -326,8 +326,8 @@ static bool is_best_known(const struct probe *probes, int n)
 }
 
 /* Wait until every probe has ended or PROBE_MS is over. If `waits_for_all` is false, stop earlier: as soon as the best
- * address is known, or a short time after the first answer. So an address that no packet reaches does not delay every
- * start. */
+ * address is known, or a short time after the first answer. Otherwise each start would wait PROBE_MS for an address
+ * that no packet reaches. */
 static void probe_all(struct probe *probes, int n, const char *token, bool waits_for_all)
 {
     const uint64_t from_ms = clock_ms();
@@ -534,8 +534,8 @@ static void place_enter(void *user)
     probe_disk(".", p->own_why);
 }
 
-/* Change to the directory of the job within PLACE_MS. A full disk of the log files is an error. A full disk of the
- * directory is only a warning, because the job may write to other directories. */
+/* Change to the directory of the job within PLACE_MS. If the disk for the log files is full, the host fails. If the
+ * disk of the directory is full, print a finding and continue, because the job may write to other directories. */
 static void enter_directory(struct relay *r, const char *directory, const char *log_dir)
 {
     char why[80];
@@ -651,7 +651,9 @@ static void handle_SIGNAL(struct relay *r, struct slice body)
     if (number == SIGTSTP || number == SIGCONT)
         r->rests = number == SIGTSTP;
     const bool stops = r->child > 0 && (number == SIGTERM || number == SIGINT || number == SIGHUP);
-    /* A batch system signals the starter and the relay. The child already has the SIGTERM of the relay. */
+    /* A batch system sends SIGTERM to the starter and to the relay. If the relay has received its signal first,
+     * end_child has already sent SIGTERM to the child. In this case do not pass on the starter's first SIGTERM. The
+     * child would handle it as the second SIGTERM and kill its workers. */
     const bool is_copy = stops && number == SIGTERM && r->passed == SIGTERM && !r->has_request;
     r->has_request = r->has_request || stops;
     if (r->child > 0 && number > 0 && !is_copy)
@@ -662,7 +664,7 @@ static void handle_SIGNAL(struct relay *r, struct slice body)
 
 /* Buffer input for the job. Do not wait until the job reads the input, because the relay must still receive messages
  * about signals. The buffer stays small, because the starter sends no input while REMOTE_INPUT_WINDOW or more sent
- * bytes have not been accepted by the child's pipe. */
+ * bytes still wait for the child's pipe. */
 static void handle_INPUT(struct relay *r, struct slice body)
 {
     if (r->input_ended || r->child_in < 0)
@@ -756,8 +758,16 @@ static void send_reason(struct relay *r, const char *words)
 /* Request the child's end: first with SIGTERM, then with a second SIGTERM, which makes ddprun kill its workers, then
  * with SIGKILL. Send SIGCONT after each of them, because a stopped process does not handle SIGTERM. `why` is the
  * failure of the connection to the starter. Without such a failure, `why` is NULL, and the child reports SIGTERM as the
- * reason. After a signal to the relay, the workers keep their grace period, and leftover processes get 5 s more. If the
- * starter has sent SIGTERM, the child gets no second one: a batch system signals all processes of a job. */
+ * reason.
+ *
+ * The child gets the workers' grace period only after a signal to the relay, and never if it sends log files. The
+ * second SIGTERM then follows 5 s after the end of this period. Leftover processes may need these 5 s, because they
+ * then have a grace period of their own. Without a grace period, the second SIGTERM follows AT_ONCE_MS after the
+ * first.
+ *
+ * A batch system sends SIGTERM both to the starter and to the relay. So the relay may have already passed the starter's
+ * SIGTERM on to the child. If the child also has a grace period, omit the first SIGTERM, because the child would handle
+ * it as the second. */
 static void end_child(struct relay *r, const char *why)
 {
     const uint64_t now = clock_ms();
@@ -772,7 +782,7 @@ static void end_child(struct relay *r, const char *why)
     const uint64_t kill_ms = has_grace ? r->grace_ms + KILL_MS : KILL_MS;
     const int due = now >= r->end_ms + kill_ms ? 3 : now >= r->end_ms + twice_ms ? 2 : 1;
     if (r->terms < due) {
-        /* After a request to stop, the lost connection is not the reason. */
+        /* After a stop signal to the child, the job ends because of this signal, not because of the lost connection. */
         if (r->terms == 0 && !r->knows_reason && why != NULL && r->passed == 0)
             send_reason(r, why);
         r->terms = due;
@@ -850,8 +860,8 @@ static void reap(struct relay *r)
     int status;
     if (r->child <= 0 || waitpid(r->child, &status, WNOHANG) != r->child)
         return;
-    /* If a signal has killed ddprun, the launcher has failed, and not the program. Exception: a request to stop kills
-     * ddprun until its guardian handles signals. */
+    /* If a signal has killed ddprun, the launcher has failed, and not the program. Exception: the signal of a stop
+     * request. If this signal arrives before ddprun's guardian handles signals, it ends ddprun as requested. */
     const bool is_stopped = WIFSIGNALED(status) && WTERMSIG(status) == r->passed && !r->sends;
     const int code = WIFEXITED(status) ? WEXITSTATUS(status)
                      : is_stopped      ? EXIT_CODE_SIGNAL + r->passed

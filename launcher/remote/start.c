@@ -700,7 +700,8 @@ static const char *known_name(const struct host_spec *host, char out[HOST_NAME_S
 
 /* Error texts of OpenSSH, of shells and of strerror. The first row whose exit status and text both match gives the
  * finding. Exit status -1 matches every status, and text "" matches every text. Errors of ssh itself come first,
- * because the stderr of ssh also contains the banner of the host, which may contain any text. */
+ * because the stderr of ssh also contains the banner of the host. A banner may contain the text of another row by
+ * chance. */
 static const struct failed_start {
     int exit_code;
     const char *piece;

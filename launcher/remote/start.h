@@ -65,7 +65,7 @@ enum {
     REMOTE_INSIDE_MAX = NEWS_MAX + 128, /* longest answer ROOM, FINDING or FILES, in bytes */
     REMOTE_INPUT_MAX = 65536,
     REMOTE_PIECE_MAX = 32768,
-    /* the starter sends no input while at least this many sent bytes have not been accepted by the job's pipe */
+    /* limit of sent bytes that the job's pipe has not accepted yet; at this limit, the starter stops sending input */
     REMOTE_INPUT_WINDOW = 1 << 20,
     REMOTE_TOKEN_MAX = 33
 };
@@ -94,7 +94,7 @@ enum remote_news {
     REMOTE_REACHED, /* the result of PROBE */
     REMOTE_ENDED,   /* the job has ended on this host */
     REMOTE_FILES,   /* the job has ended on this host, and its log files follow */
-    REMOTE_ROOM,    /* number of input bytes accepted by the job's pipe; may be inside the job's output */
+    REMOTE_ROOM,    /* input bytes accepted by the job's pipe; this answer may be inside the job's output */
     REMOTE_FAILED,  /* the relay could not start the job */
     REMOTE_FINDING, /* a finding for the other hosts; this answer may be inside the job's output */
     REMOTE_ANSWERS
@@ -168,10 +168,10 @@ struct start_facts {
 /* Check that the list of hosts and the options do not contradict each other. Return DDP_OK or DDP_ERR_ARG. */
 ddp_status start_check(const struct cli *cli, const struct host_spec *hosts, int n, struct ddp_err *err);
 
-/* Store in above[i] the index of the host that starts host i, or -1 if the starter starts host i. With --ssh_fanout=N,
- * the starter and each host start at most N others. If N is 0, the starter starts all hosts. Without this option, N is
- * START_FANOUT. Exception: without this option, the starter starts all hosts if there are fewer than START_TREE_MIN,
- * or with srun. The starter always starts the host on which it runs. */
+/* Store in above[i] the index of the host that starts host i, or -1 if the starter starts host i. The starter
+ * and each host start at most N others. N is the value of --ssh_fanout; 0 means that the starter starts all hosts.
+ * Without this option, N is START_FANOUT, but the starter starts all hosts if there are fewer than START_TREE_MIN, or
+ * if --remote_shell is srun. The starter always starts the host on which it runs. */
 enum { START_TREE_MIN = 64, START_FANOUT = 16 };
 void start_tree(const struct start_facts *facts, const struct host_spec *hosts, int n, int *above);
 

@@ -117,14 +117,14 @@ struct starter {
     uv_poll_t input;                /* the user's stdin */
     struct buf finished;            /* the event `finished` of a node, which is printed at the end */
     const struct peer *finished_of; /* the node that has sent `finished`; NULL until one has */
-    bool is_finished_own;           /* `finished` names no other node that has ended the job */
+    bool is_finished_own;           /* "ended_by" in `finished` is null: no other node has ended the job */
     uv_timer_t fold_timer;          /* expires when the console must print a line that it holds */
     struct hosts_console console;
     struct wakeup written; /* wakes the loop when the sinks have written output */
     struct sinks *sinks;
     bool paused;           /* no output is read, because the console is slow */
     bool has_probed_again; /* probe_again() was called: the hosts probe for the second time */
-    bool reported_flat;    /* start_flat() has started a host; it prints its message only once */
+    bool reported_flat;    /* start_flat() has started a host; later calls of start_flat() print no message */
     /* type of the user's stdin; UV_UNKNOWN_HANDLE if stdin has ended or is not read */
     uv_handle_type input_type;
     uv_fs_t file; /* read request for a stdin that is a file */
@@ -174,13 +174,13 @@ static void on_fold_waits(void *user, uint64_t us)
         uv_timer_start(&s->fold_timer, on_fold_time, us / 1000 + 1, 0);
 }
 
-/* Return true if the line is the event `finished` of a node. Set *is_own to true if this event names no other node
- * that has ended the job. */
+/* Return true if the line is the event `finished` of a node. Set *is_own to true if "ended_by" is null in
+ * the event's report: no failure of another node has ended the job. */
 static bool parse_finished(struct slice line, bool *is_own)
 {
     static const char word[] = "\"finished\"";
     if (((const char *)line.data)[0] != '{' || memmem(line.data, line.len, word, sizeof(word) - 1) == NULL)
-        return false; /* not every line of the job is parsed, because the parser is slow */
+        return false; /* do not parse a line without `word`, because the parser is slow */
     cJSON *o = cJSON_ParseWithLength(line.data, line.len);
     const cJSON *report = cJSON_GetObjectItemCaseSensitive(o, "report");
     const char *event = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(o, "event"));
@@ -427,9 +427,9 @@ static void finish_if_done(struct starter *s)
 
 /* --- the job runs ------------------------------------------------------------------------------------------- */
 
-/* The starter sends the user's stdin to every host with a rank that --stdin names. It reads more only when all these
- * hosts have read earlier bytes. So a large file needs little memory, and bytes that the job does not need stay
- * unread. */
+/* The starter sends the user's stdin to every host with a rank that --stdin names. It reads more only while, on each of
+ * these hosts, fewer than REMOTE_INPUT_WINDOW sent bytes wait for the job. So a large file needs little memory, and
+ * most input that the job does not need stays unread. */
 
 static void read_input(struct starter *s);
 
@@ -748,9 +748,9 @@ static void parse_head(struct peer *p, struct slice bytes)
     }
 }
 
-/* Find the relay's last answer among whole lines, and return the offset of its line. Return lines.len if there is no
- * answer. Only an answer with the token counts. A remote shell that outlives the job may print lines after the answer,
- * so every line is checked. */
+/* Find the answer with which the relay ends (ENDED or FAILED) among whole lines, and return the offset of its line.
+ * Return lines.len if there is no answer. Only an answer with the token counts. A remote shell that outlives the job
+ * may print lines after the answer, so check every line, not only the last one. */
 static size_t find_last_answer(const struct starter *s, struct slice lines, struct remote_answer *answer)
 {
     const char *begin = lines.data, *end = begin + lines.len, *at = begin, *newline;
@@ -778,10 +778,11 @@ static void remove_last_answer(struct peer *p, struct buf *lines)
         buf_append(lines, "\n", 1); /* end the job's line, because a line of another host may follow */
 }
 
-/* Send a finding of a host to other hosts. The first finding that reports the end of a ddprun goes to all other hosts,
- * because their ddprun ends, too. A later finding about such an end goes to them only if this finding stops the
- * job (news.stops). Any other finding goes only to the first host, which prints it: with 1,000 hosts, a blocked port
- * causes 1,000 findings. */
+/* Send a finding of a host to other hosts. The first finding about the end of a ddprun goes to all other hosts. Each
+ * ddprun that still waits for the first round then ends, because the job cannot begin. A later finding about the end of
+ * a ddprun goes to all other hosts if this finding stops the job (news.stops), otherwise to no host. A finding about
+ * anything else goes only to the first host, which prints it: with 1,000 hosts, a blocked port causes 1,000
+ * findings. */
 static void pass_finding(const struct peer *from, struct slice line)
 {
     struct starter *s = from->starter;
@@ -808,7 +809,7 @@ static void handle_findings(struct peer *from, struct slice lines)
     }
 }
 
-/* Report to the other hosts that ddprun has ended on this host. Before the first round, the other hosts then end,
+/* Report to the other hosts that ddprun has ended on the host of `p`. Before the first round, the other hosts then end,
  * because the job cannot begin. During a round, they ignore this report, because the store reports the loss. */
 static void pass_end(const struct peer *p, int exit_code)
 {
@@ -936,8 +937,8 @@ static bool start_flat(struct peer *p)
 }
 
 /* Report that a host was lost while the job ran: the process of `link` has ended. Send this reason to the other hosts
- * before the job ends there. After a request to stop, the host is not lost, because systemd and batch systems signal
- * the remote shells, too. */
+ * before the job ends there. After a request to stop, the host does not count as lost, and the whole job ends. systemd
+ * and batch systems signal the remote shells, too, so the stop has probably ended the shell. */
 static void lose_host(struct peer *p, const struct link *link)
 {
     struct starter *s = p->starter;
@@ -958,7 +959,8 @@ static void lose_host(struct peer *p, const struct link *link)
     if (remote_encode_end(p->host->name, &f, true, &line))
         pass_finding(p, buf_slice(&line));
     buf_free(&line);
-    /* Hosts that ended earlier probably ended because of this loss. -1 makes fail() report this host. */
+    /* A host that ended earlier probably ended because of this loss. So discard its exit code: fail() reports the lost
+     * host only while exit_code is -1. */
     s->exit_code = -1;
     fail(s, &f);
 }
@@ -1012,8 +1014,8 @@ static bool is_below(const struct peer *p, const struct peer *above)
     return p == above;
 }
 
-/* Handle the end of a host's branch, the process that starts the hosts below this host. If this host or a host below it
- * has not ended, report a failed start. If the job already runs, report this host as lost instead. */
+/* Handle the end of the branch of host `p`, the process that starts the hosts below `p`. If `p` or a host below `p` has
+ * not ended, report a failed start. If the job already runs, report `p` as lost instead. */
 static void end_branch(struct peer *p)
 {
     struct starter *s = p->starter;
@@ -1254,7 +1256,7 @@ static void check_deadlines(struct starter *s)
             start_explain_late(s->facts, p->host, p->trunk == NULL ? name_above(p) : NULL,
                                p->state == PEER_PROBING, &f);
             fail(s, &f);
-            if (p->state == PEER_PROBING) /* end_all has already sent SIGTERM to hosts that are STARTING */
+            if (p->state == PEER_PROBING) /* in STARTING, fail() has already sent SIGTERM (end_all) */
                 link_kill(p->link, SIGTERM);
         }
         if (outlives_job(p, now)) {

@@ -32,8 +32,9 @@
 
 /* DRAIN_MS: the streams of an exited process are closed if no byte arrives for this time. Another process, such as a
  * master connection of ssh, may hold them open.
- * END_MS: time from the beginning of branch_end() until the branch kills its processes. It is longer than a relay needs
- * to end a job after a lost connection. After a signal to relay and branch, it cuts a longer --grace.
+ * END_MS: time from the first call of branch_end() until the branch kills its processes. It is longer than a relay
+ * needs to end a job after a lost connection. If relay and branch receive a signal, the relay waits for --grace. The
+ * branch still kills its processes after END_MS, even if --grace is longer.
  * LOST_MS: replaces END_MS if the starter was silent. It is short, because the network is probably lost. */
 enum {
     DRAIN_MS = 2000,
@@ -214,8 +215,9 @@ static size_t keep_loaded(struct slice program)
     return loaded;
 }
 
-/* Replace the file name of the library `path` by SHIPPED_LIBRARY in a mapped program. The table of names comes before
- * the code, so the first match is in that table. Return false if there is no match, or no space for the new name. */
+/* Replace the file name of the library `path` by SHIPPED_LIBRARY in a mapped program. The table that contains the names
+ * of the required libraries comes before the code, so the first match is in that table. Return false if there is no
+ * match, or no space for the new name. */
 static bool rename_library(struct slice program, const char *path)
 {
     char name[NAME_MAX + 2] = "";
@@ -228,8 +230,9 @@ static bool rename_library(struct slice program, const char *path)
     return true;
 }
 
-/* Fail if rename_library fails, because the shipped program would then load the cJSON library of the new host.
- * rename_library fails if LD_PRELOAD has loaded a cJSON library with another file name than the program requires. */
+/* Fail if rename_library fails: the shipped program would then load cJSON from the other host, which may not have this
+ * library. rename_library fails if LD_PRELOAD has loaded a cJSON library with another file name than the program
+ * requires. */
 const char *ship_map(struct slice *bytes, size_t *library)
 {
     const char *path = library_path();
@@ -585,7 +588,7 @@ struct link {
     struct links *all;
     struct link *next;
     void *peer; /* argument of the callbacks */
-    /* The link to the branch that runs the process of this link. NULL if the process is a child of the starter. */
+    /* The link of the branch that has started this link's process. NULL if the process is a child of the starter. */
     struct link *via;
     int slot;
     bool is_branch;  /* the process is a branch */
@@ -657,7 +660,8 @@ int link_exit_code(const struct link *l)
 }
 
 /* End a link after its process has exited and all output of the process was read. If the process was a branch, also end
- * the links of its processes, which are now out of reach. These processes exit at the end of their stdin. */
+ * the links to the processes that the branch ran, because the starter cannot reach them any more. These processes
+ * exit by themselves, because their stdin has ended. */
 static void link_finish(struct link *l)
 {
     struct links *all = l->all;

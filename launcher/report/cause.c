@@ -224,7 +224,7 @@ static const char *remedy_without_worker(const struct report *r)
                      "--master_addr; if so, check the output of ddprun there";
     const enum finding_code code = finding_by_name(f->code);
     const bool is_lost = code == FINDING_NODE_LOST_SILENT || code == FINDING_NODE_LOST_CLOSED;
-    return is_lost ? finding_advice(code) : NULL; /* neither advice has a placeholder */
+    return is_lost ? finding_advice(code) : NULL; /* the advice of both codes has no placeholder to fill in */
 }
 
 bool cause_remedy(const struct report *r, struct buf *out)

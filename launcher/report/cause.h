@@ -49,7 +49,7 @@ struct failed_attempt {
     struct failure failure;
     enum worker_verdict verdict;  /* verdict of the worker that failed first */
     uint64_t started_ms;          /* start of the attempt; all times are by this agent's clock */
-    uint64_t worker_started_ms;   /* start of the failed worker; `started_ms` if it ran on another node */
+    uint64_t worker_started_ms;   /* start of the failed worker, or `started_ms` if it ran on another node */
     uint64_t failed_ms, ended_ms; /* time of the failure, and time of the attempt's end */
     int64_t step;                 /* last step that the workers reported; -1 if none */
 };

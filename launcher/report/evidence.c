@@ -158,7 +158,7 @@ static void coredump_find(pid_t pid, int status, time_t began, struct worker_evi
  * only the first few failures are examined. */
 
 enum {
-    WATCHES_MAX = 24,        /* limit of watched groups: those of ddprun and the job, and all outer groups */
+    WATCHES_MAX = 24,        /* limit of watched control groups: ddprun's, the job's, and all outer groups */
     EXAMINED_MAX = 8,        /* limit of failures that are examined in one attempt */
     GROUP_FILE_BYTES = 4096, /* size of the buffer for a file of a control group */
     FILE_BYTES = 64 * 1024,  /* size of the buffer for a file of /proc */
@@ -344,7 +344,7 @@ static uint64_t lowest_pids_max(const struct evidence *e, int hierarchy)
     const char *below = cgroup_below(group, e->mounts[hierarchy].root);
     if (!join_path(name, below != NULL ? below : "", ""))
         return 0;
-    const uint64_t none = below != NULL ? UINT64_MAX : 0; /* 0 = unknown, because the group is hidden */
+    const uint64_t none = below != NULL ? UINT64_MAX : 0; /* 0: ddprun's hidden group may have a limit */
     return lowest_limit_above(e->mounts[hierarchy].where, name, "pids.max", none);
 }
 
@@ -940,8 +940,9 @@ static void find_locked(const char *path, char out[PATH_MAX])
     out[0] = '\0';
 }
 
-/* Find a file in the directory of `path` with nearly the same name: at most a third of the letters, plus one, may
- * differ. An equal name is `path` itself, a link to a missing file. Only the first few thousand files are compared. */
+/* Find the file in the directory of `path` whose name is most similar to the name in `path`. At most N / 3 + 1 of
+ * the N letters in this name may differ, but never all N. Skip an equal name: no file exists at `path`, so this name is
+ * a link to a missing file. Compare only the first few thousand files. */
 static void find_near(const char *path, char out[PATH_MAX])
 {
     const char *slash = strrchr(path, '/'), *name = slash != NULL ? slash + 1 : path;

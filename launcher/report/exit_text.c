@@ -331,8 +331,10 @@ static void blame(const struct oom_watch *w, struct worker_evidence *e)
     e->peak = w->peak;
 }
 
-/* Return the number of kills: the increase of the innermost group, in the hierarchy with the higher increase. Outer
- * groups of version 2 also count the kills of other jobs, and version 1 counts a kill only in the victim's group. */
+/* Return the number of OOM kills while the worker ran: the increase of a group's count. Use the innermost group whose
+ * count before the worker's start is known (not `late`). Outer groups are worse: those of version 2 also count the
+ * kills of other jobs, and those of version 1 do not count kills in inner groups. If the host has groups of both
+ * versions, return the larger increase. */
 static unsigned long long kills_in(const struct oom_watch *watches, size_t n)
 {
     unsigned long long kills = 0;

@@ -268,7 +268,7 @@ static enum gpu_owner gpu_owner(const void *user, int pid)
         if (!procfs_stat(at, &stat)) {
             if (kill(at, 0) == 0 || errno != EPERM)
                 return GPU_OWNER_UNKNOWN;
-            break; /* /proc may hide processes of other users */
+            break; /* another user's process, which /proc hides, so its ancestors are unknown */
         }
         has_agent = has_agent || (at != pid && is_ddprun(at));
     }
@@ -402,8 +402,9 @@ int gpu_warn(const struct plan *plan, struct finding out[GPU_FINDINGS_MAX])
 /* --- the loss of the store ------------------------------------------------------------------------------ */
 
 /* The store closes the connection of a silent node, and the user would suspect the store. Two findings name the real
- * cause. Either this process was frozen for longer than --node_timeout, which its late timers show. Or it was not
- * frozen, but the store's last message says that this node was silent: the network has lost this node's messages. */
+ * cause. NODE_FROZEN: late timers show that this process was recently frozen for at least half of --node_timeout
+ * (stood_still in net/store_link.c). NODE_UNREACHABLE: this process was not frozen, but the store's last message says
+ * that the store has dropped this node. The usual reason is silence: the network has lost this node's messages. */
 
 typedef char loss_text[FINDING_SUBJECT_MAX];
 

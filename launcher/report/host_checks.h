@@ -45,7 +45,7 @@ void gpu_query_run(void *query);
  * this job. */
 bool gpu_query_is_complete(const struct gpu_query *query);
 
-/* Store a finding for each problem in the answer, and return the number of findings. */
+/* Store a finding in `out` for each problem that the driver's answer shows. Return the number of findings. */
 int gpu_query_findings(const struct gpu_query *query, const struct plan *plan,
                        struct finding out[GPU_FINDINGS_MAX]);
 

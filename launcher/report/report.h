@@ -10,8 +10,8 @@
 
 enum { REPORT_LINES_MAX = 40, REPORT_STDERR_LINES = LIMIT_LAST_LINES };
 
-/* Return true if the job needs a report: after a failure, a stop or the loss of the store, or if a worker has not
- * exited with code 0. */
+/* Return true if the job needs a report. A report is needed after a failure, after a stop by a signal, and after the
+ * loss of the store. It is also needed if a worker of this node has not exited with code 0. */
 bool report_needed(const struct report *r);
 
 /* Append the warning that other hosts could not join. Append nothing if all nodes joined, or if other hosts can

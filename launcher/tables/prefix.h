@@ -31,7 +31,8 @@ enum prefix_field {
 
 enum { PREFIX_PIECES_MAX = 32, PREFIX_TIME_MAX = 48, PREFIX_NO_COLOUR = 0 };
 
-/* A parsed template. A zeroed struct is an empty prefix. `text` of the pieces points into the template. */
+/* The pieces of parsed templates. A zeroed struct is an empty prefix. The `text` of a piece points into the string
+ * passed to prefix_add, so this string must outlive the struct. */
 struct prefix {
     struct prefix_piece {
         const char *text; /* text between fields; NULL if the piece is a field */

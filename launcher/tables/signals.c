@@ -4,7 +4,10 @@
  * `systemctl stop` and `pkill ddprun` send SIGTERM to every process of ddprun. The agent then receives two signals: its
  * own, and one that the guardian passes on. Both have the same sender and arrive within COPY_MS, so one of them is a
  * copy. A user who repeats `kill PID` signals the same process twice. Both signals then reach the agent in the same
- * way, so the second is not a copy. With --hosts, the relay gets the same SIGTERM and sends its own to the guardian. */
+ * way, so the second is not a copy.
+ *
+ * With --hosts, the relay gets this SIGTERM, too, and then sends a SIGTERM of its own to the guardian. This signal is
+ * also a copy, although its sender is the relay. */
 #include "tables/signals.h"
 
 #include "base/text.h"
@@ -134,15 +137,17 @@ bool signal_sender_text(const struct received_signal *received, struct buf *out)
 
 /* --- repeated signals --------------------------------------------------------------------------------------- */
 
-/* Return the bit of the way in which a signal has reached this process. */
+/* Return the bit of a signal's route to this process: through the guardian from its parent, through the guardian from
+ * another sender, or directly. */
 static unsigned way_of(const struct received_signal *received)
 {
     return received->by_parent ? 4 : received->by_guardian ? 2 : 1;
 }
 
 /* Return true if the signal is a copy of the previous signal. Every repeated SIGHUP is a copy, because a terminal that
- * closes may send several. Any other signal has at most one copy in each other way. The sender of a copy differs only
- * if the guardian's parent has sent it. */
+ * closes may send several. Any other copy arrives within COPY_MS, in another way (way_of) than the previous signal
+ * and its earlier copies. A copy has the same sender as the previous signal, unless exactly one of the two is from the
+ * guardian's parent. */
 static bool is_copy(const struct stop_memory *memory, const struct received_signal *received, uint64_t now_ms)
 {
     const struct received_signal *last = &memory->last;

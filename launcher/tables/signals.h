@@ -130,7 +130,9 @@ bool signal_sender_text(const struct received_signal *received, struct buf *out)
 struct stop_memory {
     struct received_signal last;
     uint64_t at_ms; /* when the last signal arrived, by the clock of `now_ms` below */
-    unsigned ways;  /* how `last` and its copies arrived; a second one in the same way is a new request */
+    /* Bits of the routes by which `last` and its copies arrived. A repeat by one of these routes is a new request,
+     * except for SIGHUP. */
+    unsigned ways;
 };
 
 /* Return true if `received` is a new request to stop, and false if it is a copy of the previous one. A batch system,

@@ -4,8 +4,10 @@
  *
  *     --env K=V, then the rows of the table, then ddprun's own environment
  *
- * The part that all workers share is computed once per node, because a node may start 256 workers. For each worker only
- * about 40 texts are formatted, and inherited variables that a late row replaces are left out. */
+ * The part that all workers share (struct env_base) is computed once per node, because a node may start 256 workers.
+ * For each worker only about 40 texts are formatted. For some rows, such as USE_LIBUV, the shared part is computed
+ * before it is known whether the row applies. So the shared part keeps the inherited variables of these names, and each
+ * worker's environment leaves out those that a row replaces. */
 #include "tables/worker_env.h"
 
 #include "base/buf.h"

@@ -128,7 +128,7 @@ struct env_facts {
 };
 
 /* The part of the environment that all workers of a node share: the variables from --env, and the inherited variables.
- * Inherited variables that --env or an applied row of WORKER_ENV_LIST replaces are left out. Some rows, such as
+ * An inherited variable is left out if --env or an applied row of WORKER_ENV_LIST replaces it. Some rows, such as
  * USE_LIBUV, apply only later, to each worker. The texts belong to the launcher's environment and to --env. */
 struct env_base {
     const char **entries; /* owned array; the first n_overrides entries are from --env */

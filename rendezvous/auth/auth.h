@@ -130,8 +130,9 @@ bool auth_is_ask(struct slice message);
  * the number of bytes. */
 size_t auth_give(const struct secret *first, const char *credential, uint8_t out[static AUTH_GIFT_BYTES]);
 
-/* Compare the bytes of a message from byte `at` on, `part`, with the bytes at the same place in a request from
- * auth_ask_tls. Return true if they are equal apart from the version. Set *is_other_version if the versions differ. */
+/* Return true if `part` equals the same bytes of a request from auth_ask_tls, apart from the version. `part` begins at
+ * byte `at` of a message. If `part` contains the version, set *is_other_version: true if the versions differ,
+ * else false. */
 bool auth_begins_ask_tls(struct slice part, size_t at, bool *is_other_version);
 
 /* Return true if the message is a request from auth_ask_tls. */

@@ -416,8 +416,9 @@ static ddp_status munge_load(struct munge *m, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Set the error of a failed call. In a user namespace, a process has one user id inside the namespace, and munged sees
- * another. munged then rejects even a credential of this same process. */
+/* Set the error of a failed call. If munged rejects the user id, the error names a user namespace as a possible cause.
+ * Inside a namespace, the user id of a process may differ from the id that munged sees. munged then rejects even a
+ * credential that this process has made for itself (c->seals). */
 static void munge_fail(struct secret_call *c, const struct munge *m, void *context, int error)
 {
     const char *text = m->context_text(context);

@@ -23,8 +23,8 @@ enum event_kind event_kind_of(const char *word)
     return (enum event_kind)kind;
 }
 
-/* Append `object`, then a newline, and insert `more` before the last brace of the object. This program has printed the
- * object, so no text except newlines can follow the brace. */
+/* Append `object`, then a newline, and insert `more` before the last brace of the object. This program has formatted
+ * the text of the object, so only newlines can follow the last brace. */
 bool event_line(struct buf *out, struct slice object, struct slice more)
 {
     const char *text = object.data;

@@ -38,7 +38,8 @@ bool text_append(struct buf *out, struct slice bytes, size_t max)
     return ok && append_cut(out, bytes, max);
 }
 
-/* Replace control bytes, and also the 8-bit controls of UTF-8, which begin with 0xc2. */
+/* Replace control bytes. Also replace the control characters U+0080 to U+009F, which UTF-8 encodes as 0xc2 and a second
+ * byte. */
 void text_disarm(void *text, size_t len, char keep)
 {
     uint8_t *p = text;

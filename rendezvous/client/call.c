@@ -402,8 +402,9 @@ void client_send(struct client_call *c)
 
 /* --- the reply ------------------------------------------------------------------------------------------ */
 
-/* Read the next part of the reply. If the read fails, set `broken`, because a later call could receive the rest of this
- * reply. If this read or an earlier one has failed, fill `to` with zeros, so that callers need not check each part. */
+/* Read the next part of the reply. If the read fails, set `broken`, so that all later calls fail. Otherwise a later
+ * call could receive the rest of this reply. If this read or an earlier one has failed, fill `to` with zeros, so that
+ * callers need not check each part. */
 void client_read_bytes(struct client_call *c, void *to, size_t len)
 {
     if (client_ok(c) && client_stream_read(&c->store->stream, to, len, c->deadline_ms, &c->err) != DDP_OK)

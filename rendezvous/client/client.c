@@ -263,9 +263,9 @@ static void leave_barrier(struct client_call *c)
     free(json);
 }
 
-/* Wait for the outcome of the barrier. Usually all ranks have the same timeout, so the outcome arrives before the
- * deadline of this client. But the store uses the timeout of the rank that entered first. If that timeout is longer,
- * this client must leave the barrier. */
+/* Wait for the outcome of the barrier. The store ends the barrier at the deadline of the rank that entered first.
+ * Usually all ranks have the same timeout, so the outcome arrives before the deadline of this client. If the rank
+ * that entered first has a longer timeout, this client may have to leave the barrier earlier. */
 static void wait_for_outcome(struct client_call *c)
 {
     size_t len;
@@ -443,9 +443,10 @@ static size_t first_missing(struct client_call *c, const char *const keys[], siz
     return low;
 }
 
-/* Fail the call with a text that contains the duration of the wait, and the first missing key if the store still
- * answers. Set a new deadline for the search, because the deadline of the wait has passed. If the cancellation of the
- * wait has failed, keep the code of its error, and do not search, because the keys may exist. */
+/* Fail the call with a text that contains the duration of the wait. If there are several keys and the store still
+ * answers, the text also names the first missing key. Set a new deadline for this search, because the deadline of the
+ * wait has passed. If the cancellation of the wait has failed, keep the code of its error and do not search. The result
+ * of the wait is then unknown, and all keys may exist. */
 static void name_missing(struct client_call *c, const char *const keys[], size_t n)
 {
     const ddp_status lost = c->err.code;
@@ -476,8 +477,8 @@ static void name_missing(struct client_call *c, const char *const keys[], size_t
 }
 
 /* Send WAIT in a call that was begun with OP_WAIT, and read the answer. After a timeout, cancel the wait. If the
- * cancellation fails, report its error, because the keys may exist. If the request was not sent completely, the store
- * has not begun to wait, so do not cancel. */
+ * cancellation fails, report its error instead of the timeout, because the result of the wait is then unknown: the keys
+ * may exist. If the request was not sent completely, the store has not begun to wait, so do not cancel. */
 static void wait_for(struct client_call *c, const char *const keys[], size_t n)
 {
     if (n == 0)

@@ -354,7 +354,7 @@ static ddp_status one_round(struct ddp_store *s, const ddp_store_options *who, u
         if (!dialled || !is_temporary(status))
             return status;
         if (greetings[i].dialect == DIALECT_B && status == DDP_ERR_TIMEOUT)
-            break; /* skip dialect A, because a slow store of dialect B would also answer the greeting of A */
+            break; /* skip A: a slow store of dialect B would answer A's greeting, too, and A would be used */
     }
     return fail_no_answer(status, err);
 }

@@ -134,8 +134,8 @@ enum { EVERY_MS = 1000, CTRL_D = 4 };
 static struct termios before;
 static bool has_keyboard;
 
-/* Restore the terminal, and end by the signal: SA_RESETHAND has restored its default action, which follows when this
- * function returns. Both calls are async-signal-safe. */
+/* Restore the terminal, and raise the signal again. SA_RESETHAND has restored the signal's default action. The signal
+ * is blocked until this function returns, and then ends the program. tcsetattr() and raise() are async-signal-safe. */
 static void on_end_signal(int sig)
 {
     tcsetattr(STDIN_FILENO, TCSANOW, &before);
@@ -484,8 +484,9 @@ static int print_text(struct buf *text, bool complete)
 
 /* Connect and send IDENTIFY with the role "ctl". A server that is not a store of ddprun rejects IDENTIFY, and then gets
  * no further request. If the store answers that it has no secret or no credential, warn and connect again without a
- * secret. ddpctl can then only read. With --encrypt, after an earlier proof, or after any other failure, do not connect
- * again, because the store may belong to an attacker. */
+ * secret. ddpctl can then only read. Do not connect again if --encrypt is set, if
+ * the failure is another one, or if a store has proved the secret before. In these cases, the store may belong to an
+ * attacker. */
 static ddp_status connect_for(const struct ctl_options *o, uint32_t timeout_ms, ddp_store **store,
                               struct ddp_err *err)
 {
@@ -805,9 +806,10 @@ static bool is_on_this_host(const char *address)
     return is_own;
 }
 
-/* Read the secret from --secret_file or, like ddprun, from the file that PET_SECRET_FILE names. Without a file, request
- * the credential if the store is on another host, or with --encrypt. Otherwise no secret is needed, because a store on
- * this host serves its user without one. For a loopback address, ignore PET_SECRET_FILE, and request no credential. */
+/* Read the secret from --secret_file. Without this option, read the file that PET_SECRET_FILE names, as ddprun does.
+ * Without a file, request the MUNGE credential, which contains the secret, if the store is on another host, or with
+ * --encrypt. Otherwise no secret is needed, because a store on this host serves the user of its job without a secret.
+ * For a loopback address, ignore PET_SECRET_FILE, and request no credential, not even with --encrypt. */
 static ddp_status read_secret(const struct ctl_options *o, struct ddp_err *err)
 {
     const char *file = o->secret_file;

@@ -19,8 +19,8 @@ const char *timeline_text(const struct timeline_event *event, const char *name)
     return text != NULL ? text : "";
 }
 
-/* Return a whole number from a log, or -1. Reject numbers from 4e15 on, because a double represents whole numbers
- * exactly only up to 2^53 (about 9e15). */
+/* Return a whole number from a log, or -1. Reject numbers from 4e15 on. This limit is below 2^53 (about 9e15), up to
+ * which a double represents all whole numbers exactly. */
 static int64_t number_of(const cJSON *item)
 {
     return cJSON_IsNumber(item) && item->valuedouble >= 0 && item->valuedouble < 4e15
@@ -150,7 +150,8 @@ void timeline_read(struct timeline_events *e, const char *file, struct slice tex
 /* --- wall clock ------------------------------------------------------------------------------------------- */
 
 /* Return the days from 1970 to a date of the Gregorian calendar. The year begins in March, so that the leap day is its
- * last day. A pure module (scripts/pure-modules) cannot call timegm(), which may read the file of the time zone. */
+ * last day. Do not call timegm(), because it may read the file of the time zone, and this module is pure
+ * (scripts/pure-modules). */
 static int64_t day_of(int year, int month, int day)
 {
     const int y = month <= 2 ? year - 1 : year, m = month <= 2 ? month + 9 : month - 3;
@@ -207,8 +208,8 @@ static bool is_of_instance(const struct timeline_events *e, const struct timelin
            strcmp(timeline_text(event, "instance"), e->instance) == 0;
 }
 
-/* Return true if an event belongs to the chosen instance of the chosen job. An event of this job without an instance
- * belongs to the chosen instance if the event is about a chosen process. */
+/* Return true if an event belongs to the chosen instance of the chosen job. An event of this job that names no instance
+ * also belongs to this instance if choose() has chosen the process that the event is about. */
 static bool is_chosen(const struct timeline_events *e, const struct timeline_event *event)
 {
     if (is_of_instance(e, event))
@@ -275,7 +276,7 @@ static void place_all(struct timeline_events *e)
     for (size_t i = 0; i < e->n; i++)
         if (e->list[i].is_chosen)
             learn_offset(e, &e->list[i], timeline_time(&e->list[i], "store_ms"));
-    for (size_t i = 0; i < e->n; i++) /* processes without an offset never reached the store */
+    for (size_t i = 0; i < e->n; i++) /* for processes without an offset: they never reached the store */
         if (e->list[i].is_chosen && wall_ms(&e->list[i]) >= 0)
             learn_offset(e, &e->list[i], wall_ms(&e->list[i]) + ahead_ms);
     for (size_t i = 0; i < e->n; i++) {
@@ -332,7 +333,8 @@ static int by_time(const void *a, const void *b)
 
 /* Of several equal events, keep only the event that was read first. Equal events occur, for example, if the user names
  * a log twice. After the sort, equal events are adjacent, in the order of reading. Drop each event that equals the
- * event before it. Start at the end, because a dropped event no longer equals a chosen one (twins). */
+ * event before it, beginning with the last event. A loop from the front would drop the second of three equal events
+ * first. It would then keep the third, because twins() never treats a dropped event and a kept event as equal. */
 static void drop_twins(struct timeline_events *e)
 {
     qsort(e->list, e->n, sizeof(*e->list), by_twins);

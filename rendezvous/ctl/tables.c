@@ -70,7 +70,8 @@ static bool ctl_cell_names(const cJSON *row, const char *field, struct buf *out)
     return ok;
 }
 
-/* Return the rank in `item`, or -1 if the number cannot be a rank, because a store may send any number. */
+/* Return the rank in `item`, or -1 if `item` contains no valid rank. Check the number, because a store may send any
+ * number. */
 static int rank_of(const cJSON *item)
 {
     const cJSON *number = cJSON_IsObject(item) ? cJSON_GetObjectItemCaseSensitive(item, "rank") : item;
@@ -432,8 +433,8 @@ static bool append_rows(const cJSON *answer, const char *name, const struct ctl_
     return cJSON_GetArraySize(rows) > 0 ? ctl_table(columns, rows, out) : buf_printf(out, "%s\n", empty);
 }
 
-/* Print the only list of an answer, and the note. An answer with two lists has one note, because its member "cut" is
- * about both. */
+/* Print the only list of an answer, then the note of append_cut(). Do not use this function for an answer with two
+ * lists: its member "cut" is about both lists, so the note must follow the second list. */
 static bool append_list(const cJSON *answer, const char *name, const struct ctl_column *columns,
                         const char *empty, struct buf *out)
 {

@@ -222,8 +222,8 @@ static bool has_namesake(const struct making *m, const struct timeline_row *row)
     return false;
 }
 
-/* Return the name of a row, with all numbers and names that are known. Names are unique, because the page finds the row
- * that a bar waits for by its name. */
+/* Return the name of a row, with all numbers and names that are known. Names are unique, because a bar names the row
+ * for which it waits, and the page searches for this name. */
 static char *format_row_name(const struct making *m, const struct timeline_row *row)
 {
     char name[320];
@@ -380,7 +380,8 @@ static void on_round(struct making *m, const struct timeline_event *event)
     }
 }
 
-/* Handle the end of a node's workers. A node that leaves the job does not wait for the other nodes. */
+/* Handle the end of a node's workers. The node then waits for the other nodes, and a new bar shows this wait. A node
+ * that leaves the job does not wait, so only end its bar. */
 static void on_node_done(struct making *m, const struct timeline_event *event)
 {
     const size_t row = update_node_row(m, event);
@@ -441,7 +442,8 @@ static void on_node_goes(struct making *m, const struct timeline_event *event)
         leave(m, row, timeline_text(event, "words"));
 }
 
-/* Handle the end of ddprun. A wait for a round that never began is not drawn. */
+/* Handle the end of ddprun. If the node was in the pause after a verdict, do not draw this pause, because the node has
+ * not joined again. */
 static void on_finished(struct making *m, const struct timeline_event *event)
 {
     char text[64];

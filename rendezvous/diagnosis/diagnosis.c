@@ -151,9 +151,9 @@ static bool joined_from(const struct snapshot *s, const char *address)
     return false;
 }
 
-/* Report a client that is not part of the job. Check the sidecar's address first, because a sidecar hides the protocol
- * of its client. A client with PyTorch's protocol may be a worker of the job, so report it only if no node has joined
- * from its address. */
+/* Report a client that is not part of the job. First check whether the address is that of a sidecar, because a
+ * sidecar hides the protocol of its client. A client with PyTorch's protocol may be a worker of the job, so report it
+ * only if no node has joined from its address. */
 static void check_stranger(struct diagnosis *d, const struct snapshot *s, const struct snapshot_stranger *x)
 {
     words times = "";
@@ -314,8 +314,8 @@ static void check_missing_nodes(struct diagnosis *d, const struct snapshot *s)
         check_never_came(d, s);
 }
 
-/* Report spare nodes while a round runs, because they are idle without an error. Report a node that stops slowly, but
- * only after STOP_MS, because the grace period of its workers may be long. */
+/* Report spare nodes while a round runs, because they run no ranks and no error explains this. Report a node that stops
+ * slowly, but only after STOP_MS, because the grace period of its workers may be long. */
 static void check_members(struct diagnosis *d, const struct snapshot *s)
 {
     words who, members, time;
@@ -575,8 +575,8 @@ static void check_ranks(struct diagnosis *d, const struct snapshot *s)
     }
 }
 
-/* Report stopped ranks. Skip the ranks that most others wait for, because check_ranks handles them. Any other stopped
- * rank may block a PyTorch collective, which does not use the store. */
+/* Report stopped ranks. Skip a rank that the ranks at main_wait() may need (is_needed), because check_ranks handles
+ * this rank. Any other stopped rank may block a PyTorch collective, which does not use the store. */
 static void check_stopped(struct diagnosis *d, const struct snapshot *s)
 {
     const struct snapshot_wait *most = main_wait(s);

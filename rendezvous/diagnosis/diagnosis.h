@@ -112,8 +112,8 @@ uint64_t diagnose_torch_waits(const struct snapshot *snapshot);
  * of the job. */
 bool diagnose_torch_surplus(const struct snapshot *snapshot);
 
-/* Find a rank in the collective with the highest number. Return how many ms this rank has waited, or 0 if no rank is in
- * a collective. */
+/* Of the ranks in collectives, select one in the collective with the highest number. Return how many ms this rank has
+ * waited, or 0 if no rank is in a collective. */
 uint64_t diagnose_still_waits(const struct snapshot *snapshot);
 /* Return true if a rank has waited in a collective for `least_ms`, and another rank has not reached this collective.
  * The other rank must have exited, or not have moved for `least_ms`. */

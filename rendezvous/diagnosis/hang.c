@@ -29,7 +29,7 @@
 enum {
     IDLE_PERCENT = 20, /* percent of one CPU that a waiting thread may use, because it may poll */
     BUSY_PERCENT = 50, /* percent of one CPU; a thread with at least this use is busy: it computes or spins */
-    WAKES_LEAST = 2,   /* a thread that has run less often between the samples has slept in one call */
+    WAKES_LEAST = 2,   /* a thread with fewer runs between two samples has slept in one call */
     GROUPS_MAX = 16,   /* maximum number of places where ranks wait */
     GROUPS_SHOWN = 2,  /* maximum number of groups in one sentence; a sentence has room for WORDS_LEN bytes */
 };
@@ -108,9 +108,9 @@ struct hang {
 /* Two samples of a suspicion are 1 s to 21 s apart (hub/hang_watch.h). A rank with the same stack in both is at
  * rest. */
 
-/* Return true if two stacks are equal, or if neither was read. Compare the program's innermost function, and the
- * library functions that it calls, without line numbers, because this function may loop. Compare the callers of this
- * function with line numbers: another line means a new call, which is progress. */
+/* Return true if two stacks are equal, or if neither was read. Ignore the line numbers of the program's innermost
+ * function and of the library functions that it calls, because an endless loop also changes these lines. Compare the
+ * line numbers of the innermost function's callers: another line means a new call, which is progress. */
 static bool is_same_stack(const struct spot *a, const struct spot *b)
 {
     if (a->frames == NULL || b->frames == NULL)
@@ -125,9 +125,9 @@ static bool is_same_stack(const struct spot *a, const struct spot *b)
     return x == NULL && y == NULL;
 }
 
-/* Return true if two ranks are at the same line of the program, and in the same collective or both in no collective. A
- * stack without a frame of the program shows only the collective. So two such stacks are equal only in the same
- * collective. */
+/* Return true if two ranks are at the same line of the program, and in the same collective or both in no collective. If
+ * neither stack has a frame of the program, there are no lines to compare. In this case, return true only if both ranks
+ * are in the same collective. */
 static bool is_same_wait(const struct spot *a, const struct spot *b)
 {
     const bool is_same_call =
@@ -224,10 +224,11 @@ static enum finding_code sleep_code(const struct spot *spot, const char *in)
 }
 
 /* Return true if the main thread may wait for a child that has ended. A frame of a library that waits for children is
- * sufficient. Without such a frame, return false if the system call `in` shows another wait: for a lock of the program,
- * for a known peer, for a file with a path, or for the reader of a pipe. A listening Unix socket has a path, too, but
- * its client may be a child. A blocked write shows that the reader of the pipe still exists, so the thread does not
- * wait for a child that has ended. */
+ * sufficient. Without such a frame, return false if the sample shows another wait. The other waits are: for a lock of
+ * the program, for a known peer, for a file with a path, or for the reader of a pipe. A listening Unix socket does not
+ * count as a file with a path, because its client may be a child. A blocked write shows that the reader of the pipe
+ * still exists, so the reader is not the child that has ended. `in` is the system call in which the thread sleeps, or
+ * "". */
 static bool may_be_of_child(const struct spot *spot, const char *in)
 {
     static const char *const unnamed[] = { "pipe:[", "socket:[", "anon_inode:", "the listening socket /",
@@ -270,9 +271,10 @@ static bool has_same_frames(const struct spot_child *a, const struct spot_child 
 }
 
 /* Return true if the rank may wait for this child. Return false if neither a frame nor the system call of the rank
- * shows a wait for children, or if the child is missing in the earlier sample. If the system call names a child, return
- * true only for that child. Otherwise return false for a child of another kind, and for a child that waits for another
- * process, as a shell does. This other process is also in the sample, and is checked instead. */
+ * shows a wait for children. Also return false if the child is missing in the earlier sample. If the system call names
+ * a child, return true only for that child. Otherwise the child must be of the kind for which the rank waits. Return
+ * false for a child that itself waits for another process, as a shell does. That other process is also in the sample,
+ * and is checked instead. */
 static bool may_wait_for(const struct rank_analysis *r, const struct spot_child *child)
 {
     const struct spot *spot = r->spot[1];
@@ -429,8 +431,9 @@ static bool waits_still(const struct hang *h, int64_t cpu_ms, int cpu_percent)
     return cpu_ms <= 0 || (cpu_percent >= BUSY_PERCENT && h->s->hang.has_signals);
 }
 
-/* Examine one rank. Return false if it has made progress: the other ranks may wait for it, and the job is only slow.
- * Also return false if there is no room for another group. The search ends in both cases. */
+/* Examine one rank. Return false if it has made progress, because the job may then only be slow: the other ranks may
+ * wait for this rank. Calls that the rank repeats in a loop (history_loop) are not progress. Also return false if there
+ * is no room for another group. In both cases, the caller stops the search. */
 static bool examine_rank(struct hang *h, uint32_t rank)
 {
     struct rank_analysis *r = &h->ranks[rank];
@@ -531,8 +534,8 @@ static void append_group(struct buf *out, const struct group *group)
         buf_printf(out, "%u ranks %s %s", group->n, verb, spot_place(place, group->spot));
 }
 
-/* Compare two groups: the larger group is first. If both are equally large, the group with the lower rank is first. So
- * two samples of the same hang give the same sentence. */
+/* Compare two groups: the larger group precedes the smaller one. If both are equally large, the group with the lower
+ * `first` precedes the other. So two samples of the same hang give the same sentence. */
 static int compare_groups(const void *a, const void *b)
 {
     const struct group *x = a, *y = b;
@@ -1006,7 +1009,7 @@ static void add_culprit(struct diagnosis *d, const struct hang *h, uint32_t rank
         snprintf(object, sizeof(object), " of %.140s", spot->object);
     snprintf(call, sizeof(call), "%.60s", sleeps_in(f, spot));
     spot_place(place, r->loop != NULL ? &in_loop : spot);
-    if (r->code == FINDING_RANK_TRACEBACK && !is_one) /* the other ranks may have failed at other places */
+    if (r->code == FINDING_RANK_TRACEBACK && !is_one) /* other ranks may have failed at other places */
         snprintf(place + strlen(place), sizeof(place) - strlen(place), " of rank %u", rank);
     if (h->n_groups > 0)
         group_words(waiters, h, 0);
@@ -1242,8 +1245,9 @@ static void add_all_wait(struct diagnosis *d, const struct hang *h)
                      duration(time, s->hang.still_ms), "between", between, NULL);
 }
 
-/* Return true if `r` and `most` are culprits at the same place, and neither repeats its calls in a loop. A rank in such
- * a loop does not wait for a GPU, because it computes on the CPU. */
+/* Return true if `r` and `most` are culprits at the same place, and neither repeats its calls in a loop. adopt_majority
+ * assumes that a majority of such culprits waits for a GPU. A rank in a loop does not, because it computes on the
+ * CPU. */
 static bool may_adopt(const struct rank_analysis *r, const struct rank_analysis *most)
 {
     return r->way == WAY_CULPRIT && most->way == WAY_CULPRIT && r->loop == NULL && most->loop == NULL &&
@@ -1322,9 +1326,10 @@ static bool surely_waits(const struct hang *h)
     return i < h->n_groups;
 }
 
-/* Return true if the rank is surely a culprit. A rank that sleeps in futex is not: it may wait for a lock or for other
- * ranks. A rank that computes may wait for its GPU, and so for the other ranks. It is surely a culprit only if it is in
- * a loop of calls, or if another rank waits in a known collective (`is_known`). */
+/* Return true if the rank is surely a culprit. `is_known` is the result of waits_in_call(). A rank that sleeps in futex
+ * is no sure culprit: it may wait for a lock or for other ranks. A rank that computes may wait for its GPU, and so for
+ * the other ranks. So it is a sure culprit only if it is in a loop of calls, or if `is_known` is true. A rank without a
+ * frame of the user's program is a sure culprit only if it is stopped or has printed a traceback. */
 static bool is_sure(const struct rank_analysis *r, bool is_known)
 {
     return r->way == WAY_CULPRIT && r->code != FINDING_RANK_IN_LOCK &&
@@ -1332,16 +1337,18 @@ static bool is_sure(const struct rank_analysis *r, bool is_known)
            (r->spot[1]->user != NULL || r->code == FINDING_RANK_STOPPED || r->code == FINDING_RANK_TRACEBACK);
 }
 
-/* Mark the ranks of may_wait as waiting ranks. Mark none of them in case A or B:
+/* Mark each rank for which may_wait() returns true as a waiting rank. Mark no rank in case A or B:
  *
  *     A. no rank is surely a culprit (is_sure)
- *     B. a rank is surely a culprit, no rank surely waits (surely_waits), and several ranks neither wait nor may wait
+ *     B. a rank is surely a culprit, no rank surely waits (surely_waits), and at least two ranks are neither marked as
+ *        waiting nor accepted by may_wait()
  *
- * In case B, each of the several ranks may in fact wait for a rank that waits for a lock.
+ * In case B, each of these ranks may in fact wait for a rank that waits for a lock.
  *
  * Return false in three cases, because the stacks then prove nothing:
  *
- *     1. case A, if some ranks wait, and half of all ranks or more (at least two) may wait for a lock
+ *     1. case A, if some ranks are marked as waiting, and may_wait() accepts at least two ranks and at least half of
+ *        all ranks
  *     2. case B, if adopt_majority has marked ranks
  *     3. there is no room for another group */
 static bool adopt_may_wait(struct hang *h)
@@ -1468,9 +1475,9 @@ static bool is_same_state(const struct spot *a, const struct spot *b)
     return strcmp(a->does, b->does) == 0;
 }
 
-/* Group the live ranks without frames by their state. Leave out sleeping ranks that have printed a traceback. Such a
- * rank may have closed its connection to the store, and is_idle_still requires a connection. Return false if one of the
- * other ranks may still make progress, or if there are too many groups. */
+/* Group the live ranks without frames by their state. Return false if one of the grouped ranks may still make progress,
+ * or if there are too many groups. Leave out sleeping ranks that have printed a traceback. They make no progress, but
+ * is_idle_still returns false if such a rank has closed its connection to the store. */
 static bool group_states(const struct hang *h, struct states *states)
 {
     for (uint32_t i = 0; i < h->s->n_ranks; i++) {
@@ -1666,10 +1673,11 @@ static bool is_at_rest(const struct hang *h, uint32_t rank)
     return is_known;
 }
 
-/* Return true if the rank may have completed a collective between the two samples, also if only one sample has its main
- * thread, or if its pid has changed. Otherwise return false if neither sample shows the rank in a collective, even if
- * its frames are missing. If such a rank has completed a collective, the ranks that waited for it have completed this
- * collective, too, and this function returns true for them. */
+/* Return true if the rank may have completed a collective between the two samples. Return false if the rank has exited,
+ * or if neither sample has its main thread. Return true if only one sample has this thread, or if the pid has changed.
+ * Otherwise return false if neither sample shows the rank in a collective (a sample without frames never does).
+ * Such a rank may still have completed a collective between the samples. The ranks that waited for it have then
+ * completed the same collective, and this function returns true for those of them that have frames. */
 static bool may_have_progressed(const struct hang *h, uint32_t rank)
 {
     const struct rank_analysis *r = &h->ranks[rank];

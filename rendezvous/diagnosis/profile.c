@@ -93,8 +93,8 @@ static void count_place(struct profile_rank *r, const struct spot *spot)
     (void)spot_place(place->words, spot);
 }
 
-/* Return the place with the highest count. The count of a rare place may be too low, because counting begins when the
- * place gets its entry. This is harmless. */
+/* Return the place with the highest count. The count of a rare place may be too low, because a place that has lost its
+ * entry starts again at 1. This is harmless, because frequent places keep their entries (count_place). */
 const char *profile_place(const struct profile_rank *r)
 {
     const struct profile_place *most = &r->places[0];
@@ -104,8 +104,8 @@ const char *profile_place(const struct profile_rank *r)
     return most->words;
 }
 
-/* Begin new counts. Remember slow ranks for one window, so that a rank that stays slow is not reported again in each
- * window. */
+/* Begin a new window with new counts. Keep only whether a rank was slow in the window that has ended. A rank that is
+ * slow in consecutive windows is then reported only in the first of them. */
 static void begin_window(struct profile *p)
 {
     p->samples = 0;
@@ -256,7 +256,7 @@ static bool is_marked(const void *of, uint32_t rank)
 
 /* Report all slow ranks in one finding, because slow ranks on one machine usually have one cause. The finding compares
  * the first slow rank with all other ranks, also with other slow ranks. It contains the percentages of samples with a
- * wait, and the place in the program where the first slow rank is more often. */
+ * wait. It also names the place in the program, if any, where the first slow rank is more often than the others. */
 void diagnose_slow(struct diagnosis *d, const struct snapshot *s)
 {
     const struct profile *p = s->profile;

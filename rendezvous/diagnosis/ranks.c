@@ -319,8 +319,9 @@ static bool waits(const struct snapshot_rank *f)
     return f->has_steps && f->call[0] != '\0' && !f->exited;
 }
 
-/* Return a rank in the call with the highest number, or NULL if no rank has waited in a call for `least_ms`. With
- * asynchronous calls, ranks may be several calls apart. Then any rank in an earlier call may have caused the wait. */
+/* Of the ranks that have waited in a call for `least_ms`, return one in the call with the highest number. Return NULL
+ * if no rank has waited so long. With asynchronous calls, ranks may be several calls apart. Then any rank in an earlier
+ * call may have caused the wait. */
 static const struct snapshot_rank *furthest(const struct snapshot *s, uint64_t least_ms)
 {
     const struct snapshot_rank *most = NULL;

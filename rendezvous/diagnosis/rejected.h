@@ -123,8 +123,8 @@ void refusals_forget(struct refusals *r, const char *job);
 
 enum { NOTICES_MAX = 16 };
 
-/* `sender` of a finding that the store itself has found, or whose node has left the job. Any node may replace such a
- * finding. */
+/* The `sender` of a finding of the store itself. If a node leaves the job, its findings get this `sender`, too. Any
+ * node may replace such a finding. */
 enum { NOTICE_OF_STORE = 0 };
 
 struct notice {
@@ -140,9 +140,9 @@ struct notices {
 };
 
 /* Add a finding, or replace the old finding with the same code and subject. If `sentence` is empty, only remove the old
- * finding. Ignore an unknown code, which another version of ddprun may send. If the old finding is of another node,
- * change nothing and return false. But the store (NOTICE_OF_STORE) may replace or remove the finding of any node. After
- * a replacement by the store, that node remains the sender. */
+ * finding. Ignore an unknown code, which another version of ddprun may send. If another node has sent the old
+ * finding, change nothing and return false. But the store (NOTICE_OF_STORE) may replace or remove the finding of any
+ * node. A finding that the store replaces keeps its old `sender`. */
 bool notices_add(struct notices *n, uint64_t sender, const char *code, const char *subject,
                  const char *sentence, const char *advice);
 /* Make `to` the sender of all findings of the connection `from`, which has ended or is replaced. `to` is the new

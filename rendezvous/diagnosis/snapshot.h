@@ -19,8 +19,7 @@ enum snapshot_phase { PHASE_GATHERING, PHASE_RUNNING, PHASE_STOPPING, PHASE_OVER
 /* A node that is a member of the job or waits to become one. */
 struct snapshot_node {
     const char *host, *addr, *boot_id, *version; /* "" = unknown */
-    const char
-        *own; /* address that the node has sent; `addr` is the address that the store sees; "" = unknown */
+    const char *own;            /* "" = unknown; address that the node has sent; the store sees `addr` */
     const char *state;          /* text in the column STATE of the table of nodes, such as "waiting" */
     int32_t node_rank;          /* -1 = none yet */
     uint32_t first_rank, nproc; /* ranks first_rank to first_rank + nproc - 1, if the node is in the round */
@@ -133,8 +132,8 @@ struct snapshot_hang {
     uint64_t still_ms;                  /* time since the last sign of progress */
     uint64_t due_ms;     /* stacks are sampled when still_ms reaches this value; 0 = they are not sampled */
     bool has_signals;    /* the job has shown signs of progress in this round */
-    uint32_t in_vain;    /* suspicions that compared samples without a verdict since the last progress */
-    const char *why_not; /* why the samples last gave no verdict; NULL = this has not happened */
+    uint32_t in_vain;    /* suspicions since the last progress whose compared samples gave no verdict */
+    const char *why_not; /* why the last suspicion that `in_vain` counts had no verdict; NULL = none yet */
 };
 
 /* A job at one moment. Fields about a phase that has not begun are 0 or empty. */

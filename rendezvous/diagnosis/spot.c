@@ -14,8 +14,8 @@
 /* Frames of libraries in which a rank waits for others. Columns: end of the file's path, function ("" = any function),
  * and idle_only. Each file exists in at least one version of torch since 1.13.
  *
- * A thread in backward() may wait for the all_reduce of DDP, and in synchronize() for kernels of NCCL. It may also
- * compute there. So in these functions only a sleeping thread counts as waiting (idle_only). */
+ * A thread in backward() may wait for DDP's all_reduce, and a thread in synchronize() may wait for NCCL's kernels. But
+ * both functions may also compute. So in these functions only a sleeping thread counts as waiting (idle_only). */
 #define WAITING_FRAMES(X)                                        \
     X("torch/distributed/distributed_c10d.py", "", false)        \
     X("torch/distributed/rendezvous.py", "", false)              \
@@ -89,8 +89,8 @@ static bool ends_with(const char *text, const char *end)
     return len >= n && strcmp(text + len - n, end) == 0;
 }
 
-/* Return the row of waiting_frames for this frame, or -1. A frame <module> shows that the library is being imported, so
- * the rank does not wait for others. */
+/* Return the row of waiting_frames for this frame, or -1. Return -1 for a frame <module>, too: the program is importing
+ * the library, so the rank does not wait for others. */
 static int find_waiting(const cJSON *frame)
 {
     const char *file = spot_text(frame, "file"), *function = spot_text(frame, "function");
@@ -319,8 +319,8 @@ uint32_t spots_read(const cJSON *rows, struct spot *spots, uint32_t n, const cha
 }
 
 /* Format the place of a thread: its innermost frame in the user's program. If no frame is in the program, use the
- * innermost frame of all. If the stack is empty, the main thread has ended its script, and runs C functions of exit
- * handlers. */
+ * innermost frame of all. For an empty stack, format the exit of Python: the main thread has ended its script, and runs
+ * C functions of exit handlers. */
 const char *spot_place(char out[SPOT_PLACE_MAX], const struct spot *spot)
 {
     if (spot->frames == NULL || spot->frames->child == NULL) {

@@ -1,5 +1,6 @@
-/* text.h -- the text of a diagnosis: a snapshot and its findings, as text for a screen and as JSON. The list of
- * findings, the parts of their sentences, and simple queries on a snapshot are private to the diagnosis.
+/* text.h -- the text of a diagnosis: a snapshot and its findings, as text for a screen and as JSON. This header also
+ * declares functions for the list of findings, for parts of their sentences, and for simple queries on a snapshot. Only
+ * the diagnosis and the hub use these functions.
  *
  * A function that formats a text writes the text into its first argument, cuts the text if necessary, and
  * returns its first argument. So one call can build a whole sentence. */

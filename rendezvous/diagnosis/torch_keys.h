@@ -151,7 +151,7 @@ struct torch_meets {
 /* State of a session that has used one of PyTorch's keys. Allocated only for such sessions, to save memory. */
 struct torch_client {
     uint32_t meet; /* id of the barrier that the session entered last; 0 = none */
-    uint32_t rank; /* 1 + the rank in the default group whose address the session has published; 0 = none */
+    uint32_t rank; /* 1 + the rank (in the default group) whose address the session has published; 0 = none */
     uint32_t awaited;           /* hash of the key that the session last waited for */
     bool polls;                 /* the session polls the counter of `meet` until all ranks have arrived */
     bool waits;                 /* the present or last wait of the session is for a key of PyTorch */

@@ -2,8 +2,9 @@
  *
  * Each attempt starts with an empty set of keys. The launcher kills the old workers before it begins an attempt.
  * attempt_end() then closes the connections of clients with role "worker". It does not close plain c10d connections,
- * because a close aborts a live process of torch 1.13. The store closes such a connection when the client sends its
- * next request. Connections of agents and operators stay open. */
+ * because a close aborts a live process of torch 1.13. The store closes such a connection if its client sends another
+ * request, because this client must not use the keys of the new attempt. Connections of agents and operators stay
+ * open. */
 #include "hub/job.h"
 #include "hub/schedule.h"
 #include "hub/session.h"
@@ -69,7 +70,8 @@ void session_enter(struct session *s, struct job *job)
 /* --- the end -------------------------------------------------------------------------------------------- */
 
 /* Free a session and remove it from all structures. Only this function frees sessions. Release the charge of the
- * unfinished request after leave_job(), which moves the charge from the job's quota to the common quota. */
+ * unfinished request after leave_job(), which moves this charge from the job's quota to the common quota. If the charge
+ * were released earlier, leave_job() would move a charge that no longer exists. */
 void session_free(struct hub *hub, struct session *s, const char *how)
 {
     leave_job(s, how);
@@ -170,7 +172,7 @@ void session_cut_tick(struct hub *hub)
 {
     char how[224], silent[TEXT_MS_MAX];
     for (struct session *s; (s = find_overdue(hub)) != NULL;) {
-        /* cut_until_ms is 1 ms before the timeout, and text_ms() rounds down */
+        /* add 1 ms, because cut_until_ms is 1 ms before the timeout, and text_ms() rounds down */
         text_ms(hub->now_ms - s->last_received_ms + 1, silent);
         snprintf(how, sizeof(how),
                  "its connection to the store broke (%s), and the node did not connect again within %s",
@@ -295,7 +297,7 @@ void attempt_end(struct job *job)
     schedule_attempt(job, false);
 }
 
-/* Allocate the new members before anything changes, so that the old attempt goes on if memory is short. The first
+/* Allocate the new members before anything changes, so that the old attempt is intact if memory is short. The first
  * attempt keeps all connections and keys, because clients may have used the job before its declaration. */
 bool attempt_begin(struct job *job, const struct job_name *name, bool by_agent)
 {

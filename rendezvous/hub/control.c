@@ -350,9 +350,9 @@ static bool refuse_by_host(struct hub *hub, cJSON *answer)
     return refuse_call(hub, answer, refusal->code, refusal->advice);
 }
 
-/* Handle `join`. Allocate session_node first, so that an accepted node cannot fail for lack of memory. Call
- * events_ask() before the join, because the join itself is an event. After a rejection, schedule a check, because a
- * rejected node can explain why the job does not start. */
+/* Handle `join`. Allocate session_node first, so that an accepted node cannot fail for lack of memory. The join itself
+ * is an event, which may be lost if no node has requested events yet. So call events_ask() before the join. After a
+ * rejection, schedule a check, because a rejected node can explain why the job does not start. */
 static bool call_join(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     struct rdzv_join join;
@@ -527,8 +527,8 @@ static bool is_count(const cJSON *item, double least)
     return cJSON_IsNumber(item) && item->valuedouble >= least && item->valuedouble < 9e15;
 }
 
-/* Record the process state of a worker: [local_rank, "D", percent, "wchan"]. If the worker only waits for its program,
- * the fifth element is the pid of this program. Malformed rows are skipped. */
+/* Record the process state of a worker: [local_rank, "D", percent, "wchan"]. If the worker is a script that waits for
+ * a program, the row has this program's state, and its pid as the fifth element. Malformed rows are skipped. */
 static void note_worker(struct job *job, const struct rdzv_node_facts *node, const cJSON *row)
 {
     const cJSON *local = cJSON_GetArrayItem(row, 0), *percent = cJSON_GetArrayItem(row, 2);

@@ -37,12 +37,13 @@ enum {
     PENDING_MAX = 128,        /* maximum number of strangers in GREETING and HELD together */
     PENDING_PER_ADDRESS = 16, /* limit for one address, so that one host cannot use up PENDING_MAX */
     PER_RANK = 4,             /* each rank of a job raises the limits of ASKED and HANDSHAKE by this number */
-    HELD_BYTES = 64 << 10,    /* a stranger with more held bytes is rejected (in ASKED: no longer read) */
+    HELD_BYTES = 64 << 10,    /* limit for one stranger; beyond it, stop reading in ASKED, otherwise reject */
     HELD_SHARE = 16,          /* held bytes of all strangers: at most hub_limits.max_bytes / HELD_SHARE */
     ASKED_BYTES = 10 << 20    /* limit of held bytes in ASKED: more than the longest value, 8 MiB */
 };
 
-/* Longest time in each state, in ms. An agent on the host of the stranger answers within milliseconds. */
+/* Longest time in each state, in ms. STRANGER_ASKED can be short, because an agent on the stranger's host answers
+ * within milliseconds. */
 static const uint32_t limit_ms[STRANGER_STATES] = {
     [STRANGER_GREETING] = 5000, [STRANGER_HELD] = 3000, [STRANGER_ASKED] = 3000, [STRANGER_HANDSHAKE] = 3000
 };
@@ -72,8 +73,8 @@ static void stop(struct hub *hub, struct session *s)
 }
 
 /* Count the held bytes of a stranger. When the held bytes of all strangers rise above their limit, stop reading from
- * the strangers in ASKED. enter_asked() explains which of them are still read. The loop over these strangers runs
- * rarely, because each of them is stopped only once. */
+ * the strangers in ASKED. enter_asked() explains which strangers are an exception. The loop over these strangers runs
+ * only when the limit is crossed. This is rare, because a stopped stranger adds no held bytes. */
 static void count_held(struct hub *hub, struct session *s)
 {
     const bool was_full = is_full(hub);
@@ -172,9 +173,9 @@ static void enter_asked(struct hub *hub, struct session *s)
 {
     const enum stranger_state state = s->awaits_tls ? STRANGER_HANDSHAKE : STRANGER_ASKED;
     enter_line(hub, s, state);
-    /* If the strangers hold too many bytes, stop reading from this one. But read on if it has no held request
-     * (`is_held`), and no connected agent can confirm it. Such a stranger may itself be an agent whose old connection
-     * is broken, and the hub must receive its AUTH. */
+    /* If the strangers hold too many bytes, stop reading from this stranger. But read on if the stranger has no held
+     * request (`is_held`), and no agent with a working connection can confirm the stranger. Such a stranger may itself
+     * be an agent whose old connection is broken, and the hub must then receive its AUTH. */
     if (state == STRANGER_ASKED && is_full(hub) && (s->is_held || peer_is_answerable(hub, s)))
         stop(hub, s);
     if (hub->gate[state].count > hub->limits.max_unconfirmed && hub->gate[state].count > max_unconfirmed(hub))
@@ -254,7 +255,8 @@ void gate_tick(struct hub *hub)
 /* The request CONTROL {"op":"hello"}, whose bytes are compared and not decoded. */
 static const uint8_t hello[] = { 0x82, 14,  0,   0,   0,   0,   0,   0,   0,   '{', '"', 'o',
                                  'p',  '"', ':', '"', 'h', 'e', 'l', 'l', 'o', '"', '}' };
-/* The request VALIDATE: opcode 0 and WIRE_MAGIC. In PyTorch's oldest protocol, opcode 0 means SET. */
+/* The request VALIDATE: opcode 0 and WIRE_MAGIC. The opcode alone is not enough, because opcode 0 means SET in
+ * PyTorch's older protocols (dialects A and B). */
 static const uint8_t validate[] = { 0, WIRE_MAGIC & 0xff, (WIRE_MAGIC >> 8) & 0xff, (WIRE_MAGIC >> 16) & 0xff,
                                     WIRE_MAGIC >> 24 };
 
@@ -403,8 +405,8 @@ static bool greet(struct hub *hub, struct session *s, struct slice message)
            (result == AUTH_OK || refuse(hub, result, message));
 }
 
-/* Send the secret, encrypted by MUNGE, to a client that has no secret. The answer reveals nothing to other clients.
- * Only munged on a node with the same MUNGE key decrypts it, and only for the same user. */
+/* Send the secret, encrypted by MUNGE, to a client that has no secret. The answer reveals nothing to other clients:
+ * only munged on a node with the same MUNGE key decrypts it, and only for processes of the store's user. */
 static bool give_credential(struct hub *hub, struct session *s, struct buf *out)
 {
     uint8_t answer[AUTH_GIFT_BYTES];
@@ -500,10 +502,10 @@ bool gate_is_job(const struct session *s, const char *job)
     return (s->auth == NULL || auth_is_job(s->auth, job)) &&
            (s->tls_job == NULL || s->tls_job[0] == '\0' || strcmp(s->tls_job, job) == 0);
 }
-
-/* Check that the connection may use the job. If the client has sent AUTH, AUTH must name this job, and the client must
- * have the secret of the job's tenant. In TLS, the client must not have named another job. AUTH contains only a hash of
- * the job's name, so the tenant's prefix is compared only here. */
+/* Check that the connection may use the job. If the client has sent AUTH, AUTH must contain the hash of this job's
+ * name, and the client must have the secret of the job's tenant. In TLS, the client must not have named another job. A
+ * tenant has the jobs whose names begin with its prefix. A hash does not show the prefix, so the tenant is checked only
+ * here, where the name is known. */
 bool gate_check_job(struct hub *hub, const struct session *s, const char *job)
 {
     const struct secret *of = auth_secret_of(hub->limits.secret, job);

@@ -21,8 +21,8 @@ enum {
     /* ms between samples until the first sign of progress. A report needs three samples, which take 42 s, so a
      * checkpoint of 40 s is not reported. */
     HANG_QUIET_APART_MS = 21000,
-    /* ms from the third sample to its repetition or to the fourth sample. It is short, so that a hang is reported
-     * within 15 s after the limit. */
+    /* ms from the third sample to the next one, if this one repeats the third (no certain verdict) or confirms its new
+     * verdict. This time is short, so that a hang is reported within 15 s after the limit. */
     HANG_CONFIRM_MS = 1000,
     /* Longest pause in ms between two suspicions. The first pause is as long as the time without progress that causes
      * a suspicion. Each further pause is twice as long as the one before. */
@@ -35,7 +35,7 @@ struct hang_watch {
     bool is_off;         /* --hang_timeout=off: no suspicion ever begins */
     bool runs;           /* true while a round runs */
     uint64_t began_ms;   /* start of the round */
-    uint64_t moved_ms;   /* last sign of progress; before it: last hang_watch_joined(), or round's start */
+    uint64_t moved_ms;   /* last sign of progress; if none: last hang_watch_joined(), or round's start */
     uint64_t longest_ms; /* the longest pause between two signs of progress */
     bool has_signals;    /* this round has shown a sign of progress */
     uint64_t due_ms;     /* time of the next sample; 0 if none is due */
@@ -49,7 +49,7 @@ struct hang_watch {
     uint64_t hint;       /* digest of the last hint (uncertain verdict); 0 if none since the last progress */
 };
 
-/* Start the watch of a new round, and keep the limit. */
+/* Start the watch of a new round. Keep only limit_ms and is_off. */
 void hang_watch_begin(struct hang_watch *w, uint64_t now_ms);
 /* Stop the watch at the end of a round. */
 void hang_watch_end(struct hang_watch *w);
@@ -59,8 +59,8 @@ bool hang_watch_moved(struct hang_watch *w, uint64_t ago_ms, uint64_t now_ms);
 
 /* Record that a process has joined a process group. This is not progress, because the program is still starting. But
  * the time limit starts again, and the pause before the next suspicion is reset. Otherwise suspicions during a slow
- * start would make this pause longer and delay the first report. Return false if the round has shown progress
- * already. */
+ * start would make this pause longer and delay the first report. Return false if no round is running, or if the round
+ * has already shown progress. */
 bool hang_watch_joined(struct hang_watch *w, uint64_t now_ms);
 
 /* Return the time of the next sample, or UINT64_MAX if no sample is due. */
@@ -80,7 +80,8 @@ void hang_watch_skip(struct hang_watch *w, uint64_t now_ms);
 struct hang_verdict {
     uint64_t digest; /* 0 = no verdict */
     bool is_certain; /* a verdict that is not certain is a hint */
-    /* the sleeping rank has run between the samples; also true if the samples are too close to show this */
+    /* the sleeping rank has run several times between the samples; also true if the samples are too close together to
+     * rule this out */
     bool wakes;
 };
 

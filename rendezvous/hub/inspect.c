@@ -54,8 +54,8 @@ struct job *inspect_job(struct hub *hub, const struct session *s, const char *na
     return job;
 }
 
-/* A JSON array in the answer of a call, such as the array "jobs". The printed size of all rows together, and of an
- * earlier list of the answer, is at most `room` bytes. */
+/* A JSON array in the answer of a call, such as the array "jobs". The rows of this array and of an earlier list of the
+ * same answer together have at most `room` bytes when they are printed. */
 struct listing {
     cJSON *answer, *array; /* borrowed; control_answer() frees `answer` */
     size_t bytes;          /* upper bound of the printed size of the earlier list and the rows so far */
@@ -481,7 +481,8 @@ bool inspect_rejects(struct hub *hub, struct session *s, const union message *m,
 
 /* --- diagnosis of the error ----------------------------------------------------------------------------- */
 
-/* Answer `why`. Free the snapshot before returning, because it borrows from the job. */
+/* Answer `why`. Free the snapshot before returning, because its borrowed texts are valid only until the hub processes
+ * the next message. */
 bool inspect_why(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     struct job_snapshot taken;

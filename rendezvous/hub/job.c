@@ -29,7 +29,9 @@ struct job_source {
     char key[KEY_MAX];      /* "uid 1000", "10.0.0.2" or "net 20010db800000000" */
 };
 
-/* Write the /64 network of an IPv6 address, because one host may use all addresses of that network. */
+/* Format the key of an IPv6 address, or return false for any other address. The key is the address's /64 network,
+ * because one host may use all addresses of this network. Otherwise each address would be a source with its own
+ * share. */
 static bool format_network(struct slice address, char key[static KEY_MAX])
 {
     char text[INET6_ADDRSTRLEN + 2];

@@ -5,8 +5,8 @@
  *
  * Second case: a PyTorch process group does not form, because a rank is missing. The rank that times out first looks
  * like the cause. Its log names only a key ("wait timeout after 20000ms, keys: /default_pg/0//cpu//0/1") or nothing.
- * The store records the missing rank when the rank that timed out ends, because soon all ranks have timed out or are
- * stopped.
+ * The store records the missing rank as soon as the rank that timed out ends. Later all ranks have timed out or are
+ * stopped, so the missing rank would no longer differ from the others.
  *
  * Third case: a rank reports a lost connection, but no rank has ended. So the network between two nodes is the likely
  * cause. */

@@ -318,7 +318,8 @@ static void decode_lines(const cJSON *lines, struct failure *f)
     }
 }
 
-/* Decode a failure with the rows of CAUSE, because they include all members of `failed` except `round`. */
+/* Decode the failure in a call `failed` or `cause`, or the cause in a `stop` or a verdict. Read it with the rows of
+ * CAUSE in all cases, because these rows include all members of the two calls except `round`. */
 void message_decode_failure(const cJSON *o, struct failure *f)
 {
     struct message_cause m;

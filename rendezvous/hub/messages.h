@@ -522,9 +522,10 @@ MESSAGES(X)
 
 /* --- failures ------------------------------------------------------------------------------------------- */
 
-/* Encode an agent's report about a failed worker: MESSAGE_FAILED, or MESSAGE_EXPLAIN with more details. */
+/* Encode an agent's report about a failed worker: MESSAGE_FAILED, or MESSAGE_EXPLAIN with more details. The caller owns
+ * the result. */
 cJSON *message_encode_failure(enum message_id id, const struct failure *f);
-/* Encode the cause of a stop. The store sends this cause to all nodes. */
+/* Encode the cause of a stop. The store sends this cause to all nodes. The caller owns the result. */
 cJSON *message_encode_failure_cause(const struct failure *f);
 /* Decode a message from message_encode_failure or message_encode_failure_cause. Long texts are cut, and lines beyond
  * LIMIT_LAST_LINES are left out. */

@@ -368,7 +368,8 @@ static struct snapshot_hang hang_of(const struct job *job, bool compares)
     return out;
 }
 
-/* Fill in the ranks if a round runs. Otherwise leave the list empty, because filling in 100,000 ranks takes time. */
+/* Fill in the ranks in PHASE_RUNNING, if they are known. In other phases leave the list empty: diagnose_job then checks
+ * no ranks, and filling in 100,000 ranks takes time. */
 static bool check_ranks(struct job *job, struct job_snapshot *l)
 {
     const uint32_t n = job->members.known && l->snapshot.phase == PHASE_RUNNING ? job->members.world_size : 0;
@@ -654,7 +655,7 @@ static void report_torch(struct job *job, const struct snapshot *s, struct findi
     diagnose_job(s, &now->all);
     report_news(job, s, now);
     if (diagnose_torch_surplus(s))
-        job->meets.repeated = 0; /* reported above, with the processes that claim this rank */
+        job->meets.repeated = 0; /* the report above has listed the processes that claim the same rank */
 }
 
 /* Return true if the finding can identify a wait that repeats: it has a digest (digest_of) and is not about a barrier,
@@ -847,8 +848,9 @@ static int64_t find_verdict(const struct snapshot *s, struct diagnosis *d)
 }
 
 /* Return 1 + the rank that should set the missing key, or 0 if this rank is unknown. The last number in the key counts
- * as a rank if the same key exists with the number of every other rank. The highest rank is never returned: this number
- * may be the next epoch, because the keys of all earlier epochs exist, too. */
+ * as a rank if the store has the same key with the number of every other rank. But the number may also be an epoch:
+ * then the keys of all earlier epochs exist, and the next one is missing. If that epoch has the number of the highest
+ * rank, both cases look the same. So never return the highest rank. */
 static uint32_t expected_setter(const struct job *job, struct slice key)
 {
     enum { WORLD_MAX = 4096 }; /* larger jobs are not checked, because a check looks up a key for each rank */
@@ -950,7 +952,7 @@ static void evaluate_sample(struct job *job)
     l.snapshot.hang = hang_of(job, true);
     hang_history_add(&hang->history, &l.snapshot);
     /* The history shows ranks that loop through several functions. A long evaluation of the model looks like such a
-     * loop, so the history is used only if the user has set --hang_timeout. */
+     * loop. --hang_timeout also limits the length of an evaluation, so the history is used only with this option. */
     l.snapshot.hang.history = hang->watch.limit_ms > 0 ? hang->history : NULL;
     if (hang->watch.samples == 0)
         (void)hang_watch_sampled(&hang->watch, (struct hang_verdict){ 0 }, job->hub->now_ms);
@@ -995,9 +997,11 @@ static bool is_reported_now(struct job *job)
     return is_reported(job);
 }
 
-/* Process a sample that has arrived, or request a sample that is due. Do not request it if the present wait was already
- * reported and --on_hang is neither "stop" nor "restart". Do not request it if all ranks compute and the round has not
- * yet shown a sign of progress. */
+/* Process a sample that has arrived, or request a sample that is due. In two cases, end the suspicion instead of
+ * requesting a sample:
+ *
+ *   - The present wait was already reported, and --on_hang does not end the round (may_act).
+ *   - All ranks compute, and the round has not yet shown a sign of progress. */
 static void run_hang(struct job *job)
 {
     struct hang_watch *w = &job->hang.watch;
@@ -1065,7 +1069,7 @@ static void report_slow(struct job *job)
 }
 
 /* Run all due checks. The checks of schedule_due() share one snapshot, and report nothing if memory is short. Run
- * report_missing() last, because it may send the final report before the job fails. */
+ * report_missing() last, because its report may be the final one: the job then fails at once. */
 void monitor_run(struct job *job)
 {
     run_hang(job);

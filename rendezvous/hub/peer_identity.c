@@ -128,8 +128,8 @@ bool peer_ask_owner(struct hub *hub, struct session *s)
 
 /* --- held sessions ---------------------------------------------------------------------------------------- */
 
-/* Hold the session's requests: move the session to the list of held sessions. In hub->midway, the session would be
- * dropped after the timeout of an unfinished request. */
+/* Hold the session's requests: move the session to the list of held sessions. If the session stayed in hub->midway, the
+ * hub would drop it after the timeout of an unfinished request. */
 bool peer_hold(struct hub *hub, struct session *s)
 {
     s->is_held = true;
@@ -270,9 +270,10 @@ static void reject_claimed_twice(struct hub *hub, const struct session *agent, s
     session_reject(hub, s, why);
 }
 
-/* Return true if no agent of another job can claim the session. If the session has a job, return true if the session is
- * not held. Otherwise return true if the user ids of agent and client are known, or if only one job has agents at the
- * client's address. */
+/* Return true if a `vouch` of this agent is valid at once, without the wait for a claim of another job (CLAIM_MS). The
+ * agent has passed may_identify(). A session with a job is certain unless it is held for such a claim. A session
+ * without a job is certain if only one job has agents at the client's address. It is also certain if the user ids of
+ * agent and client are known, because may_identify() has compared them. */
 static bool is_certain(const struct hub *hub, const struct session *agent, const struct session *s)
 {
     if (s->job != NULL)
@@ -328,9 +329,9 @@ static void name_process(struct hub *hub, const struct session *agent, struct se
     s->is_held = true;
 }
 
-/* Return true if the client may be this rank. A client that has no tenant and no `vouch` may be any rank: it is on this
- * host, or the store has no secret. For a client with a `vouch`, the agent that sent the `vouch` must run the rank. For
- * a client with only a tenant, any agent that can identify the client must run the rank. */
+/* Return true if the client may be this rank. A client that has no tenant and no `vouch` may be any rank, because it is
+ * on this host, or the store has no secret. For a client with a `vouch`, the agent that sent the `vouch` must run the
+ * rank. For a client with only a tenant, at least one agent that can identify the client must run the rank. */
 bool peer_may_be_rank(const struct hub *hub, const struct session *s, const char *job, int64_t rank)
 {
     if (s->tenant == NULL && s->voucher == 0)

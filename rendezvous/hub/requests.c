@@ -90,8 +90,9 @@ static bool refuse_job(const struct job *job, const struct job_name *name)
 }
 
 /* Find the job of a worker, and enter it. Without an agent, the first worker declares the job. When all workers of such
- * a job have left, the next worker may declare another job. The store rejects sessions of an older era. So set s->era
- * to the present era, because an attempt may have ended after the session connected. */
+ * a job have left, the next worker may declare another job. The end of an attempt begins a new era, and the store
+ * rejects sessions of an older era. The worker belongs to the present attempt, but an earlier attempt may have ended
+ * after the session connected. So set s->era to the present era. */
 static bool join_job(struct hub *hub, struct session *s, const struct job_name *name)
 {
     struct job *job = job_claim(hub, s, name->job);
@@ -133,8 +134,8 @@ static bool welcome_worker(struct hub *hub, struct session *s, const struct intr
     return member_place(members_at(&s->job->members, s->rank), who->host, (int)who->pid);
 }
 
-/* Return false if a node requests another role. A node must stay an agent, because a new attempt closes the
- * connections of workers. */
+/* Return false if a node requests another role. A node must stay an agent, because the store accepts an agent's calls
+ * only from a client with this role. */
 static bool may_have_role(struct hub *hub, const struct session *s, enum role role)
 {
     if (!s->is_node || role == ROLE_AGENT)
@@ -642,7 +643,8 @@ static void bring_near(const struct store *store, const struct ahead *ahead)
 }
 
 /* Decode requests up to the first that is incomplete or invalid. A request may be as large as the free part of the
- * quota plus the session's buffer, because this buffer is already charged to the quota. */
+ * quota plus the session's buffer `in`. This buffer holds the bytes of the request, and is already charged to the
+ * quota. A request of REQUEST_MIN bytes is always permitted. */
 static void decode_ahead(struct hub *hub, struct session *s, struct slice bytes, struct ahead *out)
 {
     const uint32_t most = s->job != NULL ? AHEAD_MAX : 1;
@@ -682,9 +684,10 @@ static bool pause_session(struct hub *hub, struct session *s, struct slice rest)
 }
 
 /* Process received bytes. A paused or held session only collects them. While the client is a stranger, gate_check()
- * checks each request before it is handled, because the previous request may have admitted the client. Handle the
- * requests in order. Stop at the first request that must wait, until clients have read more of their replies
- * (pause_session) or until the session has a job (peer_hold). */
+ * checks each request before it is decoded. Test before each request whether the client is still a stranger, because
+ * the previous request may have admitted the client. Handle the requests in order, and stop at the first request that
+ * must wait. It waits until clients have read more of their replies (pause_session), until the session has a job
+ * (peer_hold), or until the stranger is admitted (gate_hold). */
 bool requests_process(struct hub *hub, struct session *s, struct slice bytes)
 {
     struct ahead ahead; /* not zeroed, because the struct has 5 KB */

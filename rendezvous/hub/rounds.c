@@ -189,7 +189,8 @@ static bool is_ordinary(const struct rdzv_round *world)
     return true;
 }
 
-/* Begin a round. First allocate the text with the list of nodes, so that the old attempt goes on if memory is short. */
+/* Begin a round. Return false, without any change, if memory is short; rdzv_begin_round() then ends the job. So
+ * allocate the text with the list of nodes before attempt_begin(), which cannot be undone. */
 static bool begin_round(void *user, const struct rdzv_round *world)
 {
     struct job *job = user;

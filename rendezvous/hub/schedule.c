@@ -52,7 +52,7 @@ static uint64_t wanted_at(const struct schedule_state *w, const struct rdzv_fact
 }
 
 /* Return true if a check at `at_ms` would be too soon after the last check. A problem that a rank has reported is
- * checked without delay, because the exit of that rank often ends the round. */
+ * checked without delay: the rank often exits soon, and its exit ends the round. */
 static bool must_rest(const struct schedule_state *w, uint64_t at_ms)
 {
     return w->checked_ms != 0 && at_ms < w->checked_ms + APART_MS && !w->trouble;
@@ -288,7 +288,7 @@ void schedule_call(struct job *job)
 }
 
 /* Return the time until the next check. A reported wait is checked regularly. A wait that is too short for a report is
- * checked soon after it becomes long enough. Other waits are checked less often the longer they are. */
+ * checked soon after it becomes long enough. The longer any other wait is, the less often it is checked. */
 static uint64_t still_again(bool is_reported, uint64_t waited_ms)
 {
     if (is_reported)
@@ -298,8 +298,8 @@ static uint64_t still_again(bool is_reported, uint64_t waited_ms)
                : waited_ms / 5;
 }
 
-/* Return true if the wait is not much longer than usual waits of this job. After a report, return false, so that
- * changes are reported, too. */
+/* Return true if the wait is not much longer than usual waits of this round. After a report of the wait, return false,
+ * so that the following checks also report changed findings. */
 bool schedule_is_usual(const struct schedule_state *w, uint64_t waited_ms)
 {
     return !w->still_reported &&
@@ -377,7 +377,8 @@ static void drop_samples(struct job *job)
  * ranks that fail after a hang print lines, which may look like progress. */
 enum { HANG_OVER_MS = 10000 };
 
-/* Record a sign of progress after the nodes got a finding about a hang. */
+/* Handle a sign of progress. If the nodes got a finding about a hang, record the time of the first sign after the
+ * finding. Then determine whether the hang is over. */
 static void note_resumed(struct job_hang *hang, uint64_t now_ms)
 {
     if (hang->is_reported && hang->resumed_ms == 0)

@@ -152,8 +152,8 @@ bool session_is_unused(const struct hub *hub, const struct session *s)
            (s->job != NULL || table_find(&hub->agents, address, table_hash(address)) != NULL);
 }
 
-/* Copy hub->rejects. Add a reject for each open connection of a foreign client that has sent nothing so far. Return the
- * copy, which the caller frees, or NULL if memory is short. */
+/* Return a copy of hub->rejects, which the caller frees. Return NULL if memory is short. In the copy, add a reject for
+ * each open connection of a foreign client that has sent nothing so far. */
 struct rejects *hub_all_rejects(struct hub *hub)
 {
     struct rejects *all = malloc(sizeof(*all));
@@ -192,8 +192,8 @@ void session_admit(struct hub *hub, struct session *s)
     session_release(hub, s);
 }
 
-/* Queue the session, so that hub.c processes its held bytes later. They must not be processed here: the caller may be
- * the handler of `vouch`, while the bytes of another connection are still being processed. */
+/* Queue the session, so that hub.c processes its held bytes later. This function must not process them: the caller may
+ * be the handler of another session's `vouch`, and hub.c processes the bytes of only one session at a time. */
 void session_release(struct hub *hub, struct session *s)
 {
     if (s->is_stopped)
@@ -241,7 +241,8 @@ void session_may_resume(struct session *s)
         snprintf(s->as_node->token + 2 * i, 3, "%02x", bytes[i]);
 }
 
-/* Forbid the node to connect again, because a frame for it was not kept. */
+/* Forbid the node to resume, and free its kept frames. Call this if a frame was not kept, or if the node has miscounted
+ * the received frames. The store then cannot resend exactly the frames that the node has missed. */
 static void session_forgets_frames(struct session *s)
 {
     if (s->as_node == NULL || s->as_node->token[0] == '\0')

@@ -218,8 +218,9 @@ bool gate_count(struct hub *hub, struct session *s, size_t bytes);
 /* Keep the bytes of a stranger from now on without handling them. If they exceed the limit, return false: the
  * connection must then be closed. */
 bool gate_hold(struct hub *hub, struct session *s);
-/* Return true if the held bytes of a stranger are within their limit. In STRANGER_ASKED this limit is high. Above a
- * second, lower limit, stop reading from the stranger until an agent confirms its user. */
+/* Return true if the held bytes of a stranger are within their limit. In STRANGER_ASKED this limit is high. This state
+ * also has a lower limit, and a limit for all strangers together. Above either, stop reading from the stranger until an
+ * agent confirms the stranger's user. */
 bool gate_holds(struct hub *hub, struct session *s);
 /* Handle a message of AUTH. */
 bool gate_auth(struct hub *hub, struct session *s, struct slice message);
@@ -252,8 +253,9 @@ bool peer_ask_owner(struct hub *hub, struct session *s);
 bool peer_hold(struct hub *hub, struct session *s);
 /* Return true if the held bytes of a session are within their limit. Otherwise set hub->err. */
 bool peer_holds(struct hub *hub, const struct session *s);
-/* Return true if the session may be rank `rank` of `job`. If an agent has vouched for the session, this agent must run
- * the rank. If only the session's tenant is known, any agent at the session's address must run the rank. */
+/* Return true if the session may be rank `rank` of `job`. A session that has no tenant and no `vouch` may be any rank.
+ * If an agent has vouched for the session, the rank must run under this agent. If only the session's tenant is known,
+ * the rank must run under one of the tenant's agents at the session's address. */
 bool peer_may_be_rank(const struct hub *hub, const struct session *s, const char *job, int64_t rank);
 /* Return when peer_tick() must be called next; UINT64_MAX = never. peer_tick() ends the waits for `vouch` that have
  * timed out. */
@@ -312,16 +314,17 @@ void rounds_check_grow_keys(struct job *job);
 /* Observe PyTorch's keys in the store of the job (torch_observer.c). Call this when the first plain client uses a
  * key. */
 void torch_observe(struct job *job);
-/* Search for a PyTorch group with too many members, or else for two processes that act as one rank. Add all members of
- * the group, or all processes, to the snapshot. *claims contains their rows, and the caller frees it. Return false if
- * memory is short. */
+/* Search for a PyTorch group with too many members. If there is none, search for two processes that act as one rank.
+ * Store the members of the group in snapshot->surplus. In the second case, store all processes that have published an
+ * address of a rank. If neither is found, surplus.n is 0. surplus.claims points to the array *claims, which the caller
+ * frees. Return false if memory is short. */
 bool torch_surplus(const struct job *job, struct snapshot *snapshot, struct snapshot_claim **claims);
 
 /* Report a rank whose end makes a barrier fail (lost_rank.c). Call this function while the other ranks still wait in
  * the barrier. */
 void lost_peer_in_barrier(struct job *job, const struct barrier *barrier, uint32_t rank);
-/* Report which wait the failed rank had given up, and which rank or connection it had lost. Report nothing if neither
- * happened. Call this function at the end of a round. */
+/* Report the wait that the failed rank had given up, if any. Also report the rank or the connection that the failed
+ * rank had lost, if any. Call this function at the end of a round. */
 void lost_peer_verdict(struct job *job);
 /* Record whether a PyTorch client has given up the setup of a group. Call this when a connection of the client ends. */
 void lost_peer_leaves(struct session *s);
@@ -416,7 +419,7 @@ bool session_is_unused(const struct hub *hub, const struct session *s);
  * short. The caller frees the copy. */
 struct rejects *hub_all_rejects(struct hub *hub);
 
-/* Send `bytes` to any session, after the bytes in hub->out (session.c). */
+/* Send `bytes` to any session. For the session in `processing`, first send its answers in hub->out (session.c). */
 void hub_send(struct hub *hub, struct session *s, struct slice bytes);
 /* Push a JSON object to an agent or operator. The caller still owns `o`. */
 void hub_push(struct hub *hub, struct session *s, const struct cJSON *o);

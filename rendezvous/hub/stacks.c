@@ -26,8 +26,8 @@ enum {
     ASKERS_MAX = 64,           /* maximum number of operators (ddpctl stacks) that wait for the same answer */
     CALLS_MAX = 8192,          /* maximum number of calls from the flight records of all nodes */
     VERDICTS_BYTES = 16 << 20, /* maximum size of the rows in all verdicts of a round together, in bytes */
-    SHARE_BYTES = 4 << 10,     /* minimum share of a node in a verdict, in bytes, if so many are left */
-    SHARE_ROWS = 8,            /* minimum share of a node in a verdict, in rows, if so many are left */
+    SHARE_BYTES = 4 << 10,     /* minimum share of a node in a verdict; less if fewer bytes are left */
+    SHARE_ROWS = 8,            /* minimum share of a node in a verdict; less if fewer rows are left */
 };
 
 /* A node that has not answered yet. */

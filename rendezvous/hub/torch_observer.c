@@ -266,7 +266,7 @@ static bool is_surplus(const struct job *job, const struct torch_meet *meet, str
     return false;
 }
 
-/* Return a barrier with too many members, and its key in *key, or NULL. */
+/* Return a barrier with too many members, and set *key to its key. Return NULL if there is no such barrier. */
 static const struct torch_meet *find_surplus(const struct job *job, struct torch_key *key)
 {
     for (int i = 0; i < TORCH_MEETS_MAX; i++)
@@ -283,8 +283,8 @@ static bool is_other_process(const struct snapshot_claim *a, const struct snapsh
     return a->pid != 0 && b->pid != 0 && (a->pid != b->pid || !slice_equal(a->address, b->address));
 }
 
-/* Return true if two processes have published an address of the same rank. The claims must be sorted by this rank
- * (`published`). Compare each claim with the first claim of its rank that has a pid. */
+/* Return true if two processes have published an address of the same rank (`published`). The claims must be sorted by
+ * `published`. Compare each claim with the first claim of the same rank that has a known pid. */
 static bool are_double(const struct snapshot_claim *claims, uint32_t n)
 {
     const struct snapshot_claim *first = claims;
@@ -352,7 +352,8 @@ static uint32_t count_clients(const struct job *job)
 }
 
 /* Find a barrier with too many members. If there is no such barrier, find two processes that act as one rank.
- * The first sort is for are_double(). The second sort is for the report and for join_same(). */
+ * are_double() needs the order of by_claim. Afterwards, join_same() and the report need the order of
+ * by_claimed_rank. */
 bool torch_surplus(const struct job *job, struct snapshot *s, struct snapshot_claim **claims)
 {
     const struct torch_meet *meet = find_surplus(job, &s->surplus.key);

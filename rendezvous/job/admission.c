@@ -419,8 +419,8 @@ static enum rdzv_refused join_first_time(struct rdzv *r, uint64_t id, const stru
     return RDZV_WELCOME;
 }
 
-/* Check the join, and accept or reject the node. Call rdzv_touch after the acceptance, which creates the struct of a
- * new node. */
+/* Check the join, and accept or reject the node. After the acceptance, record a sign of life (rdzv_touch). This cannot
+ * be done earlier, because the acceptance creates the struct of a new node. */
 void rdzv_admit(struct rdzv *r, struct node *known, struct rdzv_joining *joining, enum rdzv_admission as)
 {
     struct check check = { .r = r, .join = joining->join, .refusal = joining->refusal, .as = as };

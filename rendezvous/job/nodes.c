@@ -31,7 +31,7 @@ enum { CHECK_MS = 500, LATE_MS = STOOD_STILL_MS, EXCUSES_MAX = 2 };
 
 void rdzv_touch(struct rdzv *r, struct node *node)
 {
-    /* no checks run while no node is watched; with the old watch_ms, the next check would seem to be late */
+    /* no checks run while no node is watched, so set watch_ms again; otherwise the next check would seem to be late */
     const bool is_first = list_is_empty(&r->watched);
     node->last_received_ms = node->silent_since_ms = r->now_ms;
     node->excuses = 0;
@@ -55,8 +55,9 @@ uint64_t rdzv_watch_deadline(const struct rdzv *r)
     return silent_ms < r->watch_ms ? silent_ms : r->watch_ms;
 }
 
-/* Excuse each node that has fewer than EXCUSES_MAX excuses: its silence counts from now. The excused nodes are at the
- * end of the list `watched`, so the list stays sorted by the start of the silence. */
+/* Excuse each node that has fewer than EXCUSES_MAX excuses: its silence counts from now. A node later in the list
+ * `watched` never has more excuses than an earlier node. So the excused nodes are at the end of the list, and the list
+ * stays sorted by the start of the silence. */
 void rdzv_excuse_silence(struct rdzv *r, uint64_t now_ms)
 {
     r->now_ms = now_ms;

@@ -18,7 +18,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { RETURN_MS = 10000 }; /* minimum wait for missing members of the previous round (last call) */
+enum { RETURN_MS = 10000 }; /* minimum time of the last call if members of the previous round are missing */
 
 typedef enum rdzv_state (*cell)(struct rdzv *r, struct node *node, const struct rdzv_event *e);
 

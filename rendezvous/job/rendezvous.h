@@ -369,7 +369,7 @@ struct rdzv_facts {
     uint32_t restarts; /* number of restarts so far that count for --max_restarts */
     bool elastic;
     uint32_t min, max;    /* limits of the number of nodes; 0 = no node has set the limits */
-    uint32_t nodes;       /* number of nodes without the verdict "finish" */
+    uint32_t nodes;       /* number of nodes that do not have the verdict "finish" yet */
     uint32_t members;     /* number of members of the round that have not left */
     uint32_t waiting;     /* number of nodes that wait for a round */
     uint32_t done;        /* number of members whose workers all ended with 0 */

@@ -42,9 +42,10 @@ void restarts_init(struct restarts *a, const struct rdzv_join *rules)
                             .best_step = -1 };
 }
 
-/* Record a failed attempt. Return the reason against a restart, or NO_RESTART_NONE if another attempt is allowed. Also
- * return NO_RESTART_NONE if max_restarts is 0. If the failure is permanent and no restart is left, return the permanent
- * failure, because the user must correct it. `failed` stops at max_restarts + 1, so that it cannot overflow. */
+/* Record a failed attempt. Return the reason against a restart, or NO_RESTART_NONE if another attempt is allowed. If
+ * max_restarts is 0, no other attempt is allowed, but always return NO_RESTART_NONE. Otherwise a permanent failure
+ * (no_retry) is the reason even if no restart is left, because the user must correct this failure. `failed` stops at
+ * max_restarts + 1, so that it cannot overflow. */
 static enum no_restart restarts_failed(struct restarts *a, const struct rdzv_cause *cause)
 {
     if (a->failed <= a->max_restarts)
@@ -182,8 +183,8 @@ static bool has_roles(const struct rdzv *r)
     return false;
 }
 
-/* Set role_rank and role_size of all members with the role of member `first`. `first` is the first member with this
- * role. */
+/* Set role_rank and role_size of all members that have the same role as member `first`. No member before `first` has
+ * this role. */
 static void count_role(const struct rdzv *r, uint32_t first)
 {
     const char *role = r->run.member[first]->role;
@@ -229,7 +230,8 @@ static void send_round(struct rdzv *r, const struct rdzv_round *world)
 }
 
 /* Begin a round. The callback env.begin empties the key space before any member receives the round, because workers
- * may send requests at once. If memory is short, the job ends, because workers must not read old keys. */
+ * may send requests at once. If memory is short, env.begin fails and the old keys remain. The job then ends, because
+ * workers must not read old keys. */
 enum rdzv_state rdzv_begin_round(struct rdzv *r)
 {
     uint32_t n = rdzv_round_size(r);
@@ -426,8 +428,8 @@ enum rdzv_state rdzv_end_job(struct rdzv *r, enum rdzv_why why, enum no_restart 
     return RDZV_OVER;
 }
 
-/* Return true if the end of the round counts for --max_restarts. In an elastic job a lost node does not count, because
- * such losses are normal there. */
+/* Return true if a restart after this round counts against --max_restarts. In an elastic job, a restart after the loss
+ * of a node does not count, because such losses are normal there. */
 static bool is_charged(const struct rdzv *r)
 {
     return r->end.cause.why == RDZV_WHY_FAILED || r->end.cause.why == RDZV_WHY_HANGS ||
@@ -486,8 +488,8 @@ static enum rdzv_state restart(struct rdzv *r, uint64_t backoff_ms)
 }
 
 /* Decide between a restart and the end of the job. `no` is the reason against a restart; a later check may replace an
- * earlier reason. If the end of the round counts for --max_restarts (is_charged) and --max_restarts is 0, the job ends,
- * as the user expects. `no` is then NO_RESTART_NONE, unless the user has stopped the job. */
+ * earlier reason. If --max_restarts is 0 and a restart would count against it (is_charged), the job ends. The user
+ * expects this end, so `no` is then NO_RESTART_NONE, unless the user has stopped the job. */
 static enum rdzv_state decide_round(struct rdzv *r)
 {
     enum no_restart no = NO_RESTART_NONE;

@@ -558,8 +558,8 @@ static bool has_equal_sizes(const struct flight_entry *e)
 }
 
 /* Return true if two calls are equal apart from their outputs. Some collectives allow inputs of different sizes
- * (has_equal_sizes), but only in PyTorch. An entry without `place` counts as a libddp call, so its size must be
- * equal. */
+ * (has_equal_sizes), but only in PyTorch. libddp records no `place`, so an entry without `place` counts as a libddp
+ * call: its size must be equal. */
 static bool has_same_inputs(const struct flight_entry *a, const struct flight_entry *b)
 {
     return strcmp(a->name, b->name) == 0 && strcmp(a->dtype, b->dtype) == 0 && strcmp(a->op, b->op) == 0 &&
@@ -613,8 +613,7 @@ static int by_age(const void *a, const void *b)
     return ((*x)->order < (*y)->order) - ((*x)->order > (*y)->order);
 }
 
-/* Return the first call in the group of `last` that is not completed. Return `last` if all earlier calls are
- * completed. */
+/* Return the first call of the group of `last` that is not completed, or `last` if all earlier calls are completed. */
 static const struct flight_entry *first_open(const struct flight_dump *d, const struct flight_entry *last)
 {
     const struct flight_entry *open = last;
@@ -624,8 +623,9 @@ static const struct flight_entry *first_open(const struct flight_dump *d, const 
     return open;
 }
 
-/* Choose the groups whose last calls are the latest. Choose at most FLIGHT_OPEN_MAX / 2 groups, because each may add
- * two calls. If the group of all ranks is not among the chosen groups, it replaces the oldest of the chosen groups. */
+/* Choose the groups whose last calls are the latest. Choose at most FLIGHT_OPEN_MAX / 2 groups, because each group may
+ * add two calls to `calls`. If the group of all ranks has calls but is not chosen, it replaces the chosen group whose
+ * last call is the oldest. */
 size_t flight_open_calls(const struct flight_dump *d, const struct flight_entry *calls[FLIGHT_OPEN_MAX])
 {
     const struct flight_entry **lasts = calloc(d->n + 1, sizeof(*lasts));
@@ -908,8 +908,8 @@ static void add_to_side(cJSON *rows, struct sides *sides, const struct flight_du
     json_append(sides->ranks[i], cJSON_CreateNumber(d->rank));
 }
 
-/* Group the ranks into sides by call and stack, and add the sides. If `differ` is not NULL, compare the calls that have
- * the same group and number as `differ`. Otherwise compare the last call of each rank. The list then begins with the
+/* Group the ranks into sides by call and stack, and add the sides. If `differ` is not NULL, use each rank's call with
+ * the same group and number as `differ`. If `differ` is NULL, use each rank's last call, and begin the list with the
  * sides of the ranks that are behind. */
 static void add_sides(cJSON *answer, const struct flight_dump *dumps, size_t n,
                       const struct flight_entry *differ)
@@ -959,7 +959,7 @@ static void add_rank(cJSON *rows, const struct flight_dump *d)
 /* Add the ranks without a record, because one of them often causes the hang. */
 static void add_missing(cJSON *answer, const struct flight_dump *dumps, size_t n)
 {
-    enum { LISTED = 1 << 20 }; /* like --rank; the limit is needed because a file contains the world size */
+    enum { LISTED = 1 << 20 }; /* the limit of --rank; needed because a file may contain any world size */
     cJSON *missing = cJSON_AddArrayToObject(answer, "missing");
     size_t at = 0;
     int listed = 0;

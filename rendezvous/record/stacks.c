@@ -530,8 +530,8 @@ static bool append_shown_ranks(const struct shown *shown, struct buf *out)
     return ok;
 }
 
-/* Return the state that all threads of a row share, or "" if their states differ. Also return "" if the row stands for
- * several threads and has frames: the frames show more precisely than a state where these threads are. */
+/* Return the state of the row. If the row has none, return the state that all its threads share, or "" if their states
+ * differ. If such a row has several threads and has frames, return "", because frames are more precise than a state. */
 static const char *shared_state(const struct shown *shown)
 {
     const char *does = text_of(shown->row, "does");

@@ -10,8 +10,8 @@
  *
  *   - The client sends an invalid request: the hub calls close_client. The client becomes ENDING: its replies are
  *     written, and the client has ENDING_MS to close its side.
- *   - The client does not read, or a write fails. The client becomes DOOMED and is closed at the end of the turn
- *     (clients.h), because conn_send reports the failure while the hub is running.
+ *   - The client does not read, or a write fails. The client becomes DOOMED. It is closed only at the end of the turn
+ *     (clients.h), because the hub may still use the client when conn_send reports the failure.
  *
  * Replies to DOOMED and ENDING clients are discarded. */
 #include "server/clients.h"
@@ -609,8 +609,8 @@ static void on_conn_closed(struct conn *conn)
 }
 
 /* Report to the hub that a connection has ended. If the network may have broken the connection, call hub_cut, so that
- * a node may connect again. A TLS connection without its last message counts as broken, because an attacker can send
- * a FIN. */
+ * a node may connect again. An open TLS connection counts as broken if it ends without close_notify (the last
+ * message of TLS), because an attacker can forge a FIN. */
 static void leave_hub(struct client *c, const char *why)
 {
     if (c->conn.is_cut || (c->tls != NULL && tls_state(c->tls) == TLS_OPEN))
@@ -855,9 +855,9 @@ static void refuse_version(struct client *c)
 }
 
 /* Answer the request for the credential, and remove it from `bytes`. The request is the first message of a connection
- * and has a fixed size. From a client on another host, accept it also in parts, because such a client must begin with
- * this request or with TLS. From a client on this host, accept only the whole request, because its first bytes may also
- * be those of another request. Return false if more bytes must arrive, or if the client was rejected. */
+ * and has a fixed size. A client on another host must begin with this request or with TLS, so accept the request also
+ * in parts. A client on this host may begin with another request that has the same first bytes, so accept only the
+ * whole request. Return false if more bytes must arrive, or if the client was rejected. */
 static bool answer_credential_request(struct client *c, struct slice *bytes)
 {
     const size_t rest = AUTH_ASK_TLS_BYTES - c->n_asked, n = bytes->len < rest ? bytes->len : rest;
@@ -1016,7 +1016,7 @@ static bool admit(struct clients *clients, struct client *c, int64_t uid)
 }
 
 /* Add a client. If conn_open or hub_connect fails, the connection is closed, and on_conn_closed frees the client later.
- * The hub does not know this client and ignores all calls with its id. */
+ * After such a failure the hub has no session of this client, so it ignores all calls with the client's id. */
 bool clients_add(struct clients *clients, int fd, const struct sockaddr *peer, int64_t uid)
 {
     char text[ENDPOINT_TEXT_MAX];

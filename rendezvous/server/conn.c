@@ -82,8 +82,8 @@ static void drop_first(struct outbox *box)
     }
 }
 
-/* Free the outbox after its last piece was written, because most of the thousands of connections of a store are
- * idle. */
+/* Free the outbox and the pieces that are left in it. An empty outbox is freed at once, because most of the thousands
+ * of connections of a store are idle. */
 static void outbox_free(struct conn *c)
 {
     struct outbox *box = c->outbox;
@@ -211,8 +211,8 @@ void conn_finish(struct conn *c, bool wait_fin)
         flushed(c); /* closes at once, or waits for the peer's FIN */
 }
 
-/* Return true for an error that a fault of the network may cause. EPIPE does not count, because the kernel reports
- * EPIPE after a FIN. */
+/* Return true for an error that a fault of the network may cause. EPIPE does not count: the kernel reports it after a
+ * FIN, so the peer itself has closed the connection. */
 static bool is_cut_by(int status)
 {
     return status == UV_ECONNRESET || status == UV_ETIMEDOUT || status == UV_EHOSTUNREACH ||
@@ -236,7 +236,8 @@ static void ended(struct conn *c, int status)
 
 static bool write_first(struct outbox *box);
 
-/* Handle the end of a write by libuv: write the next piece, or end the connection after a failure. */
+/* Drop the piece that libuv has written or failed to write. Then write the next piece, or end the connection after a
+ * failure. */
 static void on_written(uv_write_t *req, int status)
 {
     struct outbox *box = req->data;
@@ -294,7 +295,7 @@ static enum conn_sent queue(struct conn *c, struct slice bytes, struct shared *h
     if (bytes.len > room)
         return CONN_NO_ROOM;
     if (holder != NULL && (holder->size > room || holder->size / 2 > bytes.len))
-        holder = NULL; /* copy the bytes: their whole block would use much more memory, or exceed the limit */
+        holder = NULL; /* copy: a reference keeps the whole block, which exceeds `room` or twice the bytes */
     if (c->outbox == NULL && !outbox_new(c))
         return CONN_BROKEN;
     const bool is_writing = c->outbox->first != NULL;

@@ -103,8 +103,9 @@ static int listen_on(const struct addrinfo *at, bool reuse)
     return fd;
 }
 
-/* Listen on the first address of `list` that works. Return the descriptor, or -errno of the last try. If the port is in
- * use on an address, do not try the next address: clients that use the first one would reach the wrong service. */
+/* Listen on the first address of `list` that works. Return the descriptor, or -errno of the last try. If an address
+ * fails because its port is in use, do not try the next address: clients of the failed address would reach another
+ * service. EACCES also ends the search, because a privileged port is privileged on every address. */
 static int listen_on_first(const struct addrinfo *list, bool reuse)
 {
     int fd = -EADDRNOTAVAIL;

@@ -51,9 +51,9 @@ struct store_server {
     uv_async_t stop_request; /* the only member that both threads use at the same time */
     uv_timer_t timer;
     uv_prepare_t before_sleep;
-    uint64_t timer_at_ms;       /* UINT64_MAX if the timer is not set */
-    bool caught_up;             /* was_suspended() has set a short timer, during which input is read */
-    bool stopping;              /* end_all was called */
+    uint64_t timer_at_ms; /* UINT64_MAX if the timer is not set */
+    bool caught_up; /* was_suspended() has set a short timer; until it fires, the loop only reads input */
+    bool stopping;  /* end_all was called */
     bool stop_requested;        /* used only by the thread that called store_server_start */
     uint64_t wait_nodes_ms;     /* limit of the wait for nodes to leave; set before the stop request */
     uint64_t wait_nodes_end_ms; /* end of the wait for nodes; UINT64_MAX without a wait */
@@ -126,7 +126,8 @@ static bool was_suspended(struct store_server *s)
     return s->caught_up;
 }
 
-/* Handle all deadlines that have passed. Afterwards, on_before_sleep calls wait_for_nodes. */
+/* Handle the deadlines that have passed, except those of wait_for_nodes(): on_before_sleep() handles these before the
+ * loop sleeps. */
 static void on_time(uv_timer_t *timer)
 {
     struct store_server *s = timer->data;
@@ -146,8 +147,8 @@ static void on_time(uv_timer_t *timer)
 
 /* --- events -------------------------------------------------------------------------------------------- */
 
-/* Report to the hub how many connections the kernel has dropped, at most once per QUEUE_CHECK_MS. This is called when a
- * client connects. A dropped client tries again, so the number is soon up to date. */
+/* Report to the hub, at most once per QUEUE_CHECK_MS, how many connections the kernel has dropped. on_client() calls
+ * this function for each new connection. A dropped client tries again, so the number is soon up to date. */
 static void check_queue(struct store_server *s)
 {
     const uint64_t now_ms = uv_now(&s->loop);
@@ -414,7 +415,8 @@ const char *store_server_address(const struct store_server *server)
     return server->listener.address;
 }
 
-/* Set wait_nodes_ms. It needs no lock, because the server's thread reads it only after the stop request. */
+/* Set wait_nodes_ms. This needs no lock: callers set the limit before the stop request, and the server's thread reads
+ * it only after this request. */
 void store_server_wait_nodes(struct store_server *server, uint64_t limit_ms)
 {
     server->wait_nodes_ms = limit_ms;

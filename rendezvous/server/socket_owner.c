@@ -119,17 +119,19 @@ static enum socket_place place_by_route(struct socket_owners *o, const struct en
     return is_route && reply.body.rtm_type == RTN_LOCAL ? THIS_HOST : OTHER_HOST;
 }
 
-/* Return true if the address belongs to this host: the kernel sends packets to its own address from the same address.
- * connect() of a UDP socket chooses the source without sending a packet. This check needs no netlink, but it does not
- * find a second IPv4 address in the same network. If no descriptor is left, return true to be safe: the user of a
- * client is checked only if the client is on this host. */
+/* Return true if the address belongs to this host. For packets to an address of this host, the kernel uses the same
+ * address as the source. connect() of a UDP socket chooses the source address without sending a packet.
+ *
+ * This check needs no netlink. But it returns false for a second IPv4 address in the same network, because the kernel
+ * then chooses the first address as the source. If no descriptor is left, return true. This is the safe answer, because
+ * the user of a client is checked only if the client is on this host. */
 static bool source_is(const struct end *end)
 {
     struct sockaddr_storage to = { 0 }, from = { 0 };
     struct end chosen;
     socklen_t len = sizeof(from);
     to.ss_family = (sa_family_t)end->family;
-    ((struct sockaddr_in *)&to)->sin_port = htons(9); /* any port; same offset in sockaddr_in6 */
+    ((struct sockaddr_in *)&to)->sin_port = htons(9); /* any port works; sin6_port has the same offset */
     if (end->family == AF_INET)
         memcpy(&((struct sockaddr_in *)&to)->sin_addr, end->address, 4);
     else

@@ -22,7 +22,7 @@ struct netlink {
  * one thread may use the struct at a time. */
 struct socket_owners {
     struct netlink diag, route; /* `diag` is for sock_diag; `route` finds routes to an address */
-    bool is_answered; /* sock_diag has found a socket before, so ENOENT means that a socket does not exist */
+    bool is_answered; /* sock_diag has found a socket: tcp_diag is loaded, so ENOENT means "no such socket" */
 };
 
 struct socket_owner {

@@ -85,8 +85,8 @@ struct shared *entry_holder(struct entry *entry)
                : (struct shared *)(void *)(entry->value - offsetof(struct shared, bytes));
 }
 
-/* Return how many bytes of the quota the separate block of the value uses. Return 0 if the value is in the entry, after
- * the key, because the entry's charge includes this value. */
+/* Return the charge for the separate block of the value, in bytes of the quota. Return 0 if the value is in the entry,
+ * after the key, because the entry's charge includes this value. */
 static uint32_t block_cost(struct entry *entry)
 {
     return entry_holder(entry) != NULL ? entry->cap : 0;

@@ -65,7 +65,8 @@ static inline bool entry_is_there(const struct entry *entry)
     return entry->exists || entry->push_end != NULL;
 }
 
-/* Return the number of items. Their numbers are unsigned, so the result is also right after a wrap-around. */
+/* Return the number of queued items. The item numbers are unsigned, so the result is also right after these numbers
+ * have wrapped around. */
 static inline uint32_t entry_queue_len(const struct entry *entry)
 {
     const struct queue_item *last = entry->push_end;

@@ -3,8 +3,8 @@
  * SET, ADD, APPEND and MULTI_SET wake all waiters of their keys. COMPARE_SET wakes them only if it creates the key.
  * BARRIER wakes them only if its caller is the last rank to arrive. QUEUE_PUSH wakes one waiter for each item.
  *
- * A key with a value can have waiters, too: BARRIER requests wait at the counter that they have created. A WAIT for
- * this counter that began before the first BARRIER also waits until the last rank has arrived. */
+ * A key with a value can have waiters, too: BARRIER requests wait at the counter that they have created. If a
+ * WAIT for this counter begins before the first BARRIER, this WAIT also lasts until the last rank has arrived. */
 #include "store/store.h"
 
 #include "store/entry.h"

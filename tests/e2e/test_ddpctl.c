@@ -404,8 +404,8 @@ Test(ddpctl_jobs, a_record_of_another_user_is_ignored)
     end_job(p);
 }
 
-/* ddprun under a scheduler: its messages, its rejections, and the only file of a scheduler that it reads.
- * tests/unit/plan/test_scheduler.c tests each scheduler. */
+/* ddprun under a scheduler: the messages and rejections of ddprun, and the only file of a scheduler that ddprun reads
+ * ($PBS_NODEFILE). tests/unit/plan/test_scheduler.c tests each scheduler. */
 
 TestSuite(why, .timeout = 120);
 

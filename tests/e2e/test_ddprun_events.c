@@ -275,7 +275,7 @@ Test(ddprun_events, a_log_is_opened_once_and_has_one_thread)
             if (n <= 1 ? held.logs == 1 : held.fds == first.fds && held.threads == first.threads)
                 break;
         }
-        first = n <= 1 ? held : first; /* attempt 1 is the reference: stderr has its thread by then */
+        first = n <= 1 ? held : first; /* compare with attempt 1: in attempt 0, stderr may lack its thread */
         cr_assert_eq(held.logs, 1, "attempt %d: the log is open %d times", n, held.logs);
         cr_assert_eq(held.fds, first.fds, "attempt %d: %d descriptors, not %d", n, held.fds, first.fds);
         cr_assert_eq(held.threads, first.threads, "attempt %d: %d threads, not %d", n, held.threads,

@@ -163,7 +163,7 @@ Test(ddprun_exit, a_missing_program_does_not_wait_for_other_nodes)
     expect_missing_on_node("--node_rank=1", "--nnodes=2");
 }
 
-/* An elastic job begins without the node that lacks the program, so this node must not join at all. */
+/* An elastic job can begin without the node that lacks the program. So this node must exit at once and not join. */
 Test(ddprun_exit, a_missing_program_does_not_join_an_elastic_job)
 {
     const char *argv[] = { bin("ddprun"),

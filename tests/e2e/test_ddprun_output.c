@@ -230,8 +230,8 @@ static int hold_stdout(const char *dir)
     return open(path, O_WRONLY | O_CLOEXEC);
 }
 
-/* No process reads ddprun's stdout, but ddprun detects this only when it writes the last output. ddprun then closes its
- * last pipe, and must still exit with 0. */
+/* No process reads ddprun's stdout, but ddprun detects this only when it writes the last output. ddprun then closes the
+ * last open pipe from a worker, and must still exit with 0. */
 Test(ddprun_output, a_reader_whose_absence_shows_last_does_no_harm)
 {
     char *dir = job_dir();

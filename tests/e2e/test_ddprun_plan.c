@@ -547,9 +547,9 @@ Test(ddprun_torchrun, bash_completes_its_options)
 
 TestSuite(ddprun_python, .timeout = 60);
 
-/* ddprun ($D) is in w/bin. v/bin, w/bin and p/bin each have a Python that prints its own path. `run` starts the Python
- * that ddprun chooses, and so prints its path. `why` prints the variables and paths of the line "Python:" of --dry_run:
- * the chosen Python and the reason. */
+/* ddprun ($D) is in w/bin. v/bin, w/bin and p/bin each have a Python that prints its own path. So `run` prints the path
+ * of the Python that ddprun chooses. The line "Python:" of --dry_run contains the chosen Python and the reason. `why`
+ * prints only the variables and paths of this line. */
 #define PYTHONS                                                                                           \
     "W=$(pwd -P); for d in v w p; do mkdir -p $d/bin; printf '#!/bin/sh\necho $0\n' >$d/bin/python3.99; " \
     "chmod +x $d/bin/*; ln -s python3.99 $d/bin/python; done; ln -s python3.99 p/bin/python3; "           \

@@ -381,7 +381,8 @@ DETACH_TEST(a_job_with_many_viewers_can_be_stopped)
     expect_no_job();
 }
 
-/* The viewer is stopped while the job prints 400 kB of Chinese text, so that its reads cut characters. */
+/* The viewer is stopped while the job prints 400 kB of Chinese text. Then the viewer reads this text in pieces that
+ * fill its buffer, so that the reads cut characters. */
 DETACH_TEST(a_read_that_cuts_a_character_escapes_nothing)
 {
     char name[64], *file = NULL;

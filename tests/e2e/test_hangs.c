@@ -337,8 +337,8 @@ Test(hangs, the_program_of_a_shell_script_is_named_and_seen_to_stop, .init = mak
     cr_expect_not(r.timed_out, "%s", r.err);
 }
 
-/* This test is the debugger. The agent of the rank does not detect such a stop, so the store must report it on both
- * nodes. */
+/* This test is the debugger. The kernel reports a stop by a debugger only to the debugger, and not to the agent of the
+ * rank. So the store must detect the stop in the heartbeats, and report it on both nodes. */
 Test(hangs, a_rank_stopped_by_a_debugger_is_told_to_both_nodes, .init = make_dir, .fini = test_dir_close)
 {
     struct run_process *nodes[NODES];
@@ -530,9 +530,10 @@ static void skip_without_python(void)
         cr_skip_test("skipped, because there is no /usr/bin/python3");
 }
 
-/* The jobs run at the same time, because a job mostly waits for the next sample of its stacks. Jobs that use the
- * processor come first in the list, so that they end early. `calls` needs the most samples, so its report is expected
- * late. For `unwatched`, which has no --hang_timeout, `ddpctl why` reports the wait for a key after 10 s. */
+/* The jobs run at the same time, because a job mostly waits for the next sample of its stacks. The test ends each job
+ * after its report, in the order of the list. So jobs that use the processor come first, but `calls`, which needs the
+ * most samples, is near the end. For `unwatched`, which has no --hang_timeout, `ddpctl why` reports the wait for a key
+ * after 10 s. */
 Test(hangs, every_class_that_needs_no_pytorch, .init = test_dir_open, .fini = test_dir_close)
 {
     static const struct scene *const key = &plain_scenes[KEY_SCENE];

@@ -340,7 +340,8 @@ HOSTS_TEST(a_low_soft_limit_of_descriptors_is_raised)
     EXPECT(r, 0);
 }
 
-/* Linux accepts these arguments of 4.5 MB without a limit of the stack, but no message may be that long. */
+/* Linux limits arguments to a quarter of the stack limit. Without a stack limit, Linux accepts these arguments of
+ * 4.5 MB, but no message may be that long. */
 HOSTS_TEST(a_command_line_that_no_message_holds_ends_the_start)
 {
     char command[900];
@@ -933,8 +934,8 @@ HOSTS_TEST(a_shipped_program_brings_its_library)
     expect_no_copy();
 }
 
-/* LD_PRELOAD has loaded a copy of the cJSON library under another name. --ship must fail, because it cannot replace a
- * name that ddprun's binary does not contain. */
+/* LD_PRELOAD has loaded the cJSON library from a file with another name. In the shipped copy of ddprun, --ship replaces
+ * the name of the loaded file. ddprun does not contain this name, so --ship must fail. */
 HOSTS_TEST(a_preloaded_library_is_not_shipped)
 {
     char command[700], preload[400];
@@ -1214,8 +1215,8 @@ HOSTS_TEST(a_relay_that_a_signal_ends_reports_no_lost_connection)
 }
 
 /* Send SIGTERM to two processes, as a batch system does: to the relay and the ddprun of the second host, or to both
- * processes of the starter. This is one request, so the worker has its grace period: longer than a relay without a
- * connection waits. */
+ * processes of the starter. The two signals are one request, so the worker must keep its grace period. The worker's
+ * trap takes 2 s, but a relay that has only lost its connection makes ddprun kill the workers after 500 ms. */
 static void expect_grace(bool at_starter)
 {
     char command[600];
@@ -1290,8 +1291,8 @@ static struct run_result kill_agent_of(int host)
     return run_wait(p);
 }
 
-/* On the host of the killed agent, ddprun exits with code 137. But the job has the exit code of the report: 125, a lost
- * node. */
+/* On the host of the killed agent, ddprun exits with code 137. But the job has the exit code of the first host: 125,
+ * because a node is lost. */
 HOSTS_TEST(a_killed_agent_of_another_host_is_a_lost_node)
 {
     struct run_result r = kill_agent_of(1);
@@ -1592,7 +1593,7 @@ HOSTS_TEST(a_branch_without_a_starter_kills_all_processes_of_a_remote_shell)
     struct run_process *p = start_hanging("--hosts=n0,n1,deaf", &group); /* deaf is below n0 in the tree */
     const pid_t starter = procstat_child(run_pid(p), 0);
     cr_assert(starter > 0 && kill(-group, 0) == 0);
-    run_signal(p, SIGKILL); /* kill the guardian, which would kill all processes of the starter */
+    run_signal(p, SIGKILL); /* kill the guardian first, because it kills the processes of a dead starter */
     kill(starter, SIGKILL);
     run_wait(p);
     for (struct patience wait = { 0 }; kill(-group, 0) == 0 && patience_left(&wait);)
@@ -1743,7 +1744,7 @@ HOSTS_TEST(a_shell_that_never_ends_does_not_hold_a_job_without_files)
 }
 
 /* For 36 s after the end of the job, the test does not read the output of host `late`, whose shell still writes. The
- * starter must not end this shell after 30 s, as it does with other shells. */
+ * starter kills other shells 30 s after the job. It must not kill this shell, because the shell waits for a reader. */
 HOSTS_TEST(a_slow_reader_loses_no_line_of_a_shell)
 {
     struct run_process *p = JOB_START("--hosts=a,late", shell, "sh", "-c", "echo up");

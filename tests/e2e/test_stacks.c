@@ -78,7 +78,8 @@ static struct run_process *start_job(int nproc)
     return p;
 }
 
-/* Start one worker through another program. The agent can then find py-spy only by the path of the worker. */
+/* Start one worker through another program, such as env, so that the command of the job begins with this program. The
+ * agent can then find py-spy only by the command line or the executable of the worker process. */
 static struct run_process *start_by(const char *const *program, size_t n)
 {
     const char *const worker[] = { python, FAILS_AT_USR1, NULL };
@@ -259,7 +260,7 @@ ParameterizedTestParameters(stacks_e2e, a_py_spy_that_fails_is_named_and_costs_n
         { "kill -SEGV $$", "by signal 11" },
         { "echo hello", "no stacks" },
         { "echo '[{\"frames\":[{'", "no stacks" },
-        { "head -c 100000000 /dev/zero | tr '\\0' a", "py-spy printed" }, /* "more than ..." or "no stacks" */
+        { "head -c 100000000 /dev/zero | tr '\\0' a", "py-spy printed" }, /* then "more ..." or "no stacks" */
         { "echo 'Error: no such thing' >&2; exit 4", "exit code 4: Error: no such thing" },
         { "echo 'Permission denied' >&2; exit 1", "cannot read" },
     };

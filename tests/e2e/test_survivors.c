@@ -1,11 +1,10 @@
-/* test_survivors.c -- samples of three checks: `make survivors`, `make launches`, and the program that reuses process
- * ids. The sample of `make survivors` tries each kind of worker once with each combination of fault and --contain. Only
- * chains of processes have fewer faults.
+/* test_survivors.c -- short runs of three programs of tests/survivors/: survivors (`make survivors`), launches
+ * (`make launches`) and reuse, which reuses process ids. The run of survivors tries each kind of worker once with each
+ * combination of fault and --contain. Only the kind "chains" is tried with fewer faults (CHAINS).
  *
- * The programs are in tests/survivors/, and trust no output of ddprun. A trial runs below a process that adopts
- * orphans, and is over when wait() reports that there is no child. AFTER, the time until a process counts as a
- * survivor, is long, because other tests may use the processors. Only `make survivors` on a quiet machine measures how
- * soon ddprun ends. */
+ * The programs trust no output of ddprun. A trial runs below a process that adopts orphans, and is over when wait()
+ * reports that there is no child. AFTER, the time until a process counts as a survivor, is long, because other tests
+ * may use the processors. Only `make survivors` on a quiet machine measures how soon ddprun ends. */
 #include "run.h"
 
 #include <criterion/criterion.h>
@@ -45,9 +44,10 @@ static void expect_clean(const char *const argv[])
                  failed != NULL ? failed : end_of(r.out));
 }
 
-/* Chains of processes use the whole machine, so no sample tests them together with other kinds. CHAINS has only the
- * faults of the guardian and the agent, because these two may have to end a chain. Under a sanitizer, ddprun is too
- * slow to win a race against chains. So only daemons run, which are enough to find wrong memory accesses. */
+/* Workers of the kind "chains" use the whole machine, so no entry combines them with another kind. CHAINS has only the
+ * faults that hit the guardian or the agent, because each of these two may have to end the chains. A sanitized build
+ * uses `few`, without chains, because such a build is too slow to win a race against them. Daemons are enough to find
+ * wrong memory accesses. */
 #define ALL    "term,guardian,agent,both,hangup,oom"
 #define CHAINS "chains", "term,guardian,agent,both"
 ParameterizedTestParameters(survivors, nothing_outlives_its_job_and_no_other_job_is_touched)

@@ -179,8 +179,9 @@ static void share(const char *how, const char *words)
     stop(&both);
 }
 
-/* This test needs torch 1.x. In torch 2.x, all ranks leave the barrier as soon as the count was right for a moment.
- * Then the addresses that the ranks publish are the only sign of the error. */
+/* This test needs torch 1.x, whose ranks wait in the barrier while more ranks than the world size have arrived. In
+ * torch 2.x, all ranks leave the barrier once the number of arrivals has reached the world size. After that, only the
+ * addresses that the ranks publish show the error. */
 Test(torch_diagnosis, more_in_a_barrier_than_there_are_ranks)
 {
     torch_skip_without();

@@ -68,7 +68,7 @@ static const char worker[] = "#!/bin/sh\n"
 /* --- permitted differences -------------------------------------------------------------------------------- */
 
 enum how {
-    MINE,      /* one side may lack the variable */
+    MINE,      /* one side may lack the variable; the values of `_` may also differ */
     VALUE,     /* both sides have the variable, with any value */
     DIRECTORY, /* equal except for the random part of the job's directory */
     OWN_FILE   /* both sides have the variable, empty on both or on neither */

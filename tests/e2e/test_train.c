@@ -192,7 +192,8 @@ Test(train, a_repeated_run_gives_the_same_parameters_and_another_seed_does_not)
     cr_expect_str_neq(summary().hash, first);
 }
 
-/* An epoch has five steps, so the limit is at its end, but --eval_every alone requests no test there. */
+/* An epoch has five steps, so --limit_steps ends the run after the first epoch. --eval_every alone would request the
+ * first test only after the fifth epoch. */
 Test(train, a_run_that_is_limited_is_tested_at_its_end)
 {
     training_skip_same_threads();
@@ -486,8 +487,8 @@ Test(train_gpt2, what_fits_not_is_refused_before_it_is_trained)
 /* With --determinism world the parameters are equal bit by bit after every step. This holds for every number of workers
  * and hosts, and after a resume with another number. */
 
-/* An epoch has three steps. The last step has eight samples in eight shards. So the two epochs have six steps, and the
- * last step of each epoch is smaller. */
+/* Each epoch of 200 samples has three steps: of 96, 96 and 8 samples. So two epochs have six steps. Without
+ * --accumulate, the last step of an epoch has one sample in each of the eight shards. */
 #define RUN                                                                                          \
     "--data @/data --global_batch 96 --epochs 2 --determinism world --quiet --hash_steps --metrics " \
     "@/metrics "

@@ -167,7 +167,7 @@ Test(train_gpu, a_known_device_has_its_mfu)
 }
 
 /* The summary has the duration of the training without the tests. The durations of all steps together must not be
- * longer. They are, if the first step of the second epoch includes the test of the first epoch. */
+ * longer. They would be longer if the first step of the second epoch included the test of the first epoch. */
 Test(train_gpu, a_step_does_not_count_the_test_before_it)
 {
     training_skip_same_code();

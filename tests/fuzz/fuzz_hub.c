@@ -585,7 +585,8 @@ static void authenticate(struct peer *p)
     feed(p, p->unsent.len);
 }
 
-/* Connect from one of two addresses, because the hub asks an agent only about connections from the agent's host. */
+/* Connect from one of two addresses, so that an agent shares its address with only some connections. The hub asks the
+ * agent only about these connections. */
 static void connect_peer(struct peer *p)
 {
     char text[32];

@@ -301,7 +301,8 @@ char torch_dialect(void)
     return torch_version_begins("('2.1.',)") ? 'B' : 'C';
 }
 
-/* Let PyTorch open a store with libuv, which takes seconds. ddprun does not: it reads PyTorch's files. */
+/* Let PyTorch open a store with libuv, and check whether its error says that it was built without libuv. This takes
+ * seconds; ddprun itself only reads PyTorch's files. */
 bool torch_refuses_stores(void)
 {
     return !torch_is_old() && python_says("import sys\n"

@@ -118,8 +118,8 @@ const char *run_output(struct run_process *process);
  * the result. */
 struct run_result run_wait(struct run_process *process);
 
-/* Return the path of a built program. It is in $DDP_BUILD if that is set, otherwise in the build directory of this test
- * program. Eight such texts may be in use at once. */
+/* Return the path of a built program. The program is in $DDP_BUILD if this variable is set, otherwise in the build
+ * directory of this test program. Eight returned paths may be in use at once. */
 const char *bin(const char *program);
 
 /* Return true if the programs were built with AddressSanitizer or ThreadSanitizer. The sanitizers need memory, /proc

@@ -27,7 +27,7 @@
 
 /* Several hosts on one machine, for tests of jobs of many nodes: node0, node1 and so on.
  *
- *     struct hosts *net = hosts_open(2);           (skips the test where it cannot: it needs root)
+ *     struct hosts *net = hosts_open(2);           (needs root; skips the test if it cannot create hosts)
  *     struct run_process *a = host_start(&net->host[0], argv, NULL);
  *     host_rules(&net->host[1], "add rule inet f in tcp sport 29500 drop");
  *     ...

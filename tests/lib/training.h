@@ -51,9 +51,9 @@ struct summary {
 };
 struct summary summary(void);
 
-/* Return the hashes of the parameters after each step in the file of metrics, which a resumed run continues. The result
- * is one text, which the caller frees. Each hash has HASH letters and a blank. The run needs the options --hash_steps
- * --metrics @/metrics. */
+/* Return the hash of the parameters after each step, from the file of metrics. A resumed run appends to this file, so
+ * the result includes the hashes of the earlier steps. The result is one text, which the caller frees. Each hash has
+ * HASH letters and a blank. The run needs the options --hash_steps --metrics @/metrics. */
 enum { HASH = 16 };
 char *step_hashes(void);
 

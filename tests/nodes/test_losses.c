@@ -356,8 +356,8 @@ Test(losses, a_connection_of_gloo_that_breaks_is_named_by_its_nodes, .timeout = 
                                       .node = { { .exit = 1 }, { .exit = 1 }, { .exit = 1 } } });
 }
 
-/* Let rank 0 ignore SIGTERM, so that the attempt does not end. The test then kills the store before the store sends a
- * verdict. */
+/* Drop the probes, and count those that node 2 sends. Let rank 0 ignore SIGTERM. So the attempt does not end, and the
+ * store sends no verdict before the test kills the store. */
 static void drop_probes_and_hold(struct play *play)
 {
     drop_probes(play);

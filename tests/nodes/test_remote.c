@@ -357,8 +357,8 @@ static bool on_node1(const struct hosts *net, const char *command)
                    dir, cwd, command);
 }
 
-/* Return the option --ssh with the key and the known_hosts file of `bad`. With this option, ssh rejects a new host key
- * only if the file is the one named "empty". */
+/* Return the option --ssh with the key and the known_hosts file of `bad`. If a host is not in this file, ssh accepts
+ * the host's key, unless the file is the one named "empty". */
 static const char *ssh_of(const struct bad_start *bad)
 {
     static char option[600];

@@ -44,8 +44,9 @@ static struct run_result stranger(const struct host *from, const char *as, const
     return host_run(from, argv);
 }
 
-/* Make all attacks, and expect that the store closes each connection without an answer. If `answers` is true, IDENTIFY
- * gets an error text first. `answers` must be false if the store refuses the attacker's user at accept. */
+/* Make all attacks, and expect that the store closes each connection. Before that, the store must send nothing, except
+ * an error text to IDENTIFY if `answers` is true. If the store refuses the attacker's user at accept, `answers` must be
+ * false. */
 static void expect_refused(const struct host *from, const char *as, bool answers)
 {
     for (size_t i = 0; i < sizeof(attacks) / sizeof(attacks[0]); i++) {
@@ -163,8 +164,8 @@ SCENE(strangers, an_operator_on_a_node_reads_and_cancels_with_the_secret, .optio
       .program = "member say:up but:3 barrier:epoch all forever", .until = "up", .after = ask_from_node,
       .node = { { .exit = 75 }, { .exit = 75 } })
 
-/* Send a request as the job's user. It must get an answer, which shows that the test can fail. Then attack from the
- * same host as another user. The agent of this host vouches only for the job's user. */
+/* First send a request as the job's user. It must get an answer. Otherwise the rejection of the attacks would prove
+ * nothing. Then attack from the same host as another user. The agent of this host confirms only the job's user. */
 static void attack_by_another_user(struct play *play)
 {
     struct run_result r = stranger(&play->net->host[1], "", "0401000000000000006e0100000000000000");

@@ -72,7 +72,8 @@ static int send_bytes(const char *host, const char *port, const char *hex)
     return 0;
 }
 
-/* Allocate the descriptors of many connections, and raise the limit of descriptors. */
+/* Raise the limit of descriptors to the maximum. Return a new array for `count` descriptors; end the program if memory
+ * is short. */
 static int *many_fds(int count)
 {
     struct rlimit files;

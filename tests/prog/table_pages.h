@@ -100,7 +100,7 @@ static inline int64_t page_usual_most(const struct page_row *f)
     return len > 3 && strcmp(f->name + len - 3, "_ms") == 0 ? MESSAGE_MS_MAX : INT32_MAX;
 }
 
-/* Append the limits of a member that the store receives. If `both` is true, do not omit the usual upper limit. */
+/* Append the limits of a member that the store receives. If `both` is false, omit the usual upper limit. */
 static inline bool page_put_limits(struct buf *out, const struct page_row *f, bool both)
 {
     const bool usual = f->most == page_usual_most(f) && !both;
@@ -135,7 +135,8 @@ struct page_last {
     const struct page_row *limits, *type, *text;
 };
 
-/* Find the rows for `name` that the page shows last before message `id`. The page lists the messages by class. */
+/* Among the rows for `name` that the page shows before message `id`, find the last ones (struct page_last). The page is
+ * ordered by class, and within a class by id. */
 static inline struct page_last page_find_last(int id, const char *name)
 {
     struct page_last last = { NULL, NULL, NULL };
@@ -153,8 +154,8 @@ static inline struct page_last page_find_last(int id, const char *name)
 }
 
 /* Append a member: its name, a star if it is required, its type or limits, and its description. Put quotes around the
- * name if the value is a text. Omit the type, limits or description if the page showed the same last time for this
- * name. */
+ * name if the value is a text. Omit the type, the limits or the description if it equals the last one that the page has
+ * shown for this name. */
 static inline bool page_put_member(struct buf *out, int id, const struct page_row *f)
 {
     const struct page_last last = page_find_last(id, f->name);

@@ -484,7 +484,8 @@ Test(findings_ranks_sim, ports_that_are_closed_are_told_to_all_when_a_rank_finds
     expect_why("PORTS_CLOSED", "rank 2 (n1, pid 202)");
 }
 
-/* The store passes on the report of a rank without delay. The rank ends after its report, so the round ends soon. */
+/* The store sends a rank's report to the nodes at once, even directly after other findings. The rank ends after its
+ * report, so the round may end before a delayed report is sent. */
 Test(findings_ranks_sim, what_a_rank_meets_is_told_at_once_also_right_after_another_look)
 {
     cJSON *looked = NULL;
@@ -671,8 +672,8 @@ Test(findings_ranks_sim, a_rank_that_was_told_to_stop_has_not_left_a_barrier_ear
     cr_expect_null(last_push(N0, "left_waiting"));
 }
 
-/* Rank 0 gives up in a collective, so the store does not know for which rank it waited. Rank 2 ended because its agent
- * stopped it. Rank 3 ended by itself with exit code 0, so the finding names rank 3. */
+/* Rank 0 gives up in a collective, and its report does not name the rank that it has lost. Rank 2 ended because its
+ * agent stopped it. Rank 3 ended by itself with exit code 0, so the finding names rank 3. */
 Test(findings_ranks_sim, a_rank_that_ends_well_is_what_one_that_gave_up_has_lost)
 {
     join(N0, 0, 2, "");

@@ -632,7 +632,7 @@ Test(hang_sim, a_stopped_rank_is_reported_at_once_and_not_again)
     sim_say(&sim, N1, "{\"op\":\"heartbeat\",\"workers\":[[1,\"t\",0,\"ptrace_stop\"]]}");
     live(5 * S, true);
     cr_expect_eq(findings[0], 2);
-    expect_told(1, "rank 3: stopped"); /* node 1 gets this line, because its agent prints no debugger stops */
+    expect_told(1, "rank 3: stopped"); /* node 1 gets this line: its agent prints no stop by a debugger */
 }
 
 /* Other ranks may make progress while a rank is stopped. */

@@ -83,7 +83,8 @@ static void note_launches(struct sim_rank *r)
     }
 }
 
-/* Begin a step on rank 0 and on the ranks that have a batch. The order of the gradients comes from rank `root`. */
+/* Begin a step on every rank. If the step has sync, a rank without a batch marks all its gradients as ready at once. If
+ * the buckets are rebuilt, their plan follows the order of readiness on rank `root`. */
 static void begin_step(bool sync, int root)
 {
     for (int i = 0; i < RANKS; i++) {
@@ -130,8 +131,8 @@ static void end_step(struct sim_rank *r)
     strcat(r->launched, "| ");
 }
 
-/* Run a step. Give the gradients of the ranks in a random mixture. With `find_unused`, leave up to three gradients of
- * each rank to end_step(). */
+/* Run a step. Mark one gradient at a time, on a random rank that has a batch. With `find_unused`, leave up to three
+ * gradients of each rank to end_step(). */
 static void run_step(void)
 {
     size_t stop = ranks[0].step.find_unused ? PARAMS - any(4) : PARAMS;

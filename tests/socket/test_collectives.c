@@ -54,7 +54,8 @@ Test(collectives, four_ranks_move_large_counts, .timeout = 180)
     ranks_all_well(4, trials_of_large_counts, RANKS_PLAIN_STORE, NULL);
 }
 
-/* Sum values whose sum depends on the order of additions, through private and through shared memory. */
+/* Average noise over all ranks, once in private and once in shared memory. The bits of the result depend on the order
+ * of additions, and must be the same for both. */
 static void sum_noise(struct rank *me)
 {
     enum { N = 70001 };
@@ -236,8 +237,9 @@ static int records_left(const struct rank *me, const char *prefix)
     return n;
 }
 
-/* Put each rank on its own host. ddp_shared_alloc then makes calls between hosts. These calls are counted, but not
- * compared. The first calls of the two contexts have the same number, but they are different calls. */
+/* Put each rank on its own host. ddp_shared_alloc then makes calls between hosts, which are counted but not compared.
+ * Afterwards, open a second context, which uses the same keys. Its first call has the same number as the first call of
+ * the first context, but is a different call. So a record left from the first context could cause a mismatch. */
 static void allocate_between_hosts(struct rank *me)
 {
     const char host[] = { (char)('a' + me->rank), '\0' };

@@ -441,7 +441,8 @@ Test(join_dial_munge, a_store_that_only_rejects_ends_the_dial_with_its_reason, .
     cr_expect_eq(atomic_load(&refused), 1);
 }
 
-/* The timer of the dial is set when the refusal arrives. The loop runs until this timer has expired. */
+/* When the refusal arrives, the timer of the dial is already running. The loop runs until this timer has expired. The
+ * expired timer must not report the refusal again. */
 Test(join_dial_munge, a_refusal_is_reported_once_by_a_dial_that_stays_open, .fini = end_munge, .timeout = 120)
 {
     stays_open = true;

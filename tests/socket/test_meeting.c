@@ -17,7 +17,8 @@
 
 enum { NOBODY = 65534, WORLD = 2, BYTES = 4096 };
 
-/* The value that rank 0 writes to the store after a '+'. The last member is the table of hosts. */
+/* The value that rank 0 writes to the store begins with '+'. This struct is the rest of the value. Its last member is
+ * the table of hosts. */
 struct hello {
     struct segment_offer offer;
     uint8_t nonce[SHM_NONCE];

@@ -1,5 +1,5 @@
-/* Two backends between real processes, on a fake NCCL and CUDA (tests/fake/fake_gpu.h): NCCL, and cpu with device
- * buffers. The tests check the values, and the errors of the ranks after faults. */
+/* Tests of two backends with real processes: NCCL, and cpu with device buffers. NCCL and CUDA are fakes
+ * (tests/fake/fake_gpu.h). The tests check the results of the calls, and the errors of the ranks after faults. */
 #include "ranks.h"
 
 #include <criterion/criterion.h>
@@ -318,8 +318,9 @@ static void rank_0_has_no_memory(struct rank *me)
     call_with_an_error_on_rank_0(me, "2"); /* cudaErrorMemoryAllocation */
 }
 
-/* Expect an error on all ranks. After a fault of a kernel, CUDA does not report the kind of memory of a buffer, so no
- * rank may run the call on the host. A lack of memory within a call is DDP_ERR_CUDA, because it breaks the context. */
+/* Expect DDP_ERR_CUDA on all ranks. After a fault of a kernel, CUDA does not report whether a buffer is in device
+ * memory. So no rank may assume host memory and run the call on the CPU. A lack of memory within a call is not
+ * DDP_ERR_NOMEM: the ranks may be at different calls, so the error must break the context. */
 static void expect_a_fault(const ddp_options *options)
 {
     const rank_main mains[] = { rank_0_has_a_fault, rank_0_has_no_memory };
@@ -387,7 +388,7 @@ Test(nccl, who_gives_up_frees_the_others, .timeout = 120)
     ranks_free(&run);
 }
 
-/* Allocate on rank 0. Rank 1 makes the call with which ranks exchange the statuses of an allocation. */
+/* Allocate on rank 0. On rank 1, make the all-reduce with which an allocation exchanges the statuses of the ranks. */
 static void allocate_on_rank_0(struct rank *me)
 {
     pretend_gpu();

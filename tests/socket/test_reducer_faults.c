@@ -158,7 +158,8 @@ struct hook_log {
     size_t calls, lasts;
 };
 
-/* Reduce to the largest value of all ranks, which is never an average. */
+/* Reduce to the largest value of all ranks. The gradients of the ranks differ, so this value is never the average that
+ * the reducer computes without a hook. */
 static ddp_status largest(void *user, ddp_group *group, const ddp_bucket *bucket)
 {
     struct hook_log *seen_by_hook = user;

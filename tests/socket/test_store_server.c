@@ -220,7 +220,7 @@ static void ignore_refused(void *user)
     (void)user;
 }
 
-/* Serve as a host that only rejects nodes, because its rejection contains the name. */
+/* Serve as a host that has the longest name and rejects all nodes, because a rejection contains the host name. */
 static void serve_with_long_name(void)
 {
     static const struct hub_refusal refusal = { "NO_SECRET", "no secret", "", ignore_refused, NULL };

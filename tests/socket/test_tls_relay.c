@@ -1,5 +1,6 @@
-/* The relay between plain workers and an encrypted store, with a real store: the recorded bytes of PyTorch's clients, ends,
- * slow readers, and limits. The relay's loop runs in a separate thread. */
+/* Tests of the relay between plain workers and an encrypted store. They cover recorded bytes of PyTorch's clients, slow
+ * readers, limits, and ends of connections. The suite tls_relay_ends uses a fake store, and the other suites use a real
+ * store. The relay's loop runs in a separate thread. */
 #include "auth/tls.h"
 #include "net/tls_relay.h"
 #include "sim_hub.h" /* hex_read */
@@ -391,8 +392,8 @@ Test(tls_relay_ends, the_end_of_the_store_is_an_end)
     expect_answer(0, 0);
 }
 
-/* Anyone on the path can forge a FIN of the store. So the worker gets a reset, which shows that the answer is
- * incomplete. */
+/* Anyone on the path can forge a FIN of the store. So a FIN without TLS's close_notify becomes a reset at the worker.
+ * The reset shows that the answer may be incomplete. */
 Test(tls_relay_ends, a_store_that_is_cut_off_is_a_reset)
 {
     fake_meet();

@@ -544,7 +544,7 @@ static void gather(struct job *j, int slot, float *flat)
     check(j, sharded_export(j->sharded, slot, j->me->rank == 0 ? flat : NULL, &err), &err);
 }
 
-/* Send gathered values back, and expect unchanged values. */
+/* Gather slot 1 and import its values to slot 2. Then gather slot 2, and expect the same values. */
 static void there_and_back(struct job *j)
 {
     struct ddp_err err = { 0 };

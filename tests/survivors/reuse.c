@@ -165,7 +165,8 @@ static int run_inside(const char *ddprun, const char *worker, int jobs)
     for (int i = 0; i < jobs; i++)
         run_job(ddprun, worker, i);
     tally->over = true;
-    /* Wait for all swarms, because the end of this process kills their strangers. */
+    /* Wait for all swarms. The end of this process kills their strangers, and a swarm could count such a kill as a
+     * signal to a stranger. */
     for (int i = 0; i < SWARMS; i++)
         waitpid(swarms[i], NULL, 0);
     return 0;

@@ -33,8 +33,8 @@ enum {
     READY_MS = 20000,        /* limit for the start, on a busy machine */
     START_SPREAD_US = 30000, /* longest delay of a fault during the start; longer than the start */
     LATER_SPREAD_US = 10000,
-    SETTLE_US = 50000,    /* both processes were killed: pause before the next start */
-    NEXT_START_MS = 3000, /* limit for the next start, which first finds the survivors; added to after_ms */
+    SETTLE_US = 50000,    /* after FAULT_BOTH: time for all processes to end before ddprun is started again */
+    NEXT_START_MS = 3000, /* limit from the next start until no process is left; after_ms is added */
     LOOK_US = 2000,
     KILL_MS = 10000
 };
@@ -136,7 +136,8 @@ static void kill_both(struct run *x, int agent)
     }
 }
 
-/* Kill the agent. The moment of the fault counts from the agent's start. */
+/* Kill the agent, and with `guardian_too` also the guardian. A fault during the start happens a random time after the
+ * agent's start. Return false if there is no agent. */
 static bool kill_agent(struct run *x, bool guardian_too)
 {
     int agent = open_agent(x);

@@ -52,7 +52,7 @@ struct trial {
     enum kind kind;
     enum fault fault;
     uint64_t seed;      /* selects the moment of the fault: during the start or after it */
-    int after_ms;       /* added to two time limits: for the end of a job, and for ddprun's next start */
+    int after_ms;       /* added to the time limits for the end of ddprun's job and for ddprun's next start */
     const char *ddprun; /* paths of the programs */
     const char *worker;
     const char *without;    /* system calls that fail in ddprun (tests/prog/without.c); NULL = none */

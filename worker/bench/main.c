@@ -307,8 +307,8 @@ static int fail(const char *words)
     return 1;
 }
 
-/* Return the context's options. Use a GPU if --memory is "gpu", or if --memory is not "private" and the backend is not
- * "cpu". */
+/* Return the context's options. The backend "nccl" always uses the GPU of the local rank. The backend "cpu" uses this
+ * GPU only if --memory is "gpu". Without --backend, use this GPU if it is usable and --memory is not "private". */
 static ddp_options context_options(const struct bench_options *o)
 {
     ddp_options options = DDP_OPTIONS_INIT;

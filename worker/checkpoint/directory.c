@@ -82,8 +82,9 @@ static bool append(uint64_t **steps, size_t *n, uint64_t step)
     return true;
 }
 
-/* Return the next name in the directory, or NULL. With NULL, errno is 0 at the end and not 0 after a failure. The
- * caller must not confuse the two: it would miss checkpoints, and the run could start from the beginning. */
+/* Return the next name in the directory, or NULL at the end or after a failure. errno is 0 at the end, and nonzero
+ * after a failure. If the caller treated a failure as the end, it would miss checkpoints, and the run could start from
+ * the beginning. */
 static const char *next_name(DIR *there)
 {
     errno = 0;
@@ -290,8 +291,8 @@ static int rename_finished(int fd, const char *temporary, const char *name)
     return 0;
 }
 
-/* Write the checkpoint into the directory that is open as `fd`. After a failure, remove the temporary directory, if
- * the disk allows the removal. */
+/* Write the checkpoint into a temporary directory inside the directory `fd`, then rename the temporary directory. After
+ * a failed write or rename, remove the temporary directory, if the disk allows the removal. */
 static ddp_status write_in(const struct ckpt_dir *dir, int fd, const ddp_ckpt_point *point,
                            const ddp_ckpt_block *blocks, size_t n, struct ddp_err *err)
 {

@@ -178,8 +178,8 @@ static int open_for_writing(struct atomic_file *file)
     return open(file->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
 }
 
-/* Open the temporary file that will replace `path`, or the target of the link `path`. If is_special(path), open `path`
- * itself. After an error, the caller has nothing to clean up. */
+/* Open a temporary file, which later replaces `path` or, if `path` is a link, the link's target. If is_special(path),
+ * open `path` itself. After an error, the caller has nothing to clean up. */
 static ddp_status atomic_open(struct atomic_file *file, const char *path, struct ddp_err *err)
 {
     const bool special = is_special(path);
@@ -323,8 +323,8 @@ static uint8_t *make_header(const ddp_ckpt_block *blocks, size_t n)
     return head;
 }
 
-/* Write a checkpoint: the header, the table, then the blocks. The checksums in the table are computed before the first
- * write, because all blocks are in memory. */
+/* Write a checkpoint: the header, the table, then the blocks. The table contains the checksums of the blocks. All
+ * blocks are in memory, so the checksums can be computed before the first write. */
 ddp_status ddp_ckpt_save(const char *path, const ddp_ckpt_block *blocks, size_t n, struct ddp_err *err)
 {
     NOT_NULL(path, err);

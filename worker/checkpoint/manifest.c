@@ -23,7 +23,8 @@ enum { VERSION = 1, DIGITS = 8 };
 static const char prefix[] = "{\"crc32c\":\"";
 static const char format[] = "ddprun checkpoint";
 
-/* One row for each number of ddp_ckpt_point: its key in the JSON, and its offset in the struct. */
+/* One row for each member of ddp_ckpt_point: its key in the JSON, and its offset in the struct. All members are
+ * numbers. */
 static const struct {
     const char *key;
     size_t offset;

@@ -71,8 +71,8 @@ struct comm_ops {
      * backend. */
     ddp_status (*await)(struct comm *comm, uint64_t ticket, uint32_t timeout_ms, struct ddp_err *err);
 
-    /* Copy (`copy`) or clear (`zero`) memory of shared_alloc, after the earlier work on `stream`. Both pointers are
-     * NULL if shared_alloc returns host memory. */
+    /* Copy (`copy`) or clear (`zero`) memory of shared_alloc, after the earlier work on `stream`. The members `copy`
+     * and `zero` are NULL if shared_alloc returns host memory. */
     ddp_status (*copy)(struct comm *comm, void *to, const void *from, size_t bytes, void *stream,
                        struct ddp_err *err);
     ddp_status (*zero)(struct comm *comm, void *at, size_t bytes, void *stream, struct ddp_err *err);
@@ -122,9 +122,11 @@ struct backend {
 };
 
 /* Find the backend `name` for `device`, a value of ddp_options.device. If the result has no device, its backend is
- * "cpu". With a device, the name NULL means "nccl", and "cpu" means the staged backend. Load libddp_cuda, unless
- * `device` is DDP_DEVICE_NONE and the name is not "nccl". The text of DDP_ERR_UNSUPPORTED names the missing library and
- * the places that were searched. */
+ * "cpu". With a device, NULL and "nccl" select the backend "nccl", and "cpu" selects the staged backend. Load
+ * libddp_cuda if `device` is not DDP_DEVICE_NONE, or if the name is "nccl". If libddp_cuda or the CUDA runtime cannot
+ * be loaded, the text of DDP_ERR_UNSUPPORTED names the library and contains the loader's error. For the CUDA runtime,
+ * the text also names the files that were tried. With DDP_DEVICE_AUTO, a failure to load a library or to find a GPU
+ * is an error only for the name "nccl"; for other names, the result then has no device. */
 ddp_status backend_find(const char *name, int device, const struct worker_env *env, struct backend *out,
                         struct ddp_err *err);
 

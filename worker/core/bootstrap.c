@@ -72,9 +72,9 @@ static void make_card(char text[CARD], const char *test_host)
 }
 
 /* Set `key` to `value` if the key is missing or already has this value. If the key has another value, do not change it,
- * and set *theirs to a copy, which the caller frees. The store returns the key's value after the request, so any other
- * value is from another process. If the store is PyTorch's, set `value` a second time, because COMPARE_SET of old torch
- * versions wakes no waiting rank. */
+ * and set *theirs to a copy, which the caller frees. The store answers with the value that the key has after the
+ * request. If the answer differs from `value`, another process has set the key. If the store is PyTorch's, set `value`
+ * a second time, because COMPARE_SET of old torch versions wakes no waiting rank. */
 static ddp_status set_new(const struct bootstrap *b, const char *key, const void *value, size_t len,
                           char **theirs, struct ddp_err *err)
 {
@@ -137,8 +137,8 @@ static int list_missing(const struct bootstrap *b, char *list, size_t room)
     return missing;
 }
 
-/* Fail with a list of the ranks that have not joined. PyTorch's store needs this list, because it has no named barrier
- * that reports missing ranks. */
+/* Fail with a list of the ranks that have not joined. A ddprun store reports missing ranks itself, by a named barrier.
+ * PyTorch's store has no such barrier, so this process must search for them. */
 static ddp_status name_missing(const struct bootstrap *b, struct ddp_err *err)
 {
     char list[512];

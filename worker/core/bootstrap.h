@@ -69,8 +69,9 @@ ddp_status bootstrap_fetch(const struct bootstrap *bootstrap, const char *what, 
 /* Return true if `what` is published already; do not wait for it. If the store does not answer, return false. */
 bool bootstrap_is_published(const struct bootstrap *bootstrap, const char *what);
 
-/* Delete the key of `what`, or the card of this rank. The writer of `what` calls bootstrap_clear, and every rank calls
- * bootstrap_clear_card. Call both only after all ranks have fetched `what`. */
+/* Delete the key of `what` (bootstrap_clear), or the card of this rank (bootstrap_clear_card). The writer of `what`
+ * calls bootstrap_clear after all ranks have fetched `what`. Every rank calls bootstrap_clear_card after all ranks have
+ * read the cards that they need. */
 ddp_status bootstrap_clear(const struct bootstrap *bootstrap, const char *what, struct ddp_err *err);
 ddp_status bootstrap_clear_card(const struct bootstrap *bootstrap, struct ddp_err *err);
 

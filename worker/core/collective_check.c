@@ -289,9 +289,9 @@ ddp_status collective_check_enter(struct ddp_ctx *ctx, const struct call *call, 
     return status == DDP_OK ? DDP_OK : ddp_wrap(err, "DDPRUN_DEBUG=detail");
 }
 
-/* Store a checksum of the call's result. The next call compares the checksums of the ranks. Store a checksum only with
- * the cpu backend, because other results cannot be read here. If this is the last call of the program (CALL_FINALIZE),
- * rank 0 deletes the keys of this call. */
+/* Store a checksum of the call's result, if the call gives all ranks the same result. The next call compares the
+ * checksums of the ranks. Store a checksum only with the cpu backend, because the result of another backend may be in
+ * device memory. If this is the last call of the program (CALL_FINALIZE), rank 0 deletes the keys of this call. */
 void collective_check_leave(struct ddp_ctx *ctx, const struct call *call, uint64_t seq)
 {
     if (ctx->check.store != NULL && call->kind == CALL_FINALIZE && ctx->env.rank == 0)

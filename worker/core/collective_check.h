@@ -31,8 +31,8 @@ struct collective_check {
     /* Owned; NULL before the first compared call. This is a second connection, because another thread may use the
      * context's connection. */
     struct ddp_store *store;
-    /* Number of the last compared call. The next call may have a higher number than last + 1, because ddp_shared_alloc
-     * also numbers its own call between hosts. */
+    /* Number of the last compared call. In a job of several hosts, ddp_shared_alloc makes a second call, which has its
+     * own number but is not compared. So the number of the next compared call may be higher than last + 1. */
     uint64_t last;
     char what[CHECK_LINE];   /* purpose of the next call; "" if unknown */
     char before[CHECK_LINE]; /* result of the previous call; "" if unknown */

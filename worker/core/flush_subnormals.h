@@ -7,9 +7,9 @@
  * model converges. Each thread has its own mode: FTZ and DAZ in MXCSR on x86, FZ in FPCR on Arm. On other processors
  * the macro does nothing. A new thread inherits the mode of its creator.
  *
- * The end of the block restores only the bits of the mode, so a callback may change the rounding mode or raise
- * exception flags. The memory clobbers prevent the compiler from moving loads and stores across the borders of the
- * block. */
+ * The end of the block restores only the bits of the mode. So other changes by a callback remain, such as a rounding
+ * mode or exception flags. The memory clobbers prevent the compiler from moving loads and stores across the borders of
+ * the block. */
 #ifndef WORKER_CORE_FLUSH_SUBNORMALS_H
 #define WORKER_CORE_FLUSH_SUBNORMALS_H
 

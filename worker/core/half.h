@@ -60,8 +60,8 @@ static inline uint16_t f32_to_f16(float value)
 {
     uint32_t bits = half_bits(value), magnitude = bits & 0x7fffffffu;
     uint32_t special = magnitude > 0x7f800000u ? 0x7e00 | (magnitude >> 13 & 0x3ff) : 0x7c00;
-    /* Every subnormal f16 is a multiple of 2^-24, and so is every f32 between 0.5 and 1. So adding 0.5 rounds
-     * correctly. */
+    /* Adding 0.5 rounds correctly, because f32 numbers between 0.5 and 1 are 2^-24 apart, as are subnormal f16 numbers.
+     * The bits of the sum minus the bits of 0.5 are the f16 number without its sign. */
     uint32_t small = half_bits(half_float(magnitude) + 0.5f) - 0x3f000000u;
     uint32_t normal = (magnitude - (112u << 23) + 0xfff + (magnitude >> 13 & 1)) >> 13;
     uint32_t result = magnitude >= 0x47800000u ? special : magnitude < 0x38800000u ? small : normal;

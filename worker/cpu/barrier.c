@@ -115,8 +115,9 @@ static const char *peers_state(int32_t pid)
 
 /* --- errors between ranks -------------------------------------------------------------------------------- */
 
-/* The functions below read the marks of other ranks in the control page, while those ranks may be writing the marks. A
- * half-written mark must not cause a crash, so the functions check every value. */
+/* The functions below read the marks of other ranks in the control page. A mark (struct shm_mark) describes a call. The
+ * other ranks may be writing their marks at the same time. A half-written mark must not cause a crash, so the functions
+ * check every value. */
 
 /* Return the text of the last call that `rank` has begun. */
 static const char *mark_text(char text[CALL_TEXT], const struct shm_control *control, int rank)
@@ -346,8 +347,9 @@ static ddp_status wait_for_others(struct shm_barrier *b, struct ddp_err *err)
     return sleep_until_over(b, err);
 }
 
-/* Begin the next phase, if `compare` is false or all marks are equal. Only the last rank to arrive calls this function.
- * If the marks differ, the other ranks read the reason in the control page. */
+/* Begin the next phase. If `compare` is true, first compare the calls of all ranks, which their marks describe. If
+ * these calls differ, give up the barrier instead: the other ranks then read the reason in the control page. Only the
+ * last rank to arrive calls this function. */
 static ddp_status release_all(struct shm_barrier *b, bool compare, struct ddp_err *err)
 {
     if (compare && compare_marks(b->control, b->world, err) != DDP_OK)
@@ -358,8 +360,9 @@ static ddp_status release_all(struct shm_barrier *b, bool compare, struct ddp_er
     return DDP_OK;
 }
 
-/* Pass the barrier. `arrivals` determines which rank is last; `arrived` only names missing ranks after a timeout.
- * The atomic addition to `arrivals` (acquire and release) makes all marks visible to the last rank. */
+/* Pass the barrier. `arrivals` determines which rank is last; `arrived` only names missing ranks after a timeout. Each
+ * rank has written its mark (barrier_begin) before this call. The atomic addition to `arrivals` (acquire and release)
+ * makes the marks of all ranks visible to the last rank, which compares them. */
 ddp_status barrier_pass(struct shm_barrier *barrier, bool compare, struct ddp_err *err)
 {
     struct shm_control *control = barrier->control;

@@ -1,9 +1,10 @@
 /* host.c -- see host.h.
  *
- * A call in place uses the ranks' buffers directly. After the first barrier, each rank finds all buffers through the
- * marks (shm.h). In a reduction each rank combines its part of the elements from all inputs and writes the result to
- * all outputs. Other collectives copy from a peer's input. A second barrier ends the call, so no rank changes its input
- * while a peer still reads that input. */
+ * A call in place uses the ranks' buffers directly. Before the first barrier, each rank writes a mark (shm.h), which
+ * describes where its buffers are. After this barrier, each rank finds the buffers of its peers through their marks. In
+ * a reduction each rank combines its part of the elements from all inputs and writes the result to all outputs. Other
+ * collectives copy from a peer's input. A second barrier ends the call, so no rank changes its input while a peer still
+ * reads that input. */
 #include "cpu/host.h"
 
 #include "core/call.h"
@@ -174,7 +175,8 @@ static void run_in_place(struct cpu_comm *cpu, const struct call *call)
  * Calls without a combine stage have two stages: the ranks take from the give slots. A small call has one step, one
  * barrier and no combine stage, because each rank combines all values when it takes them. */
 
-/* One step: elements [at, at + n) of the call. The step uses slots GIVE + pair and TAKE + pair of each rank. */
+/* One step: elements [at, at + n) of the call. Each rank has two give slots and two take slots. The step uses the slots
+ * GIVE + `pair` and TAKE + `pair`. */
 struct step {
     size_t at, n;
     unsigned pair; /* 0 in even steps, 1 in odd steps */
@@ -299,7 +301,8 @@ static void combine_slots(struct cpu_comm *cpu, const struct call *call, const s
     reduce_range(call->dtype, call->op, cpu->in, (size_t)cpu->world, 0, step->n, cpu->out, 1);
 }
 
-/* Carry out the stage `take` of reduce_scatter: reduce this rank's part of all `give` slots into the output. */
+/* Carry out the stage `take` of reduce_scatter. The `give` slot of each rank has a part for every rank: reduce the
+ * parts for this rank into the output. */
 static void combine_own(struct cpu_comm *cpu, const struct call *call, const struct step *step)
 {
     collect_slots(cpu, step, (size_t)cpu->rank * step->n * ddp_dtype_size(call->dtype));
@@ -383,8 +386,8 @@ static struct pipeline make_pipeline(struct cpu_comm *cpu, const struct call *ca
     return p;
 }
 
-/* Run a stage for one step. Even and odd steps use different slots. Steps are counted over all calls, so cpu->turn is
- * the number of steps in earlier calls. */
+/* Run a stage for step `number` of this call. Even and odd steps use different slots. Steps are counted over all
+ * calls, so add cpu->turn, the number of steps in earlier calls. */
 static void run_stage(const struct pipeline *p, stage_fn stage, size_t number)
 {
     size_t at = number * p->per_step, left = (size_t)p->call->n - at;

@@ -402,7 +402,7 @@ static struct net_guest *find_place(struct net_door *door)
 /* Accept connections until the queue of the port is empty or the table of guests is full. One call accepts many
  * connections, because thousands of ranks may connect at once. Return true if the table is full; the queue may then
  * have more connections. Set is_starved if the table is full, or if descriptors or memory are short. The next poll then
- * ignores the port. The port may still be readable, and poll would return at once. */
+ * ignores the port. Otherwise poll would return at once, because the port may still be readable. */
 static bool accept_some(struct net_door *door)
 {
     struct net_guest *place;

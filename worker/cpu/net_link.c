@@ -165,9 +165,9 @@ static ddp_status check_head(struct net_link *link, struct ddp_err *err)
     return net_compare_heads(link->head_out, link->head_in, err);
 }
 
-/* Move bytes of one link in both directions. Receive first: a peer that makes a different call may close the
- * connection after its last message. That message has the head of the peer's call, which this rank needs to report
- * the difference. */
+/* Move bytes of one link in both directions. Receive first, because a peer that makes a different call may close the
+ * connection after its last message. A send could then fail before this rank has read that message. The message has the
+ * head of the peer's call, which this rank needs to report the difference. */
 static ddp_status transfer_link(struct net_links *links, struct net_link *link, struct ddp_err *err)
 {
     int moved = 1;

@@ -45,7 +45,7 @@ struct net_links {
     int count;
     int rank;             /* number of this rank in the group */
     struct call call;     /* the call in progress, for error texts */
-    uint64_t seq;         /* number of `call` */
+    uint64_t seq;         /* sequence number of `call` */
     struct pollfd *polls; /* owned; `count` entries */
     struct iovec *room;   /* owned; memory of all queues */
     int64_t moved;        /* total bytes sent and received; net_finish detects progress if it has grown */

@@ -11,8 +11,8 @@
 
 /* The layout, made once per job. list_pieces needs O(n log n) steps for n ranks, other loops need O(n) steps. */
 
-/* Sort the ranks by host. First count the ranks of host h in start[h + 1], then replace each count by the sum of this
- * count and all earlier counts. So start[h] becomes the index of the host's first member. */
+/* Sort the ranks by host. First set start[h + 1] to the number of ranks of host h. Then add all earlier counts to each
+ * count. So start[h] becomes the index of the first member of host h. */
 static void list_members(struct net_layout *l)
 {
     for (int r = 0; r < l->world; r++)
@@ -159,8 +159,8 @@ static size_t pieces_bytes(const struct net_way *way, size_t n)
 }
 
 /* Return how many elements one step handles (net_way.per_step). The values of a step must fit into `slot_bytes`, and
- * the unfinished values of its pieces into `area_bytes`. Round down to whole units of PART_LINE bytes, so that all
- * parts of a step have nearly the same size. */
+ * its pieces, as unfinished values (reduce.h), into `area_bytes`. Round down to whole units of PART_LINE bytes. All
+ * parts of a full step (part_of) then consist of whole units and have nearly the same size. */
 static size_t fit(const struct net_way *way, size_t slot_bytes, size_t area_bytes)
 {
     size_t line = PART_LINE / way->element, n = slot_bytes / way->element;

@@ -1,7 +1,8 @@
 /* net_plan.h -- computes which values each host sends to which host in a collective. Pure.
  *
- * A collective has steps that fit into the slots of shared memory. The elements of a step are divided into columns, and
- * each column has one host as its owner, in some small calls all hosts. There are at most two phases:
+ * A collective has steps that fit into the slots of shared memory. The elements of a step are divided into columns.
+ * Each column has one host as its owner, but in some small calls all hosts own the only column. There are at most two
+ * phases:
  *
  *     first    REDUCE  every host sends its pieces of a column, as unfinished elements (reduce.h), to the owner
  *              SPREAD  the root's host sends the column to its owner
@@ -40,7 +41,8 @@
  * subtree has ranks on several hosts. An example with three ranks on each of two hosts: {0,1} {2} | {3} {4,5}. If the
  * ranks of a host are not consecutive, there are more and smaller pieces. */
 
-/* Limits. Host numbers have 16 bits, and each lane needs a connection to every other host. */
+/* Limits. With NET_WORLD_MAX ranks, 16 bits are enough for every host number. NET_HOSTS_MAX is lower, because each lane
+ * needs a connection to every other host. */
 enum { NET_HOSTS_MAX = 4096, NET_WORLD_MAX = 65536 };
 
 struct net_layout {

@@ -30,7 +30,8 @@ struct net_call {
     size_t last;                /* the last turn of the call */
 };
 
-/* One step processes elements [at, at + n). It uses slot `pair` (0 or 1) for give, and slot 2 + `pair` for take. */
+/* One step processes elements [at, at + n). Its give slot is slot `pair` (0 or 1), and its take slot is slot 2 +
+ * `pair`. */
 struct net_step {
     size_t at, n;
     unsigned pair;
@@ -216,8 +217,8 @@ static uint8_t *send_pieces(const struct net_call *c, const struct net_step *ste
     return end;
 }
 
-/* Return the address for finished values: in private memory if the call has a second phase, otherwise in the slot for
- * results (take). */
+/* Return the address to which the first phase writes finished values: this rank's take slot, or private memory if a
+ * second phase follows (see the top of this file). */
 static char *finished_at(const struct net_call *c, const struct net_step *step, size_t at)
 {
     if (c->way.second == NET_NO_SECOND)
@@ -373,8 +374,9 @@ static ddp_status wait_for_hosts(struct net *net, struct ddp_err *err)
     return net_finish(&net->links, &net->cpu->barrier, err);
 }
 
-/* Run the phases of a turn. Start to send the values of the second phase. While they travel, this rank combines the
- * values of the first phase and takes finished values. */
+/* Run the phases and the take stage of a turn. Each works on a different step, so none needs a result of this turn.
+ * Begin to send the values of the second phase. While they travel, queue the first phase; with NET_REDUCE, this also
+ * combines the pieces of this host. Then take finished values, before the wait for the other hosts. */
 static ddp_status exchange(const struct net_call *c, size_t turn, struct ddp_err *err)
 {
     struct net_step first, second, take;
@@ -437,12 +439,12 @@ static int count_net_reach(const struct net_call *c, int *with_input)
     return count;
 }
 
-/* Run all turns. A rank with private buffers fills its slot for step 0 before the first barrier. If all ranks with an
- * input have done so, turn 0 has no work left, and the loop begins with turn 1. The loop begins with turn 0 in two
- * cases:
- * - No rank has private buffers. Then no rank needs the give stage, and turn 0 has the next stage.
- * - Only some ranks have private buffers, and a rank without private buffers has an input. This rank fills its slot
- *   in turn 0. */
+/* Run all turns. A rank with private buffers fills its slot for step 0 before the first barrier. After this barrier,
+ * the first turn depends on the ranks of this host:
+ * - No rank has private buffers: begin with turn 0. No rank needs the give stage, so the next stage begins in turn 0.
+ * - Only some ranks have private buffers, and a rank without private buffers has an input: begin with turn 0, in
+ *   which that rank fills its slot.
+ * - In all other cases all inputs of step 0 are in the slots: begin with turn 1. */
 static ddp_status run_steps(struct net_call *c, struct ddp_err *err)
 {
     struct cpu_comm *cpu = c->net->cpu;

@@ -36,7 +36,8 @@ static ddp_status map_segment(struct segment *s, size_t bytes, int fd, int flags
 }
 
 /* Call posix_fallocate with all signals blocked. Before Linux 6.9, a signal handler ends the call with EINTR, and the
- * kernel frees the pages. With a periodic timer, this loop would never end. SIGINT and SIGTERM are delayed, too. */
+ * kernel frees the pages. Without the signal mask, a periodic timer could interrupt every call, and the loop below
+ * would never end. The mask delays SIGINT and SIGTERM, too. */
 static int allocate_pages(int fd, size_t bytes)
 {
     sigset_t all, before;
@@ -304,9 +305,9 @@ void regions_close(struct regions *regions)
 
 /* --- meeting ---------------------------------------------------------------------------------------------- */
 
-/* Each rank writes a card with its pid and host (struct bootstrap_card). Rank 0 collects all cards, gives each host a
- * number, and creates the control page of host 0. This is the host of rank 0. Then rank 0 uses the store to publish the
- * host of each rank, and where the page of host 0 is. On every other host, the lowest rank creates the page and
+/* Each rank writes a card with its pid and host (struct bootstrap_card). Rank 0 collects all cards and gives each host
+ * a number. Host 0 is the host of rank 0. Rank 0 creates the control page of host 0. Then it uses the store to publish
+ * the host of each rank, and where the page of host 0 is. On every other host, the lowest rank creates the page and
  * publishes where the page is. A rank that fails publishes the reason instead, so all ranks fail at once with the same
  * text. */
 

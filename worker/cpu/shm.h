@@ -63,13 +63,13 @@ void segment_hide(struct segment *segment);
  * In this file and in the files that include it, `rank` is a rank's number on its host. `world` is the number of ranks
  * on this host. Error texts use the group's ranks.
  *
- * The page has the state of the barrier (arrivals, phase), the last two calls of each rank, and the abort text. Slots
- * follow the page: ranks copy values of private memory through them. Every rank computes the layout from the world
- * size, so a wrong number in the page cannot cause an access outside the segment. A world of one has the same page in
- * private memory.
+ * The page has the state of the barrier (arrivals, phase), the last two calls of each rank, and the abort text. The
+ * slots follow the page. Ranks copy values of private memory through the slots. Every rank computes the layout from the
+ * world size, so a wrong number in the page cannot cause an access outside the segment. A world of one has the same
+ * page in private memory.
  *
- *     page 0   arrivals | phase, sleepers | abort | offer | rank 0 | rank 1 | ...
- *     page 1   slots of rank 0, slots of rank 1, ...
+ *     the page   arrivals | phase, sleepers | abort | offer | rank 0 | rank 1 | ...
+ *     after it   slots of rank 0, slots of rank 1, ...
  *
  * Every rank adds to `arrivals` and `sleepers`, and writes its own entry. The last rank to arrive writes `phase`.
  * The first rank to give up writes the abort text. Rank 0 writes `offer`. Rank 0 also writes the pids and the host
@@ -89,7 +89,7 @@ struct shm_place {
 /* The mark: a description of a rank's call. A rank writes its mark before it arrives at a barrier. Other ranks read
  * the mark after that barrier. */
 struct shm_mark {
-    uint64_t seq;     /* number of the call */
+    uint64_t seq;     /* sequence number of the call */
     struct call call; /* its pointers are valid only in the process that wrote the mark */
     struct shm_place in, out;
 };
@@ -135,7 +135,7 @@ const struct shm_mark *shm_mark_of(const struct shm_control *control, int rank, 
 const struct shm_mark *shm_last_mark(const struct shm_control *control, int rank);
 
 /* Claim the right to publish the abort text. Return false if another rank was first. If the result is true, the caller
- * must call shm_abort_publish, which wakes all sleepers. Before this call, the caller may ask other hosts for an
+ * must call shm_abort_publish, which wakes all sleepers. Between the two calls, the caller may ask other hosts for an
  * earlier reason. Any thread of any rank may call these functions. */
 bool shm_abort_claim(struct shm_control *control);
 void shm_abort_publish(struct shm_control *control, ddp_status code, const char *words);

@@ -20,7 +20,8 @@ static void blocks_release(struct gpu_comm *base, struct block **at)
     free(block);
 }
 
-/* Return the list's pointer to the block with this memory. That pointer is NULL if there is no such block. */
+/* Return the address of the list's pointer to the block with this memory. That pointer is NULL if there is no such
+ * block. */
 static struct block **blocks_find(struct gpu_comm *base, const void *memory)
 {
     struct block **at = &base->blocks;
@@ -61,7 +62,8 @@ static ddp_status blocks_vote(struct gpu_comm *base, size_t bytes, struct ddp_er
                     bytes);
 }
 
-/* Allocate a block; collective. The first call of the cpu communicator compares the calls of all ranks. */
+/* Allocate a block; collective. First make the call on the cpu communicator, which compares the calls of all ranks. So
+ * ranks that request different sizes fail before they allocate memory. */
 ddp_status gpu_comm_shared_alloc(struct comm *comm, size_t bytes, void **out, struct ddp_err *err)
 {
     struct gpu_comm *base = (struct gpu_comm *)comm;

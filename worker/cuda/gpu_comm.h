@@ -28,8 +28,8 @@ struct gpu_comm {
     ddp_status (*run_cpu)(struct gpu_comm *base, const struct call *call, struct ddp_err *err);
 };
 
-/* Allocate `bytes` zeroed bytes, and fill the struct gpu_comm at their beginning from `setup`. Return NULL if memory is
- * short. */
+/* Allocate `bytes` zeroed bytes, and fill the struct gpu_comm at their beginning from `setup`. The caller owns the
+ * result. Return NULL if memory is short. */
 void *gpu_comm_make(size_t bytes, const struct comm_ops *ops, const struct comm_setup *setup,
                     struct ddp_err *err);
 
@@ -41,8 +41,9 @@ ddp_status gpu_comm_open(struct gpu_comm *base, const struct comm_setup *setup, 
 ddp_status gpu_comm_finish_open(struct gpu_comm *base, ddp_status status, struct comm **out,
                                 struct ddp_err *err);
 
-/* Set *in and *out to true if the call's input or output is in device memory, and to false if it is in host memory or
- * if this rank has no such buffer. After an error the caller stops all ranks, because they would wait for this rank. */
+/* Set *in to true if the input of the call is in device memory or managed memory. Set *in to false if the input is in
+ * other memory, or if this rank has no input. Set *out in the same way for the output. After an error the caller stops
+ * all ranks, because they would wait for this rank. */
 ddp_status gpu_comm_place(const struct gpu_comm *base, const struct call *call, bool *in, bool *out,
                           struct ddp_err *err);
 

@@ -168,8 +168,8 @@ static void free_flights(struct nccl_comm *n)
             n->base.gpu.call.event_free(n->flights[i].after);
 }
 
-/* Destroy NCCL's communicator. All ranks have passed the last barrier, so all ranks call finalize within a short
- * time. */
+/* Destroy NCCL's communicator. NCCL's finalize may wait until other ranks call it, too. All ranks have passed the last
+ * barrier, so all ranks call it within a short time. */
 static void destroy_nccl(struct nccl_comm *n)
 {
     enum { PATIENCE_MS = 5000 }; /* how long to wait for NCCL's finalize before the abort */

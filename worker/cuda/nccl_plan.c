@@ -216,8 +216,8 @@ static const char *result_words(nccl_result result)
                                                          : "error code of a newer NCCL";
 }
 
-/* Return the status for a result of NCCL. No error of NCCL becomes DDP_ERR_ARG, because every error makes the
- * communicator unusable. */
+/* Return the status for a result of NCCL. No error of NCCL becomes DDP_ERR_ARG, because this status leaves the context
+ * usable (context.c), but every error of NCCL makes the communicator unusable. */
 static ddp_status nccl_status_of(nccl_result result)
 {
     switch (result) {

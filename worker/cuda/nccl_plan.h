@@ -16,8 +16,9 @@
  *         \         |         /
  *          `----> failing ---'-> aborted -> closed
  *
- * A thread calls nccl_step while it holds the lock, and then executes the returned effect. A communicator is
- * aborted at most once and then not used again. */
+ * A thread calls nccl_step while it holds the lock. The same thread then executes the returned effect. It keeps the
+ * lock, except in parts of the effects ABORT and WAIT. A communicator is aborted at most once and then not used
+ * again. */
 
 enum nccl_state {
     NCCL_CREATING,

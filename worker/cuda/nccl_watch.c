@@ -141,7 +141,7 @@ ddp_status watch_fault(struct nccl_comm *n, struct ddp_err *err)
 {
     struct nccl_step step = nccl_step(n->state, NCCL_FAULT);
     if (err->code == DDP_ERR_NOMEM && n->state != NCCL_CREATING)
-        err->code = DDP_ERR_CUDA; /* not DDP_ERR_NOMEM, because the ranks may be at different calls */
+        err->code = DDP_ERR_CUDA; /* fails later calls, too, because the ranks may be at different calls */
     n->state = step.next;
     if (step.effect == NCCL_EFFECT_ABORT) {
         publish_and_abort(n, err);

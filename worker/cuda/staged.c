@@ -200,7 +200,7 @@ static cuda_error bring_out(const struct staged *s, const struct staged_chunk *c
 static ddp_status staged_fail(struct staged *s, struct ddp_err *err)
 {
     if (err->code == DDP_ERR_NOMEM)
-        err->code = DDP_ERR_CUDA; /* not DDP_ERR_NOMEM, because the ranks may be at different calls */
+        err->code = DDP_ERR_CUDA; /* fails later calls, too, because the ranks may be at different calls */
     s->base.cpu->ops->give_up(s->base.cpu, err);
     return err->code;
 }
@@ -215,8 +215,8 @@ static ddp_status fail_call(struct staged *s, const struct call *call, cuda_erro
 }
 
 /* Wait until the event has occurred. This may take long, because the program's stream may have much work before the
- * event. So during the wait, also check whether another rank has failed. Each wait has the full timeout of the call,
- * because the cpu communicator's waits for other ranks do not count. */
+ * event. So during the wait, also check whether another rank has failed. Each wait has the full timeout of the call.
+ * One limit for all chunks would include the time that the cpu communicator waits for other ranks. */
 static ddp_status wait_event(struct staged *s, struct CUevent_st *event, const struct call *call,
                              struct ddp_err *err)
 {

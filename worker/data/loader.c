@@ -379,7 +379,7 @@ static bool is_batch_ready(const ddp_loader *loader, const struct slot *slot)
 static ddp_status wait_ready(ddp_loader *loader, const struct slot *slot, struct ddp_err *err)
 {
     const struct timespec deadline = deadline_of(loader);
-    pthread_cond_broadcast(&loader->work); /* the request may have freed a slot */
+    pthread_cond_broadcast(&loader->work); /* queue_ask may have freed a slot for the threads */
     while (!is_batch_ready(loader, slot)) {
         if (pthread_cond_timedwait(&loader->done, &loader->mutex, &deadline) == ETIMEDOUT &&
             !is_batch_ready(loader, slot))
@@ -550,7 +550,8 @@ static void init_locks(ddp_loader *loader)
     pthread_condattr_destroy(&attr);
 }
 
-/* End the threads. No thread is reading, so each thread sees `closing` when it wakes. */
+/* End the threads. Call this function only while no thread reads a batch. Each thread then only waits for work or for
+ * the mutex, so it soon sees `closing` and ends. */
 static void end_threads(ddp_loader *loader)
 {
     pthread_mutex_lock(&loader->mutex);

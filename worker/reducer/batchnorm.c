@@ -171,7 +171,8 @@ void batch_learn(ddp_syncbn *bn, const double *batch)
     }
 }
 
-/* Compute y. Subtract the mean before multiplying, because x * weight would lose digits if the mean is large. */
+/* Compute y. Subtract the mean before multiplying. In the other order, x * factor would be rounded, and this error
+ * would grow with the mean. */
 void batch_normalise(const ddp_syncbn *bn, const double *mean, const double *invstd, const float *x, size_t n,
                      float *y)
 {

@@ -118,9 +118,9 @@ static void reducer_wait_copies(ddp_reducer *reducer)
  *     compressed        f32 -> 16 bits   all_reduce  16 bits -> f32, with the same factors
  *     hook              the hook's operations
  *
- * A plain average is one call of the backend with DDP_AVG. The backend sums 16-bit types in f32 and rounds once, so
- * compression loses digits only in each rank's own values. If the backend's calls do not block, no thread is
- * needed, because the jobs only put work on a stream. */
+ * A plain average is one call of the backend with DDP_AVG. Compressed buckets are in host memory, so the cpu backend
+ * reduces them. It sums 16-bit types in f32. So compression rounds to 16 bits only twice: each rank's own values, and
+ * the result. If the backend's calls do not block, no thread is needed, because the jobs only put work on a stream. */
 
 /* How to average: multiply by `before`, all-reduce with `op`, then multiply by `after`. */
 struct averaging {
@@ -711,8 +711,9 @@ ddp_status ddp_reducer_free(ddp_reducer *reducer)
  * and then runs the step's collectives with zeros as gradients. ddp_reducer_join repeats this until no rank has a
  * batch.
  *
- * The answers determine the divisor, and whether the step has sync. The answers also determine which rank broadcasts
- * buffers (the first rank with a batch), and whose order of readiness all ranks use. */
+ * The answers determine the divisor, and whether the step has sync. They also determine the first rank with a batch,
+ * which broadcasts its buffers. In the first step with sync, this rank also sets the order of readiness that all
+ * ranks use. */
 
 /* Exchange the answers of all ranks; collective. Send only one number for each rank, because the exchange delays
  * every forward. If the exchange fails, reducer->ranks is unchanged. */

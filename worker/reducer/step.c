@@ -142,8 +142,9 @@ static void begin_step(struct reducer_step *step, enum step_phase phase)
     step->phase = phase;
 }
 
-/* Return true if forward is allowed. Without uneven inputs the program may repeat forward, for example in
- * evaluation. With uneven inputs each forward begins a step on all ranks, so the program must not repeat it. */
+/* Return true if forward is allowed. Without uneven inputs the program may call forward again without a backward pass
+ * in between, for example in evaluation. With uneven inputs each forward begins a step on all ranks, so the program
+ * must finish this step before the next forward. */
 static bool may_forward(const struct reducer_step *step)
 {
     return step->phase == STEP_IDLE || (step->phase == STEP_FORWARD && !step->uneven);

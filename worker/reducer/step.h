@@ -66,8 +66,8 @@ ddp_status step_unused(struct reducer_step *step, size_t i, bool *blank, struct 
 /* Mark all parameters ready on a rank without a batch. Call this after step_forward, instead of step_ready. */
 void step_shadow(struct reducer_step *step, bool sync);
 
-/* Set *bucket and return true if the next bucket can be launched. Call this after every mark until it returns
- * false. */
+/* Set *bucket and return true if the next bucket can be launched. After each call that marks
+ * parameters as ready or unused, call this function until it returns false. */
 bool step_launch(struct reducer_step *step, size_t *bucket);
 
 /* Check that the step may end. With find_unused, the caller then calls step_missing() until it returns false, and marks
@@ -79,7 +79,7 @@ bool step_missing(const struct reducer_step *step, size_t *i);
 /* Undo step_forward after a failure, so that the program may call forward again. */
 void step_cancel(struct reducer_step *step);
 
-/* End the step after all launched buckets are reduced. */
+/* End the step. Call this function only after all launched buckets are reduced. */
 void step_end(struct reducer_step *step);
 
 /* Record that reducer.c has replaced the contents of `plan`. */

@@ -112,8 +112,8 @@ ddp_status ddp_syncbn_forward(ddp_group *group, ddp_syncbn *bn, const float *x, 
     return status;
 }
 
-/* Compute this rank's part of the gradients of weight and bias. If all batches are empty, `saved` is possibly
- * uninitialized. */
+/* Compute this rank's part of the gradients of weight and bias. If n is 0, do not read `saved`: it may be
+ * uninitialized, because the forward pass writes it only if a rank has samples. */
 static void local_gradients(const ddp_syncbn *bn, const double *sums, size_t n, float *dweight, float *dbias)
 {
     for (size_t c = 0; c < bn->channels; c++) {

@@ -2,7 +2,7 @@
  *
  * Usually one all_gather of counts and a hash shows that all models are equal. If models differ, all ranks compare
  * their cards with rank 0's cards. A card describes one parameter, buffer or option. Cards have a fixed size, so no
- * peer can determine how much memory a rank allocates.
+ * peer controls how much memory a rank allocates.
  *
  *     all_gather  (counts, hash)          equal everywhere: done, the usual case
  *     broadcast   card 0, 1, 2 ...        parameters, buffers, options; each rank records its first difference
@@ -45,8 +45,8 @@ enum {
 };
 
 /* PyTorch's default sizes of the first bucket and of all other buckets. If the order in which the gradients become
- * ready is known, the first bucket is reduced first, so reduction begins early. Otherwise it is reduced last, so the
- * final wait is short. For 25 MiB the fixed cost of a call is negligible. */
+ * ready is known, the first bucket is reduced first. Its small size then lets the reduction begin early. Otherwise it
+ * is reduced last, and its small size makes the final wait short. For 25 MiB the fixed cost of a call is negligible. */
 enum { FIRST_BUCKET = 1 << 20, BUCKET_CAP = 25 << 20 };
 
 static const char *const option_names[] = {

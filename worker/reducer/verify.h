@@ -17,8 +17,8 @@ ddp_status reducer_options_read(const ddp_reducer_options *given, ddp_reducer_op
  * DDP_ERR_UNSUPPORTED; the text names this option. */
 ddp_status reducer_check_device(const ddp_reducer_options *options, struct ddp_err *err);
 
-/* Check the names, data, shapes and types of a list, and whether the options suit the types. `what` is "parameter"
- * or "buffer". */
+/* Check the names, data and shapes of a list. `what` is "parameter" or "buffer". If an option multiplies the gradients
+ * by a fraction, reducer_check_types rejects parameters of integer types. */
 ddp_status reducer_check_list(const char *what, const ddp_param *list, size_t n, struct ddp_err *err);
 ddp_status reducer_check_types(const ddp_param *params, size_t n, const ddp_reducer_options *options,
                                struct ddp_err *err);

@@ -418,8 +418,8 @@ ddp_status ddp_zero1_reduce(ddp_zero1 *zero)
 }
 
 /* Divide the gradients by the scale; collective. Each rank checks its own share for infinite values, and then all ranks
- * exchange the result. First call ddp_scaler_unscaled on a copy of the scaler. If the scaler is in the wrong stage,
- * this call fails before the gradients change. */
+ * exchange the result. Before the division, this function calls ddp_scaler_unscaled on a copy of the scaler. If the
+ * scaler is in the wrong stage, this trial fails before the gradients change. */
 ddp_status ddp_zero1_unscale(ddp_zero1 *zero, ddp_scaler *scaler)
 {
     NOT_NULL(zero, NULL);

@@ -199,7 +199,7 @@ ddp_status checkpoint_resume(ddp_ckpts *ckpts, const char *dir, struct checkpoin
     if (status != DDP_OK || !*found)
         return status;
     c->samples = point.samples;
-    if (ckpts != NULL) /* only rank 0 has `ckpts`, so a difference between the runs is reported once */
+    if (ckpts != NULL) /* true only on rank 0, so a difference from the saved run is reported once */
         status = compare(dir, theirs.fact, c->fact, err);
     return status == DDP_OK ? adopt_found(c, &theirs, &small, err) : status;
 }

@@ -242,8 +242,8 @@ static inline void *compute_rows(struct compute *c, size_t rows, size_t n)
 /* --- the compute of a GPU (cuda/cuda.c), with the kernels of cuda/kernels.h and cuBLASLt ------------------ */
 
 /* NVIDIA's libraries (libcudart, libcuda, libcublasLt) are loaded at run time. The kernels are in
- * train_kernels.TYPE.fatbin. The variable DDP_TRAIN_KERNELS names the folder of this file. Without the variable, the
- * folder is the program's folder, or ../../share/ddprun relative to it. */
+ * train_kernels.TYPE.fatbin. The variable DDP_TRAIN_KERNELS names the folder of the .fatbin files. Without the
+ * variable, the folder is the program's folder, or ../../share/ddprun relative to it. */
 
 /* Return DDP_OK if `train` can compute on a GPU, and set *count to the number of GPUs. The error DDP_ERR_UNSUPPORTED
  * names the missing part. This function opens no GPU. */

@@ -34,8 +34,8 @@ static struct tree_part tree_part(int n, int part)
     return p;
 }
 
-/* Return the number of buffers that a tree of `n` parts needs. Buffers are numbered from 0. The last part has the
- * highest number, because the right half of a tree is never smaller than the left half. */
+/* Return the number of buffers that a tree of `n` parts needs. Buffers are numbered from 0. The last part uses the
+ * buffer with the highest number: at every level it is in the right half, which is never smaller than the left half. */
 static int tree_buffers(int n)
 {
     return tree_part(n, n - 1).buffer + 1;

@@ -40,7 +40,8 @@ static const struct row {
     /* NVIDIA H100 NVL, datasheet (2024): BFLOAT16 1,671 with sparsity (the row has half of it), FP32 60 */
     { "NVIDIA H100 NVL", 835.5, 60 },
     /* NVIDIA H200 Tensor Core GPU, datasheet (2024): SXM: BFLOAT16 1,979 with sparsity, FP32 67; NVL: BFLOAT16 1,671
-     * with sparsity, FP32 60. The SXM row has the exact numbers of the H100 SXM, which has the same chip. */
+     * with sparsity, FP32 60. The datasheet rounds the numbers of SXM. So the row "NVIDIA H200" (SXM) has the exact
+     * numbers of the H100 SXM, which has the same chip. */
     { "NVIDIA H200", 989.4, 66.9 },
     { "NVIDIA H200 NVL", 835.5, 60 },
     /* NVIDIA L4, datasheet (2023): BFLOAT16 242 with sparsity, FP32 30.3 */

@@ -18,7 +18,7 @@ enum { EXIT_USAGE = 2, PATIENCE_S = 5 };
 static void (*before_libraries)(void) __attribute__((section(".preinit_array"), used)) = ddp_flush_subnormals;
 
 /* Wait for 200 ms if this rank failed only because another rank failed, so that a launcher detects the exit of the
- * other rank first. ddprun does not need this delay, because it reads the exit code. */
+ * other rank first. ddprun does not need this delay, because it recognizes such a rank by DDP_EXIT_PEER_LOST. */
 static void delay_exit(ddp_status status)
 {
     const struct timespec pause = { .tv_nsec = 200 * 1000 * 1000 };

@@ -52,8 +52,9 @@ static ddp_status open_shares(struct optimizer *o, struct ddp_err *err)
     return sharded_open(&o->sharded, &request, err);
 }
 
-/* Set masters and weights to rank 0's parameters. open_ranks has already written rank 0's parameters: to the device
- * if layers read the masters, otherwise to the host's memory. */
+/* Set masters and weights to rank 0's parameters. If layers read the masters, open_ranks has already written these
+ * parameters to the device, and sharded_import does nothing. Otherwise open_ranks has written them to the host's
+ * memory, so copy them from there to the weights and to the masters. */
 static ddp_status optimizer_device_open(struct optimizer *o, struct ddp_err *err)
 {
     const struct model_tensors *params = &o->model->params;
@@ -370,8 +371,8 @@ static float *grad_of(const struct optimizer *o, size_t i)
     return o->zero1 != NULL ? ddp_zero1_grad(o->zero1, i) : sharded_grad(o->sharded, i);
 }
 
-/* Begin a step. Set o->grad again, because the reducer may have moved the gradients. Without a reducer, send the
- * buffers here. */
+/* Begin a step. Set o->grad again, because ddp_reducer_forward may have moved the gradients. ddp_reducer_forward also
+ * sends the model's buffers to all ranks. Without a reducer, send them here. */
 ddp_status optimizer_begin(struct optimizer *o, struct ddp_err *err)
 {
     ddp_status status =
@@ -451,8 +452,9 @@ static void update_here(struct optimizer *o, const ddp_optim *rule, size_t i)
                      o->slot[2] != NULL ? o->slot[2] + at : NULL, t->count);
 }
 
-/* Update the parameters. With 16 bits, round the new float32 values into the model. ZeRO-1 has already gathered them in
- * the model. Without ZeRO-1, they are in o->slot[0]. */
+/* Update the parameters. With 16 bits, then set the model to the new float32 values, rounded to 16 bits. With ZeRO-1,
+ * the float32 values are already in the model, because ZeRO-1 has gathered them there. Without ZeRO-1 they are in
+ * o->slot[0]. */
 static ddp_status make_step(struct optimizer *o, struct ddp_err *err)
 {
     ddp_status status = DDP_OK;
@@ -519,7 +521,8 @@ ddp_status optimizer_room(struct optimizer *o, struct ddp_err *err)
     return make_slots(o, err);
 }
 
-/* Return an array of pointers to the parameters in slot `slot`. The caller frees the array. */
+/* Return an array with a pointer to each parameter's part of slot `slot`, or NULL if memory is short. The caller frees
+ * the array. */
 static float **views_of(struct optimizer *o, int slot)
 {
     float **view = calloc(o->model->params.n, sizeof(*view));

@@ -57,9 +57,9 @@ ddp_status optimizer_begin(struct optimizer *o, struct ddp_err *err);
 /* Overwrite the buffers with rank 0's buffers; collective if the model has buffers. */
 ddp_status optimizer_share_buffers(const struct model *model, ddp_ctx *ctx);
 
-/* Return the sum that the weights of all samples of a step must have, over all ranks. The sum includes the scale of the
- * loss. It also includes the factor by which the reducer or ZeRO-1 divides later, unless optimizer_round() multiplies
- * by this factor. */
+/* Return the required sum of the weights of a step's samples, over all ranks. The sum is the scale of the loss, times
+ * the divisor by which the reducer or ZeRO-1 divides later. If optimizer_round() multiplies the gradient by this
+ * divisor, the sum is only the scale. */
 float optimizer_weight(const struct optimizer *o);
 
 /* Round the gradient of parameter i of one shard to 16 bits. With fp32, or on a device, do nothing. Call this before
@@ -72,9 +72,9 @@ ddp_status optimizer_ready(struct optimizer *o, size_t i, struct ddp_err *err);
 /* Wait until all gradients (with --zero1: those of this rank's share) are averages; collective. */
 ddp_status optimizer_average(struct optimizer *o, struct ddp_err *err);
 
-/* Clip the gradients and update the parameters; collective if each rank has only its share of the state. On the CPU,
- * this function computes o->norm if wants_norm is true or the gradients are clipped. On a GPU wants_norm has no effect.
- * All ranks must pass the same wants_norm. */
+/* Clip the gradients and update the parameters. This call is collective if each rank has only its share of the
+ * optimizer's state. On the CPU, this function computes o->norm if wants_norm is true or the gradients are clipped. On
+ * a GPU wants_norm has no effect. All ranks must pass the same wants_norm. */
 ddp_status optimizer_update(struct optimizer *o, double lr, bool wants_norm, struct ddp_err *err);
 
 /* Return the optimizer's rule with its numbers and its step count, for checkpoints. `o` owns the rule. */

@@ -97,7 +97,8 @@ static size_t sharded_mine(const struct sharded_plan *p, size_t b)
 }
 
 /* Return the place of an element in this rank's shard. The element has offset `at` in the flat array, and is in this
- * rank's share of bucket `b`. Only the last bucket may be smaller, so all earlier buckets have the full size. */
+ * rank's share of bucket `b`. Only the last bucket may be smaller, so the `b` shares before this share have the full
+ * size. */
 static size_t sharded_in_shard(const struct sharded_plan *p, size_t b, size_t at)
 {
     return b * (p->bucket / p->world) + at - sharded_mine(p, b);
@@ -135,7 +136,7 @@ struct sharded_update {
     size_t *waits;              /* for each bucket, the number of its parameters that are not ready */
     struct flight flight[ROWS];
     unsigned launched;
-    ddp_work *last; /* the latest collective outside `flight`; a group executes collectives in order */
+    ddp_work *last; /* latest collective outside `flight`; the earlier ones end before it (see keep) */
 };
 
 /* --- open and close ----------------------------------------------------------------------------------- */
@@ -198,8 +199,8 @@ ddp_status sharded_open(struct sharded_update **out, const struct sharded_reques
                     request->params->count);
 }
 
-/* Wait for a collective, so that its memory can be freed. Ignore errors, because a broken group has no running
- * collectives. */
+/* Wait for a collective and free `work`. The caller can then free the buffers of the collective. Ignore an error: the
+ * group is then broken and runs no collectives. */
 static void end(ddp_work *work)
 {
     if (work == NULL)

@@ -206,10 +206,11 @@ static ddp_status report_late(struct trainer *t, bool now, struct ddp_err *err)
     return report_step(t, &of, report.loss, report.norm, t->late.begun_us - of.begun_us, err);
 }
 
-/* Report a step on a device. If the previous step still waited for its report, the duration of this step begins with
- * that report, because the device works on both steps in turn. Otherwise it begins with this step, because a test or a
- * checkpoint may lie between them. With --hash_steps, wait for the device, because the hash must be that of the
- * parameters after this step. */
+/* Report the previous step if it is still unreported. Then keep the step `of` in t->late until the device has its loss.
+ * With --hash_steps, wait for the device and report `of` at once, because the hash must be that of the parameters after
+ * `of`. If this call reports the previous step, the duration of `of` begins with that report, because the device starts
+ * `of` only after the previous step. Otherwise the duration begins at the start of `of`, because a test or a checkpoint
+ * may lie between the last report and `of`. */
 static ddp_status report_device_step(struct trainer *t, const struct late *of, struct ddp_err *err)
 {
     const bool waited = t->late.waits;
@@ -406,8 +407,8 @@ static ddp_status trainer_resume(struct trainer *t, struct ddp_err *err)
 
 /* --- what a run needs ------------------------------------------------------------------------------------- */
 
-/* A run first opens what fails most often: files with names from the user, then the data, then memory. Last are the
- * steps that need all ranks: the reducer, and the checkpoint that rank 0 reads for all ranks. */
+/* A run begins with the steps that fail most often. It opens the files that the user has named, then the data, and then
+ * allocates memory. The last steps need all ranks: the reducer, and the checkpoint that rank 0 reads for all ranks. */
 
 /* Set the number of BLAS threads. The default is one, because usually every core has a worker. */
 static void set_threads(uint64_t wanted)
@@ -804,7 +805,7 @@ static ddp_status agree_to_grow(struct trainer *t, struct ddp_err *err)
         return status;
     journal_line(&t->journal, "%d node%s can join; restarting with more nodes after epoch %" PRIu64,
                  (int)nodes, nodes == 1 ? "" : "s", t->epochs_done);
-    ddp_grow_agree(t->ctx); /* ignore errors: without an answer the job keeps its size */
+    ddp_grow_agree(t->ctx); /* ignore errors: without this rank's agreement, the job keeps its size */
     return DDP_OK;
 }
 

@@ -125,7 +125,7 @@ Test(agent, every_cell_leads_where_it_should)
     }
 }
 
-/* Only a node that waits for the verdict can be sent into another round. */
+/* Only a node that waits for other nodes or for the verdict follows a verdict to restart. */
 Test(agent, a_verdict_to_start_again_leads_on_from_two_states)
 {
     for (int state = 0; state < AGENT_STATES; state++) {
@@ -308,7 +308,7 @@ struct end {
 
 static const struct exit_case {
     struct end end[3];
-    int stop; /* signal that the user sends after all ends in `end`; 0 = no signal */
+    int stop; /* signal that the user sends after all exits in `end`; 0 = no signal */
     int first, max, rank0;
 } exit_cases[] = {
     { { x(0), x(0), x(0) }, 0, 0, 0, 0 },

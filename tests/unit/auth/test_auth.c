@@ -398,7 +398,7 @@ Test(auth, another_version_is_named)
         cr_assert_eq(auth_answer(&store, &secret, "i", nonce_s, slice_of(longer, n), answer),
                      AUTH_OTHER_VERSION);
     }
-    /* An older store checks the size before the version, so it may answer with any result. */
+    /* An older store checks the size before the version. So its result may differ from AUTH_OTHER_VERSION. */
     for (int result = 0; result < 10; result++) {
         begin();
         greet(AUTH_AGENT, "gpt");

@@ -302,8 +302,8 @@ static void expect_failure(size_t identities, const char *why)
     buf_free(&hello);
 }
 
-/* The store rejects a message with more than one identity, because each identity costs several hashes. It rejects a
- * message that is too long before OpenSSL parses the message. */
+/* The store rejects a message with more than one identity, because each identity costs several hashes. If a message is
+ * too long, the store rejects it before OpenSSL parses it. */
 Test(tls, a_message_with_many_identities_is_rejected)
 {
     begin_as(&other, "a-job");

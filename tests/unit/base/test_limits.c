@@ -106,8 +106,8 @@ static bool has_lower_limit(const char *text, bool is_memory)
     return is_memory ? unit == 'b' || unit == 'K' || (unit == 'M' && value < 768) : value < 777;
 }
 
-/* Move this process into a new group with a limit. Exit with code 77 if this user cannot do this or already has a lower
- * limit. Otherwise exit with code 0 if the error names the limit, else with code 1. */
+/* Move this process into a new group with a limit. Exit with code 0 if the error text then names this limit (`words`),
+ * else with code 1. Exit with code 77 if this user cannot create such a group or already has a lower limit. */
 static void exit_in_group(const char *controller, const char *v1, const char *v2, const char *limit,
                           const char *words)
 {
@@ -120,7 +120,8 @@ static void exit_in_group(const char *controller, const char *v1, const char *v2
     _exit(strstr(is_memory ? memory_error_text(ENOMEM, text) : fork_error_text(EAGAIN, text), words) == NULL);
 }
 
-/* A control group cannot be removed before its last process has ended, so not this process but a child enters it. */
+/* A control group cannot be removed while a process is in it. So a child enters the group, and this process removes the
+ * group after the child has ended. */
 Test(limits, those_of_the_control_group_are_read)
 {
     int skipped = 0;

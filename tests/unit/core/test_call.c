@@ -88,7 +88,8 @@ Test(call, reads_well_in_an_error)
     cr_assert_str_eq(call_text(text, &call, 4), "shared_alloc #4 (5 bytes)");
 }
 
-/* A peer's mark may be half written. Any bytes must give a text, and the longest text must fit. */
+/* A rank may format the call in a half-written mark (struct shm_mark) of another rank. So any bytes must give a text,
+ * and the longest text must fit. */
 Test(call, any_bytes_make_a_text)
 {
     char text[CALL_TEXT];

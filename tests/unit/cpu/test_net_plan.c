@@ -52,8 +52,9 @@ static void check_bits(const struct net_layout *l, ddp_dtype dtype, ddp_op op)
                  l->hosts, ddp_dtype_name(dtype), ddp_op_name(op));
 }
 
-/* A check of one layout of ranks on hosts. for_layouts calls it for every division of a small world into hosts with
- * consecutive ranks, for hosts of equal size with consecutive or alternating ranks, and for random hosts. */
+/* A check of one layout of ranks on hosts. For every world, for_layouts tries blocks of consecutive ranks of each size,
+ * hosts with alternating ranks, and random hosts. For at most 7 ranks, it also tries every division into hosts with
+ * consecutive ranks. */
 typedef void (*check_fn)(const struct net_layout *layout, const void *user);
 
 static void with_layout(const uint16_t *host_of, int world, check_fn check, const void *user)

@@ -118,8 +118,8 @@ Test(nccl_state, what_has_failed_never_works_again)
     }
 }
 
-/* Closing may start an abort. After the end of an abort, the next event NCCL_CLOSE continues. From each state, at most
- * four of these events close everything. */
+/* NCCL_CLOSE may start an abort, or wait for one. When the abort has ended, another NCCL_CLOSE closes the communicator.
+ * Check that at most four NCCL_CLOSE events lead from each state to NCCL_CLOSED. */
 Test(nccl_state, everything_can_be_closed)
 {
     for (int from = 0; from < NCCL_STATES; from++) {

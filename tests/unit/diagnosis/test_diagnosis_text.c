@@ -41,7 +41,8 @@ Test(screen, a_node_has_left)
     free(text);
 }
 
-/* The pause ends with the start of the workers, so the text must not show it as a time limit (--timeout). */
+/* A pause before the next attempt, or a last call for more nodes, ends with the start of the workers. It is no time
+ * limit, so the text must not name --timeout. */
 Test(screen, a_pause_is_no_limit)
 {
     char *text = screen(CASE(GATHERING, .pause_ms = 161, NODES(NODE(0), NODE(1))));

@@ -336,8 +336,8 @@ Test(hang, most_ranks_are_not_in_a_lock)
     case_free(&c);
 }
 
-/* Rank 0 uses CPU time, so it loops, or it waits for the GPU in a driver that spins. The verdict is a loop, because
- * rank 1 waits for rank 0 in a known collective. */
+/* Rank 0 uses CPU time: it loops, or it waits for the GPU in a driver that spins. The verdict is a loop, because rank 1
+ * waits in a known collective, and the stack of rank 0 shows no collective. */
 Test(hang, a_rank_that_computes_beside_a_known_collective)
 {
     struct hang_case c = load("async", "async");
@@ -351,7 +351,9 @@ Test(hang, a_rank_that_computes_beside_a_known_collective)
 Test(hang, a_file_of_a_library_tells_a_lock_from_a_wait_for_ranks)
 {
     static const struct {
-        const char *file, *others; /* rank 0 sleeps in `file`; `others` = NULL: in a lock, no finding */
+        /* Rank 0 sleeps in a function of `file`. `others` is the expected text about rank 0 in the finding. NULL: this
+         * sleep is a wait for a lock, so no finding is expected. */
+        const char *file, *others;
     } cases[] = { { "logging/__init__.py", NULL },
                   { "tqdm/std.py", NULL },
                   { "/usr/lib/python3.11/queue.py", NULL },
@@ -1205,8 +1207,8 @@ Test(hang, a_rank_wakes_if_it_has_run_several_times_between_the_samples)
     }
 }
 
-/* A GPU driver spins while it waits, so ranks that use CPU time may make no progress. The job is certain to hang only
- * if it has shown signs of progress before. */
+/* A GPU driver spins while it waits, so a rank that uses a whole CPU may wait in a collective. Such a rank counts as
+ * waiting only if the job has shown signs of progress before. */
 Test(hang, waiting_ranks_that_spin_need_a_job_with_signs_of_progress)
 {
     struct hang_case c = load("sleep", "sleep");
@@ -1373,7 +1375,8 @@ static void replace_stack(struct hang_case *c, int rank, int from, const char *d
     }
 }
 
-/* Let all ranks hang while they exit: they wait for a thread that is not a daemon. */
+/* Let all ranks fail with the traceback `error`, and then hang while they exit. Their main threads wait for a thread
+ * that is not a daemon. */
 static struct hang_case load_failed(const char *error)
 {
     struct hang_case c = load("traceback", "traceback");

@@ -758,8 +758,8 @@ static void expect_refused_role(conn_id conn, const char *json, const char *word
     sim_expect(&sim, conn, "closed: IDENTIFY refused");
 }
 
-/* The start of an attempt closes the connections of earlier workers. A node that has become a worker would be closed,
- * too, although the rendezvous still uses it. */
+/* The start of an attempt closes the connections of earlier workers. If a node's connection could become that of a
+ * worker, it would be closed, too, although the rendezvous still uses it. */
 Test(control_rdzv, a_node_cannot_change_its_role)
 {
     two_nodes();

@@ -429,7 +429,7 @@ Test(gate, an_agent_without_the_secret_gets_the_credential_and_then_joins, .init
     sim_free(&sim);
     sim_init(&sim, &limits);
     stranger(FIRST);
-    sim_feed(&sim, FIRST, GREETING "0d 01000000 " HELLO); /* an honest agent sends at most these bytes */
+    sim_feed(&sim, FIRST, GREETING "0d 01000000 " HELLO); /* an honest agent sends no more before AUTH */
     sim_expect(&sim, FIRST, "01000000 0b00000000000000 7b226f6b223a747275657d");
     cr_assert_eq(ask_for(FIRST, &got), AUTH_OK);
     cr_assert(slice_equal(got, slice_str("MUNGE:x:")));

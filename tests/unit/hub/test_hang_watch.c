@@ -116,7 +116,7 @@ Test(hang_watch, a_hint_is_reported_once_and_does_not_end_the_search)
 {
     move(T, T + 60 * S, S);
     int hints = 0;
-    for (int i = 0; i < 8; i++) { /* each suspicion takes its third sample twice */
+    for (int i = 0; i < 8; i++) { /* two suspicions; each repeats its third sample */
         const uint64_t at = hang_watch_deadline(&w);
         cr_expect(hang_watch_due(&w, at));
         hints += sampled(&w, i % 4 == 0 ? 0 : 7, false, at);

@@ -151,8 +151,8 @@ Test(job_events, the_process_on_a_full_gpu_is_an_event_of_the_end)
     cr_expect_eq(job->troubles.count, 0);
 }
 
-/* If the receiver of the events leaves, the next receiver gets the earlier events. Findings are not repeated, because
- * they were sent to both receivers. */
+/* Only one node receives all events, but every node that has requested events receives the findings. If the one node
+ * leaves, the next node receives the earlier events, but no finding a second time. */
 Test(job_events, a_finding_is_told_once_to_all_who_asked)
 {
     const struct finding f = { .code = FINDING_RANK_SLEEPS, .subject = "rank 1", .sentence = "it sleeps" };

@@ -310,8 +310,8 @@ Test(torch_watch, an_owner_that_is_known_late_is_told_at_once)
     expect_told("\"code\":\"STORE_SHARED\"");
 }
 
-/* The store has reported that rank 0 waits for rank 1. Two processes that rank 1 has started (mp.spawn) then join as
- * ranks 0 and 1, so this wait ends. The store must be able to report the next wait. */
+/* The store has reported that rank 0 waits for the key of rank 1. Then two children of rank 1 (mp.spawn) set the keys
+ * of PyTorch's ranks 0 and 1, so this wait ends. The store must be able to report the next wait. */
 Test(torch_watch, a_wait_that_has_ended_is_not_the_present_wait)
 {
     client(RANK0, 0, 100);
@@ -345,7 +345,7 @@ Test(torch_watch, two_launches_are_told_by_all_their_names)
     expect_told("x on n0; rank 0 (n0, pid 100); rank 1 (n0, pid 101)  [STORE_SHARED]");
 }
 
-/* The process may have registered once more over each connection. */
+/* Process 900 registers over two connections, so the report counts registrations and not processes. */
 Test(torch_watch, registrations_of_two_launches_are_not_counted_as_processes)
 {
     four_count();

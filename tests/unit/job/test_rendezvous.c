@@ -483,8 +483,8 @@ Test(rendezvous, a_rank_finds_its_node)
     cr_assert_eq(rdzv_node_of_rank(sim.r, 2), 2);
 }
 
-/* The store makes no checks without nodes. After such a pause it must not take the delay of the next check for a
- * suspension. */
+/* Without nodes the store makes no checks. After such a pause, it must not conclude from the late check that it was
+ * suspended. So the new node gets no excuse. */
 Test(rendezvous, the_first_node_after_a_pause_without_nodes_needs_no_excuse)
 {
     rsim_init(&sim);
@@ -660,7 +660,8 @@ Test(rendezvous, every_cell_of_the_table)
 
 /* --- rdzv join ------------------------------------------------------------------------------------------------ */
 
-/* Nodes that may join, and the errors for nodes that may not. Each error names both values and both hosts. */
+/* Nodes that may join, and the errors for nodes that may not. If a node differs from an earlier node, the error names
+ * both values and both nodes. */
 
 static void nobody_yet(void)
 {
@@ -1015,8 +1016,8 @@ Test(rdzv_order, the_pid_orders_nodes_of_one_name, .fini = end)
     expect_ranks((const int[]){ 3, 5 }, 2);
 }
 
-/* Let each of the first `n` nodes report that it has stopped. Then let each of them join again. Both include nodes that
- * have left. */
+/* Let each of the first `n` nodes report that it has stopped. Then let each of them join again, in reverse order. Nodes
+ * that have left also report and try to join. */
 static void next_round(uint32_t round, int n)
 {
     for (int i = 0; i < n; i++)

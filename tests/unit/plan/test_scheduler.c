@@ -192,7 +192,7 @@ Test(scheduler, tasks_that_are_spread_unevenly_are_a_note)
 {
     nodes_of_tasks(0, 3, 0, 2, true);
     cr_expect(strstr(scheduler.notes[0], "GROUP_WORLD_SIZE") != NULL, "%s", scheduler.notes[0]);
-    nodes_of_tasks(1, 3, 1, 2, true); /* local task 0 has the note */
+    nodes_of_tasks(1, 3, 1, 2, true); /* only local task 0 of a node gets the note */
     cr_expect(strstr(scheduler.notes[0], "GROUP_WORLD_SIZE") == NULL, "%s", scheduler.notes[0]);
     nodes_of_tasks(0, 3, 0, 2, false);
     cr_expect(strstr(scheduler.notes[0], "GROUP_WORLD_SIZE") == NULL, "%s", scheduler.notes[0]);
@@ -214,7 +214,8 @@ Test(scheduler, elements_of_a_job_array_have_different_names)
     cr_expect_str_eq(scheduler.values[SCHEDULER_JOB].text, "mpi-7");
 }
 
-/* Older operators give localhost to the master pod, and its service name to the other pods. */
+/* Older operators set MASTER_ADDR to localhost in the master pod. In the other pods they set it to the service name of
+ * the master pod. */
 Test(scheduler, the_master_pod_is_reached_by_its_name)
 {
     char *block[] = { "KUBERNETES_SERVICE_HOST=10.0.0.1",

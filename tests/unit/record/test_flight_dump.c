@@ -415,7 +415,8 @@ Test(flight_compare, a_record_without_calls_of_the_world_is_not_behind)
     expect("behind    none (of the ranks with a record); rank 0 reached all_reduce #4");
 }
 
-/* All members have completed the last call of group 7, so rank 0 waits for rank 1 in the world. */
+/* The last call of group 7 is completed in the only record that has it, so no rank waits in this call. Rank 0 waits for
+ * rank 1 in the group of all ranks. */
 Test(flight_compare, a_completed_call_is_not_where_ranks_wait)
 {
 #define DONE(seq)                                                         \

@@ -189,7 +189,7 @@ Test(reducer_step, with_uneven_inputs_forward_may_not_be_left_out)
            "finish\n");
 }
 
-/* In a step without sync, a parameter may be ready twice. The next forward then sends no buffers. */
+/* In a step without sync, a parameter may be ready twice. The call of forward after such a step sends no buffers. */
 Test(reducer_step, steps_without_sync_launch_nothing)
 {
     whole_step();

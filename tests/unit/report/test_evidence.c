@@ -120,7 +120,7 @@ static void put(const char *name, const char *content)
     cr_assert(f != NULL && fputs(content, f) >= 0 && fclose(f) == 0);
 }
 
-/* Expect the limit of the outer group, which is lower than the limit of the inner group. No group has a memory
+/* Expect the pids.max of the outer group, which is lower than that of the inner group. No group has a memory
  * controller. */
 static void expect_limits(const char *type, const char *groups)
 {
@@ -185,7 +185,8 @@ Test(evidence, has_the_memory_of_the_group_with_the_least_left)
     rmdir(root);
 }
 
-/* The group of the job, job2, is not below the known mount, job: only the beginning of its path is equal. */
+/* The known mount is `job`, and the group of the job is `job2`. Both paths begin with "job", but `job2` is not below
+ * `job`. */
 Test(evidence, watches_no_group_of_another_mount)
 {
     char mounts[300];

@@ -221,7 +221,8 @@ Test(coredump_fault, is_in_the_notes)
     }
 }
 
-/* A program that gets core files has no directory that could be read-only. */
+/* If kernel.core_pattern names a program, the kernel itself writes no core file. So the text must not blame a read-only
+ * directory. */
 Test(end_core, of_a_program_names_no_directory)
 {
     static const struct agent_worker w = { .verdict = WORKER_FAILED, .signal = SIGSEGV, .pid = 77 };

@@ -429,7 +429,7 @@ Test(report, folds_many_ranks_and_cuts_long_lines, .fini = tear_down)
 
 /* --- on other nodes ------------------------------------------------------------------------------------------- */
 
-/* The report of a node that did not fail itself, because another node failed or is lost, or the store is lost. */
+/* The report of a node that did not fail itself: another node failed or is lost, or the store is lost. */
 
 static struct cli elsewhere_cli = { .max_restarts = 0 };
 static char *no_environment[] = { NULL };

@@ -1,5 +1,5 @@
-/* Tests of the layer between the loop and the hub. It has ids that lead to a client's pointer in constant time, queued
- * replies, lines of the log, and the admission of clients. */
+/* Tests of the layer between the loop and the hub. This layer finds a client by its id in constant time, queues
+ * replies, writes lines of the log, and admits clients. */
 #include "base/log.h"
 #include "server/clients.c"
 

@@ -97,7 +97,8 @@ Test(torch_models, gpt2_with_adamw_that_decays_weights_only)
     finish(&t);
 }
 
-/* After the training, test on the first batch with running means and variances, which torch has updated, too. */
+/* After the training, test on the first batch with the running means and variances of this training. torch has computed
+ * the expected loss in the same way, with the running values of its own training. */
 Test(torch_models, resnet20_with_sgd_and_momentum)
 {
     struct training t = { .optim = DDP_SGD_INIT, .decay = 1e-4 };

@@ -262,7 +262,8 @@ KERNEL(attention_backward_key_tiles, attention_back)
     __shared__ ALIGNED16 tile q, q_turned, d, d_turned;
     __shared__ float log_sum[TILE], dots[TILE];
     const struct work w = work_of(a.qkv, a.length, a.heads, a.width);
-    /* Reverse the order of work_of(), because for keys the first tiles have the most work. */
+    /* For keys, the first tiles have the most work. Reverse the order of work_of(), so that the first blocks process
+     * these tiles. */
     const size_t first = (w.tiles - 1 - w.tile) * TILE;
     const value *dy = (const value *)a.dy + w.h.row * a.length * a.width + w.h.head * w.h.width;
     const float one[2] = { 1, 1 };

@@ -67,7 +67,7 @@ __device__ inline struct pack pack_at(const value *x) { return *(const struct pa
 __device__ inline void pack_to(value *x, struct pack p) { *(struct pack *)x = p; }
 
 /* Read a pack from an array of n values, which may end inside the pack. Set the missing values to 0.
- * pack_to_within() writes only the values below n. */
+ * pack_to_within() writes only the values whose index is below n. */
 __device__ inline struct pack pack_within(const value *x, size_t at, size_t n)
 {
     struct pack p;
@@ -98,7 +98,8 @@ __device__ inline size_t grid_warp(void) { return thread_number() / WARP; }
 
 __device__ inline float larger(float a, float b) { return a > b ? a : b; }
 
-/* Return the sum over the warp, with the same bits in every lane, because a + b equals b + a. */
+/* Return the sum over the warp. In each round, two lanes add each other's sum to their own. Both get the same bits,
+ * because a + b equals b + a. So in the end all lanes have the same bits. */
 __device__ inline float warp_sum(float x)
 {
     for (int mask = WARP / 2; mask > 0; mask /= 2)

@@ -318,9 +318,9 @@ static ddp_status make_idx_part(const struct maker_order *o, enum dataset_part p
     return status;
 }
 
-/* Write the training set and the test set. Both use the same random generator, so the test set has different pictures
- * of the same kind. Fail if the directory has files that train would read instead: those of CIFAR-10, and with --gzip
- * plain files of an earlier set. */
+/* Write the training set and the test set. The test set continues the random sequence of the training set, so it has
+ * different pictures of the same kind. Fail if the directory has files that train would read instead: those of
+ * CIFAR-10, and with --gzip plain files of an earlier set. */
 static ddp_status make_idx(const struct maker_order *o, ddp_random *luck, struct ddp_err *err)
 {
     char found[PATH_MAX];

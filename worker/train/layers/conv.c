@@ -85,7 +85,7 @@ static size_t plane_of(const struct frame *f, size_t i)
     return (CONV_PADDING + i) % f->stride;
 }
 
-/* Return the index within a plane of line (or column) i of the picture. */
+/* Return the index that line (or column) i of the picture has within its plane. */
 static size_t position(const struct frame *f, size_t i)
 {
     return (CONV_PADDING + i) / f->stride;

@@ -116,7 +116,7 @@ REAL_BODY float lanes_exp(float x)
     int32_t bits;
     float power;
     memcpy(&bits, &shifted, sizeof(bits));
-    bits = (int32_t)(((uint32_t)bits + 127u) << 23); /* only n + 127 remains, without the bits of `rounder` */
+    bits = (int32_t)(((uint32_t)bits + 127u) << 23); /* exponent n + 127; the shift drops `rounder`'s bits */
     memcpy(&power, &bits, sizeof(power));
     return p * power;
 }

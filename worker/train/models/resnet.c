@@ -32,8 +32,7 @@
  *
  * On the CPU, libddp computes the normalization (ddp/syncbn.h). On a device, one kernel computes a record of this
  * rank's values, and another kernel normalizes the values (compute.h). Between these kernels the ranks exchange
- * their records on the device's stream, so the host does not wait. The algorithm and the errors are the same as on the
- * CPU. */
+ * their records on the device's stream, so the host does not wait. The algorithm is the same as on the CPU. */
 
 struct normalise {
     struct compute *on; /* borrowed, like `ctx` */

@@ -1,13 +1,7 @@
 /* agent.c -- see agent.h.
  *
  * The state machine is one table of states by events. A cell of the table is a function that changes the struct,
- * appends effects and returns the next state. Every cell has a function. An event that needs no reaction has the
- * function `ignore`, so an empty cell is a mistake. The functions before the table handle the end of an attempt and
- * the decisions of the store. The functions after the table (run_) handle workers.
- *
- * The agent reports to the store in this order: failed (at once), exited (for each worker), and, when no process
- * is left, cause and stopped. After `stopped`, or after `done` if all workers succeeded, this node waits for the
- * verdict. */
+ * appends effects and returns the next state. Every cell has a function, so an empty cell is a mistake. */
 #include "agent/agent.h"
 
 #include "ddp/error.h"
@@ -123,6 +117,10 @@ static enum agent_state finish(struct agent *a, const struct agent_event *e)
 }
 
 /* --- the end of an attempt ------------------------------------------------------------------------------ */
+
+/* The agent reports to the store in this order: failed (at once), exited (for each worker), and, when no process is
+ * left, cause and stopped. After `stopped`, or after `done` if all workers succeeded, this node waits for the
+ * verdict. */
 
 /* Return true if this node must not wait long for the other nodes: the user wants to stop, or a process cannot be
  * killed. */
@@ -315,8 +313,9 @@ static enum agent_state lost_between(struct agent *a, const struct agent_event *
     return finish(a, e);
 }
 
-/* The whole state machine. Cells whose names begin with run_ are defined below the table. All other cells are defined
- * above the table. */
+/* The whole state machine. An event that needs no reaction has the function `ignore`. Cells about workers have names
+ * that begin with run_ and are defined below the table. All other cells are defined above the table, for example those
+ * about the end of an attempt or a decision of the store. */
 
 /* clang-format off */
 static agent_cell *const table[AGENT_STATES][AGENT_EVENTS] = {

@@ -1,30 +1,7 @@
 /* agent.h -- the life of one node: join the job, start the workers, watch them, stop them, receive the verdict, end.
- * This module only decides.
- *
- * agent_step receives an event and returns effects. The shell (launcher/node/effects.c) carries out the effects. The
- * agent uses no process, clock, signal or socket, so a test with a grace period of 30 s takes no time. The whole
- * state machine is the table in agent.c.
- *
- * Two terms: the leftovers are processes that the workers have started and that outlive the workers. A worker loses a
- * peer if its connection to another rank breaks, usually because the process of that rank ends.
- *
- * The agent alone decides about the processes of its node. The store decides for all nodes: which nodes are members,
- * whether the job restarts, and the exit code of the job. The store sends each node a round (AGENT_START), a stop
- * (AGENT_NOTIFIED) and a verdict (AGENT_VERDICT). A job of one node has a store, too.
- *
- * Workers are started one at a time. The shell answers EFFECT_SPAWN with AGENT_SPAWNED or AGENT_SPAWN_FAILED. After
- * AGENT_SPAWNED the agent starts the next worker. After a failed start the agent starts no more workers.
- *
- * A stop has these steps:
- *   - Send the workers a signal (SIGTERM, or the signal that the user sent). Then send SIGCONT, because a suspended
- *     process handles no signal until it continues.
- *   - After the grace period, send SIGKILL.
- *   - When the workers are gone, repeat both steps for the leftovers. Their grace period is at most AGENT_SWEEP_MS.
- *   - Wait at most AGENT_UNKILLABLE_MS after SIGKILL. A process that still runs then is listed in the report.
- *
- * An attempt is the life of all workers of a round, from the first start until no process of the attempt is left. The
- * agent reports the attempt's first failure to the store at once, and the attempt's end after the last output was
- * read. The store answers with the verdict. */
+ * This module only decides: agent_step receives an event and returns effects, which the shell (launcher/node/effects.c)
+ * carries out. The agent uses no process, clock, signal or socket, because a test with a grace period of 30 s must take
+ * no time. */
 #ifndef LAUNCHER_AGENT_AGENT_H
 #define LAUNCHER_AGENT_AGENT_H
 
@@ -35,6 +12,17 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* The states of a node. The comments use three terms. An attempt is the life of all workers of a round, from the first
+ * start until no process of the attempt is left. The leftovers are processes that the workers have started and that
+ * outlive the workers. A worker loses a peer if its connection to another rank breaks, usually because the process of
+ * that rank ends.
+ *
+ * A stop has these steps:
+ *   - Send the workers a signal (SIGTERM, or the signal that the user sent). Then send SIGCONT, because a suspended
+ *     process handles no signal until it continues.
+ *   - After the grace period, send SIGKILL.
+ *   - When the workers are gone, repeat both steps for the leftovers. Their grace period is at most AGENT_SWEEP_MS.
+ *   - Wait at most AGENT_UNKILLABLE_MS after SIGKILL. A process that still runs then is listed in the report. */
 enum agent_state {
     AGENT_GATHERING, /* joined, waiting for the other nodes; no worker runs */
     AGENT_RUNNING,   /* workers run or are being started */
@@ -52,6 +40,9 @@ enum agent_state {
     AGENT_STATES
 };
 
+/* The agent alone decides about the processes of its node. The store decides for all nodes: which nodes are members,
+ * whether the job restarts, and the exit code of the job. The store sends each node a round (AGENT_START), a stop
+ * (AGENT_NOTIFIED) and a verdict (AGENT_VERDICT). A job of one node has a store, too. */
 enum agent_event_type {
     AGENT_START,        /* a round has begun with attempt `attempt`, and the node is ready to start workers */
     AGENT_SPAWNED,      /* worker `local_rank` runs as `pid` */
@@ -101,6 +92,11 @@ struct agent_event {
     struct agent_verdict verdict;
 };
 
+/* Workers are started one at a time: after AGENT_SPAWNED the agent starts the next worker. Once a start has failed, or
+ * a worker has failed or lost a peer, the agent starts no more workers.
+ *
+ * The agent reports the attempt's first failure to the store at once, and the attempt's end after the last output was
+ * read. The store answers with the verdict. */
 enum agent_effect_type {
     /* start worker `local_rank`; the answer is AGENT_SPAWNED or AGENT_SPAWN_FAILED */
     EFFECT_SPAWN,
@@ -198,7 +194,8 @@ struct agent;
 struct agent *agent_new(const struct agent_options *options);
 void agent_free(struct agent *agent);
 
-/* Process one event. Return its effects, and store their number in *n. The effects are borrowed until the next step. */
+/* Process one event. Return its effects, and store their number in *n. The effects are borrowed until the next step.
+ * The whole state machine is the table in agent.c. */
 const struct agent_effect *agent_step(struct agent *agent, const struct agent_event *event, size_t *n);
 
 /* Return the time at which to send AGENT_TICK, by the clock of agent_event.now_ms, or UINT64_MAX if never. */

@@ -1,10 +1,5 @@
-/* progress.h -- detect progress in the output of a node's workers. A line that repeats with other numbers is a sign of
- * progress. Pure.
- *
- * "step 7 loss 0.31" and "step 8 loss 0.30" have the same pattern. A line that equals the latest line of its pattern
- * does not count. A pattern is usual when PROGRESS_SEEN of its lines have counted. From then on each line that counts
- * shows progress. With a regular expression, each line that matches shows progress, and no other line. The caller
- * passes the bytes and the time. If a read returns many bytes, only the last bytes are examined. */
+/* progress.h -- detects progress in the output of a node's workers. A line that repeats with other numbers is a sign of
+ * progress. Pure: the caller passes the bytes and the time. */
 #ifndef LAUNCHER_AGENT_PROGRESS_H
 #define LAUNCHER_AGENT_PROGRESS_H
 
@@ -24,7 +19,11 @@ enum {
     PROGRESS_ERROR_MAX = 160, /* size of a stored error text, in bytes with the NUL */
 };
 
-/* One entry of a hash table. A zeroed entry is free. */
+/* The pattern of a line, as one entry of a hash table. A zeroed entry is free.
+ *
+ * "step 7 loss 0.31" and "step 8 loss 0.30" have the same pattern. A line that equals the latest line of its pattern
+ * does not count. A pattern is usual when PROGRESS_SEEN of its lines have counted. From then on each line that counts
+ * shows progress. */
 struct progress_pattern {
     uint64_t hash; /* hash of the line without its numbers */
     uint64_t line; /* hash of the latest line with this pattern */
@@ -48,7 +47,8 @@ struct progress_rank {
 };
 
 struct progress {
-    /* the regular expression of --progress, borrowed; if NULL, repeated patterns of lines show progress */
+    /* The regular expression of --progress, borrowed. Each line that matches shows progress, and no other line. If
+     * NULL, repeated patterns of lines show progress. */
     const regex_t *regex;
     struct progress_rank *ranks; /* owned array, indexed by local rank */
     int n;                       /* number of ranks */

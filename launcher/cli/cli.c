@@ -1,12 +1,5 @@
-/* cli.c -- see cli.h.
- *
- * ddprun { OPTION } [ "--" ] PROGRAM { ARGUMENT }
- *     OPTION = "--name" | "--name=value" | "--name" value | "-x" | "-xvalue" | "-x=value" | "-x" value
- *
- * Values come from three sources, in this order: defaults, PET_* variables, command line. A later source overrides an
- * earlier one. All sources use the same parsers, so a default is a text in the table, as a user would type it. The
- * parser stops at the first word that is not an option. All later words belong to the program, even words that look
- * like options. */
+/* cli.c -- see cli.h. All sources of values use the same parsers, so a default is a text in the table, as a user would
+ * type it. */
 #include "cli/cli.h"
 
 #include "tables/text.h"
@@ -466,8 +459,13 @@ bool cli_only_prints(const struct cli *cli)
            cli->make_secret != NULL || cli->completion != SHELL_NONE;
 }
 
-/* Read the third source of values, the command line. The first word that is not an option is the program, and the
- * words after it are the program's arguments. */
+/* Read the third source of values, the command line:
+ *
+ *     ddprun { OPTION } [ "--" ] PROGRAM { ARGUMENT }
+ *         OPTION = "--name" | "--name=value" | "--name" value | "-x" | "-xvalue" | "-x=value" | "-x" value
+ *
+ * The first word that is not an option is the program. All later words are the program's arguments, even words that
+ * look like options. */
 static ddp_status read_line(struct cli *cli, char *const *argv, struct ddp_err *err)
 {
     struct option_reader reader = { .table = &cli_table, .at = argv };
@@ -515,6 +513,8 @@ static ddp_status read_env_names(struct cli *cli, char *const *block, struct ddp
     return DDP_OK;
 }
 
+/* Read the three sources of values: defaults, PET_* variables, command line. A later source overrides an earlier
+ * one. */
 static ddp_status cli_read_all(struct cli *cli, char *const *argv, char *const *block, struct ddp_err *err)
 {
     ddp_status status = read_defaults(cli, err);

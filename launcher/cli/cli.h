@@ -1,9 +1,6 @@
-/* cli.h -- the command line of ddprun, from the one table of options in options.h.
- *
- * The parser, the defaults from PET_* variables, --help and the manual page all use that table. The rules are
- * argparse's, because users come from torchrun: "--name value" and "--name=value" are equal, and dashes and
- * underscores are equal. A name may be shortened as long as it is unambiguous. Everything after PROGRAM belongs to
- * PROGRAM. */
+/* cli.h -- the command line of ddprun, from the one table of options in options.h. The parser, the defaults from PET_*
+ * variables, --help and the manual page all use that table. The rules are argparse's, because users come from
+ * torchrun. */
 #ifndef LAUNCHER_CLI_CLI_H
 #define LAUNCHER_CLI_CLI_H
 
@@ -223,6 +220,9 @@ struct cli {
 
 /* Read the defaults (torchrun's if argv[0] is torchrun), then PET_* variables, then argv. `environ_block` is an array
  * of "KEY=VALUE" texts. Both arrays end with NULL. cli_check checks combinations of options.
+ *
+ * In argv, "--name value" and "--name=value" are equal, and dashes and underscores are equal. A name may be shortened
+ * as long as it is unambiguous. Everything after PROGRAM belongs to PROGRAM.
  *
  * After DDP_OK the caller frees `cli` with cli_free; argv and environ_block must outlive `cli`. Return DDP_ERR_ARG if a
  * value is not valid; `err` contains the option, the value and the valid values. After an error the caller frees

@@ -1,10 +1,5 @@
 /* help.c -- formats --help, the manual page and the completion scripts of shells, from the rows of options.h. The
- * parser uses the same rows, so a new option appears in all three texts without a change here. Every function appends
- * to a buffer, and main.c prints the buffer.
- *
- * --print_completion prints a script with which a shell completes ddprun's options:
- *
- *     ddprun --print_completion=bash >/etc/bash_completion.d/ddprun */
+ * parser uses the same rows, so a new option appears in all three texts without a change here. */
 #include "base/events.h"
 #include "cli/cli.h"
 #include "ddp/context.h"
@@ -29,6 +24,9 @@ static const char *const command_arguments[COMMANDS] = {
 #undef X
 };
 
+/* Append the script with which a shell completes ddprun's options, for --print_completion:
+ *
+ *     ddprun --print_completion=bash >/etc/bash_completion.d/ddprun */
 bool cli_print_completion(const struct cli *cli, struct buf *out)
 {
     const struct completion c = { .program = cli->torchrun ? "torchrun" : "ddprun",
@@ -49,7 +47,8 @@ bool cli_print_completion(const struct cli *cli, struct buf *out)
  *     diagnosis/findings.h -> findings about a job         base/events.h -> what --events writes
  *
  * The manual page is not a file in the repository: `make install` runs the program to print it, so the page always
- * belongs to the installed version. Each function returns false if memory is short.
+ * belongs to the installed version. Each function appends to a buffer, which main.c prints, and returns false if memory
+ * is short.
  *
  * Options are shown with underscores, as torchrun's users type them. */
 

@@ -1,8 +1,5 @@
 /* values.c -- parsers of the values of options: numbers, times, node counts, lists of ranks, redirects, key=value
- * lists.
- *
- * A value of --tee or --redirects is "3" for all workers, or a map from local ranks to values: "0:3,1:1". A worker that
- * is not in the map has the value 0. In a map, torchrun accepts only ranks below 10. ddprun accepts any rank. */
+ * lists. The file also has the words that options accept, because parsers and shell completions read the same lists. */
 #include "cli/cli.h"
 #include "tables/text.h"
 #include "tables/signals.h"
@@ -16,8 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The words that options accept as values. Parsers and shell completions read the same lists. The index of a word in
- * its list is the value of its enum constant. */
+/* The words that options accept as values. The index of a word in its list is the value of its enum constant. */
 #define SCHEDULER_NAME(id, name, ...)             name,
 #define STOPPING_SIGNAL(name, act, may_stop, ...) may_stop ? "SIG" #name : NULL,
 static const struct option_words words[OPTIONS] = {
@@ -66,6 +62,8 @@ static const struct option_words words[OPTIONS] = {
     [OPT_HELP] = OPTION_WORDS(NULL, [HELP_ALL] = "all"),
 };
 
+/* A value of --tee or --redirects is "3" for all workers, or a map from local ranks to values: "0:3,1:1". A worker that
+ * is not in the map has the value 0. In a map, torchrun accepts only ranks below 10. ddprun accepts any rank. */
 static const char right_form[] =
     "0, 1, 2 or 3, or a map such as 0:3,1:1 (RANK:STREAMS) that contains no rank twice";
 

@@ -1,7 +1,5 @@
-/* cgroup.h -- control groups, version 2: create, kill, wait, remove. The kernel keeps the list of a group's
- * processes. So no process leaves the group by setsid or fork, or when its parent dies.
- *
- * A killed group is never used again, because some kernels kill every new process in such a group. */
+/* cgroup.h -- control groups, version 2: create, kill, wait, remove. The kernel keeps the list of a group's processes.
+ * So no process leaves the group by setsid or fork, or when its parent dies. */
 #ifndef LAUNCHER_CONTAIN_CGROUP_H
 #define LAUNCHER_CONTAIN_CGROUP_H
 
@@ -56,8 +54,8 @@ bool cgroup_find(const char *groups, const char *mounts, char dir[CGROUP_PATH_MA
  * kill a group in one step. */
 int cgroup_make(const char *dir);
 
-/* Send SIGKILL in one step to all processes in the group and in all groups below it. Return false if the group does
- * not exist. */
+/* Send SIGKILL in one step to all processes in the group and in all groups below it. A killed group is never used
+ * again, because some kernels kill every new process in such a group. Return false if the group does not exist. */
 bool cgroup_kill(const char *dir);
 
 /* Return the number of processes in the group and in all groups below it, or 0 if the group does not exist. */

@@ -1,16 +1,6 @@
-/* contain.h -- contain every process of a job, so that no process survives the job, and no process of another job is
- * killed.
- *
- *     layer    mechanism                                          used
- *     plain    guardian and agent adopt and kill orphans         always
- *     cgroup   a control group for each attempt                  if cgroup v2 is writable
- *     pidns    the agent is process 1 of a PID namespace         on request, because pids inside differ from the host's
- *
- * cgroup and pidns are used in addition to plain. If guardian and agent are killed together, plain leaves processes
- * behind. The next start on this host finds these processes by the job's record (job_record.h).
- *
- * A struct contain is opened before the guardian forks, so guardian and agent each have a copy. The agent creates the
- * layer (contain_attempt). The process that ends last removes the layer (contain_remove). */
+/* contain.h -- contains every process of a job, so that no process survives the job, and no process of another job is
+ * killed. If guardian and agent are killed together, the next start on this host finds the remaining processes by the
+ * job's record (job_record.h). */
 #ifndef LAUNCHER_CONTAIN_CONTAIN_H
 #define LAUNCHER_CONTAIN_CONTAIN_H
 
@@ -26,6 +16,18 @@
  * printed. With `only_grave`, check only features that would set *grave. */
 const char *lacks_words(size_t n, bool only_grave, bool *grave);
 
+/* The layers that contain the processes of a job:
+ *
+ *     layer    mechanism                                          used
+ *     plain    guardian and agent adopt and kill orphans         always
+ *     cgroup   a control group for each attempt                  if cgroup v2 is writable
+ *     pidns    the agent is process 1 of a PID namespace         on request, because pids inside differ from the host's
+ *
+ * cgroup and pidns are used in addition to plain. If guardian and agent are killed together, plain leaves processes
+ * behind.
+ *
+ * A struct contain is opened before the guardian forks, so guardian and agent each have a copy. The agent creates the
+ * layer (contain_attempt). The process that ends last removes the layer (contain_remove). */
 struct contain;
 
 struct contain_options {

@@ -1,8 +1,6 @@
-/* descendants.h -- signal, reap and kill all descendants of this process.
- *
- * This process must be a subreaper (descendants_adopt). Every orphan becomes a child of a subreaper, so no process
- * can leave the tree, neither by setsid nor by a double fork. A signal never reaches a process that is not a
- * descendant, even if a pid is reused. */
+/* descendants.h -- signal, reap and kill all descendants of this process. This process must be a subreaper
+ * (descendants_adopt), because every orphan becomes a child of the nearest subreaper. So no process can leave the tree,
+ * neither by setsid nor by a double fork. */
 #ifndef LAUNCHER_CONTAIN_DESCENDANTS_H
 #define LAUNCHER_CONTAIN_DESCENDANTS_H
 
@@ -24,7 +22,8 @@ bool descendants_adopt(void);
  * names its parent's children. */
 void descendants_spare(void);
 
-/* Send `signal` to every living descendant, parents first. */
+/* Send `signal` to every living descendant, parents first. A signal of this file never reaches a process that is not a
+ * descendant, even if a pid is reused. */
 void descendants_signal(int signal);
 
 /* Append at most `max` descendants of `pid` to `pids`, an array of pid_t: first the children, then the children of

@@ -1,10 +1,6 @@
-/* job_record.h -- the record of a running job in the runtime directory. A later start reads the record to find and
- * kill the processes of a dead job.
- *
- * A record must be in a safe directory. With `sudo -E`, TMPDIR and XDG_RUNTIME_DIR may name a directory of another
- * user, who could replace the files by links. A directory is safe if this user or root owns the directory and all
- * directories above. Other users must not have write permission for any of these directories, except for a sticky
- * directory such as /tmp. */
+/* job_record.h -- the record of a running job in the runtime directory. A later start reads the record to find and kill
+ * the processes of a dead job. A record must be in a safe directory, because another user could otherwise replace the
+ * files by links. */
 #ifndef LAUNCHER_CONTAIN_JOB_RECORD_H
 #define LAUNCHER_CONTAIN_JOB_RECORD_H
 
@@ -24,7 +20,11 @@ enum { SAFE_DIR_WHY_MAX = 160 }; /* bytes of a reason, with the NUL */
 
 /* Resolve all links in `path`, write the result to `out`, and check that `out` is a safe directory. Use only `out`
  * afterwards, because another user may be able to change a link in `path`. Return false with the unsafe directory and
- * the reason in `why`. */
+ * the reason in `why`.
+ *
+ * With `sudo -E`, TMPDIR and XDG_RUNTIME_DIR may name a directory of another user. A directory is safe if this user or
+ * root owns the directory and all directories above. Other users must not have write permission for any of these
+ * directories, except for a sticky directory such as /tmp. */
 bool safe_dir(const char *path, char out[PATH_MAX], char why[SAFE_DIR_WHY_MAX]);
 
 /* Check that no other user can change the program `path`: the program belongs to this user or root, and its directory

@@ -1,6 +1,5 @@
 /* procfs.h -- parsers of small files of /proc, and signals to processes by pidfd. A pid alone does not identify a
- * process, because the kernel reuses pids. A pidfd identifies a process. The combination of pid, start time and boot id
- * also does. */
+ * process, because the kernel reuses pids. A pidfd does, and so does a pid with its start time and boot id. */
 #ifndef LAUNCHER_CONTAIN_PROCFS_H
 #define LAUNCHER_CONTAIN_PROCFS_H
 

@@ -1,10 +1,6 @@
-/* dial_plan.c -- see dial_plan.h.
- *
- * A round tries every address of the name once. The failure at the latest stage is the finding of the round. For
- * example, if IPv6 has no route and the peer refuses IPv4, the finding is the refusal.
- *
- * The first pauses are short, because the store is usually just starting. The pauses grow, because a store may start
- * minutes later, and a thousand nodes may dial its host. */
+/* dial_plan.c -- see dial_plan.h. A round tries every address of the name once, and the failure at the latest stage is
+ * the finding of the round. The first pauses are short, because the store is usually just starting. The pauses grow,
+ * because a store may start minutes later, and a thousand nodes may dial its host. */
 #include "net/dial_plan.h"
 
 #include "auth/tls.h"
@@ -111,8 +107,9 @@ int dial_answer_kind(struct slice bytes)
     return HELLO_OTHER;
 }
 
-/* Keep the failure at the latest stage of this round. Of two failures at the same stage the first is kept, because
- * the resolver returns the best address first. */
+/* Keep the failure at the latest stage of this round. For example, if IPv6 has no route and the peer refuses IPv4, keep
+ * the refusal. Of two failures at the same stage the first is kept, because the resolver returns the best address
+ * first. */
 static void meet(struct dial *d, const struct dial_met *met)
 {
     if (d->round_met && met->stage <= d->worst.stage)

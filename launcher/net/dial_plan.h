@@ -1,12 +1,5 @@
-/* dial_plan.h -- decides how a node connects to the store, and which messages the user gets. Pure: dial.c carries
- * out the steps, and reports each result with its time. A dial is one node's attempt to connect to the store, with
- * all retries.
- *
- *     RESOLVING --addresses--> RACING --all failed--> PAUSING --time--> RESOLVING or RACING ...
- *         '--unknown--> PAUSING   '--one answered--> ARRIVED          budget used up: OVER
- *
- * All addresses of a name are tried at overlapping times, and the first that answers wins (base/race.h). The
- * connection to one address is a runner. The pauses between two races grow from 20 ms to 2 s. */
+/* dial_plan.h -- decides how a node connects to the store, and which messages the user gets. Pure: dial.c carries out
+ * the steps, and reports each result with its time. */
 #ifndef LAUNCHER_NET_DIAL_PLAN_H
 #define LAUNCHER_NET_DIAL_PLAN_H
 
@@ -129,6 +122,13 @@ struct dial_past {
     unsigned times;          /* how often `finding` was recorded in succession */
 };
 
+/* The phases of a dial: one node's attempt to connect to the store, with all retries.
+ *
+ *     RESOLVING --addresses--> RACING --all failed--> PAUSING --time--> RESOLVING or RACING ...
+ *         '--unknown--> PAUSING   '--one answered--> ARRIVED          budget used up: OVER
+ *
+ * All addresses of a name are tried at overlapping times, and the first that answers wins (base/race.h). The connection
+ * to one address is a runner. The pauses between two races grow from about 20 ms to about 2 s. */
 enum dial_phase { DIAL_RESOLVING, DIAL_RACING, DIAL_PAUSING, DIAL_ARRIVED, DIAL_OVER };
 
 struct dial {

@@ -1,10 +1,6 @@
-/* messages.c -- see messages.h.
- *
- * Requests: each function returns a JSON tree, which store_link_send frees. If memory is short, the tree is NULL or
- * lacks members. store_link_send accepts NULL.
- *
- * Pushes: the peer is not trusted. hub/messages.h limits every number, and this file cuts texts to their buffers.
- * Only an invalid round or verdict is rejected, because it could start wrong ranks or end the job. */
+/* messages.c -- see messages.h. The peer is not trusted, so hub/messages.h limits every number in a push, and this file
+ * cuts texts to their buffers. Of the pushes, only an invalid round or verdict is rejected, because it could start
+ * wrong ranks or end the job. */
 #include "net/messages.h"
 
 #include "base/text.h"
@@ -19,6 +15,8 @@
 #include <string.h>
 
 /* --- requests ------------------------------------------------------------------------------------------- */
+
+/* store_link_send frees the JSON tree of a request. It accepts NULL, because the tree is NULL if memory is short. */
 
 /* Return the name of the scheduler if this process is one of several tasks of the node, or "". */
 static const char *scheduler_of_task(const struct plan *plan)

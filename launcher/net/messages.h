@@ -1,8 +1,6 @@
-/* messages.h -- converts between the agent's structs and the messages of hub/messages.h.
- *
- * A request is a JSON tree that the caller owns (cJSON_Delete). If memory is short, a member may be missing, and the
- * store rejects the request. A push is a message that the store sends without a request. In a push, an invalid number
- * counts as missing. */
+/* messages.h -- converts between the agent's structs and the messages of hub/messages.h. A request is a message of the
+ * agent, and a push is a message that the store sends without a request. Hosts also send findings to each other without
+ * the store, because a node may not reach the store. */
 #ifndef LAUNCHER_NET_MESSAGES_H
 #define LAUNCHER_NET_MESSAGES_H
 
@@ -22,6 +20,9 @@ struct link_who {
     char own[64];        /* numeric address of this end of the connection to the store; "" if not sent */
     bool resumes;        /* this process connects again and sends `resume` if the connection breaks */
 };
+
+/* Each function for a request returns a JSON tree that the caller owns (cJSON_Delete). If memory is short, the tree is
+ * NULL, or a member is missing and the store rejects the request. */
 
 /* Encode a join. `instance` is from the answer to this node's previous join, and "" in the first join. */
 cJSON *encode_join(const struct plan *plan, const struct link_who *who, const char *instance);
@@ -58,6 +59,8 @@ cJSON *encode_flight_call(int rank, const struct flight_entry *call);
 cJSON *encode_sampled(int64_t id, cJSON *rows, cJSON *calls, bool is_cut);
 
 /* --- pushes --------------------------------------------------------------------------------------------- */
+
+/* In a push, an invalid number counts as missing. */
 
 enum { HEARD_NODES_MAX = LIMIT_LISTED, HEARD_NAME_MAX = 64, HEARD_LIST_MAX = 512 };
 

@@ -1,9 +1,6 @@
-/* peer_lookup.c -- see peer_lookup.h.
- *
- * One walk through /proc visits all workers and their descendants, and finds their sockets. So when a hundred workers
- * connect, one walk answers all questions of the store. A question about a newer socket waits for the next walk, at
- * most WALK_EVERY_MS later. This limits the walks if an unknown client connects again and again. No walk is needed for
- * a socket of another user, because sock_diag reports the uid. */
+/* peer_lookup.c -- see peer_lookup.h. One walk through /proc finds the sockets of all workers and their descendants. So
+ * when a hundred workers connect, one walk answers all questions of the store. A question about a newer socket waits
+ * for the next walk, because otherwise an unknown client could cause a walk with each connection. */
 #include "net/peer_lookup.h"
 
 #include "base/endpoint.h"
@@ -61,7 +58,10 @@ static bool translated_owner(struct peer_lookup *v, const char *ours, const char
 
 /* --- the sockets of the workers --------------------------------------------------------------------------- */
 
-enum { WALK_EVERY_MS = 100, QUESTIONS_MAX = 4096 };
+enum {
+    WALK_EVERY_MS = 100, /* minimum time between two walks; a question waits at most this long */
+    QUESTIONS_MAX = 4096
+};
 
 struct owned_socket {
     uint64_t inode;
@@ -183,7 +183,7 @@ enum peer_answer peer_lookup_find(struct peer_lookup *v, const char *ours, const
 {
     if (!peer_lookup_owner(v, ours, theirs, owner) && !translated_owner(v, ours, theirs, owner))
         return PEER_CLOSED;
-    if (owner->uid != geteuid())
+    if (owner->uid != geteuid()) /* sock_diag reports the uid, so no walk is needed */
         return PEER_FOREIGN;
     return known_and_alive(v, owner->inode, found) ? PEER_FOUND : PEER_UNKNOWN;
 }

@@ -1,12 +1,5 @@
-/* peer_lookup.h -- finds the worker that owns a connection.
- *
- * PyTorch's client does not send its rank. So the store sends the message `who` to ask the agent which worker owns a
- * connection. The agent asks the kernel:
- *
- *     10.0.0.2:41234 -> 10.0.0.1:29500  --sock_diag-->  inode 88213  --/proc/PID/fd-->  pid 77, a child of worker 3
- *
- * The first step takes microseconds. The second step reads /proc/PID/fd of all workers and their descendants. Such
- * a walk takes milliseconds, so there is at most one every 100 ms. */
+/* peer_lookup.h -- finds the worker that owns a connection. The store asks the agent for this worker with the message
+ * `who`, because PyTorch's client does not send its rank. The agent asks the kernel. */
 #ifndef LAUNCHER_NET_PEER_LOOKUP_H
 #define LAUNCHER_NET_PEER_LOOKUP_H
 
@@ -32,8 +25,14 @@ struct peer_question {
     bool any; /* answer the store even if the owner of the connection is not a worker */
 };
 
-/* The known sockets of this agent's workers. Zero the struct before its first use, and free it with
- * peer_lookup_free. */
+/* The known sockets of this agent's workers. The agent finds the worker of a connection in two steps:
+ *
+ *     10.0.0.2:41234 -> 10.0.0.1:29500  --sock_diag-->  inode 88213  --/proc/PID/fd-->  pid 77, a child of worker 3
+ *
+ * The first step takes microseconds. The second step reads /proc/PID/fd of all workers and their descendants. Such a
+ * walk takes milliseconds, so there is at most one every 100 ms.
+ *
+ * Zero the struct before its first use, and free it with peer_lookup_free. */
 struct peer_lookup {
     /* This host's address on its connection to the store. If a router translates addresses, the store receives another
      * address. Set by the owner of this struct; "" if unknown. */

@@ -1,8 +1,6 @@
-/* store_host.h -- decides whether this node hosts the store of the job, and if so, starts the store.
- *
- * The store of a job with one node listens on 127.0.0.1 or --master_addr. With several nodes, the store listens only
- * on the address of the endpoint, and hosting.h decides which node hosts it. If the endpoint is a name, the name is
- * looked up first. A failed lookup is repeated until the timeout. */
+/* store_host.h -- decides whether this node hosts the store of the job, and if so, starts the store. A node that must
+ * host the store, but cannot, can start a refusing store, because the other nodes would otherwise wait until their
+ * timeout. */
 #ifndef LAUNCHER_NET_STORE_HOST_H
 #define LAUNCHER_NET_STORE_HOST_H
 
@@ -69,8 +67,11 @@ struct store_host_options {
     void *user;
 };
 
-/* Start the search. After DDP_OK the caller owns *out and calls store_host_close. *out is NULL if the search has
- * already ended. */
+/* Start the search. With several nodes, hosting.h decides which node hosts the store. The store listens only on the
+ * address of the endpoint. Exception: with --host_store=yes, the store listens on every address if the endpoint is not
+ * an address of this node, or is a name that resolves to a loopback address by mistake. If the endpoint is a name, the
+ * name is looked up first. A failed lookup is repeated until the timeout. After DDP_OK the caller owns *out and calls
+ * store_host_close. *out is NULL if the search has already ended. */
 ddp_status store_host_find(const struct store_host_options *options, struct store_host **out,
                            struct ddp_err *err);
 
@@ -78,8 +79,9 @@ ddp_status store_host_find(const struct store_host_options *options, struct stor
  * NULL is allowed. */
 void store_host_close(struct store_host *host);
 
-/* Start the store of a job with one node. If the default port is in use, `note` names the free port that replaces the
- * default port. Otherwise `note` is "". After DDP_OK the caller owns *out. */
+/* Start the store of a job with one node. The store listens on 127.0.0.1 or --master_addr. If the default port is in
+ * use, `note` names the free port that replaces the default port. Otherwise `note` is "". After DDP_OK the caller owns
+ * *out. */
 ddp_status store_host_start(struct plan *plan, struct store_server **out, char note[NOTE_MAX],
                             struct ddp_err *err);
 

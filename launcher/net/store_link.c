@@ -1,13 +1,6 @@
-/* store_link.c -- see store_link.h.
- *
- * At the first failure that no new connection can repair, the link calls `lost`. The call is made from the loop or
- * inside store_link_resume, but never inside another function that the owner calls. Such failures are:
- *   - No process listens.
- *   - The store rejects this agent, closes the connection, sends invalid data or does not read.
- *   - The store is silent for the whole node timeout.
- *
- * While libuv writes the bytes in `sending`, new requests are collected in `out`, because `sending` must not change
- * during a write. If the queue overflows or memory is short, the link is lost before the loop waits again. */
+/* store_link.c -- see store_link.h. While libuv writes the bytes in `sending`, new requests are collected in `out`,
+ * because `sending` must not change during a write. If the queue overflows or memory is short, the link is lost before
+ * the loop waits again. */
 #include "net/store_link.h"
 
 #include "base/clock.h"
@@ -1117,7 +1110,13 @@ const struct link_fate *store_link_fate(const struct store_link *link)
 }
 
 /* Lose the link: stop the heartbeats and call `lost`, the last callback of the link. Set calls.lost to NULL, which
- * marks the link as lost (link_is_over). The link stays allocated until its owner closes it. */
+ * marks the link as lost (link_is_over). The link stays allocated until its owner closes it.
+ *
+ * `lost` is called from the loop or inside store_link_resume, but never inside another function that the owner calls.
+ * The link is lost at the first failure that no new connection can repair, for example:
+ *   - No process listens.
+ *   - The store rejects this agent, closes the connection, sends invalid data or does not read.
+ *   - The store is silent for the whole node timeout. */
 static void link_lose(struct store_link *link, const char *why)
 {
     if (link_is_over(link))

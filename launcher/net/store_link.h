@@ -1,14 +1,6 @@
-/* store_link.h -- the agent's connection to the store: an ordinary TCP client, for a store on any host.
- *
- *     connect -> AUTH, if the job has a secret or uses MUNGE -> IDENTIFY as agent -> join -> `round`
- *
- * After the join, the agent sends the messages of messages.h as events occur, and a heartbeat every options.beat_ms.
- * The answers to heartbeats show that the store runs. No function blocks. Requests that are made before the connection
- * exists wait for the connection.
- *
- * If the connection breaks without a FIN from the store, it is replaced: the owner dials (dial.h) and passes the
- * new socket to store_link_resume. The token from the join proves that the new connection belongs to this node.
- * Both ends keep their frames until the other end confirms them, so each frame arrives exactly once. */
+/* store_link.h -- the agent's connection to the store: an ordinary TCP client, for a store on any host. If the
+ * connection breaks without a FIN from the store, it is replaced. Both ends keep their frames until the other end
+ * confirms them, because each frame must arrive exactly once. */
 #ifndef LAUNCHER_NET_STORE_LINK_H
 #define LAUNCHER_NET_STORE_LINK_H
 
@@ -101,7 +93,7 @@ struct store_link_options {
     int port;
     const struct plan *plan; /* borrowed, like `who`, until the link is closed */
     struct link_who who;
-    uint64_t beat_ms; /* interval of heartbeats */
+    uint64_t beat_ms; /* interval of heartbeats, whose answers show that the store runs */
     /* If the store is silent for this time, it counts as lost. For a store in this process the value is 0, which means
      * no limit. */
     uint64_t silent_ms;
@@ -109,13 +101,20 @@ struct store_link_options {
     void *user;
 };
 
-/* Start to connect to the store and to join the next round, without waiting. After DDP_OK the caller owns *out and
- * ends the link with store_link_close. */
+/* Start to connect to the store and to join the next round. After DDP_OK the caller owns *out and ends the link with
+ * store_link_close. No function of this file blocks. Requests that are made before the connection exists wait for the
+ * connection.
+ *
+ *     connect -> AUTH, if the job has a secret or uses MUNGE -> IDENTIFY as agent -> join -> `round`
+ *
+ * After the join, the agent sends the messages of messages.h as events occur, and a heartbeat every options.beat_ms. */
 ddp_status store_link_open(const struct store_link_options *options, struct store_link **out,
                            struct ddp_err *err);
 
-/* Continue on a new socket. dial.h has connected this socket and has sent the greeting on it. The link owns the socket
- * and `tls`, and closes both if the old connection works again. `own` is the local address of the socket. */
+/* Continue on a new socket, after `broken` was called and the owner has dialed the store (dial.h). The dial has
+ * connected this socket and has sent the greeting on it. The link owns the socket and `tls`, and closes both if the old
+ * connection works again. `own` is the local address of the socket. The token from the join proves that the new
+ * connection belongs to this node. */
 void store_link_resume(struct store_link *link, int fd, struct tls *tls, const char *own);
 
 /* Join the next round. */

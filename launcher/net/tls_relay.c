@@ -1,18 +1,6 @@
-/* tls_relay.c -- see tls_relay.h.
- *
- *     accept -> check the uid -> connect -> TLS handshake -> read the worker -> both directions -> both ends closed
- *
- * Each direction has a pipe. While a pipe has PIPE_MAX bytes or more, its source is not read. So a slow reader delays
- * only its own connection.
- *
- * The end of one side is passed on after the last bytes: a worker's FIN becomes TLS's close_notify and a FIN, and the
- * store's close_notify becomes a FIN. Any other end becomes a reset, so that the other side can distinguish a cut
- * connection from a complete one. A connection is closed when both sides have ended. It is also closed when one side
- * has ended, no bytes wait, and no bytes have moved for ENDING_MS. Before the close, the relay reads and discards input
- * that has no receiver, because the kernel sends a reset if close(2) finds unread input.
- *
- * The relay uses only a share of the descriptors. While this share is in use, further workers wait in the kernel's
- * queue. */
+/* tls_relay.c -- see tls_relay.h. Each direction of a connection has a pipe of limited size, so a slow reader delays
+ * only its own connection. The end of one side becomes a FIN or a reset, because the other side must distinguish a
+ * complete connection from a cut one. */
 #include "net/tls_relay.h"
 
 #include "base/limits.h"
@@ -47,7 +35,8 @@ enum {
     SHARE = 4
 };
 
-/* Bytes of a link on their way to the worker, or to the store. */
+/* Bytes of a link on their way to the worker, or to the store. While a pipe has PIPE_MAX bytes or more, its source is
+ * not read. */
 struct pipe {
     uv_write_t write;
     uv_shutdown_t shutdown;
@@ -59,7 +48,9 @@ struct pipe {
     bool paused; /* the source of the bytes is not read */
 };
 
-/* One connection of a worker, and its connection to the store. */
+/* One connection of a worker, and its connection to the store. The steps of a link are:
+ *
+ *     accept -> check the uid -> connect -> TLS handshake -> read the worker -> both directions -> both ends closed */
 struct relay_link {
     struct list node; /* entry in the list relay->links */
     struct tls_relay *relay;
@@ -92,6 +83,13 @@ struct tls_relay {
 };
 
 /* --- the end ------------------------------------------------------------------------------------------------ */
+
+/* The end of one side is passed on after the last bytes: a worker's FIN becomes TLS's close_notify and a FIN, and the
+ * store's close_notify becomes a FIN. After the TLS handshake, any other end becomes a reset.
+ *
+ * A link is closed when both sides have ended. It is also closed when one side has ended, no bytes wait, and no bytes
+ * have moved for ENDING_MS. Before the close, the relay reads and discards input that has no receiver, because the
+ * kernel sends a reset if close(2) finds unread input. */
 
 static void let_go(struct tls_relay *r)
 {
@@ -520,7 +518,8 @@ static int bind_at(const char *address)
     return -1;
 }
 
-/* Return how many links may be open at the same time. */
+/* Return how many links may be open at the same time. While this many are open, further workers wait in the kernel's
+ * queue. */
 static unsigned links_max(void)
 {
     struct rlimit files = { .rlim_cur = 0 };

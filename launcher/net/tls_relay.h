@@ -1,11 +1,6 @@
-/* tls_relay.h -- encrypts the connections of this node's workers to the store, for --encrypt.
- *
- *     worker --plain, never on a network--> relay in the agent --TLS with the job's secret--> store
- *
- * PyTorch's clients cannot use TLS, so the workers get the relay's address as MASTER_ADDR. The relay accepts only
- * connections from this host, which arrive through the loopback interface. But it listens on the address at which other
- * nodes reach this node. Some libraries need this address, and derive it from MASTER_ADDR or from the local end of
- * their connection. The relay listens on 127.0.0.1 only if it cannot bind to this address. */
+/* tls_relay.h -- encrypts the connections of this node's workers to the store, for --encrypt. The workers get the
+ * relay's address as MASTER_ADDR, because PyTorch's clients cannot use TLS. The relay accepts only connections from
+ * this host, so the workers' plain bytes are never on a network. */
 #ifndef LAUNCHER_NET_TLS_RELAY_H
 #define LAUNCHER_NET_TLS_RELAY_H
 
@@ -15,6 +10,9 @@
 
 #include <uv.h>
 
+/* The relay of a node, in the agent:
+ *
+ *     worker --plain, never on a network--> relay in the agent --TLS with the job's secret--> store */
 struct tls_relay;
 
 struct tls_relay_options {
@@ -26,7 +24,9 @@ struct tls_relay_options {
     const char *own;
 };
 
-/* Begin to listen. After DDP_OK the caller owns *out. */
+/* Begin to listen at the address `own`, at which other nodes reach this node. Some libraries need this address, and
+ * derive it from MASTER_ADDR or from the local end of their connection. Listen on 127.0.0.1 only if binding to `own`
+ * fails. After DDP_OK the caller owns *out. */
 ddp_status tls_relay_open(const struct tls_relay_options *options, struct tls_relay **out,
                           struct ddp_err *err);
 

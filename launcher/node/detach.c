@@ -1,13 +1,6 @@
-/* detach.c -- see guardian.h: jobs without a terminal (--detach), and the commands for these jobs.
- *
- *     ddprun --detach     -> supervisor -> guardian -> agent -> workers
- *     ddprun attach, stop -> socket of the supervisor
- *
- * The supervisor has left the terminal. It waits for the guardian, and answers requests on a socket in the runtime
- * directory. The job writes its output to a file, and a viewer (ddprun attach) reads this file.
- *
- * When the supervisor dies, the guardian gets SIGHUP, as if a terminal were closed. The socket file of a dead
- * supervisor remains, but refuses connections, so a viewer recognizes and removes the file. */
+/* detach.c -- see guardian.h: jobs without a terminal (--detach), and the commands for these jobs. A supervisor that
+ * has left the terminal waits for the guardian, and answers requests on a socket in the runtime directory. The job
+ * writes its output to a file, and a viewer (ddprun attach) reads this file. */
 #include "node/guardian.h"
 
 #include "base/clock.h"
@@ -85,6 +78,13 @@ static void detach_address(int dir, const char *name, struct sockaddr_un *at)
 }
 
 /* --- the supervisor ------------------------------------------------------------------------------------------ */
+
+/* The processes:
+ *
+ *     ddprun --detach     -> supervisor -> guardian -> agent -> workers
+ *     ddprun attach, stop -> socket of the supervisor
+ *
+ * When the supervisor dies, the guardian gets SIGHUP, as if a terminal were closed. */
 
 /* Return the length of `text`, cut to at most `max` bytes. Keep UTF-8 characters whole. */
 static size_t cut_length(const char *text, size_t len, size_t max)
@@ -381,8 +381,8 @@ int detach_begin(const struct detached_job *job)
 
 /* --- requests of viewers -------------------------------------------------------------------------------------- */
 
-/* Connect to the socket `name` of a supervisor, with a limit of ANSWER_MS for each message. Remove the socket if its
- * supervisor is dead. Return -1 if no supervisor of this user listens. */
+/* Connect to the socket `name` of a supervisor, with a limit of ANSWER_MS for each message. The socket file of a dead
+ * supervisor remains, but refuses connections: remove it. Return -1 if no supervisor of this user listens. */
 static int connect_to(int dir, const char *name)
 {
     struct sockaddr_un at;

@@ -1,9 +1,6 @@
 /* effects.c -- connects the agent with the machine: node_handle_event passes an event to the agent, and
  * node_run_effects carries out the agent's effects. Effects start processes, send signals, and notify the store and the
- * user.
- *
- * SIGCHLD only sets `reap`. In the next iteration of the event loop, on_more() collects all children that have
- * ended. */
+ * user. */
 #include "agent/agent.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -232,10 +229,13 @@ static bool reap_others(struct node *n)
     return taken < REAPED_PER_TURN;
 }
 
-/* Collect ended children. reap_workers() collects workers in the order of their ends, but wait4(-1) in reap_others()
- * does not. So call reap_others() only if reap_workers() has found no ended worker, or if no worker is left. If a
- * worker ends between these two calls, reap_others() collects this worker. So call reap_workers() again, which removes
- * the pidfd of this worker. */
+/* Collect ended children. SIGCHLD only sets `reap`, and on_more() calls this function in the next iteration of the
+ * event loop.
+ *
+ * reap_workers() collects workers in the order of their ends, but wait4(-1) in reap_others() does not. So call
+ * reap_others() only if reap_workers() has found no ended worker, or if no worker is left. If a worker ends between
+ * these two calls, reap_others() collects this worker. So call reap_workers() again, which removes the pidfd of this
+ * worker. */
 static void reap_children(struct node *n)
 {
     n->run.reap = true;

@@ -1,8 +1,6 @@
-/* file_timer.c -- see file_timer.h.
- *
- * Each client opens the FIFO, writes a line and closes the FIFO again. Without any writer, a read would return the
- * end of file. So this process opens the FIFO for writing, too. Times are those of the wall clock, as in the
- * clients. */
+/* file_timer.c -- see file_timer.h. Each client opens the FIFO, writes a line and closes the FIFO again. This process
+ * opens the FIFO for writing, too, because a read would otherwise return the end of file. Times are those of the wall
+ * clock, because the clients use that clock. */
 #include "node/file_timer.h"
 
 #include "base/clock.h"

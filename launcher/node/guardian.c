@@ -1,14 +1,5 @@
-/* guardian.c -- see guardian.h.
- *
- * The guardian must survive the agent, so it has little that can fail: no thread, no event loop, no allocation. The
- * guardian sleeps in sigtimedwait, and each of its events is a signal. The agent has its own session, so a Ctrl-C
- * reaches only the guardian, which passes the signal on once.
- *
- * The guardian passes a signal on as a message in the lifeline, a pipe to the agent. Unlike a signal, a message is
- * never merged with another message, and it contains the original sender.
- *
- * The agent's parent-death signal is SIGCONT, which wakes a stopped agent. The agent then reads the end of the
- * lifeline and kills all processes. If this signal were SIGKILL, the workers' children would survive. */
+/* guardian.c -- see guardian.h. The guardian must survive the agent, so it has little that can fail while it waits: no
+ * thread, no event loop, no allocation. The guardian sleeps in sigtimedwait, and each of its events is a signal. */
 #include "node/guardian.h"
 
 #include "base/clock.h"
@@ -100,8 +91,10 @@ static bool may_not_stand(const struct guardian *g)
     return g->ends || (ioctl(g->lifeline[1], FIONREAD, &unread) == 0 && unread > 0);
 }
 
-/* Send a message to the agent, and continue the agent if it is stopped. Ignore a full pipe, because it already holds a
- * thousand messages, more than the agent needs. Ignore a closed pipe, because the agent is ending. */
+/* Send a received signal to the agent as a message in the lifeline, and continue the agent if it is stopped. Unlike a
+ * signal, a message is never merged with another message, and it contains the original sender. Ignore a full pipe,
+ * because it already holds a thousand messages, more than the agent needs. Ignore a closed pipe, because the agent is
+ * ending. */
 static void guardian_forward(const struct guardian *g, const struct received_signal *received)
 {
     if (write(g->lifeline[1], received, sizeof(*received)) < 0 && errno != EAGAIN && errno != EPIPE)
@@ -227,9 +220,13 @@ static void sweep(struct contain *contain, bool named)
     buf_free(&names);
 }
 
-/* Run the agent in the child. prctl() requests a SIGCONT when the guardian dies. If the guardian dies before this call,
- * no SIGCONT arrives. So the agent also closes its writing end of the lifeline, and reads end-of-file when the guardian
- * is dead. */
+/* Run the agent in the child. The agent has its own session, so a Ctrl-C reaches only the guardian, which passes the
+ * signal on once.
+ *
+ * prctl() requests a SIGCONT when the guardian dies, because SIGCONT wakes a stopped agent. The agent then reads the
+ * end of the lifeline and kills all processes. If this signal were SIGKILL, the workers' children would survive. If the
+ * guardian dies before the call of prctl(), no SIGCONT arrives. So the agent also closes its writing end of the
+ * lifeline, and reads end-of-file when the guardian is dead. */
 static int become_agent(struct guardian *g, guardian_body body, void *arg, struct contain *contain)
 {
     struct ddp_err err;

@@ -1,10 +1,6 @@
-/* guardian.h -- the process that the user sees, and its child, the agent.
- *
- *     user's shell -> guardian (waits, forwards signals) -> agent (runs the job) -> workers
- *
- * Two processes watch each other, because a process that gets SIGKILL cannot stop its children. If the agent dies,
- * even by kill -9, the guardian adopts and kills all processes of the job. If the guardian dies, the lifeline (a pipe
- * from guardian to agent) ends, and the agent kills all processes of the job. */
+/* guardian.h -- the process that the user sees (the guardian), and its child, the agent. The two processes watch each
+ * other, because a process that gets SIGKILL cannot stop its children. Other entry points of launcher/node follow
+ * below, one section for each file. */
 #ifndef LAUNCHER_GUARDIAN_H
 #define LAUNCHER_GUARDIAN_H
 
@@ -21,10 +17,17 @@
  * blocked on entry. */
 typedef int (*guardian_body)(void *arg, int lifeline);
 
-/* Fork the agent and watch it. The signals of `stop` end the job, in addition to the signals that always end the job.
- * This function returns twice. In the agent, it returns the result of `body`. In the guardian, it returns the agent's
- * exit code, or 128 + n if signal n ended the agent, or 125 if fork failed. Call this function before threads exist.
- * At the end the resources of `contain` are removed. */
+/* Fork the agent and watch it:
+ *
+ *     user's shell -> guardian (waits, forwards signals) -> agent (runs the job) -> workers
+ *
+ * If the agent dies, even by kill -9, the guardian adopts and kills all processes of the job. If the guardian dies, the
+ * lifeline (a pipe from guardian to agent) ends, and the agent kills all processes of the job.
+ *
+ * The signals of `stop` end the job, in addition to the signals that always end the job. This function returns twice.
+ * In the agent, it returns the result of `body`. In the guardian, it returns the agent's exit code, or 128 + n if
+ * signal n ended the agent, or 125 if fork failed. Call this function before threads exist. At the end the resources of
+ * `contain` are removed. */
 int guardian_run(guardian_body body, void *arg, signal_set stop, struct contain *contain);
 
 /* Kill all descendants of this agent, because its guardian has died. Return the agent's exit code. */

@@ -1,12 +1,6 @@
-/* host_news.c -- findings that travel between the hosts of `ddprun --hosts` without the store.
- *
- * A node that cannot reach the store cannot send a finding to the store. The user would not see the finding either,
- * because every node except node 0 runs with --quiet. So the node sends the finding to the relay that has started the
- * node. The relay passes the finding to the ddprun that the user has started. That ddprun sends the first finding about
- * an ended node to all other hosts. A finding about a node that still runs goes only to the host of node 0, which
- * prints it.
- *
- * A node that waits for the first round ends when it learns that another node has ended. */
+/* host_news.c -- findings that travel between the hosts of `ddprun --hosts` without the store. They travel through the
+ * relays that have started the nodes, because a node may be unable to reach the store. The user would not see the
+ * finding on that node, because every node except node 0 runs with --quiet. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/exit_codes.h"
@@ -164,6 +158,10 @@ bool node_explain_absence(const struct node *n, const char *host, char *out, siz
 }
 
 /* --- to other hosts ----------------------------------------------------------------------------------------- */
+
+/* A node sends a finding to the relay that has started the node. The relay passes the finding to the ddprun that the
+ * user has started. That ddprun sends the first finding about an ended node to all other hosts. A finding about a node
+ * that still runs goes only to the host of node 0, which prints it. */
 
 /* Send a finding to the relay. A message that does not fit into the socket is lost, because this process must not
  * wait for the relay. */

@@ -1,17 +1,5 @@
-/* node.h -- private to launcher/node: the agent process around the state machine of agent.h.
- *
- * A turn is one pass of the event loop. A callback passes an event to node_handle_event(), which calls the agent and
- * queues the effects. node_run_effects() carries out a few effects in each turn. One thread runs the loop and all these
- * functions; the threads of timed_call.h never touch struct node. Each file calls only files that are lower in this
- * list:
- *
- *     node.c           opens, runs and frees; joins the job; the timer
- *     signals.c        signals of the user, the death of the guardian
- *     store_events.c   messages and requests of the store
- *     host_news.c      findings that travel between the hosts of --hosts without the store
- *     effects.c        calls the agent and carries out its effects; children that have ended; the deadlines; the end
- *     flight_shm.c     the last calls of ranks
- *     stack_dump.c     where the threads of ranks are */
+/* node.h -- private to launcher/node: the agent process around the state machine of agent.h. One thread runs the event
+ * loop and all these functions; the threads of timed_call.h never touch struct node. */
 #ifndef LAUNCHER_NODE_NODE_H
 #define LAUNCHER_NODE_NODE_H
 
@@ -190,8 +178,11 @@ struct node_output {
     uint64_t unread_deadline_ms;
 };
 
-/* One node, from start to exit. Only node_finish() closes the handles in this struct. Only close_node() frees the
- * rest, after the loop has ended. */
+/* One node, from start to exit. Only node_finish() closes the handles in this struct. Only close_node() frees the rest,
+ * after the loop has ended.
+ *
+ * A turn is one pass of the event loop. A callback passes an event to node_handle_event(), which calls the agent and
+ * queues the effects. node_run_effects() carries out a few effects in each turn. */
 struct node {
     /* Borrowed. Its secret, addresses, ports and ranks change in open_node(), in the search for the store and in each
      * round. */
@@ -242,6 +233,16 @@ static inline bool node_has_lost_host(const struct node *n)
 {
     return strcmp(n->run.cause.why, FAILURE_HOST_LOST) == 0;
 }
+
+/* The functions of this directory. Each file calls only files that are lower in this list:
+ *
+ *     node.c           opens, runs and frees; joins the job; the timer
+ *     signals.c        signals of the user, the death of the guardian
+ *     store_events.c   messages and requests of the store
+ *     host_news.c      findings that travel between the hosts of --hosts without the store
+ *     effects.c        calls the agent and carries out its effects; children that have ended; the deadlines; the end
+ *     flight_shm.c     the last calls of ranks
+ *     stack_dump.c     where the threads of ranks are */
 
 /* --- flight_shm.c --- */
 

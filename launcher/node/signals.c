@@ -1,7 +1,5 @@
-/* signals.c -- signals in the agent; see node.h. The signals that ddprun handles stay blocked, as guardian.c has left
- * them. The agent reads these signals from a descriptor, so they cannot interrupt any other function.
- *
- * A signal that was sent to the guardian reaches the agent through the lifeline. */
+/* signals.c -- see node.h: signals in the agent. The signals that ddprun handles stay blocked, as guardian.c has left
+ * them. The agent reads them from a descriptor, so that they cannot interrupt any other function. */
 #include "base/clock.h"
 #include "contain/descendants.h"
 #include "contain/procfs.h"

@@ -1,9 +1,6 @@
-/* spawn.c -- see spawn.h.
- *
- * Moving a process into a control group by a write to cgroup.procs takes up to 7 ms. clone3 creates a process inside
- * the group without this cost. The C library has no wrapper for clone3, and the child needs its own stack, so a few
- * lines of assembly are needed. On an architecture without this assembly the result is ENOSYS, and the caller moves
- * the process. */
+/* spawn.c -- see spawn.h. clone3 creates a worker inside its control group, because moving the worker by a write to
+ * cgroup.procs takes up to 7 ms. The C library has no wrapper for clone3, and the child needs its own stack. So a few
+ * lines of assembly call clone3. */
 #include "node/spawn.h"
 
 #include "base/syscalls.h"
@@ -79,6 +76,8 @@ static long call_on_new_stack(struct clone_args *args, size_t size, int (*child)
 
 #else
 
+/* Return -ENOSYS, because this file has no assembly for this architecture. A child then joins its control group by a
+ * write to cgroup.procs. */
 static long call_on_new_stack(struct clone_args *args, size_t size, int (*child)(void *), void *arg)
 {
     (void)args;

@@ -1,8 +1,5 @@
-/* spawn.h -- start a worker: find its program, create a child in its control group, exec.
- *
- * A worker gets its own process group, so that kill(-pid) reaches only the worker and the processes that it started.
- * The worker gets SIGKILL when the agent dies (parent-death signal). All signals of the worker have their default
- * actions and are unblocked, and only descriptors 0, 1 and 2 are open. */
+/* spawn.h -- starts a worker: finds its program, creates a child in its control group, and executes the program. A
+ * worker gets its own process group, so that kill(-pid) reaches only the worker and the processes that it started. */
 #ifndef LAUNCHER_NODE_SPAWN_H
 #define LAUNCHER_NODE_SPAWN_H
 
@@ -36,9 +33,15 @@ struct proc_spec {
     bool keeps_library;          /* keep SHIPPED_LIBRARY_FD open, because a new ddprun process needs it */
 };
 
-/* Start a process. Return its pid, which stays reserved until waitpid. *error is then 0, or the errno because of which
- * the process is outside its control group. If no process was started, return -1, with the errno in *error. The kernel
- * sends the parent-death signal when the calling thread ends, so this thread must outlive the workers. */
+/* Start a process in its own process group. All signals of the process are unblocked and have their default actions,
+ * but a signal that the user ignores stays ignored. Only descriptors 0, 1 and 2 are open, and SHIPPED_LIBRARY_FD with
+ * `keeps_library`.
+ *
+ * The process gets SIGKILL when the agent dies (parent-death signal). The kernel sends the parent-death signal when the
+ * calling thread ends, so this thread must outlive the workers.
+ *
+ * Return the pid, which stays reserved until waitpid. *error is then 0, or the errno because of which the process is
+ * outside its control group. If no process was started, return -1, with the errno in *error. */
 pid_t proc_spawn(const struct proc_slots *slots, const struct proc_spec *spec, int *error);
 
 /* --- spawner ---------------------------------------------------------------------------------------------- */

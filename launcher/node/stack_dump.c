@@ -1,12 +1,6 @@
-/* stack_dump.c -- see node.h: where the threads of this node's processes are.
- *
- *     worker, its children --/proc--> state, system call --py-spy dump--> Python frames --> rows of record/stacks.h
- *
- * py-spy reads the memory of a process from outside. For each process, ddprun starts one py-spy (a helper) with a
- * time limit. A few helpers run at a time, and the loop never waits for a helper. A helper is started like a worker:
- * with SIGKILL as parent-death signal, in the control group of the attempt. So the helper cannot outlive the job. A
- * helper writes to a memory file of a fixed size, which ddprun reads after the end of the helper. With a pipe, a
- * helper could block, and ddprun would have to read while the helper runs. */
+/* stack_dump.c -- see node.h: where the threads of this node's processes are. For each process, ddprun starts one
+ * py-spy (a helper), which reads the memory of the process from outside within a time limit. A helper writes to a
+ * memory file, because a helper could block on a pipe, and the loop never waits for a helper. */
 #include "base/clock.h"
 #include "base/exit_codes.h"
 #include "base/syscalls.h"
@@ -382,8 +376,9 @@ void node_add_survivors(struct node *n, const cJSON *rows)
 
 /* --- memory files --------------------------------------------------------------------------------------- */
 
-/* Create a memory file of a fixed size, so that a write of endless output fails. Return -1 if no descriptor is
- * left. */
+/* Create a memory file for the output of a helper. Its size is fixed, so that a write of endless output fails. ddprun
+ * reads the file after the end of the helper. With a pipe, ddprun would have to read while the helper runs. Return -1
+ * if no descriptor is left. */
 static int open_unlinked(size_t bytes)
 {
     const int fd = sys_memfd_create("ddprun-stacks", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -575,9 +570,10 @@ static void helper_free(struct helper *h)
     *h = (struct helper){ .out = -1, .err = -1 };
 }
 
-/* Start the program of a helper. Its environment is that of a worker, and contains the job's cookie. If all ddprun
- * processes are killed, the next start of ddprun finds and kills the helper by this cookie. If the program was not
- * started, return -1, with the errno in *error. */
+/* Start the program of a helper like a worker: with SIGKILL as parent-death signal, in the control group of the
+ * attempt. So the helper cannot outlive the job. Its environment is that of a worker, and contains the job's cookie. If
+ * all ddprun processes are killed, the next start of ddprun finds and kills the helper by this cookie. If the program
+ * was not started, return -1, with the errno in *error. */
 static pid_t start_program(const struct stack_dump *d, const struct helper *h, const char *path,
                            char *const *argv, int *error)
 {
@@ -753,6 +749,10 @@ static void wake_target(const struct helper *h)
 }
 
 /* --- a dump --------------------------------------------------------------------------------------------- */
+
+/* The steps of a dump, from the processes to the rows:
+ *
+ *     worker, its children --/proc--> state, system call --py-spy dump--> Python frames --> rows of record/stacks.h */
 
 static void on_closed(uv_handle_t *timer)
 {

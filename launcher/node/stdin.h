@@ -1,14 +1,6 @@
-/* stdin.h -- ddprun's stdin, for the workers that --stdin names (the readers).
- *
- * A single reader inherits stdin. With several readers, or if ddprun is a background job of a terminal, each reader has
- * a pipe instead, to which ddprun copies stdin. All other workers read /dev/null.
- *
- * ddprun reads the next chunk of the input when every reader has the whole previous chunk. So one chunk of memory is
- * enough, and the slowest reader decides the speed. A reader that has closed its input or has exited delays no other
- * reader.
- *
- * With --hosts, several nodes get the same input. If all readers of a node have closed their input, this node drops the
- * rest, so that it does not delay other nodes. */
+/* stdin.h -- passes ddprun's stdin to the workers that --stdin names (the readers). If ddprun copies stdin to pipes,
+ * the next chunk is read when every reader has the whole previous chunk. So one chunk of memory is enough, and the
+ * slowest reader decides the speed. */
 #ifndef LAUNCHER_NODE_STDIN_H
 #define LAUNCHER_NODE_STDIN_H
 
@@ -18,6 +10,9 @@
 #include <sys/types.h>
 #include <uv.h>
 
+/* The input of this node. A reader that has closed its input or has exited delays no other reader. With --hosts,
+ * several nodes get the same input. If all readers of a node have closed their input, this node drops the rest, so that
+ * it does not delay other nodes. */
 struct input;
 
 /* Create the input. The loop and the plan are borrowed. `guardian` is the pid of the guardian, which is in the
@@ -30,8 +25,13 @@ ddp_status input_new(uv_loop_t *loop, const struct plan *plan, pid_t guardian, s
  * rank that the job cannot have. */
 ddp_status input_attempt(struct input *input, struct ddp_err *err);
 
-/* Return the descriptor that becomes descriptor 0 of the worker, or -1 with errno set if no descriptor is left. When
- * the worker has started or could not be started, pass the descriptor to input_spawned, which closes it if needed. */
+/* Return the descriptor that becomes descriptor 0 of the worker, or -1 with errno set if no descriptor is left. All
+ * workers except the readers get /dev/null. A single reader inherits stdin. Each reader has a pipe instead, to which
+ * ddprun copies stdin, in three cases: several readers, a background job of a terminal, or readers on other nodes with
+ * --hosts.
+ *
+ * When the worker has started or could not be started, pass the descriptor to input_spawned, which closes it if
+ * needed. */
 int input_open(struct input *input, int local_rank);
 void input_spawned(struct input *input, int local_rank, int fd, bool runs);
 

@@ -1,9 +1,5 @@
-/* console.h -- the workers' streams on stdout and stderr: whole lines with prefixes, or with --json one event per
- * line.
- *
- * `struct console` is the state that all streams share. A `struct console_stream` cuts the bytes of one stream
- * into lines. All lines from one read(2) are queued in one piece. A row is the last line of a terminal, where
- * progress bars are drawn. A sink (log_files.h) is a target of output. */
+/* console.h -- the workers' streams on stdout and stderr: whole lines with prefixes, or with --json one event per line.
+ * All lines from one read(2) are queued in one piece. */
 #ifndef LAUNCHER_CONSOLE_H
 #define LAUNCHER_CONSOLE_H
 
@@ -31,6 +27,8 @@ struct folds {
     void *prefix_user, *waits_user;
 };
 
+/* The state that all streams share. A row is the last line of a terminal, where progress bars are drawn. A sink
+ * (log_files.h) is a target of output. */
 struct console {
     const struct plan *plan; /* plan and sinks belong to the caller */
     struct sinks *sinks;
@@ -47,7 +45,7 @@ struct console {
     struct folds folds;       /* --fold */
 };
 
-/* stdout or stderr of one worker. */
+/* stdout or stderr of one worker. A console_stream cuts the bytes of its stream into lines. */
 struct console_stream {
     struct console *console;
     int local_rank, which; /* `which` is STD_OUT or STD_ERR */

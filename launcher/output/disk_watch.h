@@ -1,9 +1,6 @@
-/* disk_watch.h -- detects which file operation of the agent hangs. If a file system does not answer, the thread
- * that uses it sleeps in the kernel, and not even SIGKILL can end the agent. The guardian then reads the path of
- * the hanging operation here, and reports it.
- *
- * Each part of the agent that uses a disk (enum disk_user) has one slot. A slot has the path and the start time of the
- * current operation. Agent and guardian share the memory of the slots. */
+/* disk_watch.h -- detects which file operation of the agent hangs. If a file system does not answer, the thread that
+ * uses it sleeps in the kernel, and not even SIGKILL can end the agent. So the guardian reads the path of the operation
+ * here, and reports it. */
 #ifndef LAUNCHER_OUTPUT_DISK_WATCH_H
 #define LAUNCHER_OUTPUT_DISK_WATCH_H
 
@@ -15,10 +12,12 @@ enum {
     DISK_HUNG_MS = 1000   /* an operation of this duration counts as hanging */
 };
 
-/* The parts of the agent that use a disk. Only one thread at a time may record an operation of the same part. */
+/* The parts of the agent that use a disk. Each part has one slot, with the path and the start time of its current
+ * operation. Only one thread at a time may record an operation of the same part. */
 enum disk_user { DISK_MAIN, DISK_FILES, DISK_EVENTS, DISK_FLIGHTS, DISK_USERS };
 
-/* Share the slots with processes that this process forks later. Without this call each process has its own slots. */
+/* Share the slots with processes that this process forks later, so that agent and guardian use the same memory. Without
+ * this call each process has its own slots. */
 void disk_watch_share(void);
 
 /* Record the start and the end of an operation on `path`. A path longer than DISK_PATH_MAX is cut. */

@@ -1,8 +1,5 @@
-/* event_log.c -- see event_log.h.
- *
- * Lines are formatted here. A thread of log.c writes them, so a slow disk can cause lost lines but never delays
- * the job. The file's name may contain the node's rank, which an elastic node receives with its first round. Until
- * then up to EARLY_BYTES of lines wait in memory. */
+/* event_log.c -- see event_log.h. Lines are formatted here. A thread of log.c writes them, so a slow disk can cause
+ * lost lines but never delays the job. */
 #include "output/event_log.h"
 
 #include "base/clock.h"
@@ -105,6 +102,9 @@ bool json_add_sender(cJSON *o, const char *prefix, const struct signal_sender *s
 }
 
 /* --- the log of --events ----------------------------------------------------------------------------------- */
+
+/* The file's name may contain the node's rank, which an elastic node receives with its first round. Until then up to
+ * EARLY_BYTES of lines wait in memory. */
 
 enum { EARLY_BYTES = 256 << 10 };
 

@@ -1,17 +1,6 @@
-/* lines.c -- see lines.h.
- *
- * The stream consists of segments, each ended by \n or \r. `text` contains the unfinished segment. `update`
- * contains the last segment that ended with \r. A carriage return only moves the cursor, so the update stays
- * visible until other text overwrites it. Examples:
- *
- *     bytes                    line
- *     "a\r\n"                  "a"      a text file from Windows
- *     "\r10%\r20%\rdone\n"     "done"   a bar that writes \r before each update
- *     "10%\r20%\r\n"           "20%"    a bar that writes \r after each update
- *     "a\r\r\n"                "a"      a text file from Windows with two \r
- *
- * Lines do not depend on how reads cut the bytes. Only the updates that lines_show_update delivers depend on the reads,
- * because a timer calls this function between any two reads. */
+/* lines.c -- see lines.h. A stream consists of segments, each ended by \n or \r. `text` contains the unfinished
+ * segment, and `update` the last segment that ended with \r. A carriage return only moves the cursor, so the update
+ * stays visible until other text overwrites it. */
 #include "output/lines.h"
 
 #include "tables/text.h"
@@ -97,7 +86,13 @@ static void end_update(struct lines *l)
 }
 
 /* Deliver the line that ends here: the text after its last \r. If that text is empty, deliver the latest update of the
- * progress bar, unless it was delivered before. */
+ * progress bar, unless it was delivered before. Examples:
+ *
+ *     bytes                    line
+ *     "a\r\n"                  "a"      a text file from Windows
+ *     "\r10%\r20%\rdone\n"     "done"   a bar that writes \r before each update
+ *     "10%\r20%\r\n"           "20%"    a bar that writes \r after each update
+ *     "a\r\r\n"                "a"      a text file from Windows with two \r */
 static void end_line(struct lines *l, enum line_kind kind)
 {
     if (l->text.len > 0 || l->update.len == 0)

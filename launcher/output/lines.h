@@ -1,19 +1,6 @@
-/* lines.h -- cuts one stream of a worker into whole lines.
- *
- * lines_append receives the bytes of read(2) and calls `line` once per line. The caller then writes prefix, text and
- * newline in one piece, so lines of two workers never mix. The result does not depend on where reads cut the
- * bytes.
- *
- * - A line ends with \n or \r\n.
- * - A lone \r ends an update of a progress bar, which the next text overwrites. Updates are not lines, and only the
- *   latest update is kept. lines_show_update delivers this update; a timer calls lines_show_update about once a
- *   second. A \n or the end of the stream also delivers the update, if no other text has followed.
- * - An update that is only ESC [ K (erase the row) removes the previous update.
- * - lines_finish delivers a last line without \n.
- * - A line over the limit is delivered in pieces, marked LINE_CUT, so memory stays bounded.
- *
- * The cost is linear in the bytes. A line that is complete within one read is not copied. Log files receive the
- * bytes unchanged and do not use this module. */
+/* lines.h -- the workers' output as lines: cutting a stream into lines, prefixes, merged files, equal lines of several
+ * ranks. Prefix, text and newline of a line are written in one piece, so lines of two workers never mix. Lines do not
+ * depend on where reads cut the bytes. */
 #ifndef LAUNCHER_OUTPUT_LINES_H
 #define LAUNCHER_OUTPUT_LINES_H
 
@@ -34,7 +21,7 @@ struct loss {
 enum { LINES_LIMIT = 8 * 1024 * 1024 }; /* longest line that is delivered in one piece, in bytes */
 
 enum line_kind {
-    LINE_WHOLE,  /* a newline has ended the line */
+    LINE_WHOLE,  /* \n or \r\n has ended the line */
     LINE_LAST,   /* the stream has ended without a newline after this text */
     LINE_UPDATE, /* \r has ended the text: the next text overwrites it */
     LINE_CUT     /* part of a line that is too long; the next call has the next part */
@@ -49,6 +36,15 @@ struct line_time {
 /* Receives a line. `text` has no line end and is valid only during the call. */
 typedef void (*line_fn)(void *user, struct slice text, enum line_kind kind);
 
+/* Cuts one stream into lines.
+ *
+ * - A lone \r ends an update of a progress bar, which the next text overwrites. Updates are not lines, and only the
+ *   latest update is kept. lines_show_update delivers this update. A \n or the end of the stream also delivers the
+ *   update, if no other text has followed.
+ * - An update that is only ESC [ K (erase the row) removes the previous update.
+ * - A line over the limit is delivered in pieces, marked LINE_CUT, so memory stays bounded.
+ *
+ * Log files receive the bytes unchanged and do not use this struct. */
 struct lines {
     line_fn line;
     void *user;
@@ -62,16 +58,19 @@ struct lines {
 void lines_init(struct lines *l, line_fn line, void *user, size_t limit);
 void lines_free(struct lines *l);
 
+/* Append the bytes of read(2), and call `line` once for each line that ends in them. The cost is linear in the bytes. A
+ * line without \r that is complete within one read is not copied. */
 void lines_append(struct lines *l, struct slice bytes);
 
-/* Deliver the latest update as LINE_UPDATE, unless it was delivered before. Return true if the update was
- * delivered. */
+/* Deliver the latest update as LINE_UPDATE, unless it was delivered before. Return true if the update was delivered.
+ * Only these updates depend on the reads, because a timer (output.c) calls this function between any two reads. */
 bool lines_show_update(struct lines *l);
 
 /* Deliver the unfinished line now, as LINE_CUT, to free its memory. */
 void lines_cut(struct lines *l);
 
-/* Deliver the unfinished line, because the stream has ended. The struct can then be used for another stream. */
+/* Deliver the unfinished line as LINE_LAST, because the stream has ended. The struct can then be used for another
+ * stream. */
 void lines_finish(struct lines *l);
 
 /* --- tail ------------------------------------------------------------------------------------------------- */

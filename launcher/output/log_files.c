@@ -1,11 +1,6 @@
-/* log_files.c -- see log_files.h.
- *
- * A rotation renames the full log file to a part, such as out.log.3. Part numbers increase, and a part keeps its name.
- * So a user can copy a part away at any time, and a rotation is one rename. A part ends after a newline if the last
- * NEAR_BYTES before the limit contain one, so no line is cut in two.
- *
- * A failed rotation loses no byte: the file grows further, and the next rotation is tried after rotate.bytes more
- * bytes. */
+/* log_files.c -- see log_files.h. A rotation renames the full log file to a part, such as out.log.3, and later parts
+ * get higher numbers. So a part keeps its name, a user can copy a part away at any time, and a rotation is one
+ * rename. */
 #include "output/log_files.h"
 
 #include "base/clock.h"
@@ -76,8 +71,9 @@ static struct log_file *log_file_create(const char *path, struct log_rotate rota
 
 /* --- rotation ------------------------------------------------------------------------------------------- */
 
-/* Return how many of the next bytes belong in the current file. If not all fit, end after the last newline near the
- * limit, or at the limit if no newline is near. Return 0 if a new file must begin first. */
+/* Return how many of the next bytes belong in the current file. If not all fit, end after the last newline in the last
+ * NEAR_BYTES before the limit, so that no line is cut in two. If no newline is there, end at the limit. Return 0 if a
+ * new file must begin first. */
 static size_t log_file_room(const struct log_file *f, const uint8_t *data, size_t len)
 {
     const uint64_t left = f->size < f->full ? f->full - f->size : 0;
@@ -155,6 +151,8 @@ static void forget_oldest(const struct log_file *f)
         unlink(name);
 }
 
+/* Rename the file to a part, and create a new file. A failed rotation loses no byte: the file grows further, and the
+ * next rotation is tried after rotate.bytes more bytes. */
 static void rotate(struct log_file *f)
 {
     const int last = f->part;

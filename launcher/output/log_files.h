@@ -1,12 +1,6 @@
-/* log_files.h -- the files of the workers' output: directories, names, rotation and filters. Also the sinks: all
- * targets of output.
- *
- * A log file is created once and never overwrites another file. After its creation only the writer's thread uses
- * the file.
- *
- * A file that has reached its limit is renamed to a part with a number, and a new file is created under the old
- * name: `out.log.1` is the oldest part, `out.log` the newest. Concatenated in this order, the parts are the output,
- * byte for byte. A file that the user deletes is created again. */
+/* log_files.h -- the files of the workers' output (directories, rotation, filters), and the sinks: all targets of
+ * output. A log file is created once and never overwrites another file. After its creation only the writer's thread
+ * uses the file. */
 #ifndef LAUNCHER_OUTPUT_LOG_FILES_H
 #define LAUNCHER_OUTPUT_LOG_FILES_H
 
@@ -97,7 +91,12 @@ struct sink_event {
 /* Return new sinks, which the caller owns, or NULL when memory is short. For `progress` see writer.h. */
 struct sinks *sinks_new(enum writer_policy policy, writer_progress progress, void *user);
 
-/* Create the log file `path`. Return its sink number, or -1 with the reason in `err`. */
+/* Create the log file `path`. Return its sink number, or -1 with the reason in `err`. A file that the user deletes is
+ * created again.
+ *
+ * A file that has reached its limit is renamed to a part with a number, and a new file is created under the old name:
+ * `out.log.1` is the oldest part, `out.log` the newest. Concatenated in this order, the parts are the output, byte for
+ * byte. */
 int sinks_add_file(struct sinks *s, const char *path, struct log_rotate rotate, struct ddp_err *err);
 
 /* Return the sink number of the open log file `path`, or -1. */

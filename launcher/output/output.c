@@ -1,14 +1,5 @@
-/* output.c -- see output.h.
- *
- * Normal path: output_begin_attempt creates the files, output_open creates the pipes. Streams are read, and their lines
- * are queued. The writer's thread writes them and wakes the loop (on_progress). After the end of all pipes,
- * output_drain calls `idle`.
- *
- * Failures:
- * - A sink is slower than the workers: the workers' streams wait.
- * - The reader of ddprun's stdout or stderr exits: ddprun closes the workers' pipes, so the workers get SIGPIPE.
- * - A disk is full: the user is warned once. The workers wait, or with --log_policy=drop output is lost.
- * - A process outside the job keeps a pipe open: the pipe is closed when the time limit of output_drain is over. */
+/* output.c -- see output.h. The event loop reads the pipes, and the writer's thread writes, because a slow terminal or
+ * disk must not block the loop. */
 #include "output/output.h"
 
 #include "base/clock.h"
@@ -361,6 +352,15 @@ enum {
     REPORTED_FILES_MAX = 4
 };
 
+/* The output of all workers. Normal path: output_begin_attempt creates the files, output_open creates the pipes.
+ * Streams are read, and their lines are queued. The writer's thread writes them and wakes the loop (on_progress). After
+ * the end of all pipes, output_drain calls `idle`.
+ *
+ * Failures:
+ *   - A sink is slower than the workers: the workers' streams wait.
+ *   - The reader of ddprun's stdout or stderr exits: ddprun closes the workers' pipes, so the workers get SIGPIPE.
+ *   - A disk is full: the user is warned once. The workers wait, or with --log_policy=drop output is lost.
+ *   - A process outside the job keeps a pipe open: the pipe is closed when the time limit of output_drain is over. */
 struct output {
     struct output_options options;
     struct sinks *sinks;

@@ -1,12 +1,6 @@
-/* output.h -- passes the workers' output from their pipes to the console, the log files and the report.
- *
- *     pipe -> stream -> console lines -> "[3] text\n" -> writer -> stdout, stderr   (in --json: an event per line)
- *                   \-> unchanged -----------------> writer -> log file
- *                   \-> tail, for the report
- *
- * A single worker without prefix and without log file may inherit ddprun's stdout, see inherits_stdout in output.c.
- * While the console or a disk is slow or full, the pipes are not read, so the workers block. With --log_policy=drop,
- * ddprun drops output instead, and counts the lost bytes. Memory is bounded, and the event loop never blocks. */
+/* output.h -- passes the workers' output from their pipes to the console, the log files and the report. While the
+ * console or a disk is slow or full, by default the pipes are not read and the workers block, because memory is
+ * bounded. The event loop never blocks. */
 #ifndef LAUNCHER_OUTPUT_OUTPUT_H
 #define LAUNCHER_OUTPUT_OUTPUT_H
 
@@ -37,6 +31,15 @@ void wakeup_ring(const struct wakeup *bell);
  * of wakeup_open. */
 void wakeup_close(struct wakeup *bell, uv_close_cb closed);
 
+/* The output of all workers of this node:
+ *
+ *     pipe -> stream -> console lines -> "[3] text\n" -> writer -> stdout, stderr   (in --json: an event per line)
+ *                   \-> unchanged -----------------> writer -> log file
+ *                   \-> tail, for the report
+ *
+ * A single worker without prefix and without log file may inherit ddprun's stdout, see inherits_stdout in output.c.
+ * With --log_policy=drop, ddprun drops output instead of blocking the workers, and counts the lost bytes
+ * (output_loss). */
 struct output;
 
 struct output_options {

@@ -1,12 +1,6 @@
-/* writer.c -- see writer.h.
- *
- * Each slot has two buffers: `waiting` grows under the lock, `going` belongs to the thread while it writes. The
- * thread swaps the buffers, so the lock is never held during a write, and one system call writes many lines.
- *
- * A hole is a place in the stream where bytes were lost. Three counters record the holes: before `going`, before
- * `waiting` and after `waiting`. Three are enough: while a hole is after `waiting`, all new bytes are dropped, so no
- * fourth place arises. A line that reports the hole (its mark) is written when the target accepts bytes again. Marks
- * are not counted, so the written and the dropped bytes add up to the bytes that writer_append has received. */
+/* writer.c -- see writer.h. Each slot has two buffers: `waiting` grows under the lock, and `going` belongs to the
+ * thread while it writes. The thread swaps the buffers, so the lock is never held during a write, and one system call
+ * writes many lines. */
 #include "output/writer.h"
 
 #include "base/buf.h"
@@ -84,7 +78,11 @@ struct slot {
     size_t at;
 };
 
-enum { BEFORE_GOING, BEFORE_WAITING, BEHIND }; /* indices of slot.hole */
+/* Indices of slot.hole. A hole is a place in the stream where bytes were lost. Three counters are enough: while a hole
+ * is after `waiting`, all new bytes are dropped, so no fourth place arises. A line that reports the hole (its mark) is
+ * written when the target accepts bytes again. Marks are not counted, so the written, queued and dropped bytes add
+ * up to the bytes that writer_append has received. */
+enum { BEFORE_GOING, BEFORE_WAITING, BEHIND };
 
 struct writer {
     pthread_mutex_t lock;

@@ -1,12 +1,5 @@
-/* writer.h -- a thread that writes, so that a slow terminal or disk never blocks the event loop.
- *
- * A writer has slots, one per target. Bytes of a slot are copied and written in order. The thread writes all
- * queued bytes of one slot before those of the next. So lines never mix, even if two slots are the same terminal.
- *
- * The policy matters when a target accepts no bytes. With WRITER_BLOCK no byte is lost: a write to a full disk is
- * retried, and the caller stops reading when writer_queued is high. With WRITER_DROP, bytes over the limit are
- * dropped and counted, and a line in the output reports their number. A permanent error (EIO, EFBIG ...) drops
- * bytes with either policy. The first bytes start the thread. */
+/* writer.h -- a thread that writes, so that a slow terminal or disk never blocks the event loop. The thread writes all
+ * queued bytes of one slot before those of the next. So the lines of two slots never mix, even on the same terminal. */
 #ifndef LAUNCHER_OUTPUT_WRITER_H
 #define LAUNCHER_OUTPUT_WRITER_H
 
@@ -19,12 +12,17 @@
  * descriptor has accepted no byte for `unread_ms`, for example because its reader is stopped. */
 int write_timeout(int fd, struct slice bytes, int unread_ms);
 
+/* A writer has slots, one per target. Bytes of a slot are copied and written in order. */
 struct writer;
 
 /* Called after each write, and when a gap of lost bytes begins. The callback may run on the writer's thread, so it must
  * be short and thread-safe, for example wakeup_ring. */
 typedef void (*writer_progress)(void *user);
 
+/* The policy for a target that accepts no bytes. With WRITER_BLOCK no byte is lost: a write to a full disk is retried,
+ * and the caller stops reading when writer_queued is high. With WRITER_DROP, bytes over the limit are dropped and
+ * counted, and a line in the output reports their number. A permanent error (EIO, EFBIG ...) drops bytes with either
+ * policy. */
 enum writer_policy { WRITER_BLOCK, WRITER_DROP };
 
 /* Where the bytes of a slot go. The writer's thread calls both functions, which may block. */
@@ -45,7 +43,7 @@ struct writer_state {
     bool closed;      /* the target was closed, as writer_end requested */
 };
 
-/* Return a new writer, which the caller owns, or NULL when memory is short. */
+/* Return a new writer, which the caller owns, or NULL when memory is short. The first bytes start its thread. */
 struct writer *writer_new(writer_progress progress, void *user);
 
 /* Set the policy. This may be done at any time. `limit` is the number of bytes that WRITER_DROP queues per slot. */

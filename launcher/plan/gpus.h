@@ -1,8 +1,6 @@
-/* gpus.h -- the GPUs that the workers see, and the number of workers that follows from them.
- *
- * LOCAL_RANK is an index into the GPUs that CUDA shows. CUDA_VISIBLE_DEVICES may name GPUs in any order, by
- * number, UUID or MIG id. ddprun parses the variable exactly as CUDA does, so the plan shows the GPU of each
- * worker. */
+/* gpus.h -- the GPUs that the workers see, and the number of workers that follows from them. LOCAL_RANK is an index
+ * into the GPUs that CUDA shows. ddprun parses CUDA_VISIBLE_DEVICES exactly as CUDA does, so the plan shows the GPU of
+ * each worker. */
 #ifndef LAUNCHER_GPUS_H
 #define LAUNCHER_GPUS_H
 
@@ -21,8 +19,8 @@ struct gpu_list {
     char note[256];                     /* what is wrong in CUDA_VISIBLE_DEVICES, or "" */
 };
 
-/* List the visible GPUs. `visible` is CUDA_VISIBLE_DEVICES, or NULL if the variable is not set. `physical` is the
- * number of GPUs in the machine. */
+/* List the visible GPUs. `visible` is CUDA_VISIBLE_DEVICES, or NULL if the variable is not set. The variable may name
+ * GPUs in any order, by number, UUID or MIG id. `physical` is the number of GPUs in the machine. */
 void gpus_list(struct gpu_list *list, const char *visible, int physical);
 
 /* Compute the number of workers from --nproc_per_node (`want`) and the number of usable CPUs. Return DDP_ERR_ARG if

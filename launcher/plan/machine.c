@@ -1,8 +1,5 @@
-/* machine.c -- facts about this machine for the plan: GPUs, CPUs, Pythons and PyTorch. See plan.h.
- *
- * NVIDIA's management library (NVML) is loaded at run time, because it is a part of the driver. NVML is preferred
- * to /proc, because NVML omits GPUs that a container or a batch system has removed. CUDA itself is not used,
- * because CUDA needs about a second to start and creates a context on each GPU. */
+/* machine.c -- see plan.h: facts about this machine (GPUs, CPUs, Pythons and PyTorch). CUDA is not used, because
+ * CUDA needs about a second to start and creates a context on each GPU. */
 #include "plan/plan.h"
 
 #include "plan/scheduler.h"
@@ -39,7 +36,8 @@ static bool may_have_driver(void)
     return getenv("LD_LIBRARY_PATH") != NULL;
 }
 
-/* Count the GPUs with NVML. Return -1 if NVML is missing or finds no driver. */
+/* Count the GPUs with NVIDIA's management library (NVML). Return -1 if NVML is missing or finds no driver. NVML is
+ * loaded at run time, because it is a part of the driver. */
 static int count_by_nvml(void)
 {
     void *lib = dlopen("libnvidia-ml.so.1", RTLD_LAZY | RTLD_LOCAL);
@@ -72,6 +70,7 @@ static int count_in_proc(void)
     return n;
 }
 
+/* Count the GPUs. Prefer NVML to /proc, because NVML omits GPUs that a container or a batch system has removed. */
 int gpu_count(void)
 {
     int n = may_have_driver() ? count_by_nvml() : 0;

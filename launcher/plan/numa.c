@@ -1,15 +1,5 @@
-/* numa.c -- see numa.h.
- *
- * A GPU's PCI address determines its NUMA node, and the node determines the CPUs. --numa_binding selects the
- * worker's CPUs. CPUs that are forbidden to ddprun itself are left out:
- *
- *     node            all CPUs of the node
- *     socket          all CPUs of the node's socket, which may have several nodes
- *     exclusive       an equal share of the node's cores; the first GPUs of the node get the remaining cores
- *     core-complex    one group of CPUs with a common cache: the first GPU gets the largest group; with more GPUs than
- *                     groups, several GPUs get the same group
- *
- * The rules are torchrun's. A core or a group is identified by its lowest CPU. */
+/* numa.c -- see numa.h. A GPU's PCI address determines its NUMA node, and the node determines the CPUs. The rules of
+ * --numa_binding are torchrun's. */
 #include "plan/numa.h"
 
 #include <stdio.h>
@@ -332,6 +322,14 @@ static ddp_status keep_complex(const struct question *q, int before, struct rank
     return status;
 }
 
+/* Find the CPUs of the worker that uses GPU number `device`. Leave out CPUs that are forbidden to ddprun itself. The
+ * mode selects the CPUs:
+ *
+ *     node            all CPUs of the node
+ *     socket          all CPUs of the node's socket, which may have several nodes
+ *     exclusive       an equal share of the node's cores; the first GPUs of the node get the remaining cores
+ *     core-complex    one group of CPUs with a common cache: the first GPU gets the largest group; with more GPUs than
+ *                     groups, several GPUs get the same group */
 static ddp_status numa_choose_mode(const struct question *q, enum numa_binding mode, int device,
                                    struct rank_set *cpus)
 {

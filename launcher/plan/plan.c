@@ -1,13 +1,5 @@
-/* plan.c -- see plan.h. The rendezvous' address and timeouts depend only on the options. Each option without effect
- * adds a note to the plan.
- *
- *     nodes       backend   port    time to join                        ranks
- *     1           -         29500   -                                   known
- *     N           static    29500   --timeout, --rdzv_conf or 900 s     follow from --node_rank
- *     MIN:MAX     c10d      29400   --timeout, --rdzv_conf or 600 s     assigned by the rendezvous
- *
- * --rdzv_endpoint replaces the address and the port. The defaults are torchrun's. This module resolves no names
- * and opens no files, so --dry_run and tests get the same plan as a real start. */
+/* plan.c -- see plan.h. This module resolves no names and opens no files, so --dry_run and tests get the same plan as a
+ * real start. The rendezvous' address and timeouts depend only on the options. */
 #include "plan/plan.h"
 
 #include "base/text.h"
@@ -131,7 +123,16 @@ static void choose_worker_store(struct plan *plan)
         torch->version, torch->dir);
 }
 
-/* Decide everything about the rendezvous: address, port, timeouts, store and the job's name. */
+/* Decide everything about the rendezvous: address, port, timeouts, store and the job's name. The defaults are
+ * torchrun's:
+ *
+ *     nodes       backend   port    time to join                        ranks
+ *     1           -         29500   -                                   known
+ *     N           static    29500   --timeout, --rdzv_conf or 900 s     follow from --node_rank
+ *     MIN:MAX     c10d      29400   --timeout, --rdzv_conf or 600 s     assigned by the rendezvous
+ *
+ * --rdzv_endpoint replaces the address and the port. An elastic job uses port 29400 only if --rdzv_endpoint has no
+ * port, and 29500 without --rdzv_endpoint. */
 static bool plan_meet(struct plan *plan)
 {
     const struct cli *cli = plan->cli;

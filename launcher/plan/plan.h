@@ -1,10 +1,6 @@
-/* plan.h -- the plan of one node: the GPU, CPUs, command, environment and output of each worker. The plan is
- * complete before any process starts.
- *
- * The plan is made in two steps. plan_make decides everything that is known before the nodes join. plan_round adds
- * the results of a round of the rendezvous: ranks, and the file names and environments that contain ranks.
- * --dry_run prints the plan, and the agent executes the plan. The caller passes the facts about the machine, so
- * plan.c and worker.c read no file and a test can plan for any machine. */
+/* plan.h -- the plan of one node: the GPU, CPUs, command, environment and output of each worker. --dry_run prints the
+ * plan, and the agent executes the plan. The caller passes the facts about the machine, so that a test can plan for any
+ * machine. */
 #ifndef LAUNCHER_PLAN_PLAN_H
 #define LAUNCHER_PLAN_PLAN_H
 
@@ -28,7 +24,8 @@ struct torch_version {
     char dir[PATH_MAX]; /* directory that contains the package torch */
 };
 
-/* Facts about the machine. The caller owns the texts, which must outlive the plan. */
+/* Facts about the machine, which the caller passes, because plan.c and worker.c read no file. The caller owns the
+ * texts, which must outlive the plan. */
 struct plan_facts {
     char *const *environ_block; /* ddprun's environment, NULL-terminated */
     int physical_gpus;          /* number of GPUs, from gpu_count() */
@@ -108,6 +105,9 @@ struct plan_round {
 
 struct secret;
 
+/* The plan of a node, which is complete before any process starts. The plan is made in two steps. plan_make decides
+ * everything that is known before the nodes join. plan_round adds the results of a round of the rendezvous: ranks, and
+ * the file names and environments that contain ranks. */
 struct plan {
     const struct cli *cli;          /* borrowed */
     const struct plan_facts *facts; /* borrowed */

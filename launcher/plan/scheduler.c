@@ -1,11 +1,7 @@
 /* scheduler.c -- see scheduler.h.
  *
- * Each scheduler is a row of `rows`. A row names the variables that identify the scheduler, and the variables of
- * its tasks, its job and its lists of hosts. It also has the command that starts one ddprun on each node.
- * read_tasks and read_hosts read these variables. Slurm and Kubernetes need their own functions.
- *
- * The caller passes variables and files as text, so a test needs no scheduler. A value that is not a plausible
- * number is ignored, because a wrong value would start a job of the wrong size. */
+ * Each scheduler is a row of `rows`. The caller passes variables and files as text, so a test needs no scheduler. A
+ * value that is not a plausible number is ignored, because a wrong value would start a job of the wrong size. */
 #include "plan/scheduler.h"
 
 #include "tables/worker_env.h"
@@ -29,8 +25,11 @@ enum list_format { LIST_SLURM, LIST_WORDS, LIST_COUNTED, LIST_FILE };
 typedef void read_scheduler(struct scheduler *s, const struct scheduler_facts *f);
 static read_scheduler read_slurm, read_kubernetes, read_pytorchjob;
 
-/* The schedulers. A scheduler is recognized if all variables of `all` are set. If `one_of` has names, one of these
- * variables must be set, too. */
+/* The schedulers. A row names the variables that identify the scheduler, and the variables of its tasks, its job and
+ * its lists of hosts. read_tasks and read_hosts read these variables. Slurm and Kubernetes need their own functions.
+ *
+ * A scheduler is recognized if all variables of `all` are set. If `one_of` has names, one of these variables must be
+ * set, too. */
 static const struct row {
     const char *all[4], *one_of[2];                    /* variables that identify the scheduler */
     const char *launch;                                /* command that starts one ddprun on each node */

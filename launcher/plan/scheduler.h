@@ -1,10 +1,5 @@
 /* scheduler.h -- reads a scheduler's values for this job: number of nodes, node rank, address of the rendezvous, and
- * other values. Pure: the input is an environment block. Each value has a text that names its origin.
- *
- *     defaults  <  scheduler  <  PET_* variables  <  command line         a later source overrides an earlier one
- *
- * scheduler_read parses the environment. scheduler_apply sets the options that the user did not set, and adds a note
- * for each option that differs from the scheduler's value. --explain prints all values. */
+ * other values. Each value has a text that names its origin. Pure: the input is an environment block. */
 #ifndef LAUNCHER_PLAN_SCHEDULER_H
 #define LAUNCHER_PLAN_SCHEDULER_H
 
@@ -97,9 +92,13 @@ const char *scheduler_file(char *const *environ_block);
 ddp_status scheduler_read(struct scheduler *s, const char *wanted, const struct scheduler_facts *facts,
                           struct ddp_err *err);
 
-/* Set the options of `cli` that the user did not set. `cli` then points to texts of `s`, so `s` must outlive `cli`.
- * If the job was started in a wrong way, store the finding in s->finding. Add a note to s->notes for each option
- * whose value from the user differs from the scheduler's value. Return DDP_ERR_ARG for an invalid value. */
+/* Set the options of `cli` that the user did not set. `cli` then points to texts of `s`, so `s` must outlive `cli`. A
+ * later source overrides an earlier one:
+ *
+ *     defaults  <  scheduler  <  PET_* variables  <  command line
+ *
+ * If the job was started in a wrong way, store the finding in s->finding. Add a note to s->notes for each option whose
+ * value from the user differs from the scheduler's value. Return DDP_ERR_ARG for an invalid value. */
 ddp_status scheduler_apply(struct scheduler *s, struct cli *cli, struct ddp_err *err);
 
 /* Append to `out` the values that --explain prints: scheduler_print as text, scheduler_print_json as a JSON object.

@@ -1,8 +1,5 @@
-/* collect.c -- see remote.h. Sends and receives the log files of all hosts, for --collect_logs.
- *
- * When the job has ended, the relay forks a sender. The sender sends the files of the host's log directory, and never
- * follows a link. The starter stores the files in a folder for each host. The starter does not trust a host, so it
- * checks each name and size. */
+/* collect.c -- see remote.h. Sends and receives the log files of all hosts, for --collect_logs. The starter checks each
+ * name and size, because the starter does not trust a host. */
 #include "remote/remote.h"
 
 #include "base/limits.h"
@@ -22,6 +19,9 @@
 #include <unistd.h>
 
 /* --- the sender -------------------------------------------------------------------------------------------- */
+
+/* When the job has ended, the relay forks a sender. The sender sends the files of the host's log directory, and never
+ * follows a link. */
 
 struct sender {
     int out;
@@ -134,6 +134,8 @@ bool collect_send(const char *root, int out)
 }
 
 /* --- the starter -------------------------------------------------------------------------------------------- */
+
+/* The starter stores the files in a folder for each host. */
 
 /* Record why a file is missing or cut. */
 static void note_fault(struct collected *c, const char *what, const char *why)

@@ -1,9 +1,6 @@
-/* relay.c -- see remote.h. `ddprun --relay`, which a remote shell runs on each host.
- *
- * The relay is the parent of the host's ddprun, which inherits stdout and stderr from the remote shell. One loop
- * waits for messages, the child and probes. The relay runs until the child has ended, because the remote shell
- * returns the relay's exit status. If the relay dies, the kernel kills the child (PR_SET_PDEATHSIG), and the
- * child's agent then ends the workers. */
+/* relay.c -- see remote.h. A remote shell runs `ddprun --relay` on each host, and the relay is the parent of the host's
+ * ddprun. The relay runs until this child has ended, because the remote shell returns the relay's exit status. If the
+ * relay dies, the kernel kills the child (PR_SET_PDEATHSIG), and the child's agent then ends the workers. */
 #include "remote/remote.h"
 
 #include "base/clock.h"
@@ -389,8 +386,9 @@ static void handle_PROBE(struct relay *r, struct slice body)
 
 /* --- the job -------------------------------------------------------------------------------------------------- */
 
-/* Replace the forked child by the host's ddprun, with `input` as stdin and `news` as NEWS_FD. Execute /proc/self/exe,
- * because the file of --ship is removed, and another user could create a file at its former path in /tmp. */
+/* Replace the forked child by the host's ddprun, with `input` as stdin and `news` as NEWS_FD. The host's ddprun
+ * inherits stdout and stderr from the remote shell. Execute /proc/self/exe, because the file of --ship is removed, and
+ * another user could create a file at its former path in /tmp. */
 static void exec_job(pid_t relay, char **argv, int input, int news)
 {
     sigset_t none;
@@ -895,6 +893,7 @@ static bool is_silent(const struct relay *r)
 
 enum { POLL_STDIN, POLL_SIGNALS, POLL_LISTENER, POLL_INPUT, POLL_NEWS, POLLS, TURN_MS = 250 };
 
+/* Run the relay. One loop waits for messages, the child and probes. */
 int relay_run(void)
 {
     struct relay r = { .listener = -1,

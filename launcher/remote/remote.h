@@ -1,29 +1,6 @@
-/* remote.h -- one command for all nodes: --hosts.
- *
- *     ddprun --hosts a:8,b:8 train.py
- *        |-- ssh a --- ddprun --relay --- ddprun --node_rank=0 ...
- *        '-- ssh b --- ddprun --relay --- ddprun --node_rank=1 ...
- *
- * The starter (starter.c) runs a remote shell for each host, prints the output of the job and sends the job's
- * input. A relay (relay.c) reads the starter's messages on stdin, starts the host's ddprun and passes signals to
- * it. The relay ends the job on its host when its stdin ends or the starter's messages stop. Either happens when
- * the starter, the remote shell or the network fails. start.c contains the decisions, as pure functions.
- *
- * With many hosts, or with --ssh_fanout, some hosts start other hosts. The relay of such a host becomes a branch
- * (tree.c). A branch runs remote shells to the hosts that it starts. For its own host, it runs a second relay:
- *
- *     ddprun --hosts n[0-99] train.py
- *        '-- ssh n0 --- ddprun --relay, a branch
- *                          |-- ddprun --relay --- ddprun --node_rank=0 ...
- *                          '-- ssh n16 --- ddprun --relay --- ddprun --node_rank=16 ...
- *
- * A branch only passes bytes between the starter and the processes that the branch runs. If the branch dies, the
- * stdin of these processes ends, so the job ends on their hosts.
- *
- * With --ship the starter first sends the file of ddprun to the host's shell. The shell executes this file as the
- * relay.
- *
- * The relays find out which address of the first host all other hosts can reach. The store uses this address. */
+/* remote.h -- runs a job on all nodes with one command: --hosts. The starter runs a remote shell for each host, in
+ * which a relay starts the host's ddprun. A relay ends the job on its host when the starter's messages stop, because
+ * the starter, the remote shell or the network has then failed. */
 #ifndef LAUNCHER_REMOTE_REMOTE_H
 #define LAUNCHER_REMOTE_REMOTE_H
 
@@ -79,6 +56,17 @@ bool collection_progress(const struct collection *c, int sending, struct buf *ou
 
 /* --- processes of remote shells (tree.c) -------------------------------------------------------------------------- */
 
+/* With many hosts, or with --ssh_fanout, some hosts start other hosts. The relay of such a host becomes a branch
+ * (tree.c). A branch runs remote shells to the hosts that it starts. For its own host, it runs a second relay:
+ *
+ *     ddprun --hosts n[0-99] train.py
+ *        '-- ssh n0 --- ddprun --relay, a branch
+ *                          |-- ddprun --relay --- ddprun --node_rank=0 ...
+ *                          '-- ssh n16 --- ddprun --relay --- ddprun --node_rank=16 ...
+ *
+ * A branch only passes bytes between the starter and the processes that the branch runs. If the branch dies, the stdin
+ * of these processes ends, so the job ends on their hosts. */
+
 /* Return true if stdin has unread bytes of the starter. Such bytes show that the starter is alive. This process may
  * have been too busy to read them, for example with a slow disk. */
 bool remote_has_input(void);
@@ -88,10 +76,10 @@ bool remote_has_input(void);
 int branch_run(int signals, uint64_t silent_ms, struct buf *in);
 
 /* Map the bytes that --ship sends: this program without symbols and debug information, then the cJSON library. The
- * library is sent only if this program loads it as a shared library, as on Debian; otherwise *library, its size, is 0.
- * In the mapped program, the name of the library is replaced by SHIPPED_LIBRARY, because the host may not have the
- * library. So the program loads the library that was sent. Unmap the bytes with munmap. Return NULL, or the reason of a
- * failure. */
+ * starter first sends these bytes to the host's shell, which executes the program as the relay. The library is sent
+ * only if this program loads it as a shared library, as on Debian; otherwise *library, its size, is 0. In the mapped
+ * program, the name of the library is replaced by SHIPPED_LIBRARY, because the host may not have the library. So the
+ * program loads the library that was sent. Unmap the bytes with munmap. Return NULL, or the reason of a failure. */
 const char *ship_map(struct slice *bytes, size_t *library);
 
 /* Return true if --ship has sent this program together with the cJSON library. */
@@ -148,6 +136,18 @@ void links_drain(struct links *all, bool is_late);
 bool links_close(struct links *all, bool is_late);
 
 /* --- main programs ---------------------------------------------------------------------------------------------- */
+
+/* The processes of a job on two hosts:
+ *
+ *     ddprun --hosts a:8,b:8 train.py
+ *        |-- ssh a --- ddprun --relay --- ddprun --node_rank=0 ...
+ *        '-- ssh b --- ddprun --relay --- ddprun --node_rank=1 ...
+ *
+ * The starter (starter.c) runs a remote shell for each host, prints the output of the job and sends the job's input. A
+ * relay (relay.c) reads the starter's messages on stdin, starts the host's ddprun and passes signals to it. The relay
+ * ends the job on its host when its stdin ends or the starter's messages stop. The relays find out which address of the
+ * first host all other hosts can reach. The store uses this address. start.c contains the decisions, as pure
+ * functions. */
 
 /* Run `ddprun --relay`. Return its exit code. */
 int relay_run(void);

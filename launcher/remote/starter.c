@@ -1,12 +1,6 @@
-/* starter.c -- see remote.h. Runs a remote shell for each host, and prints the output of the relays. A host has
- * these states:
- *
- *     WAITING -> STARTING -> HERE -> PROBING -> READY -> RUNNING -> ENDED
- *
- * Each host that starts others starts at most AT_ONCE of them at the same time. The first host listens on the store's
- * port, and the other hosts probe this port. When all hosts are READY, the starter sends the job to every relay. A host
- * that fails before RUNNING ends the start of all hosts. Later the nodes of the job stop each other through the store,
- * so the starter only waits. */
+/* starter.c -- see remote.h. Runs a remote shell for each host, and prints the output of the relays. A host that fails
+ * before RUNNING ends the start of all hosts. Later the nodes of the job stop each other through the store, so the
+ * starter only passes on input, output, findings and log files. */
 #include "remote/remote.h"
 
 #include "auth/secret.h"
@@ -60,6 +54,12 @@ enum {
 #define SLOT_RELAY(i)  (2 * (i))
 #define SLOT_BRANCH(i) (2 * (i) + 1)
 
+/* The states of a host:
+ *
+ *     WAITING -> STARTING -> HERE -> PROBING -> READY -> RUNNING -> ENDED
+ *
+ * The first host listens on the store's port. The other hosts probe this port, unless --master_addr is set. When all
+ * hosts are READY, the starter sends the job to every relay. */
 enum peer_state {
     PEER_WAITING,
     PEER_STARTING,

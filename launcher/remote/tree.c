@@ -1,8 +1,5 @@
-/* tree.c -- see remote.h. Runs the remote shells, directly or through branches.
- *
- * The first part of this file is the branch: a relay that starts other hosts. It makes no decisions and only passes
- * bytes, so the starter handles all hosts alike. The second part runs in the starter. A link is one process: a child of
- * the starter, or a process that a branch runs. */
+/* tree.c -- see remote.h. Runs the remote shells, directly or through branches. A branch makes no decisions and only
+ * passes bytes, because the starter then handles all hosts alike. */
 #include "remote/remote.h"
 
 #include "base/clock.h"
@@ -94,6 +91,7 @@ struct carried {
     bool is_over;         /* the message EXIT was sent */
 };
 
+/* A branch: a relay that starts other hosts. */
 struct branch {
     struct buf *in;       /* borrowed; received bytes that do not form a complete message yet */
     struct buf out;       /* bytes for the starter that are not written yet */

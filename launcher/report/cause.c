@@ -1,5 +1,5 @@
-/* cause.c -- see cause.h. Three files contain tables of sentences. spawn_error.c explains why a program could not
- * be started. exit_text.c explains how a worker ended. This file explains errors in a worker's last lines. */
+/* cause.c -- see cause.h. The table of sentences in this file explains errors in a worker's last lines. Two other files
+ * have such tables: spawn_error.c explains why a program could not be started, and exit_text.c how a worker ended. */
 #include "report/cause.h"
 
 #include "agent/agent.h"

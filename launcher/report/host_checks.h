@@ -1,8 +1,6 @@
 /* host_checks.h -- findings about limits and GPUs of this machine, and the reason why a node lost the store. Only
- * store_loss_finding is pure.
- *
- * ddprun warns about these limits before the start. Without a warning, the user would only see a later error of a
- * worker: "too many open files", "cannot allocate memory" or "bus error". */
+ * store_loss_finding is pure. ddprun warns about limits before the start, because the user would otherwise see only a
+ * later error of a worker. */
 #ifndef LAUNCHER_REPORT_HOST_CHECKS_H
 #define LAUNCHER_REPORT_HOST_CHECKS_H
 
@@ -16,8 +14,9 @@
 
 enum { HOST_FINDINGS_MAX = 4 };
 
-/* Compare the limits of this machine with what `workers` workers need. Store a finding for each limit that is too
- * low, and return the number of findings. */
+/* Compare the limits of this machine with what `workers` workers need. Store a finding for each limit that is too low,
+ * and return the number of findings. With such a limit, a worker would later fail with "too many open files", "cannot
+ * allocate memory" or "bus error". */
 int host_check_limits(int workers, const char *host, struct finding out[HOST_FINDINGS_MAX]);
 
 /* Log each finding of host_check_limits as a warning. */

@@ -1,7 +1,5 @@
-/* report.c -- see report.h.
- *
- * A report consists of many small appends. The first append that fails clears `ok`, and later appends then do nothing.
- * Only report_text checks `ok`. If `ok` is false, it discards the report, because half a report is useless. */
+/* report.c -- see report.h. A report consists of many small appends, and only report_text checks at the end whether one
+ * has failed. It then discards the whole report, because half a report is useless. */
 #include "report/report.h"
 
 #include "agent/agent.h"
@@ -39,7 +37,7 @@ struct rows {
     struct buf *out;
     bool colour;
     int lines, limit;
-    bool ok; /* false after memory was short; later appends do nothing */
+    bool ok; /* false after an append has failed; later appends do nothing */
 };
 
 static void append_row(struct rows *r, const void *bytes, size_t len)

@@ -1,11 +1,6 @@
-/* signals.h -- the effect of each signal on the guardian (ddprun), the agent and a worker.
- *
- * Each signal has a row. The rows determine which signals guardian and agent handle, which signals spawn.c resets
- * to their default action in a worker, and which names --signals_to_handle accepts. The manual page and
- * docs/signals.md contain the texts of the rows. Pure: the caller passes each received signal as a struct.
- *
- * Columns: name; action; whether --signals_to_handle may contain the signal (only if its default action ends a
- * process); then the effect on guardian, agent and worker. */
+/* signals.h -- the effect of each signal on the guardian (ddprun), the agent and a worker. Each signal has a row,
+ * whose texts are also in the manual page and in docs/signals.md. Pure: the caller passes each received signal as a
+ * struct. */
 #ifndef LAUNCHER_SIGNALS_H
 #define LAUNCHER_SIGNALS_H
 
@@ -14,6 +9,12 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+
+/* The rows determine which signals guardian and agent handle, and which names --signals_to_handle accepts. They also
+ * determine which signals spawn.c resets to their default action in a worker.
+ *
+ * Columns: name; action; whether --signals_to_handle may contain the signal (only if its default action ends a
+ * process); then the effect on guardian, agent and worker. */
 
 /* clang-format off */
 #define SIGNAL_LIST(X)                                                                                       \

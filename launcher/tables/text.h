@@ -1,7 +1,6 @@
-/* text.h -- texts for users: sentences with placeholders, shell words, times, text that is safe for a terminal, JSON,
- * names of log files. Such texts contain names and lines of other programs. So this file also has the functions that
- * make such texts safe for a shell, a terminal or JSON. A function that fails may leave a part of its text in `out`,
- * except json_print. */
+/* text.h -- texts for users: sentences with placeholders, shell words, times, JSON, names of log files. Such texts
+ * contain names and lines of other programs. So this file also has the functions that make such texts safe for a shell,
+ * a terminal or JSON. */
 #ifndef LAUNCHER_TABLES_TEXT_H
 #define LAUNCHER_TABLES_TEXT_H
 
@@ -12,6 +11,8 @@
 #include <stdint.h>
 
 /* --- texts ------------------------------------------------------------------------------------------------ */
+
+/* A function of this file that fails may leave a part of its text in `out`, except json_print. */
 
 /* A placeholder of a sentence such as "{program} is a directory", and its value. With placeholders a table can
  * contain whole sentences. */

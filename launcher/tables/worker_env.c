@@ -1,13 +1,5 @@
-/* worker_env.c -- see worker_env.h.
- *
- * A variable can have three sources. Its value is from the first source that sets it:
- *
- *     --env K=V, then the rows of the table, then ddprun's own environment
- *
- * The part that all workers share (struct env_base) is computed once per node, because a node may start 256 workers.
- * For each worker only about 40 texts are formatted. For some rows, such as USE_LIBUV, the shared part is computed
- * before it is known whether the row applies. So the shared part keeps the inherited variables of these names, and each
- * worker's environment leaves out those that a row replaces. */
+/* worker_env.c -- see worker_env.h. The part that all workers share (struct env_base) is computed once per node,
+ * because a node may start 256 workers. For each worker only about 40 texts are formatted. */
 #include "tables/worker_env.h"
 
 #include "base/buf.h"
@@ -202,6 +194,8 @@ static bool format_rows(struct buf *text, const struct env_facts *f, const struc
     return ok;
 }
 
+/* Build the environment. For some rows, such as USE_LIBUV, the shared part was computed before it was known whether the
+ * row applies. So the shared part keeps the inherited variables of these names. Leave out those that a row replaces. */
 bool worker_env_init(struct worker_env *env, const struct env_facts *facts, const struct env_base *base)
 {
     const char *names[WORKER_ENV_VARS];

@@ -1,8 +1,5 @@
-/* worker_env.h -- the environment of a worker: all variables that the launcher sets for a worker.
- *
- * A worker inherits the launcher's environment. The rows below replace inherited variables, and --env replaces
- * both. Each name occurs once in a worker's environment. Names and values are torchrun's; ddprun's own names begin
- * with DDPRUN_. */
+/* worker_env.h -- builds the environment of a worker. All variables that the launcher sets are rows of one table,
+ * because --dry_run, the manual page and the environments are made from the same rows. */
 #ifndef LAUNCHER_WORKER_ENV_H
 #define LAUNCHER_WORKER_ENV_H
 
@@ -16,9 +13,9 @@
 #define ENV_PATH(path) \
     f->directory == NULL || (path) == NULL || (path)[0] == '/' || (path)[0] == '\0' ? "" : f->directory, path
 
-/* Columns: name, printf format of the value, argument of this format, condition for setting the variable, meaning.
- * `f` is a struct env_facts. --dry_run, the manual page and the environment of each worker are made from these
- * rows. */
+/* Columns: name, printf format of the value, argument of this format, condition for setting the variable, meaning. `f`
+ * is a struct env_facts. Names and values are torchrun's or PyTorch's; ddprun's own names begin with DDPRUN_ or
+ * DDP_. */
 #define WORKER_ENV_LIST(X)                                                                          \
     X(RANK, "%d", f->rank, true, "rank in the job")                                                 \
     X(LOCAL_RANK, "%d", f->local_rank, true, "rank on this node, and index of the GPU")             \
@@ -137,8 +134,12 @@ struct env_base {
     bool dropped[WORKER_ENV_VARS];  /* rows whose inherited variable is not in `entries` */
 };
 
-/* The environment of a worker for execve(2). `block` is NULL-terminated. The first n_set entries come from the
- * table and --env, the others are inherited. */
+/* The environment of a worker for execve(2). Each name occurs once. The value of a variable is from the first source
+ * that sets the variable:
+ *
+ *     --env K=V, then the rows of the table, then ddprun's own environment
+ *
+ * `block` is NULL-terminated. The first n_set entries come from the table and --env, the others are inherited. */
 struct worker_env {
     char **block;
     size_t n, n_set;

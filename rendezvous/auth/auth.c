@@ -1,8 +1,6 @@
-/* auth.c -- see auth.h.
- *
- * libsodium computes HMAC-SHA256 and SHA-256; this file implements no cipher and no hash. HKDF (RFC 5869) derives one
- * key for each direction from the secret and the first two messages. Proofs and tags are compared with sodium_memcmp,
- * whose time does not depend on the bytes. So an attacker cannot measure how many bytes are right. */
+/* auth.c -- see auth.h. libsodium computes HMAC-SHA256 and SHA-256; this file implements no cipher and no hash. Proofs
+ * and tags are compared in constant time (sodium_memcmp), because an attacker could otherwise measure how many bytes
+ * are right. */
 #include "auth/auth.h"
 
 #include "store/encode.h"

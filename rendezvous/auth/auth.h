@@ -1,5 +1,13 @@
 /* auth.h -- mutual authentication of a connection with the secret of a job. The module is a state machine without a
- * socket, a clock or a source of random numbers.
+ * socket, a clock or a source of random numbers. Each proof covers the hello and the answer, because an attacker could
+ * otherwise record a message and send it again. */
+#ifndef RENDEZVOUS_AUTH_AUTH_H
+#define RENDEZVOUS_AUTH_AUTH_H
+
+#include "auth/secret.h"
+#include "base/buf.h"
+
+/* The messages. The hello, the answer and the client's proof have a fixed size.
  *
  *     client                                   store
  *     version role print job nonce     ---->                                                        (hello)
@@ -10,32 +18,8 @@
  * `print` is the fingerprint of the secret. By this fingerprint the store finds the secret of the client's tenant.
  * `job` is a hash of the job's name. `instance` identifies the store. PROOF(side) is an HMAC whose key is the secret.
  * It covers the name of the side, the hello, and the answer without its proof. So an attacker cannot record a message
- * and send it again, send it back, change its role, or send it to another store. The hello, the answer and the client's
- * proof have a fixed size. Each frame ends with a tag: an HMAC of the frame and its number.
- *
- * The hello contains a hash of the job's name, not the name, because the store parses at most 128 bytes from a
- * stranger (hub/gate.c). 64 bits of the hash are enough, because only a client with the secret can send a valid hash.
- * The secret is valid for all jobs of the tenant.
- *
- * The hello, the answer and the two messages below begin with the version of this protocol. If a client's version
- * differs from the store's, the store answers with its own version and OTHER_VERSION.
- *
- * A client without the secret may first request it. A store with MUNGE answers with its credential (secret.h), which
- * only the user of the store can decrypt.
- *
- *     version kind                     ---->
- *                                      <----   version result credential
- *
- * `kind` is 3, which is not a role. With --encrypt, the client sends this request before the TLS handshake on the same
- * connection, and `kind` is 4. From other hosts, an encrypting store reads only this request and TLS. A store that
- * rejects all nodes and has no secret sends the reason in place of the credential. The reason is the code of a finding,
- * a newline and a sentence. */
-#ifndef RENDEZVOUS_AUTH_AUTH_H
-#define RENDEZVOUS_AUTH_AUTH_H
-
-#include "auth/secret.h"
-#include "base/buf.h"
-
+ * and send it again, send it back, change its role, or send it to another store. Each frame ends with a tag: an HMAC of
+ * the frame and its number. */
 enum {
     AUTH_VERSION = 2,
     AUTH_NONCE_BYTES = 16,
@@ -116,6 +100,16 @@ const struct secret *auth_secret_of(const struct secret *first, const char *job)
  * it even if the fingerprint differs. Return NULL if no secret matches, or if `hello` is malformed. */
 const struct secret *auth_choose(const struct secret *first, struct slice hello);
 
+/* A client without the secret may first request it. A store with MUNGE answers with its credential (secret.h), which
+ * only the user of the store can decrypt.
+ *
+ *     version kind                     ---->
+ *                                      <----   version result credential
+ *
+ * In auth_ask, `kind` is 3, which is not a role. With --encrypt, the client sends this request before the TLS handshake
+ * on the same connection (auth_ask_tls), and `kind` is 4. From other hosts, an encrypting store reads only this request
+ * and TLS. */
+
 /* Build the client's request for the credential. */
 void auth_ask(uint8_t out[static AUTH_ASK_BYTES]);
 
@@ -138,7 +132,9 @@ bool auth_begins_ask_tls(struct slice part, size_t at, bool *is_other_version);
 /* Return true if the message is a request from auth_ask_tls. */
 bool auth_is_ask_tls(struct slice message);
 
-/* Build the answer to a request from auth_ask_tls, for a store that does not use TLS. */
+/* Build the answer to a request from auth_ask_tls, for a store that does not use TLS. If the store rejects all nodes
+ * and has no secret, the caller appends the reason in place of the credential. The reason is the code of a finding, a
+ * newline and a sentence. */
 void auth_refuse_tls(const struct secret *first, uint8_t out[static AUTH_ASK_BYTES]);
 
 /* Find the credential in the store's answer to a request from auth_ask. Each result except OK is the reason why no
@@ -150,12 +146,15 @@ enum auth_result auth_read_answer(struct slice answer, struct slice *credential)
  * not an answer. */
 int auth_read_answer_tls(struct slice bytes, enum auth_result *result, struct slice *credential);
 
-/* Build the client's first message. `job` may be "" for an operator. */
+/* Build the client's first message. `job` may be "" for an operator. The hello contains a hash of the job's name, not
+ * the name, because the store parses at most 128 bytes from a stranger (hub/gate.c). 64 bits of the hash are enough,
+ * because only a client with the secret can send a valid hash. The secret is valid for all jobs of the tenant. */
 void auth_hello(struct auth *a, const struct secret *secret, enum auth_role role, const char *job,
                 const uint8_t nonce[static AUTH_NONCE_BYTES], uint8_t out[static AUTH_HELLO_BYTES]);
 
-/* Return true if `version`, the first byte of a message, is not AUTH_VERSION. The store may then answer before the
- * rest of the message has arrived. */
+/* Return true if `version` is not AUTH_VERSION. The hello, the answer, the request for the credential, and the answer
+ * to this request begin with a version. If a client's version differs, the store answers with its own version and
+ * AUTH_OTHER_VERSION. This answer may precede the rest of the client's message. */
 bool auth_is_other_version(uint8_t version);
 
 /* Build the store's answer. `secret` is NULL if the store does not have the client's secret. If the result is not OK,

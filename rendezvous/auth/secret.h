@@ -1,8 +1,6 @@
-/* secret.h -- the secret of a job: 32 random bytes that agents and the store share. Workers never have the secret.
- *
- * A secret file is one line of 64 hexadecimal digits. A pass phrase is rejected: an attacker who has recorded the
- * proofs of a connection (auth.h) could try pass phrases until one matches. The file of ddp-rendezvous has one line for
- * each tenant: a prefix of the tenant's job names, then the digits. */
+/* secret.h -- the secret of a job: 32 random bytes that agents and the store share. Workers never have the secret. A
+ * pass phrase is rejected: an attacker who has recorded the proofs of a connection (auth.h) could try pass phrases
+ * until one matches. */
 #ifndef RENDEZVOUS_AUTH_SECRET_H
 #define RENDEZVOUS_AUTH_SECRET_H
 
@@ -27,13 +25,15 @@ struct secret {
     char jobs[LIMIT_TEXT]; /* prefix of the tenant's job names; "" for all jobs */
 };
 
-/* Read the secret from a file, or from one line of stdin ("-") without reading any byte after the line. The file must
- * belong to this user or to root, and no other user may read it. After DDP_OK, free *out with secret_free. */
+/* Read the secret, one line of 64 hexadecimal digits, from a file or from stdin ("-"). A file must have no other line.
+ * Of stdin, no byte after the line is read. The file must belong to this user or to root, and no other user may read
+ * it. After DDP_OK, free *out with secret_free. */
 ddp_status secret_read(const char *path, struct secret **out, struct ddp_err *err);
 
-/* Read the secrets of all tenants from a file. Owner and mode must be as for secret_read. A line is `JOB_PREFIX
- * DIGITS`, or only the digits for all other jobs. Empty lines, and lines that begin with '#', are ignored. After
- * DDP_OK, free the list *out with secret_free. */
+/* Read the secrets of all tenants from a file of ddp-rendezvous. Owner and mode must be as for secret_read. The file
+ * has one line for each tenant: `JOB_PREFIX DIGITS`, or only the digits for all other jobs. JOB_PREFIX is a prefix of
+ * the tenant's job names. Empty lines, and lines that begin with '#', are ignored. After DDP_OK, free the list *out
+ * with secret_free. */
 ddp_status secret_read_tenants(const char *path, struct secret **out, struct ddp_err *err);
 
 /* Make a random secret. After DDP_OK, free *out with secret_free. */

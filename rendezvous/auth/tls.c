@@ -1,12 +1,5 @@
-/* tls.c -- see tls.h.
- *
- * OpenSSL does the handshake between two buffers in memory. Only TLS 1.3 with an external key and an ephemeral key
- * exchange (psk_dhe_ke) is possible. So an attacker who learns the secret later cannot decrypt recorded traffic.
- * By default, OpenSSL's client also accepts a server that sends a certificate and does not use the key. So the client
- * rejects every certificate, and after the handshake both sides check that OpenSSL has used the key.
- *
- * The declarations of OpenSSL's functions are copied, because the program must build and start without OpenSSL.
- * OpenSSL 1.1.1 and OpenSSL 3 have the same declarations. */
+/* tls.c -- see tls.h. OpenSSL does the handshake between two buffers in memory. The declarations of OpenSSL's functions
+ * are copied, because the program must build and start without OpenSSL. */
 #include "auth/tls.h"
 
 #include "auth/auth.h"
@@ -18,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Declarations of OpenSSL, which are the same in OpenSSL 1.1.1 and OpenSSL 3. */
 typedef struct ssl_st SSL;
 typedef struct ssl_ctx_st SSL_CTX;
 typedef struct ssl_session_st SSL_SESSION;
@@ -252,8 +246,9 @@ static int on_find(SSL *connection, const unsigned char *id, size_t len, SSL_SES
     return 1;
 }
 
-/* Reject every certificate, because a store must authenticate with the secret (PSK) instead. OpenSSL calls this
- * function in a client. */
+/* Reject every certificate, because a store must authenticate with the secret (PSK) instead. By default, OpenSSL's
+ * client also accepts a server that sends a certificate and does not use the key. OpenSSL calls this function in a
+ * client. */
 static int on_certificate(int ok, void *store)
 {
     (void)ok, (void)store;
@@ -262,6 +257,8 @@ static int on_certificate(int ok, void *store)
 
 /* --- contexts ---------------------------------------------------------------------------------------------- */
 
+/* Configure a context. Only TLS 1.3 with an external key and an ephemeral key exchange (psk_dhe_ke) is possible. So an
+ * attacker who learns the secret later cannot decrypt recorded traffic. */
 static bool configure(struct tls_context *c)
 {
     if (c->ctx == NULL || ssl.SSL_CTX_ctrl(c->ctx, CTRL_SET_MIN_PROTO_VERSION, VERSION_TLS13, NULL) != 1 ||
@@ -403,8 +400,8 @@ static bool drain(struct tls *t, struct buf *out)
 }
 
 /* Process messages of the handshake. At the end of the handshake, accept only a peer that has proved that it has the
- * secret. n_offers counts the identities of one message only, because after a HelloRetryRequest the client sends its
- * identity again. */
+ * secret. Both sides check that OpenSSL has used the key. Count the identities of one message only (n_offers), because
+ * after a HelloRetryRequest the client sends its identity again. */
 static void shake_hands(struct tls *t)
 {
     t->n_offers = 0;

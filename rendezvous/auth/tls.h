@@ -1,10 +1,6 @@
-/* tls.h -- TLS 1.3 with a key that is derived from the secret of a job. This module uses no socket: the caller passes
- * the bytes that it has received, and sends the bytes that the functions append to a buffer.
- *
- * Both sides authenticate only by this key: no side has a certificate, and certificates are rejected. The client sends
- * an identity, which contains the job and the fingerprint of the secret. The key depends on the job and the secret.
- * OpenSSL is loaded with dlopen when the first context is opened, so OpenSSL may be missing for a job that does not
- * encrypt. */
+/* tls.h -- TLS 1.3 with a key that is derived from the secret of a job. This module uses no socket: the caller receives
+ * and sends the bytes. OpenSSL is loaded when the first context is opened, because a job that does not encrypt must run
+ * without OpenSSL. */
 #ifndef RENDEZVOUS_AUTH_TLS_H
 #define RENDEZVOUS_AUTH_TLS_H
 
@@ -20,6 +16,9 @@ enum {
     TLS_WHY_MAX = 160      /* maximum size of the text that tls_why returns, in bytes with the NUL */
 };
 
+/* The sides of a connection. Both sides authenticate only by the key, which depends on the job and the secret: no side
+ * has a certificate, and certificates are rejected. The client sends an identity, which contains the job and the
+ * fingerprint of the secret. */
 enum tls_side { TLS_CLIENT, TLS_SERVER };
 
 enum tls_state {
@@ -33,8 +32,9 @@ enum tls_state {
 struct tls_context;
 struct tls;
 
-/* Load OpenSSL and make a context. `secrets` is borrowed: one secret for a client, the secrets of all tenants for a
- * server. `job` is copied; a server passes "". Return DDP_ERR_UNSUPPORTED if OpenSSL is missing or too old. */
+/* Load OpenSSL with dlopen, and make a context. `secrets` is borrowed: one secret for a client, the secrets of all
+ * tenants for a server. `job` is copied; a server passes "". Return DDP_ERR_UNSUPPORTED if OpenSSL is missing or too
+ * old. */
 ddp_status tls_context_open(enum tls_side side, const struct secret *secrets, const char *job,
                             struct tls_context **out, struct ddp_err *err);
 

@@ -1,8 +1,5 @@
-/* buf.h -- four types for bytes. If memory is short, a function returns false or NULL and leaves the contents
- * unchanged.
- *
- * A `slice` borrows bytes, and a `buf` grows. `kept` has the sent frames that the peer has not confirmed. `shared` is a
- * block with a reference count. */
+/* buf.h -- four types for bytes: a `slice` borrows, a `buf` grows, `kept` has sent frames, and `shared` has a reference
+ * count. If memory is short, a function returns false or NULL and leaves the contents unchanged. */
 #ifndef RENDEZVOUS_BASE_BUF_H
 #define RENDEZVOUS_BASE_BUF_H
 

@@ -1,9 +1,7 @@
 /* completion.c -- see options.h.
  *
- * A script consists of fixed texts and of lists that are made from the options. In the fixed texts, each backquote is
- * replaced by the program's name. The scripts for bash, zsh and fish work alike. They walk over the words before the
- * cursor, and skip options with their values. The result shows what the user is typing: an option, the value of an
- * option, the command (the first other word), or an argument of the command. */
+ * A script consists of fixed texts and of lists that are made from the options. The scripts for bash, zsh and fish work
+ * alike: the words before the cursor show what the user is typing. */
 #include "base/options.h"
 
 #include <string.h>
@@ -146,6 +144,10 @@ static bool append_help(struct buf *out, const char *help, bool fish)
 }
 
 /* --- bash ----------------------------------------------------------------------------------------------- */
+
+/* The scripts for bash, zsh and fish walk over the words before the cursor, and skip options with their values. The
+ * result shows what the user is typing: an option, the value of an option, the command (the first other word), or an
+ * argument of the command. */
 
 /* The part of the bash script that walks over the words. bash splits --name=value into three words, unless the
  * user has changed COMP_WORDBREAKS. */

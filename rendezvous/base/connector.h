@@ -1,10 +1,5 @@
-/* connector.h -- opens a TCP connection to a host name without blocking, for the launcher and the store's client.
- *
- *     name_lookup_begin -> addresses -> race.h chooses the next address -> connector_begin -> the socket becomes writable
- *     -> connector_error
- *
- * Resolving a name with the C library may take many seconds and cannot be interrupted, so a separate thread does it.
- * The caller polls the descriptor name_lookup_fd in its loop. name_lookup_end does not wait for the thread. */
+/* connector.h -- opens a TCP connection to a host name without blocking, for the launcher and the store's client. A
+ * separate thread resolves the name, because the C library may take many seconds and cannot be interrupted. */
 #ifndef BASE_CONNECTOR_H
 #define BASE_CONNECTOR_H
 
@@ -20,6 +15,10 @@ struct name_found {
     char hosts_line[HOSTS_LINE_MAX]; /* first line of /etc/hosts that names the host; "" if none */
 };
 
+/* The steps of a connection. The caller polls the descriptor of name_lookup_fd() in its loop.
+ *
+ *     name_lookup_begin -> addresses -> race.h chooses the next address -> connector_begin -> the socket becomes writable
+ *     -> connector_error */
 struct name_lookup;
 
 /* Start a lookup of `host`, which is copied. Return 0 or an errno. After 0, the caller must free *out with
@@ -31,7 +30,7 @@ int name_lookup_fd(const struct name_lookup *lookup);
 
 /* Copy the result. Return false while the lookup has no result. */
 bool name_lookup_result(struct name_lookup *lookup, struct name_found *found);
-void name_lookup_end(struct name_lookup *lookup); /* returns at once; `lookup` may be NULL */
+void name_lookup_end(struct name_lookup *lookup); /* does not wait for the thread; `lookup` may be NULL */
 
 /* Return true and set *found if `host` is a numeric address, without asking a name server. As in the C library,
  * "127.1" and "fe80::1%eth0" are numeric, too. */

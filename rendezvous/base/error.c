@@ -1,8 +1,5 @@
-/* error.c -- implements include/ddp/error.h.
- *
- * The function that detects an error formats the text. Each caller may prepend its own context with ddp_wrap, such as
- * "checkpoint 'a.ckpt': " or "rank 3: ". The text has a fixed size, because the report of missing memory must not
- * allocate memory. */
+/* error.c -- see ddp/error.h. The text has a fixed size, because the report of missing memory must not allocate
+ * memory. */
 #include "base/not_null.h"
 
 #include <stdarg.h>
@@ -52,8 +49,9 @@ int ddp_exit_code(ddp_status status)
 
 void (*error_keep)(const char *msg);
 
-/* Set the error and return `code`, so that a function can fail in one statement: return ddp_fail(err, ...). Format in
- * a second buffer, because an argument may be err->msg or ddp_last_error(). */
+/* Set the error and return `code`, so that a function can fail in one statement: return ddp_fail(err, ...). The
+ * function that detects an error formats the text. Format in a second buffer, because an argument may be err->msg or
+ * ddp_last_error(). */
 ddp_status ddp_fail(struct ddp_err *err, ddp_status code, const char *fmt, ...)
 {
     char msg[sizeof(err->msg)];
@@ -72,8 +70,9 @@ ddp_status ddp_fail(struct ddp_err *err, ddp_status code, const char *fmt, ...)
     return code;
 }
 
-/* Prepend a text to the error. Build the result in a second buffer, because err->msg has the old text. If it is too
- * long, cut its end, because the beginning shows where the error occurred. */
+/* Prepend a text to the error. Each caller may prepend its own context, such as "checkpoint 'a.ckpt': " or "rank 3: ".
+ * Build the result in a second buffer, because err->msg has the old text. If it is too long, cut its end, because the
+ * beginning shows where the error occurred. */
 ddp_status ddp_wrap(struct ddp_err *err, const char *fmt, ...)
 {
     char front[sizeof(err->msg)];

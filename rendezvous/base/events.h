@@ -1,14 +1,12 @@
-/* events.h -- the kinds of lines in an event log, and the members that all lines have.
- *
- * Each row has a constant and its word in the log. Each list has the kinds that one part of the program writes. ddprun
- * --json, ddprun --events, the store and ddpctl timeline use these words. launcher/events.schema.json describes the
- * other members of each line. Words never change, because other programs read them. */
+/* events.h -- the kinds of lines in an event log, and the members that all lines have. Words never change, because
+ * other programs read them. launcher/events.schema.json describes the other members of each line. */
 #ifndef BASE_EVENTS_H
 #define BASE_EVENTS_H
 
 #include "base/buf.h"
 
-/* Events that a job's rendezvous writes. */
+/* Events that a job's rendezvous writes. Each row of this list and of the lists below has a constant and its word in
+ * the log. */
 #define EVENTS_OF_RENDEZVOUS(X)                                                                    \
     X(JOIN, "join")                                                                                \
     X(SPARE, "spare") /* the node waits, because a round is running or the job has enough nodes */ \
@@ -48,6 +46,8 @@
     X(OUTPUT, "output")     /* line that a worker printed */      \
     X(NOTE, "note")         /* a line that ddprun prints on stderr without --json */
 
+/* EVENTS_OF_LOG: the kinds in an event log. EVENT_KINDS: all kinds. ddprun --json, ddprun --events, the store and
+ * ddpctl timeline use these words. */
 #define EVENTS_OF_LOG(X) EVENTS_OF_RENDEZVOUS(X) EVENTS_OF_STORE(X) EVENTS_OF_AGENT(X)
 #define EVENT_KINDS(X)   EVENTS_OF_LOG(X) EVENTS_OF_JSON(X)
 

@@ -1,16 +1,13 @@
 /* exit_codes.h -- the exit codes of ddprun, one row for each code. `ddprun explain`, the manual page, the documentation
- * and the enum are made from these rows, so these four always agree.
- *
- * Each row has a code, its name, its meaning and the remedy. The fifth column explains how ddprun detects the case,
- * with typical causes. The last column is an example of a message or a command.
- *
- * 125 to 127 have the meanings of env(1), timeout(1) and shells. Every other value is the exit code of the worker that
- * failed first; agent_exit_code in agent/agent.c has the rule. */
+ * and the enum are made from these rows, so these four always agree. */
 #ifndef RENDEZVOUS_EXIT_CODES_H
 #define RENDEZVOUS_EXIT_CODES_H
 
 #include "ddp/error.h"
 
+/* Each row has a code, its name, its meaning and the remedy. The fifth column explains how ddprun detects the case,
+ * with typical causes. The last column is an example of a message or a command. 125 to 127 have the meanings of env(1),
+ * timeout(1) and shells. */
 #define EXIT_CODE_LIST(X)                                                                                 \
     X(0, OK, "every worker exited with 0", "none is needed",                                              \
       "The agents of all nodes reported exit code 0 for all workers. Typical cause: the job is done.",    \
@@ -61,7 +58,7 @@
       "limit of the scheduler (143).",                                                                    \
       "rank 3 on n1 failed first: out of memory (SIGKILL), 12.3 s after its start")
 
-/* The meaning of each code without a row. */
+/* The meaning of each code without a row. agent_exit_code in agent/agent.c has the rule. */
 #define EXIT_CODE_OTHER_MEANING "the exit code of the worker that failed first"
 
 enum exit_code {

@@ -1,24 +1,23 @@
-/* list.h -- a doubly linked list whose nodes are members of other objects. The list is a ring, and its head is a node,
- * too, so that inserting and removing need no special case for the ends.
- *
- *     struct barrier { struct list open; ... };             the node is a member of the object
- *     LIST_EACH(node, &barriers->open)
- *         use(LIST_ENTRY(node, struct barrier, open));      LIST_ENTRY returns the object that contains the node
- *
- * Inserting an object needs no memory and cannot fail. Removing an object needs no search. An object may be in several
- * lists at once. The body of LIST_EACH must not remove its current node.
- *
- * A node outside all lists points to itself, so removing a node twice does no harm. */
+/* list.h -- a doubly linked list whose nodes are members of other objects. So inserting an object needs no memory and
+ * cannot fail, and removing an object needs no search. The list is a ring, and its head is a node, too, so that
+ * inserting and removing need no special case for the ends. */
 #ifndef BASE_LIST_H
 #define BASE_LIST_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
+/* A node, or the head of a list. An object may be in several lists at once. A node outside all lists points to itself,
+ * so removing a node twice does no harm. */
 struct list {
     struct list *prev, *next;
 };
 
+/* LIST_ENTRY returns the object that contains the node. The body of LIST_EACH must not remove its current node.
+ *
+ *     struct barrier { struct list open; ... };             the node is a member of the object
+ *     LIST_EACH(node, &barriers->open)
+ *         use(LIST_ENTRY(node, struct barrier, open)); */
 #define LIST_ENTRY(node, type, member) ((type *)(void *)((char *)(node)-offsetof(type, member)))
 #define LIST_EACH(node, head)          for (struct list *node = (head)->next; node != (head); node = node->next)
 

@@ -1,8 +1,6 @@
 /* log.h -- writes lines: messages for an operator to stderr ("ddprun: warning: ..."), and lines of an event log to a
- * file. A slow reader or disk does not block the program. Pure modules return text instead.
- *
- * main sets the program's name and the level once, before any thread starts. Each line is one write(2), so lines of
- * two processes do not mix. */
+ * file. A slow reader or disk does not block the program. Each line is one write(2), because lines of two processes
+ * must not mix. */
 #ifndef RENDEZVOUS_BASE_LOG_H
 #define RENDEZVOUS_BASE_LOG_H
 
@@ -14,12 +12,13 @@
 
 enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG };
 
-/* Set the program's name and the level. `program` must remain valid until the process exits. A line is printed only if
- * its level is not above `level`: with LOG_WARN, errors and warnings are printed. */
+/* Set the program's name and the level. main calls this function once, before any thread starts. `program` must remain
+ * valid until the process exits. A line is printed only if its level is not above `level`: with LOG_WARN, errors and
+ * warnings are printed. */
 void log_setup(const char *program, enum log_level level);
 
-/* Print "PROGRAM: LEVEL: TEXT" and a newline on stderr. If stderr is a full pipe, wait at most 1 s, then drop the
- * line. */
+/* Print "PROGRAM: LEVEL: TEXT" and a newline on stderr. If stderr is a full pipe, wait at most 1 s, then drop the line.
+ * Pure modules do not call this function, but return text. */
 void log_line(enum log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* Return true at the first call whose `is_terminal` is true, and false at every other call. After true, the caller

@@ -1,10 +1,6 @@
 /* options.h -- parses command lines by a table with one row for each option. --help, the manual page and the shell
- * completions (completion.c) of each program are made from the same rows.
- *
- *     { .name = "max-bytes", .value = "N", .parse = set_max_bytes, .help = "keep at most N bytes" }
- *
- * This row accepts --max-bytes N, --max-bytes=N and --max_bytes=N: in names, '-' and '_' are equal. The module prints
- * nothing; it returns texts. */
+ * completions (completion.c) of each program are made from the same rows. The module returns texts and prints
+ * nothing. */
 #ifndef BASE_OPTIONS_H
 #define BASE_OPTIONS_H
 
@@ -37,6 +33,11 @@ struct option_words {
             sizeof((const char *const[]){ __VA_ARGS__ }) / sizeof(char *) \
     }
 
+/* The row of an option, for example:
+ *
+ *     { .name = "max-bytes", .value = "N", .parse = set_max_bytes, .help = "keep at most N bytes" }
+ *
+ * This row accepts --max-bytes N, --max-bytes=N and --max_bytes=N: in names, '-' and '_' are equal. */
 struct option_row {
     const char *name;  /* without dashes in front */
     char letter;       /* letter of the short form; 0 if none */

@@ -1,8 +1,6 @@
-/* race.h -- decides when to try which address of a name. A runner is the attempt to connect to one address.
- *
- * Some addresses of a name may not answer, for example an IPv6 address without a route. connect fails only after
- * minutes. So each address is tried 250 ms after the previous one, while the earlier attempts continue, and the first
- * connection wins ("happy eyeballs", RFC 8305). The caller owns the sockets, which connector.h opens. */
+/* race.h -- decides when to try which address of a name. A connect to an address that does not answer, such as an IPv6
+ * address without a route, fails only after minutes. So each address is tried 250 ms after the previous one, the
+ * earlier attempts continue, and the first connection wins ("happy eyeballs", RFC 8305). */
 #ifndef BASE_RACE_H
 #define BASE_RACE_H
 
@@ -18,6 +16,7 @@ enum {
     RACE_HELLO_MS = 3000, /* limit for the first answer on a connection; see race_connected */
 };
 
+/* A runner is the attempt to connect to one address. The caller owns the sockets, which connector.h opens. */
 struct race {
     struct race_runner {
         char address[RACE_TEXT_MAX]; /* numeric */

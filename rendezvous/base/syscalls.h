@@ -1,8 +1,5 @@
 /* syscalls.h -- system calls for which glibc 2.17 has no functions. The packages are built with that version, so that
- * their programs start on every distribution since 2014.
- *
- * Arguments, results and errno are as in the manual page of each system call. If the kernel does not have the call,
- * errno is ENOSYS. */
+ * their programs start on every distribution since 2014. */
 #ifndef BASE_SYSCALLS_H
 #define BASE_SYSCALLS_H
 
@@ -19,6 +16,9 @@
 #define RENAME_NOREPLACE (1 << 0)
 #define RENAME_EXCHANGE  (1 << 1)
 #endif
+
+/* Arguments, results and errno are as in the manual page of each system call. If the kernel does not have the call,
+ * errno is ENOSYS. */
 
 ssize_t sys_getrandom(void *buf, size_t len, unsigned flags);
 int sys_memfd_create(const char *name, unsigned flags);

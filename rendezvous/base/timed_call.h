@@ -1,10 +1,6 @@
 /* timed_call.h -- calls a function that may never return, for example because a file server, a name server or a daemon
- * does not answer. The function runs on a separate thread. The caller waits for a limited time and then continues, but
- * the thread may remain until the process exits.
- *
- * The thread owns `user`, the argument of the function, until the function returns. Then timed_call_end gives
- * `user` back to the caller. If the caller ends the call earlier, the thread releases `user` when the function
- * returns. */
+ * does not answer. The function runs on a separate thread, so the caller waits only for a limited time. The thread may
+ * remain until the process exits. */
 #ifndef BASE_TIMED_CALL_H
 #define BASE_TIMED_CALL_H
 
@@ -14,8 +10,8 @@
 
 struct timed_call;
 
-/* Start a thread that calls run(user). Return NULL and set errno if no thread can be started. End the call with
- * timed_call_end. */
+/* Start a thread that calls run(user). The thread owns `user` until `run` returns. Return NULL and set errno if no
+ * thread can be started. End the call with timed_call_end. */
 struct timed_call *timed_call_begin(void (*run)(void *user), void (*release)(void *user), void *user);
 
 /* Return a descriptor that becomes readable when `run` has returned. */

@@ -1,12 +1,5 @@
-/* call.h -- shared by the files of the store client; include/ddp/store.h is the public header.
- *
- *     client.c     the calls of PyTorch's protocol, named barriers, CONTROL
- *     connect.c    connects: finds the dialect, retries, stops at the deadline
- *     call.c       IDENTIFY; a request and its reply, with a deadline for every step that blocks
- *
- * A call is a list of steps (client_begin, client_append_*, client_send, client_read_*, client_end) with one check at
- * the end. A `client_call` keeps its first failure, and all later steps do nothing. Of the functions in this header,
- * only client_open accepts a NULL `err`. */
+/* call.h -- shared by the files of the store client; include/ddp/store.h is the public header. A call is a list of
+ * steps with one check at the end, because a `client_call` keeps its first failure. */
 #ifndef RENDEZVOUS_CLIENT_CALL_H
 #define RENDEZVOUS_CLIENT_CALL_H
 
@@ -92,7 +85,11 @@ struct client_auth {
 };
 
 /* A handle. Only the thread that has the turn may use its members. Other threads may read the members that do not
- * change: `auth`, `rank`, `timeout_ms`, `host`, `port` and `where`. */
+ * change: `auth`, `rank`, `timeout_ms`, `host`, `port` and `where`. Three files implement its calls:
+ *
+ *     client.c     the calls of PyTorch's protocol, named barriers, CONTROL
+ *     connect.c    connects: finds the dialect, retries, stops at the deadline
+ *     call.c       IDENTIFY; a request and its reply, with a deadline for every step that blocks */
 struct ddp_store {
     const struct client_auth *auth; /* borrowed; NULL if the caller has no secret */
     struct client_turn turn;        /* acquired by client_begin, released by client_end */
@@ -111,6 +108,8 @@ struct ddp_store {
     char where[ENDPOINT_TEXT_MAX]; /* "host:port" for error texts */
 };
 
+/* A call: a list of steps (client_begin, client_append_*, client_send, client_read_*, client_end). After the first
+ * failure all later steps do nothing. */
 struct client_call {
     struct ddp_store *store;        /* borrowed */
     enum op_id op;                  /* the latest request, for error texts */
@@ -171,7 +170,8 @@ bool client_cancel_wait(struct client_call *c);
 /* Let the call fail with this code and text, unless the call has already failed. */
 void client_fail(struct client_call *c, ddp_status code, const char *fmt, ...) DDP_PRINTF(3, 4);
 
-/* Connect like ddp_store_connect, and prove the secret of `auth`. `auth` is NULL if the caller has no secret. */
+/* Connect like ddp_store_connect, and prove the secret of `auth`. `auth` is NULL if the caller has no secret. Of the
+ * functions in this header, only client_open accepts a NULL `err`. */
 ddp_status client_open(const char *host, int port, const ddp_store_options *options,
                        const struct client_auth *auth, ddp_store **out, struct ddp_err *err);
 

@@ -1,17 +1,5 @@
 /* client.c -- see call.h and ddp/store.h. A handle serves one call at a time, because a reply does not name its
- * request: a reply belongs to the oldest request.
- *
- * A handle is connected when it is created, and is closed by its owner:
- *
- *     ddp_store_connect                         returns a handle after a store has answered
- *       client_begin ... client_end             one call; other threads wait (struct client_turn)
- *     ddp_store_close                           closes the connection and frees the handle
- *
- * Between two calls, a handle is in one of three states. client_begin checks them in this order:
- *
- *     broken   a reply may be incomplete: every call fails at once, until the owner closes the handle
- *     stale    the connection was closed to end a wait, because an old server cannot cancel a wait: connect again
- *     good     no request is open: the next byte belongs to the next reply */
+ * request: a reply belongs to the oldest request. */
 #include "client/call.h"
 
 #include "base/clock.h"
@@ -34,6 +22,12 @@ enum {
 };
 
 /* --- connect and close ---------------------------------------------------------------------------------- */
+
+/* A handle is connected when it is created, and is closed by its owner:
+ *
+ *     ddp_store_connect                         returns a handle after a store has answered
+ *       client_begin ... client_end             one call; other threads wait (struct client_turn)
+ *     ddp_store_close                           closes the connection and frees the handle */
 
 /* Copy the options. A program that was built with an older libddp has a shorter struct (`size`). The members that it
  * lacks keep their defaults. */
@@ -134,6 +128,12 @@ ddp_status ddp_store_local_address(const ddp_store *store, char *address, size_t
 }
 
 /* --- one call ------------------------------------------------------------------------------------------- */
+
+/* Between two calls, a handle is in one of three states. client_begin checks them in this order:
+ *
+ *     broken   a reply may be incomplete: every call fails at once, until the owner closes the handle
+ *     stale    the connection was closed to end a wait, because an old server cannot cancel a wait: connect again
+ *     good     no request is open: the next byte belongs to the next reply */
 
 /* Acquire the turn and begin a request. If `timeout_ms` is 0, use the timeout of the handle. The timeout includes the
  * wait for the turn, so a call may time out before its request is sent. Call client_end even if client_begin has

@@ -1,20 +1,6 @@
-/* connect.c -- connects to a store.
- *
- * Each version of torch has stores with only one numbering of opcodes, and a store does not announce its version. So
- * the client tries four greetings, each on a new connection, until the store answers one:
- *
- *     VALIDATE and PING                           torch 2.5 and newer, and ddprun
- *     VALIDATE and DELETE_KEY                     torch 2.2 to 2.4
- *     GETNUMKEYS and CANCEL_WAIT of dialect B     torch 2.1
- *     GETNUMKEYS of dialect A                     up to torch 2.0
- *
- * If the peer closes the connection, or does not answer for 2 s, the client tries the next greeting. After a wrong
- * answer the search ends, because the peer is not a store. After the last greeting the client pauses and begins again
- * with the first, because the store may start later than the workers. The pauses grow, and the deadline ends the
- * search. The error describes the last round.
- *
- * A caller that sets a role declares that the store is ddprun's. Then only the first greeting is tried, with a longer
- * timeout: a busy ddprun store must not be mistaken for an old store. */
+/* connect.c -- connects to a store. Each version of torch has stores with only one numbering of opcodes, and a store
+ * does not announce its version. So the client tries four greetings, each on a new connection, until the store answers
+ * one. */
 #include "base/clock.h"
 #include "base/connector.h"
 #include "base/text.h"
@@ -270,7 +256,12 @@ static void greet_in_old_numbers(struct client_call *c)
     expect_count(c, INT64_C(1) << 32);
 }
 
-/* The greetings, in the order of their use. Most stores are recent, so the greeting for the newest torch is first. */
+/* The greetings, in the order of their use. Most stores are recent, so the greeting for the newest torch is first.
+ *
+ *     VALIDATE and PING                           torch 2.5 and newer, and ddprun
+ *     VALIDATE and DELETE_KEY                     torch 2.2 to 2.4
+ *     GETNUMKEYS and CANCEL_WAIT of dialect B     torch 2.1
+ *     GETNUMKEYS of dialect A                     up to torch 2.0 */
 static const struct greeting {
     enum dialect dialect;
     void (*greet)(struct client_call *c);
@@ -336,9 +327,12 @@ static ddp_status fail_no_answer(ddp_status status, struct ddp_err *err)
                     "not a store; check host and port");
 }
 
-/* Try each greeting once, until the store answers. If `who` is not NULL, the store is ddprun's: try only the first
- * greeting, then send AUTH (if s->auth is set) and IDENTIFY. If no greeting succeeds, `err` describes the last
- * failure. */
+/* Try each greeting once, until the store answers. If the peer closes the connection, or does not answer for 2 s, try
+ * the next greeting. After a wrong answer the search ends, because the peer is not a store.
+ *
+ * If `who` is not NULL, the store is ddprun's: try only the first greeting, then send AUTH (if s->auth is set) and
+ * IDENTIFY. The timeout is then longer, because a busy ddprun store must not be mistaken for an old store. If no
+ * greeting succeeds, `err` describes the last failure. */
 static ddp_status one_round(struct ddp_store *s, const ddp_store_options *who, uint64_t deadline_ms,
                             struct ddp_err *err)
 {
@@ -369,8 +363,11 @@ static uint32_t luck(void)
     return (uint32_t)(x >> 32);
 }
 
-/* Try in rounds until the deadline. If a pause ends at the deadline, no round follows. A further round would time out
- * at once, and its error would replace the error of the previous round. */
+/* Try in rounds until the deadline, because the store may start later than the workers. The pauses between the rounds
+ * grow. The error describes the last round. If a pause ends at the deadline, no round follows. A further round would
+ * time out at once, and its error would replace the error of the previous round.
+ *
+ * A caller that sets a role (`who` is not NULL) declares that the store is ddprun's. */
 ddp_status client_connect(struct ddp_store *store, const ddp_store_options *who, uint64_t deadline_ms,
                           struct ddp_err *err)
 {

@@ -1,7 +1,6 @@
 /* ddpctl.c -- prints the nodes, ranks and waiters of a running store, draws event logs, and compares flight records.
- *
- * A command makes one connection, sends one CONTROL request and reads one answer. Two tables (options.c, tables.c)
- * define the requests and the format of the answers. This file only connects to the store and prints. */
+ * Two tables (options.c, tables.c) define the requests and the format of the answers, so this file only connects, reads
+ * files and prints. */
 #include "auth/auth.h"
 #include "auth/tls.h"
 #include "base/buf.h"
@@ -534,8 +533,8 @@ static ddp_status connect_patiently(const struct ctl_options *o, ddp_store **sto
                                                   "its store, which 'ddprun --verbose' prints");
 }
 
-/* Send the request and return the answer as JSON, malloc'ed. Return NULL after a failure, with the reason in
- * `err`. */
+/* Make one connection, send one CONTROL request and read one answer. Return the answer as JSON, malloc'ed. Return NULL
+ * after a failure, with the reason in `err`. */
 static char *ask(const struct ctl_options *o, struct ddp_err *err)
 {
     ddp_store *store;

@@ -1,12 +1,5 @@
 /* timeline.c -- see timeline.h. This file reads the events once, in order, creates rows, bars and marks, and then
- * prints the timeline. A mark is one moment in a row, such as a failure.
- *
- * A log may lack any line, so no event requires an earlier one. An event ends the open bar of its row and sets the
- * row's new state. Rows, bars and marks are arrays that grow by doubling. realloc moves them, so their elements refer
- * to each other by index.
- *
- * If memory is short, a function sets `no_memory`, which is checked once at the end. A row that could not be allocated
- * gets the index TIMELINE_JOB ("no row"), which every function accepts. */
+ * prints the timeline. No event requires an earlier one, because a log may lack any line. */
 #include "ctl/timeline.h"
 
 #include "base/text.h"
@@ -33,7 +26,7 @@ struct making {
     size_t *row_of_agent, *row_of_rank; /* owned: row of each agent or rank, or TIMELINE_JOB if none yet */
     struct open_barrier *open;          /* owned */
     size_t n_open, open_room;
-    bool no_memory;
+    bool no_memory; /* set by any function if memory is short; timeline_make then stops and fails */
 };
 
 #define X(name, word, words) word,
@@ -43,8 +36,9 @@ static const char *const bar_words[] = { TIMELINE_BARS(X) }, *const mark_words[]
 static const char *const bar_texts[] = { TIMELINE_BARS(X) }, *const mark_texts[] = { TIMELINE_MARKS(X) };
 #undef X
 
-/* Append a zeroed element to a list and return the element. Return NULL, with an unchanged list, if memory is
- * short. */
+/* Append a zeroed element to a list and return the element. Return NULL, with an unchanged list, if memory is short.
+ * The list is an array that grows by doubling. realloc moves the elements, so rows, bars and marks refer to each other
+ * by index. */
 static void *append_zeroed(struct making *m, void **list, size_t *room, size_t *n, size_t size)
 {
     if (*n == *room) {
@@ -65,6 +59,8 @@ static void *append_zeroed(struct making *m, void **list, size_t *room, size_t *
 #define APPEND(m, list) \
     append_zeroed(m, (void **)&(m)->t->list, &(m)->list##_room, &(m)->t->n_##list, sizeof(*(m)->t->list))
 
+/* Add a row and return its index. If memory is short, return TIMELINE_JOB, which means "no row". begin_bar and
+ * add_bar ignore this index, and handlers check for it before they use a row. */
 static size_t add_row(struct making *m)
 {
     struct timeline_row *row = APPEND(m, rows);
@@ -146,7 +142,8 @@ static void close_bar(struct making *m, size_t row, size_t waited_for, const cha
     r->open = false;
 }
 
-/* Add a mark with a copy of `text`. Row TIMELINE_JOB means the whole job. */
+/* Add a mark with a copy of `text`. A mark is one moment in a row, such as a failure. Row TIMELINE_JOB means the whole
+ * job. */
 static void add_mark(struct making *m, enum timeline_mark_kind kind, size_t row, const char *text)
 {
     struct timeline_mark *mark = m->no_memory ? NULL : APPEND(m, marks);
@@ -331,7 +328,7 @@ static size_t update_node_row(struct making *m, const struct timeline_event *eve
     return row;
 }
 
-/* The handlers of events. A handler ends the present state of a row and begins the next. */
+/* The handlers of events. A handler ends the open bar of a row and sets the row's new state. */
 
 static void on_launched(struct making *m, const struct timeline_event *event)
 {

@@ -1,11 +1,6 @@
-/* diagnosis.c -- the whole job: turns a snapshot into a list of findings. See diagnosis.h.
- *
- * Each function below checks for one kind of problem and reports it with ADD. text.c inserts each finding in the order
- * of findings.h, causes before consequences, and notes last. So the functions may be called in any order. If a node is
- * lost, the node is reported and not its ranks.
- *
- * Most problems are reported only after a minimum duration, because nodes of one job start seconds apart, and ranks
- * reach a barrier one after the other. The last check before the job fails (`is_final`) ignores these durations. */
+/* diagnosis.c -- see diagnosis.h: turns a snapshot of the whole job into a list of findings. Each check_* function
+ * checks for one kind of problem and adds its findings. Most problems are reported only after a minimum duration,
+ * because nodes start seconds apart and ranks reach a barrier one after the other. */
 #include "diagnosis/diagnosis.h"
 
 #include "base/text.h"
@@ -15,7 +10,7 @@
 #include <stdio.h>
 
 enum {
-    SETTLED_MS = 3000,   /* a node that has never joined is reported after this time */
+    SETTLED_MS = 3000,   /* a node that never joined is reported after this time, or in the last check */
     WAITS_MS = 10000,    /* shorter waits are reported only by the last check before the job fails */
     STOP_MS = 15000,     /* a node is reported if it takes longer to stop */
     REJECTED_MS = 60000, /* while the ranks run, an older rejection is not reported */
@@ -657,9 +652,14 @@ static void check_notices(struct diagnosis *d, const struct snapshot *s)
     }
 }
 
-/* Run all checks. Check ranks only while a round runs: when a round stops, its ranks may end in any order. If
- * diagnose_hang has found a culprit, skip the remaining checks of ranks, because the stacks that it compares show more.
- * The store's event loop waits for this function, so each check should be linear in the number of ranks. */
+/* Run all checks. They may run in any order, because diagnosis_slot inserts each finding in the order of findings.h:
+ * causes before consequences, and notes last. The last check before the job fails (`is_final`) does not wait for
+ * SETTLED_MS and WAITS_MS.
+ *
+ * Check ranks only while a round runs: when a round stops, its ranks may end in any order. So if the loss of a node
+ * stops the round, the node is reported and not its ranks. If diagnose_hang has found a culprit, skip the remaining
+ * checks of ranks, because the stacks that it compares show more. The store's event loop waits for this function, so
+ * each check should be linear in the number of ranks. */
 void diagnose_job(const struct snapshot *s, struct diagnosis *out)
 {
     out->n = out->left_out = 0;

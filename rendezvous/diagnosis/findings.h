@@ -1,30 +1,6 @@
-/* findings.h -- one table of all problems that ddprun can detect in a job that does not start, hangs or fails.
- *
- * Reports, `ddpctl why`, its JSON, `ddprun explain` and the manual page are printed from these rows. The rows are in
- * the order of printing: a cause is above its consequences. But notes are printed last.
- *
- * Columns:
- *
- *     code         its name; never changes
- *     severity     one of FINDING_GRADES
- *     sentence     names the culprit, the failure and the duration
- *     advice       one remedy
- *     example      an example of the sentence
- *     detection    how the finding is detected, then "Typical cause: ..." or "Typical causes: ...", which
- *                  `ddprun explain` prints as a section
- *
- * In sentence and advice, ${subject} is the culprit ("rank 3", "node 1 (n1, pid 77)"). The caller of finding_make
- * passes the text for every other placeholder.
- *
- * `ddprun explain` prints an advice without values: ${remote_shell} becomes REMOTE_SHELL, and ${subject} becomes HOST.
- * So an advice may contain ${subject} only if the culprit is a host. The name of any other placeholder must explain its
- * value. A unit test lists these names.
- *
- * A remedy is something that the reader can do or type: each option and command must exist exactly as it is written.
- * The readers are users of ddprun, so an option without a program's name is an option of ddprun.
- *
- * The codes are an interface: scripts compare them in report.json, in `ddpctl why --json` and in the control protocol.
- * So never rename a code. A new row may be inserted anywhere. */
+/* findings.h -- one table of all problems that ddprun can detect in a job that does not start, hangs or fails. Reports,
+ * `ddpctl why`, its JSON, `ddprun explain` and the manual page are printed from these rows. The codes never change,
+ * because scripts compare them in report.json, in `ddpctl why --json` and in the control protocol. */
 #ifndef RENDEZVOUS_FINDINGS_H
 #define RENDEZVOUS_FINDINGS_H
 
@@ -39,6 +15,29 @@
     X(NOTE, "note")       \
     X(WARNING, "warning") \
     X(ERROR, "error")
+
+/* The columns of the tables below:
+ *
+ *     code         name of the finding; never changes
+ *     severity     one of FINDING_GRADES
+ *     sentence     names the culprit, the failure and the duration
+ *     advice       one remedy
+ *     example      an example of the sentence
+ *     detection    how the finding is detected, then "Typical cause: ..." or "Typical causes: ...", which
+ *                  `ddprun explain` prints as a section
+ *
+ * The rows are in the order of printing: a cause is above its consequences. But notes are printed last. Scripts compare
+ * the names of codes, so a new row may be inserted anywhere.
+ *
+ * In sentence and advice, ${subject} is the culprit ("rank 3", "node 1 (n1, pid 77)"). The caller of finding_make
+ * passes the text for every other placeholder.
+ *
+ * `ddprun explain` prints an advice without values: ${remote_shell} becomes REMOTE_SHELL, and ${subject} becomes HOST.
+ * So an advice may contain ${subject} only if the culprit is a host. The name of any other placeholder must explain its
+ * value. A unit test lists these names.
+ *
+ * A remedy is something that the reader can do or type: each option and command must exist exactly as it is written.
+ * The readers are users of ddprun, so an option without a program's name is an option of ddprun. */
 
 /* clang-format off */
 

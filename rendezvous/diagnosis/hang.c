@@ -1,19 +1,6 @@
-/* hang.c -- finds the rank for which all others wait, from two samples of the stacks of all ranks.
- *
- * The place of a rank is the innermost frame of the user's program, and the collective that this frame has called, if
- * any. A rank in a collective waits. A rank that stays at any other place is the culprit. If a rank has moved between
- * the samples, the job is only slow, and there is no result. If no rank waits in a collective, the stacks give a result
- * in two cases only. Either all ranks have failed and hang while they exit, or a rank waits for a key of the store.
- *
- * A rank in an endless loop that calls different functions also moves between the samples. So the store also keeps a
- * history of the samples since the last progress. After several suspicions (hub/hang_watch.h), the history shows such a
- * loop.
- *
- * If all stacks are equal, or some stacks cannot be read, the ranks' flight records decide. A flight record lists the
- * latest collectives of a rank. If the stacks name a culprit, the finding quotes the records as evidence.
- *
- * The store runs this code in its event loop, for each pair of successive samples and for reports such as 'ddpctl why'.
- * All texts and numbers in a sample are from other processes and may have any value. */
+/* hang.c -- finds the rank for which all others wait, from two samples of the stacks of all ranks. A rank in a
+ * collective waits, and a rank that stays at any other place is the culprit. One sample is not enough, because a rank
+ * that moves between two samples shows that the job is only slow. */
 #include "base/text.h"
 #include "diagnosis/spot.h"
 #include "diagnosis/text.h"
@@ -105,8 +92,9 @@ struct hang {
 
 /* --- comparing -------------------------------------------------------------------------------------------- */
 
-/* Two samples of a suspicion are 1 s to 21 s apart (hub/hang_watch.h). A rank with the same stack in both is at
- * rest. */
+/* The place of a rank is the innermost frame of the user's program, and the collective that this frame has called, if
+ * any. Two samples of a suspicion are 1 s to 21 s apart (hub/hang_watch.h). A rank with the same stack in both is at
+ * rest. If a rank has moved between the samples, there is no result. */
 
 /* Return true if two stacks are equal, or if neither was read. Ignore the line numbers of the program's innermost
  * function and of the library functions that it calls, because an endless loop also changes these lines. Compare the
@@ -149,7 +137,11 @@ static bool has_moved(const struct rank_analysis *r)
 
 /* --- all samples ------------------------------------------------------------------------------------------ */
 
-/* The history has the trails (spot.h) of up to HISTORY_RANKS ranks outside of collectives. A trail proves a loop only
+/* A rank in an endless loop that calls different functions also moves between the samples. So the store also keeps a
+ * history of the samples since the last progress. After several suspicions (hub/hang_watch.h), the history shows such a
+ * loop.
+ *
+ * The history has the trails (spot.h) of up to HISTORY_RANKS ranks outside of collectives. A trail proves a loop only
  * while no other rank makes progress. So if any rank may have made progress, all trails begin again. */
 enum { HISTORY_RANKS = 8 };
 
@@ -607,7 +599,10 @@ static const char *who_words(words out, const struct hang *h, uint32_t rank)
 
 /* --- flight records --------------------------------------------------------------------------------------- */
 
-/* PyTorch writes a flight record on request, even if the main thread hangs, because a separate thread writes it. With
+/* If all stacks are equal, or some stacks cannot be read, the ranks' flight records decide. A flight record lists the
+ * latest collectives of a rank. If the stacks name a culprit, the finding quotes the records as evidence.
+ *
+ * PyTorch writes a flight record on request, even if the main thread hangs, because a separate thread writes it. With
  * each sample, the agents send the last calls of each rank (flight_open_calls). Each call has its group and number, so
  * the calls of two ranks can be compared without their earlier calls. */
 
@@ -1408,6 +1403,9 @@ static int64_t add_failed(struct diagnosis *d, const struct hang *h, uint32_t cu
  *     5. all ranks in one collective: different calls in the flight records, else the network or a GPU
  *     6. ranks in different collectives
  *
+ * If no rank waits in a collective, the stacks give a result in two cases only. Either all ranks have failed and hang
+ * while they exit, or a rank waits for a key of the store.
+ *
  * If all waiting ranks may wait for a lock (surely_waits returns false), the flight records are checked before case 1.
  * If the activity of a rank is unknown, this rank may be the culprit. So after case 2 only the flight records are
  * checked. */
@@ -1615,8 +1613,8 @@ static void add_unreadable(struct diagnosis *d, const struct hang *h)
 
 /* --- reading ---------------------------------------------------------------------------------------------- */
 
-/* Read both samples of `s`. The earlier sample may be missing. Return false if memory is short. The caller calls
- * hang_free in any case. */
+/* Read both samples of `s`. The earlier sample may be missing. All texts and numbers in a sample are from other
+ * processes and may have any value. Return false if memory is short. The caller calls hang_free in any case. */
 static bool hang_read(struct hang *h, const struct snapshot *s)
 {
     const uint32_t n = s->n_ranks;
@@ -1804,7 +1802,8 @@ const char *hang_why_not(const struct snapshot *s)
 
 /* Compare the samples, and return the rank that the stacks or records name. If they name no rank, add a hint from a
  * traceback or from the states of the processes. Without a hint, report why the frames cannot be read. Return -1 after
- * a hint or such a report, because neither proves a culprit. */
+ * a hint or such a report, because neither proves a culprit. The store calls this function in its event loop, for each
+ * pair of successive samples and for reports such as 'ddpctl why'. */
 int64_t diagnose_hang(struct diagnosis *d, const struct snapshot *s)
 {
     struct hang h;

@@ -1,17 +1,6 @@
 /* profile.h -- finds the rank that makes the others wait, from many samples of a running job (--profile_ranks). Pure.
- *
- * All ranks of a job need the same time for a step, because each collective waits for the slowest rank. So the slowest
- * rank itself waits least in collectives.
- *
- * In a sample, k of n ranks wait. If all ranks are equally fast, each rank waits with probability p = k / n. Two
- * hypotheses about a rank are compared. A slow rank waits with probability 0.1 p. Any other rank waits with a
- * probability of at least 0.85 p. For each rank, the profile multiplies the likelihood ratios of the samples. Of each
- * wait, only the first sample counts. A sample in which a rank imports a library is left out: at the start of a job,
- * imports take longer on some ranks, and all others wait in the first collective.
- *
- * Ville's inequality limits false reports. For a rank that is not slow, the probability that its product ever exceeds
- * 1 / a in a window is at most a. So the product can be checked after every sample. The lower limit of the product,
- * least_evidence, increases this probability by less than 1 % of its value. */
+ * All ranks need the same time for a step, because each collective waits for the slowest rank. But the slowest rank
+ * itself waits least in collectives. */
 #ifndef RENDEZVOUS_DIAGNOSIS_PROFILE_H
 #define RENDEZVOUS_DIAGNOSIS_PROFILE_H
 
@@ -35,6 +24,14 @@ struct profile_place {
     char words[SPOT_PLACE_MAX];
 };
 
+/* A rank, and the evidence that it is slow. In a sample, k of n ranks wait. If all ranks are equally fast, each rank
+ * waits with probability p = k / n. Two hypotheses about a rank are compared. A slow rank waits with probability 0.1 p.
+ * Any other rank waits with a probability of at least 0.85 p. For each rank, the profile multiplies the likelihood
+ * ratios of the samples.
+ *
+ * Ville's inequality limits false reports. For a rank that is not slow, the probability that its product ever exceeds
+ * 1 / a in a window is at most a. So the product can be checked after every sample. The lower limit of the product,
+ * least_evidence, increases this probability by less than 1 % of its value. */
 struct profile_rank {
     uint32_t seen, waits;                        /* number of samples with this rank; in how many it waits */
     double evidence;                             /* product of the likelihood ratios of this window */
@@ -58,7 +55,10 @@ bool profile_begin(struct profile *p, uint32_t n);
 void profile_free(struct profile *p);
 
 /* Add a sample: the stacks of all ranks (rows of record/stacks.h), and the facts about all ranks, which show the
- * collectives of libddp. `moved_ms` is the time of the job's last progress. Return true if a rank has become slow. */
+ * collectives of libddp. `moved_ms` is the time of the job's last progress. Return true if a rank has become slow.
+ *
+ * Of each wait, only the first sample is evidence. A sample in which a rank imports a library is left out, because
+ * at the start of a job imports take longer on some ranks. All others then wait in the first collective. */
 bool profile_add(struct profile *p, const cJSON *rows, const struct snapshot_rank *facts, uint64_t moved_ms);
 
 /* Add one finding RANK_SLOW about all slow ranks of s->profile. */

@@ -1,15 +1,6 @@
-/* ranks.c -- the findings about ranks that others wait for, and their texts. See diagnosis.h.
- *
- * The store knows the requests from a rank, and the agent knows the state of the rank's process. Only both
- * together distinguish a computing rank from a hanging rank.
- *
- * This file covers three situations:
- *
- *     ranks wait in the store, for a key or in a barrier
- *     ranks wait in a collective of libddp
- *     a rank has exited although others need it
- *
- * hang.c covers collectives of PyTorch. */
+/* ranks.c -- the findings about ranks that others wait for, and their texts; see diagnosis.h. The others wait for a key
+ * of the store, in a barrier, or in a collective of libddp; hang.c covers collectives of PyTorch. A finding combines
+ * facts of the store and of the agent, because only both together distinguish a computing rank from a hanging rank. */
 
 #include "base/text.h"
 #include "diagnosis/diagnosis.h"
@@ -76,9 +67,10 @@ bool diagnose_is_stopped(const struct snapshot_rank *f, uint64_t least_ms)
            f->state_ms >= least_ms;
 }
 
-/* Return the finding that explains why the rank does not arrive. `node_lost` is checked before `proc_state`, because
- * this state may be outdated if the node is lost. `proc_state` is checked before `waits`, because a stopped process
- * cannot react to a reply of the store. */
+/* Return the finding that explains why the rank does not arrive. The store knows the requests from a rank, and the
+ * agent knows the state of the rank's process. `node_lost` is checked before `proc_state`, because this state may be
+ * outdated if the node is lost. `proc_state` is checked before `waits`, because a stopped process cannot react to a
+ * reply of the store. */
 enum finding_code diagnose_rank_code(const struct snapshot_rank *f)
 {
     if (f->exited)

@@ -1,10 +1,6 @@
 /* rejected.h -- three lists of the store that a diagnosis reads: rejected connections, rejected nodes, and findings
- * that nodes have sent about themselves.
- *
- * An open port also receives connections of other programs: another launcher, a browser, a health check, a port
- * scanner. If a job does not start, these connections are evidence: "n7 connects, but speaks TLS". The list of
- * connections has one row for each source, protocol and job. All three lists have a fixed size, so that no client can
- * fill the memory. A full list overwrites its oldest row. */
+ * that nodes have sent about themselves. All three lists have a fixed size, so that no client can fill the memory. In a
+ * full list, a new row replaces an old row. */
 #ifndef RENDEZVOUS_DIAGNOSIS_REJECTED_H
 #define RENDEZVOUS_DIAGNOSIS_REJECTED_H
 
@@ -42,7 +38,7 @@ enum {
     REJECT_WHY_MAX = 160
 };
 
-/* The rejected connections of one client. Times are of the store's monotonic clock. */
+/* The rejected connections with one source, protocol and job. Times are of the store's monotonic clock. */
 struct reject {
     enum reject_kind kind;
     char source[REJECT_SOURCE_MAX];           /* address of the client, without the port */
@@ -54,6 +50,9 @@ struct reject {
     uint64_t logged_ms; /* 1 + the time when rejects_note last requested a log line; 0 = never */
 };
 
+/* The list of rejected connections. An open port also receives connections of other programs: another launcher, a
+ * browser, a health check, a port scanner. If a job does not start, these connections are evidence: "n7 connects, but
+ * speaks TLS". If the list is full, a new row replaces the row whose last rejection is the oldest. */
 struct rejects {
     struct reject row[REJECTS_MAX]; /* `count` rows, not sorted */
     uint32_t count;
@@ -118,8 +117,9 @@ void refusals_forget(struct refusals *r, const char *job);
 /* --- notices ---------------------------------------------------------------------------------------------- */
 
 /* Findings of nodes about themselves that all nodes should see: a limit that is too low, for example, or a port that is
- * in use. The list keeps the latest findings. Two findings with the same code and subject share a row. Only the store
- * and the node that sent a finding may replace or remove it, because other nodes cannot check it. */
+ * in use. Two findings with the same code and subject share a row. Only the store and the node that sent a finding may
+ * replace or remove it, because other nodes cannot check it. But in a full list, a new finding replaces the sender's
+ * oldest finding, or the oldest of all if the sender has no finding. */
 
 enum { NOTICES_MAX = 16 };
 

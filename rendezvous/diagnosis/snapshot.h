@@ -1,8 +1,5 @@
-/* snapshot.h -- the facts about a job at one moment. diagnose_job and text.c read these facts.
- *
- * The structs are plain data, so that a test can write a case as a literal. All durations are in ms and end at the
- * moment of the snapshot: `gone_ms` 5000 means "5 s ago". Strings are never NULL unless a comment allows it. All
- * pointers are borrowed from hub/monitor.c, which makes a snapshot for each report and frees it afterwards. */
+/* snapshot.h -- the facts about a job at one moment. diagnose_job and text.c read these facts. The structs are plain
+ * data, so that a test can write a case as a literal. */
 #ifndef RENDEZVOUS_SNAPSHOT_H
 #define RENDEZVOUS_SNAPSHOT_H
 
@@ -12,6 +9,9 @@
 
 struct cJSON;
 struct profile;
+
+/* All durations are in ms and end at the moment of the snapshot: `gone_ms` 5000 means "5 s ago". Strings are never NULL
+ * unless a comment allows it. */
 
 /* The phase of the rendezvous: nodes join, a round runs, its workers are being stopped, the job has ended. */
 enum snapshot_phase { PHASE_GATHERING, PHASE_RUNNING, PHASE_STOPPING, PHASE_OVER };
@@ -136,7 +136,8 @@ struct snapshot_hang {
     const char *why_not; /* why the last suspicion that `in_vain` counts had no verdict; NULL = none yet */
 };
 
-/* A job at one moment. Fields about a phase that has not begun are 0 or empty. */
+/* A job at one moment. Fields about a phase that has not begun are 0 or empty. All pointers are borrowed from
+ * hub/monitor.c, which makes a snapshot for each report and frees it afterwards. */
 struct snapshot {
     const char *job; /* job id; "" = no job yet */
     enum snapshot_phase phase;

@@ -1,8 +1,6 @@
-/* spot.h -- the place of each rank's main thread in one sample of the stacks: the line of the user's program,
- * and the collective, if any. Private to the diagnosis. Pure.
- *
- * The search for a hang (hang.c) compares two samples, or all samples of a rank (struct trail). The profile
- * (profile.h) uses many samples. */
+/* spot.h -- the place of each rank's main thread in one sample of the stacks: the line of the user's program, and the
+ * collective, if any. Private to the diagnosis, and pure. The search for a hang (hang.c) compares two samples, or all
+ * samples of a rank (struct trail); the profile (profile.h) uses many samples. */
 #ifndef RENDEZVOUS_DIAGNOSIS_SPOT_H
 #define RENDEZVOUS_DIAGNOSIS_SPOT_H
 

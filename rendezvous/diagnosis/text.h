@@ -1,13 +1,13 @@
 /* text.h -- the text of a diagnosis: a snapshot and its findings, as text for a screen and as JSON. This header also
- * declares functions for the list of findings, for parts of their sentences, and for simple queries on a snapshot. Only
- * the diagnosis and the hub use these functions.
- *
- * A function that formats a text writes the text into its first argument, cuts the text if necessary, and
- * returns its first argument. So one call can build a whole sentence. */
+ * declares functions for the list of findings, for parts of sentences, and for queries on a snapshot. Only the
+ * diagnosis and the hub use these functions. */
 #ifndef RENDEZVOUS_DIAGNOSIS_TEXT_H
 #define RENDEZVOUS_DIAGNOSIS_TEXT_H
 
 #include "diagnosis/snapshot.h"
+
+/* A function that formats a text writes the text into its first argument, cuts the text if necessary, and returns its
+ * first argument. So one call can build a whole sentence. */
 
 enum { WORDS_LEN = 256 };
 typedef char words[WORDS_LEN];

@@ -1,12 +1,6 @@
-/* torch_keys.c -- see torch_keys.h.
- *
- * A key is parsed from the left: the path names the group, and the rest (the tail) is compared with the rows of
- * torch_keys.h. The first row that matches is used. A user's program may have similar keys. A wrong match only leads to
- * a wrong word in a report or a useless check.
- *
- * Keys are bytes from workers without a NUL at the end, so all texts are slices and every access is within the length.
- * The formats are from torch/csrc/distributed/c10d/ (TCPStore.cpp, ProcessGroupGloo.cpp, ProcessGroupNCCL.cpp),
- * torch/distributed/distributed_c10d.py and torch/distributed/rpc/. */
+/* torch_keys.c -- see torch_keys.h. A key is parsed from the left: the path names the group, and the rest (the tail) is
+ * compared with the rows of torch_keys.h. All texts are slices and every access is within the length, because keys are
+ * bytes from workers without a NUL at the end. */
 #include "diagnosis/torch_keys.h"
 
 #include "base/text.h"
@@ -258,7 +252,8 @@ static bool read_rpc(struct slice path, struct torch_key *out)
 }
 
 /* Find the row of a key. TCPStore puts a slash in front of all keys except "init/". Do not parse a key that is longer
- * than any key of PyTorch, because any client may send many long keys. */
+ * than any key of PyTorch, because any client may send many long keys. A user's program may have similar keys. A wrong
+ * match only leads to a wrong word in a report or a useless check. */
 bool torch_key_read(struct slice key, struct torch_key *out)
 {
     enum { KEY_MAX = 512 };

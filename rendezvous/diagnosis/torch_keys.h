@@ -1,15 +1,7 @@
-/* torch_keys.h -- the purpose of PyTorch's keys: one table, and the function that finds the row of a key.
- *
- * A key such as '//worker/attempt_0/default_pg/0/0/3' means nothing to a user. But the key shows what PyTorch waits
- * for: the Gloo address of rank 3, which init_process_group needs. Every report, list and JSON object that contains a
- * key uses this table.
- *
- *     /worker/attempt_0/   default_pg/   0//     cpu//    0/3
- *     (until torch 2.5)                  group   device   tail
- *
- * A key of torch 1.13 has no device, and only one slash after the group.
- *
- * The tail is compared with the rows: '#' is a number that is a rank, '@' is any other number, '*' is any text. */
+/* torch_keys.h -- the purpose of PyTorch's keys (one table), and notes about PyTorch's ranks while their groups form.
+ * Every report, list and JSON object that contains a key uses this table, because '//worker/attempt_0/default_pg/0/0/3'
+ * means nothing to a user. But this key shows what PyTorch waits for: the Gloo address of rank 3, which
+ * init_process_group needs. */
 #ifndef RENDEZVOUS_DIAGNOSIS_TORCH_KEYS_H
 #define RENDEZVOUS_DIAGNOSIS_TORCH_KEYS_H
 
@@ -20,14 +12,25 @@
 
 struct cJSON;
 
-/* The part of a key before the tail: the path of a process group, the path of RPC, or nothing. */
+/* The parts of a key:
+ *
+ *     /worker/attempt_0/   default_pg/   0//     cpu//    0/3
+ *     (until torch 2.5)                  group   device   tail
+ *
+ * A key of torch 1.13 has no device, and only one slash after the group. The part before the tail is the path of a
+ * process group, the path of RPC, or nothing: */
 #define TORCH_IN_GROUP  1
 #define TORCH_IN_RPC    2
 #define TORCH_ELSEWHERE 4
 
-/* Columns: name, word in JSON, place, tail, rank, operation, text. If the tail has no '#', `rank` is the rank that sets
- * the key; -1 = unknown. `operation` is the operation that waits for the key: SETUP (the setup of a group), START
- * (the first operation in a group) or LATER (any other). Rows with the same meaning share a word in JSON. */
+/* Columns: name, word in JSON, place, tail, rank, operation, text. The tail of a key is compared with the column
+ * `tail`. There '#' is a number that is a rank, '@' is any other number, and '*' is any text. If the tail has no '#',
+ * `rank` is the rank that sets the key; -1 = unknown. `operation` is the operation that waits for the key: SETUP (the
+ * setup of a group), START (the first operation in a group) or LATER (any other). Rows with the same meaning share a
+ * word in JSON.
+ *
+ * The formats are from torch/csrc/distributed/c10d/ (TCPStore.cpp, ProcessGroupGloo.cpp, ProcessGroupNCCL.cpp),
+ * torch/distributed/distributed_c10d.py and torch/distributed/rpc/. */
 /* clang-format off */
 #define TORCH_KEYS(X)                                                                                                    \
     X(GLOO_HOST, "gloo_host", TORCH_IN_GROUP | TORCH_IN_RPC, "@/rank_#", -1, SETUP, "rank ${rank}'s host name")          \

@@ -1,10 +1,6 @@
-/* attempt.c -- moves sessions into and out of jobs, frees sessions, and begins and ends attempts.
- *
- * Each attempt starts with an empty set of keys. The launcher kills the old workers before it begins an attempt.
- * attempt_end() then closes the connections of clients with role "worker". It does not close plain c10d connections,
- * because a close aborts a live process of torch 1.13. The store closes such a connection if its client sends another
- * request, because this client must not use the keys of the new attempt. Connections of agents and operators stay
- * open. */
+/* attempt.c -- moves sessions into and out of jobs, frees sessions, and begins and ends attempts. Each attempt after
+ * the first starts with an empty set of keys. A worker of an ended attempt loses its connection, at the latest at its
+ * next request, because this worker must not use the new keys. */
 #include "hub/job.h"
 #include "hub/schedule.h"
 #include "hub/session.h"
@@ -265,7 +261,10 @@ static bool may_be_dropped(const struct session *s)
     return s->role == ROLE_WORKER && !s->is_node && s != s->job->hub->processing;
 }
 
-/* Detach all sessions from their ranks and drop the workers. attempt_end() has already ended all waits. */
+/* Detach all sessions from their ranks and drop the workers. attempt_end() has already ended all waits. Plain c10d
+ * connections stay open, because a close aborts a live process of torch 1.13. The store closes such a connection if its
+ * client sends another request, because this client must not use the keys of the new attempt. Connections of agents and
+ * operators stay open. */
 static void detach_sessions(struct job *job)
 {
     for (struct list *node = job->sessions.next, *next; node != &job->sessions; node = next) {
@@ -297,8 +296,9 @@ void attempt_end(struct job *job)
     schedule_attempt(job, false);
 }
 
-/* Allocate the new members before anything changes, so that the old attempt is intact if memory is short. The first
- * attempt keeps all connections and keys, because clients may have used the job before its declaration. */
+/* Begin an attempt with an empty set of keys. Only the first attempt keeps all connections and keys, because clients
+ * may have used the job before its declaration. The launcher has killed the old workers before. Allocate the new
+ * members before anything changes, so that the old attempt is intact if memory is short. */
 bool attempt_begin(struct job *job, const struct job_name *name, bool by_agent)
 {
     struct members next = { .quota = job->quota };

@@ -1,15 +1,6 @@
-/* control.c -- handles the calls of agents and checks which role may make each call. See session.h.
- *
- * control_answer checks a request against the rows of messages.h and passes a struct to the handler. The rendezvous
- * checks whether the values fit together.
- *
- * `join` chooses the job of the connection. Every later call names its round. A report about an earlier round is
- * rejected, so that a late report cannot change the current round.
- *
- * The store trusts an agent's report about its own workers, because the agent is the parent of these processes.
- *
- * A rejected call gets an answer with "ok" false, a code, and advice. The connection stays open, because an agent
- * would mistake a closed connection for a lost store. */
+/* control.c -- handles the JSON calls of agents, ranks and ddpctl, and checks which role may make each call. See
+ * session.h. The connection stays open after a rejected call, because an agent would mistake a closed connection for a
+ * lost store. */
 #include "hub/messages.h"
 
 #include "base/endpoint.h"
@@ -21,8 +12,8 @@
 
 /* --- about the caller ----------------------------------------------------------------------------------- */
 
-/* Add the code and the advice to the answer of a rejected call. `advice` may be NULL. Return false, the result of a
- * handler whose call is rejected. */
+/* Add the code and the advice to the answer of a rejected call, in which "ok" is false. `advice` may be NULL. Return
+ * false, the result of a handler whose call is rejected. */
 static bool refuse_call(struct hub *hub, cJSON *answer, const char *code, const char *advice)
 {
     message_add_refusal(&(struct message_refusal){ .code = code, .advice = advice }, answer);
@@ -54,7 +45,8 @@ static bool answered(struct hub *hub, struct rdzv *r, uint32_t round, enum rdzv_
     return refuse_call(hub, answer, how == RDZV_STALE_ROUND ? "STALE_ROUND" : "NO_MEMBER", NULL);
 }
 
-/* Return true if this node runs `rank` in the current round. Otherwise reject the call, with the reason in hub->err. An
+/* Return true if this node runs `rank` in the current round. Otherwise reject the call, with the reason in hub->err.
+ * The store trusts an agent's report about its own workers, because the agent is the parent of these processes. An
  * agent must not report about the ranks of other nodes, whose processes it does not see. */
 static bool owns_rank(struct hub *hub, const struct session *s, int64_t rank, cJSON *answer)
 {
@@ -350,9 +342,10 @@ static bool refuse_by_host(struct hub *hub, cJSON *answer)
     return refuse_call(hub, answer, refusal->code, refusal->advice);
 }
 
-/* Handle `join`. Allocate session_node first, so that an accepted node cannot fail for lack of memory. The join itself
- * is an event, which may be lost if no node has requested events yet. So call events_ask() before the join. After a
- * rejection, schedule a check, because a rejected node can explain why the job does not start. */
+/* Handle `join`, which chooses the job of the connection. Allocate session_node first, so that an accepted node cannot
+ * fail for lack of memory. The join itself is an event, which may be lost if no node has requested events yet. So call
+ * events_ask() before the join. After a rejection, schedule a check, because a rejected node can explain why the job
+ * does not start. */
 static bool call_join(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     struct rdzv_join join;
@@ -455,6 +448,9 @@ static bool call_resume(struct hub *hub, struct session *s, const union message 
 }
 
 /* --- about a round -------------------------------------------------------------------------------------- */
+
+/* These calls, except `leave`, name their round. The rendezvous rejects a report about an earlier round, so that a late
+ * report cannot change the current round. */
 
 /* The type of rdzv_failed() and rdzv_explain(), which handle the calls `failed` and `cause`. An agent sends `failed` at
  * once, so that the other nodes stop. Then the agent reads the last lines of the worker's log, and sends `cause`, which
@@ -775,7 +771,8 @@ static enum message_id find_call(struct hub *hub, const struct session *s, const
     return id != MESSAGE_COUNT && may_call(hub, s, message_class(id), op.op) ? id : MESSAGE_COUNT;
 }
 
-/* Decode the call, and pass it to its handler. A malformed `join` gets a code, because the reports to the waiting
+/* Check a request against the rows of messages.h, and pass the decoded struct to the handler of the call. The
+ * rendezvous checks whether the values fit together. A malformed `join` gets a code, because the reports to the waiting
  * nodes show each rejected node with its code. */
 static bool dispatch_call(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer)
 {

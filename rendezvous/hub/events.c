@@ -1,13 +1,6 @@
-/* events.c -- the events of a job, for an event log. See job.h.
- *
- * Most jobs have no event log, and then each function returns at once. If a job has one, the store formats each event
- * once and sends the text to the receiver: the node that writes the event log.
- *
- * Only one node receives the events, because logs on all nodes would contain the same lines. When this node leaves,
- * another node that has requested events becomes the receiver. The new receiver first gets the latest events, because
- * the previous one may not have written them. Equal event numbers in two logs mark the same event.
- *
- * Findings are rare and go to all nodes that have requested events, so the log of each node shows why the job hung. */
+/* events.c -- the events of a job, for an event log. See job.h. Only one node (the receiver) gets the text of each
+ * event, because logs on all nodes would contain the same lines. Findings are rare and go to all nodes that have
+ * requested events, so the log of each node shows why the job hung. */
 #include "hub/job.h"
 
 #include "base/text.h"
@@ -34,7 +27,9 @@ static void push(struct hub *hub, struct session *s, const char *text)
     cJSON_Delete(o);
 }
 
-/* Make `s` the receiver, the node that receives the events of the job. Send the kept events to `s`. */
+/* Make `s` the receiver, the node that receives the events of the job and writes the event log. Send the kept events to
+ * `s`, because the previous receiver may not have written them. The logs of both receivers may then contain the same
+ * event, with equal "instance" and "n". */
 static void replace_receiver(struct job *job, struct session *s)
 {
     const struct buf *recent = &job->events.recent;
@@ -43,8 +38,8 @@ static void replace_receiver(struct job *job, struct session *s)
         push(job->hub, s, (const char *)recent->data + at);
 }
 
-/* Return the receiver. If the receiver has left, make another node the receiver. If no node has requested events,
- * return NULL and clear `asked`, so that later events cause no search. */
+/* Return the receiver. If the receiver has left, make another node that has requested events the receiver. If no node
+ * has requested events, return NULL and clear `asked`, so that later events cause no search. */
 static struct session *find_receiver(struct job *job)
 {
     struct session *s = session_find(job->hub, job->events.receiver);
@@ -86,7 +81,8 @@ void events_free(struct job_events *events)
 
 /* --- messages --------------------------------------------------------------------------------------------- */
 
-/* Return true if an agent or the server's own log gets the events. */
+/* Return true if an agent or the server's own log gets the events. Most jobs have no event log, so each function that
+ * records an event checks this first. */
 static bool is_wanted(const struct job *job)
 {
     return job->events.asked || job->hub->sink.event != NULL;
@@ -135,7 +131,7 @@ static void push_to_receiver(struct job *job, const char *text)
 }
 
 /* Send an event to the server's log. If an agent has requested events, also call `send`, which sends the event to one
- * node or to all nodes. */
+ * node or to all nodes. Format the event only once. */
 static void send_event_to(struct job *job, cJSON *o, void (*send)(struct job *job, const char *text))
 {
     struct hub *hub = job->hub;

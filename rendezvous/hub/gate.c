@@ -1,27 +1,6 @@
-/* gate.c -- decides which connections from other hosts are served, and authenticates clients that have the secret.
- *
- * The uid gate (server/socket_owner.h) admits users of this host. A connection from another host is a stranger. The
- * hub decodes only VALIDATE, PING and AUTH of a stranger, at most FIRST_BYTES in all. The hub holds all other requests
- * of the stranger until
- *
- *     - the stranger proves that it has the secret (an agent), or
- *     - an agent that has the secret answers `vouch`: a process of the agent's user owns the connection.
- *
- * The clients of PyTorch and libddp have no secret, so they need a `vouch`. If the store encrypts, a stranger must
- * first complete a TLS handshake, which proves tenant and job. Before that, the hub asks no agent about the stranger.
- * The stranger waits in HANDSHAKE (not in the diagram) if an agent has the same address, otherwise in GREETING.
- *
- *     accepted --agent at the same address--> ASKED -----vouch------> admitted
- *        |                                      ^
- *        |-> GREETING --other request--> HELD --'  (an agent at the same address joins)
- *        |       '--AUTH--> admitted
- *
- * Each state has a time limit. Each state also has a list of its strangers, the oldest first (hub->gate[state].line),
- * and a limit on their number. Beyond this limit the oldest stranger is rejected, because an honest client needs only
- * milliseconds. The limit of ASKED and HANDSHAKE grows with the ranks, because all ranks may connect at once.
- *
- * Strangers may hold 1/16 of the store's memory. Beyond this limit the hub stops reading from strangers in ASKED. It
- * rejects none of them, because an honest client can wait for the agent's answer without a loss. */
+/* gate.c -- decides which connections from other hosts (strangers) are served, and authenticates clients that have the
+ * secret. The hub holds a stranger's requests until the stranger proves that it has the secret, or an agent confirms
+ * the stranger's user. Agents must confirm users, because the clients of PyTorch and libddp have no secret. */
 #include "hub/session.h"
 
 #include "auth/auth.h"
@@ -50,6 +29,24 @@ static const uint32_t limit_ms[STRANGER_STATES] = {
 
 /* --- the lists of strangers ------------------------------------------------------------------------------- */
 
+/* The uid gate (server/socket_owner.h) admits users of this host. A connection from another host is a stranger until
+ *
+ *     - the stranger proves that it has the secret (an agent), or
+ *     - an agent that has the secret answers `vouch`: a process of the agent's user owns the connection.
+ *
+ * If the store encrypts, a stranger must first complete a TLS handshake, which proves tenant and job. Before that, the
+ * hub asks no agent about the stranger. The stranger waits in HANDSHAKE (not in the diagram) if an agent has the same
+ * address, otherwise in GREETING.
+ *
+ *     accepted --agent at the same address--> ASKED -----vouch------> admitted
+ *        |                                      ^
+ *        |-> GREETING --other request--> HELD --'  (an agent at the same address joins)
+ *        |       '--AUTH--> admitted
+ *
+ * Each state has a list of its strangers, the oldest first (hub->gate[state].line). The number of strangers is limited:
+ * in ASKED, in HANDSHAKE, and in GREETING and HELD together. Beyond a limit the oldest stranger is rejected, because an
+ * honest client needs only milliseconds. */
+
 /* Return the stranger that has been in this state for the longest time, or NULL. */
 static struct session *oldest(const struct hub *hub, enum stranger_state state)
 {
@@ -73,8 +70,9 @@ static void stop(struct hub *hub, struct session *s)
 }
 
 /* Count the held bytes of a stranger. When the held bytes of all strangers rise above their limit, stop reading from
- * the strangers in ASKED. enter_asked() explains which strangers are an exception. The loop over these strangers runs
- * only when the limit is crossed. This is rare, because a stopped stranger adds no held bytes. */
+ * the strangers in ASKED. Reject none of them, because an honest client can wait for the agent's answer without a loss.
+ * enter_asked() explains which strangers are an exception. The loop over these strangers runs only when the limit is
+ * crossed. This is rare, because a stopped stranger adds no held bytes. */
 static void count_held(struct hub *hub, struct session *s)
 {
     const bool was_full = is_full(hub);
@@ -158,7 +156,8 @@ static void drop_oldest_stranger(struct hub *hub, const struct session *newest)
     }
 }
 
-/* Return the limit for the number of strangers in ASKED. HANDSHAKE has the same limit. */
+/* Return the limit for the number of strangers in ASKED. HANDSHAKE has the same limit. The limit grows with the ranks,
+ * because all ranks may connect at once. */
 static uint64_t max_unconfirmed(const struct hub *hub)
 {
     uint64_t ranks = 0;
@@ -251,6 +250,9 @@ void gate_tick(struct hub *hub)
 }
 
 /* --- the bytes of a stranger ------------------------------------------------------------------------------ */
+
+/* The hub decodes only VALIDATE, PING and AUTH of a stranger, and answers `hello`. All these requests together may have
+ * at most FIRST_BYTES. The hub holds all other requests of the stranger. */
 
 /* The request CONTROL {"op":"hello"}, whose bytes are compared and not decoded. */
 static const uint8_t hello[] = { 0x82, 14,  0,   0,   0,   0,   0,   0,   0,   '{', '"', 'o',

@@ -1,12 +1,6 @@
-/* hang_watch.h -- decides when a job is suspected to hang and when to report the hang. Pure.
- *
- *     no sign of progress for the limit -> 3 or 4 samples of the stacks, with pauses -> the same verdict twice -> report
- *
- * A rank that sleeps, wakes and sleeps again may be slow, so a verdict about such a rank needs 8 samples.
- *
- * The limit is --hang_timeout. Without the option the limit is HANG_FACTOR times the longest pause of the job so far,
- * and at least HANG_LEAST_MS. Each sign of progress ends the suspicion. A wrong suspicion costs only a few ms on each
- * node, but a wrong report misleads the user. So a report needs the same verdict on two pairs of samples. */
+/* hang_watch.h -- decides when a job is suspected to hang and when to report the hang. Pure. A wrong
+ * suspicion costs only a few ms on each node. But a report needs the same verdict on two pairs of samples, because a
+ * wrong report misleads the user. */
 #ifndef RENDEZVOUS_HUB_HANG_WATCH_H
 #define RENDEZVOUS_HUB_HANG_WATCH_H
 
@@ -29,7 +23,13 @@ enum {
     HANG_AGAIN_MAX_MS = 300000
 };
 
-/* The state of the watch. A zeroed struct means that no round is running. */
+/* The state of the watch. A zeroed struct means that no round is running.
+ *
+ *     no sign of progress for the limit -> 3 or 4 samples of stacks, with pauses -> the same verdict twice -> report
+ *
+ * A rank that sleeps, wakes and sleeps again may be slow, so a verdict about such a rank needs 8 samples. The limit is
+ * --hang_timeout. Without the option the limit is HANG_FACTOR times the longest pause of the job so far, and at least
+ * HANG_LEAST_MS. */
 struct hang_watch {
     uint64_t limit_ms;   /* time in ms without progress until a suspicion; 0 = computed from longest_ms */
     bool is_off;         /* --hang_timeout=off: no suspicion ever begins */
@@ -54,7 +54,8 @@ void hang_watch_begin(struct hang_watch *w, uint64_t now_ms);
 /* Stop the watch at the end of a round. */
 void hang_watch_end(struct hang_watch *w);
 
-/* Record progress that happened `ago_ms` ago. Return false if later progress is already recorded. */
+/* Record progress that happened `ago_ms` ago. Each sign of progress ends the suspicion. Return false if later progress
+ * is already recorded. */
 bool hang_watch_moved(struct hang_watch *w, uint64_t ago_ms, uint64_t now_ms);
 
 /* Record that a process has joined a process group. This is not progress, because the program is still starting. But

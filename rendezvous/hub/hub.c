@@ -1,10 +1,6 @@
-/* hub.c -- see hub.h.
- *
- * This file handles new and closed connections, received bytes and timeouts. session.h lists the other files of the
- * hub.
- *
- * The functions of hub.h set hub->now_ms. The hub uses this time and reads no clock. So the time does not change during
- * a call, and a test can compute every deadline. */
+/* hub.c -- see hub.h. This file handles new and closed connections, received bytes and timeouts; session.h lists the
+ * other files of the hub. The hub uses hub->now_ms, which the functions of hub.h set, and reads no clock, because the
+ * time then does not change during a call. */
 #include "hub/hub.h"
 
 #include "base/clock.h"

@@ -1,13 +1,6 @@
-/* hub.h -- all decisions of the store server, without a socket, a clock or a thread.
- *
- * The hub owns the keys (store.h), the named barriers (barrier.h), the members of each job (members.h), and one
- * session (session.h) for each connection. The server (server/clients.c) passes received bytes and times to the hub.
- * The hub calls the server to send bytes or to close a connection.
- *
- *     bytes -> hub_receive -> requests_process -> wire -> store | barrier | control -> sink.send(conn, bytes)
- *
- * All calls happen on one thread. A callback of the sink must not call the hub. One call may send bytes to several
- * connections: a SET, for example, also answers the clients that wait for the key. */
+/* hub.h -- makes all decisions of the store server, without a socket, a clock or a thread. The server
+ * (server/clients.c) passes received bytes and times to the hub, because a test can then compute every deadline. The
+ * hub calls the server to send bytes or to close a connection. */
 #ifndef RENDEZVOUS_HUB_HUB_H
 #define RENDEZVOUS_HUB_HUB_H
 
@@ -17,6 +10,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* The hub owns the keys (store.h), the named barriers (barrier.h), the members of each job (members.h), and one session
+ * (session.h) for each connection. All calls happen on one thread.
+ *
+ *     bytes -> hub_receive -> requests_process -> wire -> store | barrier | control -> sink.send(conn, bytes) */
 struct hub;
 struct secret;
 
@@ -64,6 +61,8 @@ struct hub_limits {
 
 struct shared;
 
+/* The callbacks of the server. A callback must not call the hub. One call of the hub may send bytes to several
+ * connections: a SET, for example, also answers the clients that wait for the key. */
 struct hub_sink {
     void *user;
     /* Sends `bytes` to `conn`. If `holder` is NULL, the bytes are valid only during the call. Otherwise the bytes are

@@ -1,8 +1,5 @@
-/* inspect.c -- the calls that only read: jobs, status, keys, waiters, barriers, rejects, why.
- *
- * Any client may make these calls, so they must not change anything, and must not show the jobs of another tenant. An
- * answer is one JSON object of at most 1 MiB. If a row does not fit, the list ends before this row, and the answer has
- * "cut":true. */
+/* inspect.c -- the calls that only read: jobs, status, keys, waiters, barriers, rejects, why. Any client may make these
+ * calls, so they must not change anything, and must not show the jobs of another tenant. */
 #include "hub/messages.h"
 #include "hub/session.h"
 
@@ -54,8 +51,9 @@ struct job *inspect_job(struct hub *hub, const struct session *s, const char *na
     return job;
 }
 
-/* A JSON array in the answer of a call, such as the array "jobs". The rows of this array and of an earlier list of the
- * same answer together have at most `room` bytes when they are printed. */
+/* A JSON array in the answer of a call, such as the array "jobs". An answer is one JSON object of at most 1 MiB. If a
+ * row does not fit, the list ends before this row, and the answer has "cut":true. The rows of this array and of an
+ * earlier list of the same answer together have at most `room` bytes when they are printed. */
 struct listing {
     cJSON *answer, *array; /* borrowed; control_answer() frees `answer` */
     size_t bytes;          /* upper bound of the printed size of the earlier list and the rows so far */

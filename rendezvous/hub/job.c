@@ -1,9 +1,6 @@
-/* job.c -- see job.h.
- *
- * This file creates, finds and frees jobs.
- *
- * A daemon runs for months, and a job may end without a message to the store. So a store that serves many jobs frees a
- * job and its keys after some time without connections. A launcher's store ends with the launcher. */
+/* job.c -- see job.h. This file creates, finds and frees jobs, and handles their barriers and nodes. A daemon runs for
+ * months, and a job may end without a message to the store. So a store that serves many jobs frees a job and its keys
+ * after some time without connections. */
 #include "hub/job.h"
 
 #include "base/clock.h"
@@ -428,6 +425,7 @@ static bool is_blank(const struct job *job)
     return job->name[0] == '\0' && store_count(job->store) == 0;
 }
 
+/* Return when to drop the job. A launcher's store never drops its job, because the store ends with the launcher. */
 uint64_t job_forget_at(const struct job *job)
 {
     bool stays = !job->hub->limits.many_jobs || !list_is_empty(&job->sessions) || is_blank(job);

@@ -1,13 +1,6 @@
-/* job.h -- one job that the hub serves: its keys, its barriers, its members, and the connections that belong to it.
- *
- * A hub inside a launcher serves one job for its whole life. ddp-rendezvous serves many jobs by name. A new hub already
- * has one job, which has no name. Plain c10d clients may use the keys of this job. The first client that names a job
- * gives this name to the nameless job.
- *
- *     connection -> session -> job -> store | barriers | members
- *
- * A connection enters its job when the job is known: by IDENTIFY, by `join`, or by an agent's `vouch`. If the hub has
- * only one job, a connection enters the job with its first request for a key. */
+/* job.h -- one job that the hub serves: its keys, its barriers, its members, and the connections that belong to it. A
+ * hub inside a launcher serves one job for its whole life, but ddp-rendezvous serves many jobs by name. A new hub
+ * already has one job without a name, so that plain c10d clients may use its keys. */
 #ifndef RENDEZVOUS_HUB_JOB_H
 #define RENDEZVOUS_HUB_JOB_H
 
@@ -99,6 +92,12 @@ struct job_profile {
     bool has_news;         /* a rank has become slow, and the monitor has not reported it yet */
 };
 
+/* A job and its neighbours:
+ *
+ *     connection -> session -> job -> store | barriers | members
+ *
+ * A connection enters its job when the job is known: by IDENTIFY, by `join`, or by an agent's `vouch`. If the hub has
+ * only one job, a connection enters the job with its first request for a key. */
 struct job {
     struct table_node node;     /* in hub->jobs, by name */
     struct hub *hub;            /* borrowed */

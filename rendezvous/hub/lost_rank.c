@@ -1,15 +1,6 @@
-/* lost_rank.c -- detects a rank that ends, or gives up a wait, while other ranks need it.
- *
- * First case: a rank exits with 0 while other ranks wait for it. Its agent counts this exit as a success, so the store
- * itself reports it to all agents.
- *
- * Second case: a PyTorch process group does not form, because a rank is missing. The rank that times out first looks
- * like the cause. Its log names only a key ("wait timeout after 20000ms, keys: /default_pg/0//cpu//0/1") or nothing.
- * The store records the missing rank as soon as the rank that timed out ends. Later all ranks have timed out or are
- * stopped, so the missing rank would no longer differ from the others.
- *
- * Third case: a rank reports a lost connection, but no rank has ended. So the network between two nodes is the likely
- * cause. */
+/* lost_rank.c -- detects a connection that broke, and a rank that ends or gives up a wait while other ranks need it.
+ * The store itself reports an exit with 0, because the rank's agent counts this exit as a success. The store records a
+ * missing rank early, because the missing rank would later no longer differ from the others. */
 
 #include "base/limits.h"
 #include "base/text.h"
@@ -29,6 +20,10 @@ enum {
     TOGETHER_MS = 10000, /* one report covers the first rank that gives up and all others within this time */
     FRESH_MS = 60000,    /* longest time from the end of an unsuccessful wait to its report */
 };
+
+/* A PyTorch process group does not form if a rank is missing. The rank that times out first looks like the cause. Its
+ * log names only a key ("wait timeout after 20000ms, keys: /default_pg/0//cpu//0/1") or nothing. The store records the
+ * missing rank as soon as the rank that timed out ends, because later all ranks have timed out or are stopped. */
 
 /* Return how long the session has been waiting for a key of PyTorch, in ms. If the session gave up a wait less than
  * THEN_MS ago, return the length of that wait. In all other cases return 0. Set *key to the awaited key. */
@@ -173,8 +168,8 @@ static const struct finding *torch_given_up(struct job *job, uint32_t rank)
 
 /* --- a rank that has ended -------------------------------------------------------------------------------- */
 
-/* The store does not see collectives. It only knows which ranks gave up a wait in the store, and which exited with
- * 0. */
+/* A rank may exit with 0 while other ranks wait for it. The store reports this exit to all agents. The store does not
+ * see collectives. It only knows which ranks gave up a wait in the store, and which exited with 0. */
 
 /* Push {"push":"left_waiting","text":"rank 0 ...","findings":[...]} before the failures of the waiting ranks arrive,
  * so that the agents treat these failures as consequences. */
@@ -236,6 +231,8 @@ static void report_given_up(struct job *job, const struct failure *failure)
 }
 
 /* --- a connection between two nodes ----------------------------------------------------------------------- */
+
+/* If a rank reports a lost connection but no rank has ended, the network between two nodes is the likely cause. */
 
 /* Return the last output line in `failure` that contains the host name or an address of `node` as a peer. Return NULL
  * if no line does. */

@@ -1,9 +1,5 @@
-/* messages.h -- the control messages between agents, operators and the store: one table.
- *
- * A message is a JSON object. Each member has a row: kind, name, limits, default, and meaning. The rows generate the
- * structs below, the encoder, the decoder, the tables in docs/protocol.md and the dictionary of the fuzzers.
- *
- * Members are sent in the order of the rows. A receiver ignores members with unknown names. */
+/* messages.h -- the control messages between agents, operators and the store: one table. The rows generate the structs
+ * below, the encoder, the decoder, the tables in docs/protocol.md and the dictionary of the fuzzers. */
 #ifndef RENDEZVOUS_MESSAGES_H
 #define RENDEZVOUS_MESSAGES_H
 
@@ -18,6 +14,9 @@
 #include <stddef.h>
 
 /* --- rows ----------------------------------------------------------------------------------------------- */
+
+/* A message is a JSON object. Each member has a row: kind, name, limits, default, and meaning. Members are sent in the
+ * order of the rows. A receiver ignores members with unknown names. */
 
 /* Default of a row whose member may be missing. For a missing member, the receiver stores MESSAGE_NONE, or NULL for a
  * text. The sender leaves out a member with the value MESSAGE_NONE, except that a LIMIT is sent as null. */

@@ -1,11 +1,6 @@
-/* monitor.c -- see monitor.h.
- *
- * A node's first report contains all findings, and its later reports contain only new findings. Without a new finding
- * there is no report. A node that joins late gets its first report when there is a new finding, or when it has waited
- * long enough itself, whichever is earlier. The last report before the job fails contains all findings again.
- *
- * A finding is new if its digest was not reported yet. The digest covers the code and the subject of the finding. It
- * leaves out the sentence, whose times change with each check. */
+/* monitor.c -- see monitor.h. A node's first report contains all findings, and its later reports contain only new
+ * findings. A finding is new if its digest was not reported yet. The digest leaves out the sentence, because the times
+ * in a sentence change with each check. */
 #include "hub/monitor.h"
 
 #include "auth/auth.h"
@@ -429,8 +424,8 @@ struct findings_now {
 /* --- which findings are new ----------------------------------------------------------------------------- */
 
 /* Return the digest of a finding, or 0 if it causes no report. Notes cause no report, except the note about a foreign
- * client, which may be a node with wrong options. A finding that counts missing nodes has a digest of its code only,
- * so that a changed list of nodes causes no report. */
+ * client, which may be a node with wrong options. The digest covers the code and the subject of the finding. A finding
+ * that counts missing nodes has a digest of its code only, so that a changed list of nodes causes no report. */
 static uint64_t digest_of(const struct finding *f)
 {
     if (!finding_is_trouble(f->code) && f->code != FINDING_FOREIGN_CLIENT)
@@ -538,14 +533,16 @@ static bool has_waited(const struct session *s, const struct snapshot *now, uint
 }
 
 /* Return true if the node must now receive all findings, and not only new ones. This applies to the last report before
- * the job fails, and to the first report to the node in the present wait. */
+ * the job fails, and to the first report to the node in the present wait. A node that joins late gets its first report
+ * when there is a new finding, or when the node itself has waited long enough, whichever is earlier. */
 static bool gets_all(const struct job *job, const struct session *s, const struct report_texts *t)
 {
     const bool got_all = s->as_node->reported_wait == job->watch.wait;
     return t->s->is_final || (!got_all && (t->now->news.n > 0 || has_waited(s, t->s, job->hub->now_ms)));
 }
 
-/* Send a report to all nodes, including spare nodes. */
+/* Send all findings to each node for which gets_all() is true. Send the new findings to each other node that has got
+ * its first report in the present wait. Without a new finding, these nodes get no report. Include spare nodes. */
 static void send_report(struct job *job, struct report_texts *t)
 {
     LIST_EACH(node, &job->sessions)

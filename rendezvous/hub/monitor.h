@@ -1,9 +1,5 @@
-/* monitor.h -- reports to the nodes of a job why the job does not start or does not continue.
- *
- * A check takes a snapshot of the job for diagnose_job(). Facts are collected only for a check, so requests have no
- * extra cost. schedule.h defines when a check is due. Two checks are at least a second apart, with two exceptions: the
- * last check before the job fails, and the check after a rank has reported a problem. A job that starts without delay
- * gets no report. */
+/* monitor.h -- reports to the nodes of a job why the job does not start or does not continue. Facts are collected only
+ * for a check, so requests have no extra cost. A job that starts without delay gets no report. */
 #ifndef RENDEZVOUS_HUB_MONITOR_H
 #define RENDEZVOUS_HUB_MONITOR_H
 
@@ -13,7 +9,8 @@
 
 struct job;
 
-/* A snapshot and its memory, valid until the hub processes the next message. */
+/* A snapshot of a job for diagnose_job(), and its memory. Valid until the hub processes the next message. The checks
+ * that are due at the same time share one snapshot. */
 struct job_snapshot {
     struct snapshot snapshot; /* its array members point to the arrays below */
     /* All arrays are owned. Their texts are borrowed from the hub. */
@@ -36,8 +33,9 @@ void snapshot_free(struct job_snapshot *snapshot);
 /* Run all checks, and determine the rank that should set a missing key. */
 void monitor_diagnose(const struct job *job, struct job_snapshot *snapshot, struct diagnosis *d);
 
-/* Run all due checks and report new findings. Call this before the tick of the rendezvous, which may end the
- * job. */
+/* Run all due checks and report new findings. schedule.h defines when a check is due. Two checks are at least a second
+ * apart. The exceptions are the last check before the job fails, and the check after a rank has reported a problem.
+ * Call this before the tick of the rendezvous, which may end the job. */
 void monitor_run(struct job *job);
 
 /* Report that two processes act as one rank, unless an earlier report has listed them. These processes may have caused

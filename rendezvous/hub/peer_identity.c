@@ -1,20 +1,6 @@
-/* peer_identity.c -- finds the process of a plain c10d connection.
- *
- * PyTorch's client cannot send IDENTIFY. At the client's first request for a key, the hub asks the agents at the
- * client's address once (`who`). The agent that started the process answers `vouch`, which names the rank of the
- * process. Every diagnosis then treats the session as a connection of this rank, but the session gets no further
- * rights.
- *
- *     plain client --SET--> hub --who--> agent (sock_diag: whose socket is that?) --vouch rank, pid--> hub
- *
- * If the hub serves several jobs, the client's job is also unknown. In this case the hub holds the client's requests
- * until an agent vouches for the client. After HOLD_MS without a `vouch`, the client enters a job only if just one job
- * has agents at the client's address.
- *
- * If agent and client run on the store's host, the kernel reports their users. An agent may then vouch only for
- * connections of the same user. An agent of root may vouch for every connection. On other hosts the agent's answer
- * is the only source. If agents of several jobs share an address, a `vouch` is only a claim, which becomes valid
- * after CLAIM_MS. If a second job claims the connection within this time, the connection is closed. */
+/* peer_identity.c -- finds the process of a plain c10d connection. PyTorch's client cannot send IDENTIFY, so the hub
+ * asks the agents at the client's address which process owns the connection. Every diagnosis then treats the session as
+ * a connection of this process's rank, but the session gets no further rights. */
 #include "hub/messages.h"
 #include "hub/schedule.h"
 #include "hub/session.h"
@@ -72,6 +58,11 @@ static struct session *next_agent(const struct hub *hub, const struct session *s
 
 /* --- who ------------------------------------------------------------------------------------------------ */
 
+/* At the client's first request for a key, the hub asks the agents at the client's address once (`who`). The agent that
+ * started the process answers `vouch`, which names the rank of the process.
+ *
+ *     plain client --SET--> hub --who--> agent (sock_diag: whose socket is that?) --vouch rank, pid--> hub */
+
 /* Ask all agents at the session's address which process owns the session's connection, because several containers and
  * jobs may share the address. The question contains both addresses of the connection, because only both together
  * identify a socket. */
@@ -127,6 +118,9 @@ bool peer_ask_owner(struct hub *hub, struct session *s)
 }
 
 /* --- held sessions ---------------------------------------------------------------------------------------- */
+
+/* If the hub serves several jobs, the client's job is also unknown. In this case the hub holds the client's requests
+ * until an agent vouches for the client. After HOLD_MS without a `vouch`, give_up_waiting() ends the hold. */
 
 /* Hold the session's requests: move the session to the list of held sessions. If the session stayed in hub->midway, the
  * hub would drop it after the timeout of an unfinished request. */
@@ -239,6 +233,11 @@ void peer_tick(struct hub *hub)
 }
 
 /* --- vouch ------------------------------------------------------------------------------------------------ */
+
+/* If agent and client run on the store's host, the kernel reports their users. An agent may then vouch only for
+ * connections of the same user. An agent of root may vouch for every connection. On other hosts the agent's answer is
+ * the only source. If agents of several jobs share an address there, a `vouch` is only a claim, which becomes valid
+ * after CLAIM_MS. If an agent of a second job claims the connection, the connection is closed. */
 
 /* Reject a `vouch`. A correct agent may get this answer, too: if the client has sent IDENTIFY meanwhile, it needs no
  * `vouch`. */

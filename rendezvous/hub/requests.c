@@ -1,15 +1,6 @@
-/* requests.c -- decodes received bytes into requests and calls the handler of each request. See session.h for the
- * rules of handlers.
- *
- * Complete requests are decoded in the receive buffer, without a copy. Only an unfinished request is copied into
- * session.in, to which later bytes are appended.
- *
- *     SET    on_read -> on_bytes (server/) -> hub_receive -> requests_process -> wire_decode -> on_set -> store_set
- *            -> another session waits for the key: session_woken -> reply -> conn_send (server/)
- *
- * A handler gets a request that is complete, within its limits, and allowed on this connection. PyTorch's protocol
- * has no error answer. So a failed request closes the connection, after all earlier requests are answered, and the
- * reason is logged. Invalid bytes, forbidden requests and a lack of memory have the same effect. */
+/* requests.c -- decodes received bytes into requests and calls the handler of each request. See session.h for the rules
+ * of handlers. A failed request closes the connection, because PyTorch's protocol has no error answer. Complete
+ * requests are decoded in the receive buffer, without a copy. */
 #include "auth/auth.h"
 #include "diagnosis/diagnosis.h"
 #include "hub/messages.h"
@@ -476,6 +467,7 @@ static bool on_queue_len(struct hub *hub, struct session *s, const struct reques
     return append_i64(&hub->out, store_queue_len(s->job->store, req->blob[0]));
 }
 
+/* A handler gets a request that is complete, within its limits, and allowed on this connection. */
 typedef bool (*request_handler)(struct hub *hub, struct session *s, const struct request *req);
 
 /* One handler per row of ops.h. */
@@ -497,6 +489,15 @@ static const request_handler request_handlers[OPS] = {
 /* clang-format on */
 
 /* --- from bytes to requests ------------------------------------------------------------------------------- */
+
+/* The calls for a SET, and for a session that waits for its key:
+ *
+ *     SET    on_read -> on_bytes (server/) -> hub_receive -> requests_process -> wire_decode -> on_set -> store_set
+ *            -> another session waits for the key: session_woken -> reply -> conn_send (server/)
+ *
+ * Only an unfinished request is copied into session.in, to which later bytes are appended. A failed request closes the
+ * connection after all earlier requests are answered, and the reason is logged. Invalid bytes, forbidden requests and a
+ * lack of memory have the same effect. */
 
 enum {
     /* A request of at most this size is read even if the store is full, so that GET and DELETE work. */

@@ -1,10 +1,5 @@
-/* schedule.c -- see schedule.h.
- *
- * A check reads the whole job, so checks are rare. While a job waits for nodes, there is a check every few seconds.
- * While all ranks make progress, there is no check. After a node was rejected or lost, the check waits for 200 ms,
- * because several nodes often fail together. One report then contains all of them.
- *
- * This file decides when to check, and monitor.c decides what to report. The times are in struct job. */
+/* schedule.c -- see schedule.h. This file decides when to check, and monitor.c decides what to report. Checks are rare,
+ * because a check reads the whole job. The times of the checks are in struct job (`watch`). */
 #include "hub/schedule.h"
 
 #include "base/text.h"
@@ -40,8 +35,9 @@ static uint64_t earlier_set(uint64_t a, uint64_t b)
     return x < y ? x : y;
 }
 
-/* Return the time of the next check, or UINT64_MAX if no check is needed. The time may be less than APART_MS after
- * the last check. */
+/* Return the time of the next check, or UINT64_MAX if no check is needed. While a job waits for nodes, there is a check
+ * every few seconds. While all ranks make progress, there is no check. The time may be less than APART_MS after the
+ * last check. */
 static uint64_t wanted_at(const struct schedule_state *w, const struct rdzv_facts *facts)
 {
     if (w->compares || w->trouble)
@@ -194,7 +190,8 @@ void schedule_spare(struct job *job)
         job->watch.spare_ms = job->hub->now_ms + first_ms(SITUATION_NODE_LATE);
 }
 
-/* Schedule a check soon, unless the next check is even sooner. */
+/* Schedule a check soon, unless the next check is even sooner. The check is 200 ms later, because several nodes often
+ * fail together. One report then contains all of them. */
 void schedule_hurry(struct job *job)
 {
     struct schedule_state *w = &job->watch;

@@ -1,24 +1,4 @@
-/* session.h -- the state of one connection, and of the hub. Private to hub/: the server includes only hub.h. Each file
- * uses only files below it in this list:
- *
- *     hub.c               handles new and closed connections, and checks all deadlines
- *     requests.c          decodes bytes into requests, and handles the opcodes of PyTorch and of ddprun
- *     control.c           handles the JSON calls of agents, ranks and ddpctl; inspect.c: calls that only read
- *     stacks.c            asks the agents for the call stacks of ranks
- *     rounds.c            carries out the decisions of a job's rendezvous, and notifies its nodes
- *     monitor.c           checks a job while nodes or ranks wait, and reports to its nodes
- *     torch_observer.c    records what PyTorch's ranks do while their groups form
- *     gate.c              checks connections from other hosts, and handles AUTH
- *     peer_identity.c     finds the process of a plain connection
- *     attempt.c           moves sessions into and out of jobs, frees sessions, begins and ends attempts
- *     job.c               creates, finds, declares and frees jobs; handles their barriers and nodes
- *     lost_rank.c         reports a rank that ends while other ranks wait for it
- *     schedule.c          decides when a waiting job is checked
- *     events.c            formats the events of a job, for an event log
- *     session.c           creates and finds sessions, records their waits and ranks, sends replies
- *
- * A handler appends its reply to hub->out. The hub sends hub->out to the requesting connection after all its bytes are
- * processed. A handler returns false if the connection must be closed. hub->err then has the reason. */
+/* session.h -- the state of one connection, and of the hub. Private to hub/: the server includes only hub.h. */
 #ifndef RENDEZVOUS_HUB_SESSION_H
 #define RENDEZVOUS_HUB_SESSION_H
 
@@ -184,8 +164,29 @@ struct hub {
     uint64_t closed_by_us; /* number of connections that the hub has closed since its start */
 };
 
-/* Process `bytes` (requests.c). Return false if the connection must be closed; hub->err has the reason, or no
- * text if memory is short. */
+/* The files of hub/ that use this header. Each file uses only files below it in this list:
+ *
+ *     hub.c               handles new and closed connections, and checks all deadlines
+ *     requests.c          decodes bytes into requests, and handles the opcodes of PyTorch and of ddprun
+ *     control.c           handles the JSON calls of agents, ranks and ddpctl; inspect.c: calls that only read
+ *     stacks.c            asks the agents for the call stacks of ranks
+ *     rounds.c            carries out the decisions of a job's rendezvous, and notifies its nodes
+ *     monitor.c           checks a job while nodes or ranks wait, and reports to its nodes
+ *     torch_observer.c    records what PyTorch's ranks do while their groups form
+ *     gate.c              checks connections from other hosts, and handles AUTH
+ *     peer_identity.c     finds the process of a plain connection
+ *     attempt.c           moves sessions into and out of jobs, frees sessions, begins and ends attempts
+ *     job.c               creates, finds, declares and frees jobs; handles their barriers and nodes
+ *     lost_rank.c         reports a rank that ends while other ranks wait for it
+ *     schedule.c          decides when a waiting job is checked
+ *     events.c            formats the events of a job, for an event log
+ *     session.c           creates and finds sessions, records their waits and ranks, sends replies */
+
+/* Process `bytes` (requests.c). Return false if the connection must be closed; hub->err has the reason, or no text if
+ * memory is short.
+ *
+ * The handler of a request returns the same. It appends its reply to hub->out. The hub sends hub->out to the requesting
+ * connection after all its bytes are processed. */
 bool requests_process(struct hub *hub, struct session *s, struct slice bytes);
 
 /* Begin an attempt of a job (attempt.c). `by_agent` is true if an agent has declared the attempt, and false if the

@@ -1,14 +1,6 @@
 /* stacks.c -- collects the stacks of a job's ranks: an operator asks, the agents take samples, the store merges the
- * samples.
- *
- *     ddpctl --stacks--> hub --sample--> agents --sampled--> hub (equal stacks are folded) --> ddpctl
- *
- * The operator gets the answer when all nodes have answered, or after STACKS_STORE_MS with the names of the missing
- * nodes. A job has at most one open request. Operators with the same request share the answer.
- *
- * After a failure the agents record the stacks of the survivors by themselves:
- *
- *     agents --stopped--> hub (equal stacks are folded) --verdict--> agents */
+ * samples. A job has at most one open request, and operators with the same request share the answer. After a failure
+ * the agents record the stacks of the survivors by themselves. */
 #include "hub/messages.h"
 #include "hub/session.h"
 
@@ -132,6 +124,13 @@ static void sample_finish(struct job *job)
 }
 
 /* --- the question ----------------------------------------------------------------------------------------- */
+
+/* The path of a request:
+ *
+ *     ddpctl --stacks--> hub --sample--> agents --sampled--> hub (equal stacks are folded) --> ddpctl
+ *
+ * The operator gets the answer when all nodes have answered, or after STACKS_STORE_MS with the names of the missing
+ * nodes. */
 
 /* Return true if the node runs a rank of the set `ranks`. A set with limit 0 means all ranks. */
 static bool has_rank(const struct rdzv_node_facts *node, const struct rank_set *ranks)
@@ -378,6 +377,10 @@ bool control_sampled(struct hub *hub, struct session *s, const union message *m,
 }
 
 /* --- the survivors of a failure --------------------------------------------------------------------------- */
+
+/* The path of the survivors' stacks, which no operator requests:
+ *
+ *     agents --stopped--> hub (equal stacks are folded) --verdict--> agents */
 
 /* Return true if the node is a member of the round and has not reported `stopped` before. */
 static bool is_first_stop(const struct rdzv_facts *facts, uint32_t round, const struct rdzv_node_facts *node)

@@ -1,8 +1,6 @@
 /* torch_observer.c -- records the requests of PyTorch's ranks while their process groups form (torch_keys.h), and
- * schedules checks. monitor.c later reports from these records.
- *
- * A busy store calls the functions on_* a million times a second. So each first compares a few bytes of the key, and
- * ignores most requests. Memory is allocated only for clients whose requests are not ignored. */
+ * schedules checks. monitor.c later reports from these records. Each function on_* first compares a few bytes of the
+ * key, because a busy store calls these functions a million times a second. */
 #include "diagnosis/snapshot.h"
 #include "diagnosis/torch_keys.h"
 #include "hub/schedule.h"
@@ -186,7 +184,8 @@ static void on_found(void *user, struct store_waiter *waiter, struct slice keys)
 }
 
 /* Observe the keys. Before this call, the store compares no key with PyTorch's prefixes, so a job without PyTorch has
- * no extra cost. store_observe() copies `observer`. */
+ * no extra cost. The functions on_* ignore most requests, and allocate memory only for clients whose requests they do
+ * not ignore. store_observe() copies `observer`. */
 void torch_observe(struct job *job)
 {
     const struct store_observer observer = { .user = job->hub,

@@ -1,10 +1,6 @@
-/* admission.c -- the checks before a node may join a job.
- *
- * The first node sets the rules of the job, and each later node is compared with these rules. A rejection names both
- * values and both hosts, because the mistake may be on either node. Only the first difference is reported, so the table
- * lists the checks in order of importance.
- *
- * If a known node joins again, only its job and its instance are checked. The checks themselves change nothing. */
+/* admission.c -- the checks before a node may join a job. The first node sets the rules of the job, and each later node
+ * is compared with these rules. A rejection names both values and both hosts, because the mistake may be on either
+ * node. */
 #include "job/round.h"
 
 #include "base/options.h"
@@ -247,6 +243,8 @@ static bool has_room(const struct check *c)
 
 typedef bool (*check_call)(const struct check *c);
 
+/* The checks, in order of importance, because only the first difference is reported. The checks do not change the
+ * job. */
 static const struct {
     check_call passes;
     enum rdzv_refused code;
@@ -343,8 +341,8 @@ static enum rdzv_refused find_objection(const struct check *c)
     return RDZV_WELCOME;
 }
 
-/* Let a known node join again. If the node already waits, its second `join` changes nothing. Reject a node whose
- * workers run, because the workers would be counted twice. */
+/* Let a known node join again. Check only its job and its instance. If the node already waits, its second `join`
+ * changes nothing. Reject a node whose workers run, because the workers would be counted twice. */
 static enum rdzv_refused join_again(struct rdzv *r, struct node *node, const struct check *c)
 {
     char room[2 * RDZV_TEXT_MAX];

@@ -1,8 +1,6 @@
-/* members.h -- the job that the store serves, and the facts about each of its ranks.
- *
- * The facts come from the rank itself (IDENTIFY and other requests) and from the agent that started the rank. Only
- * the agent reports the end of a rank. A closed connection does not prove that the rank has ended, because a worker
- * may close its connection and continue to compute. */
+/* members.h -- the job that the store serves, and the facts about each of its ranks. The facts come from the rank
+ * itself (IDENTIFY and other requests) and from the agent that started the rank. Only the agent reports the end of a
+ * rank, because a worker may close its connection and continue to compute. */
 #ifndef RENDEZVOUS_MEMBERS_H
 #define RENDEZVOUS_MEMBERS_H
 

@@ -1,10 +1,6 @@
 /* nodes.c -- the nodes of a job: joining, moving between lists, ranks, heartbeats, leaving, and messages about them.
- *
- * Memory is allocated only when a node joins. So beginning a round, stopping a round and ending the job cannot fail
- * for lack of memory.
- *
- * Each change of a node's state also updates the counts n_live, n_waiting, n_back, n_resting, n_members and n_open.
- * They show whether a round is complete, without a walk over up to 16,384 nodes. */
+ * Memory is allocated only when a node joins, so beginning a round, stopping a round and ending the job cannot fail for
+ * lack of memory. */
 #include "job/nodes.h"
 
 #include <stdarg.h>
@@ -427,6 +423,9 @@ void rdzv_node_moves(struct rdzv *r, struct node *node, uint64_t id)
 }
 
 /* --- move ----------------------------------------------------------------------------------------------- */
+
+/* Each change of a node's state also updates the counts n_live, n_waiting, n_back, n_resting, n_members and n_open.
+ * They show whether a round is complete, without a walk over up to 16,384 nodes. */
 
 /* Return true if the node was a member of the last round. */
 static bool is_survivor(const struct rdzv *r, const struct node *node)

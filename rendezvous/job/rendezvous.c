@@ -1,14 +1,6 @@
-/* rendezvous.c -- see rendezvous.h.
- *
- * The table below is the whole state machine. The function in a cell does the work and returns the next state, which
- * rdzv_step stores. The cell `ignore` means that the event has no effect in this state. Messages about an old round do
- * not reach the table, because find_sender rejects them.
- *
- * A join does not begin a round at once: the hub first sends the answer, and then the event RECHECK follows. In
- * GATHERING, RECHECK begins a complete round. In RUNNING, RECHECK stops the round if the job can grow.
- *
- * The next round begins only after every member of the previous round has sent `stopped` or is lost. So two rounds
- * never run at the same time. */
+/* rendezvous.c -- see rendezvous.h. The table `machine` is the whole state machine: a cell has the function for one
+ * event in one state. A round begins only after all members of the previous round have stopped or are lost, so that two
+ * rounds never overlap. */
 #include "job/rendezvous.h"
 
 #include "base/text.h"
@@ -51,6 +43,9 @@ static enum rdzv_state leaves_late(struct rdzv *r, struct node *node, const stru
 static enum rdzv_state lost_late(struct rdzv *r, struct node *node, const struct rdzv_event *e);
 static enum rdzv_state drop_late(struct rdzv *r, struct node *node, const struct rdzv_event *e);
 
+/* The state machine: a row for each state, a column for each event. The function in a cell does the work and returns
+ * the next state, which rdzv_step stores. The cell `ignore` means that the event has no effect in this state. Messages
+ * about an old round do not reach the table, because find_sender rejects them. */
 /* clang-format off */
 static const cell machine[RDZV_N_STATES][RDZV_N_EVENTS] = {
 /*                      FAILED        EXPLAINED DONE     STOPPED        LEAVE         LOST             BACK  GROW    HANGS   RECHECK  TIME_UP      JOIN         */
@@ -631,7 +626,8 @@ void rdzv_received(struct rdzv *r, uint64_t id, uint64_t now_ms)
 
 /* --- time ----------------------------------------------------------------------------------------------- */
 
-/* Apply RECHECK events until no event sets must_recheck again. */
+/* Apply RECHECK events until no event sets must_recheck again. In GATHERING and LAST_CALL, RECHECK begins a complete
+ * round. In RUNNING, RECHECK stops the round if the job can grow. */
 void rdzv_recheck(struct rdzv *r, uint64_t now_ms)
 {
     r->now_ms = now_ms;

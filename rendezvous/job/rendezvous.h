@@ -1,20 +1,6 @@
-/* rendezvous.h -- the rendezvous of one job: its nodes, their ranks, the end of each round, and restarts.
- *
- * The module is pure: it uses no socket, no clock and no JSON. The hub calls a function for each message from an agent
- * and passes the current time. The module answers through the callbacks of rdzv_env.
- *
- *     GATHERING -> LAST_CALL -> RUNNING -> STOPPING -> BACKING_OFF -> GATHERING ... -> OVER
- *
- * A round is one completed rendezvous. The nodes of a round are its members. Each member receives `round` once,
- * `stop` at most once, and `verdict` once. If all workers of the job end with 0, no member receives `stop`. After the
- * verdict "restart", the node joins again. After the verdict "finish", the node receives no more messages.
- *
- * If a user stops a node, the node sends `leave`, stops its workers and sends `stopped`. This node then receives the
- * verdict "finish" without waiting for the other nodes.
- *
- * The caller gives each node an id, which is never 0. Times are in ms of one monotonic clock. `now_ms` is the current
- * time. Callbacks must not call functions of this module. Pointers passed to callbacks are valid only during the call.
- * Texts in arguments are copied, and cut if they are too long. */
+/* rendezvous.h -- the rendezvous of one job: its nodes, their ranks, the end of each round, and restarts. The module is
+ * pure: it uses no socket, no clock and no JSON. The hub passes each message of an agent and the current time to a
+ * function, and the module answers through the callbacks of rdzv_env. */
 #ifndef RENDEZVOUS_JOB_RENDEZVOUS_H
 #define RENDEZVOUS_JOB_RENDEZVOUS_H
 
@@ -29,6 +15,11 @@
 #include "diagnosis/findings.h"
 #include "base/events.h"
 
+/* The states of a job:
+ *
+ *     GATHERING -> LAST_CALL -> RUNNING -> STOPPING -> BACKING_OFF -> GATHERING ... -> OVER
+ *
+ * Rows of state and word. */
 #define RDZV_STATES(X)                                                                                     \
     X(GATHERING, "gathering")     /* more nodes must join */                                               \
     X(LAST_CALL, "last call")     /* enough nodes have joined, but more nodes may join for a short time */ \
@@ -135,6 +126,13 @@ enum rdzv_answer {
 
 /* --- messages to nodes ---------------------------------------------------------------------------------- */
 
+/* A round is one completed rendezvous. The nodes of a round are its members. Each member receives `round` once, `stop`
+ * at most once, and `verdict` once. If all workers of the job end with 0, no member receives `stop`. After the verdict
+ * "restart", the node joins again. After the verdict "finish", the node receives no more messages.
+ *
+ * If a user stops a node, the node sends `leave`, stops its workers and sends `stopped`. This node then receives the
+ * verdict "finish" without waiting for the other nodes. */
+
 /* The cause of a round's end. A worker is a victim if it failed only because it lost a peer: the peer ended, or the
  * connection to it broke. The real cause is then the failure of the peer. If the peer's failure is reported later, it
  * replaces the victim's failure. */
@@ -225,7 +223,8 @@ struct rdzv_record {
     const char *words;           /* text of the log line about this record */
 };
 
-/* The callbacks. `user` is their first argument. */
+/* The callbacks. `user` is their first argument. A callback must not call functions of this module. Pointers passed to
+ * a callback are valid only during the call. */
 struct rdzv_env {
     void *user;
     const char *version; /* version of the store, borrowed; NULL = nodes may have any version */
@@ -247,6 +246,9 @@ struct rdzv_env {
 };
 
 /* --- the calls ------------------------------------------------------------------------------------------ */
+
+/* The caller gives each node an id, which is never 0. Times are in ms of one monotonic clock, and `now_ms` is the
+ * current time. Texts in arguments are copied, and cut if they are too long. */
 
 /* Create a rendezvous. `instance` is a random text that distinguishes this run of the job from earlier runs.
  * Everything is copied except `quota`, which is borrowed. Return NULL if memory or quota is short. */

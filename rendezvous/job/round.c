@@ -1,23 +1,7 @@
-/* round.c -- completes, begins and stops rounds, decides on restarts, and ends the job.
+/* round.c -- see round.h.
  *
- * A static round is complete when all node ranks have joined. The first round of an elastic job begins when MAX nodes
- * have joined, or when MIN nodes have joined and the last call is over.
- *
- * A later round of an elastic job begins when all remaining members of the last round have joined again, and at least
- * MIN nodes wait. If these members are fewer than MIN, the round needs newcomers, and another last call follows.
- *
- * The verdict waits for `stopped` from all members. It needs all exit codes, and no process of the last round may
- * disturb the next round. The cause of a round's end decides whether another round follows:
- *
- *     a worker failed                       as --max_restarts and --max_no_progress allow, after the back-off
- *     static job: a node is lost            the same; the lost node must join again
- *     static job: a node has left           never: its user has stopped the job
- *     elastic job: a node is lost or leaves always, without a back-off
- *     the job grows                         always, without a back-off
- *     a process is unkillable               never: the process could disturb the next attempt
- *
- * Each node receives `stop` and its verdict only once, because its state changes. After `stop`, a member is STOPPING.
- * After the verdict, a node is RESTING or FINISHED. */
+ * The verdict waits for `stopped` from all members, because it needs all exit codes and no old process may disturb the
+ * next round. The cause of a round's end decides whether another round follows. */
 #include "job/round.h"
 
 #include "base/text.h"
@@ -89,6 +73,12 @@ static uint64_t restarts_backoff(const struct restarts *a)
 }
 
 /* --- rounds ------------------------------------------------------------------------------------------------- */
+
+/* A static round is complete when all node ranks have joined. The first round of an elastic job begins when MAX nodes
+ * have joined, or when MIN nodes have joined and the last call is over.
+ *
+ * A later elastic round begins when all remaining members of the last round have joined again, and at least MIN nodes
+ * wait. If these members are fewer than MIN, the round needs newcomers, and another last call follows. */
 
 /* Return the number of places for newcomers. A member that may still return keeps its place, because it may have a
  * checkpoint on its disk. */
@@ -333,6 +323,9 @@ static int code_of(const struct rdzv_cause *cause)
 
 /* --- stop ----------------------------------------------------------------------------------------------- */
 
+/* Each node receives `stop` and its verdict only once, because its state changes. After `stop`, a member is STOPPING.
+ * After the verdict, a node is RESTING or FINISHED. */
+
 /* Log the cause of the stop. If a rank failed, name the rank's host, because the line may be read on another host. */
 static void log_stop(struct rdzv *r)
 {
@@ -487,9 +480,18 @@ static enum rdzv_state restart(struct rdzv *r, uint64_t backoff_ms)
     return backoff_ms > 0 ? RDZV_BACKING_OFF : RDZV_GATHERING;
 }
 
-/* Decide between a restart and the end of the job. `no` is the reason against a restart; a later check may replace an
- * earlier reason. If --max_restarts is 0 and a restart would count against it (is_charged), the job ends. The user
- * expects this end, so `no` is then NO_RESTART_NONE, unless the user has stopped the job. */
+/* Decide between a restart and the end of the job, by the cause of the round's end:
+ *
+ *     a worker failed, or the job hangs     as --max_restarts and --max_no_progress allow, after the back-off
+ *     static job: a node is lost            the same; the lost node must join again
+ *     static job: a node has left           never: its user has stopped the job
+ *     elastic job: a node is lost or leaves always, without a back-off
+ *     the job grows                         always, without a back-off
+ *     a process is unkillable               never: the process could disturb the next attempt
+ *
+ * `no` is the reason against a restart; a later check may replace an earlier reason. If --max_restarts is 0 and a
+ * restart would count against it (is_charged), the job ends. The user expects this end, so `no` is then
+ * NO_RESTART_NONE, unless the user has stopped the job. */
 static enum rdzv_state decide_round(struct rdzv *r)
 {
     enum no_restart no = NO_RESTART_NONE;

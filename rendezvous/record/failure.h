@@ -1,8 +1,5 @@
-/* failure.h -- the first failure of an attempt, as one record. The agent that detects the end of a worker fills in the
- * record (launcher/node). hub/messages.h encodes and decodes it. The store copies it whole, and launcher/report prints
- * it as the last line of every node's report.
- *
- * A new fact needs a row of FAILURE_ROWS and the code that fills it. */
+/* failure.h -- the first failure of an attempt, as one record that travels from the failed node to all reports.
+ * Optional facts are rows of FAILURE_ROWS, so that a new fact needs only a row and the code that fills it. */
 #ifndef RENDEZVOUS_RECORD_FAILURE_H
 #define RENDEZVOUS_RECORD_FAILURE_H
 
@@ -79,7 +76,9 @@ static inline enum no_restart no_restart_find(const char *word)
  * and no message contains this value. */
 #define FAILURE_HOST_LOST "host_lost"
 
-/* The failure of a worker. `rank` is -1 if a node was lost or was stopped by its user. */
+/* The failure of a worker. `rank` is -1 if a node was lost or was stopped by its user. The agent that detects the end
+ * of a worker fills in the record (launcher/node). hub/messages.h encodes and decodes it. The store copies it whole,
+ * and launcher/report prints it in every node's report. */
 struct failure {
     char code[40];        /* code of the finding, such as "WORKER_FAILED"; "" without a finding */
     char why[24];         /* why the round ended, such as "failed" or "node_lost"; "" without a reason */

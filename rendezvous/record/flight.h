@@ -1,15 +1,6 @@
-/* flight.h -- a rank's flight recorder: the layout of its latest calls in memory. Pure.
- *
- * Launcher and worker share the memory, so that the record remains if a rank is stopped, loops or was killed. Each
- * worker has one page of a memory file, and finds it by the environment variable DDPRUN_FLIGHT_SHM. Under another
- * launcher, only the worker has the memory.
- *
- * A worker writes with relaxed atomics: each write is one instruction and never waits. A concurrent reader may see an
- * entry with both old and new values. A number from the page is compared with its limit before it is used as a size or
- * an index.
- *
- * The page also has the words for kinds, types and operations, because their table is in libddp, which the launcher
- * does not link. */
+/* flight.h -- a rank's flight recorder: the layout of its latest calls in memory. Launcher and worker share the memory,
+ * so that the record remains if a rank is stopped, loops or was killed. A worker writes with relaxed atomics: each
+ * write is one instruction and never waits. Pure. */
 #ifndef RENDEZVOUS_RECORD_FLIGHT_H
 #define RENDEZVOUS_RECORD_FLIGHT_H
 
@@ -58,6 +49,13 @@ struct flight_op {
     _Atomic uint64_t step;   /* `step` of struct flight when the call began */
 };
 
+/* The page of one worker in a memory file (struct flight_page). Under another launcher, only the worker has the memory.
+ *
+ * A concurrent reader may see an entry with both old and new values. A number from the page is compared with its limit
+ * before it is used as a size or an index.
+ *
+ * The page also has the words for kinds, types and operations, because their table is in libddp, which the launcher
+ * does not link. */
 struct flight {
     _Atomic uint32_t magic; /* set to FLIGHT_MAGIC after the rest of the head was written */
     int32_t rank, world_size, pid, attempt;

@@ -1,11 +1,7 @@
-/* flight_dump.c -- see flight_dump.h.
- *
- * All ranks of a process group make the same calls in the same order, so group and number identify a call. If the
- * records of two ranks differ, the first call that differs causes all later differences. If no calls differ, the rank
- * whose last call has the lowest number in its group is behind, and the other ranks wait for it.
- *
- * A send and its receive have no common number. A rank that waits in a send or a receive waits for its peer, unless the
- * peer waits in the opposite call. */
+/* flight_dump.c -- see flight_dump.h. All ranks of a process group make the same calls in the same order, so group and
+ * number identify a call. If the records of two ranks differ, the first call that differs causes all later differences.
+ * If no calls differ, the rank whose last call has the lowest number in its group is behind, and the other ranks wait
+ * for it. */
 #include "record/flight_dump.h"
 
 #include "base/text.h"
@@ -826,6 +822,9 @@ static void add_behind(cJSON *answer, const struct flight_dump *dumps, size_t n)
 }
 
 /* --- waits for a peer --------------------------------------------------------------------------------------- */
+
+/* A send and its receive have no common number. A rank that waits in a send or a receive waits for its peer, unless the
+ * peer waits in the opposite call. */
 
 static const struct flight_dump *record_of(const struct flight_dump *dumps, size_t n, int rank)
 {

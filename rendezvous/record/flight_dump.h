@@ -1,8 +1,5 @@
 /* flight_dump.h -- compares the flight records of several ranks: which are behind, and which made a different call.
- *
- * ddpctl compares files: records of libddp (record/flight.h, docs/libddp.md), and records of PyTorch as pickle or as
- * JSON. The search for a hang (diagnosis/hang.c) compares the last calls of all ranks. Pure: the input is the text of
- * files, the output is JSON in the format of a store's answer. */
+ * Pure: the input is the text of files or a list of calls, and the output is JSON in the format of a store's answer. */
 #ifndef RENDEZVOUS_RECORD_FLIGHT_DUMP_H
 #define RENDEZVOUS_RECORD_FLIGHT_DUMP_H
 
@@ -71,9 +68,9 @@ struct flight_dump {
     size_t n_stacks;
 };
 
-/* Read one record from `text`. `file` is the name of the record's file: for a record of PyTorch, only the end of this
- * name contains the rank. After DDP_OK the caller frees the dump with flight_dump_free. After DDP_ERR_CORRUPT, `err`
- * has the reason. */
+/* Read one record from `text`: a record of libddp (record/flight.h, docs/libddp.md), or a record of PyTorch as pickle
+ * or as JSON. `file` is the name of the record's file: for a record of PyTorch, only the end of this name contains the
+ * rank. After DDP_OK the caller frees the dump with flight_dump_free. After DDP_ERR_CORRUPT, `err` has the reason. */
 ddp_status flight_dump_read(struct flight_dump *dump, const char *file, struct slice text,
                             struct ddp_err *err);
 void flight_dump_free(struct flight_dump *dump);
@@ -97,8 +94,9 @@ const char *flight_call_words(char out[FLIGHT_CALL_WORDS], const struct flight_e
  * sorts the calls itself. */
 void flight_dump_sort(struct flight_dump *dump);
 
-/* Sort the records by rank and compare them. Return the result, which the caller frees (cJSON_Delete), or NULL if
- * memory is short. */
+/* Sort the records by rank and compare them. ddpctl compares the records in files. The search for a hang
+ * (diagnosis/hang.c) compares the last calls of all ranks. Return the result, which the caller frees (cJSON_Delete), or
+ * NULL if memory is short. */
 cJSON *flight_compare(struct flight_dump *dumps, size_t n);
 
 #endif

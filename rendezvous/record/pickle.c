@@ -1,11 +1,5 @@
-/* pickle.c -- see pickle.h.
- *
- * A pickle is a program for a stack machine. The module `pickletools` of Python's library documents its opcodes. Most
- * opcodes push a value. A mark is an entry on the stack that separates values. Some opcodes move the values above the
- * last mark into a container.
- *
- * The memo stores strings and containers that the pickle uses again. In JSON a value cannot be in two places, so a
- * container from the memo is copied. The copied values also count for the limits. */
+/* pickle.c -- see pickle.h. A pickle is a program for a stack machine, and this file executes the opcodes that build
+ * plain data. In JSON a value cannot be in two places, so a container that the pickle uses again is copied. */
 #include "record/pickle.h"
 
 #include <stdio.h>
@@ -16,6 +10,8 @@
  * so the total length of strings has a separate limit. */
 enum { VALUES_MAX = 4 << 20, TEXT_MAX = 256 << 20, DEPTH_MAX = 32 };
 
+/* The module `pickletools` of Python's library documents the opcodes. Most opcodes push a value. Some opcodes move the
+ * values above the last mark into a container. */
 enum opcode {
     OP_MARK = '(',
     OP_STOP = '.',
@@ -49,7 +45,7 @@ enum opcode {
     OP_FRAME = 0x95
 };
 
-/* A value on the stack. A mark is a value without an item. */
+/* A value on the stack, or a mark, which separates values. A mark is a value without an item. */
 struct value {
     cJSON *item; /* owned */
     int depth;   /* depth of containers inside this value: 0 for a string or a number */
@@ -285,6 +281,8 @@ static bool store_last(struct machine *m, size_t n, bool (*move)(struct machine 
 }
 
 /* --- the memo ------------------------------------------------------------------------------------------- */
+
+/* The memo stores strings and containers that the pickle uses again. */
 
 /* Store the value on top of the stack in the memo, as number `index`. A pickle numbers the values of the memo from 0
  * without gaps. Reject a gap, so that the memo cannot become larger than the file. */

@@ -1,15 +1,5 @@
-/* stacks.h -- the call stacks of the threads of a job. A row is one stack, with all threads that have this stack.
- * Pure.
- *
- * An agent makes rows from the output of py-spy and from /proc, and the store merges the rows of all agents. Launcher
- * and ddpctl print the rows. A row is a JSON object, because it is also a message and a part of report.json:
- *
- *     {"frames": [{"function", "file", "line", "user"}, ...], "threads": [{"rank", "pid", "host", ...}, ...]}
- *     {"does": "sleeping in read", "threads": [...]}              a thread whose frames cannot be read
- *     {"note": "py-spy is not installed; ...", "threads": [...]}    the reason why frames cannot be read
- *
- * All texts are from other processes or hosts. Texts, frames, threads and rows have limits. Bytes that could control
- * a terminal are replaced. */
+/* stacks.h -- the call stacks of the threads of a job, one row for each stack. Pure. A row is a JSON object, because it
+ * is also a message and a part of report.json. */
 #ifndef RENDEZVOUS_RECORD_STACKS_H
 #define RENDEZVOUS_RECORD_STACKS_H
 
@@ -21,6 +11,8 @@
 
 struct cJSON;
 
+/* Limits of texts, frames, threads and rows, because all texts are from other processes or hosts. Bytes that could
+ * control a terminal are replaced. */
 enum {
     STACKS_INPUT_MAX = 4 << 20, /* bytes of py-spy's output */
     STACKS_ROWS_MAX = 512,
@@ -52,6 +44,13 @@ enum {
 /* The value of "object" for a thread that waits for the end of a child process. %d is the pid of the child. */
 #define STACKS_CHILD "process %d"
 
+/* A set of rows. A row is one stack, with all threads that have this stack. An agent makes rows from the output of
+ * py-spy and from /proc, and the store merges the rows of all agents. Launcher and ddpctl print the rows. Examples of
+ * rows:
+ *
+ *     {"frames": [{"function", "file", "line", "user"}, ...], "threads": [{"rank", "pid", "host", ...}, ...]}
+ *     {"does": "sleeping in read", "threads": [...]}              a thread whose frames cannot be read
+ *     {"note": "py-spy is not installed; ...", "threads": [...]}    the reason why frames cannot be read */
 struct stacks {
     struct cJSON *rows; /* owned: an array */
     size_t room;        /* remaining bytes */

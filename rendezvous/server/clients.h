@@ -1,8 +1,6 @@
-/* clients.h -- the clients of a store server: their connections, their unsent replies, and the limits for both. The
- * hub makes the decisions, conn.h moves the bytes, and this module connects both.
- *
- * All functions run on the thread of the event loop. A turn is one pass of this loop: all events that are ready are
- * handled, and then the loop sleeps. */
+/* clients.h -- the clients of a store server: their connections, their unsent replies, and the limits for both. The hub
+ * makes the decisions, conn.h moves the bytes, and this module connects both. All functions run on the thread of the
+ * event loop. */
 #ifndef RENDEZVOUS_SERVER_CLIENTS_H
 #define RENDEZVOUS_SERVER_CLIENTS_H
 
@@ -32,8 +30,9 @@ struct idmap {
 
 /* --- replies ---------------------------------------------------------------------------------------------- */
 
-/* Small replies of one turn of the loop. They are kept in order, and written together at the end of the turn, or
- * earlier if the buffer is full.
+/* Small replies of one turn of the loop. A turn is one pass of the event loop: all events that are ready are handled,
+ * and then the loop sleeps. The replies are kept in order, and written together at the end of the turn, or earlier if
+ * the buffer is full.
  *
  * Writing a reply wakes its client. If the client's processor is idle, the wake-up costs more time than handling many
  * requests. So the first reply of a turn is not kept, but written at once. Its client then wakes up while the server

@@ -1,21 +1,6 @@
-/* conn.c -- see conn.h.
- *
- * While nothing fails, the calls are as follows. They allocate nothing.
- *
- *     conn_open -> on_read -> host.on_bytes -> the owner calls conn_send -> one write(2) -> on_read ...
- *     on_read with EOF -> host.on_end -> uv_close -> on_handle_closed -> host.on_closed
- *
- * The other cases:
- *
- *   - The socket does not accept all bytes: the rest is queued in pieces in an outbox. libuv writes the first piece.
- *     Small replies are appended to the last piece. Long values are not copied: the piece holds a reference.
- *   - The peer does not read: conn_send returns CONN_SLOW at max_queue_bytes, and the owner calls conn_abort.
- *   - A read or a write fails: host.on_end, then close.
- *   - The owner closes the connection: conn_finish writes the queue, sends a FIN and discards input until the peer's
- *     FIN.
- *
- * Input must be discarded before a close, because the kernel sends a reset if close(2) finds unread input. A reset
- * makes a torch 1.13 client abort its process. */
+/* conn.c -- see conn.h. A reply is usually one write(2) without an allocation; only bytes that the socket does not
+ * accept are queued (struct outbox). Input is discarded before a close, because the kernel sends a reset if close(2)
+ * finds unread input. */
 #include "server/conn.h"
 
 #include "base/buf.h"
@@ -36,6 +21,8 @@ struct piece {
     struct buf own;
 };
 
+/* The bytes that the socket has not accepted, in pieces. libuv writes the first piece. Small replies are appended to
+ * the last piece. Long values are not copied: the piece holds a reference. */
 struct outbox {
     uv_write_t req;    /* the write of the piece `first`; the piece must not change until the write ends */
     struct conn *conn; /* borrowed */
@@ -147,8 +134,9 @@ static int conn_fd(const struct conn *c)
     return fd;
 }
 
-/* Discard unread input. Otherwise the kernel would send a reset instead of the FIN. With MSG_TRUNC, TCP discards
- * the bytes without a copy (tcp(7)). Stop after 8 MiB, because a peer that keeps sending must not block the loop. */
+/* Discard unread input. Otherwise the kernel would send a reset instead of the FIN. A reset makes a torch 1.13 client
+ * abort its process. With MSG_TRUNC, TCP discards the bytes without a copy (tcp(7)). Stop after 8 MiB, because a peer
+ * that keeps sending must not block the loop. */
 static void discard_input(const struct conn *c)
 {
     enum { AT_ONCE = 1 << 20, ROUNDS = 8 };
@@ -219,8 +207,8 @@ static bool is_cut_by(int status)
            status == UV_ENETUNREACH;
 }
 
-/* Process a FIN of the peer, or an error. After a FIN, write the queue, because the peer may have closed only its
- * sending side. After an error, close at once. */
+/* Process a FIN of the peer, or an error of a read or write. If the connection is open, call host->on_end first. After
+ * a FIN, write the queue, because the peer may have closed only its sending side. After an error, close at once. */
 static void ended(struct conn *c, int status)
 {
     c->is_cut = is_cut_by(status);
@@ -283,8 +271,8 @@ size_t conn_queued(const struct conn *c)
     return uv_stream_get_write_queue_size((const uv_stream_t *)&c->tcp) + waiting;
 }
 
-/* Queue bytes. Only unsent bytes count for max_queue_bytes, so a peer is not closed while it reads as fast as replies
- * are queued. */
+/* Queue bytes. If the peer does not read, return CONN_SLOW at max_queue_bytes; the owner then calls conn_abort. Only
+ * unsent bytes count for max_queue_bytes, so a peer is not closed while it reads as fast as replies are queued. */
 static enum conn_sent queue(struct conn *c, struct slice bytes, struct shared *holder)
 {
     const struct conn_host *host = c->host;
@@ -325,6 +313,11 @@ enum conn_sent conn_send(struct conn *c, struct slice bytes, struct shared *hold
 }
 
 /* --- read ---------------------------------------------------------------------------------------------- */
+
+/* While nothing fails, the calls are as follows. They allocate nothing.
+ *
+ *     conn_open -> on_read -> host.on_bytes -> the owner calls conn_send -> one write(2) -> on_read ...
+ *     on_read with EOF -> host.on_end -> uv_close -> on_handle_closed -> host.on_closed */
 
 /* Handle received bytes, or with n < 0 the end of the connection. In CONN_FLUSHING and CONN_WAIT_FIN, discard the
  * bytes. */

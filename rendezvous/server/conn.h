@@ -1,9 +1,6 @@
-/* conn.h -- one TCP connection of a client, from the accepted descriptor to the close. A conn moves bytes but does
- * not parse them.
- *
- * A conn is a member of its owner's struct (struct client in clients.c) and has one libuv handle. libuv uses the handle
- * until its close callback, so the owner may free the struct only in host->on_closed. All functions run on the thread
- * of the loop. */
+/* conn.h -- one TCP connection of a client, from the accepted descriptor to the close. A conn moves bytes but does not
+ * parse them. The owner may free a conn only in host->on_closed, because libuv uses its handle until the close
+ * callback. */
 #ifndef RENDEZVOUS_CONN_H
 #define RENDEZVOUS_CONN_H
 
@@ -39,6 +36,8 @@ enum conn_state {
     CONN_CLOSING,  /* uv_close was called */
 };
 
+/* A connection. It is a member of its owner's struct (struct client in clients.c) and has one libuv handle. All
+ * functions run on the thread of host->loop. */
 struct conn {
     uv_tcp_t tcp;
     struct conn_host *host; /* borrowed */

@@ -1,20 +1,6 @@
-/* server.c -- see server.h.
- *
- * The server is one thread with one libuv loop. The loop has an acceptor, the clients, one timer, a callback before
- * the loop sleeps (on_before_sleep), and a wake-up for the stop. The timer is set to the next deadline of hub,
- * acceptor and clients. on_before_sleep calls clients_end_turn.
- *
- * Start: store_server_start binds and listens on the caller's thread, so that it can return errors. Then it starts the
- * thread that runs the loop.
- *
- * Stop: store_server_begin_stop wakes the server's thread, which runs on_stop. The server waits until all nodes have
- * left, but at most wait_nodes_ms. Then on_before_sleep calls end_all, which closes the acceptor and all clients. After
- * the last client, end_if_empty closes the last two handles, so uv_run returns. store_server_stop joins the thread.
- *
- * Failures:
- *
- *   - Descriptors run out: listen.c pauses the acceptor. This file counts and logs the shortage.
- *   - A client does not read its last replies: all clients are aborted STOPPING_MS after end_all. */
+/* server.c -- see server.h. One thread runs one libuv loop with the acceptor, the clients and one timer.
+ * store_server_start binds and listens on the caller's thread, so that it can return errors, and then starts the thread
+ * that runs the loop. */
 #include "server/server.h"
 
 #include "auth/tls.h"
@@ -48,10 +34,10 @@ enum {
 /* All times are on the clock of the loop (uv_now). */
 struct store_server {
     uv_loop_t loop;
-    uv_async_t stop_request; /* the only member that both threads use at the same time */
+    uv_async_t stop_request; /* wakes the loop to stop; the one member that both threads use concurrently */
     uv_timer_t timer;
-    uv_prepare_t before_sleep;
-    uint64_t timer_at_ms; /* UINT64_MAX if the timer is not set */
+    uv_prepare_t before_sleep; /* calls on_before_sleep each time before the loop sleeps */
+    uint64_t timer_at_ms;      /* UINT64_MAX if the timer is not set */
     bool caught_up; /* was_suspended() has set a short timer; until it fires, the loop only reads input */
     bool stopping;  /* end_all was called */
     bool stop_requested;        /* used only by the thread that called store_server_start */
@@ -76,7 +62,8 @@ struct store_server {
 
 static void on_time(uv_timer_t *timer);
 
-/* Return the time at which the timer must next call on_time(). */
+/* Return the time at which the timer must next call on_time(): the next deadline of hub, acceptor and clients, or of
+ * the stop. */
 static uint64_t next_deadline(const struct store_server *s)
 {
     uint64_t clients_or_force = earlier_of(clients_deadline(&s->clients), s->force_at_ms);
@@ -188,6 +175,7 @@ static void on_make_room(struct acceptor *a, unsigned waiting)
     clients_close_silent(&s->clients, waiting);
 }
 
+/* Count and log a shortage of descriptors. listen.c has paused the acceptor. */
 static void on_short(struct acceptor *a, unsigned waiting, const char *why)
 {
     struct store_server *s = a->user;
@@ -219,7 +207,8 @@ static void on_freed(void *user)
     end_if_empty(s);
 }
 
-/* Close the connections of all clients. Do not call hub_disconnect, which would report the clients as lost. */
+/* Close the acceptor and the connections of all clients. Do not call hub_disconnect, which would report the clients as
+ * lost. Clients that do not read their last replies are aborted after STOPPING_MS. */
 static void end_all(struct store_server *s)
 {
     s->wait_nodes_end_ms = s->wait_nodes_log_ms = UINT64_MAX;
@@ -243,6 +232,10 @@ static void on_stop(uv_async_t *async)
 }
 
 /* --- start and stop ------------------------------------------------------------------------------------ */
+
+/* Stop: store_server_begin_stop wakes the server's thread, which runs on_stop. The server waits until all nodes have
+ * left, but at most wait_nodes_ms. Then on_before_sleep calls end_all, which closes the acceptor and all clients. After
+ * the last client, end_if_empty closes the last two handles, so uv_run returns. store_server_stop joins the thread. */
 
 /* Run the loop until no handle is left. This is the main function of the server's thread. */
 static void *run_loop(void *user)

@@ -1,16 +1,12 @@
-/* server.h -- serves a store on a TCP port. libuv moves the bytes; the hub (hub/hub.h) decides.
- *
- * The server has its own thread with a libuv loop, so the caller may block. All functions here must be called from the
- * thread that started the server. The server's thread receives no signals.
- *
- * The start raises the soft limit of descriptors to the hard limit. A caller that starts programs may restore the old
- * limit for them. */
+/* server.h -- serves a store on a TCP port. libuv moves the bytes; the hub (hub/hub.h) decides. The server has its own
+ * thread with a libuv loop, so the caller may block. */
 #ifndef RENDEZVOUS_SERVER_SERVER_H
 #define RENDEZVOUS_SERVER_SERVER_H
 
 #include "ddp/error.h"
 #include "hub/hub.h"
 
+/* A running server. Only the thread that has started the server may call the functions below. */
 struct store_server;
 
 struct store_server_options {
@@ -27,9 +23,12 @@ struct store_server_options {
     bool log_peers; /* log connects and disconnects (base/log.h, level info) */
 };
 
-/* Bind, listen and start the server's thread. `options` is copied, but its pointers stay borrowed. Return DDP_OK, or an
- * error with its reason in `err`: DDP_ERR_IO, DDP_ERR_NOMEM, or DDP_ERR_UNSUPPORTED if OpenSSL is missing. If the port
- * is in use, the reason names the process that uses it. */
+/* Bind, listen and start the server's thread, which receives no signals. `options` is copied, but its pointers stay
+ * borrowed. Return DDP_OK, or an error with its reason in `err`: DDP_ERR_IO, DDP_ERR_NOMEM, or DDP_ERR_UNSUPPORTED if
+ * OpenSSL is missing. If the port is in use, the reason names the process that uses it.
+ *
+ * The start raises the soft limit of descriptors to the hard limit. A caller that starts programs may restore the old
+ * limit for them. */
 ddp_status store_server_start(const struct store_server_options *options, struct store_server **out,
                               struct ddp_err *err);
 

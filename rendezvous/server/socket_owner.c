@@ -1,10 +1,8 @@
 /* socket_owner.c -- see socket_owner.h.
  *
- * A request without NLM_F_DUMP asks for one connection by its two addresses. The kernel finds it in a hash table, so
- * a request is fast even on a host with many connections.
- *
- * sock_diag answers ENOENT if it has no such socket, but also if the module tcp_diag is missing. So ENOENT is trusted
- * only after an earlier request has found a socket. Before that, /proc/net/tcp is read, too. */
+ * diag_find requests one connection by its two addresses, because the kernel then finds it fast, even among many
+ * connections. A missing module tcp_diag looks like a missing socket. So /proc/net/tcp is also read until a request has
+ * found a socket. */
 #include "server/socket_owner.h"
 
 #include <errno.h>
@@ -184,8 +182,8 @@ union answer {
     char room[16384];
 };
 
-/* Request the socket with these two ends. With NLM_F_DUMP, request all sockets that have these ports and one of
- * `states`. A port 0 means any port. `states` has one bit for each TCP state. */
+/* Request the socket with these two ends, which the kernel finds in a hash table. With NLM_F_DUMP, request all sockets
+ * that have these ports and one of `states`. A port 0 means any port. `states` has one bit for each TCP state. */
 static bool diag_ask(struct socket_owners *o, const struct end *near, const struct end *far, uint16_t flags,
                      uint32_t states)
 {
@@ -220,7 +218,9 @@ static bool diag_owner(const struct nlmsghdr *head, uint32_t states, struct sock
     return true;
 }
 
-/* Find the owner of a connection with sock_diag. */
+/* Find the owner of a connection with sock_diag. sock_diag answers ENOENT if it has no such socket, but also if the
+ * module tcp_diag is missing. So ENOENT is trusted only after an earlier request has found a socket. Before that,
+ * return SOCKET_UNKNOWN, so that the caller reads /proc/net/tcp, too. */
 static enum socket_state diag_find(struct socket_owners *o, const struct end *near, const struct end *far,
                                    struct socket_owner *owner)
 {

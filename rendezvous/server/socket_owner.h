@@ -1,10 +1,6 @@
-/* socket_owner.h -- finds the user who owns a TCP socket of this host, and rejects connections of other users.
- *
- * sock_diag, a netlink protocol of Linux (sock_diag(7)), needs no privilege and finds any socket of this network
- * namespace, in 3 to 15 us. If the kernel has no sock_diag (gVisor), /proc/net/tcp and tcp6 are read.
- *
- * The owner is a user, not a process. For a closed socket the kernel reports uid 0 and inode 0. The result is then
- * SOCKET_CLOSED. Otherwise every closed socket would seem to belong to root. */
+/* socket_owner.h -- finds the user who owns a TCP socket of this host, and rejects connections of other users. It asks
+ * sock_diag, because sock_diag needs no privilege and finds any socket of this network namespace in 3 to 15 us. If the
+ * kernel has no sock_diag (gVisor), /proc/net/tcp and tcp6 are read. */
 #ifndef RENDEZVOUS_SERVER_SOCKET_OWNER_H
 #define RENDEZVOUS_SERVER_SOCKET_OWNER_H
 
@@ -12,7 +8,7 @@
 #include <stdint.h>
 #include <sys/socket.h>
 
-/* A netlink socket. */
+/* A netlink socket. sock_diag is a netlink protocol of Linux (sock_diag(7)). */
 struct netlink {
     bool is_open;
     int fd; /* owned; valid if `is_open` */
@@ -25,11 +21,14 @@ struct socket_owners {
     bool is_answered; /* sock_diag has found a socket: tcp_diag is loaded, so ENOENT means "no such socket" */
 };
 
+/* The owner of a socket: a user, not a process. */
 struct socket_owner {
     uint32_t uid;
     uint64_t inode; /* never 0 */
 };
 
+/* The result of a search. For a closed socket the kernel reports uid 0 and inode 0. The result is then SOCKET_CLOSED.
+ * Otherwise every closed socket would seem to belong to root. */
 enum socket_state {
     SOCKET_OPEN,   /* a process has the socket open */
     SOCKET_CLOSED, /* no process of this network namespace has the socket open */

@@ -1,11 +1,6 @@
-/* barrier.c -- see barrier.h.
- *
- * The table `machine` has one function (a cell) for each state and event. A cell returns the next state, which step()
- * stores. Cells call other modules only through barrier_env.
- *
- * A barrier has two blocks of memory: the struct with the name, and both bitmaps. A passed barrier frees its bitmaps:
- * at 100,000 ranks they take 25 KB, and the struct with the name less than 200 bytes. A failed barrier keeps its
- * bitmaps and its report for members that arrive late. */
+/* barrier.c -- see barrier.h. The table `machine` has one function (a cell) for each state and event, and cells call
+ * other modules only through barrier_env. A passed barrier frees its bitmaps, because they take 25 KB at 100,000
+ * ranks. */
 #include "store/barrier.h"
 
 #include "base/text.h"
@@ -41,6 +36,10 @@ bool barrier_has(const struct barrier *barrier, uint32_t rank)
 }
 
 /* --- memory ---------------------------------------------------------------------------------------------- */
+
+/* A barrier has two blocks of memory: the struct with the name, and both bitmaps. A passed barrier keeps only the
+ * struct with the name, which takes less than 200 bytes if the name is short. A failed barrier keeps its bitmaps and
+ * its report for members that arrive late. */
 
 static size_t bitmap_bytes(uint32_t world_size)
 {
@@ -284,6 +283,8 @@ static void answer_misuse(struct barriers *b, struct barrier_waiter *waiter, str
 
 /* --- the cells ------------------------------------------------------------------------------------------ */
 
+/* Each cell returns the next state, which step() stores. */
+
 static enum barrier_state stays(struct barriers *b, struct barrier *barrier, const struct event *event)
 {
     (void)b, (void)event;
@@ -428,8 +429,8 @@ static void step(struct barriers *b, struct barrier *barrier, const struct event
         drop(b, barrier);
 }
 
-/* Check the arguments of `call`, but not the state of its barrier. Return the reason why they are invalid, or NULL. Later
- * functions use each member as a bit index, so each must be below the world size. */
+/* Check the arguments of `call`, but not the state of its barrier. Return the reason why they are invalid, or NULL.
+ * Later functions use each member as a bit index, so each must be below the world size. */
 static const char *find_misuse(const struct barrier_call *call)
 {
     bool is_member = call->members.len == 0;

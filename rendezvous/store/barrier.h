@@ -1,17 +1,6 @@
-/* barrier.h -- named barriers. The members of a barrier are any set of ranks. The first member that arrives opens the
- * barrier and sets its deadline.
- *
- *     NEW --first arrival--> OPEN --last arrival--> PASSED
- *      ^                      |  \--deadline passed, a member's process ended, or cancelled--> FAILED
- *      '-last waiting rank leaves
- *
- * If all waiting ranks leave (CANCEL_WAIT, disconnect), the barrier is freed, and its name can be used again. A passed
- * or failed barrier keeps its name until the next attempt, so this name cannot be used again in the attempt. A
- * member that arrives after the failure gets the same outcome and report as the other members.
- *
- * The connection of a rank owns a waiter, `struct barrier_waiter`, for at most one barrier at a time. While the rank
- * waits, its waiter is in the list of the barrier. Every rank gets its answer through barrier_env.answer, possibly
- * before barriers_arrive returns. */
+/* barrier.h -- named barriers of any set of ranks. The first member that arrives opens the barrier and sets its
+ * deadline. A passed barrier keeps its name for the attempt, because a late rank could otherwise enter the barrier of
+ * the next step. */
 #ifndef RENDEZVOUS_STORE_BARRIER_H
 #define RENDEZVOUS_STORE_BARRIER_H
 
@@ -31,6 +20,15 @@ enum barrier_outcome {
     BARRIER_MISUSE = 4,    /* the call was invalid; only its caller gets this outcome */
 };
 
+/* The states of a barrier:
+ *
+ *     NEW --first arrival--> OPEN --last arrival--> PASSED
+ *      ^                      |  \--deadline passed, a member's process ended, or cancelled--> FAILED
+ *      '-last waiting rank leaves
+ *
+ * If all waiting ranks leave (CANCEL_WAIT, disconnect), the barrier is freed, and its name can be used again. A passed
+ * or failed barrier keeps its name until the next attempt, so this name cannot be used again in the attempt. A member
+ * that arrives after the failure gets the same outcome and report as the other members. */
 enum barrier_state { BARRIER_NEW, BARRIER_OPEN, BARRIER_PASSED, BARRIER_FAILED, BARRIER_STATES };
 
 /* A named barrier. It has two bitmaps with one bit for each rank, which are small even for 100,000 ranks. Example:
@@ -55,8 +53,9 @@ struct barrier {
     char name[];
 };
 
-/* The wait of a connection at a barrier. It is a member of the connection's struct, so that an arrival allocates
- * nothing. Set all bytes to zero before the first use. */
+/* The wait of a rank's connection, which waits at one barrier at most. While the rank waits, its waiter is in the list
+ * of the barrier. The waiter is a member of the connection's struct, so that an arrival allocates nothing. Set all
+ * bytes to zero before the first use. */
 struct barrier_waiter {
     struct list node;        /* link in barrier.waiters, if `barrier` is not NULL */
     struct barrier *barrier; /* borrowed; NULL if the rank waits at no barrier */
@@ -137,7 +136,8 @@ void barriers_free(struct barriers *b);
 /* Free all barriers because a new attempt begins. Remove all waiters and send them no answer. */
 void barriers_clear(struct barriers *b);
 
-/* Process the arrival of a rank. Return false, without an answer, if memory or quota is short. */
+/* Process the arrival of a rank. The rank gets its answer through barrier_env.answer, possibly before this function
+ * returns. Return false, without an answer, if memory or quota is short. */
 bool barriers_arrive(struct barriers *b, struct barrier_waiter *waiter, const struct barrier_call *call);
 /* End a connection's wait without an answer, if the client cancels the wait or disconnects. Do nothing if the
  * connection waits at no barrier. */

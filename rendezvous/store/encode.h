@@ -1,13 +1,5 @@
-/* encode.h -- reads and writes the integers and blobs of the wire format, for the server and its clients.
- *
- *     append_blob(out, "ab")  ->  02 00 00 00 00 00 00 00  61 62
- *     append_i64(out, -1)     ->  ff ff ff ff ff ff ff ff
- *
- * Integers are little-endian on every machine. A blob is a u64 length, followed by this number of bytes.
- *
- * The append_ functions append to a buffer and return false if memory is short. The buffer may then end with half a
- * message, which the caller must not send. The get_ functions do not check a length: the caller must first check that
- * enough bytes have arrived. */
+/* encode.h -- reads and writes the integers and blobs of the wire format, for the server and its clients. Integers are
+ * little-endian on every machine. A blob is a u64 length, followed by this number of bytes. */
 #ifndef RENDEZVOUS_ENCODE_H
 #define RENDEZVOUS_ENCODE_H
 
@@ -25,6 +17,8 @@ static inline void write_le(uint8_t *to, uint64_t value, unsigned bytes)
     memcpy(to, &le, bytes);
 }
 
+/* Read an integer from an address of any alignment. The get_ functions do not check a length: the caller must first
+ * check that enough bytes have arrived. */
 static inline uint32_t get_u32(const void *from)
 {
     uint32_t le;
@@ -39,6 +33,11 @@ static inline uint64_t get_u64(const void *from)
     return le64toh(le);
 }
 
+/* Append to a buffer. All append_ functions return false if memory is short. The buffer may then end with half a
+ * message, which the caller must not send. Examples:
+ *
+ *     append_blob(out, "ab")  ->  02 00 00 00 00 00 00 00  61 62
+ *     append_i64(out, -1)     ->  ff ff ff ff ff ff ff ff */
 static inline bool append_u8(struct buf *out, uint8_t value)
 {
     return buf_append(out, &value, 1);

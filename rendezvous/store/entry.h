@@ -1,15 +1,5 @@
-/* entry.h -- one key of the store: its value, its queue, and its waiters.
- *
- *     entry "/a" --> value "hi"
- *                --> queue: item -> item -> item      (QUEUE_PUSH at the end, QUEUE_POP at the front)
- *                --> waiters: link <-> link <-> link  (in order of arrival, see store.c)
- *
- * Value, queue and waiters are in one struct, because a write must find the waiters of its key. An entry exists while
- * it has a value, a queued item or a waiter, or while `woken` is not 0. Only entry_free_unused frees an entry.
- *
- * A short first value is stored in the entry, after the key, which saves a malloc. The struct fills one cache line of
- * 64 bytes, because with a million entries each fetched cache line lowers the request rate. To save space, two
- * pointers are left out: the last waiter is first->prev, and the oldest item is push_end->next. */
+/* entry.h -- one key of the store: its value, its queue, and its waiters. All three are in one struct, because a write
+ * must find the waiters of its key. */
 #ifndef RENDEZVOUS_STORE_ENTRY_H
 #define RENDEZVOUS_STORE_ENTRY_H
 
@@ -30,6 +20,18 @@ struct queue_item {
     uint8_t data[];
 };
 
+/* One key.
+ *
+ *     entry "/a" --> value "hi"
+ *                --> queue: item -> item -> item      (QUEUE_PUSH at the end, QUEUE_POP at the front)
+ *                --> waiters: link <-> link <-> link  (in order of arrival, see store.c)
+ *
+ * An entry exists while it has a value, a queued item or a waiter, or while `woken` is not 0. Only entry_free_unused
+ * frees an entry. A short first value is stored in the entry, after the key, which saves a malloc.
+ *
+ * The struct fills one cache line of 64 bytes, because with a million entries each fetched cache line lowers the
+ * request rate. To save space, two pointers are left out: the last waiter is first->prev, and the oldest item is
+ * push_end->next. */
 struct entry {
     struct table_node node;
     uint8_t *value;    /* points to the space after `key`, or into an owned `struct shared`; or NULL */

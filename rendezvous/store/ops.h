@@ -1,8 +1,5 @@
-/* ops.h -- the requests of the protocol, one row each.
- *
- * Only these rows describe the requests. The enum op_id, op_table[], the decoder (wire.c), the names in logs and the
- * table in docs/protocol.md (`make protocol`) are made from them. To add a request, add a row, a handler
- * (hub/requests.c) and a test. */
+/* ops.h -- the requests of the protocol, one row each. Only these rows describe the requests. The enum op_id,
+ * op_table[], the decoder (wire.c), the names in logs and the table in docs/protocol.md are made from them. */
 #ifndef RENDEZVOUS_OPS_H
 #define RENDEZVOUS_OPS_H
 
@@ -49,7 +46,9 @@ enum dialect { DIALECT_A, DIALECT_B, DIALECT_C, DIALECTS };
     X(KEYS,     LIST,    WIRE_MAX_KEYS,    "keys")                                                           \
     X(PAIRS,    PAIRS,   WIRE_MAX_KEYS,    "pairs")
 
-/* The columns C, B and A are the opcodes in these dialects; NO = the dialect does not have the request. `waits`: the
+/* To add a request, add a row, a handler (hub/requests.c) and a test. `make protocol` updates docs/protocol.md.
+ *
+ * The columns C, B and A are the opcodes in these dialects; NO = the dialect does not have the request. `waits`: the
  * reply may be sent much later; CANCEL_WAIT or the next request ends the wait. `wakes`: the request may end waits of
  * other connections. */
 #define STORE_OPS(X)                                                                                         \

@@ -1,12 +1,6 @@
-/* quota.h -- limits the memory that clients can make the store allocate.
- *
- * Keys, values, queues, waits and barriers are charged *before* memory is allocated, so a full store rejects requests
- * instead of growing. The charge is the allocated size, which is much larger than the size of a small key.
- *
- * A quota may be a share of another quota, its `whole`. A share may use half of the memory that the other shares leave
- * free, or its `floor` if that is larger. In ddp-rendezvous, each source (a local user or a network, see hub/job.c) has
- * a share of the store. Each job has a share of its source's share. So a source gets no more memory by declaring more
- * jobs. */
+/* quota.h -- limits the memory that clients can make the store allocate. Keys, values, queues, waits and barriers are
+ * charged *before* memory is allocated, so a full store rejects requests instead of growing. The charge is the
+ * allocated size, which is much larger than the size of a small key. */
 #ifndef RENDEZVOUS_QUOTA_H
 #define RENDEZVOUS_QUOTA_H
 
@@ -14,7 +8,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* All numbers are in bytes. */
+/* A limit of memory, which may be a share of another quota, its `whole`. A share may use half of the memory that the
+ * other shares leave free, or its `floor` if that is larger. All numbers are in bytes.
+ *
+ * In ddp-rendezvous, each source (a local user or a network, see hub/job.c) has a share of the store. Each job has a
+ * share of its source's share. So a source gets no more memory by declaring more jobs. */
 struct quota {
     uint64_t used;       /* charged now; may exceed the limit after quota_charge */
     uint64_t max;        /* the limit, if `whole` is NULL */

@@ -1,10 +1,5 @@
-/* store.c -- see store.h.
- *
- * SET, ADD, APPEND and MULTI_SET wake all waiters of their keys. COMPARE_SET wakes them only if it creates the key.
- * BARRIER wakes them only if its caller is the last rank to arrive. QUEUE_PUSH wakes one waiter for each item.
- *
- * A key with a value can have waiters, too: BARRIER requests wait at the counter that they have created. If a
- * WAIT for this counter begins before the first BARRIER, this WAIT also lasts until the last rank has arrived. */
+/* store.c -- see store.h. Each entry has a list of the waits for its key, and each wait has a link for each missing
+ * key. So neither a write nor a departing connection causes a search. */
 #include "store/store.h"
 
 #include "store/entry.h"
@@ -256,7 +251,11 @@ void store_free(struct store *s)
 }
 
 /* Remove the key of `entry` from the missing keys of all waits, because the key exists now. Wake each connection whose
- * wait has no other missing key. */
+ * wait has no other missing key.
+ *
+ * SET, ADD, APPEND and MULTI_SET wake all waiters of their keys. COMPARE_SET wakes them only if it creates the key.
+ * BARRIER wakes them only if its caller is the last rank to arrive. QUEUE_PUSH wakes one waiter for each item
+ * (offer). */
 static void wake_waiters(struct store *s, struct entry *entry)
 {
     for (struct store_waiter *done; (done = next_woken(&s->entries, entry)) != NULL;)
@@ -454,7 +453,10 @@ enum store_status store_wait(struct store *s, struct store_waiter *w, struct sli
 }
 
 /* Execute BARRIER. Allocate the wait before adding to the counter, so that the counter does not change if memory is
- * short. */
+ * short.
+ *
+ * A key with a value can have waiters, too: BARRIER requests wait at the counter that they have created. If a WAIT for
+ * this counter begins before the first BARRIER, this WAIT also lasts until the last rank has arrived. */
 enum store_status store_barrier(struct store *s, struct store_waiter *w, struct slice key, int64_t world_size)
 {
     store_leave(s, w);

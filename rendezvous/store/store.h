@@ -1,15 +1,6 @@
 /* store.h -- the keys of one attempt, and the connections that wait for keys. The store behaves like PyTorch's c10d
- * store, but limits every size.
- *
- * A connection owns a `struct store_waiter` and has at most one wait, for one or more keys. A wait ends in one of
- * three ways:
- *
- *   - The last missing key is created: the store calls `wake`.
- *   - The connection sends another request, or closes: the caller calls store_leave, and the store does not call `wake`.
- *   - All keys are removed by store_clear: the store does not call `wake`.
- *
- * The store does not know jobs and sessions. It calls other modules only through `wake` and the observer. All calls
- * come from one thread. */
+ * store, but limits every size. The store does not depend on jobs and sessions: it calls other modules only through
+ * `wake` and the observer. */
 #ifndef RENDEZVOUS_STORE_STORE_H
 #define RENDEZVOUS_STORE_STORE_H
 
@@ -34,7 +25,13 @@ struct store;
 struct entry;
 struct wait;
 
-/* The state of a connection in the store. Set all bytes to zero before the first use. */
+/* The state of a connection in the store, owned by the connection. Set all bytes to zero before the first use. A
+ * connection has at most one wait, for one or more keys. A wait ends in one of three ways:
+ *
+ *   - The last missing key is created: the store calls `wake`.
+ *   - The connection sends another request, or closes: the caller calls store_leave, and the store does not call
+ *     `wake`.
+ *   - All keys are removed by store_clear: the store does not call `wake`. */
 struct store_waiter {
     struct wait *wait;   /* owned by the store; NULL = the connection does not wait */
     struct entry *offer; /* borrowed: the queue for which the connection was woken; NULL = none */
@@ -68,7 +65,7 @@ enum store_status {
 
 /* A function that the store calls after a wait has ended. It must not call the store. */
 typedef void (*store_wake)(void *user, struct store_waiter *waiter);
-/* Create a store. `quota` is borrowed. Return NULL if memory is short. */
+/* Create a store. `quota` is borrowed. All calls for a store come from one thread. Return NULL if memory is short. */
 struct store *store_new(struct quota *quota, store_wake wake, void *user);
 /* Set the observer. The struct is copied; `prefixes` and `user` are borrowed. */
 void store_observe(struct store *s, const struct store_observer *observer);

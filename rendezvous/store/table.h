@@ -1,8 +1,6 @@
-/* table.h -- a hash table with byte strings as keys, for keys of the store, barrier names and connection ids.
- *
- * Each object in a table has a member of type struct table_node. The table owns only its array of chains and never
- * frees an object. The array grows with the number of objects. If memory for a larger array is short, the chains become
- * longer instead. */
+/* table.h -- a hash table with byte strings as keys, for keys of the store, barrier names and connection ids. Each
+ * object in a table has a member of type struct table_node. The table owns only its array of chains and never frees an
+ * object. */
 #ifndef RENDEZVOUS_TABLE_H
 #define RENDEZVOUS_TABLE_H
 
@@ -51,7 +49,8 @@ struct table_node *table_find_same(const struct table_node *node);
  * table of a million keys would wait for memory. */
 void table_expect(const struct table *t, const uint32_t *hashes, uint32_t n);
 
-/* Insert a node. The caller first sets its key and hash. */
+/* Insert a node. The caller first sets its key and hash. The array grows with the number of objects. If memory for a
+ * larger array is short, the chains become longer instead. */
 void table_insert(struct table *t, struct table_node *node);
 /* Remove a node, which must be in the table. */
 void table_remove(struct table *t, struct table_node *node);

@@ -1,11 +1,6 @@
-/* wire.c -- see wire.h.
- *
- * A request is an opcode and up to three fields. op_table has the fields of each request, and field_table has the
- * shape of each field. The functions scan_* read one unit after the other: the opcode, an integer, the count of a
- * list, or a blob with its length. If a unit is incomplete, they set `need` and stop. The next call begins with the
- * same unit.
- *
- * The scan handles any request. For the most frequent requests, wire_decode has a loop that needs half the time. */
+/* wire.c -- see wire.h. The functions scan_* read one unit after the other: the opcode, an integer, the count of a
+ * list, or a blob with its length. If a unit is incomplete, they set `need` and stop, and the next call begins with the
+ * same unit. For the most frequent requests, wire_decode has a loop that needs half the time. */
 #include "store/wire.h"
 
 #include "store/encode.h"
@@ -96,8 +91,8 @@ static enum wire_status scan_opcode(struct wire *w, struct slice in, struct ddp_
     return WIRE_OK;
 }
 
-/* Scan a blob: its length, then its content. If both are complete, set *length to the length of the content, and move
- * `at` to the end of the blob. */
+/* Scan a blob: its length, then its content. Compare the length with its limit before using it in a calculation. If
+ * both parts are complete, set *length to the length of the content, and move `at` to the end of the blob. */
 static enum wire_status scan_blob(struct wire *w, struct slice in, uint32_t limit, uint64_t max_bytes,
                                   size_t *length, struct ddp_err *err)
 {
@@ -115,8 +110,8 @@ static enum wire_status scan_blob(struct wire *w, struct slice in, uint32_t limi
     return WIRE_OK;
 }
 
-/* Scan the count of a list. Each blob of the list has at least 8 bytes, its length. If these bytes alone exceed the
- * quota, reject the list before its blobs arrive. */
+/* Scan the count of a list, and compare it with its limit before using it in a calculation. Each blob of the list has
+ * at least 8 bytes, its length. If these bytes alone exceed the quota, reject the list before its blobs arrive. */
 static enum wire_status scan_count(struct wire *w, struct slice in, const struct field *f, uint64_t max_bytes,
                                    struct ddp_err *err)
 {
@@ -209,6 +204,8 @@ void wire_rewind(struct wire *w)
 
 /* --- wire_decode and wire_next ---------------------------------------------------------------------------- */
 
+/* Scan a request: an opcode and up to three fields. op_table has the fields of each request, and field_table has the
+ * shape of each field. */
 static enum wire_status scan_request(struct wire *w, struct slice in, uint64_t max_bytes, struct request *req,
                                      size_t *used, struct ddp_err *err)
 {

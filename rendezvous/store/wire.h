@@ -1,16 +1,6 @@
-/* wire.h -- a parser that turns bytes into requests. A request may arrive in pieces of any size.
- *
- *     SET "/a" "hi", dialect C
- *     01 | 02 00 00 00 00 00 00 00 | 2f 61 | 02 00 00 00 00 00 00 00 | 68 69
- *     opcode   length of the key      key     length of the value      value
- *      ^at 0   ^at 1, need 9          ^at 1, need 11 ...
- *
- * The caller keeps all bytes of an incomplete request. When more bytes arrive, the caller passes all bytes of the
- * request again. `struct wire` stores how much of the request has been scanned, so that no field is scanned twice. The
- * parser owns no memory.
- *
- * Each length is compared with its limit before it is used in a calculation. No memory is reserved for bytes that have
- * not arrived, so a client cannot fill the memory by announcing a long request. */
+/* wire.h -- a parser that turns bytes into requests, which may arrive in pieces of any size. The parser owns no
+ * memory, and reserves none for bytes that have not arrived. So a client cannot fill the memory by announcing a long
+ * request. */
 #ifndef RENDEZVOUS_WIRE_H
 #define RENDEZVOUS_WIRE_H
 
@@ -19,6 +9,13 @@
 
 enum wire_status { WIRE_OK, WIRE_MORE, WIRE_BAD };
 
+/* How much of the present request has been scanned. The caller keeps all bytes of an incomplete request, and passes all
+ * of them again when more bytes arrive. With this struct, no field is scanned twice.
+ *
+ *     SET "/a" "hi", dialect C
+ *     01 | 02 00 00 00 00 00 00 00 | 2f 61 | 02 00 00 00 00 00 00 00 | 68 69
+ *     opcode   length of the key      key     length of the value      value
+ *      ^at 0   ^at 1, need 9          ^at 1, need 11 ... */
 struct wire {
     const struct op *op;      /* NULL until the opcode has been scanned */
     size_t at;                /* number of scanned bytes of the request */

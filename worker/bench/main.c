@@ -1,9 +1,5 @@
-/* main.c -- ddp-bench measures the speed of collectives and prints nccl-tests' columns. ddp-bench is a worker:
- * `ddprun --nproc_per_node=4 ddp-bench`.
- *
- * A measurement follows nccl-tests: some calls to warm up, a barrier, then a batch of calls. If the backend can queue
- * calls, the rank does not wait between the calls of a batch. The result is the slowest rank's time for the batch,
- * divided by the number of calls. Afterwards a separate call checks the values. */
+/* main.c -- ddp-bench measures the speed of collectives as nccl-tests does, and prints the same columns. ddp-bench is a
+ * worker: `ddprun --nproc_per_node=4 ddp-bench`. */
 #include "bench/bench_core.h"
 
 #include "base/buf.h"
@@ -114,7 +110,8 @@ static ddp_status call(ddp_group *g, const struct bench_case *c, struct places p
     }
 }
 
-/* Run the collective several times, and wait only for the last call. */
+/* Run a batch of calls, and wait only for the last call. If the backend can queue calls, the rank does not wait between
+ * the calls of the batch. */
 static ddp_status call_often(ddp_group *g, const struct bench_case *c, struct places p, int times)
 {
     ddp_work *work = NULL;
@@ -136,7 +133,8 @@ static double now_us(void)
     return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
 }
 
-/* Set *us to the time of one call on the slowest rank; collective. */
+/* Set *us to the slowest rank's time for a batch of calls, divided by the number of calls; collective. The order
+ * follows nccl-tests: some calls to warm up, a barrier, then the batch. */
 static ddp_status time_calls(ddp_group *g, const struct bench_case *c, struct places p,
                              const struct bench_options *o, double *us)
 {
@@ -173,7 +171,8 @@ static ddp_status compare(const struct bench_buffers *b, int rank, const struct 
     return status;
 }
 
-/* Measure one case. Zero the buffers first, because arithmetic on accidental contents may be slower. */
+/* Measure one case. Zero the buffers first, because arithmetic on accidental contents may be slower. Afterwards a
+ * separate call checks the values. */
 static ddp_status bench_measure(const struct bench_buffers *b, int rank, const struct bench_case *c,
                                 const struct bench_options *o, struct bench_result *result)
 {

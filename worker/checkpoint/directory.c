@@ -1,15 +1,6 @@
-/* directory.c -- see directory.h.
- *
- *     .tmp-step-00001200/   a checkpoint that is being written; write_in renames it after the flush
- *     step-00001200/        a whole checkpoint
- *     .old-step-00001200/   a checkpoint that is being removed; remove_step renames it before removing its files
- *
- * So a name that does not begin with a dot always belongs to a whole checkpoint, even if the process ends at any
- * moment.
- *
- * A load reads each file twice: first through a small buffer to check every block, then into the caller's blocks. So
- * damage near the end is detected before the caller's model changes, and a load needs no memory for a second model.
- * The second pass usually reads from the page cache. */
+/* directory.c -- see directory.h. A checkpoint is written and removed under a name that begins with a dot, because the
+ * process may end at any moment. So every other name belongs to a whole checkpoint. A load reads the blocks twice, so
+ * that damage near the end is detected before the caller's model changes. */
 #include "checkpoint/directory.h"
 
 #include "base/limits.h"
@@ -50,6 +41,12 @@ static ddp_status fail_errno(const struct ckpt_dir *dir, const char *name, const
 }
 
 /* --- listing -------------------------------------------------------------------------------------------- */
+
+/* The names in a directory of checkpoints:
+ *
+ *     .tmp-step-00001200/   a checkpoint that is being written; write_in renames it after the flush
+ *     step-00001200/        a whole checkpoint
+ *     .old-step-00001200/   a checkpoint that is being removed; remove_step renames it before removing its files */
 
 /* Parse the step in a checkpoint's name. Accept only names that this module writes. For example, reject "step-7",
  * because it has too few digits. */
@@ -342,6 +339,9 @@ ddp_status ckpt_dir_write(const struct ckpt_dir *dir, const ddp_ckpt_point *poin
 }
 
 /* --- reading -------------------------------------------------------------------------------------------- */
+
+/* A load reads the file of the blocks twice: first through a small buffer to check every block, then into the caller's
+ * blocks. So a load needs no memory for a second model. The second pass usually reads from the page cache. */
 
 /* WINDOW: bytes of the buffer for the first pass. */
 enum { WINDOW = 1 << 20 };

@@ -1,24 +1,6 @@
-/* file.c -- files that are written whole or not at all, and checkpoints of one file; see ddp/ckpt.h.
- *
- * The bytes are written to PATH.tmp in the same directory and flushed to the disk (fsync). Then the file is renamed and
- * its directory is flushed. A crash between any two steps leaves the old file or the whole new file. Each path has only
- * one writer, so the next run may remove the PATH.tmp of a killed run.
- *
- * A rename onto /dev/null would replace the device by a plain file for all users of the machine. A rename onto a link
- * would leave the link's target unchanged. So links are followed first. Some files are written directly: devices,
- * pipes, links whose target is missing, and a file that is open as stdout or stderr.
- *
- * Layout of a checkpoint, little-endian:
- *
- *     offset 0    "DDPCKPT1"
- *            8    u32 number of blocks, u32 CRC-32 of the table
- *            16   u32 CRC-32 of the 16 bytes before, u32 zero
- *            24   table: per block 64 bytes name (NUL padded), u64 length, u32 CRC-32 of the data, u32 zero
- *                 data of the blocks, one after the other, up to the end of the file
- *
- * A checksum or a comparison covers each byte, so every flipped bit is detected. A load first compares the number of
- * blocks and their lengths with the caller's blocks. Then the load reads into separate memory, so a file that is
- * damaged near its end cannot leave half a model. */
+/* file.c -- writes files whole or not at all, and saves and loads checkpoints of one file; see ddp/ckpt.h. A new file
+ * replaces the old one by a rename, because a crash must not leave half a file. A load reads into separate memory,
+ * because a file that is damaged near its end must not leave half a model. */
 #include "checkpoint/file.h"
 
 #include "base/limits.h"
@@ -80,8 +62,12 @@ ddp_status file_read(const char *path, int fd, uint64_t at, void *to, size_t len
 
 /* --- a file that appears whole ------------------------------------------------------------------------------ */
 
-/* A file that is being replaced. The order of calls is atomic_open, atomic_write ..., atomic_commit. A call that
- * fails removes the temporary file and frees everything. */
+/* A file that is being replaced. The bytes are written to PATH.tmp in the same directory and flushed to the disk
+ * (fsync). Then the file is renamed and its directory is flushed. A crash between any two steps leaves the old file or
+ * the whole new file.
+ *
+ * The order of calls is atomic_open, atomic_write ..., atomic_commit. A call that fails removes the temporary file and
+ * frees everything. */
 struct atomic_file {
     int fd;
     char *path;      /* owned until commit or a failure; `temporary` too */
@@ -146,7 +132,8 @@ static int standard_fd(const char *path)
 }
 
 /* Return true if a rename must not replace `path`: a device, a pipe, a link whose target is missing, or the file to
- * which stdout or stderr writes (/dev/stdout). */
+ * which stdout or stderr writes (/dev/stdout). Such files are written directly. A rename onto /dev/null would replace
+ * the device by a plain file for all users of the machine. */
 static bool is_special(const char *path)
 {
     struct stat there;
@@ -154,8 +141,8 @@ static bool is_special(const char *path)
            (stat(path, &there) != 0 || !S_ISREG(there.st_mode) || standard_fd(path) >= 0);
 }
 
-/* Return the path of the file to replace. For a link, return the path of the link's target. The caller frees the
- * result. */
+/* Return the path of the file to replace. For a link, return the path of the link's target, because a rename onto the
+ * link would leave the target unchanged. The caller frees the result. */
 static char *target_of(const char *path)
 {
     struct stat there;
@@ -172,8 +159,8 @@ static int open_for_writing(struct atomic_file *file)
         return fcntl(standard, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
     if (file->temporary == NULL)
         return open(file->path, O_WRONLY | O_CREAT | O_TRUNC | O_NOCTTY | O_CLOEXEC, 0666);
-    /* Remove an old file first, because O_EXCL rejects any existing file. Without O_EXCL, open could follow a link of
-     * another user. */
+    /* Remove an old file first, because O_EXCL rejects any existing file. Each path has only one writer, so the old
+     * file is from a killed run. Without O_EXCL, open could follow a link of another user. */
     unlink(file->temporary);
     return open(file->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
 }
@@ -246,6 +233,16 @@ static ddp_status atomic_commit(struct atomic_file *file, struct ddp_err *err)
 }
 
 /* --- saving a checkpoint ------------------------------------------------------------------------------------- */
+
+/* Layout of a checkpoint, little-endian:
+ *
+ *     offset 0    "DDPCKPT1"
+ *            8    u32 number of blocks, u32 CRC-32 of the table
+ *            16   u32 CRC-32 of the 16 bytes before, u32 zero
+ *            24   table: per block 64 bytes name (NUL padded), u64 length, u32 CRC-32 of the data, u32 zero
+ *                 data of the blocks, one after the other, up to the end of the file
+ *
+ * A checksum or a comparison covers each byte, so every flipped bit is detected. */
 
 /* Sizes in bytes of the layout above: a name, the header, a row of the table. MAX_BLOCKS limits the memory for the
  * table. */
@@ -473,7 +470,8 @@ size_t ckpt_total_bytes(const ddp_ckpt_block *blocks, size_t n)
     return total;
 }
 
-/* Read the whole file. All sizes of allocations come from the caller and not from the file. */
+/* Read the whole file. First compare the number of blocks and their lengths with the caller's blocks. Then read the
+ * data into separate memory. All sizes of allocations are from the caller and not from the file. */
 static ddp_status load_file(struct reader *r, const ddp_ckpt_block *blocks, size_t n)
 {
     uint8_t head[HEAD];

@@ -1,10 +1,6 @@
-/* manager.c -- see ddp/ckpt.h: a directory of checkpoints and a thread that writes them. directory.c writes, reads
- * and removes one checkpoint.
- *
- * The writer has at most one job: a checkpoint to write. The lock protects `state` and `outcome`. The caller's thread
- * owns the copy of the blocks while the state is IDLE, and the writer owns the copy while the state is BUSY. So
- * neither thread holds the lock while it copies or writes blocks. The copy's memory is allocated at the first save
- * and reused until the manager is closed. */
+/* manager.c -- see ddp/ckpt.h: a directory of checkpoints and a thread that writes them. The caller's thread owns the
+ * copy of the blocks while the state is IDLE, and the writer owns the copy while the state is BUSY. So neither thread
+ * holds the lock while it copies or writes blocks. */
 #include "base/clock.h"
 #include "base/not_null.h"
 #include "base/timed_call.h"
@@ -26,10 +22,12 @@
  * are 0. */
 enum { NAME = 64, KEEP_LAST = 3, TIMEOUT_MS = 600000, MOST_TIMEOUT_MS = 1u << 31 };
 
-/* IDLE: no job; BUSY: the writer has a job; STOP: the writer must end. */
+/* IDLE: no job; BUSY: the writer has a job; STOP: the writer must end. The writer has at most one job: a checkpoint to
+ * write. */
 enum state { IDLE, BUSY, STOP };
 
-/* A copy of the blocks, so that the program can continue while the thread writes. */
+/* A copy of the blocks, so that the program can continue while the thread writes. The memory is allocated at the first
+ * save and reused until the manager is closed; a larger save replaces it. */
 struct copy {
     ddp_ckpt_point point;
     ddp_ckpt_block *blocks; /* the blocks point into `names` and `data` */
@@ -44,7 +42,7 @@ struct ddp_ckpts {
     struct copy copy;
     pthread_t thread;
     bool has_thread;
-    pthread_mutex_t lock;
+    pthread_mutex_t lock; /* protects `state` and `outcome` */
     pthread_cond_t changed;
     enum state state;
     struct ddp_err outcome; /* error of the last job, if no call has returned it yet; otherwise DDP_OK */

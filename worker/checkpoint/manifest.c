@@ -1,8 +1,5 @@
-/* manifest.c -- see manifest.h.
- *
- * The reader verifies the checksum first, which detects all damage. The later checks are for files that another program
- * or a later version of this program has written. Each value has only one valid form. Numbers are at most 10^15,
- * because cJSON prints only 15 digits. Hex digits are lower case. */
+/* manifest.c -- see manifest.h. The reader verifies the checksum first, because the checksum detects all damage. The
+ * later checks are for files that another program or a later version of this program has written. */
 #include "checkpoint/manifest.h"
 
 #include "core/crc32c.h"
@@ -36,6 +33,7 @@ static const struct {
 
 enum { POINT_ROWS = sizeof(point_rows) / sizeof(point_rows[0]) };
 
+/* Format a checksum. The digits are lower case. */
 static void hex(char digits[DIGITS + 1], uint32_t crc)
 {
     snprintf(digits, DIGITS + 1, "%08" PRIx32, crc);

@@ -1,12 +1,5 @@
-/* manifest.h -- the table of contents of a checkpoint directory, as JSON with a checksum. Pure.
- *
- *     {"crc32c":"5d0f1e9a","format":"ddprun checkpoint","version":1,"byte_order":"little","step":1200,"epoch":3,
- *      "samples":6400,"world_size":4,"file":"tensors.bin","bytes":1592,
- *      "blocks":[{"name":"weights","bytes":1568,"crc32c":"02cc9d33"}, ...]}
- *
- * The checksum covers the whole text, with eight zeros in place of the checksum. So every flipped bit is detected.
- * Blocks follow each other in the file without gaps, in the order of the list. A job with any number of ranks can
- * read the checkpoint; world_size is only information. A reader rejects unknown versions. */
+/* manifest.h -- the table of contents of a checkpoint directory, as JSON with a checksum. Pure. The checksum covers the
+ * whole text, because every flipped bit must be detected. */
 #ifndef WORKER_CHECKPOINT_MANIFEST_H
 #define WORKER_CHECKPOINT_MANIFEST_H
 
@@ -25,6 +18,15 @@ struct manifest_block {
     uint32_t crc;       /* CRC-32C of the data */
 };
 
+/* The contents of a manifest, for example:
+ *
+ *     {"crc32c":"5d0f1e9a","format":"ddprun checkpoint","version":1,"byte_order":"little","step":1200,"epoch":3,
+ *      "samples":6400,"world_size":4,"file":"tensors.bin","bytes":1592,
+ *      "blocks":[{"name":"weights","bytes":1568,"crc32c":"02cc9d33"}, ...]}
+ *
+ * The first checksum is that of the whole text with eight zeros in place of this checksum. Blocks follow each other in
+ * the file without gaps, in the order of the list. A job with any number of ranks can read the checkpoint; world_size
+ * is only information. */
 struct manifest {
     ddp_ckpt_point point;
     uint64_t bytes;                /* size of MANIFEST_FILE */

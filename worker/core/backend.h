@@ -1,11 +1,6 @@
-/* backend.h -- the functions of a backend, and the choice of a backend and a device for a context.
- *
- * A backend connects the ranks (open), runs calls (run), allocates memory that is fast in its collectives
- * (shared_alloc), and can be stopped from any thread (give_up). The arguments of a call are valid, because call_check
- * has checked them.
- *
- * In a blocking backend, `run` returns when the call is done and its pointers are no longer used. Any other backend
- * puts the call on a stream and gives it a ticket, a number by which `follow` and `await` identify the call. */
+/* backend.h -- the functions of a backend, and the choice of a backend and a device for a context. A blocking backend
+ * completes a call in `run`, and any other backend puts the call on a stream. The arguments of a call are valid,
+ * because call_check has checked them. */
 #ifndef WORKER_CORE_BACKEND_H
 #define WORKER_CORE_BACKEND_H
 
@@ -47,11 +42,16 @@ struct comm_setup {
     struct recorder *recorder;
 };
 
+/* The functions of a backend. A backend connects the ranks (open), runs calls (run), allocates memory for fast
+ * collectives (shared_alloc), and can be stopped from any thread (give_up). */
 struct comm_ops {
     const char *name;
     bool blocks; /* true if run() waits for the other ranks; false if it only puts the call on its stream */
     /* Connect the ranks; collective. After DDP_OK the caller owns *out until `close`. */
     ddp_status (*open)(const struct comm_setup *setup, struct comm **out, struct ddp_err *err);
+    /* Run a call. In a blocking backend, `run` returns when the call is done and its pointers are no longer used. Any
+     * other backend puts the call on a stream and gives it a ticket, a number by which `follow` and `await` identify
+     * the call. */
     ddp_status (*run)(struct comm *comm, const struct call *call, struct ddp_err *err);
     /* Allocate memory that makes collectives fast. All ranks must call this function. The backend owns the block, and
      * frees it in shared_free or `close`. */

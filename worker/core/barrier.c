@@ -1,8 +1,6 @@
-/* barrier.c -- ddp_barrier_named of include/ddp/context.h, a barrier of all ranks through the store.
- *
- * With ddprun's store, use its named barriers, which report missing ranks. With PyTorch's TCPStore, each rank adds 1
- * to a counter, and the last rank sets a key. The other ranks poll this key, and check between two polls whether a
- * rank has died, because TCPStore does not report dead ranks. */
+/* barrier.c -- ddp_barrier_named of include/ddp/context.h, a barrier of all ranks through the store. With ddprun's
+ * store, it uses the store's named barriers, because they report missing ranks. With PyTorch's TCPStore, the ranks
+ * count their arrivals in a key. */
 #include "base/clock.h"
 #include "core/context.h"
 #include "core/error.h"
@@ -35,8 +33,8 @@ static ddp_status barrier_late(struct ddp_ctx *ctx, const char *key, const char 
                     name, (long long)came, ctx->env.world_size, timeout_ms / 1000.0);
 }
 
-/* Poll until the last rank has set the key `go`. Pauses grow from 1 to 64 ms, so that a thousand waiting ranks do not
- * overload the store. */
+/* Poll until the last rank has set the key `go`. Check between two polls whether a rank has died, because TCPStore does
+ * not report dead ranks. Pauses grow from 1 to 64 ms, so that a thousand waiting ranks do not overload the store. */
 static ddp_status poll_until_open(struct ddp_ctx *ctx, const char *key, const char *go, const char *name,
                                   uint32_t timeout_ms, struct ddp_err *err)
 {
@@ -58,7 +56,7 @@ static ddp_status poll_until_open(struct ddp_ctx *ctx, const char *key, const ch
     }
 }
 
-/* Wait at a barrier of two keys. <prefix>/barrier/<name> is the counter. The last rank sets
+/* Wait at a barrier of two keys. <prefix>/barrier/<name> is the counter, to which each rank adds 1. The last rank sets
  * <prefix>/barrier/<name>/go. A counter above the world size means that the name was used before. */
 static ddp_status counted_barrier(struct ddp_ctx *ctx, const char *name, uint32_t timeout_ms,
                                   struct ddp_err *err)

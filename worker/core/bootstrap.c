@@ -1,9 +1,5 @@
-/* bootstrap.c -- see bootstrap.h.
- *
- * Each rank writes a card to the store. A card has four words: the pid, the number of the PID namespace, the boot id
- * and the host. It is a text, so that `ddpctl keys` can show which ranks have joined.
- *
- * A published value begins with '+'; a published error begins with '-' and the number of its status. */
+/* bootstrap.c -- see bootstrap.h. The card of a rank is a text of four words, because `ddpctl keys` can then show which
+ * ranks have joined. */
 #include "core/bootstrap.h"
 
 #include "base/clock.h"
@@ -218,6 +214,8 @@ ddp_status bootstrap_meet(const struct bootstrap *bootstrap, struct bootstrap_ca
 }
 
 /* --- data of rank 0 for other ranks -------------------------------------------------------------------------- */
+
+/* A published value begins with '+'; a published error begins with '-' and the number of its status. */
 
 ddp_status bootstrap_publish(const struct bootstrap *bootstrap, const char *what, const void *data,
                              size_t len, struct ddp_err *err)

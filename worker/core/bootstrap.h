@@ -1,18 +1,6 @@
-/* bootstrap.h -- the ranks exchange their addresses through the store before the backend connects them.
- *
- * Each rank writes a card with its identity and its host to <prefix>/rank/<r>. Rank 0 waits for all cards. Then rank 0
- * stores data for all ranks in <prefix>/<what>. So the number of messages grows with the number of ranks, not with the
- * number of pairs.
- *
- *     ddp/<job>/<attempt>/rank/0     "4711 4026531836 6f1c...-boot-id node7"
- *     ddp/<job>/<attempt>/rank/1     ...
- *     ddp/<job>/<attempt>/hosts      "+" and the data of rank 0, or "-" and the reason for a failure
- *
- * The prefix has the job and the attempt, so no rank reads keys of an earlier attempt. When all ranks have read the
- * data, the keys are deleted. If two processes have the same rank, the second process finds the card of the first one
- * and fails.
- *
- * Groups within a host use the same functions: the lowest rank of the host writes the data. */
+/* bootstrap.h -- the ranks exchange their addresses through the store before the backend connects them. Each rank
+ * writes a card with its identity and its host. Rank 0 reads all cards and publishes data for all, because the number
+ * of messages then grows with the number of ranks, not of pairs. */
 #ifndef WORKER_CORE_BOOTSTRAP_H
 #define WORKER_CORE_BOOTSTRAP_H
 
@@ -20,6 +8,14 @@
 
 #include <stdbool.h>
 
+/* This rank, the store with the prefix of its keys, and the deadline. Each rank writes its card to <prefix>/rank/<r>.
+ * Rank 0 waits for all cards, and then stores data for all ranks in <prefix>/<what>.
+ *
+ *     ddp/<job>/<attempt>/rank/0     "4711 4026531836 6f1c...-boot-id node7"
+ *     ddp/<job>/<attempt>/rank/1     ...
+ *     ddp/<job>/<attempt>/hosts      "+" and the data of rank 0, or "-" and the reason for a failure
+ *
+ * The prefix has the job and the attempt, so no rank reads keys of an earlier attempt. */
 struct bootstrap {
     struct ddp_store *store; /* borrowed, connected */
     const char *prefix;      /* borrowed: "ddp/<job>/<attempt>" */
@@ -45,7 +41,7 @@ struct bootstrap_card {
 
 /* Write the card of this rank, and wait until all ranks have written their cards. Rank 0 passes an array `cards` with
  * room for world_size cards, and receives all cards. The other ranks pass NULL. DDP_ERR_TIMEOUT names the missing
- * ranks. DDP_ERR_MISMATCH names a rank that two processes use. */
+ * ranks. DDP_ERR_MISMATCH names a rank that two processes use: the second process finds the card of the first one. */
 ddp_status bootstrap_meet(const struct bootstrap *bootstrap, struct bootstrap_card *cards,
                           struct ddp_err *err);
 
@@ -54,8 +50,8 @@ ddp_status bootstrap_card(const struct bootstrap *bootstrap, int rank, struct bo
                           struct ddp_err *err);
 
 /* Publish `len` bytes under `what`, for all ranks that call bootstrap_fetch. bootstrap_publish_error makes
- * bootstrap_fetch fail with `reason` instead. Only one rank may publish a given `what`. Return DDP_ERR_MISMATCH if
- * `what` already has another value. */
+ * bootstrap_fetch fail with `reason` instead. Only one rank may publish a given `what`; for a group within a host, the
+ * lowest rank of the host publishes. Return DDP_ERR_MISMATCH if `what` already has another value. */
 ddp_status bootstrap_publish(const struct bootstrap *bootstrap, const char *what, const void *data,
                              size_t len, struct ddp_err *err);
 void bootstrap_publish_error(const struct bootstrap *bootstrap, const char *what,

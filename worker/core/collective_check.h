@@ -1,21 +1,6 @@
 /* collective_check.h -- DDPRUN_DEBUG=detail: before each call, all ranks compare through the store which call comes
- * next.
- *
- *     <prefix>/detail/<number>/first     the record of the rank that arrived first
- *     <prefix>/detail/<number>/count     number of ranks whose records agree with this record
- *     <prefix>/detail/<number>/go        the verdict: "+" from the last rank to agree, or "-7 reason" from any rank
- *
- * If two ranks disagree, every rank reports both calls and does not hang. This works with any backend. Each call costs
- * a few round trips to the store and waits for all ranks, so use this mode only to find a mistake.
- *
- * Without this mode, the cpu backend compares kind, size, type, operation and root. This mode also compares the
- * purpose of the call (bucket, parameters) and the result of the previous call. `ddpctl keys` shows the records.
- * Their last three lines must be equal on all ranks:
- *
- *     2                                             rank
- *     all_reduce #17 (f32 x 1024, sum)              the call
- *     bucket 2 of 5: fc1.weight and 3 more (1f0c)   purpose of the call; "" if unknown
- *     all_reduce #16 gave 9ae01b77                  result of the previous call; "" if unknown */
+ * next. If two ranks disagree, every rank reports both calls and does not hang. Use this mode only to find a mistake,
+ * because each call costs a few round trips to the store and waits for all ranks. */
 #ifndef WORKER_CORE_COLLECTIVE_CHECK_H
 #define WORKER_CORE_COLLECTIVE_CHECK_H
 
@@ -24,6 +9,14 @@
 
 struct ddp_ctx;
 
+/* The record of a call. Its last three lines must be equal on all ranks. `ddpctl keys` shows the records.
+ *
+ *     2                                             rank
+ *     all_reduce #17 (f32 x 1024, sum)              the call
+ *     bucket 2 of 5: fc1.weight and 3 more (1f0c)   purpose of the call; "" if unknown
+ *     all_reduce #16 gave 9ae01b77                  result of the previous call; "" if unknown
+ *
+ * Bytes with the NUL: CHECK_LINE for one line, CHECK_TEXT for the record. */
 enum { CHECK_LINE = 192, CHECK_TEXT = 640 };
 
 struct collective_check {
@@ -44,7 +37,14 @@ ddp_status collective_check_open(struct collective_check *check, const struct wo
 void collective_check_close(struct collective_check *check);
 
 /* Compare the records of all ranks before call number `seq`. All ranks get DDP_ERR_MISMATCH if two records disagree,
- * DDP_ERR_TIMEOUT if a rank does not arrive, or the backend's error if a rank has died. */
+ * DDP_ERR_TIMEOUT if a rank does not arrive, or the backend's error if a rank has died. The keys in the store are:
+ *
+ *     <prefix>/detail/<number>/first     the record of the rank that arrived first
+ *     <prefix>/detail/<number>/count     number of ranks whose records agree with this record
+ *     <prefix>/detail/<number>/go        the verdict: "+" from the last rank to agree, or "-7 reason" from any rank
+ *
+ * This mode works with any backend. Without it, the cpu backend compares kind, size, type, operation and root. This
+ * mode also compares the purpose of the call (bucket, parameters) and the result of the previous call. */
 ddp_status collective_check_enter(struct ddp_ctx *ctx, const struct call *call, uint64_t seq,
                                   struct ddp_err *err);
 

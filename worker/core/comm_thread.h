@@ -1,9 +1,6 @@
-/* comm_thread.h -- a thread that runs jobs one after the other, in the order in which they are posted.
- *
- * With a blocking backend (backend.h), the program can compute during a collective only if another thread runs the
- * collective. The program posts a job, computes, and then drains the thread. A drain waits until all jobs are done. It
- * needs no timeout, because each job is a collective with a deadline. A job writes its result to memory of the program,
- * which may read the result after a drain. */
+/* comm_thread.h -- a thread that runs jobs one after the other, in the order in which they are posted. A program with a
+ * blocking backend (backend.h) needs this thread, because otherwise the program could not compute during a
+ * collective. */
 #ifndef WORKER_CORE_COMM_THREAD_H
 #define WORKER_CORE_COMM_THREAD_H
 
@@ -18,7 +15,8 @@
 
 struct comm_thread;
 
-/* A job. The program owns the struct, and keeps it until the thread is drained. */
+/* A job. The program owns the struct, and keeps it until the thread is drained. A job writes its result to memory of
+ * the program, which may read the result after a drain. */
 struct comm_job {
     void (*run)(void *user, size_t what); /* called on the thread, with `user` and `what` */
     void *user;
@@ -31,10 +29,11 @@ struct comm_job {
  * allows no more threads. */
 ddp_status comm_thread_open(struct comm_thread **out, struct ddp_err *err);
 
-/* Append `job` to the list of jobs, and return without waiting. */
+/* Append `job` to the list of jobs, and return without waiting. The program then computes, and drains the thread. */
 void comm_thread_post(struct comm_thread *thread, struct comm_job *job);
 
-/* Wait until all jobs are done. If a job calls this function, return at once. `thread` may be NULL. */
+/* Wait until all jobs are done. No timeout is needed, because each job is a collective with a deadline. If a job calls
+ * this function, return at once. `thread` may be NULL. */
 void comm_thread_drain(struct comm_thread *thread);
 
 /* Wait until all jobs are done, and free the thread. A job must not call this function. `thread` may be NULL. */

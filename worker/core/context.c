@@ -1,13 +1,6 @@
-/* context.c -- the start, the calls and the end of a worker; see include/ddp/context.h.
- *
- * The usual order: read the environment -> connect to the store -> the backend connects the ranks -> calls ->
- * ddp_finalize runs a last barrier and frees everything. A world of one needs no store.
- *
- * The start fails if the environment is incomplete (DDP_ERR_ENV), if no store answers or a rank is late
- * (DDP_ERR_TIMEOUT), or if the ranks cannot share memory (DDP_ERR_UNSUPPORTED). A failed start frees everything.
- *
- * After a later error that leaves the ranks at different calls, the context is broken: every further collective
- * returns the same error without waiting. So a program that ignores one error does not hang in the next call. */
+/* context.c -- see ddp/context.h: the start, the calls and the end of a worker. After an error that leaves the ranks at
+ * different calls, the context is broken: every further collective returns the same error without waiting. Otherwise a
+ * program that ignores one error would hang in the next call. */
 #include "ddp/context.h"
 
 #include "base/clock.h"
@@ -77,6 +70,13 @@ static ddp_status ctx_any_store(struct ddp_ctx *ctx, struct ddp_store **out, str
 }
 
 /* --- start ---------------------------------------------------------------------------------------------- */
+
+/* The usual order: read the environment -> connect to the store -> the backend connects the ranks -> calls ->
+ * ddp_finalize runs a last barrier and frees everything.
+ *
+ * The start fails if the environment is incomplete (DDP_ERR_ENV), or if no store answers or a rank is late
+ * (DDP_ERR_TIMEOUT). It also fails if the backend is not available, or does not support these ranks or this
+ * device (DDP_ERR_UNSUPPORTED). A failed start frees everything. */
 
 /* Return a variable of the environment. No other function of libddp reads the environment. */
 static const char *lookup(void *user, const char *name)

@@ -1,15 +1,6 @@
-/* environment.h -- the identity of a worker, read from the environment that ddprun or torchrun sets.
- *
- * Pure: the caller passes the function that reads a variable, so a test needs no process.
- *
- * The four main variables are RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT. All other variables have defaults.
- *   - If no main variable is set, the worker runs alone, as a world of one.
- *   - If all four are set, the worker is a rank of a world.
- *   - If only some are set, the start fails and names the missing ones, because a guess could make a rank wait
- *     forever.
- *
- * An empty variable counts as unset, because torchrun sets TORCHELASTIC_ERROR_FILE to "" if there is no error
- * file. */
+/* environment.h -- the identity of a worker, read from the environment that ddprun or torchrun sets. Pure: the caller
+ * passes the function that reads a variable, so a test needs no process. If only some of the four main variables are
+ * set, the start fails, because a guess could make a rank wait forever. */
 #ifndef WORKER_CORE_ENVIRONMENT_H
 #define WORKER_CORE_ENVIRONMENT_H
 
@@ -73,8 +64,14 @@ struct worker_env {
 /* Return the value of a variable, or NULL if the variable is unset. The value is borrowed. */
 typedef const char *(*env_lookup)(void *user, const char *name);
 
-/* Read the environment of a worker into *out. DDP_ERR_ENV names the variable, its value and the expected value; *out
- * is then undefined. */
+/* Read the environment of a worker into *out. DDP_ERR_ENV names the variable, its value and the expected value; *out is
+ * then undefined. An empty variable counts as unset, because torchrun sets TORCHELASTIC_ERROR_FILE to "" if there is no
+ * error file.
+ *
+ * The four main variables are RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT. All other variables have defaults.
+ *   - If no main variable is set, the worker runs alone, as a world of one.
+ *   - If all four are set, the worker is a rank of a world.
+ *   - If only some are set, the start fails and names the missing ones. */
 ddp_status worker_env_read(struct worker_env *out, env_lookup lookup, void *user, struct ddp_err *err);
 
 /* Return the number of this attempt; the first attempt is 0. With launchers other than ddprun, which do not set

@@ -1,20 +1,14 @@
-/* flush_subnormals.h -- arithmetic that treats subnormal numbers as zero.
- *
- *     FLUSH_SUBNORMALS(true);      until the end of the block: subnormal operands and results are zero
- *     FLUSH_SUBNORMALS(false);     until the end of the block: subnormals are kept, whatever the mode was
- *
- * An operation with a subnormal number can take more than a hundred cycles, and gradients become subnormal while a
- * model converges. Each thread has its own mode: FTZ and DAZ in MXCSR on x86, FZ in FPCR on Arm. On other processors
- * the macro does nothing. A new thread inherits the mode of its creator.
- *
- * The end of the block restores only the bits of the mode. So other changes by a callback remain, such as a rounding
- * mode or exception flags. The memory clobbers prevent the compiler from moving loads and stores across the borders of
- * the block. */
+/* flush_subnormals.h -- arithmetic that treats subnormal numbers as zero, because an operation with a subnormal number
+ * can take more than a hundred cycles. Gradients become subnormal while a model converges. */
 #ifndef WORKER_CORE_FLUSH_SUBNORMALS_H
 #define WORKER_CORE_FLUSH_SUBNORMALS_H
 
 #include <stdbool.h>
 #include <stdint.h>
+
+/* Each thread has its own mode: FTZ and DAZ in MXCSR on x86, FZ in FPCR on Arm. On other processors FLUSH_SUBNORMALS
+ * does nothing. A new thread inherits the mode of its creator. The memory clobbers prevent the compiler from moving
+ * loads and stores across the borders of the block. */
 
 #if defined(__x86_64__)
 
@@ -84,12 +78,17 @@ static inline uint64_t flush_subnormals_begin(bool flush)
     return before;
 }
 
+/* Restore only the bits of the mode. So other changes by a callback remain, such as a rounding mode or exception
+ * flags. */
 static inline void flush_subnormals_end(const uint64_t *before)
 {
     flush_subnormals_set(*before);
 }
 
-/* Use the macro only once in a block, because it declares a variable. */
+/* Use the macro only once in a block, because it declares a variable.
+ *
+ *     FLUSH_SUBNORMALS(true);      until the end of the block: subnormal operands and results are zero
+ *     FLUSH_SUBNORMALS(false);     until the end of the block: subnormals are kept, whatever the mode was */
 #define FLUSH_SUBNORMALS(flush)                                                                           \
     __attribute__((cleanup(flush_subnormals_end), unused)) const uint64_t flush_subnormals_before_block = \
         flush_subnormals_begin(flush)

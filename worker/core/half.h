@@ -1,8 +1,5 @@
-/* half.h -- conversion of f16 and bf16 to f32 and back, with integer operations. Pure.
- *
- * Flushing of subnormals (flush_subnormals.h) changes no result here. Conversion from f32 rounds to the nearest
- * value, ties to even. Values that are too large become infinity; a NaN stays a NaN. The functions use selections
- * instead of branches, so that the compiler can vectorize loops. */
+/* half.h -- conversion of f16 and bf16 to f32 and back, mostly with integer operations. Pure. The functions use
+ * selections instead of branches, because the compiler can then vectorize loops. */
 #ifndef WORKER_CORE_HALF_H
 #define WORKER_CORE_HALF_H
 
@@ -29,8 +26,8 @@ static inline float bf16_to_f32(uint16_t h)
     return half_float((uint32_t)h << 16);
 }
 
-/* Convert f32 to bf16: keep the upper 16 bits. Before the shift, add 0x7fff and the lowest of the kept bits, so that
- * ties round to even. */
+/* Convert f32 to bf16, rounded to the nearest value: keep the upper 16 bits. Before the shift, add 0x7fff and the
+ * lowest of the kept bits, so that ties round to even. Values that are too large become infinity; a NaN stays a NaN. */
 static inline uint16_t f32_to_bf16(float value)
 {
     uint32_t bits = half_bits(value);
@@ -42,7 +39,7 @@ static inline uint16_t f32_to_bf16(float value)
 
 /* Convert f16 to f32. Shift exponent and mantissa to their positions in f32, and add 112, the difference of the
  * exponents' biases. A subnormal f16 has the value m * 2^-24, where m is the mantissa: compute 2^-14 + m * 2^-24 in
- * f32, then subtract 2^-14. */
+ * f32, then subtract 2^-14. Flushing of subnormals (flush_subnormals.h) changes no result, here and in f32_to_f16. */
 static inline float f16_to_f32(uint16_t h)
 {
     uint32_t magnitude = ((uint32_t)h & 0x7fff) << 13;
@@ -54,8 +51,8 @@ static inline float f16_to_f32(uint16_t h)
     return half_float(sign | ((h & 0x7fff) >= 0x7c00 ? special : finite));
 }
 
-/* Convert f32 to f16. 0x47800000 is 65536, above the range of f16. Below 0x38800000, which is 2^-14, the result is
- * subnormal. */
+/* Convert f32 to f16, rounded to the nearest value, ties to even. 0x47800000 is 65536, above the range of f16. Values
+ * that are too large become infinity; a NaN stays a NaN. Below 0x38800000, which is 2^-14, the result is subnormal. */
 static inline uint16_t f32_to_f16(float value)
 {
     uint32_t bits = half_bits(value), magnitude = bits & 0x7fffffffu;

@@ -1,12 +1,5 @@
-/* recorder.h -- the flight recorder of a context: its memory (record/flight.h) and its file.
- *
- * A recorder is active if ddprun shares a page of memory with the worker (DDPRUN_FLIGHT_SHM), or if a file is requested
- * (DDP_FLIGHT_RECORDER). Otherwise `flight` is NULL, and the functions do nothing. Recording a call costs two
- * readings of the clock and about twelve writes to memory.
- *
- * The file is written by ddp_abort, at SIGUSR1, and after a failed collective that leaves the ranks at different
- * calls. ddprun forwards `kill -USR1` to its workers. If a rank is stopped or killed, ddprun writes the file from the
- * shared page. */
+/* recorder.h -- the flight recorder of a context: its memory (record/flight.h) and its file. The memory may be a page
+ * that ddprun shares, because ddprun then writes the file of a rank that was stopped or killed. */
 #ifndef WORKER_CORE_RECORDER_H
 #define WORKER_CORE_RECORDER_H
 
@@ -23,6 +16,8 @@ struct sigusr1 {
     void (*received)(struct sigusr1 *listener);
 };
 
+/* A recorder is active if ddprun shares a page of memory with the worker (DDPRUN_FLIGHT_SHM), or if a file is requested
+ * (DDP_FLIGHT_RECORDER). Otherwise `flight` is NULL, and the functions do nothing. */
 struct recorder {
     /* Writes the file at SIGUSR1. This is the first member, so that its address is the recorder's address. */
     struct sigusr1 sigusr1;
@@ -54,8 +49,9 @@ bool recorder_close(struct recorder *r);
 /* Return the current time for comm_job.posted_ns, or 0 if the recorder is not active. */
 uint64_t recorder_now(const struct recorder *r);
 
-/* Record the beginning of call number `seq`. If `blocks` is true, the call ends when the backend returns. Otherwise
- * the backend only puts the call on a stream. `timeout_ms` applies if call->timeout_ms is 0. */
+/* Record the beginning of call number `seq`. If `blocks` is true, the call ends when the backend returns. Otherwise the
+ * backend only puts the call on a stream. `timeout_ms` applies if call->timeout_ms is 0. Recording a call costs two
+ * readings of the clock and about twelve writes to memory. */
 void recorder_begin(struct recorder *r, const struct call *call, uint64_t seq, uint32_t timeout_ms,
                     bool blocks);
 /* Record that the backend has returned. A call with a ticket may still run on its stream; recorder_complete records its
@@ -69,8 +65,10 @@ void recorder_complete(struct recorder *r, uint64_t ticket);
 /* Record that the program's training step `step` is done. */
 void recorder_step(struct recorder *r, uint64_t step);
 
-/* Write the file, whole or not at all. `why` is written into the file. Return false if no file is requested, the
- * write failed, or another thread is writing. Any thread and any signal handler may call this function. */
+/* Write the file, whole or not at all. `why` is written into the file. Call this function in ddp_abort, at SIGUSR1, and
+ * if the backend fails to start. Also call it after a failed collective that leaves the ranks at different calls.
+ * ddprun forwards `kill -USR1` to its workers. Return false if no file is requested, the write failed, or another
+ * thread is writing. Any thread and any signal handler may call this function. */
 bool recorder_write(struct recorder *r, const char *why);
 
 #endif

@@ -1,12 +1,6 @@
-/* barrier.h -- all ranks of a host wait for each other, or all fail with one reason.
- *
- * A rank writes its mark, which describes its call (struct shm_mark), and then increments `arrivals`. The last rank
- * to arrive compares all marks, begins the next phase and wakes the other ranks. A phase is the time between two
- * barriers. A waiting rank spins for a moment (only if every rank can have a core), yields a few times, then
- * sleeps.
- *
- * A barrier fails if a peer's process ends, the deadline passes, the marks differ, or a rank aborts. The failing
- * rank writes the reason to the control page, so all ranks and all later barriers return the same text. */
+/* barrier.h -- all ranks of a host wait for each other, or all fail with one reason. A barrier fails if a peer's
+ * process ends, the deadline passes, the marks differ, or a rank aborts. The failing rank writes the reason to the
+ * control page, because all ranks and all later barriers must return the same text. */
 #ifndef WORKER_CPU_BARRIER_H
 #define WORKER_CPU_BARRIER_H
 
@@ -32,6 +26,10 @@ struct barrier_abroad {
     void (*publish)(void *user, struct ddp_err *err);
 };
 
+/* One rank's access to the barrier. A rank writes its mark, which describes its call (struct shm_mark), and then
+ * increments `arrivals`. The last rank to arrive compares all marks, begins the next phase and wakes the other ranks. A
+ * phase is the time between two barriers. A waiting rank spins for a moment (only if every rank can have a core),
+ * yields a few times, then sleeps. */
 struct shm_barrier {
     struct shm_control *control;         /* borrowed */
     const struct barrier_abroad *abroad; /* borrowed; NULL if all ranks are on this host */

@@ -1,10 +1,7 @@
 /* host.c -- see host.h.
  *
- * A call in place uses the ranks' buffers directly. Before the first barrier, each rank writes a mark (shm.h), which
- * describes where its buffers are. After this barrier, each rank finds the buffers of its peers through their marks. In
- * a reduction each rank combines its part of the elements from all inputs and writes the result to all outputs. Other
- * collectives copy from a peer's input. A second barrier ends the call, so no rank changes its input while a peer still
- * reads that input. */
+ * A call in place uses the ranks' buffers directly, and each rank finds the buffers of its peers through marks (shm.h).
+ * A barrier ends the call, because no rank may change its input while a peer still reads that input. */
 #include "cpu/host.h"
 
 #include "core/call.h"
@@ -64,6 +61,11 @@ bool cpu_in_reach(const struct cpu_comm *cpu, const struct call *call, int rank)
         return false;
     return !writes_outputs || !out_of_reach(output_of(cpu, call, rank), out_bytes(cpu, call, rank));
 }
+
+/* Collectives in place. Before the first barrier, each rank writes its mark (cpu_begin). After this barrier, each rank
+ * finds the buffers of its peers through their marks. In a reduction each rank combines its part of the elements from
+ * all inputs. It writes the result to all outputs (all_reduce), to the root's output (reduce), or to its own output
+ * (reduce_scatter). Other collectives copy from a peer's input. A second barrier ends the call. */
 
 static void collect_inputs(struct cpu_comm *cpu, const struct call *call)
 {

@@ -1,9 +1,8 @@
 /* net_join.c -- connects and disconnects hosts; see net_join.h.
  *
- * Each rank that serves a lane (net_plan.h) listens and publishes its address in the store. For each pair of hosts, the
- * host with the higher number connects. A rank makes and accepts all its connections at the same time. Meanwhile it
- * checks whether another rank has given up. A rank of this host writes the reason to the control page. A rank of
- * another host writes the reason to the store. */
+ * Each rank that serves a lane (net_plan.h) listens and publishes its address in the store. A rank makes and accepts
+ * all its connections at the same time. Meanwhile it checks whether another rank has given up, because it would
+ * otherwise wait for that rank until the deadline. */
 #include "cpu/net_join.h"
 
 #include "base/clock.h"
@@ -154,8 +153,9 @@ static ddp_status links_missing(const struct joining *j, struct ddp_err *err)
         list, j->bootstrap->timeout_ms / 1000.0, j->address);
 }
 
-/* Fail if a rank has given up or the deadline has passed. Check the store only every ASK_MS, because each check is
- * a round trip and a job may have 1000 ranks. A failure is still reported within a second. */
+/* Fail if a rank has given up or the deadline has passed. A rank of this host writes the reason to the control page. A
+ * rank of another host writes the reason to the store. Check the store only every ASK_MS, because each check is a round
+ * trip and a job may have 1000 ranks. A failure is still reported within a second. */
 static ddp_status check_joining(struct joining *j, struct ddp_err *err)
 {
     uint64_t now = clock_ms();

@@ -1,8 +1,5 @@
 /* net_join.h -- the cpu backend between hosts: net_join.c connects the hosts, and net_run.c runs collectives. Each host
- * runs the turns of host.c in shared memory, and the hosts exchange values in each turn, between two barriers. A rank's
- * communicator (struct cpu_comm) owns the struct net, or has none if all ranks are on one host.
- *
- * net_plan.h has the plan of a call and the lanes, net_wire.h the messages, and net_link.h the transfer of values. */
+ * runs the turns of host.c in shared memory, and the hosts exchange values in each turn, between two barriers. */
 #ifndef WORKER_CPU_NET_JOIN_H
 #define WORKER_CPU_NET_JOIN_H
 
@@ -28,6 +25,9 @@ void net_end_open(struct net_end *end, const struct bootstrap *bootstrap, const 
  * If the store does not answer, leave `err` unchanged. */
 void net_end_set(const struct net_end *end, struct ddp_err *err);
 
+/* The state of one rank for calls across hosts. A rank's communicator (struct cpu_comm) owns the struct net, or has
+ * none if all ranks are on one host. net_plan.h has the plan of a call and the lanes, net_wire.h the messages, and
+ * net_link.h the transfer of values. */
 struct net {
     struct cpu_comm *cpu; /* borrowed */
     struct net_layout layout;

@@ -1,9 +1,7 @@
-/* net_link.c -- see net_link.h.
- *
- * Only net_finish waits. All other functions fill queues, or move as many bytes as the sockets accept. The kernel reads
- * and writes the callers' memory directly. So a range must stay unchanged until its queue is done. One loop sends and
- * receives on all links. If two hosts first sent all their data to each other, both would block on full socket
- * buffers. */
+/* net_link.c -- see net_link.h. Only net_finish waits; all other functions fill queues, or move as many bytes as the
+ * sockets accept. The kernel reads and writes the callers' memory directly, so a range must stay unchanged until its
+ * queue is done. One loop sends and receives on all links, because two hosts that first sent all their data would both
+ * block on full socket buffers. */
 #include "cpu/net_link.h"
 
 #include "cpu/barrier.h"

@@ -1,17 +1,6 @@
-/* net_link.h -- connections between hosts that exchange the values of a call.
- *
- * A call queues ranges of memory to send and to receive. net_transfer moves as many bytes as possible without waiting.
- * net_finish polls until all queues are empty. The head of a call (net_wire.h) is the first range of each queue. A
- * rank compares the peer's head as soon as the head arrives, because the values of a different call may never
- * arrive.
- *
- * A call fails in any of these cases:
- *
- *     the peer closes or resets the connection
- *     the heads differ
- *     the peer's host acknowledges nothing for 15 s
- *     the deadline of the call has passed
- *     a rank on this host has ended or given up */
+/* net_link.h -- connections between hosts that exchange the values of a call. A call queues ranges of memory to send
+ * and to receive, which net_transfer and net_finish move. A rank compares the head of the peer's call (net_wire.h) when
+ * the head arrives, because the values of a different call may never arrive. */
 #ifndef WORKER_CPU_NET_LINK_H
 #define WORKER_CPU_NET_LINK_H
 
@@ -68,11 +57,17 @@ void net_link_begin(struct net_link *link, const uint8_t head[NET_HEAD]);
 void net_link_send(struct net_link *link, const void *from, size_t n);
 void net_link_receive(struct net_link *link, void *to, size_t n);
 
-/* Move the bytes that can be moved without waiting. */
+/* Move as many bytes as possible without waiting. Fail if the peer has closed or reset the connection, or if the heads
+ * differ. */
 ddp_status net_transfer(struct net_links *links, struct ddp_err *err);
 
-/* Wait until all queues are empty. Fail after the timeout of `barrier`, or if a rank of this host has ended or given
- * up. */
+/* Move bytes, and wait until all queues are empty. Fail in any of these cases:
+ *
+ *     the peer closes or resets the connection
+ *     the heads differ
+ *     the peer's host acknowledges nothing for 15 s
+ *     the deadline of the call, the timeout of `barrier`, has passed
+ *     a rank on this host has ended or given up */
 ddp_status net_finish(struct net_links *links, struct shm_barrier *barrier, struct ddp_err *err);
 
 /* Return an error if a peer has closed its connection. This function never waits. */

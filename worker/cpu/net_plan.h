@@ -1,28 +1,5 @@
-/* net_plan.h -- computes which values each host sends to which host in a collective. Pure.
- *
- * A collective has steps that fit into the slots of shared memory. The elements of a step are divided into columns.
- * Each column has one host as its owner, but in some small calls all hosts own the only column. There are at most two
- * phases:
- *
- *     first    REDUCE  every host sends its pieces of a column, as unfinished elements (reduce.h), to the owner
- *              SPREAD  the root's host sends the column to its owner
- *     second   the owner sends the finished column to the hosts that need it
- *
- * The columns and phases of each call:
- *
- *                      columns                          first     second
- *     all_reduce       one for each host                reduce    to all hosts
- *     broadcast        one for each host                spread    to all but the root's host
- *     reduce           one, owned by the root's host    reduce    -
- *     reduce_scatter   one for each rank                reduce    -
- *     scatter          one for each rank                spread    -
- *     all_gather       one for each rank                -         to all hosts
- *     gather           one for each rank                -         to the root's host
- *
- * In an all_reduce each of H hosts sends 2 (H-1)/H buffers. In a small all_reduce or broadcast all hosts own the only
- * column, so the second phase is omitted.
- *
- * Sender and receiver compute all sizes from the same call and the same layout, so no size is sent. */
+/* net_plan.h -- computes which values each host sends to which host in a collective. Pure. Sender and receiver compute
+ * all sizes from the same call and the same layout, so no size is sent. */
 #ifndef WORKER_CPU_NET_PLAN_H
 #define WORKER_CPU_NET_PLAN_H
 
@@ -71,10 +48,32 @@ int net_piece_host(const struct net_layout *layout, int piece);
 
 /* --- the plan of a call ----------------------------------------------------------------------------------- */
 
+/* A collective has steps that fit into the slots of shared memory. The elements of a step are divided into columns.
+ * Each column has one host as its owner, but in some small calls all hosts own the only column. There are at most two
+ * phases:
+ *
+ *     first    REDUCE  every host sends its pieces of a column, as unfinished elements (reduce.h), to the owner
+ *              SPREAD  the root's host sends the column to its owner
+ *     second   the owner sends the finished column to the hosts that need it
+ *
+ * The columns and phases of each call:
+ *
+ *                      columns                          first     second
+ *     all_reduce       one for each host                reduce    to all hosts
+ *     broadcast        one for each host                spread    to all but the root's host
+ *     reduce           one, owned by the root's host    reduce    -
+ *     reduce_scatter   one for each rank                reduce    -
+ *     scatter          one for each rank                spread    -
+ *     all_gather       one for each rank                -         to all hosts
+ *     gather           one for each rank                -         to the root's host
+ *
+ * In an all_reduce each of H hosts sends 2 (H-1)/H buffers. In a small all_reduce or broadcast all hosts own the only
+ * column, so the second phase is omitted. */
+
 /* How many columns a step has: as many as hosts, as many as ranks, or only one. The only column belongs to the root's
  * host (NET_AT_ROOT) or to all hosts (NET_FOR_ALL). */
 enum net_columns { NET_PER_HOST, NET_PER_RANK, NET_AT_ROOT, NET_FOR_ALL };
-/* The first phase: none, REDUCE or SPREAD (see the top of this file). */
+/* The first phase: none, REDUCE or SPREAD (see above). */
 enum net_first { NET_NO_FIRST, NET_REDUCE, NET_SPREAD };
 /* The second phase: none, or the hosts to which the owner of a column sends the finished column. */
 enum net_second { NET_NO_SECOND, NET_TO_ALL, NET_TO_OTHERS /* all except the root's host */, NET_TO_ROOT };

@@ -1,25 +1,11 @@
-/* net_run.c -- a collective between hosts, in steps.
- *
- * Each host runs the turns of host.c, with a barrier of its ranks after each turn. Between the barriers the hosts
- * exchange values. A call with two phases and private buffers has four stages:
- *
- *     turn              0        1        2        3        4        5
- *     give           step 0   step 1   step 2
- *     first phase             step 0   step 1   step 2
- *     second phase                     step 0   step 1   step 2
- *     take                                      step 0   step 1   step 2
- *
- * The values of both phases of a turn travel together, so each turn waits for the network once. A call skips each
- * stage that it does not need. A host skips give if all ranks of the host can reach all buffers. Some hosts may
- * skip give while other hosts run it, because hosts send their values in the same order in both cases.
- *
- * host.c explains why each stage needs only two slots. If there is a second phase, the first phase writes its
- * finished values to private memory, because other ranks may still read the take slot. */
+/* net_run.c -- see net_join.h: a collective between hosts, in steps. Each host runs the turns of host.c, with a barrier
+ * of its ranks after each turn, and the hosts exchange values between the barriers. The values of both phases of a turn
+ * travel together, so that each turn waits for the network only once. */
 #include "cpu/net_join.h"
 
 #include <string.h>
 
-/* A call in progress on this rank. */
+/* A call in progress on this rank. The section "turns" below shows its stages. */
 struct net_call {
     struct net *net;
     const struct call *call;
@@ -31,7 +17,7 @@ struct net_call {
 };
 
 /* One step processes elements [at, at + n). Its give slot is slot `pair` (0 or 1), and its take slot is slot 2 +
- * `pair`. */
+ * `pair`. The comment on slots in host.c explains why each stage needs only two slots. */
 struct net_step {
     size_t at, n;
     unsigned pair;
@@ -217,8 +203,8 @@ static uint8_t *send_pieces(const struct net_call *c, const struct net_step *ste
     return end;
 }
 
-/* Return the address to which the first phase writes finished values: this rank's take slot, or private memory if a
- * second phase follows (see the top of this file). */
+/* Return the address to which the first phase writes finished values: this rank's take slot. If a second phase follows,
+ * return an address in private memory, because other ranks may still read the take slot. */
 static char *finished_at(const struct net_call *c, const struct net_step *step, size_t at)
 {
     if (c->way.second == NET_NO_SECOND)
@@ -334,6 +320,17 @@ static void net_queue_second(const struct net_call *c, const struct net_step *st
 }
 
 /* --- turns ------------------------------------------------------------------------------------------------ */
+
+/* A call with two phases and private buffers has four stages:
+ *
+ *     turn              0        1        2        3        4        5
+ *     give           step 0   step 1   step 2
+ *     first phase             step 0   step 1   step 2
+ *     second phase                     step 0   step 1   step 2
+ *     take                                      step 0   step 1   step 2
+ *
+ * A call skips each stage that it does not need. A host skips give if all ranks of the host can reach all buffers. Some
+ * hosts may skip give while other hosts run it, because hosts send their values in the same order in both cases. */
 
 /* Extra time after a call's timeout. The first wait of a call gets no extra time, so the first wait ends first and
  * reports the late rank. The wait for other hosts gets GRACE_MS. The barrier after that wait gets 2 * GRACE_MS. */

@@ -1,18 +1,18 @@
-/* net_wire.h -- the messages between ranks of different hosts: hello, answer and the head of a call. Pure.
- *
- *     connecting rank                        accepting rank
- *     hello: run, nonce, from, to    ->
- *                                    <-  answer: welcome, or the reason for a rejection
- *     then, in both directions, for each call: a head, and the values of the call
- *
- * All fields have fixed offsets and are little-endian. Values travel in the sender's byte order. The hello has one
- * number in the sender's byte order, so that the peer can reject a machine with another byte order. */
+/* net_wire.h -- the messages between ranks of different hosts: hello, answer and the head of a call. Pure. Values
+ * travel in the sender's byte order. The hello has one number in that order, because the peer must reject a machine
+ * with another byte order. */
 #ifndef WORKER_CPU_NET_WIRE_H
 #define WORKER_CPU_NET_WIRE_H
 
 #include "core/call.h"
 #include "ddp/error.h"
 
+/* Sizes in bytes. All fields have fixed offsets and are little-endian, except the number for the byte order.
+ *
+ *     connecting rank                        accepting rank
+ *     hello: run, nonce, from, to    ->
+ *                                    <-  answer: welcome, or the reason for a rejection
+ *     then, in both directions, for each call: a head, and the values of the call */
 enum { NET_HELLO = 264, NET_ANSWER = 8, NET_HEAD = 40, NET_RUN = 112, NET_NONCE = 16, NET_HOST = 64 };
 
 struct net_hello {

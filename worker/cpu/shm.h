@@ -1,10 +1,6 @@
-/* shm.h -- the shared memory of the ranks of one host: segments without a name, the control page with the slots,
- * and the blocks of ddp_shared_alloc.
- *
- * One rank creates a memory file (memfd) and publishes its pid and the descriptor's number. The other ranks open
- * /proc/<pid>/fd/<descriptor> and map the same pages. The file has no name, so the kernel frees the memory when the
- * last process ends. The creator allocates all pages at once. So a lack of memory is an error in the start, not a
- * SIGBUS in a later step. The creator seals the size, so no rank can shrink the file while other ranks use it. */
+/* shm.h -- the shared memory of the ranks of one host: segments without a name, the control page with the slots, and
+ * the blocks of ddp_shared_alloc. Segments have no name, because the kernel then frees their memory when the last
+ * process ends. */
 #ifndef WORKER_CPU_SHM_H
 #define WORKER_CPU_SHM_H
 
@@ -25,6 +21,8 @@
  * share a page. */
 enum { SEGMENT_PAGE = 4096 };
 
+/* A piece of shared memory. One rank creates a memory file (memfd) and publishes its pid and the descriptor's number.
+ * The other ranks open /proc/<pid>/fd/<descriptor> and map the same pages. */
 struct segment {
     void *base;
     size_t bytes;
@@ -38,8 +36,9 @@ struct segment_offer {
     uint64_t device, inode;
 };
 
-/* Create a segment of `bytes` zeros that other processes may attach. The caller later closes it. Return
- * DDP_ERR_NOMEM or DDP_ERR_IO after a failure. */
+/* Create a segment of `bytes` zeros that other processes may attach. Allocate all pages at once, so that a lack of
+ * memory is an error in the start, not a SIGBUS in a later step. Seal the size, so that no rank can shrink the file
+ * while other ranks use it. The caller later closes the segment. Return DDP_ERR_NOMEM or DDP_ERR_IO after a failure. */
 ddp_status segment_create(struct segment *out, size_t bytes, struct ddp_err *err);
 
 /* Create a private segment, for a world of one. */

@@ -1,7 +1,5 @@
-/* nccl_comm.c -- the NCCL backend; see nccl_watch.h for its other files.
- *
- * A call without data, or with buffers in host memory, uses the cpu communicator. All other calls use NCCL. A world
- * of one does not load NCCL. */
+/* nccl_comm.c -- the NCCL backend; see nccl_watch.h for its other files. A call without data, or with buffers in host
+ * memory, uses the cpu communicator. All other calls use NCCL, which a world of one does not load. */
 #include "cuda/nccl_watch.h"
 
 #include "base/clock.h"

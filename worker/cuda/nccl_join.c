@@ -1,11 +1,6 @@
-/* nccl_join.c -- see nccl_watch.h: creates NCCL's communicator with the help of the cpu communicator.
- *
- * First every rank sets NCCL's environment variables and publishes its NCCL version and its GPU. One rank in 128
- * creates a unique id and writes it to the store. ncclCommInitRankConfig starts the creation and does not wait. The
- * watch thread completes the creation. After a barrier the ranks remove the ids from the store.
- *
- * A unique id contains the address of a thread in the process that created it. So each attempt creates new ids and
- * uses other keys. */
+/* nccl_join.c -- see nccl_watch.h: creates NCCL's communicator with the help of the cpu communicator. Each attempt
+ * creates new ids and uses other keys, because a unique id contains the address of a thread in the process that created
+ * it. */
 #include "cuda/nccl_watch.h"
 
 #include "base/clock.h"
@@ -220,6 +215,9 @@ static ddp_status create_and_wait(struct nccl_comm *n, const struct comm_setup *
     return status;
 }
 
+/* Join all ranks. First every rank sets NCCL's environment variables and publishes its NCCL version and its GPU. One
+ * rank in 128 creates a unique id and writes it to the store. ncclCommInitRankConfig starts the creation and does not
+ * wait. The watch thread completes the creation. After a barrier the ranks remove the ids from the store. */
 ddp_status join_all(struct nccl_comm *n, const struct comm_setup *setup, struct ddp_err *err)
 {
     const struct call all_there = { .kind = CALL_INIT,

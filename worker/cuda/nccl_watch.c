@@ -1,18 +1,5 @@
-/* nccl_watch.c -- the thread that watches calls in progress and the creation of a communicator.
- *
- * If a peer fails, the program's thread may wait in a CUDA function that never returns. So a second thread, the watch
- * thread, checks every CHECK_MS while a call is in progress or the communicator is in creation. The watch thread makes
- * the communicator fail in these cases:
- *
- *     a peer has died, or a rank gives up           checked by the cpu communicator
- *     NCCL has an error                             checked by ncclCommGetAsyncError
- *     CUDA has an error                             checked by the event of a call
- *     the oldest call is late                       checked by the clock
- *
- * An error of NCCL is reported only after SUSPECT_MS, because the cause may be a dead peer, which is a clearer reason.
- * After a failure, the thread that has found it notifies the other ranks and calls ncclCommAbort, which ends the
- * kernels on the GPU. NCCL allows an abort only while no other thread is in a function of NCCL. So all other functions
- * of NCCL are called under `lock`. These functions do not wait, because the communicator is non-blocking. */
+/* nccl_watch.c -- see nccl_watch.h. If a peer fails, the program's thread may wait in a CUDA function that never
+ * returns. So a second thread, the watch thread, checks the calls in progress and the creation of the communicator. */
 #include "cuda/nccl_watch.h"
 
 #include "base/clock.h"
@@ -109,10 +96,16 @@ ddp_status cpu_call(struct nccl_comm *n, const struct call *call, struct ddp_err
 
 /* --- the watch ---------------------------------------------------------------------------------------- */
 
-/* CHECK_MS: time between two checks. SUSPECT_MS: time before an error of NCCL is reported; see the top of this file. */
+/* CHECK_MS: time between two checks while a call is in progress; 2 ms while the communicator is in creation.
+ * SUSPECT_MS: time before an error of NCCL is reported, because the cause may be a dead peer, which is a clearer
+ * reason. */
 enum { CHECK_MS = 50, SUSPECT_MS = 400 };
 
 /* --- failing ------------------------------------------------------------------------------------------ */
+
+/* The thread that finds a failure notifies the other ranks and calls ncclCommAbort, which ends the kernels on the GPU.
+ * NCCL allows an abort only while no other thread is in a function of NCCL. So all other functions that use NCCL's
+ * communicator are called under `lock`. These functions do not wait, because the communicator is non-blocking. */
 
 /* Publish the error before the abort of NCCL, because the other ranks wait for the error. Do both without the lock: in
  * state FAILING no other thread uses NCCL. */
@@ -167,6 +160,13 @@ void watch_pause(struct nccl_comm *n, uint32_t us)
 }
 
 /* --- checks ------------------------------------------------------------------------------------------- */
+
+/* The watch thread makes the communicator fail in these cases:
+ *
+ *     a peer has died, or a rank gives up           checked by the cpu communicator
+ *     NCCL has an error                             checked by ncclCommGetAsyncError
+ *     CUDA has an error                             checked by the event of a call
+ *     a call or the creation is late                checked by the clock */
 
 /* Check the peers. Skip the check while another thread runs a call of the cpu communicator, because that call
  * checks the peers too. */

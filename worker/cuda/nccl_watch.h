@@ -1,20 +1,6 @@
-/* nccl_watch.h -- private to the files of the NCCL backend:
- *
- *     nccl_comm.c     opening, closing, calls and memory
- *     nccl_join.c     loads NCCL, checks the ranks' cards, chooses the network interface, joins the ranks
- *     nccl_watch.c    calls in progress, the watch thread, failure of a communicator
- *
- * The pure part is nccl_plan.c: the NCCL function of each call, the states of a communicator, the environment and
- * error texts.
- *
- * A call records an event on the program's stream, and this backend's stream waits for that event. Then NCCL's
- * function runs on this backend's stream, followed by a second event. The program's stream waits for the second event
- * when the program needs the result. The host does not wait. In the code, a flight is a call in progress.
- *
- * Each NCCL communicator also has a cpu communicator. The cpu communicator runs barriers and calls with values in
- * host memory, detects dead peers, and publishes the reason of a failure to all ranks. A thread holds `cpu_lock`
- * during calls of the cpu communicator. `lock` protects all members that follow it in struct nccl_comm. A thread that
- * holds `lock` may try cpu_lock, but never waits for cpu_lock. */
+/* nccl_watch.h -- the communicator of the NCCL backend, private to the files of this backend. Each call runs between
+ * two events of CUDA, so the host does not wait. A cpu communicator beside NCCL detects dead peers and publishes the
+ * reason of a failure to all ranks. */
 #ifndef WORKER_CUDA_NCCL_WATCH_H
 #define WORKER_CUDA_NCCL_WATCH_H
 
@@ -38,7 +24,9 @@ struct nccl_lib {
  * backend cannot check its peers. */
 enum { NCCL_FLIGHTS = 256 };
 
-/* A call in progress. */
+/* A call in progress, which the code calls a flight. A call records an event on the program's stream, and this
+ * backend's stream waits for that event. Then NCCL's function runs on this backend's stream, followed by the event
+ * `after`. The program's stream waits for `after` when the program needs the result. */
 struct nccl_flight {
     struct CUevent_st *after; /* recorded on this backend's stream after the call; created at first use */
     struct call call;         /* the call, for error texts */
@@ -47,15 +35,24 @@ struct nccl_flight {
     uint32_t timeout_ms;
 };
 
+/* A communicator, which these files share:
+ *
+ *     nccl_comm.c     opening, closing, calls and memory
+ *     nccl_join.c     loads NCCL, checks the ranks' cards, chooses the network interface, joins the ranks
+ *     nccl_watch.c    calls in progress, the watch thread, failure of a communicator
+ *
+ * The pure part is nccl_plan.c: the NCCL function of each call, the states of a communicator, the environment and error
+ * texts. base.cpu is the cpu communicator, which also runs barriers and calls with values in host memory. */
 struct nccl_comm {
     struct gpu_comm base; /* must be the first member */
     const struct comm_host *host;
     struct recorder *recorder; /* the context's recorder; receives finished calls */
     uint32_t init_timeout_ms;
     struct nccl_lib lib;
-    char iface[64]; /* value of NCCL_SOCKET_IFNAME, for error texts */
-    pthread_mutex_t cpu_lock;
+    char iface[64];           /* value of NCCL_SOCKET_IFNAME, for error texts */
+    pthread_mutex_t cpu_lock; /* held during calls of the cpu communicator */
 
+    /* Protects all members that follow. A thread that holds `lock` may try cpu_lock, but never waits for cpu_lock. */
     pthread_mutex_t lock;
     /* `changed`: `state` or `done` has changed; `wanted`: the watch thread has work */
     pthread_cond_t changed, wanted;

@@ -1,13 +1,6 @@
-/* staged.c -- the cpu backend for buffers in device memory. Values are copied through slots in host memory that the
- * device can access.
- *
- * A call is divided into chunks. A chunk is copied into its slot, the cpu communicator runs the call on the slot,
- * and the result is copied back. There are two slots, so copies of other chunks overlap with the call on the
- * current chunk. The slots are in the cpu communicator's shared memory, so the cpu communicator makes no further
- * copy.
- *
- * A call fails if the program's stream does not reach the call within the timeout of the call. A CUDA error fails the
- * call on all ranks, because the other ranks would wait for this rank. */
+/* staged.c -- the cpu backend for buffers in device memory. Values are copied in chunks through two slots in host
+ * memory, so that copies of other chunks overlap with the call on the current chunk. The slots are in the cpu
+ * communicator's shared memory, so the cpu communicator makes no further copy. */
 #include "cuda/gpu_comm.h"
 #include "ddp/context.h"
 
@@ -205,7 +198,8 @@ static ddp_status staged_fail(struct staged *s, struct ddp_err *err)
     return err->code;
 }
 
-/* Report a CUDA error of this rank as the error of `call` on all ranks. */
+/* Report a CUDA error of this rank as the error of `call` on all ranks, because the other ranks would wait for this
+ * rank. */
 static ddp_status fail_call(struct staged *s, const struct call *call, cuda_error error, struct ddp_err *err)
 {
     char doing[64];
@@ -215,8 +209,9 @@ static ddp_status fail_call(struct staged *s, const struct call *call, cuda_erro
 }
 
 /* Wait until the event has occurred. This may take long, because the program's stream may have much work before the
- * event. So during the wait, also check whether another rank has failed. Each wait has the full timeout of the call.
- * One limit for all chunks would include the time that the cpu communicator waits for other ranks. */
+ * event. So during the wait, also check whether another rank has failed. Each wait has the full timeout of the call,
+ * and then makes the call fail on all ranks. One limit for all chunks would include the time that the cpu communicator
+ * waits for other ranks. */
 static ddp_status wait_event(struct staged *s, struct CUevent_st *event, const struct call *call,
                              struct ddp_err *err)
 {
@@ -254,6 +249,7 @@ static ddp_status run_chunk(struct staged *s, const struct call *call, const str
     return s->base.cpu->ops->run(s->base.cpu, &part, err);
 }
 
+/* Run a call chunk by chunk. Copy each chunk into its slot, run the call on the slot, and copy the result back. */
 static ddp_status run_chunks(struct staged *s, const struct call *call, struct ddp_err *err)
 {
     struct staged_chunk now, next;

@@ -1,20 +1,6 @@
-/* loader.c -- see ddp/loader.h.
- *
- * Batch k is in slot k % slots. Up to `ahead` batches are made before the program requests them. The last `held`
- * batches that the program received stay unchanged. So there are ahead + held slots, and batch k may begin after the
- * program has returned batch k - slots:
- *
- *     returned   | held by the program | made ahead, or being made | not begun
- *                ^ released            ^ given                     ^ taken             ^ total
- *
- * struct queue has these four numbers and decides which batch comes next. It uses no threads. There is one mutex with
- * two conditions: `work` (a batch may begin) and `done` (a batch is ready, or a thread has stopped). A thread takes a
- * batch and draws its samples under the mutex, in the order of batches, then reads the samples without the mutex. So
- * the order in which threads finish affects only when a batch is ready, not its contents. ddp_loader_next returns an
- * error when the program requests the failed batch and not earlier, so every run reports the error at the same point.
- *
- * `stopping` is read between two samples, so ddp_loader_free and ddp_loader_start wait for at most one sample of each
- * thread. */
+/* loader.c -- see ddp/loader.h. A thread takes a batch and draws its samples under the mutex, then reads the samples
+ * without the mutex. Samples are drawn in the order of batches, because the contents of a batch must not depend on the
+ * order in which threads finish. */
 #include "base/clock.h"
 #include "base/limits.h"
 #include "base/timed_call.h"
@@ -37,14 +23,22 @@ enum { ALIGN = 256, TIMEOUT_MS = 300000, AHEAD_PER_THREAD = 2 };
 /* The limit in bytes for all slots together. Sums of a few such sizes cannot overflow. */
 static const size_t MOST_BYTES = SIZE_MAX / 4;
 
-/* The options and the progress of an epoch. The loader's mutex protects this struct. */
+/* The options and the progress of an epoch. From these, the functions of the queue decide which batch comes next. The
+ * queue uses no threads. The loader's mutex protects this struct.
+ *
+ * Batch k is in slot k % slots. Up to `ahead` batches are made before the program requests them. The last `held`
+ * batches that the program received stay unchanged. So there are ahead + held slots, and batch k may begin after the
+ * program has returned batch k - slots:
+ *
+ *     returned   | held by the program | made ahead, or being made | not begun
+ *                ^ released            ^ given                     ^ taken             ^ total */
 struct queue {
     ddp_loader_options options;         /* the caller's options, with defaults in place of zeros */
     ddp_sampler **sampler;              /* owned: one sampler for each stream */
     size_t slots, slot_bytes;           /* number of slots; size of one slot in bytes */
     size_t array_at[DDP_LOADER_ARRAYS]; /* offset of each array in a slot, in bytes */
     uint64_t epoch;
-    /* Counts of batches in this epoch; see the picture at the top. */
+    /* Counts of batches in this epoch; see the picture above. */
     uint64_t total;    /* all batches */
     uint64_t end;      /* batches that may be started: `total`, or fewer after an error */
     uint64_t released; /* batches that the program has returned, so their slots are free */
@@ -258,7 +252,7 @@ struct ddp_loader {
     unsigned char *is_pad;
 
     pthread_mutex_t mutex;
-    pthread_cond_t work, done;
+    pthread_cond_t work, done; /* work: a batch may begin; done: a batch is ready, or a thread has stopped */
     pthread_t thread[DDP_LOADER_THREADS];
     int threads;           /* number of threads that have been started */
     int busy;              /* number of threads that read at the moment */
@@ -353,8 +347,9 @@ static ddp_status sample_late(const ddp_loader *loader, struct ddp_err *err)
                     loader->queue.given, (double)loader->queue.options.timeout_ms / 1000);
 }
 
-/* Let no further batch begin, and wait until no thread reads. The caller holds the mutex. If a thread does not stop in
- * time, keep the error in the loader, so that a later call never returns an incomplete batch. */
+/* Let no further batch begin, and wait until no thread reads. The caller holds the mutex. Threads read `stopping`
+ * between two samples, so ddp_loader_free and ddp_loader_start wait for at most one sample of each thread. If a thread
+ * does not stop in time, keep the error in the loader, so that a later call never returns an incomplete batch. */
 static ddp_status stop_reading(ddp_loader *loader)
 {
     const struct timespec deadline = deadline_of(loader);
@@ -406,7 +401,9 @@ static ddp_status obtain(ddp_loader *loader, struct slot *slot, struct ddp_err *
     return status;
 }
 
-/* Set *out to the next batch, or leave *out NULL at the end of the epoch. The caller holds the mutex. */
+/* Set *out to the next batch, or leave *out NULL at the end of the epoch. Report the error of a failed batch only when
+ * the program requests this batch, so that every run reports the error at the same point. The caller holds the
+ * mutex. */
 static ddp_status next_batch(ddp_loader *loader, const ddp_batch **out)
 {
     uint64_t number;

@@ -1,8 +1,6 @@
-/* amp.c -- see ddp/amp.h: conversion between 16-bit numbers and float32, and the scale of the loss.
- *
- * Each type has its own loop without branches, which the compiler can vectorize. The table refusal[][] defines
- * which call is allowed at which stage of a step. Functions that change the scale do not flush subnormals, because
- * flushing a tiny scale would make it 0. */
+/* amp.c -- see ddp/amp.h: conversion between 16-bit numbers and float32, and the scale of the loss. Each type has its
+ * own loop without branches, which the compiler can vectorize. Functions that change the scale do not flush subnormals,
+ * because flushing a tiny scale would make it 0. */
 #include "ddp/amp.h"
 
 #include "base/not_null.h"

@@ -1,19 +1,17 @@
-/* batchnorm.c -- see batchnorm.h.
- *
- * The values of a channel are n runs of `spatial` adjacent elements. Each run is added in LANES separate sums,
- * because with only one sum each addition would wait for the previous addition. The mean is computed first, and the
- * variance in a second pass. A single pass would subtract two large sums and lose most digits if the mean is large.
- *
- * Loops over a run are compiled for several processors. All versions give the same bits, because each version adds in
- * the same order and uses no fused multiply-add. */
+/* batchnorm.c -- see batchnorm.h. The mean is computed first, and the variance in a second pass, because a single pass
+ * would lose most digits if the mean is large. The loops are compiled for several processors, but all versions give the
+ * same bits. */
 #include "reducer/batchnorm.h"
 
 #include <math.h>
 #include <string.h>
 
+/* The values of a channel are n runs of `spatial` adjacent elements. Each run is added in LANES separate sums, because
+ * with only one sum each addition would wait for the previous addition. */
 enum { LANES = 16 };
 
-/* WIDE(name, (parameters), (arguments)) defines name(), which calls the version of name_body() for this processor. */
+/* WIDE(name, (parameters), (arguments)) defines name(), which calls the version of name_body() for this processor. All
+ * versions give the same bits, because each version adds in the same order and uses no fused multiply-add. */
 #define BODY static inline __attribute__((always_inline)) void
 #ifdef __x86_64__
 #define WIDE_FOR(name, processor, params, args)                               \
@@ -112,7 +110,8 @@ WIDE(slope_run,
       double factor),
      (dx, x, dy, n, mean, mean_dy, slope, factor))
 
-/* Compute the statistics of this rank's batch. For an empty batch, set all statistics to 0. */
+/* Compute the statistics of this rank's batch. For an empty batch, set all statistics to 0. Compute the variance in a
+ * second pass. A single pass would subtract two large sums, which are almost equal if the mean is large. */
 void batch_measure(const ddp_syncbn *bn, const float *x, size_t n, double *batch)
 {
     double *mean = batch, *squares = batch + bn->channels;

@@ -1,18 +1,6 @@
-/* buckets.c -- see buckets.h.
- *
- * Planning has three passes: assign each parameter to a bucket, reverse the order of the buckets, and place the
- * buckets in the arena. An example with one type and limits of 1 and 25 MiB:
- *
- *     parameter   0: 0.6   1: 0.5   2: 20   3: 6   4: 0.1 MiB
- *     assigned    [ 0, 1 ] closed   [ 2, 3 ] closed  [ 4 ]
- *     reversed    bucket 0 = 4      bucket 1 = 2, 3  bucket 2 = 0, 1
- *     arena       | 4 | 2 | 3 | 0 | 1 |      each parameter at a multiple of BUCKET_ALIGN
- *
- * The bucket with the small limit is reduced last. Its reduction should be short, because the backward pass has then
- * ended, and the program can only wait. A bucket gets its number when it gets its first parameter, so buckets are
- * sorted by their first parameter. Every rank computes the same plan from the same list, so no rank sends a plan. If
- * the order of readiness is known, the first pass uses that order, and the second pass sorts the buckets by the time
- * of closing. */
+/* buckets.c -- see buckets.h. Planning has three passes: assign each parameter to a bucket, reverse the order of the
+ * buckets, and place the buckets in the arena. Without an order of readiness, the last bucket has the small limit,
+ * because the program waits for its reduction after the backward pass. */
 #include "reducer/buckets.h"
 
 #include <stdlib.h>
@@ -59,7 +47,8 @@ static size_t nth(const struct bucket_rule *rule, size_t k)
     return rule->order != NULL ? rule->order[k] : k;
 }
 
-/* Return the open bucket of a type. If the type has no open bucket, open a new one. */
+/* Return the open bucket of a type. If the type has no open bucket, open a new one. A bucket gets its number when it
+ * gets its first parameter, so buckets are sorted by their first parameter. */
 static size_t open_for(struct bucket_plan *plan, struct open_bucket *open, ddp_dtype dtype)
 {
     if (open->number == NONE) {
@@ -137,7 +126,16 @@ static ddp_status no_memory(size_t n, struct ddp_err *err)
     return ddp_fail(err, DDP_ERR_NOMEM, "out of memory to plan %zu parameters", n);
 }
 
-/* Assign the parameters to buckets, number the buckets and lay out the arena. */
+/* Assign the parameters to buckets, number the buckets and lay out the arena. An example with one type and limits of 1
+ * and 25 MiB:
+ *
+ *     parameter   0: 0.6   1: 0.5   2: 20   3: 6   4: 0.1 MiB
+ *     assigned    [ 0, 1 ] closed   [ 2, 3 ] closed  [ 4 ]
+ *     reversed    bucket 0 = 4      bucket 1 = 2, 3  bucket 2 = 0, 1
+ *     arena       | 4 | 2 | 3 | 0 | 1 |      each parameter at a multiple of BUCKET_ALIGN
+ *
+ * If the order of readiness is known, assign() uses that order, and renumber() sorts the buckets by the time of
+ * closing. */
 static ddp_status fill(struct bucket_plan *plan, const ddp_param *params, size_t n,
                        const struct bucket_rule *rule, struct ddp_err *err)
 {

@@ -1,23 +1,5 @@
-/* buckets.h -- plans which gradients are reduced together. Pure. All ranks make the same plan, because the plan
- * depends only on data that is equal on all ranks.
- *
- * The rule is PyTorch's (c10d reducer, compute_bucket_assignment_by_size). Each type has its own buckets. Parameters
- * are added in order to the open bucket of their type. A bucket is closed when it has reached its limit, so its last
- * parameter may make it larger than the limit. The first bucket of a type has the limit first_limit; all later buckets
- * have the limit `limit`.
- *
- * Buckets are sorted by their first parameter, then the list is reversed, because gradients become ready from the
- * last layer to the first. So the first bucket of the list is ready early, and is reduced while other gradients are
- * computed.
- *
- * An example has limits of 1000 and 200 bytes, and parameters of 400, 1600, 40, 80, 120 and 8 bytes. Parameters 0
- * and 1 fill the first bucket (2000 >= 1000). Parameters 2, 3 and 4 fill the second bucket (240 >= 200). Parameter 5
- * is alone in the third bucket. After the reversal the plan is
- *
- *     bucket 0: parameter 5      bucket 1: parameters 2 3 4      bucket 2: parameters 0 1
- *
- * If the order of readiness is known, parameters are added in that order, and buckets are numbered in the order of
- * closing, without a reversal. */
+/* buckets.h -- plans which gradients are reduced together. Pure. All ranks make the same plan without messages, because
+ * the plan depends only on data that is equal on all ranks. */
 #ifndef WORKER_REDUCER_BUCKETS_H
 #define WORKER_REDUCER_BUCKETS_H
 
@@ -38,6 +20,10 @@ struct bucket {
     bool closed;   /* true if the bucket has reached its limit */
 };
 
+/* Buckets are sorted by their first parameter, then the list is reversed, because gradients become ready from the last
+ * layer to the first. So the first bucket of the list is ready early, and is reduced while other gradients are
+ * computed. If the order of readiness is known, the buckets are numbered in the order of closing, without a
+ * reversal. */
 struct bucket_plan {
     struct bucket *buckets; /* owned: the buckets, in the order of reduction */
     size_t count;
@@ -46,6 +32,16 @@ struct bucket_plan {
     size_t arena_bytes; /* size of the arena, gaps included */
 };
 
+/* The rule of PyTorch (c10d reducer, compute_bucket_assignment_by_size). Each type has its own buckets. Parameters are
+ * added in order to the open bucket of their type, or in the order of readiness if this order is known. A bucket is
+ * closed when it has reached its limit, so its last parameter may make it larger than the limit. The first bucket of a
+ * type has the limit first_limit; all later buckets have the limit `limit`.
+ *
+ * An example has limits of 1000 and 200 bytes, and parameters of 400, 1600, 40, 80, 120 and 8 bytes. Parameters 0 and 1
+ * fill the first bucket (2000 >= 1000). Parameters 2, 3 and 4 fill the second bucket (240 >= 200). Parameter 5 is alone
+ * in the third bucket. After the reversal the plan is
+ *
+ *     bucket 0: parameter 5      bucket 1: parameters 2 3 4      bucket 2: parameters 0 1 */
 struct bucket_rule {
     size_t first_limit, limit; /* bytes */
     const size_t *order;       /* borrowed: all parameters in the order of readiness; NULL if unknown */

@@ -1,11 +1,6 @@
-/* optim.c -- see ddp/optim.h.
- *
- * All operations are in the order of torch.optim's single-tensor functions, so that a run gives the same digits as
- * PyTorch. For example, Adam's first moment is a linear interpolation. Bias corrections are computed in double once
- * per step. eps is added after the division by root_bias2. SGD and Adam add the weight decay to the gradient.
- * AdamW instead shrinks the parameter first.
- *
- * The loops have no branches and use `restrict`, so that the compiler can vectorize them. */
+/* optim.c -- see ddp/optim.h and reducer/optim.h. All operations are in the order of torch.optim's single-tensor
+ * functions, so that a run gives the same digits as PyTorch. The loops have no branches and use `restrict`, so that the
+ * compiler can vectorize them. */
 #include "reducer/optim.h"
 
 #include "base/not_null.h"
@@ -92,6 +87,7 @@ ddp_status ddp_optim_check(const ddp_optim *o, struct ddp_err *err)
 
 /* --- SGD ------------------------------------------------------------------------------------------------ */
 
+/* Update without momentum. SGD adds the weight decay to the gradient. */
 static void sgd_plain(const ddp_optim *o, float *restrict param, const float *restrict grad, size_t n)
 {
     const float lr = (float)o->lr, decay = (float)o->weight_decay;
@@ -159,7 +155,9 @@ static struct scale scale_of(const ddp_optim *o)
 }
 
 /* Update by Adam or AdamW. One loop serves both rules: Adam has shrink 1, and AdamW has decay 0. The two extra
- * multiplications cost less than the square root. */
+ * multiplications cost less than the square root. As in torch, the first moment is a linear interpolation, and eps is
+ * added after the division by root_bias2. Adam adds the weight decay to the gradient, and AdamW instead shrinks the
+ * parameter first. */
 static void adam(const ddp_optim *o, float *restrict param, const float *restrict grad, float *restrict m,
                  float *restrict v, size_t n)
 {

@@ -1,12 +1,6 @@
-/* reduce.c -- see reduce.h.
- *
- * The general function works on tiles: ranges of elements that fit into the first-level cache. For each tile, a
- * recursive walk of the tree combines all ranks in an accumulator on the stack. The accumulator is then divided (for
- * an average), rounded and copied to every output. f32 gradients of two or four ranks have a faster loop, which reads
- * and writes each element once. That loop combines in the same order and gives the same bits.
- *
- * The loops are plain C that gcc -O3 vectorizes. Sums and products treat subnormal numbers as zero, because
- * arithmetic with them is slow. Minima and maxima keep them. */
+/* reduce.c -- see reduce.h. The general function works on tiles, which fit into the first-level cache. f32 gradients of
+ * two or four ranks have a faster loop, which reads and writes each element once. All loops are plain C that gcc -O3
+ * vectorizes. */
 #include "reducer/reduce.h"
 
 #include "core/flush_subnormals.h"
@@ -15,7 +9,8 @@
 #include <stdbool.h>
 #include <string.h>
 
-/* Elements of a tile. Each level of the recursion has one tile on the stack. */
+/* Elements of a tile: a range of elements that fits into the first-level cache. Each level of the recursion has one
+ * tile on the stack. */
 enum { TILE = 512 };
 
 typedef union tile {
@@ -292,7 +287,8 @@ __attribute__((target("avx2"))) static void fused_avx2(const struct fused *f, si
 #define FUSED fused_plain
 #endif
 
-/* Reduce with the fast loop. Return false if there is no fast loop for this type, operation and world size. */
+/* Reduce with the fast loop, which combines in the same order as tree() and gives the same bits. Return false if there
+ * is no fast loop for this type, operation and world size. */
 static bool reduce_fused(ddp_dtype dtype, ddp_op op, const struct fused *f, size_t at, size_t n)
 {
     if (dtype != DDP_F32 || (op != DDP_SUM && op != DDP_AVG) || (f->world != 2 && f->world != 4))
@@ -303,8 +299,8 @@ static bool reduce_fused(ddp_dtype dtype, ddp_op op, const struct fused *f, size
 
 /* --- reduce_range --------------------------------------------------------------------------------------- */
 
-/* Return true if the caller must flush subnormal numbers, because they slow down the operation. MIN and MAX only
- * compare their inputs, and comparisons are fast with subnormals, too. */
+/* Return true if the caller must flush subnormal numbers to zero, because they slow down the operation. MIN and MAX
+ * only compare their inputs, and comparisons are fast with subnormals, too. */
 static bool is_arithmetic(ddp_op op)
 {
     return op != DDP_MIN && op != DDP_MAX;
@@ -324,6 +320,8 @@ static void store(const struct work *w, const tile *from, size_t at, size_t n, v
     }
 }
 
+/* Use the fast loop if there is one. Otherwise combine the ranks tile by tile: tree() combines all ranks in an
+ * accumulator on the stack. Then divide the accumulator (for an average), round it and copy it to every output. */
 void reduce_range(ddp_dtype dtype, ddp_op op, const void *const in[], size_t world, size_t at, size_t n,
                   void *const out[], size_t outs)
 {

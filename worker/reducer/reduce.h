@@ -1,13 +1,6 @@
-/* reduce.h -- combines the values of all ranks, element by element, in one fixed order. Pure.
- *
- * The order is a balanced binary tree over the ranks, ((x0+x1)+(x2+x3))+((x4+x5)+x6). In a subtree with n ranks, the
- * number of ranks in the left half is the largest power of two below n. The tree depends only on the number of ranks,
- * so equal runs give equal bits. f16 and bf16 are combined in f32 and rounded once. Integer sums and products wrap
- * around. u8 is combined in 32 bits, so averages are correct. MIN and MAX keep a NaN.
- *
- * A tree has two advantages over the order ((x0+x1)+x2)+x3. Rounding errors grow only with the logarithm of the
- * number of ranks. And the sum over the first 2^k ranks is a subtree, so a host can compute its part of the tree
- * alone. */
+/* reduce.h -- pure functions that combine the values of all ranks, element by element, along a fixed binary tree. The
+ * tree depends only on the number of ranks, so equal runs give equal bits. The order is a tree, because rounding errors
+ * then grow only with the logarithm of the number of ranks. */
 #ifndef WORKER_REDUCER_REDUCE_H
 #define WORKER_REDUCER_REDUCE_H
 
@@ -16,14 +9,27 @@
 #include <stdint.h>
 
 /* Combine elements [at, at + n) of the arrays in[0 .. world) and write them to the arrays out[0 .. outs). All outputs
- * get the same bits. An output may be the same array as an input, but must not overlap an input otherwise. */
+ * get the same bits. An output may be the same array as an input, but must not overlap an input otherwise.
+ *
+ * The order is a balanced binary tree over the ranks, ((x0+x1)+(x2+x3))+((x4+x5)+x6). In a subtree with n ranks, the
+ * number of ranks in the left half is the largest power of two below n.
+ *
+ * f16 and bf16 are combined in f32 and rounded once. Integer sums and products wrap around. u8 is combined in 32 bits,
+ * so averages are correct. MIN and MAX keep a NaN.
+ *
+ * Sums and products treat subnormal numbers of the accumulator's type (f32 or f64) as zero, because arithmetic with
+ * them is slow (flush_subnormals.h). MIN and MAX keep them. A subnormal f16 is a normal number in f32, so it is not
+ * lost. */
 void reduce_range(ddp_dtype dtype, ddp_op op, const void *const in[], size_t world, size_t at, size_t n,
                   void *const out[], size_t outs);
 
 /* A piece: a subtree whose ranks [first, first + count) are all on one host. The host combines the values of these
  * ranks into unfinished elements: elements in the accumulator's type, not yet divided for an average and not yet
  * rounded. A rank that has all pieces joins them and finishes the elements. The result has the same bits as with
- * reduce_range. */
+ * reduce_range.
+ *
+ * Because the order is a tree, each host can compute its part of the tree alone. For example, the first 2^k ranks are a
+ * subtree. With the order ((x0+x1)+x2)+x3, only the host of rank 0 could combine its ranks alone. */
 struct reduce_piece {
     uint32_t first, count;
 };

@@ -1,9 +1,11 @@
 /* step.h -- a step of the reducer. This module decides which call is allowed, when a bucket is launched, and which
- * parameters were used. It is pure: reducer.c passes events to this module and executes the effects.
- *
- * With uneven inputs, this module also evaluates whether each rank has a batch.
- *
- * The next phase, for each phase and call:
+ * parameters were used. It is pure: reducer.c passes events to this module and executes the effects. */
+#ifndef WORKER_REDUCER_STEP_H
+#define WORKER_REDUCER_STEP_H
+
+#include "reducer/buckets.h"
+
+/* The next phase, for each phase and call:
  *
  *     phase       forward      ready, unused    finish
  *     IDLE        FORWARD      BACKWARD         refused
@@ -13,15 +15,11 @@
  * With uneven inputs, three more calls are refused: forward in phase FORWARD, and ready and unused in phase IDLE.
  *
  * A step begins with forward. Without uneven inputs a program may leave out forward. Then the step begins when the
- * first parameter is marked. A step without sync only records which parameters were used, because the next step with
- * sync must reduce their gradients. */
-#ifndef WORKER_REDUCER_STEP_H
-#define WORKER_REDUCER_STEP_H
-
-#include "reducer/buckets.h"
-
+ * first parameter is marked. */
 enum step_phase { STEP_IDLE, STEP_FORWARD, STEP_BACKWARD, STEP_PHASES };
 
+/* A step without sync only records which parameters were used, because the next step with sync must reduce their
+ * gradients. */
 struct reducer_step {
     const struct bucket_plan *plan; /* borrowed, like `params` */
     const ddp_param *params;
@@ -91,7 +89,8 @@ bool step_is_order(const int64_t *order, size_t n, bool *seen);
 
 /* --- uneven inputs --------------------------------------------------------------------------------------- */
 
-/* A rank's answer at the beginning of a step with uneven inputs. BATCH_NONE means that the rank has no batch. */
+/* With uneven inputs, each rank answers at the beginning of a step whether it has a batch. This module evaluates the
+ * answers. BATCH_NONE means that the rank has no batch. */
 enum batch_answer { BATCH_NONE, BATCH_LOCAL /* a step without sync */, BATCH_SYNC };
 
 struct batch_ranks {

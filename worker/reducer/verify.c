@@ -1,16 +1,6 @@
-/* verify.c -- see verify.h.
- *
- * Usually one all_gather of counts and a hash shows that all models are equal. If models differ, all ranks compare
- * their cards with rank 0's cards. A card describes one parameter, buffer or option. Cards have a fixed size, so no
- * peer controls how much memory a rank allocates.
- *
- *     all_gather  (counts, hash)          equal everywhere: done, the usual case
- *     broadcast   card 0, 1, 2 ...        parameters, buffers, options; each rank records its first difference
- *     all_gather  first difference        each rank's card; the lowest rank with a difference is reported
- *     broadcast   rank 0's card           of the same entry, so that all ranks report the same text
- *
- * All ranks have received the same counts and hashes, so all ranks make the same calls. A collective that only some
- * ranks call would hang. */
+/* verify.c -- see verify.h. Usually one all_gather of counts and a hash shows that all models are equal. If models
+ * differ, all ranks compare their descriptions of parameters, buffers and options with rank 0's. All ranks make the
+ * same calls, because a collective that only some ranks call would hang. */
 #include "reducer/verify.h"
 
 #include "base/buf.h"
@@ -180,13 +170,23 @@ ddp_status reducer_check_types(const ddp_param *params, size_t n, const ddp_redu
 
 /* --- models of all ranks ------------------------------------------------------------------------------ */
 
+/* The calls of reducer_verify. If models differ, all ranks compare their cards (struct card) with rank 0's cards:
+ *
+ *     all_gather  (counts, hash)          equal everywhere: done, the usual case
+ *     broadcast   card 0, 1, 2 ...        parameters, buffers, options; each rank records its first difference
+ *     all_gather  first difference        each rank's card; the lowest rank with a difference is reported
+ *     broadcast   rank 0's card           of the same entry, so that all ranks report the same text
+ *
+ * All ranks have received the same counts and hashes, so all ranks make the same calls. */
+
 /* The first message of each rank: the lengths of the model's lists, and a hash of all cards (struct card). */
 struct summary {
     int64_t counts[MODEL_LISTS];
     int64_t hash;
 };
 
-/* The description of one parameter, buffer or option. Ranks exchange and compare cards as bytes. */
+/* The description of one parameter, buffer or option. Ranks exchange and compare cards as bytes. Cards have a fixed
+ * size, so no peer controls how much memory a rank allocates. */
 struct card {
     char name[200];
     int64_t index; /* position in the list `list`; NONE if no difference from rank 0 was found */

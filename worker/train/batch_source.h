@@ -1,7 +1,6 @@
 /* batch_source.h -- the samples of this worker's shards as rows for the model. libddp's loader reads the samples ahead.
- *
- * If a shard has too few samples, a sample is repeated as padding, as in torch. The repeated sample has weight 0, so
- * the padding changes neither gradient nor loss. */
+ * If a shard has too few samples, a sample is repeated as in torch, with weight 0, because padding must not change
+ * gradient or loss. */
 #ifndef WORKER_TRAIN_BATCH_SOURCE_H
 #define WORKER_TRAIN_BATCH_SOURCE_H
 

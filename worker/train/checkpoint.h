@@ -1,11 +1,6 @@
 /* checkpoint.h -- saves a training run to checkpoints in a directory. Another run can continue from a checkpoint
- * exactly, also in the middle of an epoch and with another number of ranks.
- *
- *     rank 0:     checkpoint_open -> checkpoint_save, any number of times -> ddp_ckpts_close
- *     all ranks:  checkpoint_resume
- *
- * A checkpoint has the parameters in float32, the model's buffers, the optimizer's state, the scale of the loss,
- * and the facts below. These data do not depend on the number of ranks. */
+ * exactly, also in the middle of an epoch. The other run may have another number of ranks, because the saved data do
+ * not depend on this number. */
 #ifndef TRAIN_CHECKPOINT_H
 #define TRAIN_CHECKPOINT_H
 
@@ -34,6 +29,11 @@ enum checkpoint_fact {
         FACTS
 };
 
+/* The data of a checkpoint. A file has the facts above, the losses, the parameters in float32, the model's buffers, the
+ * optimizer's state, and the scale of the loss. The usual calls:
+ *
+ *     rank 0:     checkpoint_open -> checkpoint_save, any number of times -> ddp_ckpts_close
+ *     all ranks:  checkpoint_resume */
 struct checkpoint {
     int64_t fact[FACTS];
     double loss;                 /* mean over the last complete epoch, for the final report */

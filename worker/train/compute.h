@@ -1,10 +1,5 @@
-/* compute.h -- the layers and their memory, on the CPU or on a GPU.
- *
- * Arrays of values (activations, and the weights that layers read) are `void *`: float on the CPU, the type of
- * --precision on a GPU. All other numbers are float. A row of n values has room for compute_stride(c, n) values. On
- * a GPU a call only queues its work and returns. `end` reports calls that have failed. A batch has `rows` rows of `n`
- * values. Functions set their output arrays; a comment says where a function adds to an array instead. The CPU version
- * is pure. */
+/* compute.h -- the layers and their memory, on the CPU or on a GPU. The CPU version is pure. On a GPU a call only
+ * queues its work and returns, so that the host need not wait; `end` reports calls that have failed. */
 #ifndef TRAIN_COMPUTE_H
 #define TRAIN_COMPUTE_H
 
@@ -51,6 +46,10 @@ struct compute_update {
     size_t n;
 };
 
+/* The functions of the layers and their memory. Arrays of values (activations, and the weights that layers read) are
+ * `void *`: float on the CPU, the type of --precision on a GPU. All other numbers are float. A row of n values has room
+ * for compute_stride(c, n) values. A batch has `rows` rows of `n` values. Functions set their output arrays; a comment
+ * says where a function adds to an array instead. */
 struct compute_ops {
     /* Returns zeroed memory, or NULL if memory is short. */
     void *(*alloc)(struct compute *c, size_t bytes);

@@ -1,7 +1,5 @@
-/* dataset.c -- see dataset.h: the table of file formats.
- *
- * Every rank opens the whole set, because a rank may need any sample. Pictures are read into memory (CIFAR-10: 180
- * MB). Tokens stay in their files. */
+/* dataset.c -- see dataset.h: the table of file formats. Every rank opens the whole set, because a rank may need any
+ * sample. Pictures are read into memory (CIFAR-10: 180 MB), and tokens stay in their files. */
 #include "train/dataset.h"
 
 #include "train/data/pictures.h"

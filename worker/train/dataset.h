@@ -1,11 +1,5 @@
-/* dataset.h -- samples for training and test, in any supported file format.
- *
- *     dataset_load(&set, "data", DATASET_TRAIN, &request, &err)    finds the format and loads
- *     dataset_read(&set, i, luck, values, target, &err)           sample i, into one row of a batch
- *     dataset_free(&set)
- *
- * A picture is channels x height x width floats. A sample of tokens is `length` int32. Pictures are checked when
- * they are loaded, and tokens when they are read. Errors name file, offset and value. */
+/* dataset.h -- loads samples for training and test, in any supported file format. Pictures are checked when they are
+ * loaded. Tokens are checked when they are read, because a run may need only a small part of a large file. */
 #ifndef TRAIN_DATASET_H
 #define TRAIN_DATASET_H
 
@@ -36,6 +30,12 @@ struct dataset_request {
     size_t length, vocabulary; /* for tokens: number of tokens in a sample, and number of different tokens */
 };
 
+/* One part of a data set. A picture is channels x height x width floats. A sample of tokens is `length` int32. The
+ * usual calls:
+ *
+ *     dataset_load(&set, "data", DATASET_TRAIN, &request, &err)    finds the format and loads
+ *     dataset_read(&set, i, luck, values, target, &err)            sample i, into one row of a batch
+ *     dataset_free(&set) */
 struct dataset {
     const struct dataset_format *format;
     size_t n;                       /* number of samples */
@@ -53,7 +53,8 @@ struct dataset {
 
 /* Load one part of a data set. `where` is a directory; for tokens it may also be a pattern of file names. For pictures,
  * load CIFAR-10's binary files if the directory has them, otherwise IDX files. If a file is missing, the error names
- * make-data, which creates a set. After an error nothing needs to be freed. */
+ * make-data, which creates a set. An error about wrong data names file, offset and value. After an error nothing needs
+ * to be freed. */
 ddp_status dataset_load(struct dataset *set, const char *where, enum dataset_part part,
                         const struct dataset_request *request, struct ddp_err *err);
 void dataset_free(struct dataset *set);
@@ -68,7 +69,8 @@ bool dataset_varies(const struct dataset *set);
 size_t dataset_row_bytes(const struct dataset *set);
 
 /* Read sample `index` (< n): its float or int32 values, and `length` targets. `luck` is the random generator for
- * augmentation of colour pictures, or NULL for no augmentation. Several threads may read at the same time. */
+ * augmentation of colour pictures, or NULL for no augmentation. Several threads may read at the same time. An error
+ * names file, offset and value. */
 ddp_status dataset_read(const struct dataset *set, size_t index, ddp_philox *luck, void *values,
                         int32_t *target, struct ddp_err *err);
 

@@ -1,11 +1,6 @@
-/* gradient.c -- see gradient.h.
- *
- * The left part of a sum is computed in the buffer of the result, and the right part in another buffer. So a tree
- * of depth d needs d buffers besides the reducer's buckets, and the final sum is in the reducer's buckets without a
- * copy.
- *
- * During the backward pass of the last shard, each parameter is added as soon as its gradient is complete. So the
- * reducer can reduce this parameter while the gradients of other parameters are computed. */
+/* gradient.c -- see gradient.h. The left part of a sum is computed in the buffer of the result, and the right part in
+ * another buffer. So a tree of depth d needs d buffers besides the reducer's buckets, and the final sum is in the
+ * reducer's buckets without a copy. */
 #include "train/gradient.h"
 
 #include "train/compute.h"
@@ -91,8 +86,11 @@ static bool is_last(const struct gradient *g)
     return g->shard == g->source->split->shards_here - 1;
 }
 
-/* Pass this shard's gradient of parameter i to `watch`, and do the merges that follow the shard (see gradient.h).
- * After the last shard, report the parameter as complete. */
+/* Pass this shard's gradient of parameter i to `watch`, and do the merges that follow the shard (see gradient.h). After
+ * the last shard, report the parameter as complete.
+ *
+ * During the backward pass of the last shard, each parameter is added as soon as its gradient is complete. So the
+ * reducer can reduce this parameter while the gradients of other parameters are computed. */
 static ddp_status param_done(void *user, size_t i, struct ddp_err *err)
 {
     struct gradient *g = user;

@@ -1,8 +1,5 @@
-/* main.c -- the program train: data-parallel training on libddp.
- *
- * A run reads the options, joins the other ranks, opens data, model and checkpoint, trains, closes everything and
- * leaves. A rank that fails prints the reason, calls ddp_abort and exits. ddp_abort makes all other ranks fail, and
- * they report which rank has failed. */
+/* main.c -- the program train: data-parallel training on libddp. A rank that fails prints the reason, calls ddp_abort
+ * and exits. ddp_abort makes all other ranks fail, and they report which rank has failed. */
 #include "train/files.h"
 #include "train/trainer.h"
 
@@ -34,7 +31,8 @@ static int fail(ddp_ctx *ctx, const struct ddp_err *err)
     return ddp_exit_code(err->code);
 }
 
-/* Open the trainer, train, and close the trainer. An error of this rank makes the other ranks fail too. */
+/* Open the trainer (data, model and checkpoint), train, and close the trainer. An error of this rank makes the other
+ * ranks fail too. */
 static int train(const struct train_options *options, ddp_ctx *ctx)
 {
     struct trainer trainer;

@@ -1,9 +1,6 @@
-/* optimizer.c -- see optimizer.h.
- *
- * With --determinism world the bits must not depend on the number of ranks. Dividing a very small gradient by the
- * number of ranks would lose digits. So each sample's weight in the loss already includes this division, and the
- * reducer's hook only adds. ZeRO-1 always averages. So with ZeRO-1 the bits of very small gradients may depend on the
- * number of ranks. */
+/* optimizer.c -- see optimizer.h. With --determinism world, each sample's weight in the loss includes the division by
+ * the number of ranks, and the reducer's hook only adds. A later division of a very small gradient would lose digits,
+ * so the bits would depend on the number of ranks. */
 #include "train/optimizer.h"
 
 #include "train/library.h"
@@ -135,6 +132,8 @@ static bool is_rounded(const struct optimizer *o)
     return o->options->precision != PRECISION_FP32;
 }
 
+/* Return true if gradients are only added, so that the bits do not depend on the number of ranks. On the CPU, ZeRO-1
+ * always averages, so the bits of very small gradients may depend on the number of ranks. */
 static bool only_adds(const struct optimizer *o)
 {
     return o->zero1 == NULL && o->options->determinism == DETERMINISM_WORLD;

@@ -1,15 +1,6 @@
-/* optimizer.h -- from the gradients of each rank to the new parameters of all ranks.
- *
- *     optimizer_open -> each step: optimizer_begin, gradients into o->grad, optimizer_ready for each gradient (while
- *     the backward pass still runs), optimizer_average, optimizer_update -> optimizer_close
- *
- * Without --zero1 the reducer averages all gradients, and every rank updates all parameters, with the same result.
- * With --zero1 each rank gets the averages of its share, updates this share, and gathers the other shares. On a device,
- * sharded_update.c owns the optimizer's state, and implements --zero1 and --determinism world.
- *
- * With --precision bf16 or fp16, the model's parameters are rounded copies of float32 masters. On the CPU,
- * gradients are rounded too, like the results of 16-bit kernels. With fp16 the loss is scaled. All sums are
- * float32. */
+/* optimizer.h -- turns the gradients of each rank into the new parameters of all ranks. Without --zero1 the reducer
+ * averages all gradients, and every rank updates all parameters, with the same result. With --zero1 each rank gets the
+ * averages of its share, updates this share, and gathers the other shares. */
 #ifndef WORKER_TRAIN_OPTIMIZER_H
 #define WORKER_TRAIN_OPTIMIZER_H
 
@@ -23,6 +14,15 @@
 
 enum { OPTIMIZER_SLOTS = 3 }; /* maximum number of arrays: the masters, and two states */
 
+/* The optimizer of a rank. The order of calls is:
+ *
+ *     optimizer_open -> each step: optimizer_begin, gradients into o->grad, optimizer_ready for each gradient (while
+ *     the backward pass still runs), optimizer_average, optimizer_update -> optimizer_close
+ *
+ * On a device, sharded_update.c owns the optimizer's state, and implements --zero1 and --determinism world.
+ *
+ * With --precision bf16 or fp16, the model's parameters are rounded copies of float32 masters. On the CPU, gradients
+ * are rounded too, like the results of 16-bit kernels. With fp16 the loss is scaled. All sums are float32. */
 struct optimizer {
     const struct train_options *options; /* borrowed, like `model` and `ctx` */
     struct model *model;

@@ -1,16 +1,7 @@
-/* sharded_update.c -- see sharded_update.h.
- *
- * The arrays, the collectives on them, and the contents. `zero1` and `world` are the two cases of sharded_update.h:
- *
- *     gradients         flat, float32                    | bucket 0 | bucket 1 ...
- *       zero1: reduce_scatter in place                     my share of each bucket is the average
- *       world: all_gather into `rows`, sum_rows back       my share of each bucket is the sum
- *     slots             my shares, one after the other   masters (only with 16 bits), m, v
- *     weights           flat, what layers read           my shares updated, all_gather in place
- *
- * A collective runs on libddp's stream, after the work that was on the device's stream at the time of the call. The
- * device's stream waits for the collective before the result is read. There are two blocks of rows: a collective
- * fills one block while sum_rows adds the rows of the other block. */
+/* sharded_update.c -- see sharded_update.h. A collective runs on libddp's stream, after the work that was on the
+ * device's stream at the time of the call. The device's stream waits for the collective before the result is read.
+ * There are two blocks of rows, because a collective fills one block while sum_rows adds the rows of the other
+ * block. */
 #include "train/sharded_update.h"
 
 #include "train/compute.h"
@@ -126,6 +117,13 @@ struct flight {
     float *rows; /* on the device: the gradients of all ranks for this bucket */
 };
 
+/* The arrays, the collectives on them, and the contents. `zero1` and `world` are the two cases of sharded_update.h:
+ *
+ *     gradients         flat, float32                    | bucket 0 | bucket 1 ...
+ *       zero1: reduce_scatter in place                     my share of each bucket is the average
+ *       world: all_gather into `rows`, sum_rows back       my share of each bucket is the sum
+ *     slots             my shares, one after the other   masters (only with 16 bits), m, v
+ *     weights           flat, what layers read           my shares updated, all_gather in place */
 struct sharded_update {
     struct sharded_request request;
     struct sharded_plan plan;

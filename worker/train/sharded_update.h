@@ -1,20 +1,6 @@
-/* sharded_update.h -- the optimizer's state on a device.
- *
- * With --zero1 or --determinism world, gradients and parameters are divided into a share for each rank. Each rank
- * updates only its share, and this module also reduces the gradients. With --determinism world the reducer cannot
- * reduce them, because the order of its sums depends on the number of ranks. Without these options every rank has the
- * whole state as one share, and the reducer averages the gradients.
- *
- *     sharded_open -> each step: sharded_start, gradients into sharded_grad, sharded_ready for each gradient (while the
- *     backward pass still runs), sharded_average, sharded_norm, sharded_update for each parameter, sharded_send
- *     -> sharded_close
- *
- *                  reduced by
- *     zero1        reduce_scatter, NCCL's average
- *     world        all_gather of all gradients; each rank then sums its share over the ranks as a tree
- *
- * With --determinism world, a rank receives the gradients of all other ranks. For N ranks, this is N / 2 times the
- * traffic of an all-reduce. */
+/* sharded_update.h -- the optimizer's state on a device. With --zero1 or --determinism world, each rank updates only
+ * its share of the parameters, and this module also reduces the gradients. With --determinism world the reducer cannot
+ * reduce them, because the order of its sums depends on the number of ranks. */
 #ifndef WORKER_TRAIN_SHARDED_UPDATE_H
 #define WORKER_TRAIN_SHARDED_UPDATE_H
 
@@ -38,6 +24,8 @@ size_t sharded_multiple(size_t world);
 
 enum { SHARDED_SLOTS = 3 };
 
+/* The arguments of sharded_open. With neither --zero1 nor --determinism world, every rank has the whole state as one
+ * share, and the reducer averages the gradients. */
 struct sharded_request {
     ddp_group *group; /* borrowed, like `device`, `params` and `count` */
     struct compute *device;
@@ -50,6 +38,11 @@ struct sharded_request {
     int slots;       /* number of slots: one for the master weights, and one for each optimizer state */
 };
 
+/* The gradients and the optimizer's state of one rank. The order of the calls is:
+ *
+ *     sharded_open -> each step: sharded_start, gradients into sharded_grad, sharded_ready for each gradient (while the
+ *     backward pass still runs), sharded_average, sharded_norm, sharded_update for each parameter, sharded_send
+ *     -> sharded_close */
 struct sharded_update;
 
 /* Allocate the shares of this rank. The caller owns *out. */
@@ -62,7 +55,15 @@ float *sharded_grad(const struct sharded_update *s, size_t i);
 
 /* Begin a step. */
 void sharded_start(struct sharded_update *s);
-/* Record that the work now on the stream completes the gradient of parameter i. Collective. */
+/* Record that the work now on the stream completes the gradient of parameter i. Collective. When all gradients of a
+ * bucket are complete, the bucket is reduced:
+ *
+ *                  reduced by
+ *     zero1        reduce_scatter, NCCL's average
+ *     world        all_gather of all gradients; each rank then sums its share over the ranks as a tree
+ *
+ * With --determinism world, a rank receives the gradients of all other ranks. For N ranks, this is N / 2 times the
+ * traffic of an all-reduce. */
 ddp_status sharded_ready(struct sharded_update *s, size_t i, struct ddp_err *err);
 /* Complete the sums or averages of all buckets: the stream waits for their reductions. Collective. */
 ddp_status sharded_average(struct sharded_update *s, struct ddp_err *err);

@@ -1,11 +1,5 @@
-/* trainer.c -- see trainer.h.
- *
- * Losses are summed over all samples and divided only at the end. Ranks may have different numbers of samples, so
- * an average of averages would depend on the number of ranks.
- *
- * Every number that controls the run (the loss, the limit of steps) is equal on all ranks. If ranks decided
- * differently, some ranks would wait in a collective forever. If one rank fails, for example because of a full
- * disk, main.c makes the other ranks fail with ddp_abort. */
+/* trainer.c -- see trainer.h. All ranks decide with equal numbers (the loss, the limit of steps), because otherwise
+ * some ranks would wait in a collective forever. */
 #include "train/trainer.h"
 
 #include "base/clock.h"
@@ -288,7 +282,9 @@ static ddp_status trainer_step(struct trainer *t, uint64_t step, struct ddp_err 
     return status == DDP_OK ? profile_step(&t->profile, &t->phases, t->steps_done, err) : status;
 }
 
-/* Increase t->epoch_loss by the losses of all ranks since the last call of this function; collective. */
+/* Increase t->epoch_loss by the losses of all ranks since the last call of this function; collective. Losses are summed
+ * over all samples and divided only at the end. Ranks may have different numbers of samples, so an average of averages
+ * would depend on the number of ranks. */
 static ddp_status trainer_sum_loss(struct trainer *t, struct ddp_err *err)
 {
     ddp_status status = t->device != NULL ? report_late(t, true, err) : DDP_OK;

@@ -1,9 +1,6 @@
-/* trainer.h -- the whole run of one worker: load, resume, train, test, save, report. If a function fails on this
- * rank, other ranks may wait for this rank in a collective. So main.c calls ddp_abort after an error.
- *
- *     trainer_open -> trainer_run -> trainer_close
- *
- * All ranks do the same, except that each rank has its own samples, and only rank 0 prints and writes files. */
+/* trainer.h -- the whole run of one worker: load, resume, train, test, save, report. All ranks do the same, except that
+ * each rank has its own samples, and only rank 0 prints and writes files. After an error on one rank, such as a full
+ * disk, main.c makes the other ranks fail (ddp_abort), because they may wait in a collective. */
 #ifndef WORKER_TRAIN_TRAINER_H
 #define WORKER_TRAIN_TRAINER_H
 
@@ -35,6 +32,7 @@ struct late {
     uint64_t begun_us, us[PHASES];
 };
 
+/* A run: trainer_open -> trainer_run -> trainer_close. */
 struct trainer {
     const struct train_options *options; /* borrowed, like `ctx` */
     ddp_ctx *ctx;

@@ -1,8 +1,6 @@
 /* batch.c -- see device.h: sends a batch to the device. The host copies the batch into one of two slots of pinned
- * memory and continues, while the device reads the slot. There are two slots, so the host waits only if the device
- * has not yet read the batch that was in the same slot before.
- *
- * The host sorts the tokens, so that embedding.cu adds each token's gradients in a fixed order. */
+ * memory and continues, while the device reads the slot. There are two slots, so the host waits only if the device has
+ * not yet read the batch that was in the same slot before. */
 #include "train/cuda/device.h"
 
 #include <stdlib.h>
@@ -71,8 +69,9 @@ static int32_t *counts(struct cuda *c, size_t n)
     return memset(c->sorted.memory, 0, n * sizeof(int32_t));
 }
 
-/* Sort the positions by token into `order`. Positions of the same token keep their order. Set first[k] to the index in
- * `order` at which the k-th distinct token begins. The last entry of `first` is n. */
+/* Sort the positions by token into `order`, so that embedding.cu adds each token's gradients in a fixed order.
+ * Positions of the same token keep their order. Set first[k] to the index in `order` at which the k-th distinct token
+ * begins. The last entry of `first` is n. */
 static void sort(struct cuda *c, const int32_t *token, size_t n, int32_t *order, int32_t *first)
 {
     const size_t tokens = (size_t)largest(token, n) + 1;

@@ -1,6 +1,5 @@
-/* cuda.c -- see compute.h: opens and closes a GPU. Before the ranks connect, main.c calls cuda_available to choose
- * between CPU and GPU. The device of the rank is not known then, so cuda_available opens no GPU. The function
- * cuda_close frees memory and stream, but libraries and kernels stay loaded until the process ends. */
+/* cuda.c -- see compute.h: opens and closes a GPU. cuda_available opens no GPU, because main.c calls it before the
+ * ranks connect, and the device of the rank is not known then. */
 #include "train/cuda/device.h"
 #include "train/journal.h"
 #include "train/train_options.h"
@@ -12,7 +11,8 @@ static void *cuda_stream(struct compute *base)
     return cuda_of(base)->stream;
 }
 
-/* Free a device. open_device may have failed before all members were set. */
+/* Free memory and stream of a device. Libraries and kernels stay loaded until the process ends. open_device may have
+ * failed before all members were set. */
 static void cuda_close(struct compute *base)
 {
     struct cuda *c = cuda_of(base);
@@ -134,6 +134,8 @@ ddp_status cuda_open(int device, int precision, struct compute **out, struct ddp
     return status;
 }
 
+/* Check that the libraries and the kernels exist. Before the ranks connect, main.c calls this function to choose
+ * between CPU and GPU. */
 ddp_status cuda_available(int precision, int *count, struct ddp_err *err)
 {
     struct cuda c = { .failed = { 0 } };

@@ -1,7 +1,5 @@
-/* device.h -- a GPU. This header is for the files in worker/train/cuda/. All work is on one stream, in the order of the
- * calls. `failed` keeps the first error, which compute_ops.end returns.
- *
- * The host is at most one step ahead of the device. */
+/* device.h -- a GPU, for the files in worker/train/cuda/. All work is on one stream, in the order of the calls. The
+ * host is at most one step ahead of the device. */
 #ifndef WORKER_TRAIN_CUDA_DEVICE_H
 #define WORKER_TRAIN_CUDA_DEVICE_H
 
@@ -58,8 +56,8 @@ struct cuda {
     struct gpu gpu;
     struct driver driver;
     struct cublaslt lt;
-    struct ddp_err failed;
-    int precision; /* one of enum precision */
+    struct ddp_err failed; /* the first error, which compute_ops.end returns */
+    int precision;         /* one of enum precision */
     struct CUstream_st *stream;
     struct CUfunc_st *kernel[KERNELS];
 

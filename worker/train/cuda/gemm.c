@@ -1,6 +1,5 @@
-/* gemm.c -- see device.h: matrix products with cuBLASLt. make_plan chooses the algorithm once for each kind of
- * product, so that every step computes the same bits. Sums are float, also for 16-bit values. Float values do not
- * use TF32. */
+/* gemm.c -- see device.h: matrix products with cuBLASLt. make_plan chooses the algorithm once for each kind of product,
+ * because every step must compute the same bits. */
 #include "train/cuda/device.h"
 #include "train/train_options.h"
 
@@ -69,6 +68,7 @@ static lt_type type_of(const struct cuda *c, bool is_float)
     return c->precision == PRECISION_BF16 ? LT_R_16BF : LT_R_16F;
 }
 
+/* Describe a product. Sums are float, also for 16-bit values. Float values do not use TF32. */
 static lt_status describe(struct cuda *c, struct plan *p)
 {
     const struct gemm *g = &p->gemm;

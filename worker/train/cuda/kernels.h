@@ -1,9 +1,6 @@
 /* kernels.h -- the kernels in the .cu files of this folder: names, threads per block, arguments. Each kernel has one
- * argument, a struct. Host code and GPU code use the same declaration of this struct.
- *
- * "Values" are activations, and the weights that kernels read. A module is compiled for one type of values: float,
- * bf16 or fp16. Statistics, losses, gradients of parameters and the optimizer's state are always float. Sums have a
- * fixed order, so a repeated kernel gives the same bits. Pure. */
+ * argument, a struct, and host code and GPU code use the same declaration of this struct. Sums have a fixed order, so a
+ * repeated kernel gives the same bits. Pure. */
 #ifndef TRAIN_CUDA_KERNELS_H
 #define TRAIN_CUDA_KERNELS_H
 
@@ -72,6 +69,10 @@ enum {
     KERNEL_SQUARES = 16384, /* elements per block in a sum of squares */
     KERNEL_ROWS = 8,        /* maximum number of rows that the kernel sum_rows adds */
 };
+
+/* The arguments of the kernels. "Values" are activations, and the weights that kernels read. A module is compiled for
+ * one type of values: float, bf16 or fp16. Statistics, losses, gradients of parameters and the optimizer's state are
+ * float or double in every module. */
 
 /* left += right, both float. */
 struct add_args {

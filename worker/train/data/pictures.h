@@ -1,12 +1,5 @@
-/* pictures.h -- reads files of pictures, in the IDX format and in the format of CIFAR-10.
- *
- * MNIST and Fashion-MNIST use the IDX format: unsigned bytes with one to three dimensions.
- *
- *     offset 0   0x00 0x00 0x08 D          D = number of dimensions
- *            4   D big-endian u32 sizes
- *                the values, one byte each, the last dimension fastest
- *
- * A file may be compressed with gzip. Offsets in errors count uncompressed bytes. */
+/* pictures.h -- reads files of pictures, in the IDX format and in the format of CIFAR-10. A file may be compressed with
+ * gzip. Offsets in errors count uncompressed bytes. */
 #ifndef WORKER_TRAIN_DATA_PICTURES_H
 #define WORKER_TRAIN_DATA_PICTURES_H
 
@@ -19,6 +12,11 @@
 
 enum { IDX_MAX_DIMS = 3, IDX_MAX_BYTES = 1 << 30 };
 
+/* A file in the IDX format, which MNIST and Fashion-MNIST use: unsigned bytes with one to three dimensions.
+ *
+ *     offset 0   0x00 0x00 0x08 D          D = number of dimensions
+ *            4   D big-endian u32 sizes
+ *                the values, one byte each, the last dimension fastest */
 struct idx {
     uint8_t *file; /* owned: the whole file */
     size_t len;

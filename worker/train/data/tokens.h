@@ -1,17 +1,5 @@
-/* tokens.h -- reads llm.c's files of tokens. A set has one or several files (shards):
- *
- *     offset 0     int32 20240520     magic number, little-endian like all numbers here
- *            4     int32 1            version
- *            8     int32 n            number of tokens
- *            12    253 int32          not used
- *            1024  n uint16           up to the end of the file
- *
- * A sample has `length` tokens. The target of a token is the token after it in the shard. So a sample needs length + 1
- * tokens of a shard. The last of these tokens is also the first token of the next sample. A sample never spans two
- * shards. Tokens at the end of a shard that fill no sample are not used.
- *
- * Headers and sizes are checked when a file is opened. Tokens are checked each time they are read, because a run may
- * need only a small part of a large shard. */
+/* tokens.h -- reads llm.c's files of tokens. Headers and sizes are checked when a file is opened. Tokens are checked
+ * each time they are read, because a run may need only a small part of a large shard. */
 #ifndef TRAIN_DATA_TOKENS_H
 #define TRAIN_DATA_TOKENS_H
 
@@ -21,8 +9,18 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* The format of a file (shard). A set has one or several files.
+ *
+ *     offset 0     int32 20240520     magic number, little-endian like all numbers here
+ *            4     int32 1            version
+ *            8     int32 n            number of tokens
+ *            12    253 int32          not used
+ *            1024  n uint16           up to the end of the file */
 enum { TOKENS_MAGIC = 20240520, TOKENS_VERSION = 1, TOKENS_HEADER = 1024, TOKENS_MAX_SHARDS = 65536 };
 
+/* A set of files. A sample has `length` tokens. The target of a token is the token after it in the shard. So a sample
+ * needs length + 1 tokens of a shard. The last of these tokens is also the first token of the next sample. A sample
+ * never spans two shards. Tokens at the end of a shard that fill no sample are not used. */
 struct tokens {
     struct tokens_shard {
         char *path; /* owned, like `fd` */
@@ -42,8 +40,8 @@ void tokens_init(struct tokens *t, size_t length, size_t vocabulary);
 ddp_status tokens_load(struct tokens *t, const char *where, bool training, struct ddp_err *err);
 void tokens_free(struct tokens *t);
 
-/* Read sample `index` (< n): `length` tokens and their targets. The target of a token is the token after it. Several
- * threads may read at the same time. DDP_ERR_CORRUPT names file, offset and value. */
+/* Read sample `index` (< n): `length` tokens and their targets. Several threads may read at the same time.
+ * DDP_ERR_CORRUPT names file, offset and value. */
 ddp_status tokens_read(const struct tokens *t, uint64_t index, int32_t *token, int32_t *target,
                        struct ddp_err *err);
 

@@ -1,14 +1,6 @@
-/* attention.c -- see compute.h.
- *
- * For one head of one sequence: S = Q K^T, P = softmax(S / sqrt(width of a head)), Y = P V. A query uses only the
- * keys up to its token. Queries are processed in blocks of BLOCK, with the keys up to the last query of the block.
- * So about half of S is never computed, and P needs memory for only BLOCK x length numbers. Backward computes P
- * again from Q, K and log_sum. This costs one more product, but saves length^2 numbers per head:
- *
- *     dV = P^T dY    dP = dY V^T    dS = softmax backward    dQ = dS K    dK = dS^T Q
- *
- * Several blocks contribute to the gradients of keys and values. The last block uses all keys, so it is processed
- * first and overwrites these gradients. The other blocks add to them. */
+/* attention.c -- see compute.h. Attention processes the queries in blocks, because a block needs only the keys up to
+ * its last query. So about half of the scores S are never computed. Backward computes the probabilities P again,
+ * because storing P would need length^2 numbers per head. */
 #include "train/compute.h"
 
 #include <stdbool.h>
@@ -66,6 +58,11 @@ REAL_BODY void softmax_backward_body(real *restrict d, const real *restrict p, r
 }
 REAL_WIDE(softmax_backward, (real * d, const real *p, real scale, size_t n), (d, p, scale, n))
 
+/* Number of queries in a block. For one head of one sequence:
+ *
+ *     S = Q K^T    P = softmax(S / sqrt(width of a head))    Y = P V
+ *
+ * A query uses only the keys up to its token. P of a block needs memory for only BLOCK x length numbers. */
 enum { BLOCK = 64 };
 
 /* `head` is one attention head for one sequence. `block` is a block of the queries of a head. */
@@ -174,8 +171,13 @@ static void to_keys(real *to, const real *left, const real *right, size_t right_
               (int)b->keys, right, (int)right_stride, !overwrite, to, (int)h->stride);
 }
 
-/* Compute the gradients of queries, keys and values of one head. `dq` points into dqkv, which has the layout of
- * qkv. */
+/* Compute the gradients of queries, keys and values of one head. Compute P again from Q, K and log_sum, which
+ * costs one more product:
+ *
+ *     dV = P^T dY    dP = dY V^T    dS = softmax backward    dQ = dS K    dK = dS^T Q
+ *
+ * Several blocks contribute to the gradients of keys and values. The last block uses all keys, so it is processed first
+ * and overwrites these gradients. The other blocks add to them. `dq` points into dqkv, which has the layout of qkv. */
 static void head_backward(real *dq, const real *dy, size_t dy_stride, const real *log_sum,
                           const struct head *h, real *scratch, size_t length)
 {

@@ -1,17 +1,6 @@
-/* conv.c -- see compute.h.
- *
- * The forward pass uses no matrix of inputs (im2col), because with 3 x 3 kernels that matrix is nine times as large
- * as the pictures. Instead each picture is copied into a frame of zeros (struct frame). A tap (one weight of the
- * kernel) then reads consecutive numbers for consecutive pixels of the output. conv_tile.h sums a vector of such
- * pixels in a register. A vector may continue beyond the end of a line; the sums there are not used. With a stride of
- * s, each channel is divided into s x s planes. A plane has every s-th line and column, so the inputs of neighbouring
- * output pixels are adjacent.
- *
- * The gradient of x is computed in the same way, with dy as the input. With a stride of s, the pixels of x are
- * divided into s x s phases. All pixels of a phase use the same taps.
- *
- * For the gradient of the weight, x is copied so that the channels of each pixel are adjacent. One line of the kernel
- * then reads consecutive numbers. */
+/* conv.c -- see compute.h. The forward pass uses no matrix of inputs (im2col), because with 3 x 3 kernels that matrix
+ * is nine times as large as the pictures. Instead each picture is copied into a frame of zeros (struct frame). A tap
+ * (one weight of the kernel) then reads consecutive numbers for consecutive pixels of the output. */
 #include "train/compute.h"
 
 #include "train/layers/conv_tile.h"
@@ -56,7 +45,8 @@ static size_t larger(size_t a, size_t b)
 /* --- frames of zeros around pictures ------------------------------------------------------------------ */
 
 /* Layout of a frame: the channels of one picture, each surrounded by zeros: one line above, one below, one column on
- * each side. Each channel is divided into stride x stride planes of `lines` x `pitch` numbers. */
+ * each side. Each channel is divided into stride x stride planes of `lines` x `pitch` numbers. A plane has every
+ * stride-th line and column, so the inputs of neighbouring output pixels are adjacent. */
 struct frame {
     size_t side, stride;
     size_t pitch, lines, plane, channel;
@@ -114,6 +104,9 @@ static void frame_fill(const struct frame *f, real *to, const real *x, size_t ch
 }
 
 /* --- sums over framed pictures ------------------------------------------------------------------------ */
+
+/* conv_tile.h sums a vector of consecutive pixels in a register. A vector may continue beyond the end of a line; the
+ * sums there are not used. */
 
 /* Arguments of sums_make, which computes `lines` x `columns` results for each of `outs` channels. Result (i, j) is
  * written to line first_line + i * step and column first_column + j * step of a picture of side x side numbers. */
@@ -287,6 +280,8 @@ static size_t input_columns(const struct conv *c)
            CONV_OUTS * sums_row(&s);
 }
 
+/* Compute the gradient of x in the same way as the forward pass, with dy as the input. With a stride of s, the pixels
+ * of x are divided into s x s phases. All pixels of a phase use the same taps. */
 void cpu_conv_backward_input(ON_CPU, const struct conv *c, void *dx, const void *dy, const void *weight,
                              size_t rows, bool add, real *columns)
 {
@@ -320,8 +315,8 @@ static size_t mixed_values(const struct conv *c)
     return framed_side(c) * framed_side(c) * c->in + SLACK;
 }
 
-/* Copy x so that the channels of a pixel are adjacent. Copy line by line, so that the written memory stays in the
- * cache. */
+/* Copy x so that the channels of a pixel are adjacent. One line of the kernel then reads consecutive numbers. Copy line
+ * by line, so that the written memory stays in the cache. */
 static void mix_channels(const struct conv *c, real *to, const real *x)
 {
     const size_t n = framed_side(c);

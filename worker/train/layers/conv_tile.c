@@ -1,8 +1,7 @@
 /* conv_tile.c -- see conv_tile.h.
  *
  * The inner loop computes OUTS channels at a time. For each channel, three registers contain the sums of consecutive
- * pixels. Each loaded number is then used in several sums, so loads do not limit the speed. The Makefile allows fused
- * multiply-add in this file. */
+ * pixels. Each loaded number is then used in several sums, so loads do not limit the speed. */
 #include "train/layers/conv_tile.h"
 
 #ifdef __x86_64__
@@ -18,6 +17,8 @@
 #define OUTS      4
 #include "train/layers/conv_tile_body.h"
 
+/* This version is for old x86 processors. The Makefile allows fused multiply-add in this file, but these processors
+ * lack the instruction. So their results may have other bits. */
 #define FOR(name) name##_plain
 #define TARGET
 #define BYTES 16

@@ -1,8 +1,6 @@
-/* conv_tile.h -- the inner loops of convolutions (conv.c): sums that stay in registers until they are complete.
- *
- * Each loop is compiled for AVX-512, for AVX2 and for any processor. The functions choose the version at run time.
- * All versions add in the same order. So all processors with fused multiply-add give the same bits; only old x86
- * processors lack this instruction. */
+/* conv_tile.h -- the inner loops of convolutions (conv.c): sums that stay in registers until they are complete. Each
+ * loop is compiled for AVX-512, for AVX2 and for any processor, and the functions choose the version at run time. All
+ * versions add in the same order, so all processors with fused multiply-add give the same bits. */
 #ifndef TRAIN_LAYERS_CONV_TILE_H
 #define TRAIN_LAYERS_CONV_TILE_H
 

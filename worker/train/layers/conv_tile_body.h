@@ -1,16 +1,15 @@
-/* conv_tile_body.h -- the loops of conv_tile.c for one kind of processor; conv_tile.c includes this file once for each
- * kind. The size of a register and the number of channels are constants, so that the compiler can keep all sums in
- * registers. The file has no include guard, and at its end it undefines its macros for the next inclusion.
- *
- * Before each inclusion, conv_tile.c defines:
+/* conv_tile_body.h -- the loops of conv_tile.c for one kind of processor. For each kind, conv_tile.c defines four
+ * macros and includes this file. The size of a register (BYTES) and the number of channels (OUTS) are constants,
+ * because the compiler can then keep all sums in registers. */
+typedef real FOR(vector) __attribute__((vector_size(BYTES)));
+typedef real FOR(loose) __attribute__((vector_size(BYTES), aligned(sizeof(real)), may_alias)); /* unaligned */
+
+/* Before each inclusion, conv_tile.c defines these macros:
  *
  *     FOR(name)   name of a function for this kind of processor
  *     TARGET      attribute that allows the instructions of this kind
  *     BYTES       size of a register
  *     OUTS        channels at a time; OUTS * 3 sums and their operands must fit into the registers */
-typedef real FOR(vector) __attribute__((vector_size(BYTES)));
-typedef real FOR(loose) __attribute__((vector_size(BYTES), aligned(sizeof(real)), may_alias)); /* unaligned */
-
 #define VECTOR     FOR(vector)
 #define LOOSE      FOR(loose)
 #define WIDE       (BYTES / sizeof(real))
@@ -102,6 +101,7 @@ TARGET static void FOR(product)(const struct conv_product *p, real *dw, const re
         FOR(product_outs)(p, dw + o * p->pitch, dy + o * plane, x, 1);
 }
 
+/* Undefine all macros for the next inclusion. The file has no include guard. */
 #undef VECTOR
 #undef LOOSE
 #undef WIDE

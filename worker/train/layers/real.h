@@ -1,7 +1,6 @@
-/* real.h -- `real`, the type in which layers compute.
- *
- * `train` uses the layers in float. A test compiles the same sources with LAYERS_IN_DOUBLE and compares their
- * gradients with central differences. In float, rounding errors would hide a wrong gradient. */
+/* real.h -- `real`, the type in which layers compute. `train` uses the layers in float. A test compiles the same
+ * sources in double (LAYERS_IN_DOUBLE) and compares gradients with central differences, because rounding errors of
+ * float would hide a wrong gradient. */
 #ifndef TRAIN_LAYERS_REAL_H
 #define TRAIN_LAYERS_REAL_H
 

@@ -1,14 +1,5 @@
-/* model.h -- the interface of models: parameters, a forward pass with the loss, a backward pass.
- *
- *     model_create(kind, &spec, &m, &err)                kind: a row of models.h; spec: the sizes of the data
- *     each batch:  model_forward(m, &batch, MODEL_TRAIN, &loss, &err)
- *                  model_backward(m, &batch, grad, &ready, &err)
- *     tests:       model_forward(m, &batch, MODEL_TEST, &loss, &err), then m->logits
- *     model_free(m)
- *
- * All parameters are in one array of float, tensor after tensor. Buffers (values that are not trained, such as
- * running means) are in a second array. The caller chooses the memory of the gradients: a pointer for each
- * parameter, for example into a reducer's buckets. */
+/* model.h -- the interface of models: parameters, a forward pass with the loss, a backward pass. The caller chooses the
+ * memory of each gradient, so that the gradients can be in a reducer's buckets. */
 #ifndef WORKER_TRAIN_MODEL_H
 #define WORKER_TRAIN_MODEL_H
 
@@ -42,6 +33,8 @@ struct model_tensor {
     float *master;  /* array that the optimizer updates: `value`, or the masters on a device */
 };
 
+/* The parameters or the buffers of a model. Buffers are values that are not trained, such as running means. Each set is
+ * one array of float, tensor after tensor. */
 struct model_tensors {
     struct model_tensor *each;
     size_t n, room;
@@ -83,6 +76,13 @@ struct model_ready {
     void *user;
 };
 
+/* A model. The usual calls:
+ *
+ *     model_create(kind, &spec, &m, &err)                kind: a row of models.h; spec: the sizes of the data
+ *     each batch:  model_forward(m, &batch, MODEL_TRAIN, &loss, &err)
+ *                  model_backward(m, &batch, grad, &ready, &err)
+ *     tests:       model_forward(m, &batch, MODEL_TEST, &loss, &err), then m->logits
+ *     model_free(m) */
 struct model {
     const struct model_ops *ops;
     struct model_tensors params, buffers;
@@ -111,7 +111,7 @@ ddp_status model_forward(struct model *m, const struct model_batch *batch, enum 
                          struct ddp_err *err);
 
 /* Run a backward pass, after model_forward with MODEL_TRAIN and the same batch. Overwrite all gradients with the
- * gradients of sum(weight x loss). `ready` may be NULL. */
+ * gradients of sum(weight x loss). `grad` has a pointer for each parameter. `ready` may be NULL. */
 ddp_status model_backward(struct model *m, const struct model_batch *batch, float *const grad[],
                           const struct model_ready *ready, struct ddp_err *err);
 

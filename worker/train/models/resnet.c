@@ -1,20 +1,5 @@
-/* resnet.c -- the residual networks for CIFAR of He et al. 2015 (section 4.2). The backward pass needs the output of
- * each convolution and of each ReLU, so these outputs are kept.
- *
- * A network has a convolution of 16 channels, three stages of `blocks` blocks with 16, 32 and 64 channels, a mean of
- * each channel, and one linear layer. Every convolution is 3 x 3, without bias, and is normalized over the batch.
- * resnet20 has three blocks per stage: 20 layers, 269,722 parameters for ten classes.
- *
- * A block adds its input to its result (layers.h: shortcut). Running means and variances are the model's buffers.
- * With a context in the spec, a batch is normalized over all ranks (ddp/syncbn.h). Padding at the end of a batch is
- * left out, because padding would change the means. Pictures are squares, and their side is a multiple of four: 32 x
- * 32 (CIFAR-10) or 28 x 28.
- *
- *     stem      x -> convolution -> normalize -> ReLU -> stem.y
- *     block     x -> convolution -> normalize -> ReLU -> mid -> convolution -> normalize -> + shortcut of x -> ReLU -> y
- *     head      mean of each channel -> linear -> logits
- *
- * A test keeps no outputs, so it processes a large batch in pieces that use the same memory. */
+/* resnet.c -- the residual networks for CIFAR of He et al. 2015 (section 4.2), with batch normalization over one rank
+ * or all ranks. The outputs of each convolution and of each ReLU are kept, because the backward pass needs them. */
 #include "train/models/models.h"
 
 #include "train/compute.h"
@@ -28,11 +13,12 @@
 
 /* --- batch normalization ------------------------------------------------------------------------------------------- */
 
-/* Batch normalization over this rank's batch or over the batches of all ranks, on the CPU or on a device.
+/* Batch normalization over this rank's batch, or, with a context in the spec, over the batches of all ranks. It runs on
+ * the CPU or on a device.
  *
  * On the CPU, libddp computes the normalization (ddp/syncbn.h). On a device, one kernel computes a record of this
- * rank's values, and another kernel normalizes the values (compute.h). Between these kernels the ranks exchange
- * their records on the device's stream, so the host does not wait. The algorithm is the same as on the CPU. */
+ * rank's values, and another kernel normalizes the values (compute.h). Between these kernels the ranks exchange their
+ * records on the device's stream, so the host does not wait. The algorithm is the same as on the CPU. */
 
 struct normalise {
     struct compute *on; /* borrowed, like `ctx` */
@@ -161,6 +147,17 @@ static ddp_status normalise_infer(struct normalise *n, const struct batch_norm *
 
 /* --- the network --------------------------------------------------------------------------------------------------- */
 
+/* A network has a convolution of 16 channels, then three stages of `blocks` blocks with 16, 32 and 64 channels. A mean
+ * of each channel and one linear layer follow.
+ *
+ *     stem     x -> convolution -> normalize -> ReLU -> stem.y
+ *     block    x -> convolution -> normalize -> ReLU -> mid -> convolution -> normalize -> + shortcut of x -> ReLU -> y
+ *     head     mean of each channel -> linear -> logits
+ *
+ * Every convolution is 3 x 3, without bias, and is normalized over the batch. A block adds its input to its result
+ * (layers.h: shortcut). Running means and variances are the model's buffers. Pictures are squares, and their side is a
+ * multiple of four: 32 x 32 (CIFAR-10) or 28 x 28. */
+
 enum { RESNET_STAGES = 3, RESNET_WIDTH = 16 };
 
 struct resnet_config {
@@ -171,6 +168,7 @@ struct resnet_config {
  * layers that are in memory at the same time. PER_UNIT: number of parameter tensors of a unit. */
 enum { TEST_ROWS = 16, TEMPORARIES = 3, PER_UNIT = 3 };
 
+/* Three blocks per stage: 20 layers, 269,722 parameters for ten classes. */
 const struct resnet_config resnet20 = { 3 };
 
 /* A unit: a convolution and its normalization. The unit's parameters have the indices `param` (weight), param + 1 and
@@ -297,7 +295,8 @@ static ddp_status resnet_run(struct resnet *r, const struct model_batch *batch, 
     return DDP_OK;
 }
 
-/* Test a batch in pieces that fit into the buffers. The result of a picture does not depend on other pictures. */
+/* Test a batch in pieces that fit into the buffers. A test keeps no outputs of layers, so all pieces use the same
+ * memory. The result of a picture does not depend on other pictures. */
 static ddp_status test_forward(struct resnet *r, const struct model_batch *batch, struct ddp_err *err)
 {
     const size_t most = r->on->remote ? r->room : TEST_ROWS, bytes = r->on->value_bytes;
@@ -312,7 +311,7 @@ static ddp_status test_forward(struct resnet *r, const struct model_batch *batch
     return status;
 }
 
-/* Return the batch without its padding. */
+/* Return the batch without its padding, because padding would change the means. */
 static struct model_batch counted(const struct model_batch *batch)
 {
     struct model_batch part = *batch;

@@ -207,7 +207,7 @@ def run_trial(python, way, after, ranks, reports, folder, network, begin_s):
     wait_for(lambda: all(map(pattern.search, texts())) or is_over(), time.time() + QUIET_S.get(way, GIVE_UP_S))
     told = (any if WAYS[way] is None else all)(map(pattern.search, texts()))
     limit_s, deadline_s = LIMITS.get(way, (LIMIT_S, DEADLINE_S))
-    if way == "spawn":  # the second of its two processes has written the mark again
+    if way in ("spawn", "sequence"):  # a process has made the mark again
         since = max(map(os.path.getmtime, marks))
     late = time.time() - since - limit_s
     text = "".join(texts())

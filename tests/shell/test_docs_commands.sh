@@ -23,18 +23,23 @@ runs() {
     shows "$1" "$2" "$tmp/out"
 }
 
-# The scheduler's part is a recorded environment, and ddprun explains the plan instead of waiting for other nodes. A shown plan is
-# compared word by word.
+# plans_under TITLE ENVIRONMENT OPTIONS: ddprun recognizes the scheduler by its recorded variables, and explains the plan instead of
+# waiting for other nodes.
+plans_under() {
+    local words=()
+    mapfile -t words < <(grep -v '^#' "$data/environments/$2.env" | sed "s|^PBS_NODEFILE=.*|PBS_NODEFILE=$here/hosts|")
+    sed -n 's/^#file //p' "$data/environments/$2.env" >"$here/hosts"
+    (cd "$here" && env "${words[@]}" bash -c "ddprun --explain $3") >"$tmp/out" 2>&1 && grep -q "^scheduler  *$1:" "$tmp/out" || { cat "$tmp/out"; return 1; }
+}
+
+# A shown plan is compared word by word.
 runs_under_slurm() {
     local row=slurm-one-task-per-node
     case $3 in
     *"--per_task"*) row=slurm-four-tasks-per-node ;;
     *"--nodes=2 --ntasks-per-node=1 --gpus-per-node=4"*) row=slurm-four-gpus-per-node ;;
     esac
-    local words=()
-    mapfile -t words < <(grep -v '^#' "$data/environments/$row.env")
-    (cd "$here" && env "${words[@]}" bash -c "ddprun --explain ${3#*ddprun}") >"$tmp/out" 2>&1 && grep -q '^scheduler  *Slurm' "$tmp/out" || { cat "$tmp/out"; return 1; }
-    shows "$1" "$2" "$tmp/out" cat
+    plans_under Slurm "$row" "${3#*ddprun}" && shows "$1" "$2" "$tmp/out" cat
 }
 
 # A variable of a page is set for the page's later commands.
@@ -172,16 +177,8 @@ for page in README.md docs/*.md; do
     done 3< <(commands "$page")
 done
 
-# The output below a command in a sentence is checked with the blocks above.
+# A line number beyond the page. No output is compared for a command in a sentence, because a block below it is of another job.
 no_output=1000000
-
-# plans_under TITLE ENVIRONMENT: ddprun recognizes the scheduler by the variables that its command sets.
-plans_under() {
-    local words=()
-    mapfile -t words < <(grep -v '^#' "$data/environments/$2.env" | sed "s|^PBS_NODEFILE=.*|PBS_NODEFILE=$here/hosts|")
-    sed -n 's/^#file //p' "$data/environments/$2.env" >"$here/hosts"
-    (cd "$here" && env "${words[@]}" ddprun --explain --node_rank=1 --nproc_per_node=2 ./train) >"$tmp/out" 2>&1 && grep -q "^scheduler  *$1:" "$tmp/out" || { cat "$tmp/out"; return 1; }
-}
 
 is_target() {
     grep -q "^${1%% *}:" Makefile scripts/package/package.mk
@@ -195,8 +192,8 @@ for page in README.md docs/*.md; do
         "make "*) check "$what: its target" is_target "${command#make }" ;;
         scripts/*) check "$what: the script" test -x "${command%% *}" ;;
         mpirun* | mpiexec*) tested_by "shell/test_mpirun.sh runs it" ;;
-        pbsdsh*) check "$what: with the variables of a task" plans_under PBS pbs-task ;;
-        blaunch*) check "$what: with the variables of a task" plans_under LSF lsf-task ;;
+        pbsdsh*) check "$what: with the variables of a task" plans_under PBS pbs-task "--node_rank=1 --nproc_per_node=2 ./train" ;;
+        blaunch*) check "$what: with the variables of a task" plans_under LSF lsf-task "--node_rank=1 --nproc_per_node=2 ./train" ;;
         systemd-run*) tested_by "it needs a user's systemd; e2e/test_ddprun_contain uses such a group" ;;
         ddp-rendezvous*) tested_by "e2e/test_rendezvous_daemon runs it" ;;
         "ddprun --detach") tested_by "e2e/test_detach runs it" ;;

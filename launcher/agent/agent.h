@@ -21,7 +21,8 @@
  *   - Send the workers a signal (SIGTERM, or the signal that the user sent). Then send SIGCONT, because a suspended
  *     process handles no signal until it continues.
  *   - After the grace period, send SIGKILL.
- *   - When the workers are gone, repeat both steps for the leftovers. Their grace period is at most AGENT_SWEEP_MS.
+ *   - When the workers are gone, repeat both steps for the leftovers, always with SIGTERM. Their grace period is at
+ *     most AGENT_SWEEP_MS. If the workers got SIGKILL, send the leftovers SIGKILL at once.
  *   - Wait at most AGENT_UNKILLABLE_MS after SIGKILL. A process that still runs then is listed in the report. */
 enum agent_state {
     AGENT_GATHERING, /* joined, waiting for the other nodes; no worker runs */

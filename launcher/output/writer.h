@@ -20,9 +20,9 @@ struct writer;
 typedef void (*writer_progress)(void *user);
 
 /* The policy for a target that accepts no bytes. With WRITER_BLOCK no byte is lost: a write to a full disk is retried,
- * and the caller stops reading when writer_queued is high. With WRITER_DROP, bytes over the limit are dropped and
- * counted, and a line in the output reports their number. A permanent error (EIO, EFBIG ...) drops bytes with either
- * policy. */
+ * and the caller stops reading when writer_queued is high. With WRITER_DROP, bytes over the limit, and bytes that a
+ * full disk rejects, are dropped and counted. A line in the output reports their number. A permanent error, such as
+ * EIO or EFBIG, drops bytes with either policy. */
 enum writer_policy { WRITER_BLOCK, WRITER_DROP };
 
 /* Where the bytes of a slot go. The writer's thread calls both functions, which may block. */

@@ -504,10 +504,10 @@ static int refuse_detach(const struct scheduler *s)
     return EXIT_CODE_USAGE;
 }
 
-/* Make srun the remote shell in an allocation of Slurm, unless the user has chosen a remote shell, or srun has started
- * this process. With srun as the remote shell, ignore Slurm's variables, because they describe this process, not the
- * tasks that srun will start. Exception: the user has chosen srun, but srun has already started this process in a step
- * of several tasks. Use the variables in this case, so that refuse_hosts() rejects --hosts. */
+/* Make srun the remote shell in an allocation of Slurm. Change nothing if the user has chosen a remote shell, or if
+ * srun has started this process. With srun as the remote shell, ignore Slurm's variables, because they describe this
+ * process, not the tasks that srun will start. Do not ignore them if srun has started this process in a step of several
+ * tasks: refuse_hosts() then rejects --hosts. */
 static ddp_status choose_srun(struct cli *cli, const char *host, struct ddp_err *err)
 {
     const struct scheduler_facts facts = { .environ_block = environ, .host = host };

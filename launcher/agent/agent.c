@@ -205,7 +205,7 @@ static enum agent_state back_off(struct agent *a)
 }
 
 /* Handle a verdict that ends the job or requests a restart. A node that already waits for the next round ignores
- * another request to restart. A node that its user has stopped takes part in no further round. */
+ * another request to restart. After a stop by the user, this node takes part in no further round. */
 static enum agent_state judged(struct agent *a, const struct agent_event *e)
 {
     const bool waits = a->state == AGENT_BACKING_OFF || a->state == AGENT_GATHERING;
@@ -287,7 +287,7 @@ static enum agent_state user_hurries(struct agent *a, const struct agent_event *
 
 /* Handle a user's request to stop while this node waits for the verdict. After the first request, wait at most
  * AGENT_LEAVE_MS. At the second request, end at once. With --hosts, the store may report a Ctrl-C before this node
- * receives it. Such a report is another event (AGENT_NOTIFIED) and does not count as a request. */
+ * receives the signal. Such a report is another event (AGENT_NOTIFIED) and does not count as a request. */
 static enum agent_state user_waits(struct agent *a, const struct agent_event *e)
 {
     agent_note_stop(a, e);
@@ -305,7 +305,7 @@ static enum agent_state not_ready(struct agent *a, const struct agent_event *e)
     return finish(a, e);
 }
 
-/* End the agent, because the store was lost, so no further round can begin. */
+/* End the agent, because no further round can begin without the store. */
 static enum agent_state lost_between(struct agent *a, const struct agent_event *e)
 {
     agent_lose_store(a);
@@ -442,7 +442,7 @@ static enum agent_state sweep_if_gone(struct agent *a)
 }
 
 /* Return true if the stop follows a failure of a running worker, or a hang. Stacks are recorded only in these cases.
- * After any other stop, such as a stop by the user, they explain nothing. */
+ * After any other stop, such as a stop by the user, the stacks explain nothing. */
 static bool is_stopped_by_failure(const struct agent *a)
 {
     const bool not_started =
@@ -606,10 +606,9 @@ static enum agent_state wait_for_same(struct agent *a)
 }
 
 /* Return the verdict about a worker that has ended. A worker whose exit code reports a lost peer is a victim. Any other
- * unsuccessful end is a consequence if ddprun had signalled the worker before. A signal of ddprun does not count if the
- * worker had already ended. It does not count either if SIGKILL ended the worker, but ddprun has sent only other
- * signals: then the kernel or another process has killed the worker. Without a signal that counts, the worker is a
- * victim if its output reports a lost peer. Otherwise it has failed by itself. */
+ * unsuccessful end after a signal of ddprun is a consequence. Exceptions: the worker had ended before the signal, or
+ * SIGKILL ended the worker and ddprun has sent only other signals. In these cases, and without a signal, the worker is
+ * a victim if its output reports a lost peer. Otherwise it has failed by itself. */
 static enum worker_verdict verdict_of(const struct agent *a, const struct agent_worker *w,
                                       const struct agent_event *e)
 {
@@ -721,8 +720,8 @@ static void forget_victim_elsewhere(struct agent *a)
     a->peer_code = 0;
 }
 
-/* Record that the store is lost. A worker may detect the loss and fail before this node detects it, so discard the
- * failures of this node. Keep them in two cases:
+/* Record that the store is lost. A worker may detect the loss earlier than this node, and fail. So discard the failures
+ * of this node. Keep them in two cases:
  *
  *   - The first failed worker could not be started. The loss did not cause this failure.
  *   - The store has received the first failure. If this failure is only a lost peer, the final verdict must have
@@ -941,8 +940,8 @@ int ending_code(const struct agent_worker *worker)
     return worker->signal != 0 ? EXIT_CODE_SIGNAL + worker->signal : worker->exit_code;
 }
 
-/* Return the highest exit code of this node's workers, without the workers that ddprun stopped. Some scripts return
- * higher exit codes for worse failures. */
+/* Return the highest exit code of this node's workers. Ignore workers that ddprun stopped. Some scripts return higher
+ * exit codes for worse failures. */
 int agent_max_code(const struct agent *a)
 {
     int highest = 0;
@@ -993,8 +992,8 @@ static int code_known_here(const struct agent *a)
     return a->store_lost ? EXIT_CODE_STORE_LOST : EXIT_CODE_OK;
 }
 
-/* Return true if ddprun's exit code is 0 because of --exit_code=workers: the user has stopped the job before any
- * failure, and every worker of this node ended with exit code 0. The job's exit code must also be 0, or 128 + the stop
+/* Return true if --exit_code=workers makes ddprun's exit code 0. The user must have stopped the job before any failure,
+ * and every worker of this node must have ended with exit code 0. The job's exit code must also be 0, or 128 + the stop
  * signal. Any other code reports a failure: for example, a signal may have killed a rank of another node. */
 static bool stop_succeeded(const struct agent *a)
 {

@@ -227,7 +227,8 @@ enum no_restart agent_no_restart(const struct agent *agent);
  * _USAGE or _IMPORT. Otherwise return NO_RESTART_NONE. _IMPORT is returned only after all workers have ended. */
 enum no_restart agent_never_again(const struct agent *agent);
 
-/* Return the highest exit code of this node's workers, without those that ddprun stopped. Return 0 if none is left. */
+/* Return the highest exit code of this node's workers. Ignore workers that ddprun stopped. Return 0 if ddprun stopped
+ * all workers. */
 int agent_max_code(const struct agent *agent);
 
 /* Return the exit code of the worker with local rank 0, or -1 if ddprun stopped or never started this worker. */

@@ -57,8 +57,8 @@ static uint64_t hash_line(const char *line, size_t len)
     return hash;
 }
 
-/* Count a line whose pattern has this hash, unless it equals the latest line of the pattern: a message that only
- * repeats shows no progress. Return true if the line counts and the pattern was seen PROGRESS_SEEN times.
+/* Count a line whose pattern has this hash. A line that equals the latest line of its pattern does not count, because a
+ * repeated message shows no progress. Return true if the line counts and the pattern was seen PROGRESS_SEEN times.
  *
  * Each table entry counts one pattern. A line of another pattern with the same table index lowers this count. When
  * the count is 0, the other pattern takes over the entry. So a frequent pattern keeps its entry. */

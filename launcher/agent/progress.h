@@ -47,8 +47,8 @@ struct progress_rank {
 };
 
 struct progress {
-    /* The regular expression of --progress, borrowed. Each line that matches shows progress, and no other line. If
-     * NULL, repeated patterns of lines show progress. */
+    /* The regular expression of --progress, borrowed. Only lines that match show progress. If NULL, repeated patterns
+     * of lines show progress. */
     const regex_t *regex;
     struct progress_rank *ranks; /* owned array, indexed by local rank */
     int n;                       /* number of ranks */

@@ -156,10 +156,10 @@ int std_map_highest(const struct std_map *map)
 /* A number must be the whole text: "4x" is an error, not 4. Blanks around a number are ignored, as in Python,
  * because scripts may leave blanks in variables.
  *
- * The text of an error lists what is valid; the caller adds the origin of the value: "PET_MASTER_PORT=http:
- * expected " + "a port from 1 to 65535, or 0 for any free port". */
+ * The text of an error lists what is valid. The caller adds the origin of the value: "PET_MASTER_PORT=http: expected "
+ * + "a port from 1 to 65535, or 0 for any free port". */
 
-/* The longest time, DAYS_MAX, is far above any real job. It detects typing errors, and prevents an overflow of sums. */
+/* No real job needs a time as long as DAYS_MAX. This limit detects typing errors, and prevents an overflow of sums. */
 enum { MS_PER_DAY = 86400000, DAYS_MAX = 365, LOG_ROTATE_MIN = 1024 };
 
 static bool read_whole_number(const char *text, long low, long high, int *to)

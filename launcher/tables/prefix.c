@@ -117,7 +117,7 @@ ddp_status prefix_add(struct prefix *p, const char *template, struct ddp_err *er
 
 /* --- the prefix ----------------------------------------------------------------------------------------- */
 
-/* Append the value of a field. Control characters are replaced, because a job id may contain any byte. */
+/* Append the value of a field. Control characters are replaced, because a host name may contain any byte. */
 static bool append_value(struct buf *out, const char *value)
 {
     size_t begin = out->len;

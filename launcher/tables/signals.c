@@ -139,16 +139,16 @@ bool signal_sender_text(const struct received_signal *received, struct buf *out)
  * With --hosts, the relay gets this SIGTERM, too, and then sends its own SIGTERM to the guardian. This signal is
  * also a copy, although its sender is the relay. */
 
-/* Return the bit of a signal's route to this process: through the guardian from its parent, through the guardian from
- * another sender, or directly. */
+/* Return the bit of a signal's route to this process: from the guardian's parent through the guardian, from another
+ * sender through the guardian, or directly. */
 static unsigned way_of(const struct received_signal *received)
 {
     return received->by_parent ? 4 : received->by_guardian ? 2 : 1;
 }
 
 /* Return true if the signal is a copy of the previous signal. Every repeated SIGHUP is a copy, because a terminal that
- * closes may send several. Any other copy arrives within COPY_MS, in another way (way_of) than the previous signal
- * and its earlier copies. A copy has the same sender as the previous signal, unless exactly one of the two is from the
+ * closes may send several. Any other copy arrives within COPY_MS, by another route (way_of) than the previous signal
+ * and its earlier copies. The senders of a copy and of the previous signal are equal, unless exactly one sender is the
  * guardian's parent. */
 static bool is_copy(const struct stop_memory *memory, const struct received_signal *received, uint64_t now_ms)
 {

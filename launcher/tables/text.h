@@ -12,7 +12,7 @@
 
 /* --- texts ------------------------------------------------------------------------------------------------ */
 
-/* A function of this file that fails may leave a part of its text in `out`, except json_print. */
+/* If a function of this file fails, `out` may contain a part of its text. Only json_print leaves `out` unchanged. */
 
 /* A placeholder of a sentence such as "{program} is a directory", and its value. With placeholders a table can
  * contain whole sentences. */
@@ -81,7 +81,7 @@ bool json_add_null(struct cJSON *object, const char *name);
  * too, because the cJSON_Create functions return NULL if memory is short. */
 bool json_add(struct cJSON *object, const char *name, struct cJSON *item);
 
-/* Append a new object to `array`, which owns it. Return NULL when memory is short. */
+/* Append a new object to `array`. The array owns the object. Return NULL when memory is short. */
 struct cJSON *json_add_object(struct cJSON *array);
 
 /* Append `object` with a newline, on one line or indented. Free `object` in any case. If `object` is NULL, return

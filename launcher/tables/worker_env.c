@@ -149,7 +149,7 @@ bool env_base_init(struct env_base *base, const struct env_facts *facts, char *c
     struct listed listed;
     size_t most = n;
     names_set(facts, names);
-    /* an outer job's page is never inherited */
+    /* a worker never inherits the shared memory of an outer job's flight recorder */
     names[ENV_DDPRUN_FLIGHT_SHM] = worker_env_name(ENV_DDPRUN_FLIGHT_SHM);
     for (char *const *p = inherited; *p != NULL; p++)
         most++;
@@ -194,8 +194,8 @@ static bool format_rows(struct buf *text, const struct env_facts *f, const struc
     return ok;
 }
 
-/* Build the environment. For some rows, such as USE_LIBUV, the shared part was computed before it was known whether the
- * row applies. So the shared part keeps the inherited variables of these names. Leave out those that a row replaces. */
+/* Build the environment. Some rows, such as USE_LIBUV, are decided after the shared part was computed. So the shared
+ * part keeps the inherited variables of these rows. Leave out such a variable if its row applies. */
 bool worker_env_init(struct worker_env *env, const struct env_facts *facts, const struct env_base *base)
 {
     const char *names[WORKER_ENV_VARS];

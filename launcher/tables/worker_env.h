@@ -126,7 +126,8 @@ struct env_facts {
 
 /* The part of the environment that all workers of a node share: the variables from --env, and the inherited variables.
  * An inherited variable is left out if --env or an applied row of WORKER_ENV_LIST replaces it. Some rows, such as
- * USE_LIBUV, apply only later, to each worker. The texts belong to the launcher's environment and to --env. */
+ * USE_LIBUV, are decided later, when a worker's environment is built. The texts belong to the launcher's environment
+ * and to --env. */
 struct env_base {
     const char **entries; /* owned array; the first n_overrides entries are from --env */
     size_t n, n_overrides;

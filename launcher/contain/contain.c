@@ -242,8 +242,8 @@ static bool has_call(long result)
     return result >= 0 || (errno != ENOSYS && errno != EPERM);
 }
 
-/* Test clone3 with a number for the control group that is never a descriptor. So the kernel rejects the call before it
- * creates a process. A kernel whose clone3 does not support control groups fails with E2BIG. */
+/* Test clone3 with an invalid descriptor of a control group, so that the kernel rejects the call before it creates a
+ * process. A kernel whose clone3 does not support control groups fails with E2BIG. */
 static bool has_clone3(void)
 {
     const struct clone_args args = { .flags = CLONE_INTO_CGROUP, .cgroup = UINT64_MAX };

@@ -18,7 +18,7 @@ const char *lacks_words(size_t n, bool only_grave, bool *grave);
 
 /* The layers that contain the processes of a job:
  *
- *     layer    mechanism                                          used
+ *     layer    mechanism                                         used
  *     plain    guardian and agent adopt and kill orphans         always
  *     cgroup   a control group for each attempt                  if cgroup v2 is writable
  *     pidns    the agent is process 1 of a PID namespace         on request, because pids inside differ from the host's
@@ -26,8 +26,8 @@ const char *lacks_words(size_t n, bool only_grave, bool *grave);
  * cgroup and pidns are used in addition to plain. If guardian and agent are killed together, plain leaves processes
  * behind.
  *
- * A struct contain is opened before the guardian forks, so guardian and agent each have a copy. The agent creates the
- * layer (contain_attempt). The process that ends last removes the layer (contain_remove). */
+ * A struct contain is opened before the guardian forks, so guardian and agent each have a copy. The agent creates a
+ * control group for each attempt (contain_attempt). The process that ends last removes the group (contain_remove). */
 struct contain;
 
 struct contain_options {

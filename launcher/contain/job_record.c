@@ -680,8 +680,8 @@ static bool is_alive(const struct record_process *p)
     return procfs_stat(p->pid, &stat) && stat.start_ticks == p->start_ticks && !proc_stat_is_dead(&stat);
 }
 
-/* Return true if the job of a record runs. The pids of another PID namespace cannot be checked here. In this case,
- * check whether the namespace exists, because a namespace ends with its last process. */
+/* Return true if the job of a record runs. If the job is in another PID namespace, its pids cannot be checked here.
+ * Check instead whether the namespace exists, because a namespace ends with its last process. */
 static bool is_running(const struct record *r, const struct record *here)
 {
     return r->pid_namespace == here->pid_namespace ? is_alive(&r->guardian) || is_alive(&r->agent)
@@ -727,8 +727,8 @@ static void wait_for_turn(int dir)
 }
 
 /* Lock the directory and clean up after a dead job. Return true if no process of the job is left and its record is
- * removed. Return false for a record that cannot be removed, for example on a read-only file system, because
- * record_sweep continues as long as this function returns true. */
+ * removed. Return false for a record that cannot be removed, for example on a read-only file system. Otherwise
+ * record_sweep would examine this record without end. */
 static bool bury_in_turn(int dir, struct record *r, bool quiet)
 {
     char cookie[sizeof(r->cookie)];

@@ -24,8 +24,8 @@ size_t threads_read(const struct stack_thread *like, size_t max, struct buf *out
  * agent must not call this function. */
 size_t sockets_unanswered(pid_t pid, struct buf *out);
 
-/* Return a set of bits: bit i is 1 if process `pid` has the connection of[i] open. Only the first 64 connections are
- * examined. This takes up to 0.1 s, so the loop of the agent must not call this function. */
+/* Return a set of bits: bit i is 1 if the connection `of[i]` belongs to process `pid`. Only the first 64 connections
+ * are examined. This takes up to 0.1 s, so the loop of the agent must not call this function. */
 uint64_t process_sockets(pid_t pid, const struct unanswered *of, size_t n);
 
 /* Return true if the process is a Python interpreter. With `thorough`, return true also for a program that has loaded

@@ -91,9 +91,9 @@ ddp_status join_dial_start(const struct join_dial_options *options, struct join_
 void join_dial_close(struct join_dial *dial);
 
 /* Check whether the path to `address`, a numeric address of another node, loses large packets (path_next). PROBE_LOSES:
- * it does, and *lost_bytes is the size of a lost IP packet; otherwise *lost_bytes is 0. PROBE_UNKNOWN: an error has
- * occurred, or small packets got no answer. PROBE_CARRIES: neither of these. Block for at most about PATH_PROBE_MS,
- * so do not call this from the loop. */
+ * large packets are lost, and *lost_bytes is the size of one; otherwise *lost_bytes is 0. PROBE_UNKNOWN: an error has
+ * occurred, or small packets got no answer. PROBE_CARRIES: a large packet has arrived, or a router has reported a
+ * smaller MTU. Block for at most about PATH_PROBE_MS, so do not call this from the loop. */
 enum { PATH_PROBE_MS = 1000 };
 enum path_step path_probe(const char *address, int *lost_bytes);
 

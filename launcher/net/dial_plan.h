@@ -228,8 +228,7 @@ enum path_size { PATH_SMALL, PATH_LARGE };
 struct path_answers {
     int sent[2], answered[2]; /* numbers of packets, indexed by enum path_size */
     bool is_reported; /* a router has reported a smaller MTU, to which the kernel adapts all connections */
-    bool
-        has_error; /* the kernel has reported another error, for example because it could not send a packet */
+    bool has_error;   /* the kernel has reported another error, for example that it cannot send packets */
 };
 
 enum path_step { PROBE_SEND_SMALL, PROBE_SEND_LARGE, PROBE_LOSES, PROBE_CARRIES, PROBE_UNKNOWN };

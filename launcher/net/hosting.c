@@ -163,7 +163,7 @@ static void refuse_foreign(const struct hosting_facts *f, struct hosting *out)
 }
 
 /* Decide to join a store on another machine. Perhaps no node of an elastic job has the endpoint's address. So write a
- * text with this node's addresses, which is printed if the dial fails. */
+ * text with this node's addresses. The text is printed if the dial fails. */
 static void hosting_join_other(const struct hosting_facts *f, struct hosting *out)
 {
     char own[300];

@@ -25,10 +25,10 @@ static const char *scheduler_of_task(const struct plan *plan)
     return s != NULL && s->tasks.known && s->tasks.here > 1 && !plan->cli->per_task ? s->title : "";
 }
 
-/* Encode `join`. It has all options that must be equal on all nodes, so that the store can compare them. The address
- * of this end of the connection lets the store detect a router that translates addresses. If the store cannot be on
- * another host (plan_meeting.elsewhere), the job has only this node. In this case, node_timeout_ms is 0, because no
- * other node waits for this node. */
+/* Encode `join`. The message has all options that must be equal on all nodes, so that the store can compare them. The
+ * address of this end of the connection lets the store detect a router that translates addresses. If the store cannot
+ * be on another host (plan_meeting.elsewhere), the job has only this node. In this case, node_timeout_ms is 0, because
+ * no other node waits for this node. */
 cJSON *encode_join(const struct plan *plan, const struct link_who *who, const char *instance)
 {
     static const char *const grow_words[] = {
@@ -95,7 +95,7 @@ cJSON *encode_started(int rank, int local_rank, int pid, const char *host)
         .rank = rank, .pid = pid, .host = host, .local_rank = local_rank, .round = MESSAGE_NONE });
 }
 
-/* Encode the end of a worker. By the pid, the store detects a report about a worker of another attempt. */
+/* Encode the end of a worker. The store uses the pid to detect a report about a worker of another attempt. */
 cJSON *encode_exited(int rank, int pid, int exit_code, int signal, bool told)
 {
     return message_encode_worker_exited(

@@ -27,7 +27,7 @@ struct link_who {
 /* Encode a join. `instance` is from the answer to this node's previous join, and "" in the first join. */
 cJSON *encode_join(const struct plan *plan, const struct link_who *who, const char *instance);
 
-/* Encode a finding of this node about itself, which the store sends to all nodes. */
+/* Encode a finding of this node about itself. The store sends the finding to all nodes. */
 cJSON *encode_notice(const struct finding *finding);
 
 cJSON *encode_started(int rank, int local_rank, int pid, const char *host);

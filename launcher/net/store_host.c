@@ -596,8 +596,8 @@ void failure_split(const char *words, char sentence[FINDING_TEXT_MAX], char advi
     snprintf(advice, FINDING_TEXT_MAX, "%.*s", (int)strcspn(at, "\n"), at);
 }
 
-/* Start a store that rejects every node and sends it the text of `failure`. If the job has no secret, every host can
- * get this text. The text contains no confidential data. */
+/* Start a store that rejects every node and sends the text of `failure` to it. The text contains no confidential data,
+ * because without a secret every host can get the text. */
 ddp_status refusing_store_start(const struct plan *plan, const struct host_failure *failure,
                                 struct refusing_store **out, struct ddp_err *err)
 {

@@ -1,5 +1,5 @@
-/* store_host.h -- decides whether this node hosts the store of the job, and if so, starts the store. A node that must
- * host the store, but cannot, can start a refusing store, because the other nodes would otherwise wait until their
+/* store_host.h -- decides whether this node hosts the store of the job, and if so, starts the store. If a node must
+ * host the store but cannot, it tries to start a refusing store. Otherwise the other nodes would wait until their
  * timeout. */
 #ifndef LAUNCHER_NET_STORE_HOST_H
 #define LAUNCHER_NET_STORE_HOST_H
@@ -68,10 +68,10 @@ struct store_host_options {
 };
 
 /* Start the search. With several nodes, hosting.h decides which node hosts the store. The store listens only on the
- * address of the endpoint. Exception: with --host_store=yes, the store listens on every address if the endpoint is not
- * an address of this node, or is a name that resolves to a loopback address by mistake. If the endpoint is a name, the
- * name is looked up first. A failed lookup is repeated until the timeout. After DDP_OK the caller owns *out and calls
- * store_host_close. *out is NULL if the search has already ended. */
+ * address of the endpoint. With --host_store=yes, the store listens on every address in two cases: the endpoint is not
+ * an address of this node, or it is a name that resolves to a loopback address by mistake. If the endpoint is a name,
+ * the name is looked up first. A failed lookup is repeated until the timeout. After DDP_OK the caller owns *out and
+ * calls store_host_close. *out is NULL if the search has already ended. */
 ddp_status store_host_find(const struct store_host_options *options, struct store_host **out,
                            struct ddp_err *err);
 

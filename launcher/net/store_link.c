@@ -357,7 +357,7 @@ static void on_unsealing(uv_timer_t *timer)
 
 /* Handle the answer to the request for the credential. If the store has no secret, do not end the link yet. The store
  * may reject all nodes (store_host.h), and only its answer to `join` contains the reason. If that answer accepts this
- * node although the node must not join a store without a secret (must_be_refused), handle_join() ends the link. */
+ * node, handle_join() checks must_be_refused() and may end the link. */
 static void handle_credential(struct store_link *link, struct slice answer)
 {
     struct slice credential;
@@ -403,7 +403,7 @@ bool store_link_ask_status(struct store_link *link)
 
 /* --- heartbeats ----------------------------------------------------------------------------------------- */
 
-/* Detect by a late heartbeat that this process was paused, for example by SIGSTOP or because the VM was moved. The
+/* Detect from a late heartbeat that this process was paused, for example by SIGSTOP or because the VM was moved. The
  * store was not silent in the pause, so add the length of the pause to `last_received_ms`. Do not restart the whole
  * timeout: on a busy machine every heartbeat may be late, and a silent store would never be detected.
  *
@@ -949,9 +949,9 @@ static void handle_reply(struct store_link *link, const cJSON *json)
 
 /* --- pushes --------------------------------------------------------------------------------------------- */
 
-/* Decode a pushed round. Return true if the round is valid: this node has joined since the previous round, and the
- * number of the round is higher than that of the previous round. In a static job, the node rank must also equal the
- * node rank in the plan, unless the plan has none. */
+/* Decode a pushed round. Return true if the round is valid: this node has joined since the previous round, and the new
+ * round has a higher number. In a static job, the node rank must also equal the node rank in the plan, unless the plan
+ * has none. */
 static bool is_sane_round(const struct store_link *link, const cJSON *push, struct heard_round *round)
 {
     const struct plan *plan = link->options.plan;

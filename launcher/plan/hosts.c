@@ -105,7 +105,7 @@ static long item_hosts(const char *at, const char *end)
     return n;
 }
 
-/* Return for how many consecutive hosts the number in the bracket at `at` stays the same. For example, in n[1-2]p[0-3]
+/* Return the number of consecutive hosts that have the same number in the bracket at `at`. For example, in n[1-2]p[0-3]
  * the first number changes after 4 hosts. */
 static long hosts_behind(const char *at, const char *end)
 {

@@ -12,8 +12,8 @@
 
 #include <stdbool.h>
 
-/* HOST_LIST_MAX: most hosts in a list in Slurm's form. HOST_WORDS_MAX: most names in a list of names. The second limit
- * is lower, because each name costs memory and time. */
+/* HOST_LIST_MAX: largest number of hosts in a list in Slurm's form. HOST_WORDS_MAX: largest number of names in a list.
+ * The second limit is lower, because each name costs memory and time. */
 enum { HOST_NAME_SIZE = 256, HOST_LIST_MAX = 65536, HOST_WORDS_MAX = 4096 };
 
 /* Facts about a list of hosts. */
@@ -59,8 +59,8 @@ ddp_status host_specs_parse(const char *list, struct host_spec **out, int *n, st
 
 /* Parse the text of a --hostfile. Each line contains items of --hosts, then optionally "slots=N" (Open MPI, DeepSpeed),
  * "user=NAME" (Hydra) and "port=N". Open MPI's other words, such as "count=N" and "username=NAME", are accepted, too.
- * If the line has "slots=N", the number in an item such as "a:22" is a port. '#' begins a comment. The caller frees
- * *out as for host_specs_parse. After DDP_ERR_ARG, `err` also names the line. */
+ * If the line has "slots=N", the number in an item such as "a:22" is a port. '#' begins a comment. After DDP_OK the
+ * caller frees *out. After DDP_ERR_ARG, `err` names the line. */
 ddp_status host_specs_parse_file(struct slice text, struct host_spec **out, int *n, struct ddp_err *err);
 
 #endif

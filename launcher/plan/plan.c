@@ -101,8 +101,8 @@ static bool asks_for_rank0(const struct plan *plan)
            program_python(cli, plan->facts->python) != NULL;
 }
 
-/* Choose the store of the workers. Choose it before the start, because some PyTorch versions reject the launcher's
- * store without sending a byte, so the launcher could not detect this later. */
+/* Choose the store of the workers before the start. Some PyTorch versions reject the launcher's store without sending a
+ * byte, and the launcher could not detect this later. */
 static void choose_worker_store(struct plan *plan)
 {
     const struct torch_version *torch = plan->facts->torch;

@@ -569,7 +569,7 @@ bool detach_list(bool json, struct buf *out)
 /* --- ddprun stop ---------------------------------------------------------------------------------------------- */
 
 /* Report that the supervisor has not answered a command. The message names a possible reason: the job has just ended.
- * `reason` adds another one (" or ..."), or is "". The kernel supplies the supervisor's pid. */
+ * `reason` is a further possible reason (" or ..."), or "". The kernel supplies the supervisor's pid. */
 static void report_silence(const char *command, const char *id, int fd, const char *reason)
 {
     struct ucred supervisor = { 0 };

@@ -475,8 +475,8 @@ static void end_probe(struct node *n)
     }
 }
 
-/* End the probe if one runs. Send the worker's failure to the store, with the probe's result if known, unless the agent
- * has lost the store. Then let on_more() carry out the effects that have waited. Without a probe, do nothing. */
+/* End the running probe. Without a probe, do nothing. Unless the store is lost, send the worker's failure to the store,
+ * with the result of the probe if it is known. Then let on_more() carry out the effects that have waited. */
 static void finish_probe(struct node *n)
 {
     const struct cause_probe *p = n->probe; /* freed in a later iteration of the event loop */
@@ -677,7 +677,7 @@ static void note_failed(struct node *n)
     buf_append(&n->run.failed, &a, sizeof(a));
 }
 
-/* Print why the job restarts: because of the failed attempt, if one is recorded now, else because of `run.cause`. */
+/* Print why the job restarts. The reason is the failed attempt if note_failed() records one, otherwise `run.cause`. */
 static void print_restart(struct node *n)
 {
     const size_t before = n->run.failed.len;

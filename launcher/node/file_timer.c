@@ -162,8 +162,8 @@ static bool is_better(const struct timer_row *a, const struct timer_row *b)
 }
 
 /* Find a process with an expired timer, and remove all timers of this process, as torchrun does. Set *row to one of its
- * expired timers: the earliest with a signal, or the earliest of them if none has a signal. Return false if no timer
- * has expired. The caller repeats the call, because timers of several processes may have expired. */
+ * expired timers: the earliest with a signal, or the earliest of all if none has a signal. Return false if no timer has
+ * expired. The caller repeats the call, because timers of several processes may have expired. */
 static bool timer_table_remove(struct timer_table *t, double now, struct timer_row *row)
 {
     bool found = false;

@@ -244,7 +244,7 @@ static int become_agent(struct guardian *g, guardian_body body, void *arg, struc
      * process only for a limited time. */
     if (disk_hangs(0, NULL)) {
         disk_watch_leave();
-        if (getppid() == g->self) /* the guardian runs, even as process 1; false with --contain=pidns */
+        if (getppid() == g->self) /* the guardian lives, perhaps as process 1; false with --contain=pidns */
             kill(g->self, SIGCHLD);
     }
     return code;

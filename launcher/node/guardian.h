@@ -34,8 +34,8 @@ int guardian_run(guardian_body body, void *arg, signal_set stop, struct contain 
 int guardian_is_gone(struct contain *contain);
 
 /* Block those signals of tables/signals.h that ddprun reads. Each signal then stays pending until ddprun reads it.
- * Store the set of these signals in *watched. Signals that were ignored at the start (nohup, a background job of sh)
- * are not in the set and stay ignored. Call this function before threads exist. */
+ * Store the set of these signals in *watched. A signal that was ignored at the start (nohup, a background job of sh) is
+ * not in the set and stays ignored, except SIGCHLD and SIGCONT. Call this function before threads exist. */
 void signal_watch_block(sigset_t *watched);
 
 /* --- node.c: the agent, from its start to its exit code ------------------------------------------------------ */
@@ -101,8 +101,8 @@ bool detach_list(bool json, struct buf *out);
  * prints, or the --rdzv_id of exactly one job in the background. */
 int detach_attach(const char *id);
 
-/* Send SIGINT to the guardian of a job, as Ctrl-C does. Return the exit code of `ddprun stop`. `id` is as for
- * detach_attach. */
+/* Send SIGINT to the guardian of a job, as Ctrl-C does. Return the exit code of `ddprun stop`. See detach_attach for
+ * `id`. */
 int detach_stop(const char *id);
 
 #endif

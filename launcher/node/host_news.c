@@ -1,6 +1,6 @@
-/* host_news.c -- findings that travel between the hosts of `ddprun --hosts` without the store. They travel through the
- * relays that have started the nodes, because a node may be unable to reach the store. The user would not see the
- * finding on that node, because every node except node 0 runs with --quiet. */
+/* host_news.c -- findings that travel between the hosts of `ddprun --hosts` without the store. The relays that have
+ * started the nodes carry these findings, because a node may be unable to reach the store. Such a node cannot show its
+ * finding to the user, because every node except node 0 runs with --quiet. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/exit_codes.h"
@@ -63,8 +63,8 @@ static void end_by_news(struct node *n, const struct news *news)
     node_finish(n, EXIT_CODE_DDPRUN);
 }
 
-/* Return true if the cause of the job's end is known. It is a stop by the user, a lost host, or a failed worker on this
- * node or on another. A worker that only lost a peer does not count, nor does a failure of an earlier attempt. */
+/* Return true if the cause of the job's end is known: a stop by the user, a lost host, or a failed worker on any node.
+ * A worker that only lost a peer and a failure of an earlier attempt do not count. */
 static bool has_reason(const struct node *n)
 {
     const enum agent_state state = agent_state(n->agent);

@@ -568,8 +568,8 @@ static void on_missing_timer(uv_timer_t *timer)
 }
 
 /* Check that the program exists, before this node waits for others. If the program is missing, exit at once, unless the
- * job has a fixed number of two or more nodes. Such a job cannot begin without this node. So join it, because then the
- * attempt fails on all nodes with this reason. Exit if no round begins within MISSING_MS. */
+ * job has a fixed number of two or more nodes. Such a job cannot begin without this node. Join it, so that the attempt
+ * fails on all nodes with this reason. Exit if no round begins within MISSING_MS. */
 static void check_program(struct node *n)
 {
     const struct plan_meeting *m = &n->plan->meeting;

@@ -123,8 +123,8 @@ struct node_run {
     struct spawner spawner;
     struct exits exits;
     pid_t *pids; /* by local rank; 0 if the worker does not run; a pid is not reused before waitpid */
-    /* By local rank: true if signal_worker has sent a signal while the worker still ran. If it is false when the worker
-     * has ended, no such signal was the reason. */
+    /* By local rank: true if signal_worker has sent a signal while the worker still ran. If it is false, no such signal
+     * was the reason of the worker's end. */
     bool *asked;
     struct heartbeat_known *known; /* by local rank: the latest process state that the store received */
     struct heartbeat_step *steps;  /* by local rank: the latest position that the store received */
@@ -324,8 +324,8 @@ void node_await_news(struct node *n);
  * code of a finding, or NULL if the reason is not a finding. */
 void node_send_end(struct node *n, const char *code, const char *words);
 
-/* Send the other hosts the finding that `words` names, which explains why this node waits for the store. Send nothing
- * if `words` names no finding. node_send_no_wait withdraws the finding when the wait is over. */
+/* Send to the other hosts the finding that `words` names. The finding explains why this node waits for the store. Send
+ * nothing if `words` names no finding. node_send_no_wait withdraws the finding when the wait is over. */
 void node_send_wait(struct node *n, const char *words);
 void node_send_no_wait(struct node *n);
 

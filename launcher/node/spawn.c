@@ -185,7 +185,7 @@ IN_CHILD static void default_signals(void)
 }
 
 /* Close all descriptors from `first` on, if close_range fails. ddprun opens its own descriptors with close-on-exec, so
- * execve closes them. The loop need only find descriptors that ddprun has inherited. The descriptor limit may be a
+ * execve closes them. The loop must close only the descriptors that ddprun has inherited. The descriptor limit may be a
  * million, so stop after FD_GAP unused numbers in a row. */
 IN_CHILD static void close_one_by_one(int first)
 {
@@ -314,7 +314,7 @@ static pid_t clone_child(struct child *c)
 
 /* Create the child in its control group by clone3. After one failure, create this child and all later children outside
  * their groups, and let them join the groups themselves. A failure is a missing clone3, or a child that the kernel
- * kills before child_main(): after a kill of the parent's group, some kernels kill each child that clone3 creates in a
+ * kills before child_main(). After a kill of the parent's group, some kernels kill each child that clone3 creates in a
  * group. */
 static pid_t clone_into_group(struct child *c)
 {

@@ -34,14 +34,14 @@ struct proc_spec {
 };
 
 /* Start a process in its own process group. All signals of the process are unblocked and have their default actions,
- * but a signal that the user ignores stays ignored. Only descriptors 0, 1 and 2 are open, and SHIPPED_LIBRARY_FD with
- * `keeps_library`.
+ * but a signal that the user ignores stays ignored. Only descriptors 0, 1 and 2 are open. With `keeps_library`,
+ * SHIPPED_LIBRARY_FD is open, too.
  *
  * The process gets SIGKILL when the agent dies (parent-death signal). The kernel sends the parent-death signal when the
  * calling thread ends, so this thread must outlive the workers.
  *
- * Return the pid, which stays reserved until waitpid. *error is then 0, or the errno because of which the process is
- * outside its control group. If no process was started, return -1, with the errno in *error. */
+ * Return the pid, which stays reserved until waitpid. *error is then 0, or an errno if the process could not join its
+ * control group. If no process was started, return -1, with the errno in *error. */
 pid_t proc_spawn(const struct proc_slots *slots, const struct proc_spec *spec, int *error);
 
 /* --- spawner ---------------------------------------------------------------------------------------------- */

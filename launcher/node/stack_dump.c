@@ -90,7 +90,7 @@ static void dump_advance(struct stack_dump *d);
 /* --- py-spy --------------------------------------------------------------------------------------------- */
 
 /* A virtual environment may be on a file server that does not answer. So the loop only builds the paths where py-spy
- * may be. A thread checks whether these files exist. So does the helper, a child process, before it executes
+ * may be. A thread checks whether these files exist. The helper, a child process, checks this, too, before it executes
  * py-spy. */
 
 /* Write "/venv/bin/py-spy" for "/venv/bin/python". Write "" if `program` contains no directory. */
@@ -136,8 +136,8 @@ static bool is_own(pid_t pid)
     return own;
 }
 
-/* Make a relative path of a program absolute, by the working directory of its process. Write "" if the working
- * directory cannot be read. */
+/* Make the relative path of a program absolute with the working directory of the program's process. Write "" if the
+ * working directory cannot be read. */
 static void make_absolute(pid_t pid, char command[PATH_MAX])
 {
     char link[64], program[PATH_MAX], folder[PATH_MAX];

@@ -471,7 +471,8 @@ ddp_status node_begin_attempt(struct node *n, const struct plan_round *round, st
 }
 
 /* Set the address and port of the store of rank 0, if node 0 has offered a port. Other nodes cannot use a loopback
- * address. If node 0 has one, it runs on the host of ddprun's store, so use master_addr, the address of this store. */
+ * address. A node 0 with a loopback address runs on the host of ddprun's store, so use master_addr, the address of this
+ * store. */
 static void apply_rank0_store(const struct node *n, const struct heard_round *r, struct plan_round *round)
 {
     const struct heard_node *first = &r->nodes[0];
@@ -727,8 +728,8 @@ static void describe_timeout(struct node *n)
              w->missing, first[0] != '\0' ? "; first cause: " : "", first);
 }
 
-/* Return true, and set the reason to FAILURE_HOST_LOST, if a node has left because its relay has reported a lost host.
- * Return false for any other failure. */
+/* Check whether a node has left because its relay has reported a lost host. If so, set the reason to FAILURE_HOST_LOST
+ * and return true. Return false for any other failure. */
 static bool find_lost_host(struct failure *c)
 {
     if (strcmp(c->why, "node_left") != 0 || c->rank >= 0 || c->signal != 0 || c->code[0] == '\0' ||

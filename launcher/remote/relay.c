@@ -437,8 +437,8 @@ static char **texts_of(const cJSON *array)
     return texts;
 }
 
-/* Start the host's ddprun. Unless `secret` is "", the first line of ddprun's stdin contains the secret. Then stdin has
- * the job's input if `input` is true, and otherwise ends. */
+/* Start the host's ddprun. Unless `secret` is "", the first line of ddprun's stdin contains the secret. The rest of
+ * stdin is the job's input if `input` is true. Otherwise no more bytes follow. */
 static void spawn_job(struct relay *r, char **argv, const char *secret, bool input)
 {
     char line[80], why[FORK_ERROR_MAX];

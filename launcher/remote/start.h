@@ -236,7 +236,7 @@ enum finding_code start_code(const char *words);
 void start_explain(const struct start_facts *facts, const struct host_spec *host, const char *via,
                    int exit_code, const char *words, struct finding *out);
 
-/* Make the finding about a relay that did not answer within start_limit_ms. `via` is as for start_explain. */
+/* Make the finding about a relay that did not answer within start_limit_ms. See start_explain for `via`. */
 void start_explain_late(const struct start_facts *facts, const struct host_spec *host, const char *via,
                         bool is_probe, struct finding *out);
 

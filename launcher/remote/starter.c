@@ -302,9 +302,9 @@ static uint64_t last_ms(const struct starter *s)
     return s->n_running == 0 && grace_ms < LAST_MS ? grace_ms : LAST_MS;
 }
 
-/* End the job on all hosts: close the stdin of every relay. But with --collect_logs, send the message END to a relay
- * that runs the job, because the relay needs its stdin until its log files are sent. If a relay has not answered yet,
- * its remote shell may wait for the host. So also send SIGTERM to this shell. */
+/* End the job on all hosts: close the stdin of every relay. With --collect_logs, send the message END instead to a
+ * relay that runs the job, because the relay needs its stdin until its log files are sent. If a relay has not answered
+ * yet, its remote shell may wait for the host. So also send SIGTERM to this shell. */
 static void end_all(struct starter *s)
 {
     if (s->kill_ms == 0)
@@ -780,9 +780,8 @@ static void remove_last_answer(struct peer *p, struct buf *lines)
 
 /* Send a finding of a host to other hosts. The first finding about the end of a ddprun goes to all other hosts. Each
  * ddprun that still waits for the first round then ends, because the job cannot begin. A later finding about the end of
- * a ddprun goes to all other hosts if this finding stops the job (news.stops), otherwise to no host. A finding about
- * anything else goes only to the first host, which prints it: with 1,000 hosts, a blocked port causes 1,000
- * findings. */
+ * a ddprun goes to all other hosts only if it stops the job (news.stops). A finding about anything else goes only to
+ * the first host, which prints it: with 1,000 hosts, a blocked port causes 1,000 findings. */
 static void pass_finding(const struct peer *from, struct slice line)
 {
     struct starter *s = from->starter;
@@ -795,8 +794,8 @@ static void pass_finding(const struct peer *from, struct slice line)
             send_message(&s->peers[i], REMOTE_NEWS, line);
 }
 
-/* Handle the findings of the host `from`, one in each line. If `from` is the first host that reports the end of its
- * ddprun, prefer the exit code of `from` for the job, because the other hosts end only as a consequence. */
+/* Handle the findings of the host `from`, one in each line. The first host that reports the end of its ddprun decides
+ * the exit code of the job, because the other hosts end only as a consequence. */
 static void handle_findings(struct peer *from, struct slice lines)
 {
     struct starter *s = from->starter;
@@ -1169,9 +1168,9 @@ static void print_stop(struct starter *s, const struct received_signal *received
 
 static void check_deadlines(struct starter *s);
 
-/* Handle a signal from the user. Usually, forward it to all hosts, where the nodes decide what it does. But while
- * no host runs the job, a stop signal cancels the start, and a second stop signal kills the remote shells. Drop a copy
- * of a stop signal, because the nodes would count it as a second request. */
+/* Handle a signal from the user. Usually, forward the signal to all hosts, where the nodes decide about its effect. But
+ * while no host runs the job, a stop signal cancels the start, and a second stop signal kills the remote shells. Drop a
+ * copy of a stop signal, because the nodes would count it as a second request. */
 static void forward_signal(struct starter *s, const struct received_signal *received)
 {
     char text[8];

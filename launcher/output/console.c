@@ -76,7 +76,7 @@ static void folds_add(struct folds *f, int which, const struct fold_line *line)
 }
 
 /* Print the due lines of stdout and stderr. If more lines wait, request a call of this function for the time when the
- * next is due. */
+ * next line is due. */
 static void folds_time(struct folds *f, uint64_t now_us)
 {
     uint64_t next = FOLD_NOTHING;
@@ -339,8 +339,8 @@ void console_stream_finish(struct console_stream *s)
 
 enum { FOLDED_RANKS_MAX = 1 << 20 };
 
-/* Append the prefix of a line. For a line of one rank, it is the prefix that the rank's node has sent. For a folded
- * line of several ranks, format a prefix with all ranks. */
+/* Append the prefix of a line. If one rank has printed the line, use the prefix that the rank's node has sent. For a
+ * folded line of several ranks, format a prefix with all ranks. */
 static void append_ranks_prefix(void *user, const struct fold_line *line, struct buf *out)
 {
     const struct hosts_console *c = user;

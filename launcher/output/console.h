@@ -99,8 +99,8 @@ void console_stream_finish(struct console_stream *s);
 
 /* --- lines of several nodes ------------------------------------------------------------------------------ */
 
-/* Console of a ddprun with --hosts. The ddprun of each host prints to a pipe. If --fold is set, it marks the lines of
- * its workers. The functions below fold the marked lines, and escape control characters on a terminal. */
+/* Console of a ddprun with --hosts. The ddprun of each host prints to a pipe. With --fold, this ddprun marks the lines
+ * of its workers. The functions below fold the marked lines, and escape control characters on a terminal. */
 struct hosts_console {
     const struct cli *cli; /* cli and sinks belong to the caller */
     bool is_one_host;

@@ -1,5 +1,5 @@
-/* output.h -- passes the workers' output from their pipes to the console, the log files and the report. While the
- * console or a disk is slow or full, by default the pipes are not read and the workers block, because memory is
+/* output.h -- passes the workers' output from their pipes to the console, the log files and the report. By default,
+ * ddprun does not read the pipes while the console or a disk is slow or full. The workers then block, so memory stays
  * bounded. The event loop never blocks. */
 #ifndef LAUNCHER_OUTPUT_OUTPUT_H
 #define LAUNCHER_OUTPUT_OUTPUT_H

@@ -459,9 +459,8 @@ uint64_t writer_written(struct writer *w)
     return written;
 }
 
-/* Return true if the latest write failed, or if the stream has a hole behind bytes that are still queued. This hole is
- * after `waiting`, or between `going` and `waiting`. The latter counts only until `going` is written, because the
- * target then accepts bytes again. */
+/* Return true if the latest write failed, or if the stream has a hole after bytes that are still queued. A hole between
+ * `going` and `waiting` counts only until `going` is written, because the target then accepts bytes again. */
 static bool is_dropping(const struct slot *s)
 {
     return s->error != 0 || s->hole[BEHIND] > 0 || (s->hole[BEFORE_WAITING] > 0 && s->going.len > 0);

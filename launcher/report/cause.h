@@ -35,8 +35,7 @@ enum { ROOMS_MAX = 3 };
 
 /* An error of a worker that could not write, because a file system is full or a quota is used up. */
 struct full_disk {
-    char path
-        [PATH_MAX]; /* path of the file in the error, absolute or relative; "" if the error names no file */
+    char path[PATH_MAX]; /* path of the file in the error; "" if the error names no file */
     bool is_quota;
     int n_rooms;
     struct disk_room rooms[ROOMS_MAX]; /* disks on which the file is or may be; none after a quota error */
@@ -73,10 +72,9 @@ struct left_early {
 struct report {
     const struct plan *plan;
     const struct agent *agent;
-    const struct tail *stdout_tails,
-        *stderr_tails;                  /* each is NULL or an array of nproc tails, indexed by local rank */
-    uint64_t started_ms, ended_ms;      /* start and end of the job, by the agent's clock */
-    uint64_t ended_unix_ms;             /* wall clock at ended_ms */
+    const struct tail *stdout_tails, *stderr_tails; /* each is NULL or an array of tails by local rank */
+    uint64_t started_ms, ended_ms;                  /* start and end of the job, by the agent's clock */
+    uint64_t ended_unix_ms;                         /* wall clock at ended_ms */
     const struct received_signal *stop; /* the signal by which the user stopped the job; NULL if none */
     int utc_offset_s;                   /* offset of the local time zone, for printed times */
     bool explain;                       /* the last line names the command `ddprun explain CODE` */
@@ -96,9 +94,8 @@ struct report {
     const struct finding *hang; /* the store's finding that the last attempt hung; NULL if none */
     const struct finding *gpus; /* array of n_gpus findings about GPUs of this node or of the failed worker */
     int n_gpus;
-    const struct gpu_answer
-        *gpu_answer;           /* the driver's answer about the failed worker's GPU; NULL if not asked */
-    const struct stuck *stuck; /* array of n_stuck processes that cannot be killed */
+    const struct gpu_answer *gpu_answer; /* the driver's answer about the worker's GPU; NULL if not asked */
+    const struct stuck *stuck;           /* array of n_stuck processes that cannot be killed */
     size_t n_stuck;
     const struct cJSON *stacks; /* stacks at the first failure, see record/stacks.h; NULL if none */
     const char *flights;        /* pattern of the flight records for flight_path(); NULL if none */

@@ -193,8 +193,7 @@ struct evidence {
         struct worker_evidence facts;
     } examined[EXAMINED_MAX];
     size_t n_examined;
-    int port_rank,
-        port; /* `port`: port taken by another user, or 0; `port_rank`: local rank of the worker that needs the port */
+    int port_rank, port; /* port: taken by another user, or 0; port_rank: local rank that needs it */
     unsigned port_uid;
     int timer_rank;                /* local rank of the worker whose timer has expired */
     char timer_scope[TIMER_SHOWN]; /* scope of the expired timer; "" if no timer has expired */
@@ -503,8 +502,8 @@ static uint64_t limit_or_0(uint64_t limit)
     return limit != UINT64_MAX ? limit : 0;
 }
 
-/* Return true if RLIMIT_NPROC does not apply to this process: the kernel exempts root and processes with
- * CAP_SYS_ADMIN or CAP_SYS_RESOURCE, but only in the machine's first user namespace. */
+/* Return true if RLIMIT_NPROC does not apply to this process. The kernel exempts root and processes with CAP_SYS_ADMIN
+ * or CAP_SYS_RESOURCE, but only in the machine's first user namespace. */
 static bool has_free_processes(void)
 {
     char bytes[FILE_BYTES];

@@ -36,8 +36,8 @@ enum { TIMER_SHOWN = 128, CGROUP_SHOWN = 256, OBJECT_SHOWN = 64, CPU_SHOWN = 64 
 struct worker_evidence {
     enum oom_kind oom;
     bool oom_named; /* the kernel's log names the worker as the killed process */
-    bool
-        oom_likely; /* only the machine's counter of OOM kills has risen; the kernel may have killed a process of another job */
+    /* only the machine's counter of OOM kills has risen, so the kernel may have killed a process of another job */
+    bool oom_likely;
     bool oom_unseen;               /* no counter of OOM kills can be read */
     unsigned long long kills;      /* how many processes the kernel killed */
     char cgroup[CGROUP_SHOWN];     /* name of the group that reached its limit; "" for the whole machine */

@@ -234,7 +234,7 @@ static double seconds(uint64_t from_ms, uint64_t to_ms)
     return (double)(to_ms - from_ms) / 1000.0;
 }
 
-/* Add a failed attempt. Names are those of a worker's object, but started_s and ended_s are times of the attempt. */
+/* Add a failed attempt, with the member names of a worker's object. started_s and ended_s are times of the attempt. */
 static bool add_attempt(cJSON *array, const struct report *r, const struct failed_attempt *a)
 {
     const struct failure *f = &a->failure;

@@ -53,8 +53,7 @@ struct gpu_answer {
     int n;
     struct finding found[GPU_FINDINGS_MAX]; /* see gpu_query_findings */
     char gpu[GPU_NAME_MAX];                 /* GPU of the failed worker if other processes use it, else "" */
-    char users
-        [FINDING_SUBJECT_MAX]; /* other processes on this GPU: "pid 4242 (user ann, 31 GiB)"; "" if none */
+    char users[FINDING_SUBJECT_MAX]; /* other processes on this GPU: "pid 4242 (user ann, 31 GiB)", or "" */
 };
 
 /* Set *answer from the driver's answer in `query`, for the report about the failed worker `local_rank`. */

@@ -41,7 +41,7 @@ def _module_of_command() -> str | None:
     if argv[:1] != ["-m"] or len(words) <= len(argv):
         return None
     word: str = words[len(words) - len(argv)]
-    return word.partition("m")[2] if word.startswith("-") else word  # -mMODULE, also after other letters
+    return word.partition("m")[2] if word.startswith("-") else word  # -mMODULE, perhaps with other letters before the m
 
 
 def become_torchrun(arguments: list[str], environment: dict[str, str] | None = None) -> None:
@@ -77,7 +77,7 @@ def _text(value: object) -> str:
 
 
 def arguments_of(namespace: Namespace, parser: ArgumentParser, environment: dict[str, str]) -> list[str]:
-    """Return the arguments that `parser`, torchrun's own, would parse to `namespace`.
+    """Return the arguments that torchrun's own `parser` would parse to `namespace`.
 
     The parser's default values are left out, because ddprun has the same defaults and PET_ variables. If the caller has reset
     a value that a PET_ variable set, the variable is removed from `environment`. Attributes without an option of torchrun have

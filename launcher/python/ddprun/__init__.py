@@ -30,7 +30,7 @@ __all__ = ["RankError", "find_ddprun", "launch", "run"]
 
 T = TypeVar("T")
 _ADVICE = "install cloudpickle, or put the function at the top level of a module"
-_WORKER = (  # imports nothing by the path that it replaces: python -c puts the working directory there
+_WORKER = (  # sys.path begins with the working directory (python -c), so replace it before ddprun is imported
     "import os, sys; sys.path[:] = os.fsdecode(open(sys.argv[1] + '/path', 'rb').read()).split('\\0'); "
     "import ddprun; ddprun._work(sys.argv[1])")
 _pickler = importlib.import_module("cloudpickle" if importlib.util.find_spec("cloudpickle") else "pickle")
@@ -38,11 +38,11 @@ _loading_main = False  # a worker executes the user's script to find its functio
 
 
 class _MainLoaded(BaseException):
-    """Ends the script in a worker, where it comes to its call of launch()."""
+    """Ends the user's script in a worker at the first call of launch()."""
 
 
 class RankError(RuntimeError):
-    """The failure of one worker: its `rank`, and `text`, which is its traceback or how it ended."""
+    """The failure of the worker `rank`. `text` is the worker's traceback, or how the worker ended."""
 
     def __init__(self, rank: int, text: str) -> None:
         super().__init__(rank, text)
@@ -70,13 +70,13 @@ def find_ddprun() -> str:
 def run(args: Sequence[str], *, env: Mapping[str, str] | None = None, timeout: float | None = None) -> int:
     """Run `ddprun ARGS` to its end and return its exit code. A string is split at blanks.
 
-    `env` has variables beside those of this process. After `timeout` seconds the job is stopped, and subprocess.TimeoutExpired
-    is raised. Ctrl-C stops the job, too; once more kills it. No process of the job is left when this function ends.
+    `env` has additional variables for the job. After `timeout` seconds the job is stopped, and subprocess.TimeoutExpired is
+    raised. Ctrl-C stops the job, too, and a second Ctrl-C kills it. No process of the job is left when this function ends.
     """
     handler = signal.getsignal(signal.SIGINT) if threading.current_thread() is threading.main_thread() else None
     try:
-        # A terminal sends SIGINT to ddprun, too, other senders to this process alone. ddprun ignores it and gets one SIGTERM from
-        # here in both cases, because the second signal makes it kill the workers at once.
+        # A terminal sends SIGINT to this process and to ddprun, other senders only to this process. ddprun ignores SIGINT and
+        # gets one SIGTERM from this process in both cases. A second signal would make ddprun kill the workers at once.
         if handler is not None:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
         process = subprocess.Popen([find_ddprun(), *(args.split() if isinstance(args, str) else args)], env={**os.environ, **(env or {})})
@@ -89,7 +89,7 @@ def run(args: Sequence[str], *, env: Mapping[str, str] | None = None, timeout: f
         try:
             process.terminate()
             process.wait()
-        finally:  # without effect, or after a second Ctrl-C
+        finally:  # has an effect only after a second Ctrl-C
             process.terminate()
             process.wait()
         raise
@@ -107,13 +107,13 @@ def launch(
     torch.distributed.init_process_group() works. `env` and `timeout` are as in run(), `log_dir` is --log_dir, and `options` are
     other options of ddprun, such as ["--max_restarts=2"], or a string as in run().
 
-    Function, arguments and results are pickled: by cloudpickle where it is installed, which handles lambdas and functions of
-    notebooks. Without it the function must be at the top level of a module or of the script. If it is the script's own, each
-    worker executes the script as `__mp_main__`, at most up to its first call of launch().
+    Function, arguments and results are pickled by cloudpickle if it is installed, because cloudpickle handles lambdas and
+    functions of notebooks. Otherwise the function must be at the top level of a module or of the script. If the script defines
+    the function, each worker executes the script as `__mp_main__`, at most up to the script's first call of launch().
 
-    An exception in a worker stops the job. That of the rank that failed first is raised here, with a RankError (rank and
-    traceback) as its __cause__. The RankError itself is raised if a worker ended in another way, by a signal for example, and
-    subprocess.CalledProcessError if no worker failed but the job did.
+    An exception in a worker stops the job. This function raises the exception of the rank that failed first, with a RankError
+    (rank and traceback) as its __cause__. If a worker ended in another way, for example by a signal, this function raises the
+    RankError itself. If the job failed but no worker did, it raises subprocess.CalledProcessError.
     """
     if _loading_main:
         raise _MainLoaded
@@ -138,13 +138,13 @@ def launch(
 
 
 def _call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
-    """Pickle what a worker needs: the script if it has to be executed, its package, its arguments, the pickled call."""
+    """Pickle what a worker needs: the script if the worker must execute it, its package, its arguments, the pickled call."""
     main, script = sys.modules["__main__"], None
     try:
         call = _pickler.dumps((function, args, kwargs))
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         raise TypeError(f"ddprun.launch: cannot pickle the call of {function!r}: {error}; {_ADVICE}") from error
-    if _pickler is pickle and b"_main__" in call:  # also __mp_main__, in a worker that calls launch()
+    if _pickler is pickle and b"_main__" in call:  # also finds __mp_main__, in a worker that calls launch()
         if getattr(main, "__file__", None) is None:
             raise TypeError(f"ddprun.launch: {function!r} is in no file that a worker could execute; {_ADVICE}")
         script = os.path.abspath(str(main.__file__))
@@ -164,9 +164,9 @@ def _load_main(script: str, package: str | None) -> None:
 
 
 def _work(directory: str) -> None:
-    """Call the function in a worker, and leave (returned, pickled result or exception, traceback)."""
+    """Call the function in a worker. Write a file with (returned, pickled result or exception, traceback)."""
     place = Path(directory) / ("rank-" + os.environ["RANK"])
-    place.write_bytes(pickle.dumps((False, b"", "")))  # in place of that of an earlier attempt
+    place.write_bytes(pickle.dumps((False, b"", "")))  # replaces the file of an earlier attempt
     script, package, sys.argv, call = pickle.loads((Path(directory) / "call").read_bytes())
     try:
         if script is not None:
@@ -183,7 +183,7 @@ def _work(directory: str) -> None:
 
 
 def _raise_failure(directory: Path, code: int, command: list[str]) -> None:
-    """Raise what the rank that failed first left, or how it ended."""
+    """Raise the exception of the rank that failed first, or a RankError that describes how the rank ended."""
     log = directory / "events"
     lines = log.read_text("utf-8").splitlines() if log.exists() else []
     events: list[dict[str, Any]] = [event for event in map(json.loads, lines) if event["event"] == "worker_ended"]

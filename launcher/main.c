@@ -159,7 +159,7 @@ static int carry_out(struct plan *plan)
 }
 
 /* Write the time of the start in UTC, such as "20240229T235959Z". Call this function only with --log_file, because the
- * C library then opens the file of the time zone, which slows down the start. */
+ * C library reads the file of the time zone, and this slows down the start. */
 static void write_start_time(char text[START_TIME_MAX])
 {
     time_t now = time(NULL);

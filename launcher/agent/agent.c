@@ -240,7 +240,8 @@ static enum agent_state notified_waiting(struct agent *a, const struct agent_eve
 }
 
 /* Print that this node still waits for the other nodes, or that it leaves the job. After `wait_peers_until_ms`, end the
- * agent with exit code 0, unless this node hosts the store, which the other nodes still need. */
+ * agent with exit code 0. If this node hosts the store, continue to wait, because the other nodes still need the
+ * store. */
 static enum agent_state wait_peers_on(struct agent *a, const struct agent_event *e)
 {
     const bool is_up = e->now_ms >= a->wait_peers_until_ms;

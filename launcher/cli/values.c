@@ -710,10 +710,10 @@ static ddp_status value_RDZV_CONF(const char *text, void *to, struct ddp_err *er
 
 /* Parsers of options that exist because torchrun has them; cli.h describes what a parser returns.
  *
- * There are three kinds of such options. Options such as --role have the same effect as in torchrun. Options such
- * as --start_method concern only the implementation of torchrun: ddprun checks and ignores their values. Options
- * such as --logs_specs name Python code, which ddprun cannot load: any value except the default is an error, which
- * names a replacement. */
+ * There are three kinds of such options. Options such as --role have the same effect as in torchrun. Options such as
+ * --start_method concern only the implementation of torchrun: ddprun checks and ignores their values. Options such as
+ * --logs_specs name Python code, which ddprun cannot load. Any value except the default is an error. The error names a
+ * replacement. */
 
 enum { ROLE_MAX = 128 };
 

@@ -32,7 +32,7 @@ bool cgroup_own(const char *groups, const char *v1, char group[CGROUP_PATH_MAX])
  * The result points into `group`. */
 const char *cgroup_below(const char *group, const char *root);
 
-/* Write the name of a job's group, which is a valid file name: "ddprun-<job>-<first 8 digits of the cookie>". */
+/* Write the name of a job's group. The name is a valid file name: "ddprun-<job>-<first 8 digits of the cookie>". */
 enum { CGROUP_NAME_MAX = 96 };
 void cgroup_name(char out[CGROUP_NAME_MAX], const char *job, const char *cookie);
 

@@ -580,7 +580,7 @@ bool contain_kill(struct contain *c)
     return c->kind == CONTAIN_CGROUP && cgroup_kill(c->group);
 }
 
-/* Remove the group if it is already empty, so that the guardian need not wait and remove it later. */
+/* Remove the group if it is already empty, so that the guardian does not have to remove it later. */
 void contain_leave(struct contain *c)
 {
     if (c->group_fd >= 0)

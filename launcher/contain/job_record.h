@@ -33,9 +33,9 @@ bool safe_program(const char *path, char out[PATH_MAX], char why[SAFE_DIR_WHY_MA
 
 /* --- runtime dir ------------------------------------------------------------------------------------------ */
 
-/* Only this user can enter the runtime directory, which belongs to this user. The directory contains the record of each
- * running job and the error files of the job's workers. These files are removed when the job ends. The name of a record
- * is the job's cookie. The name of an error file begins with the cookie's first RUNTIME_NAME_DIGITS digits.
+/* The runtime directory belongs to this user, and only this user can enter it. The directory contains the record of
+ * each running job and the error files of the job's workers. These files are removed when the job ends. The name of a
+ * record is the job's cookie. The name of an error file begins with the cookie's first RUNTIME_NAME_DIGITS digits.
  *
  * ddprun uses the first usable directory of $XDG_RUNTIME_DIR/ddprun, /run/user/UID/ddprun, /tmp/ddprun-UID,
  * $TMPDIR/ddprun-UID and /var/tmp/ddprun-UID. A usable directory is owned by this user, has mode 0700, is not a

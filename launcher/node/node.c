@@ -98,9 +98,9 @@ enum {
     REFUSE_CHECK_MS = 50 /* time between checks whether the others have received this node's failure */
 };
 
-/* Return the identity of this process, which the join message sends to the store. The boot id identifies the machine;
- * without /proc the boot id is empty. An address with a scope ("fe80::1%eth0") is left out, because the name of the
- * interface has no meaning on other hosts. */
+/* Return the identity of this process, for the join message. The boot id identifies the machine; without /proc the boot
+ * id is empty. An address with a scope ("fe80::1%eth0") is left out, because the name of the interface has no meaning
+ * on other hosts. */
 static struct link_who who_am_i(const char *own)
 {
     struct link_who who = { .pid = getpid(), .pid_start = procfs_own_start(), .boot_id = procfs_boot_id() };

@@ -210,9 +210,9 @@ static void put_off(struct node *n, const struct peer_question *question)
         uv_timer_start(&n->meet.lookup_timer, on_walk, walk_ms - now_ms, 0);
 }
 
-/* Handle the store's request for the owner of a connection. `peer` is the client's address as the store sees it,
- * which is the local address on this node. With `any`, the store also wants an owner that is not a worker. If the TLS
- * relay has made the connection, the owner is the worker that uses the relay. */
+/* Handle the store's request for the owner of a connection. `peer` is the client's address as the store sees it: the
+ * address of this node's end of the connection. With `any`, the store also wants an owner that is not a worker. If the
+ * TLS relay has made the connection, the owner is the worker that uses the relay. */
 static void on_who(void *user, int64_t conn, const char *peer, const char *store, bool any)
 {
     struct node *n = user;

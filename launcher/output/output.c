@@ -180,8 +180,8 @@ static void pass_merged(struct stream *s)
     s->group->merged.len = 0;
 }
 
-/* Pass bytes to all consumers. The console must get the bytes before `filtered`, which reuses the time that the console
- * has read from the clock. */
+/* Pass bytes to all consumers. The console must get the bytes before `filtered`, because `filtered` reuses the time
+ * that the console has read from the clock. */
 static void pass_bytes(struct stream *s, struct slice bytes)
 {
     tail_add(&s->tail, bytes);

@@ -216,8 +216,8 @@ int gpu_count(void);
 /* The processes that compute on a GPU. */
 struct gpu_users {
     int count;
-    /* Number of processes for which it is unknown whether they belong to this job; 1 if the GPU cannot be read. `count`
-     * does not include them. If this number is not 0, `mode` may be unknown. */
+    /* Number of processes that may or may not belong to this job; 1 if the GPU cannot be read. `count` does not include
+     * them. If this number is not 0, `mode` may be unknown. */
     int unknown;
     int pid;        /* the process with the most memory on this GPU */
     uint64_t bytes; /* memory that process `pid` uses on this GPU; 0 if unknown */

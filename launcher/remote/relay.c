@@ -753,10 +753,10 @@ static void send_reason(struct relay *r, const char *words)
     buf_free(&line);
 }
 
-/* Request the child's end: first with SIGTERM, then with a second SIGTERM, which makes ddprun kill its workers, then
- * with SIGKILL. Send SIGCONT after each of them, because a stopped process does not handle SIGTERM. `why` is the
- * failure of the connection to the starter. Without such a failure, `why` is NULL, and the child reports SIGTERM as the
- * reason.
+/* Request the child's end: first with SIGTERM, then with a second SIGTERM, then with SIGKILL. The second SIGTERM makes
+ * ddprun kill its workers. Send SIGCONT after each of these signals, because a stopped process does not handle SIGTERM.
+ * `why` is the failure of the connection to the starter. Without such a failure, `why` is NULL, and the child reports
+ * SIGTERM as the reason.
  *
  * The child gets the workers' grace period only after a signal to the relay, and never if it sends log files. The
  * second SIGTERM then follows 5 s after the end of this period. Leftover processes may need these 5 s, because they

@@ -15,7 +15,7 @@ bool collect_send(const char *root, int out);
 
 /* Received files of one host. Before the first use, set `dir`, and zero all other members. */
 struct collected {
-    char *dir;     /* owned: path of the folder of the files, which is created when the first file arrives */
+    char *dir;     /* owned: path of the folder for the files; created when the first file arrives */
     struct buf in; /* received bytes that do not form a complete message yet */
     bool open;     /* `fd` is an open file */
     bool ended;    /* the message FILES_END has arrived */
@@ -110,9 +110,9 @@ void links_free(struct links *all);
 struct link *link_start(struct links *all, int slot, void *peer, char **argv, struct slice program,
                         int *error);
 
-/* Start a process on the host of a branch. If `argv` is NULL, the process is a relay. If `ship` is not 0, the
- * branch writes its own program, which must have `ship` bytes, to the process. Return NULL if memory is short or
- * the branch has ended. */
+/* Start a process on the host of a branch. If `argv` is NULL, the process is a relay. If `ship` is not 0, the branch
+ * writes its own program to the process. The program must have `ship` bytes. Return NULL if memory is short or the
+ * branch has ended. */
 struct link *link_start_on(struct link *branch, int slot, void *peer, char *const *argv, size_t ship);
 
 /* Turn the relay of `link` into a branch. The branch ends if it receives nothing from the starter for `silent_ms`. */
@@ -131,8 +131,8 @@ void links_pause(struct links *all, bool paused);
  * `is_late` is true, do not wait for further output. */
 void links_drain(struct links *all, bool is_late);
 
-/* Close the stdin of the processes of all links. If `is_late` is true, also kill those that are children of this
- * process. Return true if all processes have exited and all their output was read. */
+/* Close the stdin of the processes of all links. If `is_late` is true, also kill the processes that are children of
+ * this process. Return true if all processes have exited and all their output was read. */
 bool links_close(struct links *all, bool is_late);
 
 /* --- main programs ---------------------------------------------------------------------------------------------- */

@@ -82,7 +82,7 @@ struct carried {
     int slot;
     pid_t pid;            /* 0 if the process has ended */
     int ends[3];          /* our ends of the pipes of the process's stdin, stdout and stderr; -1 if closed */
-    struct slice program; /* --ship: bytes of `mapped` still to be written to stdin, before those of `to` */
+    struct slice program; /* --ship: bytes of `mapped` to write to stdin before the bytes of `to` */
     struct slice mapped;  /* the mapped file of the program; empty without --ship */
     struct buf to;        /* bytes for stdin that are not written yet */
     bool in_ends;         /* close stdin after the last byte of `to` */

@@ -334,7 +334,7 @@ static void watch_upwards(struct evidence *e, const char *below, bool v2, bool l
 
 /* Return the lowest pids.max of ddprun's own group and of all groups that contain it. Return UINT64_MAX if no group has
  * a limit, and 0 if the limits are not known. The job's group is inside ddprun's own group. It is not read, because
- * ddprun sets no limit in it. */
+ * ddprun sets no limit in the job's group. */
 static uint64_t lowest_pids_max(const struct evidence *e, int hierarchy)
 {
     char group[CGROUP_PATH_MAX], name[PATH_MAX];
@@ -549,8 +549,8 @@ static uint64_t meminfo_row(const char *text, const char *name)
     return row != NULL ? strtoull(row + strlen(name), NULL, 10) * 1024 : 0;
 }
 
-/* Read the available memory of the machine. Read the limit of reserved memory only with vm.overcommit_memory=2,
- * because it applies only then. */
+/* Read the available memory of the machine. Read the limit of reserved memory only with vm.overcommit_memory=2, because
+ * the limit applies only in this mode. */
 static void check_machine_memory(struct worker_evidence *facts)
 {
     char bytes[FILE_BYTES], mode[8];

@@ -418,7 +418,7 @@ enum {
 };
 
 /* Write the whole text and a newline. After an error remove the file, because half a report is invalid JSON. Format the
- * error before the removal, because the error text shows the free space, which the removal increases. */
+ * error before the removal, because the removal increases the free space that the error text shows. */
 static void write_file(int fd, const char *path, const char *text)
 {
     char why[WRITE_ERROR_MAX];

@@ -207,7 +207,7 @@ __attribute__((format(printf, 2, 3))) static void note_before(const struct annou
 }
 
 /* Print which features of the kernel are missing on this machine, and what ddprun uses instead. Without --verbose,
- * print only those that change the result for the user. */
+ * print only features that change the result for the user. */
 static void announce_lacks(const struct announce *a)
 {
     bool grave;

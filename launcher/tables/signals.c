@@ -1,7 +1,7 @@
 /* signals.c -- see signals.h.
  *
  * A second request to stop kills the workers, so a copy of the first request must not count as the second. A copy
- * reaches the agent in another way than the first signal, but a repeated request reaches the agent in the same way. */
+ * reaches the agent by another route than the first signal. A repeated request reaches the agent by the same route. */
 #include "tables/signals.h"
 
 #include "base/text.h"
@@ -133,7 +133,7 @@ bool signal_sender_text(const struct received_signal *received, struct buf *out)
 
 /* `scancel`, `systemctl stop` and `pkill ddprun` send SIGTERM to every process of ddprun. The agent then receives two
  * signals: its own, and one that the guardian passes on. Both have the same sender and arrive within COPY_MS, so one of
- * them is a copy. If a user repeats `kill PID`, both signals reach the agent in the same way, so the second is not a
+ * them is a copy. If a user repeats `kill PID`, both signals reach the agent by the same route, so the second is not a
  * copy.
  *
  * With --hosts, the relay gets this SIGTERM, too, and then sends its own SIGTERM to the guardian. This signal is

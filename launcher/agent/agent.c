@@ -593,8 +593,8 @@ static bool repeats_import_error(const struct agent *a, const struct agent_worke
            w->import_error == first->import_error && w->ended_ms - w->started_ms < AGENT_USAGE_MS;
 }
 
-/* Wait for another worker with the same import error. A busy machine slows all workers, so wait as long as the first
- * failed worker had run, but at least AGENT_SAME_MS and at most AGENT_DOUBT_MS. */
+/* Wait for another worker with the same import error. A busy machine slows all workers, so wait for the running time of
+ * the first failed worker, but at least AGENT_SAME_MS and at most AGENT_DOUBT_MS. */
 static enum agent_state wait_for_same(struct agent *a)
 {
     const struct agent_worker *first = &a->workers[a->first_failure];

@@ -159,7 +159,7 @@ struct agent_worker {
 enum {
     /* longest grace period of leftovers (processes that outlive the workers); a shorter grace_ms applies instead */
     AGENT_SWEEP_MS = 5000,
-    /* how long to wait after SIGKILL; a process that exists even longer hangs in the kernel */
+    /* how long to wait after SIGKILL; a process that survives longer hangs in the kernel */
     AGENT_UNKILLABLE_MS = 1500,
     /* time until SIGKILL is sent to the leftovers again, because they may still fork */
     AGENT_RESCAN_MS = 20,

@@ -1,7 +1,7 @@
 /* cgroup.c -- see cgroup.h.
  *
  * The owner of a group holds a shared lock (flock) on the group's directory until the owner ends. A later start of
- * ddprun detects by this lock whether the owner still lives.
+ * ddprun uses this lock to detect whether the owner still lives.
  *
  * ddprun enables no controllers in its groups, so the user's limits are unchanged. */
 #include "contain/cgroup.h"

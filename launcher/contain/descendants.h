@@ -22,8 +22,8 @@ bool descendants_adopt(void);
  * names its parent's children. */
 void descendants_spare(void);
 
-/* Send `signal` to every living descendant, parents first. A signal of this file never reaches a process that is not a
- * descendant, even if a pid is reused. */
+/* Send `signal` to every living descendant, parents first. The functions of this file never signal a process that is
+ * not a descendant, even if a pid is reused. */
 void descendants_signal(int signal);
 
 /* Append at most `max` descendants of `pid` to `pids`, an array of pid_t: first the children, then the children of

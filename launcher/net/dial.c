@@ -1,5 +1,5 @@
-/* dial.c -- see dial.h. dial_plan.c decides which step is next, and this file owns the sockets. The sockets are
- * polled, because libuv's streams hide the kernel's errno, on which the findings depend. */
+/* dial.c -- see dial.h. dial_plan.c decides which step is next, and this file owns the sockets. The sockets are polled,
+ * because libuv's streams hide the kernel's errno, and the findings depend on this errno. */
 #include "net/dial.h"
 
 #include "auth/auth.h"
@@ -731,8 +731,8 @@ static int path_open(const struct addrinfo *to)
 }
 
 /* Open both sockets. Set `bytes` to the size of the largest packet that the kernel sends to this peer, but at most
- * PATH_LARGE_MAX. Larger packets need not be probed, because their loss does not prove a fault. For example, if only
- * this host has an MTU of 9000, the peer announces a smaller segment size, and TCP connections work. */
+ * PATH_LARGE_MAX. Larger packets are not probed, because their loss does not prove a fault. For example, if only this
+ * host has an MTU of 9000, the peer announces a smaller segment size, and TCP connections work. */
 static bool path_open_both(struct path_sockets *p, const struct addrinfo *to)
 {
     const bool is_v6 = to->ai_family == AF_INET6;

@@ -178,7 +178,7 @@ static void hosting_join_other(const struct hosting_facts *f, struct hosting *ou
         f->resolved[0], f->here, own);
 }
 
-/* Warn if the address is of a container interface. This address exists on many machines, so another node that
+/* Warn if the address belongs to a container interface. This address exists on many machines, so another node that
  * dials the address may reach itself. */
 static void warn_of_bridge(const struct hosting_facts *f, const char *address,
                            const struct own_address *which, struct hosting *out)

@@ -69,9 +69,9 @@ struct store_host_options {
 
 /* Start the search. With several nodes, hosting.h decides which node hosts the store. The store listens only on the
  * address of the endpoint. With --host_store=yes, the store listens on every address in two cases: the endpoint is not
- * an address of this node, or it is a name that resolves to a loopback address by mistake. If the endpoint is a name,
- * the name is looked up first. A failed lookup is repeated until the timeout. After DDP_OK the caller owns *out and
- * calls store_host_close. *out is NULL if the search has already ended. */
+ * an address of this node, or the endpoint is a name that resolves to a loopback address by mistake. If the endpoint is
+ * a name, the name is looked up first. A failed lookup is repeated until the timeout. After DDP_OK the caller owns *out
+ * and calls store_host_close. *out is NULL if the search has already ended. */
 ddp_status store_host_find(const struct store_host_options *options, struct store_host **out,
                            struct ddp_err *err);
 

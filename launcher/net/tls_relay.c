@@ -480,10 +480,10 @@ static int parse_address(const char *address, int port, struct sockaddr_storage 
     return rc == 0 ? 0 : uv_ip6_addr(address, port, (struct sockaddr_in6 *)out);
 }
 
-/* Drop all packets that do not arrive through the loopback interface. Packets from this host arrive through it, for
- * every address of this host. Accepted sockets inherit the filter. If the socket is bound to another interface, such as
- * a VRF, set no filter: packets from this host then arrive through that interface. Even without the filter,
- * is_admitted() rejects other hosts. */
+/* Drop all packets that do not arrive through the loopback interface. Packets from this host arrive through the
+ * loopback interface, for every address of this host. Accepted sockets inherit the filter. If the socket is bound to
+ * another interface, such as a VRF, set no filter: packets from this host then arrive through that interface. Even
+ * without the filter, is_admitted() rejects other hosts. */
 static void drop_foreign_packets(int fd)
 {
     char device[IFNAMSIZ] = "";

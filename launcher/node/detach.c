@@ -452,7 +452,7 @@ static bool visit_directory(int dir, job_visitor visit, void *user)
     return ok;
 }
 
-/* Visit the jobs of all runtime directories, as visit_directory does. */
+/* Visit the jobs of all runtime directories. Return false if the visitor has ended the visit. */
 static bool visit_jobs(job_visitor visit, void *user)
 {
     bool ok = true;

@@ -116,7 +116,7 @@ static void exits_watch(struct exits *x, pid_t pid)
 static pid_t exits_next(struct exits *x)
 {
     struct epoll_event event;
-    /* Read one event at a time. epoll_wait moves each event that it returns behind the other events, so a second event
+    /* Read one event at a time. epoll_wait moves each returned event to the end of the ready list, so a second event
      * would lose its place in the order. */
     if (x->epoll < 0 || epoll_wait(x->epoll, &event, 1, 0) != 1)
         return 0;

@@ -185,8 +185,8 @@ IN_CHILD static void default_signals(void)
 }
 
 /* Close all descriptors from `first` on, if close_range fails. ddprun opens its own descriptors with close-on-exec, so
- * execve closes them. The loop must close only the descriptors that ddprun has inherited. The descriptor limit may be a
- * million, so stop after FD_GAP unused numbers in a row. */
+ * the loop is needed only for descriptors that ddprun has inherited. The descriptor limit may be a million, so stop
+ * after FD_GAP unused numbers in a row. */
 IN_CHILD static void close_one_by_one(int first)
 {
     for (int fd = first, gap = 0; gap < FD_GAP; fd++)

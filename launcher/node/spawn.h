@@ -15,8 +15,8 @@
 #include <sys/types.h>
 
 /* Three low descriptor numbers that are reserved for the descriptors of the next worker. A worker copies only the
- * lowest part of this process's descriptor table. The pipes of other workers have higher numbers, so the worker need
- * not copy and close them. */
+ * lowest part of this process's descriptor table. The pipes of other workers have higher numbers, so the worker does
+ * not have to copy and close them. */
 struct proc_slots {
     int null;  /* descriptor of /dev/null; between two starts, the numbers in `at` also refer to /dev/null */
     int at[3]; /* the reserved descriptor numbers, in ascending order */

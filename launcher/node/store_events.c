@@ -582,7 +582,7 @@ static void on_round(void *user, const struct heard_round *received)
 
 /* --- gathering ------------------------------------------------------------------------------------------ */
 
-/* Print which nodes are missing, and the remaining time: `left_ms` of the store's last message, less the time since
+/* Print which nodes are missing, and the remaining time: `left_ms` of the store's last message, minus the time since
  * this message arrived. */
 static void on_waiting_timer(uv_timer_t *timer)
 {
@@ -852,8 +852,8 @@ static void name_store_node(const struct node *n, char *out, size_t size)
         snprintf(out, size, " on node %d (%s)", found->node_rank, found->host);
 }
 
-/* Keep, for the report, why this node has lost the store. This node may have caused the loss, for example because its
- * process was stopped. In this case, keep the finding about this cause, and write its code to `code`, as
+/* Keep the reason why this node has lost the store, for the report. This node may have caused the loss, for example
+ * because its process was stopped. In this case, keep the finding about this cause, and write its code to `code`, as
  * "  [NODE_FROZEN]". Otherwise do not change `code`. */
 static void explain_loss(struct node *n, const char *why, char code[FINDING_SUBJECT_MAX])
 {

@@ -73,7 +73,7 @@ bool event_note(struct buf *out, uint64_t t_ms, const char *text)
 /* --- signals in JSON --------------------------------------------------------------------------------------- */
 
 /* Functions that add the same members in every call, with null for an unknown value. So a program that reads the JSON
- * object need not check whether a member exists. */
+ * object does not have to check whether a member exists. */
 
 enum { MEMBER_MAX = 64 };
 

@@ -1,6 +1,6 @@
 /* lines.h -- the workers' output as lines: cutting a stream into lines, prefixes, merged files, equal lines of several
  * ranks. Prefix, text and newline of a line are written in one piece, so lines of two workers never mix. Lines do not
- * depend on where reads cut the bytes. */
+ * depend on how read(2) cuts the bytes. */
 #ifndef LAUNCHER_OUTPUT_LINES_H
 #define LAUNCHER_OUTPUT_LINES_H
 
@@ -63,7 +63,7 @@ void lines_free(struct lines *l);
 void lines_append(struct lines *l, struct slice bytes);
 
 /* Deliver the latest update as LINE_UPDATE, unless it was delivered before. Return true if the update was delivered.
- * Only these updates depend on the reads, because a timer (output.c) calls this function between any two reads. */
+ * Only the delivery of updates depends on time, because a timer (output.c) calls this function between two reads. */
 bool lines_show_update(struct lines *l);
 
 /* Deliver the unfinished line now, as LINE_CUT, to free its memory. */

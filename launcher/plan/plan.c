@@ -131,8 +131,8 @@ static void choose_worker_store(struct plan *plan)
  *     N           static    29500   --timeout, --rdzv_conf or 900 s     follow from --node_rank
  *     MIN:MAX     c10d      29400   --timeout, --rdzv_conf or 600 s     assigned by the rendezvous
  *
- * --rdzv_endpoint replaces the address and the port. An elastic job uses port 29400 only if --rdzv_endpoint has no
- * port, and 29500 without --rdzv_endpoint. */
+ * --rdzv_endpoint replaces the address and the port. If --rdzv_endpoint has no port, an elastic job uses port 29400.
+ * Without --rdzv_endpoint, it uses port 29500. */
 static bool plan_meet(struct plan *plan)
 {
     const struct cli *cli = plan->cli;

@@ -179,8 +179,8 @@ ddp_status plan_round(struct plan *plan, const struct plan_round *round, struct 
 /* Return the current round with another attempt number, for a job of one node. */
 struct plan_round plan_same_round(const struct plan *plan, int attempt);
 
-/* Record the port that this node offers for the workers' store, in case rank 0 runs on this node. Call this before
- * the node joins. In a job of one node, rank 0 uses the port. */
+/* Record the port that this node offers for the workers' store. The port is used if rank 0 runs on this node. Call this
+ * before the node joins. In a job of one node, rank 0 uses the port. */
 void plan_offer_port(struct plan *plan, int port);
 
 /* Return true if MUNGE delivers the secret of a store at this address. MUNGE is used if a scheduler has started a

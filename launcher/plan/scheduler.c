@@ -740,7 +740,8 @@ ddp_status scheduler_read(struct scheduler *s, const char *wanted, const struct 
  *     STEP_TOO_SMALL        ddprun was not started on all nodes of the job            a warning
  *     NNODES_NOT_LAUNCHED   ddprun was started on fewer nodes than --nnodes           a warning
  *
- * The first three are not reported if --standalone, --nnodes or --node_rank shows that the layout is intended. */
+ * The first three findings are not reported if --standalone, --nnodes or --node_rank shows that the layout is
+ * intended. */
 
 static bool is_set_by_user(const struct cli *cli, enum cli_option option)
 {

@@ -61,8 +61,8 @@ static const char run_path_code[] =
 
 enum { FRONT_MAX = 4 }; /* largest number of words before PROGRAM: python3 -u -c CODE */
 
-/* Return true if Python must run PROGRAM. The ending .py decides, because the file may be created later. If ddprun
- * was started as torchrun, Python runs every PROGRAM, unless --no_python is set. */
+/* Return true if Python must run PROGRAM. The suffix .py decides, because the file may be created later. If ddprun was
+ * started as torchrun, Python runs every PROGRAM, unless --no_python is set. */
 bool program_needs_python(const struct cli *cli)
 {
     size_t len = strlen(cli->program);

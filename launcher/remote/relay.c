@@ -509,8 +509,8 @@ static void place_free(void *user)
     free(p);
 }
 
-/* Change to the directory, and check its disk and the disk of the log files. The log directory need not exist yet,
- * so its nearest existing parent is checked. */
+/* Change to the directory, and check its disk and the disk of the log files. The log directory may be missing, so its
+ * nearest existing parent is checked. */
 static void place_enter(void *user)
 {
     struct place *p = user;

@@ -191,7 +191,7 @@ static bool parse_finished(struct slice line, bool *is_own)
 }
 
 /* Keep one event `finished`, which is printed at the end. Prefer the events of nodes whose own worker has ended the
- * job. Of equally preferred events, keep the event of the node with the lowest rank. */
+ * job. If several events are equally preferred, keep the event of the node with the lowest rank. */
 static void keep_finished(struct peer *p, struct slice line, bool is_own)
 {
     struct starter *s = p->starter;

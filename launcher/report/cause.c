@@ -141,8 +141,8 @@ const char *cause_code_name(const struct report *r, const struct failure *f)
     return or_null(f != NULL ? f->code : r->store.code);
 }
 
-/* Append one line with the rank, its host, and how and when the rank ended. A search through many logs finds all of
- * these at once, because they are on one line. The time counts from the start of the worker if the worker is on this
+/* Append one line with the rank, its host, and how and when the rank ended. These facts are on one line, so a search
+ * through many logs finds all of them at once. The time counts from the start of the worker if the worker is on this
  * node, else from the start of the attempt. If a node or the job has failed, not a rank, append only f->words. */
 static bool failure_headline(const struct report *r, const struct failure *f, struct buf *out)
 {
@@ -306,8 +306,8 @@ size_t cause_last_lines(const struct report *r, size_t max, struct buf *out, boo
 /* --- hints ------------------------------------------------------------------------------------------------ */
 
 /* A row of the table has a piece of text that the C library, Python, PyTorch or NCCL prints, and a sentence that
- * explains this text. A row may require a second piece of text or a fact. Of several rows with the same piece, the
- * first that applies is used. */
+ * explains this text. A row may require a second piece of text or a fact. If several rows with the same piece apply,
+ * the first of them is used. */
 
 /* The choice of a hint depends on the text and on these facts. In a zeroed struct no fact is known. */
 struct hint_facts {

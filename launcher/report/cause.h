@@ -129,9 +129,8 @@ bool cause_remedy(const struct report *r, struct buf *out);
 /* Append where the core file is, or the reason why it is missing. */
 bool cause_core(const struct report *r, struct buf *out);
 
-/* Append the last `max` lines of the first failure's stderr, or of its stdout if stderr is empty, and set
- * *from_stdout. Each line ends with a newline. Of a progress bar only the visible text is kept. Return the number
- * of lines. */
+/* Append the last `max` lines of the first failure's stderr, or of its stdout if stderr is empty, and set *from_stdout.
+ * Each line ends with a newline. Only the visible text of a progress bar is kept. Return the number of lines. */
 size_t cause_last_lines(const struct report *r, size_t max, struct buf *out, bool *from_stdout);
 
 /* Find an error about a full file system or quota in the error file or the last lines, and set `path` and `is_quota`.

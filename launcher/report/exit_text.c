@@ -351,8 +351,8 @@ static unsigned long long kills_in(const struct oom_watch *watches, size_t n)
 
 /* Decide whether memory ran out, and where. The counter of a control group counts every kill in the group, even if the
  * whole machine ran out of memory. The machine's counter includes kills of other jobs, so use it only if no group can
- * be read. Of several groups at their limit, blame the innermost, because its memory also counts in the outer groups.
- * If no group was at its limit, the whole machine or a group outside ddprun's container ran out of memory. */
+ * be read. If several groups are at their limit, blame the innermost group, because its memory also counts in the outer
+ * groups. If no group was at its limit, the whole machine or a group outside ddprun's container ran out of memory. */
 void oom_find_cause(const struct oom_watch *watches, size_t n, unsigned long long system_kills,
                     struct worker_evidence *e)
 {

@@ -299,7 +299,7 @@ static bool add_gpus(cJSON *o, const struct report *r)
 }
 
 /* Add the members about failed attempts, unkillable processes, restarts, left_waiting, hangs and GPUs. An empty array
- * is added, too, so a reader need not check whether it exists. */
+ * is added, too, so a reader does not have to check whether it exists. */
 static bool add_attempts(cJSON *o, const struct report *r)
 {
     const char *left = r->left.sentence != NULL && r->left.sentence[0] != '\0' ? r->left.sentence : NULL;
@@ -359,7 +359,7 @@ static bool add_losses(cJSON *o, const struct report *r)
     return ok;
 }
 
-/* Add the members about the whole job. All members are always present, so a reader need not check whether they
+/* Add the members about the whole job. All members are always present, so a reader does not have to check whether they
  * exist; some are null. */
 static bool add_job(cJSON *o, const struct report *r)
 {

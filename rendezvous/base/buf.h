@@ -1,5 +1,5 @@
-/* buf.h -- four types for bytes: a `slice` borrows, a `buf` grows, `kept` has sent frames, and `shared` has a reference
- * count. If memory is short, a function returns false or NULL and leaves the contents unchanged. */
+/* buf.h -- four types for bytes: a `slice` borrows, a `buf` grows, `kept` stores frames that were sent, and `shared`
+ * has a reference count. If memory is short, a function returns false or NULL and leaves the contents unchanged. */
 #ifndef RENDEZVOUS_BASE_BUF_H
 #define RENDEZVOUS_BASE_BUF_H
 

@@ -109,8 +109,8 @@ static bool append_cases(struct buf *out, const struct completion *c, const char
     return ok;
 }
 
-/* Append a pattern of the commands whose arguments are files, such as "-|a|b". The pattern begins with "-", because
- * an empty pattern would be invalid. No command has the name "-". */
+/* Append a pattern, such as "-|a|b", of the commands whose arguments are files. The pattern begins with "-", because an
+ * empty pattern would be invalid. No command has the name "-". */
 static bool append_file_commands(struct buf *out, const struct completion *c)
 {
     bool ok = buf_printf(out, "-");
@@ -128,7 +128,7 @@ static bool append_commands(struct buf *out, const struct completion *c)
     return ok;
 }
 
-/* Append a help text, quoted for a shell's '...', up to its first `;`, `:`, `(` or newline. The appended text has no
+/* Append a help text up to its first `;`, `:`, `(` or newline, quoted for a shell's '...'. The appended text has no
  * colon, because zsh separates name and text by a colon. */
 static bool append_help(struct buf *out, const char *help, bool fish)
 {
@@ -146,8 +146,8 @@ static bool append_help(struct buf *out, const char *help, bool fish)
 /* --- bash ----------------------------------------------------------------------------------------------- */
 
 /* The scripts for bash, zsh and fish walk over the words before the cursor, and skip options with their values. The
- * result shows what the user is typing: an option, the value of an option, the command (the first other word), or an
- * argument of the command. */
+ * result shows what the user is typing: an option, its value, the command (the first other word), or an argument of the
+ * command. */
 
 /* The part of the bash script that walks over the words. bash splits --name=value into three words, unless the
  * user has changed COMP_WORDBREAKS. */

@@ -39,7 +39,7 @@ static bool names_host(const char *line, const char *host)
 }
 
 /* Find the first line of /etc/hosts that names `host`, because the C library uses this line. If the name resolves to a
- * loopback address, an error message shows the line, because it usually contains the mistake. Replace control
+ * loopback address, an error message shows the line, because this line usually contains the mistake. Replace control
  * characters by blanks, because the line is printed on a terminal. */
 static void find_hosts_line(const char *host, char line[HOSTS_LINE_MAX])
 {

@@ -71,8 +71,8 @@ ddp_status ddp_fail(struct ddp_err *err, ddp_status code, const char *fmt, ...)
 }
 
 /* Prepend a text to the error. Each caller may prepend its own context, such as "checkpoint 'a.ckpt': " or "rank 3: ".
- * Build the result in a second buffer, because err->msg has the old text. If it is too long, cut its end, because the
- * beginning shows where the error occurred. */
+ * Build the result in a second buffer, because err->msg has the old text. If the result is too long, cut its end,
+ * because the beginning shows where the error occurred. */
 ddp_status ddp_wrap(struct ddp_err *err, const char *fmt, ...)
 {
     char front[sizeof(err->msg)];

@@ -71,7 +71,7 @@ static uint64_t lowest_of_groups(const char *controller, const char *v2, const c
 }
 
 /* Format a limit of the cgroups as "; pids.max 512", or "" if `limit` is 0 (not read). A limit of 2^62 or more is
- * printed as "unlimited", because version 1 of cgroups reports a number near 2^63 if the memory has no limit. */
+ * printed as "unlimited", because version 1 of cgroups reports "no limit" as a number near 2^63. */
 enum { GROUP_LIMIT_SHOWN = 64 };
 static void group_limit_text(char out[GROUP_LIMIT_SHOWN], const char *name, uint64_t limit, bool is_bytes)
 {

@@ -63,16 +63,15 @@ static inline const char *files_remedy(int error, char out[FILES_REMEDY_MAX])
 }
 
 /* Read the file `name` in the directory ROOT/GROUP and in each directory above it, up to `root`. Each file contains a
- * number, or "max", which counts as UINT64_MAX. Return the lowest number, or `lowest` if that is lower. `lowest` is the
- * result of an earlier call. In `lowest` and in the result, 0 means that no number was found. `group` is changed to
- * "". */
+ * number, or "max", which counts as UINT64_MAX. Return the lowest of these numbers and of `lowest`, the result of an
+ * earlier call. In `lowest` and in the result, 0 means that no number was found. `group` is changed to "". */
 uint64_t lowest_limit_above(const char *root, char *group, const char *name, uint64_t lowest);
 
 /* Shorten `path` until it names an existing file or directory. Return false for a device or a pipe, because neither is
  * on a disk. Also return false if `path` cannot be examined. */
 bool find_on_disk(char path[PATH_MAX]);
 
-/* Describe the file system of `fd`, and the quota of this user or of the user's group on it. Example: " is on ext4 of
+/* Describe the file system of `fd`, and the quota on it for this user or the user's group. Example: " is on ext4 of
  * /dev/sdb1, where user 1000 has 2 GiB of 2 GiB and 7 of 100 files". Leave out the quota if the kernel does not report
  * it: a file server may manage it, or Linux is older than 5.14. The text is "" if the file system is unknown. `fd` may
  * have O_PATH. */
@@ -87,8 +86,8 @@ const char *write_error_text(int error, const char *path, char out[WRITE_ERROR_M
 
 /* Format an error of fork or of the start of a thread. After EAGAIN and ENOMEM add the limits on processes, and a
  * remedy: "Resource temporarily unavailable (ulimit -u 4096; pids.max 512; 4090 threads and load 12.5 on this host);
- * end other processes or raise the limit". pids.max is the lowest of this process's cgroups, and is left out if it
- * cannot be read. */
+ * end other processes or raise the limit". pids.max is the lowest limit of this process's cgroups, and is left out if
+ * it cannot be read. */
 enum { FORK_ERROR_MAX = 256 };
 const char *fork_error_text(int error, char out[FORK_ERROR_MAX]);
 

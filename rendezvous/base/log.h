@@ -21,8 +21,8 @@ void log_setup(const char *program, enum log_level level);
  * Pure modules do not call this function, but return text. */
 void log_line(enum log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* Return true at the first call whose `is_terminal` is true, and false at every other call. After true, the caller
- * prints "(ddprun explain CODE)" after its message. */
+/* Return true at the first call whose `is_terminal` is true, and false at every other call. If the result is true, the
+ * caller prints "(ddprun explain CODE)" after its message. */
 bool log_hint_is_due(bool is_terminal);
 
 /* Print "PROGRAM:   (ddprun explain CODE)" on stderr after a message with this code, if log_hint_is_due(). Print
@@ -33,8 +33,8 @@ void log_explain(const char *code);
 #define log_warn(...)  log_line(LOG_WARN, __VA_ARGS__)
 #define log_info(...)  log_line(LOG_INFO, __VA_ARGS__)
 
-/* Open /dev/null for closed descriptors 0 to 2. Otherwise the next file or socket would get such a number, and text for
- * stdout would be written to it. */
+/* Open /dev/null for each descriptor from 0 to 2 that is closed. Otherwise the next file or socket would get such a
+ * number, and text for stdout would be written to it. */
 void keep_standard_fds(void);
 
 /* Write `text` to stdout, flush stdout and free `text`. After an error print the reason on stderr and return false, so

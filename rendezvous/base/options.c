@@ -437,8 +437,8 @@ bool options_help(const struct option_table *table, struct buf *out)
 }
 
 /* Append a text with the escapes of roff. Write a dash as \-, because roff prints a plain dash as a hyphen, which a
- * shell does not accept. Write \& before a dot or a quote at the beginning, because roff would treat the line as a
- * command. */
+ * shell does not accept. Write \& before a dot or a quote at the beginning, because roff would otherwise treat the line
+ * as a command. */
 bool options_roff(struct buf *out, const char *text)
 {
     bool ok = text[0] != '.' && text[0] != '\'' ? true : buf_append(out, "\\&", 2);

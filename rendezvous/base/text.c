@@ -188,9 +188,9 @@ void text_copy(char *to, size_t size, const char *text)
     to[len] = '\0';
 }
 
-/* Return the date of a day. Years begin in March, so the leap day is the last day of a year. The lengths of months then
- * repeat every five months (153 days), so a linear function of the day gives the month. TO_1970 is the number of days
- * from 0000-03-01 to 1970-01-01. */
+/* Return the date of a day. In this calculation years begin in March, so the leap day is the last day of a year. The
+ * lengths of months then repeat every five months (153 days), so a linear function of the day gives the month. TO_1970
+ * is the number of days from 0000-03-01 to 1970-01-01. */
 struct date date_of(uint64_t day)
 {
     enum { TO_1970 = 719468, CENTURIES_4 = 146097, CENTURY = 36524, YEARS_4 = 1460, YEAR = 365 };

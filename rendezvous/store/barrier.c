@@ -430,7 +430,7 @@ static void step(struct barriers *b, struct barrier *barrier, const struct event
 }
 
 /* Check the arguments of `call`, but not the state of its barrier. Return the reason why they are invalid, or NULL.
- * Later functions use each member as a bit index, so each must be below the world size. */
+ * Later functions use each member as a bit index, so each member must be below the world size. */
 static const char *find_misuse(const struct barrier_call *call)
 {
     bool is_member = call->members.len == 0;

@@ -53,9 +53,9 @@ struct barrier {
     char name[];
 };
 
-/* The wait of a rank's connection, which waits at one barrier at most. While the rank waits, its waiter is in the list
- * of the barrier. The waiter is a member of the connection's struct, so that an arrival allocates nothing. Set all
- * bytes to zero before the first use. */
+/* The wait of a rank's connection. A connection waits at one barrier at most. While the rank waits, its waiter is in
+ * the list of the barrier. The waiter is a member of the connection's struct, so that an arrival allocates nothing. Set
+ * all bytes to zero before the first use. */
 struct barrier_waiter {
     struct list node;        /* link in barrier.waiters, if `barrier` is not NULL */
     struct barrier *barrier; /* borrowed; NULL if the rank waits at no barrier */

@@ -20,7 +20,7 @@ struct entry *entry_find(const struct entries *entries, struct slice key)
 }
 
 /* Prefetch the entries with these hashes, and the first three cache lines of each value. The rest of a longer value is
- * copied in order, so the processor prefetches it itself. */
+ * copied in order, so the processor prefetches the rest itself. */
 void entries_expect(const struct entries *entries, const uint32_t *hashes, uint32_t n)
 {
     enum { LINE = 64, LINES = 3 };
@@ -115,8 +115,8 @@ static bool resize(struct entries *entries, struct entry *entry, uint32_t cap, u
 }
 
 /* Set the value. Keep the old block if the new value fits and fills at least a quarter of it. So ADD need not allocate,
- * and a short value does not keep a block of 8 MiB. A block that a reply is sending cannot be changed, so then allocate
- * another. */
+ * and a short value does not keep a block of 8 MiB. If a reply is sending the old block, allocate another block,
+ * because bytes that are being sent must not change. */
 bool entry_set(struct entries *entries, struct entry *entry, struct slice value)
 {
     const uint32_t cap = value.len < VALUE_MIN ? VALUE_MIN : (uint32_t)value.len;

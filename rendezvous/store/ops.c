@@ -1,4 +1,4 @@
-/* ops.c -- see ops.h. Makes three tables from the rows of ops.h: field_table, op_table, and op_by_code, which has an
+/* ops.c -- see ops.h. The rows of ops.h fill three tables: field_table, op_table, and op_by_code. The last table has an
  * array for each dialect. */
 #include "store/ops.h"
 

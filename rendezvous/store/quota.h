@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A limit of memory, which may be a share of another quota, its `whole`. A share may use half of the memory that the
+/* A limit of memory. A quota may be a share of another quota, its `whole`. A share may use half of the memory that the
  * other shares leave free, or its `floor` if that is larger. All numbers are in bytes.
  *
  * In ddp-rendezvous, each source (a local user or a network, see hub/job.c) has a share of the store. Each job has a

@@ -64,7 +64,7 @@ struct slice decimal_print(int64_t value, char *text)
  *                          list of "/b", from top to bottom
  *
  * When a key is created, the store walks the list of its entry. When a connection leaves, the store walks the links of
- * its wait. So neither needs a search.
+ * its wait.
  *
  * A link is in a list while its key is missing. When the key is created, the link leaves the list. The wait and all its
  * links are freed together: when the last missing key is created, or when the connection leaves. */

@@ -58,8 +58,8 @@ static inline void sip_compress(uint64_t v[4], uint64_t word)
     v[0] ^= word;
 }
 
-/* Return the bytes after the last complete word of a key, at most 7, as a word. For a key of 8 bytes or more, load the
- * last 8 bytes at once and shift, which is faster than a copy of variable length. */
+/* Return the bytes after the last complete word of a key (at most 7) as one word. For a key of 8 bytes or more, load
+ * the last 8 bytes at once and shift. This is faster than a copy of variable length. */
 static inline uint64_t sip_tail(const uint8_t *key, size_t len)
 {
     const size_t rest = len % sizeof(uint64_t);
@@ -112,8 +112,8 @@ const struct table_node *table_first(const struct table *t, uint32_t hash)
 }
 
 /* Prefetch the nodes for these hashes, in two loops. The first loop fetches the chains, because they contain the
- * addresses of the nodes. The second loop fetches the first node of each chain. It also fetches the cache line after
- * the beginning of the node, which contains the key if the node is an entry. */
+ * addresses of the nodes. The second loop fetches the first node of each chain. This loop also fetches the cache line
+ * after the beginning of the node, which contains the key if the node is an entry. */
 void table_expect(const struct table *t, const uint32_t *hashes, uint32_t n)
 {
     enum { LINE = 64 };

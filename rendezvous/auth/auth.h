@@ -146,9 +146,9 @@ enum auth_result auth_read_answer(struct slice answer, struct slice *credential)
  * not an answer. */
 int auth_read_answer_tls(struct slice bytes, enum auth_result *result, struct slice *credential);
 
-/* Build the client's first message. `job` may be "" for an operator. The hello contains a hash of the job's name, not
- * the name, because the store parses at most 128 bytes from a stranger (hub/gate.c). 64 bits of the hash are enough,
- * because only a client with the secret can send a valid hash. The secret is valid for all jobs of the tenant. */
+/* Build the client's first message. `job` may be "" for an operator. The hello contains only a hash of the job's name,
+ * because the store parses at most 128 bytes from a stranger (hub/gate.c). 64 bits of the hash are enough, because only
+ * a client with the secret can send a valid hash. The secret is valid for all jobs of the tenant. */
 void auth_hello(struct auth *a, const struct secret *secret, enum auth_role role, const char *job,
                 const uint8_t nonce[static AUTH_NONCE_BYTES], uint8_t out[static AUTH_HELLO_BYTES]);
 

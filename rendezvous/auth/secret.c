@@ -1,7 +1,7 @@
 /* secret.c -- see secret.h.
  *
- * The checks call fstat on the open file, and not stat on its name, because the name may lead to another file at the
- * next call. Kubernetes mounts a Secret as a symlink to a symlink, and may replace both at any time. */
+ * The checks call fstat on the open file, and not stat on its name. The name may lead to another file at the next call.
+ * Kubernetes mounts a Secret as a symlink to a symlink, and may replace both at any time. */
 #include "auth/secret.h"
 
 #include "base/clock.h"
@@ -437,9 +437,9 @@ static void munge_fail(struct secret_call *c, const struct munge *m, void *conte
         ddp_fail(&c->err, DDP_ERR_IO, "MUNGE: %.200s", text);
 }
 
-/* Unseal (decrypt) the credential to c->secret. Also accept an expired credential, a credential from a node whose clock
- * is ahead, and a credential that another agent of this host has already unsealed. munged returns the payload in these
- * cases, too. These cases are harmless, because the store must also prove that it has the secret. */
+/* Unseal (decrypt) the credential to c->secret. Accept three further kinds of credentials: expired, from a node whose
+ * clock is ahead, or already unsealed by another agent of this host. munged returns the payload in these cases, too.
+ * These cases are harmless, because the store must also prove that it has the secret. */
 static void unseal(struct secret_call *c, const struct munge *m, void *context)
 {
     void *payload = NULL;
@@ -461,7 +461,7 @@ static void unseal(struct secret_call *c, const struct munge *m, void *context)
     free(payload);
 }
 
-/* Seal (encrypt) c->secret, and unseal the result as a test: a store must not begin to serve with a credential that no
+/* Seal (encrypt) c->secret, and unseal the result as a test. A store must not begin to serve with a credential that no
  * agent can unseal. */
 static void seal(struct secret_call *c, const struct munge *m, void *context)
 {

@@ -26,7 +26,7 @@ struct secret {
 };
 
 /* Read the secret, one line of 64 hexadecimal digits, from a file or from stdin ("-"). A file must have no other line.
- * Of stdin, no byte after the line is read. The file must belong to this user or to root, and no other user may read
+ * No byte of stdin after this line is read. The file must belong to this user or to root, and no other user may read
  * it. After DDP_OK, free *out with secret_free. */
 ddp_status secret_read(const char *path, struct secret **out, struct ddp_err *err);
 

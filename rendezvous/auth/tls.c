@@ -442,7 +442,7 @@ static void append_input(struct tls *t, struct slice bytes)
         tls_fail(t, "out of memory", NULL);
 }
 
-/* Pass at most TLS_HANDSHAKE_MAX bytes to OpenSSL until the peer has proved that it has the secret: OpenSSL must not
+/* Pass at most TLS_HANDSHAKE_MAX bytes to OpenSSL until the peer has proved that it has the secret. OpenSSL must not
  * get long messages from a stranger. Pass the remaining bytes after the handshake. */
 static void receive_handshake(struct tls *t, struct slice bytes)
 {

@@ -50,8 +50,8 @@ ddp_status client_stream_encrypt(struct client_stream *s, const struct client_tl
 /* Close the socket. Do nothing if it is closed already. */
 void client_stream_close(struct client_stream *s);
 
-/* A lock with a deadline. The thread that has it may use the handle. pthread_mutex_clocklock would be simpler, but the
- * ThreadSanitizer of gcc 12 does not support it and reports every unlock as an error. */
+/* A lock with a deadline. The thread that holds the lock may use the handle. pthread_mutex_clocklock would be simpler,
+ * but the ThreadSanitizer of gcc 12 does not support it and reports every unlock as an error. */
 struct client_turn {
     pthread_mutex_t lock; /* protects `taken`; held only for a few instructions */
     pthread_cond_t given; /* signalled when `taken` becomes false */

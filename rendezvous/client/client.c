@@ -29,8 +29,8 @@ enum {
  *       client_begin ... client_end             one call; other threads wait (struct client_turn)
  *     ddp_store_close                           closes the connection and frees the handle */
 
-/* Copy the options. A program that was built with an older libddp has a shorter struct (`size`). The members that it
- * lacks keep their defaults. */
+/* Copy the options. A program that was built with an older libddp has a shorter struct (`size`). The missing members
+ * keep their defaults. */
 static ddp_store_options read_options(const ddp_store_options *given)
 {
     ddp_store_options o = DDP_STORE_OPTIONS_INIT;
@@ -157,7 +157,7 @@ static void client_begin(struct client_call *c, struct ddp_store *store, enum op
 }
 
 /* Prepend "store HOST:PORT: GET 'key', after 12 ms: " to the error. Omit the duration for an operation that waits,
- * because the error of a wait that has timed out contains it already. */
+ * because the error of a wait that has timed out already contains the duration. */
 static void prepend_place(struct client_call *c)
 {
     const bool named = c->subject != NULL;
@@ -237,7 +237,8 @@ static void apply_outcome(struct client_call *c, uint8_t outcome, const char *js
  *     with an outcome      outcome, u64 length, json, 01 nonce
  *
  * The first byte may be 1 in both cases. The next four bytes are then either the nonce or the low half of the length.
- * As a length, the nonce would be above a gigabyte. No JSON is so long, so the four bytes show which answer it is. */
+ * As a length, the nonce would be above a gigabyte. No JSON is so long, so the four bytes show which answer has
+ * arrived. */
 static void leave_barrier(struct client_call *c)
 {
     const uint32_t nonce = 0x51500000u;

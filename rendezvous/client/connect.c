@@ -1,6 +1,5 @@
-/* connect.c -- connects to a store. Each version of torch has stores with only one numbering of opcodes, and a store
- * does not announce its version. So the client tries four greetings, each on a new connection, until the store answers
- * one. */
+/* connect.c -- connects to a store. The opcodes of a store depend on its version of torch, and a store does not
+ * announce its version. So the client tries four greetings, each on a new connection, until the store answers one. */
 #include "base/clock.h"
 #include "base/connector.h"
 #include "base/text.h"
@@ -85,8 +84,8 @@ static void runner_fail(struct client_race *r, int i, int error)
         r->error = error;
 }
 
-/* Start an attempt to connect. Return true even if it fails at once, because another address may work. Return false if
- * no address can work, because descriptors or memory have run out. */
+/* Start an attempt to connect. Return true even if the attempt fails at once, because another address may work. Return
+ * false if no address can work, because descriptors or memory have run out. */
 static bool runner_start(struct client_race *r, int i, int port)
 {
     const int fd = connector_begin(r->race.runners[i].address, port, 0);
@@ -219,7 +218,7 @@ static void expect_count(struct client_call *c, int64_t most)
 
 /* Greet a store without PING: delete a key that does not exist. The key has 4096 bytes. An old server reads this number
  * as the high bytes of a length, so the length is above 2^52 (see greet_with_ping). The server cannot allocate so much
- * memory, and closes the connection. With a shorter key, its only thread would wait for more bytes. */
+ * memory, and closes the connection. With a shorter key, the server's only thread would wait for more bytes. */
 static void greet_without_ping(struct client_call *c)
 {
     char missing[4096];

@@ -68,7 +68,7 @@ static bool same_job(const struct check *c)
 }
 
 /* Reject an agent of an earlier run of the job. An agent that joins for the first time has no instance yet, so every
- * run accepts it. */
+ * run accepts this agent. */
 static bool same_instance(const struct check *c)
 {
     return c->join->instance[0] == '\0' || strcmp(c->r->instance, c->join->instance) == 0 ||
@@ -85,8 +85,8 @@ static bool not_over(const struct check *c)
            word_refusal(c, "job '%.200s' is over: %s cannot join", c->r->job, c->self);
 }
 
-/* Reject an agent if its minor version differs from that of the first node or of the store, because the messages of two
- * minor versions may differ. Check the first node before the store, because the user knows that node. */
+/* Reject an agent if its minor version differs from that of the first node or of the store. The messages of two minor
+ * versions may differ. Check the first node before the store, because the user knows that node. */
 static bool same_version(const struct check *c)
 {
     const struct rules *rules = &c->r->rules;
@@ -142,7 +142,7 @@ static bool same_role(const struct check *c)
 }
 
 /* Reject a node whose number of workers differs from that of the other nodes. This applies only to elastic jobs. The
- * number may differ with --uneven, between roles, or if a node determines it itself (gpu, cpu, auto). */
+ * number may differ with --uneven, between roles, or if a node counts its GPUs or CPUs (gpu, cpu, auto). */
 static bool same_nproc(const struct check *c)
 {
     const struct rules *rules = &c->r->rules;
@@ -171,8 +171,8 @@ static bool same_program(const struct check *c)
                         rules->program);
 }
 
-/* Reject a node rank that is not below --nnodes. same_nnodes has already compared the node's --nnodes with that of the
- * job, so use the node's. */
+/* Reject a node rank that is not below --nnodes. Use the node's value, because same_nnodes has already compared this
+ * value with that of the job. */
 static bool rank_is_there(const struct check *c)
 {
     const struct rdzv_join *j = c->join;

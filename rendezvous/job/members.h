@@ -21,7 +21,7 @@ struct member {
     struct list sessions; /* open connections of the rank (session.by_rank) */
     char *host;           /* owned; NULL = unknown */
     char *error;          /* owned: last line of the rank's traceback; NULL = none since the last progress */
-    int pid; /* last reported pid: of the worker, or of its program if the worker only waits for this program */
+    int pid; /* last reported pid: of the worker, or of the program for which the worker's script waits */
     int process_pid;       /* pid of the process that the agent has started for the rank; 0 = not reported */
     bool met;              /* the rank has had a connection in this attempt */
     bool exited;           /* the agent has reported the end of the rank; the next three fields are valid */

@@ -1,6 +1,6 @@
-/* nodes.c -- the nodes of a job: joining, moving between lists, ranks, heartbeats, leaving, and messages about them.
- * Memory is allocated only when a node joins, so beginning a round, stopping a round and ending the job cannot fail for
- * lack of memory. */
+/* nodes.c -- the nodes of a job: how they join, move between lists, get ranks, send heartbeats and leave; and messages
+ * about them. Memory is allocated only when a node joins, so beginning a round, stopping a round and ending the job
+ * cannot fail for lack of memory. */
 #include "job/nodes.h"
 
 #include <stdarg.h>
@@ -380,8 +380,8 @@ static void fill_node(struct node *node, const struct rdzv_join *join)
     node->grace_ms = join->grace_ms;
 }
 
-/* Create a node, and charge its memory to the quota. rdzv_remove_node returns this charge. If memory or quota is short,
- * return NULL and add nothing. */
+/* Create a node, and charge its memory to the quota. rdzv_remove_node releases this charge. If memory or quota is
+ * short, return NULL and add nothing. */
 struct node *rdzv_add_node(struct rdzv *r, uint64_t id, const struct rdzv_join *join)
 {
     if (!make_room(r, r->by_id.count + 1) || !quota_use(r->quota, sizeof(struct node)))

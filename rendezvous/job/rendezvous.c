@@ -124,8 +124,8 @@ static enum rdzv_state joins_late(struct rdzv *r, struct node *node, const struc
 
 /* --- no round runs -------------------------------------------------------------------------------------- */
 
-/* Begin the last call. If members of the previous round are missing, it takes at least RETURN_MS, because they must
- * reap their workers before they join again. If the last call takes 0 ms, begin the round at once. */
+/* Begin the last call. If members of the previous round are missing, the last call takes at least RETURN_MS, because
+ * they must reap their workers before they join again. If the last call takes 0 ms, begin the round at once. */
 static enum rdzv_state last_call(struct rdzv *r)
 {
     char within[TEXT_MS_MAX];
@@ -212,7 +212,7 @@ static void note_leave(struct rdzv *r, const struct node *node, const struct rdz
 }
 
 /* Let a node without running workers leave. Between two rounds this ends a static job, which cannot continue without
- * the node. Before the first round it does not, because the user may start the node again. */
+ * the node. Before the first round the job does not end, because the user may start the node again. */
 static enum rdzv_state leaves(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     note_leave(r, node, e, "");
@@ -367,8 +367,8 @@ static enum rdzv_state agrees(struct rdzv *r, struct node *node, const struct rd
 
 /* --- a round is being stopped --------------------------------------------------------------------------- */
 
-/* Handle a further failure. If the recorded cause is a victim (a worker that lost a peer) and this failure is not,
- * record this failure instead. The report about the peer may arrive after the report about its victim. */
+/* Handle a further failure. If the recorded failure is of a victim (a worker that lost a peer), replace it by a failure
+ * that is not of a victim. The report about the peer may arrive after the report about its victim. */
 static enum rdzv_state better_cause(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     if (r->end.cause.failure.victim && !rdzv_is_victim(e->failure))
@@ -614,8 +614,8 @@ void rdzv_hangs(struct rdzv *r, const struct failure *failure, uint64_t now_ms)
     rdzv_recheck(r, now_ms);
 }
 
-/* Record a sign of life. The hub calls this function for each received packet of a node, so it only updates the
- * time. */
+/* Record a sign of life. The hub calls this function for each received packet of a node, so this function only updates
+ * the time. */
 void rdzv_received(struct rdzv *r, uint64_t id, uint64_t now_ms)
 {
     struct node *node = rdzv_find(r, id);

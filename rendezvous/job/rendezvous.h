@@ -19,7 +19,7 @@
  *
  *     GATHERING -> LAST_CALL -> RUNNING -> STOPPING -> BACKING_OFF -> GATHERING ... -> OVER
  *
- * Rows of state and word. */
+ * Each row has a state and its word. */
 #define RDZV_STATES(X)                                                                                     \
     X(GATHERING, "gathering")     /* more nodes must join */                                               \
     X(LAST_CALL, "last call")     /* enough nodes have joined, but more nodes may join for a short time */ \

@@ -1,7 +1,7 @@
 /* round.c -- see round.h.
  *
- * The verdict waits for `stopped` from all members, because it needs all exit codes and no old process may disturb the
- * next round. The cause of a round's end decides whether another round follows. */
+ * The verdict waits until all members have sent `stopped`: it needs all exit codes. Also, no old process may disturb
+ * the next round. The cause of a round's end decides whether another round follows. */
 #include "job/round.h"
 
 #include "base/text.h"
@@ -88,8 +88,8 @@ static uint32_t places_for_newcomers(const struct rdzv *r)
     return r->rules.max > held ? r->rules.max - held : 0;
 }
 
-/* Return the number of nodes of a round that begins now: the members of the last round that have joined again, and
- * newcomers for the free places. */
+/* Return the number of nodes of a round that begins now. Its nodes are the members of the last round that have joined
+ * again, and newcomers for the free places. */
 uint32_t rdzv_round_size(const struct rdzv *r)
 {
     uint32_t new = r->n_waiting - r->n_back, places = places_for_newcomers(r);
@@ -306,7 +306,7 @@ void rdzv_set_failure(struct rdzv *r, const struct node *node, const struct fail
     r->end.has_cause = true;
 }
 
-/* Return the exit code of a failure, as a shell would return it, and never 0. If exec failed, derive it from the
+/* Return the exit code of a failure, as a shell would return it, and never 0. If exec failed, derive the code from the
  * error, because the program has no exit code. */
 static int code_of(const struct rdzv_cause *cause)
 {

@@ -159,9 +159,9 @@ static bool is_limited(const struct admission *a, const struct admission_key *ke
     return !key->is_uid || (key->uid != 0 && key->uid != a->self);
 }
 
-/* Return how many connections a source may have: `max` (admission.max) for root and the user of the store, half of
- * `max` for another user of this host, 7/8 of `max` for an address. An address gets more than a user, because one host
- * may run most ranks of a job. */
+/* Return how many connections a source may have. Root and the user of the store may have `max` (admission.max). Another
+ * user of this host may have half of `max`, and an address 7/8 of `max`. The limit of an address is higher than that of
+ * a user, because one host may run most ranks of a job. */
 static uint32_t admission_limit(const struct admission *a, const struct admission_key *key)
 {
     if (!is_limited(a, key))
@@ -253,8 +253,8 @@ static void admission_close(struct admission *a, struct admission_entry *e)
     e->source = NULL;
 }
 
-/* Return the oldest connection that has sent no request and is older than ADMISSION_SILENT_MS, or NULL. `verdict` is the
- * reason for the search, and decides which sources are searched:
+/* Return the oldest connection that has sent no request and is older than ADMISSION_SILENT_MS, or NULL. `verdict` is
+ * the reason for the search, and decides which sources are searched:
  *
  *     ADMISSION_FULL          only the source `key`
  *     ADMISSION_NEARLY_FULL   all limited sources
@@ -419,7 +419,7 @@ static bool has_room(const struct clients *clients, uint64_t bytes)
            host->queued_bytes + bytes <= host->max_queued_bytes - host->max_queued_bytes / 4;
 }
 
-/* Schedule the next check_readers if a client waits for room, or if room is short. Otherwise cancel it. */
+/* Schedule the next check_readers if a client waits for room, or if room is short. Otherwise cancel the check. */
 static void watch_readers(struct clients *clients)
 {
     if (clients->n_waiting == 0 && has_room(clients, 0))
@@ -495,7 +495,7 @@ static bool may_reply(void *user, conn_id id, uint64_t bytes)
 }
 
 /* Stop or start reading from a client. The hub calls this function (hub_sink.read). If the hub has stopped reading,
- * on_drained may start it again. The hub then stops it again when more bytes arrive. */
+ * on_drained may start to read again. The hub stops reading again when more bytes arrive. */
 static void set_reading(void *user, conn_id id, bool reads)
 {
     struct client *c = find_served(user, id);
@@ -534,7 +534,7 @@ static struct client *find_waiting(const struct clients *clients)
     return best;
 }
 
-/* Resume clients whose replies wait for room, the smallest reply first, until no more fit. */
+/* Resume clients whose replies wait for room, the smallest reply first, until no further reply fits. */
 static void resume_waiting(struct clients *clients)
 {
     struct client *c;
@@ -556,8 +556,9 @@ static void on_drained(struct conn *conn)
     watch_readers(c->clients);
 }
 
-/* Close clients that have read less than STALL_BYTES since the last check, because one client that does not read could
- * delay the large replies to all others. This check runs only while the memory for queued replies is short. */
+/* Close clients that have read less than STALL_BYTES since the last check. One client that does not read could
+ * otherwise delay the large replies to all others. This check runs only while the memory for queued replies is
+ * short. */
 static void check_readers(struct clients *clients)
 {
     struct client *c;
@@ -620,7 +621,7 @@ static void leave_hub(struct client *c, const char *why)
 }
 
 /* Handle the end of a connection (conn_host.on_end). Report the end to the hub at once, even if replies to this client
- * are not written yet, because the ranks in a barrier must not wait for these writes. */
+ * are not written yet. The ranks in a barrier must not wait for these writes. */
 static void on_end(struct conn *conn, const char *why)
 {
     struct client *c = (struct client *)conn;

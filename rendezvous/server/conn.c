@@ -283,7 +283,7 @@ static enum conn_sent queue(struct conn *c, struct slice bytes, struct shared *h
     if (bytes.len > room)
         return CONN_NO_ROOM;
     if (holder != NULL && (holder->size > room || holder->size / 2 > bytes.len))
-        holder = NULL; /* copy: a reference keeps the whole block, which exceeds `room` or twice the bytes */
+        holder = NULL; /* copy the bytes, because the whole block exceeds `room` or twice their size */
     if (c->outbox == NULL && !outbox_new(c))
         return CONN_BROKEN;
     const bool is_writing = c->outbox->first != NULL;

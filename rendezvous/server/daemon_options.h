@@ -1,4 +1,4 @@
-/* daemon_options.h -- parses the command line of ddp-rendezvous. Pure, so that tests call it without a process. */
+/* daemon_options.h -- parses the command line of ddp-rendezvous. The module is pure, so that tests need no process. */
 #ifndef RENDEZVOUS_DAEMON_OPTIONS_H
 #define RENDEZVOUS_DAEMON_OPTIONS_H
 

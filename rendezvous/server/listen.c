@@ -34,7 +34,7 @@ uint64_t listen_queue_drops(int fd)
 }
 
 /* Read the limit of the accept queue: the backlog, but at most net.core.somaxconn. For a listening socket, Linux
- * reports it in tcpi_sacked; see tcp_get_info() of the kernel. */
+ * reports this limit in tcpi_sacked; see tcp_get_info() of the kernel. */
 uint64_t listen_queue_limit(int fd)
 {
     struct tcp_info info = { 0 };
@@ -47,8 +47,8 @@ uint64_t listen_queue_limit(int fd)
 /* The sockets are created without libuv, which always sets SO_REUSEADDR.
  *
  * A fixed port needs SO_REUSEADDR: a restarted daemon must not wait until old connections leave TIME_WAIT. Port 0 must
- * not have it: another user could bind the chosen port on a more specific address before this process calls listen.
- * This could also happen with a fixed port, so listen follows bind at once.
+ * not have SO_REUSEADDR: another user could bind the chosen port on a more specific address before this process calls
+ * listen. This could also happen with a fixed port, so listen follows bind at once.
  *
  * Two ddpruns of a job on one host can bind the same port at the same time. If both then call listen, Linux rejects
  * both calls, and no process hosts the store. So if listen has failed after bind has succeeded, try again. */
@@ -129,7 +129,7 @@ static int listen_everywhere(int port)
     return listen_on_first(&first, port != 0);
 }
 
-/* Return the lowest port that a process without privileges may use. Linux before 4.11 has the constant 1024. */
+/* Return the lowest port that a process without privileges may use. Linux before 4.11 always uses 1024. */
 static int lowest_free_port(void)
 {
     char text[16] = "";
@@ -491,8 +491,8 @@ static void name_user(struct port_holder *out)
         snprintf(out->user, sizeof(out->user), "%.31s", found->pw_name);
 }
 
-/* Copy the command line, with spaces instead of NULs and '?' instead of unprintable bytes. If it is too long, end it
- * with "...". */
+/* Copy the command line, with spaces instead of NULs and '?' instead of unprintable bytes. If the line is too long, end
+ * the copy with "...". */
 static void set_command(struct port_holder *out)
 {
     char path[64];

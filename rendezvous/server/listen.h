@@ -31,8 +31,8 @@ struct listener {
 
 /* Bind and listen. `host` is an address, a name (resolving it may block for many seconds), or NULL or "" for all
  * addresses. If a name has several addresses, use the first that belongs to this host. If `port` is 0, the kernel
- * chooses a free port. `option`, which may be NULL, is the command-line option for the port; errors name it in the
- * remedy. Return DDP_OK, or DDP_ERR_IO with the reason and a remedy in `err`. */
+ * chooses a free port. `option`, which may be NULL, is the command-line option for the port; errors name this option in
+ * the remedy. Return DDP_OK, or DDP_ERR_IO with the reason and a remedy in `err`. */
 ddp_status listener_open(const char *host, int port, const char *option, struct listener *out,
                          struct ddp_err *err);
 

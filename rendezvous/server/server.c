@@ -297,8 +297,8 @@ static void server_free(struct store_server *s)
     free(s);
 }
 
-/* Make a random text that identifies this store. An agent that connects again compares it, to detect that another
- * store now uses the port. If the kernel has no random bytes yet, use the clock and the pid. */
+/* Make a random text that identifies this store. An agent that connects again compares this text, to detect that
+ * another store now uses the port. If the kernel has no random bytes yet, use the clock and the pid. */
 static void make_nonce(char text[static 2 * NONCE_BYTES + 1])
 {
     uint64_t nonce;

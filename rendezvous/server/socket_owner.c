@@ -340,7 +340,7 @@ static enum socket_state dump_listeners(struct socket_owners *o, int family, int
 }
 
 /* Find a socket that listens on the port. Search both families, because sock_diag lists IPv6 sockets separately, and
- * they may accept IPv4 connections. */
+ * these sockets may accept IPv4 connections. */
 enum socket_state socket_listener_find(struct socket_owners *o, int port, uint32_t uid,
                                        struct socket_owner *owner)
 {

@@ -163,8 +163,8 @@ static bool call_worker_started(struct hub *hub, struct session *s, const union 
     return member_place(member, started->host, (int)started->pid);
 }
 
-/* Record the end of a worker. Reject a report whose pid differs from the pid of the last start, because it is about an
- * earlier process of the rank. */
+/* Record the end of a worker. Reject a report whose pid differs from the pid of the last start, because such a report
+ * is about an earlier process of the rank. */
 static bool call_worker_exited(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     const struct message_worker_exited *exited = &m->worker_exited;
@@ -699,7 +699,7 @@ static bool call_trouble(struct hub *hub, struct session *s, const union message
 
 /* --- the calls ------------------------------------------------------------------------------------------ */
 
-/* Answer a launcher that checks whether a store is here. */
+/* Answer a launcher that checks whether a store listens at this address. */
 static bool call_hello(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     (void)hub, (void)s, (void)m, (void)answer;

@@ -16,7 +16,7 @@ enum {
     PENDING_MAX = 128,        /* maximum number of strangers in GREETING and HELD together */
     PENDING_PER_ADDRESS = 16, /* limit for one address, so that one host cannot use up PENDING_MAX */
     PER_RANK = 4,             /* each rank of a job raises the limits of ASKED and HANDSHAKE by this number */
-    HELD_BYTES = 64 << 10,    /* limit for one stranger; beyond it, stop reading in ASKED, otherwise reject */
+    HELD_BYTES = 64 << 10,    /* limit for one stranger; above it, stop reading if ASKED, else reject */
     HELD_SHARE = 16,          /* held bytes of all strangers: at most hub_limits.max_bytes / HELD_SHARE */
     ASKED_BYTES = 10 << 20    /* limit of held bytes in ASKED: more than the longest value, 8 MiB */
 };
@@ -102,7 +102,7 @@ static void enter_line(struct hub *hub, struct session *s, enum stranger_state s
         count_held(hub, s);
 }
 
-/* Reject a stranger that no agent has confirmed in time. If its held request is IDENTIFY, first answer it with an error
+/* Reject a stranger that no agent has confirmed in time. If its held request is IDENTIFY, first answer with an error
  * text that names a remedy. For other requests this is impossible, because no answer of PyTorch's protocol contains an
  * error text. */
 static void give_up(struct hub *hub, struct session *s)
@@ -270,8 +270,8 @@ _Static_assert((int)sizeof(validate) + PING_BYTES + (int)sizeof(hello) + 3 * AUT
                    FIRST_BYTES,
                "an agent must be able to send its first messages within FIRST_BYTES");
 
-/* Compare the bytes with a fixed request of `n` bytes. Return GATE_HOLD if they differ, GATE_MORE if the bytes are
- * equal so far but incomplete, otherwise `whole`. */
+/* Compare the bytes with a fixed request of `n` bytes. Return GATE_HOLD after a difference. Return GATE_MORE if the
+ * bytes are equal so far but incomplete, otherwise `whole`. */
 static enum gate_verdict compare_fixed(struct slice bytes, const uint8_t *fixed, size_t n,
                                        enum gate_verdict whole)
 {
@@ -407,8 +407,8 @@ static bool greet(struct hub *hub, struct session *s, struct slice message)
            (result == AUTH_OK || refuse(hub, result, message));
 }
 
-/* Send the secret, encrypted by MUNGE, to a client that has no secret. The answer reveals nothing to other clients:
- * only munged on a node with the same MUNGE key decrypts it, and only for processes of the store's user. */
+/* Send the secret, encrypted by MUNGE, to a client that has no secret. The answer reveals nothing to other clients.
+ * Only munged on a node with the same MUNGE key decrypts the answer, and only for processes of the store's user. */
 static bool give_credential(struct hub *hub, struct session *s, struct buf *out)
 {
     uint8_t answer[AUTH_GIFT_BYTES];

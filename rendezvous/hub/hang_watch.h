@@ -1,4 +1,4 @@
-/* hang_watch.h -- decides when a job is suspected to hang and when to report the hang. Pure. A wrong
+/* hang_watch.h -- decides when a job is suspected to hang and when to report the hang. The module is pure. A wrong
  * suspicion costs only a few ms on each node. But a report needs the same verdict on two pairs of samples, because a
  * wrong report misleads the user. */
 #ifndef RENDEZVOUS_HUB_HANG_WATCH_H
@@ -15,8 +15,8 @@ enum {
     /* ms between samples until the first sign of progress. A report needs three samples, which take 42 s, so a
      * checkpoint of 40 s is not reported. */
     HANG_QUIET_APART_MS = 21000,
-    /* ms from the third sample to the next one, if this one repeats the third (no certain verdict) or confirms its new
-     * verdict. This time is short, so that a hang is reported within 15 s after the limit. */
+    /* ms from the third sample to the next. The next sample repeats the third (no certain verdict), or confirms the new
+     * verdict of the third. This time is short, so that a hang is reported within 15 s after the limit. */
     HANG_CONFIRM_MS = 1000,
     /* Longest pause in ms between two suspicions. The first pause is as long as the time without progress that causes
      * a suspicion. Each further pause is twice as long as the one before. */
@@ -87,8 +87,8 @@ struct hang_verdict {
 };
 
 /* Record a sample. Return true if the caller must report the verdict or the hint, because the previous sample gave the
- * same one. After a reported verdict, nothing is reported until the next progress. After a reported hint, only another
- * hint or a verdict is reported. */
+ * same result. After a reported verdict, nothing is reported until the next progress. After a reported hint, only
+ * another hint or a verdict is reported. */
 bool hang_watch_sampled(struct hang_watch *w, struct hang_verdict verdict, uint64_t now_ms);
 
 #endif

@@ -81,8 +81,8 @@ struct hub_sink {
     void (*event)(void *event_user, const char *json);
     void *event_user;
     /* Returns true if a reply of `bytes` may be sent to `conn` now. If `bytes` is 0, the hub asks only whether the
-     * client reads its replies. After false, the requests of `conn` wait until the server calls hub_resume. If the
-     * callback is NULL, the hub may always reply. */
+     * client reads its replies. If the result is false, the requests of `conn` wait until the server calls hub_resume.
+     * If the callback is NULL, the hub may always reply. */
     bool (*may_reply)(void *user, conn_id conn, uint64_t bytes);
     /* Stops or starts reading from `conn`. The hub stops reading from a stranger (gate.c) that has sent too much, until
      * an agent confirms the stranger. If the callback is NULL, reading never stops. */
@@ -102,8 +102,8 @@ bool hub_connect(struct hub *hub, conn_id conn, const char *peer, uint64_t now_m
 /* Set the user that owns the connection on this host. Without this call the user is unknown. */
 void hub_set_uid(struct hub *hub, conn_id conn, uint32_t uid);
 
-/* Mark the connection as a connection from another host. With hub_limits.guarded, the hub holds its requests until
- * gate.c admits it. */
+/* Mark the connection as a connection from another host. With hub_limits.guarded, the hub holds the client's requests
+ * until gate.c admits the client. */
 void hub_set_foreign(struct hub *hub, conn_id conn);
 
 /* Announce that the connection must begin with TLS. Call this function before hub_set_foreign. Until hub_set_secret is

@@ -318,7 +318,7 @@ struct job *job_new(struct hub *hub)
 }
 
 /* Free the job. job_new() also calls this for a partly built job. Release the share last, because the store, the
- * barriers and the members return their charges to it. */
+ * barriers and the members return their charges to the share. */
 void job_free(struct job *job)
 {
     struct hub *hub = job->hub;
@@ -380,8 +380,8 @@ void job_rename(struct job *job, const char *name)
     add_to_hub(job);
 }
 
-/* Give `name` to the nameless job, because clients may already have stored keys in it. If there is no nameless job,
- * create one. */
+/* Give `name` to the nameless job, because clients may already have stored keys in this job. If there is no nameless
+ * job, create one. */
 static struct job *declare(struct hub *hub, struct job_source *source, const char *name)
 {
     struct job *job = job_find(hub, "");

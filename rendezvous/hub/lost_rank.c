@@ -171,8 +171,8 @@ static const struct finding *torch_given_up(struct job *job, uint32_t rank)
 /* A rank may exit with 0 while other ranks wait for it. The store reports this exit to all agents. The store does not
  * see collectives. It only knows which ranks gave up a wait in the store, and which exited with 0. */
 
-/* Push {"push":"left_waiting","text":"rank 0 ...","findings":[...]} before the failures of the waiting ranks arrive,
- * so that the agents treat these failures as consequences. */
+/* Push {"push":"left_waiting","text":"rank 0 ...","findings":[...]} before the failures of the waiting ranks arrive. So
+ * the agents treat these failures as consequences. */
 static void push_loss(struct job *job, const struct finding *f)
 {
     cJSON *o = cJSON_CreateObject();

@@ -1,7 +1,7 @@
 /* messages.c -- see messages.h.
  *
- * cJSON parses and prints. This file encodes and decodes each member by the member's row in a table (struct row), so
- * that every rejection names the member and the expected value. */
+ * cJSON parses and prints. This file encodes and decodes each member by its row in a table (struct row). So every
+ * rejection names the member and the expected value. */
 #include "hub/messages.h"
 
 #include "base/text.h"
@@ -89,8 +89,8 @@ static void add_whole(cJSON *o, const struct row *f, int64_t value)
 }
 
 /* Make a JSON text of valid UTF-8, because texts of workers and users may contain any bytes, and cJSON does not check
- * them. If replacing invalid bytes makes the text longer than `max` bytes, cut it. A text that was already too long is
- * not cut, because the receiver must reject a name that is too long. Return NULL if memory is short. */
+ * them. If replacing invalid bytes makes the text longer than `max` bytes, cut the text. A text that was already too
+ * long is not cut, because the receiver must reject a name that is too long. Return NULL if memory is short. */
 static cJSON *new_text(const char *text, size_t max)
 {
     struct buf clean = { 0 };
@@ -318,8 +318,8 @@ static void decode_lines(const cJSON *lines, struct failure *f)
     }
 }
 
-/* Decode the failure in a call `failed` or `cause`, or the cause in a `stop` or a verdict. Read it with the rows of
- * CAUSE in all cases, because these rows include all members of the two calls except `round`. */
+/* Decode the failure in a call `failed` or `cause`, or the cause in a `stop` or a verdict. Always use the rows of
+ * CAUSE, because these rows include all members of the two calls except `round`. */
 void message_decode_failure(const cJSON *o, struct failure *f)
 {
     struct message_cause m;

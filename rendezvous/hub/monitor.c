@@ -534,7 +534,7 @@ static bool has_waited(const struct session *s, const struct snapshot *now, uint
 
 /* Return true if the node must now receive all findings, and not only new ones. This applies to the last report before
  * the job fails, and to the first report to the node in the present wait. A node that joins late gets its first report
- * when there is a new finding, or when the node itself has waited long enough, whichever is earlier. */
+ * with the next new finding, but at the latest when the node itself has waited long enough. */
 static bool gets_all(const struct job *job, const struct session *s, const struct report_texts *t)
 {
     const bool got_all = s->as_node->reported_wait == job->watch.wait;
@@ -655,8 +655,8 @@ static void report_torch(struct job *job, const struct snapshot *s, struct findi
         job->meets.repeated = 0; /* the report above has listed the processes that claim the same rank */
 }
 
-/* Return true if the finding can identify a wait that repeats: it has a digest (digest_of) and is not about a barrier,
- * because programs often use a new name for each barrier. */
+/* Return true if the finding can identify a wait that repeats. Such a finding has a digest (digest_of). It is not about
+ * a barrier, because programs often use a new name for each barrier. */
 static bool identifies_wait(const struct finding *f)
 {
     return digest_of(f) != 0 && f->code != FINDING_BARRIER_INCOMPLETE;
@@ -705,7 +705,7 @@ static void report_still(struct job *job, const struct snapshot *s, struct findi
 }
 
 /* Return the index of the first finding that note() prints. note() prints all findings about translated addresses,
- * because each of them is about a different node. Of every other code, note() prints only the last finding. */
+ * because each of them is about a different node. For every other code, note() prints only the last finding. */
 static uint32_t first_line(const struct diagnosis *d, enum finding_code code)
 {
     return code == FINDING_ADDRESS_TRANSLATED ? 0 : d->n - 1;
@@ -722,8 +722,8 @@ static void note(struct job *job, const struct snapshot *s, struct diagnosis *d,
 /* --- stopped ranks ------------------------------------------------------------------------------------------- */
 
 /* Report each stopped rank once per stop. Skip a rank that the main wait in the store needs (main_wait), because the
- * report of that wait names it. If the process is in state T, do not let the rank's own agent print the report, because
- * that agent has already reported this stop. */
+ * report of that wait names this rank. If the process is in state T, do not let the rank's own agent print the report,
+ * because that agent has already reported this stop. */
 static void report_stopped(struct job *job, const struct snapshot *s, struct diagnosis *d)
 {
     const struct snapshot_wait *most = main_wait(s);
@@ -833,8 +833,8 @@ static void report_hang(struct job *job, const struct snapshot *s, struct findin
 
 /* Find the rank that the other ranks wait for, and store a finding about it in `d`. First compare the stacks. If they
  * give no verdict, compare the steps that libddp reports. Stacks of a C program give no verdict, because they have no
- * line numbers. Return the rank if the stacks gave the verdict. If the steps gave it, always return 0, not the rank.
- * Return -1 without a verdict. */
+ * line numbers. Return the rank if the stacks gave the verdict. If the steps gave the verdict, always return 0, not the
+ * rank. Return -1 without a verdict. */
 static int64_t find_verdict(const struct snapshot *s, struct diagnosis *d)
 {
     const int64_t rank = diagnose_hang(d, s);
@@ -846,8 +846,8 @@ static int64_t find_verdict(const struct snapshot *s, struct diagnosis *d)
 
 /* Return 1 + the rank that should set the missing key, or 0 if this rank is unknown. The last number in the key counts
  * as a rank if the store has the same key with the number of every other rank. But the number may also be an epoch:
- * then the keys of all earlier epochs exist, and the next one is missing. If that epoch has the number of the highest
- * rank, both cases look the same. So never return the highest rank. */
+ * then the keys of all earlier epochs exist, and the next key is missing. If the epoch of this missing key is the
+ * number of the highest rank, both cases look the same. So never return the highest rank. */
 static uint32_t expected_setter(const struct job *job, struct slice key)
 {
     enum { WORLD_MAX = 4096 }; /* larger jobs are not checked, because a check looks up a key for each rank */
@@ -874,8 +874,8 @@ static uint32_t expected_setter(const struct job *job, struct slice key)
 }
 
 /* Find the verdict (find_verdict). If the verdict names a rank that waits for a key, find the rank that should set this
- * key, and call find_verdict again with this fact. Do this at most once, because expected_setter() is slow: it looks up
- * one key for each rank. */
+ * key. Then call find_verdict again with this fact. Do this at most once, because expected_setter() is slow: it looks
+ * up one key for each rank. */
 static int64_t find_verdict_and_setter(const struct job *job, struct job_snapshot *l, struct diagnosis *d)
 {
     const int64_t rank = find_verdict(&l->snapshot, d);

@@ -26,7 +26,8 @@ struct job_snapshot {
     char (*bytes)[4 * REJECT_FIRST_MAX + 8]; /* first bytes of foreign clients, as text */
 };
 
-/* Take a snapshot. Return false if memory is short. After true, the caller frees the snapshot with snapshot_free(). */
+/* Take a snapshot. Return false if memory is short. If the result is true, the caller frees the snapshot with
+ * snapshot_free(). */
 bool snapshot_job(struct job *job, struct job_snapshot *snapshot);
 void snapshot_free(struct job_snapshot *snapshot);
 

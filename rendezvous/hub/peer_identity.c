@@ -239,8 +239,8 @@ void peer_tick(struct hub *hub)
  * the only source. If agents of several jobs share an address there, a `vouch` is only a claim, which becomes valid
  * after CLAIM_MS. If an agent of a second job claims the connection, the connection is closed. */
 
-/* Reject a `vouch`. A correct agent may get this answer, too: if the client has sent IDENTIFY meanwhile, it needs no
- * `vouch`. */
+/* Reject a `vouch`. A correct agent may get this answer, too: if the client has sent IDENTIFY meanwhile, the client
+ * needs no `vouch`. */
 static bool refuse_claim(cJSON *answer)
 {
     message_add_refusal(&(struct message_refusal){ .code = "VOUCH_REFUSED" }, answer);
@@ -271,8 +271,8 @@ static void reject_claimed_twice(struct hub *hub, const struct session *agent, s
 
 /* Return true if a `vouch` of this agent is valid at once, without the wait for a claim of another job (CLAIM_MS). The
  * agent has passed may_identify(). A session with a job is certain unless it is held for such a claim. A session
- * without a job is certain if only one job has agents at the client's address. It is also certain if the user ids of
- * agent and client are known, because may_identify() has compared them. */
+ * without a job is certain if only one job has agents at the client's address. Such a session is also certain if the
+ * user ids of agent and client are known, because may_identify() has compared them. */
 static bool is_certain(const struct hub *hub, const struct session *agent, const struct session *s)
 {
     if (s->job != NULL)
@@ -397,8 +397,8 @@ static void note_owner(const struct session *agent, struct session *s, int pid, 
     job_touch(s->job);
 }
 
-/* Handle `owner`, whose text describes a process that is not a worker of the job. The text is from another host, so
- * the programs that print it replace its control characters. */
+/* Handle `owner`, whose text describes a process that is not a worker of the job. The text is from another host, so the
+ * programs that print this text replace its control characters. */
 bool control_owner(struct hub *hub, struct session *agent, const union message *m, cJSON *answer)
 {
     (void)answer;

@@ -28,7 +28,7 @@ static const char *const role_names[ROLE_COUNT] = {
 #undef X
 };
 
-/* Find a role. A client must not send the role "plain", so the loop begins after it. */
+/* Find a role. A client must not send the role "plain", so the loop begins after this role. */
 static bool find_role(const char *text, enum role *role, struct ddp_err *err)
 {
     for (*role = ROLE_WORKER; *role < ROLE_COUNT; (*role)++)
@@ -505,7 +505,7 @@ enum {
     AHEAD_MIN = 4,     /* with fewer decoded requests, no key is prefetched */
     AHEAD_MAX = 64,    /* maximum number of requests that are decoded before the first is handled */
     AHEAD_KEYS = 1024, /* if the store has fewer keys, no key is prefetched: the CPU caches hold all keys */
-    IN_KEPT = 256,     /* an empty buffer of a session is freed if its capacity exceeds this, in bytes */
+    IN_KEPT = 256,     /* an empty session buffer is freed if its capacity exceeds this number of bytes */
 };
 
 /* Return true if has_job() would change nothing. This function is inline, because a busy store calls it for each
@@ -643,8 +643,8 @@ static void bring_near(const struct store *store, const struct ahead *ahead)
     store_expect(store, hashes, ahead->n);
 }
 
-/* Decode requests up to the first that is incomplete or invalid. A request may be as large as the free part of the
- * quota plus the session's buffer `in`. This buffer holds the bytes of the request, and is already charged to the
+/* Decode requests up to the first request that is incomplete or invalid. A request may be as large as the free part of
+ * the quota plus the session's buffer `in`. This buffer holds the bytes of the request, and is already charged to the
  * quota. A request of REQUEST_MIN bytes is always permitted. */
 static void decode_ahead(struct hub *hub, struct session *s, struct slice bytes, struct ahead *out)
 {
@@ -687,8 +687,8 @@ static bool pause_session(struct hub *hub, struct session *s, struct slice rest)
 /* Process received bytes. A paused or held session only collects them. While the client is a stranger, gate_check()
  * checks each request before it is decoded. Test before each request whether the client is still a stranger, because
  * the previous request may have admitted the client. Handle the requests in order, and stop at the first request that
- * must wait. It waits until clients have read more of their replies (pause_session), until the session has a job
- * (peer_hold), or until the stranger is admitted (gate_hold). */
+ * must wait. This request waits until clients have read more of their replies (pause_session), the session has a job
+ * (peer_hold), or the stranger is admitted (gate_hold). */
 bool requests_process(struct hub *hub, struct session *s, struct slice bytes)
 {
     struct ahead ahead; /* not zeroed, because the struct has 5 KB */

@@ -233,7 +233,7 @@ static void waiting_nodes(void *user, uint32_t count)
     store_set(job->store, slice_str(WAITING_KEY), decimal_print(count, text));
 }
 
-/* Push the reason to a node before its connection is closed, because a frozen node can still read it later. */
+/* Push the reason to a node before its connection is closed, because a frozen node can still read the reason later. */
 static void push_farewell(struct hub *hub, struct session *s, const char *why)
 {
     cJSON *o = message_encode_dropped(&(struct message_dropped){ .why = why });

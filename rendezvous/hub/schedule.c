@@ -105,8 +105,8 @@ static void forget_torch(struct schedule_state *w)
     w->torch_surplus = false;
 }
 
-/* Return true if the check for ranks without progress must run now: its time is reached, a round runs, and a rank is in
- * a collective or a barrier. Clear the time of the check if it is reached, or if no round runs. */
+/* Return true if the check for ranks without progress is due: its time is reached, a round runs, and a rank is in a
+ * collective or a barrier. Clear the time of the check if it is reached, or if no round runs. */
 static bool still_is_due(struct job *job, const struct rdzv_facts *facts)
 {
     struct schedule_state *w = &job->watch;

@@ -128,11 +128,12 @@ void schedule_attempt(struct job *job, bool begins);
 /* Record the result of a check. `waited_ms` is the length of the longest wait of a rank; 0 = no rank waits. `report` is
  * true if this wait is reported now. */
 void schedule_still_seen(struct job *job, uint64_t waited_ms, bool report);
-/* Return true if a wait of `waited_ms` is usual for this round: it is shorter than usual_factor (row STANDS_STILL of
- * SCHEDULE) times the longest wait that has ended by itself. Return false if the wait was already reported. */
+/* Return true if a wait of `waited_ms` is usual for this round. Usual waits are shorter than usual_factor (row
+ * STANDS_STILL of SCHEDULE) times the longest wait that has ended by itself. Return false if the wait was already
+ * reported. */
 bool schedule_is_usual(const struct schedule_state *w, uint64_t waited_ms);
-/* Return true if schedule_learn() has added this digest in this round. It adds the digests of findings about waits that
- * are usual for the job. */
+/* Return true if schedule_learn() has added this digest in this round. schedule_learn() adds the digests of findings
+ * about waits that are usual for the job. */
 bool schedule_knows(const struct schedule_state *w, uint64_t digest);
 void schedule_learn(struct schedule_state *w, uint64_t digest);
 /* Return how long PyTorch's ranks must wait before their wait is reported. schedule_torch_seen() records a check of

@@ -192,8 +192,9 @@ void session_admit(struct hub *hub, struct session *s)
     session_release(hub, s);
 }
 
-/* Queue the session, so that hub.c processes its held bytes later. This function must not process them: the caller may
- * be the handler of another session's `vouch`, and hub.c processes the bytes of only one session at a time. */
+/* Queue the session, so that hub.c processes its held bytes later. This function must not process these bytes, because
+ * the caller may be the handler of another session's `vouch`. hub.c processes the bytes of only one session at a
+ * time. */
 void session_release(struct hub *hub, struct session *s)
 {
     if (s->is_stopped)
@@ -325,8 +326,8 @@ bool hub_may_reply(struct hub *hub, uint64_t bytes)
     return !hub->must_repeat;
 }
 
-/* Ask the server whether the current session reads its replies. If not, requests_process() pauses the session, so that
- * a client which only sends cannot fill the memory. */
+/* Ask the server whether the current session reads its replies. If not, requests_process() pauses the session.
+ * Otherwise a client that only sends could fill the memory. */
 static void check_backlog(struct hub *hub)
 {
     if (hub->sink.may_reply != NULL)

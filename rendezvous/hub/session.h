@@ -130,7 +130,7 @@ struct hub {
     struct table sources;       /* owned: the sources, which are users or addresses (job.h) */
     uint64_t jobs_deadline_ms;  /* the earliest deadline of all jobs, or an earlier time */
     uint64_t stood_ms, woke_ms; /* length of this process's latest suspension, and when it ended */
-    uint32_t era;               /* number of ended attempts of all jobs; a new session copies it */
+    uint32_t era;               /* number of ended attempts of all jobs; a new session copies this number */
     struct table sessions;      /* all sessions, owned */
     /* Sessions with an unfinished request, the oldest first. [0] contains the sessions whose first request is
      * unfinished, and [1] all others. */
@@ -142,7 +142,7 @@ struct hub {
         unsigned count;      /* number of strangers in the list `line` */
     } gate[STRANGER_STATES]; /* the strangers in each state, see gate.c */
     uint64_t held_kib;       /* size of the held bytes of all strangers, in KiB */
-    /* The session whose bytes are being processed; NULL = none. It must not be freed while it is set here. */
+    /* The session whose bytes are being processed; NULL = none. The session must not be freed while it is set here. */
     struct session *processing;
     struct buf out;     /* answers that are not sent yet, for the session in `processing` */
     bool must_repeat;   /* the current request is handled again later, when its reply can be sent */
@@ -185,8 +185,8 @@ struct hub {
 /* Process `bytes` (requests.c). Return false if the connection must be closed; hub->err has the reason, or no text if
  * memory is short.
  *
- * The handler of a request returns the same. It appends its reply to hub->out. The hub sends hub->out to the requesting
- * connection after all its bytes are processed. */
+ * A handler of a request has the same results. It appends its reply to hub->out. After all bytes of a connection are
+ * processed, the hub sends hub->out to this connection. */
 bool requests_process(struct hub *hub, struct session *s, struct slice bytes);
 
 /* Begin an attempt of a job (attempt.c). `by_agent` is true if an agent has declared the attempt, and false if the
@@ -220,8 +220,8 @@ bool gate_count(struct hub *hub, struct session *s, size_t bytes);
  * connection must then be closed. */
 bool gate_hold(struct hub *hub, struct session *s);
 /* Return true if the held bytes of a stranger are within their limit. In STRANGER_ASKED this limit is high. This state
- * also has a lower limit, and a limit for all strangers together. Above either, stop reading from the stranger until an
- * agent confirms the stranger's user. */
+ * also has a lower limit, and a limit for all strangers together. Above either of these two limits, stop reading from
+ * the stranger until an agent confirms the stranger's user. */
 bool gate_holds(struct hub *hub, struct session *s);
 /* Handle a message of AUTH. */
 bool gate_auth(struct hub *hub, struct session *s, struct slice message);
@@ -411,9 +411,9 @@ void session_reject(struct hub *hub, struct session *s, const char *why);
 /* Record a rejection without dropping the session. Return true if the caller should log the rejection. */
 bool session_note_reject(struct hub *hub, const struct session *s, const char *why);
 
-/* Return true if the session has sent nothing but seems to belong to a job: its job is known, or an agent runs at its
- * address. Such a session does not count as a foreign client, because torch 1.13 has a second connection that it seldom
- * uses. */
+/* Return true if the session has sent nothing, but its job is known, or an agent runs at its address. Such a session
+ * probably belongs to a job. It does not count as a foreign client, because torch 1.13 has a second connection that it
+ * seldom uses. */
 bool session_is_unused(const struct hub *hub, const struct session *s);
 
 /* Return a copy of hub->rejects, plus the connected foreign clients that have sent nothing. Return NULL if memory is
@@ -429,9 +429,9 @@ void hub_push_text(struct hub *hub, struct session *s, struct slice text);
 /* Reply to the current session with a blob: its length, then its bytes. `holder` owns the value's memory, or is NULL.
  * Return false if memory is short. */
 bool hub_reply_blob(struct hub *hub, struct slice value, struct shared *holder);
-/* Return true if the current session may get a reply of this size. If false, the handler must return true without a
- * reply, and the hub calls the handler again later with the same request. So a handler must call this function before
- * it changes anything. */
+/* Return true if the current session may get a reply of this size. If the result is false, the handler must return true
+ * without a reply, and the hub calls the handler again later with the same request. So a handler must call this
+ * function before it changes anything. */
 bool hub_may_reply(struct hub *hub, uint64_t bytes);
 /* Send the bytes in hub->out to the current session. */
 void hub_flush(struct hub *hub);

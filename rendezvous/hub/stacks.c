@@ -181,8 +181,9 @@ static void ask_nodes(struct job *job)
     cJSON_Delete(question);
 }
 
-/* Begin a request. The request ends at sample->until_ms, even if some nodes have not answered. After a false result,
- * the caller calls sample_refuse(). After true, the caller registers the operator, if any, then calls ask_nodes(). */
+/* Begin a request. The request ends at sample->until_ms, even if some nodes have not answered. If the result is false,
+ * the caller calls sample_refuse(). If the result is true, the caller registers the operator, if any, then calls
+ * ask_nodes(). */
 static bool sample_begin(struct job *job, const struct message_stacks *m, const struct rank_set *ranks)
 {
     struct hub *hub = job->hub;
@@ -232,8 +233,8 @@ static bool is_other(const struct job_sample *sample, const struct message_stack
 }
 
 /* Request a sample for the monitor or the profile. While another request is open, the monitor waits, and the profile
- * skips its sample. The monitor and the profile never use an operator's sample. Its stacks may be older than the
- * suspicion of a hang, and it has no flight records. */
+ * skips its sample. The monitor and the profile never use an operator's sample. Such a sample may be older than the
+ * suspicion of a hang, and has no flight records. */
 void stacks_ask(struct job *job)
 {
     static const struct message_stacks all = { .ranks = "" };
@@ -410,7 +411,7 @@ static void merge_share(struct stacks *all, const cJSON *rows, const struct rdzv
 }
 
 /* Merge the rows of a node into the rows of all nodes. The store keeps a copy of all rows for each node until the node
- * confirms it. So the more nodes the round has, the fewer bytes all rows together may have. */
+ * confirms the copy. So the more nodes the round has, the fewer bytes all rows together may have. */
 void stacks_add_survivors(struct session *s, uint32_t round, const cJSON *rows)
 {
     struct job_survivors *all = &s->job->survivors;

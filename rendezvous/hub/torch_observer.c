@@ -27,7 +27,7 @@ static bool has_surplus(const struct job *job, struct slice key, int64_t count)
 }
 
 /* Ask the agents for the owner of a connection that no agent has vouched for. Skip a client that has neither entered a
- * barrier of PyTorch nor published an address, because such a client is not a member of a group. */
+ * barrier of PyTorch nor published an address. Such a client is not a member of a group. */
 static void ask_owner(struct job *job, struct session *s)
 {
     if (job->meets.owners_asked < OWNERS_MAX && s->torch != NULL &&

@@ -77,8 +77,8 @@ static inline enum no_restart no_restart_find(const char *word)
 #define FAILURE_HOST_LOST "host_lost"
 
 /* The failure of a worker. `rank` is -1 if a node was lost or was stopped by its user. The agent that detects the end
- * of a worker fills in the record (launcher/node). hub/messages.h encodes and decodes it. The store copies it whole,
- * and launcher/report prints it in every node's report. */
+ * of a worker fills in the record (launcher/node). hub/messages.h encodes and decodes the record. The store copies the
+ * whole record, and launcher/report prints it in every node's report. */
 struct failure {
     char code[40];        /* code of the finding, such as "WORKER_FAILED"; "" without a finding */
     char why[24];         /* why the round ended, such as "failed" or "node_lost"; "" without a reason */

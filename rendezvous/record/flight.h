@@ -1,6 +1,6 @@
 /* flight.h -- a rank's flight recorder: the layout of its latest calls in memory. Launcher and worker share the memory,
  * so that the record remains if a rank is stopped, loops or was killed. A worker writes with relaxed atomics: each
- * write is one instruction and never waits. Pure. */
+ * write is one instruction and never waits. The module is pure. */
 #ifndef RENDEZVOUS_RECORD_FLIGHT_H
 #define RENDEZVOUS_RECORD_FLIGHT_H
 
@@ -131,9 +131,9 @@ bool flight_json(const struct flight *f, const char *why, uint64_t now_ns, fligh
  * flight_RANK.json. Return false if the path does not fit. */
 bool flight_path(char *out, size_t size, const char *pattern, int rank);
 
-/* Write the record to a new file with mode 0600 (flight_file.c). The rank calls this function. If the rank cannot,
- * its launcher does. An existing file is unlinked first, and no link is followed. If the result is false, the file is
- * incomplete or missing. Signal handlers may call this function. */
+/* Write the record to a new file with mode 0600 (flight_file.c). The rank calls this function. If the rank cannot do
+ * this, its launcher writes the record. An existing file is unlinked first, and no link is followed. If the result is
+ * false, the file is incomplete or missing. Signal handlers may call this function. */
 bool flight_file_write(const struct flight *flight, const char *path, const char *why);
 
 /* The value of DDPRUN_FLIGHT_SHM, with which a worker finds its page:

@@ -94,7 +94,7 @@ static void read_place(struct flight_entry *e, const cJSON *row)
     }
 }
 
-/* Continue a hash (64-bit FNV-1a) over a text with its NUL. */
+/* Add a text with its NUL to a hash (64-bit FNV-1a), and return the new hash. */
 static uint64_t hash_text(uint64_t hash, const char *text)
 {
     do
@@ -690,7 +690,7 @@ static const struct flight_entry *first_difference(const struct flight_dump *fir
 }
 
 /* Return the earliest call in which two records differ. Compare each record with the first record and with the previous
- * one, because the first record may lack the calls in which two others differ. */
+ * one, because the first record may lack the calls in which two other records differ. */
 static const struct flight_entry *parting(const struct flight_dump *dumps, size_t n)
 {
     const struct flight_entry *earliest = NULL;

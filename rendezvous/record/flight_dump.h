@@ -1,5 +1,6 @@
-/* flight_dump.h -- compares the flight records of several ranks: which are behind, and which made a different call.
- * Pure: the input is the text of files or a list of calls, and the output is JSON in the format of a store's answer. */
+/* flight_dump.h -- compares the flight records of several ranks: which are behind, and which made a different call. The
+ * module is pure: its input is the text of files or a list of calls, and its output is JSON in the format of a store's
+ * answer. */
 #ifndef RENDEZVOUS_RECORD_FLIGHT_DUMP_H
 #define RENDEZVOUS_RECORD_FLIGHT_DUMP_H
 

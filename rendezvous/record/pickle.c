@@ -191,7 +191,7 @@ static bool deepen(struct machine *m, struct value *container, int depth)
 }
 
 /* Move the stack's values with index `first` and above into the array with index `to`. If a mark lies between the array
- * and these values, remove it, too. */
+ * and these values, remove the mark, too. */
 static bool move_to_array(struct machine *m, size_t to, size_t first)
 {
     struct value *array = &m->stack[to];

@@ -1,6 +1,6 @@
 /* pickle.h -- reads a Python pickle that contains only plain data, because PyTorch writes its flight records as
  * pickles. Python's own reader calls any function that a pickle names. This reader supports no opcode that calls a
- * function, so reading a record from an unknown source is as safe as reading JSON. Pure. */
+ * function, so reading a record from an unknown source is as safe as reading JSON. The module is pure. */
 #ifndef RENDEZVOUS_RECORD_PICKLE_H
 #define RENDEZVOUS_RECORD_PICKLE_H
 
@@ -9,7 +9,7 @@
 
 #include <cjson/cJSON.h>
 
-/* Return true if the bytes begin like a pickle of protocol 2 to 5. JSON never does. */
+/* Return true if the bytes begin like a pickle of protocol 2 to 5. JSON never begins like this. */
 bool pickle_is(struct slice bytes);
 
 /* Read a pickle of dicts, lists, tuples, strings, numbers, booleans and None. Return the data as JSON: tuples become

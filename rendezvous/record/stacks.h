@@ -1,5 +1,5 @@
-/* stacks.h -- the call stacks of the threads of a job, one row for each stack. Pure. A row is a JSON object, because it
- * is also a message and a part of report.json. */
+/* stacks.h -- the call stacks of the threads of a job, one row for each stack. The module is pure. A row is a JSON
+ * object, because it is also a message and a part of report.json. */
 #ifndef RENDEZVOUS_RECORD_STACKS_H
 #define RENDEZVOUS_RECORD_STACKS_H
 

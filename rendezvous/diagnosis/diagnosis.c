@@ -205,8 +205,8 @@ static bool has_returned(const struct snapshot *s, const struct snapshot_gone *g
     return false;
 }
 
-/* Report a node that has left and has not returned. If the node was in no round, report it only while the job waits
- * for nodes, because a running job does not need it. Each way of leaving has its own finding, because the remedies
+/* Report a node that has left and has not returned. If the node was in no round, report it only while the job waits for
+ * nodes, because a running job does not need this node. Each way of leaving has its own finding, because the remedies
  * differ. */
 static void check_gone(struct diagnosis *d, const struct snapshot *s, const struct snapshot_gone *gone)
 {
@@ -614,8 +614,8 @@ static void check_ways(struct diagnosis *d, const struct snapshot *s)
 }
 
 /* Report where most ranks wait. A wait shorter than WAITS_MS is usual, for example during a checkpoint. A wait in
- * PyTorch's start has no minimum here, because hub/schedule.c decides when to report it, and `ddpctl why` shows it at
- * once. */
+ * PyTorch's start has no minimum here, because hub/schedule.c decides when to report such a wait, and `ddpctl why`
+ * shows it at once. */
 static void check_waits(struct diagnosis *d, const struct snapshot *s)
 {
     const struct snapshot_wait *w = main_wait(s);
@@ -658,8 +658,8 @@ static void check_notices(struct diagnosis *d, const struct snapshot *s)
  *
  * Check ranks only while a round runs: when a round stops, its ranks may end in any order. So if the loss of a node
  * stops the round, the node is reported and not its ranks. If diagnose_hang has found a culprit, skip the remaining
- * checks of ranks, because the stacks that it compares show more. The store's event loop waits for this function, so
- * each check should be linear in the number of ranks. */
+ * checks of ranks, because the stacks show more. The store's event loop waits for this function, so each check should
+ * be linear in the number of ranks. */
 void diagnose_job(const struct snapshot *s, struct diagnosis *out)
 {
     out->n = out->left_out = 0;

@@ -82,8 +82,8 @@ struct cJSON *diagnose_json(const struct snapshot_rank *facts);
 /* Append the name of a place: "key '/x'", "rank 0's NCCL id (key '/default_pg/0//cuda//0')" or "barrier 'y'". Return
  * false if memory is short. */
 bool diagnose_append_place(struct slice name, bool is_barrier, struct buf *out);
-/* Return true if two waits are at the same place of a program: in the same barrier, for the same key, or for two keys
- * of the same setup of a PyTorch group. */
+/* Return true if two waits are at the same place of a program. They may be in the same barrier, for the same key, or
+ * for two keys of the same setup of a PyTorch group. */
 bool diagnose_is_place(struct slice a, bool a_is_barrier, struct slice b, bool b_is_barrier);
 
 enum {
@@ -108,12 +108,12 @@ bool diagnose_is_translated(const char *own, const char *seen);
 /* Return the longest wait, in ms, for a key that every rank needs when PyTorch starts. Return 0 if no rank waits for
  * such a key. */
 uint64_t diagnose_torch_waits(const struct snapshot *snapshot);
-/* Return true if a PyTorch group has too many members, and at least one of them is a known process that is not a worker
- * of the job. */
+/* Return true if a PyTorch group has too many members, and one of them is a known process but not a worker of the
+ * job. */
 bool diagnose_torch_surplus(const struct snapshot *snapshot);
 
-/* Of the ranks in collectives, select one in the collective with the highest number. Return how many ms this rank has
- * waited, or 0 if no rank is in a collective. */
+/* Select a rank that is in the collective with the highest number. Return how many ms this rank has waited, or 0 if no
+ * rank is in a collective. */
 uint64_t diagnose_still_waits(const struct snapshot *snapshot);
 /* Return true if a rank has waited in a collective for `least_ms`, and another rank has not reached this collective.
  * The other rank must have exited, or not have moved for `least_ms`. */
@@ -143,7 +143,7 @@ bool hang_lacks_records(const struct snapshot *s);
 /* History of a hang: samples of each rank that is outside of collectives, since the last sign of progress. The history
  * is used to detect endless loops. */
 struct hang_history;
-/* Add the later of the two samples in a snapshot. The earlier one must be the sample that was added last, or NULL.
+/* Add the later of the two samples in a snapshot. The earlier sample must be the one that was added last, or NULL.
  * Allocate *history if it is NULL; the caller frees it with hang_history_free. */
 void hang_history_add(struct hang_history **history, const struct snapshot *s);
 void hang_history_free(struct hang_history *history);

@@ -291,8 +291,8 @@ bool findings_print_man(struct buf *out)
 
 /* --- explain: one code in full, or a list of all ---------------------------------------------------------- */
 
-/* The functions below print the tables of findings.h and exit_codes.h, as text to `out`, or as members of `json` if it
- * is not NULL. */
+/* The functions below print the tables of findings.h and exit_codes.h, as text to `out`, or as members of `json` if
+ * `json` is not NULL. */
 
 enum { EXIT_STATUS_MAX = 255 }; /* largest exit code of a process */
 

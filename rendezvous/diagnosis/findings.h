@@ -42,10 +42,10 @@
 /* clang-format off */
 
 /* Findings of a node about itself and its addresses, before it starts any worker. The launcher makes most of them:
- * net/hosting.c when it chooses the store's address, net/store_host.c when it hosts the store, and
- * report/host_checks.c for limits and GPUs. ddp-rendezvous also makes the two findings about a missing secret. The
- * store makes ADDRESS_NOT_UNIQUE and ADDRESS_TRANSLATED (diagnosis.c), because only it sees the addresses of all
- * nodes. A worker with libddp reports PORTS_CLOSED through the store. */
+ * net/hosting.c when it chooses the store's address, net/store_host.c when it hosts the store, and report/host_checks.c
+ * for limits and GPUs. ddp-rendezvous also makes the two findings about a missing secret. The store makes
+ * ADDRESS_NOT_UNIQUE and ADDRESS_TRANSLATED (diagnosis.c), because only the store sees the addresses of all nodes. A
+ * worker with libddp reports PORTS_CLOSED through the store. */
 #define FINDINGS_OF_HOSTS(X)                                                                                \
     X(PORT_IN_USE, ERROR,                                                                                   \
       "${subject}: port ${port} is in use by ${holder}",                                                    \
@@ -147,8 +147,8 @@
       "/dev/shm on n1 has 64 MiB free; 8 workers need about 512 MiB there",                                 \
       "The free space of /dev/shm is below the estimate, so SIGBUS may kill data loaders or NCCL. " \
       "Typical cause: Docker's default of 64 MiB.")                                                 \
-    /* The two findings about GPUs need an answer of NVML (NVIDIA Management Library). ddprun waits for it  \
-     * for 200 ms before the start, for 1 s after a failure, and in a suspected hang until the next sample. */ \
+    /* The two findings about GPUs need an answer of NVML (NVIDIA Management Library). ddprun waits for this   \
+     * answer: 200 ms before the start, 1 s after a failure, and until the next sample in a suspected hang. */ \
     X(GPU_BUSY, WARNING,                                                                                    \
       "${subject}${ranks} is used by ${process}",                                                           \
       "stop that process if it belongs to an earlier job, or give ddprun other GPUs " \
@@ -1213,7 +1213,7 @@
 /* PyTorch's ranks during the setup of a process group. ${who} lists processes; processes that do not belong to the job
  * come first. PyTorch itself reports such problems only after its timeout (30 min by default) and names no process. The
  * store counts the registrations of each group (hub/torch_observer.c), so these findings name the processes within
- * seconds. hub/lost_rank.c makes INIT_ABANDONED when the connection of a waiting rank closes. It keeps the finding
+ * seconds. hub/lost_rank.c makes INIT_ABANDONED when the connection of a waiting rank closes, and keeps this finding
  * until the end of the round. */
 #define FINDINGS_OF_TORCH(X)                                                                                \
     X(STORE_SHARED, ERROR,                                                                                  \

@@ -216,8 +216,8 @@ static enum finding_code sleep_code(const struct spot *spot, const char *in)
 }
 
 /* Return true if the main thread may wait for a child that has ended. A frame of a library that waits for children is
- * sufficient. Without such a frame, return false if the sample shows another wait. The other waits are: for a lock of
- * the program, for a known peer, for a file with a path, or for the reader of a pipe. A listening Unix socket does not
+ * sufficient. Without such a frame, return false if the sample shows another wait. Another wait is for a lock of the
+ * program, for a known peer, for a file with a path, or for the reader of a pipe. A listening Unix socket does not
  * count as a file with a path, because its client may be a child. A blocked write shows that the reader of the pipe
  * still exists, so the reader is not the child that has ended. `in` is the system call in which the thread sleeps, or
  * "". */
@@ -292,7 +292,7 @@ static bool child_rests(const struct spot_child *child, const struct spot_child 
 
 /* Return the living child for which the rank waits, or NULL. This child must be at rest (child_rests). If the rank
  * waits for the workers of a data loader, return the worker at rest with the lowest pid. Otherwise consider all
- * children for which the rank may wait (may_wait_for): if all of them are at rest in the same place, return the one
+ * children for which the rank may wait (may_wait_for). If all of them are at rest in the same place, return the one
  * with the lowest pid, else NULL. */
 static const struct spot_child *find_awaited_child(const struct rank_analysis *r, int64_t apart_ms)
 {
@@ -466,7 +466,7 @@ static bool has_lost_peer(const struct snapshot_rank *f)
            contains_one_of(f->traceback, libraries, sizeof(libraries) / sizeof(libraries[0]));
 }
 
-/* Return true if the rank has failed only because it has lost a connection, so that another rank may be the culprit. */
+/* Return true if the rank has failed only because it has lost a connection. Another rank may then be the culprit. */
 static bool is_victim(const struct hang *h, uint32_t rank)
 {
     return h->ranks[rank].code == FINDING_RANK_TRACEBACK && has_lost_peer(&h->s->ranks[rank]);
@@ -1167,7 +1167,7 @@ static bool is_same_host(const char *a, const char *b)
 }
 
 /* Format the loss that the agent's UDP probe has measured on the path of the cut. If both samples have a result, use
- * the later sample. If neither has one, return "". */
+ * the later sample. If neither sample has a result, return "". */
 static const char *loss_words(words out, const struct hang *h, const struct cut *cut)
 {
     out[0] = '\0';
@@ -1241,8 +1241,8 @@ static void add_all_wait(struct diagnosis *d, const struct hang *h)
 }
 
 /* Return true if `r` and `most` are culprits at the same place, and neither repeats its calls in a loop. adopt_majority
- * assumes that a majority of such culprits waits for a GPU. A rank in a loop does not, because it computes on the
- * CPU. */
+ * assumes that a majority of such culprits waits for a GPU. A rank in a loop does not wait for a GPU, because it
+ * computes on the CPU. */
 static bool may_adopt(const struct rank_analysis *r, const struct rank_analysis *most)
 {
     return r->way == WAY_CULPRIT && most->way == WAY_CULPRIT && r->loop == NULL && most->loop == NULL &&
@@ -1673,9 +1673,9 @@ static bool is_at_rest(const struct hang *h, uint32_t rank)
 
 /* Return true if the rank may have completed a collective between the two samples. Return false if the rank has exited,
  * or if neither sample has its main thread. Return true if only one sample has this thread, or if the pid has changed.
- * Otherwise return false if neither sample shows the rank in a collective (a sample without frames never does).
- * Such a rank may still have completed a collective between the samples. The ranks that waited for it have then
- * completed the same collective, and this function returns true for those of them that have frames. */
+ * Otherwise return false if neither sample shows the rank in a collective. A sample without frames never shows a
+ * collective. Such a rank may still have completed a collective between the samples. The ranks that waited for it have
+ * then completed the same collective, and this function returns true for the waiting ranks that have frames. */
 static bool may_have_progressed(const struct hang *h, uint32_t rank)
 {
     const struct rank_analysis *r = &h->ranks[rank];

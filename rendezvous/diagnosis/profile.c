@@ -186,7 +186,7 @@ static bool count_sample(struct profile *p, const enum stand *stands, uint64_t m
 }
 
 /* Count a sample. Compute `moves`, a digest of moved_ms and of the steps and calls of all ranks. If this digest differs
- * from that of the last sample, the job has moved, so ranks that wait in this sample have begun a new wait. */
+ * from that of the last sample, the job has moved. Ranks that wait in this sample have then begun a new wait. */
 bool profile_add(struct profile *p, const cJSON *rows, const struct snapshot_rank *facts, uint64_t moved_ms)
 {
     struct spot *spots = calloc((size_t)p->n + 1, sizeof(*spots));
@@ -228,8 +228,8 @@ static double part_in(const struct profile_rank *r, uint64_t hash)
 }
 
 /* Return the place at which this rank differs most from the others. The measure is this rank's share of samples minus
- * the average share of the other ranks. Return "" if the difference is positive nowhere. A place where all ranks are
- * equally often explains nothing, even if this rank is there most of the time. */
+ * the average share of the other ranks. Return "" if the difference is positive nowhere. A place explains nothing if
+ * all ranks are there equally often, even if this rank is there most of the time. */
 static const char *place_instead(const struct profile *p, uint32_t rank)
 {
     const struct profile_rank *r = &p->ranks[rank];

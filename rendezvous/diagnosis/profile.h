@@ -1,6 +1,6 @@
-/* profile.h -- finds the rank that makes the others wait, from many samples of a running job (--profile_ranks). Pure.
- * All ranks need the same time for a step, because each collective waits for the slowest rank. But the slowest rank
- * itself waits least in collectives. */
+/* profile.h -- finds the rank that makes the others wait, from many samples of a running job (--profile_ranks). The
+ * module is pure. All ranks need the same time for a step, because each collective waits for the slowest rank. But the
+ * slowest rank itself waits least in collectives. */
 #ifndef RENDEZVOUS_DIAGNOSIS_PROFILE_H
 #define RENDEZVOUS_DIAGNOSIS_PROFILE_H
 
@@ -33,7 +33,7 @@ struct profile_place {
  * 1 / a in a window is at most a. So the product can be checked after every sample. The lower limit of the product,
  * least_evidence, increases this probability by less than 1 % of its value. */
 struct profile_rank {
-    uint32_t seen, waits;                        /* number of samples with this rank; in how many it waits */
+    uint32_t seen, waits;                        /* samples with this rank; samples in which the rank waits */
     double evidence;                             /* product of the likelihood ratios of this window */
     bool is_slow;                                /* found slow in this window */
     bool was_slow;                               /* found slow in the previous window */
@@ -57,8 +57,8 @@ void profile_free(struct profile *p);
 /* Add a sample: the stacks of all ranks (rows of record/stacks.h), and the facts about all ranks, which show the
  * collectives of libddp. `moved_ms` is the time of the job's last progress. Return true if a rank has become slow.
  *
- * Of each wait, only the first sample is evidence. A sample in which a rank imports a library is left out, because
- * at the start of a job imports take longer on some ranks. All others then wait in the first collective. */
+ * Only the first sample of each wait is evidence. A sample in which a rank imports a library is left out, because at
+ * the start of a job imports take longer on some ranks. All others then wait in the first collective. */
 bool profile_add(struct profile *p, const cJSON *rows, const struct snapshot_rank *facts, uint64_t moved_ms);
 
 /* Add one finding RANK_SLOW about all slow ranks of s->profile. */

@@ -311,9 +311,9 @@ static bool waits(const struct snapshot_rank *f)
     return f->has_steps && f->call[0] != '\0' && !f->exited;
 }
 
-/* Of the ranks that have waited in a call for `least_ms`, return one in the call with the highest number. Return NULL
- * if no rank has waited so long. With asynchronous calls, ranks may be several calls apart. Then any rank in an earlier
- * call may have caused the wait. */
+/* Find the calls in which a rank has waited for `least_ms`. Return a rank that waits in the call with the highest
+ * number, or NULL if no rank has waited so long. With asynchronous calls, ranks may be several calls apart. Then any
+ * rank in an earlier call may have caused the wait. */
 static const struct snapshot_rank *furthest(const struct snapshot *s, uint64_t least_ms)
 {
     const struct snapshot_rank *most = NULL;
@@ -479,8 +479,7 @@ void diagnose_still(struct diagnosis *d, const struct snapshot *s)
     }
 }
 
-/* --- a rank that exited with 0 while others need it
- * ------------------------------------------------------ */
+/* --- a rank that exited with 0 while others need it --------------------------------------------------------- */
 
 static bool has_arrived(const void *barrier, uint32_t rank)
 {

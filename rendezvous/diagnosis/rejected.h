@@ -118,8 +118,8 @@ void refusals_forget(struct refusals *r, const char *job);
 
 /* Findings of nodes about themselves that all nodes should see: a limit that is too low, for example, or a port that is
  * in use. Two findings with the same code and subject share a row. Only the store and the node that sent a finding may
- * replace or remove it, because other nodes cannot check it. But in a full list, a new finding replaces the sender's
- * oldest finding, or the oldest of all if the sender has no finding. */
+ * replace or remove the finding, because other nodes cannot check it. But in a full list, a new finding replaces the
+ * sender's oldest finding, or the oldest of all if the sender has no finding. */
 
 enum { NOTICES_MAX = 16 };
 

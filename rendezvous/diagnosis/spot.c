@@ -1,7 +1,7 @@
 /* spot.c -- see spot.h. The JSON is from other processes, so the type of every member is checked.
  *
- * The place of a rank is found without a change of its program and without an import of ddprun: py-spy reads the
- * frames of Python from outside. It prints the innermost frame first. */
+ * The program of a rank needs no change and no import of ddprun: py-spy reads the frames of Python from outside. It
+ * prints the innermost frame first. */
 #include "diagnosis/spot.h"
 
 #include "record/stacks.h"
@@ -239,7 +239,7 @@ static void add_child(struct spot *spot, const cJSON *row, const cJSON *thread, 
 
 /* --- threads ---------------------------------------------------------------------------------------------- */
 
-/* Set spot->user to the innermost frame of the program, spot->imports if this frame is importing a library, and
+/* Set spot->user to the innermost frame of the program. Set spot->imports if this frame is importing a library. Set
  * spot->call to the library function in which the thread waits. Of several such functions, use the outermost, because
  * the program has called it. A function whose name begins with '_' is internal to the library. Use it only if no other
  * function is found. */

@@ -1,6 +1,6 @@
 /* spot.h -- the place of each rank's main thread in one sample of the stacks: the line of the user's program, and the
- * collective, if any. Private to the diagnosis, and pure. The search for a hang (hang.c) compares two samples, or all
- * samples of a rank (struct trail); the profile (profile.h) uses many samples. */
+ * collective, if any. The module is private to the diagnosis, and pure. The search for a hang (hang.c) compares two
+ * samples, or all samples of a rank (struct trail); the profile (profile.h) uses many samples. */
 #ifndef RENDEZVOUS_DIAGNOSIS_SPOT_H
 #define RENDEZVOUS_DIAGNOSIS_SPOT_H
 
@@ -10,9 +10,9 @@
 
 enum { SPOT_PLACE_MAX = 160, SPOT_PEERS_MAX = 8, SPOT_CHILDREN_MAX = 8 };
 
-/* The kind of process for which a rank may wait, as its frames or its system call show. It is any child, a child of
- * Python's multiprocessing, or a worker of PyTorch's data loader. Each kind except WAITS_NONE includes the kinds after
- * it. */
+/* The kind of process for which a rank may wait, as its frames or its system call show. The kinds are any child, a
+ * child of Python's multiprocessing, and a worker of PyTorch's data loader. Each kind except WAITS_NONE includes the
+ * kinds after it. */
 enum spot_waits { WAITS_NONE, WAITS_CHILD, WAITS_MULTIPROCESSING, WAITS_LOADER };
 
 /* A living process that the rank has started. Children that wait for a message or for other ranks are left out. */

@@ -280,7 +280,7 @@ static void append_ranks(struct buf *out, const struct snapshot *s,
 }
 
 /* Format the needed ranks that are not at the main wait. If a client at the main wait has no known rank, format
- * "unknown", because a list of absent ranks could wrongly contain the rank of this client. */
+ * "unknown". A list of absent ranks could wrongly contain the rank of this client. */
 const char *absent_ranks(words out, const struct snapshot *s)
 {
     struct buf text = { 0 };
@@ -357,8 +357,8 @@ static bool was_here_since(const struct snapshot *s, int32_t node_rank, uint64_t
     return false;
 }
 
-/* Return the last rejection for this node rank, or NULL. Ignore it if a node with this rank was a member of the job
- * later. */
+/* Return the last rejection for this node rank, or NULL. Ignore the rejection if a node with this rank was a member of
+ * the job later. */
 const struct snapshot_refused *refused_as(const struct snapshot *s, int32_t node_rank)
 {
     const struct snapshot_refused *last = NULL;

@@ -194,7 +194,7 @@ static struct slice skip_steps(struct slice path, struct torch_key *out)
 }
 
 /* Skip the group: "pg_wrapper:1/" in a job with TORCH_DISTRIBUTED_DEBUG=DETAIL, or "1/" of torch 1.13. "0" without a
- * slash is not a group: in torch 1.13 it is an NCCL id. */
+ * slash is not a group: in torch 1.13 this is the key of an NCCL id. */
 static struct slice skip_group(struct slice path, struct torch_key *out)
 {
     static const char wrapper[] = "pg_wrapper:";
@@ -208,7 +208,7 @@ static struct slice skip_group(struct slice path, struct torch_key *out)
 }
 
 /* Find the group of a barrier from the text after the colon of its key. From torch 2.1 on, this text is the name of the
- * group. In torch 1.13, it is the name plus 1: the text 1 means the default group, whose name is 0. */
+ * group. In torch 1.13, this text is the name plus 1: "1" means the default group, whose name is 0. */
 static void name_barrier(struct torch_key *out)
 {
     const bool on_top = out->group[0] == '\0';

@@ -126,7 +126,7 @@ struct cJSON *torch_key_json(const struct torch_key *key);
 /* Notes about a job's PyTorch ranks while their process groups form.
  *
  * torch_observer.c records two facts when they happen, because a later check could not find them. First, which clients
- * have added to the counter of a store-based barrier: with torch 1.13 these clients do not wait in the store, but poll
+ * have added to the counter of a store-based barrier. With torch 1.13 these clients do not wait in the store, but poll
  * the counter. Second, under which rank a client has published its address. A check uses these facts to find missing
  * ranks and extra processes.
  *

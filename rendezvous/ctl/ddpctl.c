@@ -385,7 +385,7 @@ static bool operator_open_tls(struct operator* o, struct ddp_err *err)
     return tls_context_open(TLS_CLIENT, o->secret, o->job != NULL ? o->job : "", &o->context, err) == DDP_OK;
 }
 
-/* Forget a secret that a credential contained, so that the next connection requests the credential again: a job that is
+/* Forget a secret that a credential contained, so that the next connection requests the credential again. A job that is
  * started again has a new secret. */
 static void operator_forget(struct operator* o)
 {
@@ -483,9 +483,8 @@ static int print_text(struct buf *text, bool complete)
 
 /* Connect and send IDENTIFY with the role "ctl". A server that is not a store of ddprun rejects IDENTIFY, and then gets
  * no further request. If the store answers that it has no secret or no credential, warn and connect again without a
- * secret. ddpctl can then only read. Do not connect again if --encrypt is set, if
- * the failure is another one, or if a store has proved the secret before. In these cases, the store may belong to an
- * attacker. */
+ * secret. ddpctl can then only read. Do not connect again if --encrypt is set, if the failure has another reason, or if
+ * a store has proved the secret before. In these cases, the store may belong to an attacker. */
 static ddp_status connect_for(const struct ctl_options *o, uint32_t timeout_ms, ddp_store **store,
                               struct ddp_err *err)
 {
@@ -758,8 +757,8 @@ static void match_port(void *to, const struct record_job *r)
         snprintf(addr->host, sizeof(addr->host), "%s", store.host);
 }
 
-/* Add the host to an address that has only a port. If a job of this user has its store on this port, use the host in
- * the store's address, because the store may listen only there. Otherwise use the loopback address. */
+/* Add the host to an address that has only a port. If a job of this user has its store on this port, use the host of
+ * the store's address, because the store may listen only there. In all other cases, use the loopback address. */
 static void complete_addr(struct endpoint *addr)
 {
     record_each(match_port, addr);
@@ -768,7 +767,7 @@ static void complete_addr(struct endpoint *addr)
 }
 
 /* Return true if the address belongs to this host. If a host sends a packet to its own address, the kernel uses this
- * address as the source, too. A connected UDP socket shows the source, and connecting it sends no packet. */
+ * address as the source, too. A connected UDP socket shows the source, and connecting such a socket sends no packet. */
 static bool is_own_sockaddr(const struct addrinfo *to)
 {
     struct sockaddr_storage from = { 0 };
@@ -806,9 +805,9 @@ static bool is_on_this_host(const char *address)
 }
 
 /* Read the secret from --secret_file. Without this option, read the file that PET_SECRET_FILE names, as ddprun does.
- * Without a file, request the MUNGE credential, which contains the secret, if the store is on another host, or with
- * --encrypt. Otherwise no secret is needed, because a store on this host serves the user of its job without a secret.
- * For a loopback address, ignore PET_SECRET_FILE, and request no credential, not even with --encrypt. */
+ * Without a file, request the MUNGE credential, which contains the secret. Do this only for a store on another host, or
+ * with --encrypt. Otherwise no secret is needed, because a store on this host serves the user of its job without a
+ * secret. For a loopback address, ignore PET_SECRET_FILE, and request no credential, not even with --encrypt. */
 static ddp_status read_secret(const struct ctl_options *o, struct ddp_err *err)
 {
     const char *file = o->secret_file;

@@ -1,4 +1,4 @@
-/* event_reader.c -- see timeline.h. Pure: the input is text, the output is a list.
+/* event_reader.c -- see timeline.h. The module is pure: its input is text, and its output is a list.
  *
  * Each run of a job has an instance, an id that the store makes. Reading has four steps:
  *
@@ -79,8 +79,8 @@ static void complain(const struct timeline_events *e, const char *file, size_t l
         e->complain(e->user, file, line, what);
 }
 
-/* Return NULL if a line is an event that can be drawn, otherwise the reason why it cannot. A full disk or a killed
- * process may cut a log anywhere. So a wrong line is reported with its number, and reading continues. */
+/* Return NULL if a line is an event that can be drawn, otherwise the reason. A full disk or a killed process may cut a
+ * log anywhere. So a wrong line is reported with its number, and reading continues. */
 static const char *check_line(struct timeline_event *event)
 {
     if (!cJSON_IsObject(event->o))
@@ -293,8 +293,8 @@ static int sign(double x)
     return (x > 0) - (x < 0);
 }
 
-/* Compare the identity of two events. Return 0 if both lines report the same event. The store numbers its events, so
- * the number identifies them. An event of a node is identified by process, time, kind and rank. */
+/* Compare the identity of two events. Return 0 if both lines report the same event. The store numbers its events, so a
+ * number identifies an event of the store. An event of a node is identified by process, time, kind and rank. */
 static int twins(const struct timeline_event *x, const struct timeline_event *y)
 {
     int order = y->is_chosen - x->is_chosen;

@@ -1,6 +1,6 @@
 /* options.c -- see options.h.
  *
- * Pure: it does not print or exit, and the caller passes the environment.
+ * The module is pure: it does not print or exit, and the caller passes the environment.
  *
  *     ddpctl keys --prefix /ckpt --limit 10   ->   {"op":"keys","prefix":"/ckpt","limit":10}
  *

@@ -142,7 +142,7 @@ static struct sorted_row *sort_rows(const cJSON *rows, const char *field, int *n
 
 /* --- the table ------------------------------------------------------------------------------------------ */
 
-/* Format a cell into the empty buffer `cell`. Write a dash into an empty cell, so that it is visible, and awk can
+/* Format a cell into the empty buffer `cell`. Write a dash into an empty cell, so that the cell is visible, and awk can
  * split the line. */
 static bool make_cell(const struct ctl_column *column, const cJSON *row, struct buf *cell)
 {
@@ -434,7 +434,7 @@ static bool append_rows(const cJSON *answer, const char *name, const struct ctl_
 }
 
 /* Print the only list of an answer, then the note of append_cut(). Do not use this function for an answer with two
- * lists: its member "cut" is about both lists, so the note must follow the second list. */
+ * lists. The member "cut" is about both lists, so the note must follow the second list. */
 static bool append_list(const cJSON *answer, const char *name, const struct ctl_column *columns,
                         const char *empty, struct buf *out)
 {

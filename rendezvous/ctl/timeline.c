@@ -315,8 +315,8 @@ static void begin_bar(struct making *m, size_t row, enum timeline_bar_kind kind,
     m->t->rows[row].round = m->round;
 }
 
-/* Return the row of the event's node, and update the node's numbers: the connection's id is known after the join, and
- * the node rank after the round begins. */
+/* Return the row of the event's node, and update the node's numbers. The id of its connection is known after the join,
+ * and its node rank after the round begins. */
 static size_t update_node_row(struct making *m, const struct timeline_event *event)
 {
     const size_t row = find_node_row(m, event->agent);
@@ -335,7 +335,7 @@ static void on_launched(struct making *m, const struct timeline_event *event)
     begin_bar(m, update_node_row(m, event), TIMELINE_CONNECTING, TIMELINE_JOB);
 }
 
-/* Handle a join. A node that already waits or is in a round, and connects again, keeps its bar. */
+/* Handle a join. If a node that waits or is in a round connects again, its bar continues. */
 static void on_join(struct making *m, const struct timeline_event *event)
 {
     const size_t row = update_node_row(m, event);

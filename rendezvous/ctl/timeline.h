@@ -5,7 +5,8 @@
  *     rank 0      rrrrrrrr|          rrrrrBBBBBrrrrrr        B: waiting for rank 1 in a barrier
  *     rank 1      rrrrrrr X          rrrrrrrrrrrrrrrr        X: a mark, here a failure
  *
- * Pure. The output is a trace in JSON, or a page that draws the trace. Times are ms from the first event. */
+ * The module is pure. The output is a trace in JSON, or a page that draws the trace. Times are ms from the first
+ * event. */
 #ifndef RENDEZVOUS_TIMELINE_H
 #define RENDEZVOUS_TIMELINE_H
 

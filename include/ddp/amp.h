@@ -10,8 +10,8 @@
  *                 if (go) update `master` from master_grad (optim.h), ddp_round_f32(master, param, DDP_F16, n)
  *                 ddp_scaler_update(&scaler, &err)
  *
- * The float32 copy ("master weights") is needed because an update is often too small to change a 16-bit parameter.
- * Save the copy in checkpoints, because only it has the exact values. All functions only compute: they use no file,
+ * The float32 copy ("master weights") is needed because an update is often too small to change a 16-bit parameter. Save
+ * the copy in checkpoints, because only the copy has the exact values. All functions only compute: they use no file,
  * thread or clock. */
 #ifndef DDP_AMP_H
 #define DDP_AMP_H

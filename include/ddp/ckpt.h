@@ -101,8 +101,8 @@ DDP_API ddp_status ddp_ckpts_open(const ddp_ckpts_options *options, ddp_ckpts **
 
 /* Wait until the previous checkpoint is written, copy the blocks, and return. A thread writes the copy as the
  * checkpoint of point->step, and then removes old checkpoints. The copy replaces an earlier checkpoint of this step. If
- * the write of the previous checkpoint has failed, and no call has returned its error yet, return this error and do
- * *not* save this checkpoint. The program must then call the function again to save it. */
+ * the write of the previous checkpoint has failed and no call has returned its error yet, return this error. Do *not*
+ * save this checkpoint then. The program must then call the function again to save this checkpoint. */
 DDP_API ddp_status ddp_ckpts_save(ddp_ckpts *ckpts, const ddp_ckpt_point *point, const ddp_ckpt_block *blocks,
                                   size_t n, struct ddp_err *err);
 

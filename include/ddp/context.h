@@ -98,8 +98,8 @@ DDP_API void ddp_abort(ddp_ctx *ctx, int code, const char *why);
  * ddp_unscale, batch normalization. f16 is computed in f32 and loses nothing. Copies, MIN, MAX, the scale of a
  * ddp_scaler, and conversions between types are exact.
  *
- * Each call sets the processor's flush mode for its thread (x86: FTZ and DAZ, Arm: FZ) and restores the old mode, so
- * results do not depend on the caller's mode. A communication hook and a loader's `fill` run in the flush mode, too.
+ * Each call sets the processor's flush mode for its thread (x86: FTZ and DAZ, Arm: FZ), and then restores the old mode.
+ * So results do not depend on the caller's mode. A communication hook and a loader's `fill` run in the flush mode, too.
  * Processors without a flush mode compute with subnormals. On a GPU, NCCL and the program decide whether to flush
  * subnormals. */
 

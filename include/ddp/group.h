@@ -19,9 +19,9 @@
  *                         the backward pass continues
  *
  * In both cases the host does not wait, unless many earlier calls are still running, and buffers must exist until the
- * call is done. If the call fails (a timeout, a rank that dies, an error of NCCL), its work on the GPU is stopped, so
- * that no stream waits forever. The next call on the group returns the error. NCCL combines values in its own order:
- * the result is equal on all ranks, but may differ from the cpu backend. With backend "cpu" and a device, a call is
+ * call is done. If the call fails (a timeout, a rank that dies, an error of NCCL), its work on the GPU is stopped. So
+ * no stream waits forever. The next call on the group returns the error. NCCL combines values in its own order: the
+ * result is equal on all ranks, but may differ from the cpu backend. With backend "cpu" and a device, a call is
  * finished when it returns, with the bits of the cpu backend. A call makes the device of the group the current device
  * of the calling thread. */
 #ifndef DDP_GROUP_H

@@ -6,9 +6,9 @@
  *                 ddp_optim_begin(&optim)
  *                 ddp_optim_update(&optim, param[i], grad[i], s0[i], s1[i], count[i])   for each parameter i
  *
- * Pure arithmetic. From the same averaged gradients, every rank computes the same bits. An update has the same bits for
- * any split of the model into arrays; the last bits of a norm depend on the split. Subnormals are flushed (context.h).
- * For parameters of 16 bits, see amp.h.
+ * All functions only compute. From the same averaged gradients, every rank computes the same bits. An update has the
+ * same bits for any split of the model into arrays; the last bits of a norm depend on the split. Subnormals are flushed
+ * (context.h). For parameters of 16 bits, see amp.h.
  *
  * Formulas, defaults and the order of operations are those of torch.optim (1.13 to 2.x, single-tensor path). The
  * factors of a step are computed in double, the elements in float32. Results may differ from torch in the last few

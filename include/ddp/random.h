@@ -1,6 +1,6 @@
 /* random.h -- two generators of random numbers: torch's CPU generator (Mersenne Twister, mt19937), and Philox, which
- * gives each sample its own sequence. Pure: the caller owns the state, and a copy of the struct is a copy of the
- * generator. */
+ * gives each sample its own sequence. The functions are pure: the caller owns the state, and a copy of the struct is a
+ * copy of the generator. */
 #ifndef DDP_RANDOM_H
 #define DDP_RANDOM_H
 

@@ -21,11 +21,11 @@
  * find_unused and, for example, batch normalization over all ranks, mark unused parameters before the backward pass.
  *
  * With a device (ddp_options.device), gradients are in device memory. Parameters and buffers may be in device memory or
- * in host memory. With NCCL, the host waits for other ranks or for the device only in the second ddp_reducer_forward,
- * with find_unused, with `uneven`, for buffers in host memory, and where a collective waits (group.h). With backend
- * "cpu", each bucket blocks the thread that reduces it. ddp_reducer_ready means that the earlier work on `stream`
- * completes the gradient. Work on `stream` after ddp_reducer_finish reads the averages. `compress`, `predivide` and
- * DDP_UNEVEN_ACTIVE need gradients in host memory.
+ * in host memory. With NCCL, the host seldom waits for other ranks or for the device. It waits only in the second
+ * ddp_reducer_forward, with find_unused, with `uneven`, for buffers in host memory, and where a collective waits
+ * (group.h). With backend "cpu", each bucket blocks the thread that reduces it. ddp_reducer_ready means that the
+ * earlier work on `stream` completes the gradient. Work on `stream` after ddp_reducer_finish reads the averages.
+ * `compress`, `predivide` and DDP_UNEVEN_ACTIVE need gradients in host memory.
  *
  * Accumulation: after ddp_reducer_set_sync(reducer, 0), steps are local, and the program adds to the gradients (+=).
  * The first step with sync averages the sums. */
@@ -69,7 +69,7 @@ typedef struct ddp_bucket {
 typedef ddp_status (*ddp_comm_hook)(void *user, ddp_group *group, const ddp_bucket *bucket);
 
 typedef enum ddp_overlap {
-    /* use a thread if this process may use two cores for each rank of its host; binding to fewer cores prevents it */
+    /* use a thread if this process may use two cores for each rank of its host; binding to fewer cores prevents this */
     DDP_OVERLAP_AUTO,
     DDP_OVERLAP_OFF, /* reduce inside ddp_reducer_ready */
     DDP_OVERLAP_ON,
@@ -119,10 +119,10 @@ DDP_API ddp_status ddp_reducer_create(ddp_group *group, const ddp_param *params,
  * is no parameter i. */
 DDP_API void *ddp_reducer_grad(ddp_reducer *reducer, size_t i);
 
-/* Begin a step. The call is collective if `uneven` is set, if it broadcasts buffers, or if it makes new buckets (first
- * call after the first step with sync). DDP_ERR_ARG means that the previous step was not finished, or, with
- * DDP_UNEVEN_STOP, that a rank has no more batches. For an unfinished step, the error's text names the parameters and
- * buckets. Without buffers and without `uneven`, a program may omit this call; then no new buckets are made. */
+/* Begin a step. The call is collective in three cases: `uneven` is set, the call broadcasts buffers, or it makes new
+ * buckets (first call after the first step with sync). DDP_ERR_ARG means that the previous step was not finished, or,
+ * with DDP_UNEVEN_STOP, that a rank has no more batches. For an unfinished step, the error's text names the parameters
+ * and buckets. Without buffers and without `uneven`, a program may omit this call; then no new buckets are made. */
 DDP_API ddp_status ddp_reducer_forward(ddp_reducer *reducer);
 
 /* Mark the gradient of parameter i as complete in this step. A second call in one step returns DDP_ERR_ARG. This
@@ -150,9 +150,9 @@ DDP_API void ddp_reducer_set_sync(ddp_reducer *reducer, int on);
 
 /* Report that this rank has no more batches. `uneven` must be set, and each step must begin with ddp_reducer_forward.
  * This call returns when all ranks have called it. Until then, this rank takes part in the steps of the other ranks,
- * with zeros as gradients. At the end all ranks get the parameters and buffers of the rank that called last (if several
- * ranks called last, of the highest one). Then all ranks may begin steps again. With DDP_UNEVEN_STOP, this call and the
- * next forward of the other ranks return DDP_ERR_ARG. The error text names a rank without a batch. */
+ * with zeros as gradients. At the end all ranks get the parameters and buffers of the rank that called last. If several
+ * ranks called last, the highest of them counts. Then all ranks may begin steps again. With DDP_UNEVEN_STOP, this call
+ * and the next forward of the other ranks return DDP_ERR_ARG. The error text names a rank without a batch. */
 DDP_API ddp_status ddp_reducer_join(ddp_reducer *reducer);
 
 DDP_API size_t ddp_reducer_buckets(const ddp_reducer *reducer); /* number of buckets */

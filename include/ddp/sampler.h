@@ -35,11 +35,11 @@ DDP_API void ddp_sampler_free(ddp_sampler *sampler);
 /* Begin epoch `epoch`. Call this function before each epoch. */
 DDP_API void ddp_sampler_set_epoch(ddp_sampler *sampler, uint64_t epoch);
 
-/* Begin epoch `epoch` after its first `done` samples, counted over all ranks. The remaining samples of the epoch are
- * a new list, which is distributed as usual. It is cut, or padded with samples from the beginning of the epoch. If the
- * world size is unchanged and `done` is a multiple of it, the epoch continues exactly as before. With another world
- * size, each remaining sample still occurs once, apart from padding and cutting. If `done` is the whole epoch or more,
- * no sample is left. */
+/* Begin epoch `epoch` after its first `done` samples, counted over all ranks. The remaining samples of the epoch are a
+ * new list, which is distributed as usual. This list is cut, or padded with samples from the beginning of the epoch. If
+ * the world size is unchanged and `done` is a multiple of the world size, the epoch continues exactly as before. With
+ * another world size, each remaining sample still occurs once, apart from padding and cutting. If `done` is the whole
+ * epoch or more, no sample is left. */
 DDP_API void ddp_sampler_resume(ddp_sampler *sampler, uint64_t epoch, uint64_t done);
 
 /* Return the number of samples of this rank in the epoch, or, after ddp_sampler_resume, in the rest of the epoch. */

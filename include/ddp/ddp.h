@@ -1,4 +1,4 @@
-/* ddp.h -- libddp, data-parallel training in C. Includes all public headers.
+/* ddp.h -- libddp, data-parallel training in C. This header includes all public headers.
  *
  * Read in this order: context.h (start and end), group.h (collectives), reducer.h (gradients), sampler.h
  * and loader.h (data), optim.h, amp.h, syncbn.h, zero1.h, ckpt.h, random.h; store.h for direct use of the key-value

@@ -1332,20 +1332,17 @@ static bool is_sure(const struct rank_analysis *r, bool is_known)
            (r->spot[1]->user != NULL || r->code == FINDING_RANK_STOPPED || r->code == FINDING_RANK_TRACEBACK);
 }
 
-/* Mark each rank for which may_wait() returns true as a waiting rank. Mark no rank in case A or B:
+/* Change each rank for which may_wait() returns true to a waiting rank. Change no rank in case A or B:
  *
- *     A. no rank is surely a culprit (is_sure)
- *     B. a rank is surely a culprit, no rank surely waits (surely_waits), and at least two ranks are neither marked as
- *        waiting nor accepted by may_wait()
- *
- * In case B, each of these ranks may in fact wait for a rank that waits for a lock.
+ *     A. No rank is surely a culprit (is_sure).
+ *     B. A rank is surely a culprit, but no rank surely waits (surely_waits). At least two ranks neither wait nor may
+ *        wait. Each of them may in fact wait for a rank that waits for a lock.
  *
  * Return false in three cases, because the stacks then prove nothing:
  *
- *     1. case A, if some ranks are marked as waiting, and may_wait() accepts at least two ranks and at least half of
- *        all ranks
- *     2. case B, if adopt_majority has marked ranks
- *     3. there is no room for another group */
+ *     1. in case A, if some ranks wait, and at least two ranks and at least half of all ranks may wait
+ *     2. in case B, if some ranks wait
+ *     3. if there is no room for another group */
 static bool adopt_may_wait(struct hang *h)
 {
     const uint32_t n = h->s->n_ranks;

@@ -26,10 +26,10 @@ void restarts_init(struct restarts *a, const struct rdzv_join *rules)
                             .best_step = -1 };
 }
 
-/* Record a failed attempt. Return the reason against a restart, or NO_RESTART_NONE if another attempt is allowed. If
- * max_restarts is 0, no other attempt is allowed, but always return NO_RESTART_NONE. Otherwise a permanent failure
- * (no_retry) is the reason even if no restart is left, because the user must correct this failure. `failed` stops at
- * max_restarts + 1, so that it cannot overflow. */
+/* Record a failed attempt. Return the reason against a restart, or NO_RESTART_NONE if another attempt is allowed. Also
+ * return NO_RESTART_NONE if max_restarts is 0. Otherwise a permanent failure (no_retry) is the reason even if no
+ * restart is left, because the user must correct this failure. `failed` stops at max_restarts + 1, so that it cannot
+ * overflow. */
 static enum no_restart restarts_failed(struct restarts *a, const struct rdzv_cause *cause)
 {
     if (a->failed <= a->max_restarts)

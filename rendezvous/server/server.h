@@ -14,8 +14,8 @@ struct store_server_options {
     int port;                /* 0 = any free port */
     const char *port_option; /* name of the option for `port`; an error suggests this option; NULL = none */
     struct hub_limits limits;
-    /* Called on the server's thread with each event, as JSON without the wall time. The callback must not block. NULL
-     * = no event log. */
+    /* Called on the server's thread with each event, as JSON without the wall time. The callback must not block. If it
+     * is NULL, there is no event log. */
     void (*event)(void *user, const char *json);
     void *event_user;
     bool encrypt;   /* serve other hosts only by TLS with limits.secret (auth/tls.h) */

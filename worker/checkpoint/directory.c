@@ -1,6 +1,6 @@
-/* directory.c -- see directory.h. A checkpoint is written and removed under a name that begins with a dot, because the
- * process may end at any moment. So every other name belongs to a whole checkpoint. A load reads the blocks twice, so
- * that damage near the end is detected before the caller's model changes. */
+/* directory.c -- see directory.h. The process may end at any moment, so a checkpoint is written and removed under a
+ * name that begins with a dot. Every other name belongs to a whole checkpoint. A load reads the blocks twice, so that
+ * damage near the end is detected before the caller's model changes. */
 #include "checkpoint/directory.h"
 
 #include "base/limits.h"

@@ -150,8 +150,8 @@ static char *target_of(const char *path)
     return is_link && !is_special(path) ? realpath(path, NULL) : joined(path, "");
 }
 
-/* Open the file to write. The mode is 0666 less the umask, as for any file that a program writes. A file that is open
- * as stdout or stderr is not truncated. */
+/* Open the file to write. The mode is 0666 without the bits of the umask, as for any new file. A file that is open as
+ * stdout or stderr is not truncated. */
 static int open_for_writing(struct atomic_file *file)
 {
     const int standard = file->temporary == NULL ? standard_fd(file->path) : -1;
@@ -471,7 +471,7 @@ size_t ckpt_total_bytes(const ddp_ckpt_block *blocks, size_t n)
 }
 
 /* Read the whole file. First compare the number of blocks and their lengths with the caller's blocks. Then read the
- * data into separate memory. All sizes of allocations are from the caller and not from the file. */
+ * data into separate memory. The caller determines the sizes of all allocations; the file does not. */
 static ddp_status load_file(struct reader *r, const ddp_ckpt_block *blocks, size_t n)
 {
     uint8_t head[HEAD];
@@ -494,7 +494,8 @@ static ddp_status load_file(struct reader *r, const ddp_ckpt_block *blocks, size
     return status;
 }
 
-/* Load a checkpoint. The size is from fstat of the open file, because another program may replace the path. */
+/* Load a checkpoint. Get the size from the open file (fstat), because another program may replace the file at
+ * `path`. */
 ddp_status ddp_ckpt_load(const char *path, const ddp_ckpt_block *blocks, size_t n, struct ddp_err *err)
 {
     NOT_NULL(path, err);

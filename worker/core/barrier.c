@@ -1,6 +1,5 @@
-/* barrier.c -- ddp_barrier_named of include/ddp/context.h, a barrier of all ranks through the store. With ddprun's
- * store, it uses the store's named barriers, because they report missing ranks. With PyTorch's TCPStore, the ranks
- * count their arrivals in a key. */
+/* barrier.c -- ddp_barrier_named of include/ddp/context.h, a barrier of all ranks through the store. ddprun's store has
+ * named barriers, which report missing ranks. With PyTorch's TCPStore, the ranks count their arrivals in a key. */
 #include "base/clock.h"
 #include "core/context.h"
 #include "core/error.h"

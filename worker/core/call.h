@@ -1,4 +1,4 @@
-/* call.h -- struct call, one call of a collective. Backends run it, messages describe it, and the ranks check and
+/* call.h -- struct call, one call of a collective. Backends run a call, messages describe it, and the ranks check and
  * compare its arguments. Pure. */
 #ifndef WORKER_CORE_CALL_H
 #define WORKER_CORE_CALL_H

@@ -170,9 +170,10 @@ static void run_in_place(struct cpu_comm *cpu, const struct call *call)
  *     combine                   step 0   step 1   step 2
  *     take                               step 0   step 1   step 2
  *
- * In turn 2 a rank gives step 2 into give slot a. The last read of this slot was the combine stage of step 0 in turn 1,
- * before the barrier that ends turn 1. The take slots follow the same pattern one turn later. Steps are numbered from
- * call to call without a gap, so no barrier is needed after the last turn of a call.
+ * In turn 2 a rank copies its values of step 2 into give slot a. The last read of this slot was in turn 1, by the
+ * combine stage of step 0. The barrier at the end of turn 1 separates the read from the copy. The take slots follow the
+ * same pattern one turn later. Steps are numbered from call to call without a gap, so no barrier is needed after the
+ * last turn of a call.
  *
  * Calls without a combine stage have two stages: the ranks take from the give slots. A small call has one step, one
  * barrier and no combine stage, because each rank combines all values when it takes them. */
@@ -435,7 +436,7 @@ static ddp_status run_through_slots(struct cpu_comm *cpu, const struct call *cal
 
 /* --- in place, or through slots -------------------------------------------------------------------------- */
 
-/* Return the number of ranks whose buffers all ranks can reach. Set *with_input to the number of these ranks that
+/* Return the number of ranks with buffers that every rank can reach. Set *with_input to the number of these ranks that
  * have an input. */
 static int count_in_reach(const struct cpu_comm *cpu, const struct call *call, int *with_input)
 {

@@ -7,7 +7,7 @@
 #include "cpu/net_link.h"
 #include "cpu/net_plan.h"
 
-/* The end of a job on several hosts. The store has one reason for all hosts:
+/* The reason why a job on several hosts ends. One key in the store has the reason for all hosts:
  *
  *     ddp/<job>/<attempt>/over/<nonce>      "-5 rank 3 (pid 77 on node2) has ended while ..."
  *

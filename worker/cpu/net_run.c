@@ -343,7 +343,7 @@ static struct net_step step_at(const struct net_call *c, size_t number)
                               (unsigned)((c->net->cpu->turn + number) & 1) };
 }
 
-/* Return true if the stage that begins in turn `from` has a step in this turn. Set *step to that step. */
+/* Return true if the stage that begins in turn `from` processes a step in turn `turn`. Set *step to that step. */
 static bool is_on(const struct net_call *c, size_t from, size_t turn, struct net_step *step)
 {
     if (turn < from || turn - from >= c->steps)

@@ -186,7 +186,7 @@ static void destroy_nccl(struct nccl_comm *n)
 }
 
 /* End the communicator as the table in nccl_plan.c defines. Destroy a communicator that works, and abort a communicator
- * in creation. If another thread is aborting the communicator, wait for that thread. */
+ * that is still being created. If another thread is aborting the communicator, wait for that thread. */
 static void end_nccl(struct nccl_comm *n)
 {
     struct ddp_err why = { 0 };
@@ -242,7 +242,7 @@ static ddp_status nccl_load(struct nccl_comm *n, const struct comm_setup *setup,
 }
 
 /* Open the cpu communicator and load NCCL. A rank that cannot load its libraries still opens the cpu communicator,
- * because the rank reports the failure to the other ranks through it. */
+ * because it needs this communicator to report the failure to the other ranks. */
 static ddp_status nccl_open_both(struct nccl_comm *n, const struct comm_setup *setup, struct ddp_err *err)
 {
     struct ddp_err loading = { 0 };

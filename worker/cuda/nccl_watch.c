@@ -96,9 +96,9 @@ ddp_status cpu_call(struct nccl_comm *n, const struct call *call, struct ddp_err
 
 /* --- the watch ---------------------------------------------------------------------------------------- */
 
-/* CHECK_MS: time between two checks while a call is in progress; 2 ms while the communicator is in creation.
- * SUSPECT_MS: time before an error of NCCL is reported, because the cause may be a dead peer, which is a clearer
- * reason. */
+/* CHECK_MS: time between two checks while a call is in progress. While the communicator is being created, this time is
+ * 2 ms. SUSPECT_MS: delay before an error of NCCL is reported. The cause may be a dead peer, and a report of the dead
+ * peer is clearer. */
 enum { CHECK_MS = 50, SUSPECT_MS = 400 };
 
 /* --- failing ------------------------------------------------------------------------------------------ */
@@ -134,7 +134,7 @@ ddp_status watch_fault(struct nccl_comm *n, struct ddp_err *err)
 {
     struct nccl_step step = nccl_step(n->state, NCCL_FAULT);
     if (err->code == DDP_ERR_NOMEM && n->state != NCCL_CREATING)
-        err->code = DDP_ERR_CUDA; /* fails later calls, too, because the ranks may be at different calls */
+        err->code = DDP_ERR_CUDA; /* later calls fail, too: the ranks may be at different calls */
     n->state = step.next;
     if (step.effect == NCCL_EFFECT_ABORT) {
         publish_and_abort(n, err);

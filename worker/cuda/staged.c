@@ -130,8 +130,8 @@ static ddp_status get_slots(struct staged *s, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Open the cpu communicator and the GPU. A rank without a GPU still opens the cpu communicator, because the rank
- * reports the failure to the other ranks through it. */
+/* Open the cpu communicator and the GPU. A rank without a GPU still opens the cpu communicator, because it needs this
+ * communicator to report the failure to the other ranks. */
 static ddp_status staged_open_both(struct staged *s, const struct comm_setup *setup, struct ddp_err *err)
 {
     struct ddp_err loading = { 0 };
@@ -193,7 +193,7 @@ static cuda_error bring_out(const struct staged *s, const struct staged_chunk *c
 static ddp_status staged_fail(struct staged *s, struct ddp_err *err)
 {
     if (err->code == DDP_ERR_NOMEM)
-        err->code = DDP_ERR_CUDA; /* fails later calls, too, because the ranks may be at different calls */
+        err->code = DDP_ERR_CUDA; /* later calls fail, too: the ranks may be at different calls */
     s->base.cpu->ops->give_up(s->base.cpu, err);
     return err->code;
 }
@@ -209,9 +209,9 @@ static ddp_status fail_call(struct staged *s, const struct call *call, cuda_erro
 }
 
 /* Wait until the event has occurred. This may take long, because the program's stream may have much work before the
- * event. So during the wait, also check whether another rank has failed. Each wait has the full timeout of the call,
- * and then makes the call fail on all ranks. One limit for all chunks would include the time that the cpu communicator
- * waits for other ranks. */
+ * event. So during the wait, also check whether another rank has failed. Each wait may last for the full timeout of the
+ * call. After this time the call fails on all ranks. One limit for all chunks would include the time in which the cpu
+ * communicator waits for other ranks. */
 static ddp_status wait_event(struct staged *s, struct CUevent_st *event, const struct call *call,
                              struct ddp_err *err)
 {

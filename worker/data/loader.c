@@ -163,8 +163,8 @@ static ddp_status queue_open(struct queue *queue, const ddp_loader_options *opti
 /* --- the queue: an epoch ----------------------------------------------------------------------------------- */
 
 /* Begin an epoch at sample `done`. Streams take turns, so all streams have the same number of batches. The first stream
- * determines this number, because no other stream has more samples. With NO_PAD, the last batch of a later stream may
- * be empty. */
+ * determines this number, because no other stream has more samples. With DDP_SAMPLER_NO_PAD, the last batch of a later
+ * stream may be empty. */
 static void queue_start(struct queue *queue, uint64_t epoch, uint64_t done)
 {
     const ddp_loader_options *o = &queue->options;
@@ -177,7 +177,7 @@ static void queue_start(struct queue *queue, uint64_t epoch, uint64_t done)
     queue->released = queue->given = queue->taken = 0;
 }
 
-/* Let no further batch of this epoch begin. */
+/* Prevent the start of further batches of this epoch. */
 static void queue_stop(struct queue *queue)
 {
     queue->end = queue->taken;
@@ -347,9 +347,10 @@ static ddp_status sample_late(const ddp_loader *loader, struct ddp_err *err)
                     loader->queue.given, (double)loader->queue.options.timeout_ms / 1000);
 }
 
-/* Let no further batch begin, and wait until no thread reads. The caller holds the mutex. Threads read `stopping`
- * between two samples, so ddp_loader_free and ddp_loader_start wait for at most one sample of each thread. If a thread
- * does not stop in time, keep the error in the loader, so that a later call never returns an incomplete batch. */
+/* Prevent the start of further batches, and wait until no thread reads. The caller holds the mutex. Threads read
+ * `stopping` between two samples, so ddp_loader_free and ddp_loader_start wait for at most one sample of each thread.
+ * If a thread does not stop in time, keep the error in the loader, so that a later call never returns an incomplete
+ * batch. */
 static ddp_status stop_reading(ddp_loader *loader)
 {
     const struct timespec deadline = deadline_of(loader);

@@ -30,8 +30,9 @@ static bool divides(uint64_t part, uint64_t whole)
     return whole % part == 0;
 }
 
-/* Return the number of this rank's samples. DROP_LAST rounds n / world down: torch computes ceil((n - world) / world)
- * if n is not a multiple of world, which is the same. With NO_PAD, the first n % world ranks have one sample more. */
+/* Return the number of this rank's samples. With DDP_SAMPLER_DROP_LAST, round n / world down. If n is not a multiple of
+ * world, torch computes ceil((n - world) / world), which is the same number. With DDP_SAMPLER_NO_PAD, the first n %
+ * world ranks have one sample more. */
 static uint64_t samples_of_rank(const ddp_sampler *s)
 {
     const uint64_t n = s->n - s->first;

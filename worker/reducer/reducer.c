@@ -706,10 +706,10 @@ ddp_status ddp_reducer_free(ddp_reducer *reducer)
 
 /* --- ranks with different numbers of batches ------------------------------------------------------------- */
 
-/* Steps with uneven inputs. At the beginning of a step, all ranks exchange one answer: do you have a batch? A rank
- * with a batch answers in ddp_reducer_forward and then computes. A rank without a batch answers in ddp_reducer_join,
- * and then runs the step's collectives with zeros as gradients. ddp_reducer_join repeats this until no rank has a
- * batch.
+/* Steps with uneven inputs. At the beginning of a step, each rank sends one answer to all ranks: whether it has a
+ * batch. A rank with a batch answers in ddp_reducer_forward and then computes. A rank without a batch answers in
+ * ddp_reducer_join, and then runs the step's collectives with zeros as gradients. ddp_reducer_join repeats this until
+ * no rank has a batch.
  *
  * The answers determine the divisor, and whether the step has sync. They also determine the first rank with a batch,
  * which broadcasts its buffers. In the first step with sync, this rank also sets the order of readiness that all

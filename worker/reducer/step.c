@@ -173,8 +173,8 @@ static void record_order(struct reducer_step *step, size_t i)
 }
 
 /* Mark parameter i as ready. A step without sync may have several backward passes, so the parameter may then be marked
- * several times. With uneven inputs, forward must have begun the step, because the other ranks wait until forward sends
- * whether this rank has a batch. */
+ * several times. With uneven inputs, forward must have begun the step, because the other ranks wait for the answer of
+ * this rank, which only forward sends. */
 static ddp_status mark_param(struct reducer_step *step, size_t i, struct ddp_err *err)
 {
     if (i >= step->n)

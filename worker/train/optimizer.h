@@ -29,7 +29,7 @@ struct optimizer {
     ddp_ctx *ctx;
     ddp_optim optim; /* the initial rule; after optimizer_open, get the rule from optimizer_rule() */
     ddp_scaler scaler;
-    ddp_reducer *reducer; /* if not NULL, has the gradients; otherwise zero1 or shares has them */
+    ddp_reducer *reducer; /* if not NULL, has the gradients; otherwise zero1 or sharded has them */
     ddp_zero1 *zero1;
     struct sharded_update *sharded;
     float **grad;                 /* for each parameter, the address of its gradient in this step */

@@ -200,11 +200,11 @@ static ddp_status report_late(struct trainer *t, bool now, struct ddp_err *err)
     return report_step(t, &of, report.loss, report.norm, t->late.begun_us - of.begun_us, err);
 }
 
-/* Report the previous step if it is still unreported. Then keep the step `of` in t->late until the device has its loss.
- * With --hash_steps, wait for the device and report `of` at once, because the hash must be that of the parameters after
- * `of`. If this call reports the previous step, the duration of `of` begins with that report, because the device starts
- * `of` only after the previous step. Otherwise the duration begins at the start of `of`, because a test or a checkpoint
- * may lie between the last report and `of`. */
+/* Report the previous step if it is still unreported. Then keep this step (`of`) in t->late until the device has its
+ * loss. With --hash_steps, wait for the device and report this step at once, because the hash must be that of the
+ * parameters after this step. If this call reports the previous step, the duration of this step begins with that
+ * report, because the device starts this step only after the previous one. Otherwise the duration begins at the start
+ * of this step, because a test or a checkpoint may lie between the last report and this step. */
 static ddp_status report_device_step(struct trainer *t, const struct late *of, struct ddp_err *err)
 {
     const bool waited = t->late.waits;

@@ -170,7 +170,7 @@ __device__ inline void soften(result s, result y, float top[2], float sum[2], si
 
 KERNEL(attention_forward_tiles, attention)
 {
-    __shared__ ALIGNED16 tile k, v; /* v, transposed */
+    __shared__ ALIGNED16 tile k, v; /* `v` is transposed */
     const struct work w = work_of(a.qkv, a.length, a.heads, a.width);
     const size_t first = w.tile * TILE;
     float top[2] = { -INFINITY, -INFINITY }, sum[2] = { 0, 0 };

@@ -120,8 +120,8 @@ static void scratch(ddp_random *luck, float *paper)
     draw_stroke(paper, &s, 0.6f, between(luck, 0.3f, 0.9f));
 }
 
-/* Return the noise of a pixel: strong noise in 2 % of the pixels. Weak noise in all pixels would raise the mean of
- * the picture, and one step of Adam at 0.01 would then saturate a sigmoid with 784 inputs. */
+/* Return the noise of a pixel: strong noise in 2 % of the pixels. Weak noise in all pixels would raise the mean of the
+ * picture, and one step of Adam with a learning rate of 0.01 would then saturate a sigmoid with 784 inputs. */
 static float speck(ddp_random *luck)
 {
     return ddp_random_uniform(luck) < 0.02f ? between(luck, -1, 1) : 0;
@@ -319,8 +319,8 @@ static ddp_status make_idx_part(const struct maker_order *o, enum dataset_part p
 }
 
 /* Write the training set and the test set. The test set continues the random sequence of the training set, so it has
- * different pictures of the same kind. Fail if the directory has files that train would read instead: those of
- * CIFAR-10, and with --gzip plain files of an earlier set. */
+ * different pictures of the same kind. Fail if the directory has files that train would read instead: the files of
+ * CIFAR-10 and, with --gzip, the plain files of an earlier set. */
 static ddp_status make_idx(const struct maker_order *o, ddp_random *luck, struct ddp_err *err)
 {
     char found[PATH_MAX];

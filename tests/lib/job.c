@@ -254,8 +254,8 @@ const char *torch_python(void)
     return python != NULL && *python != '\0' ? python : "/usr/bin/python3";
 }
 
-/* Return true if Python runs `program` without an error. `program` must not import torch but only check that it is
- * installed, because an import takes seconds. */
+/* Return true if Python runs `program` without an error. `program` must not import torch, because an import takes
+ * seconds. It must only check that torch is installed. */
 static bool python_says(const char *program)
 {
     const char *argv[] = { torch_python(), "-c", program, NULL };

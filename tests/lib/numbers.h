@@ -44,8 +44,8 @@ struct model *known_model(const char *name);
 /* Do the same as known_model, but on the device `on`. The caller uploads the parameters to the device. */
 struct model *known_model_on(const char *name, struct compute *on);
 
-/* Make the batch of step `step` for a model of this kind; all targets have the same weight, 1 in total. Valid until
- * the next call. */
+/* Make the batch of step `step` for a model of this kind; all targets have the same weight, 1 in total. The batch is
+ * valid until the next call. */
 struct model_batch known_batch(const struct model_kind *kind, int step);
 
 /* --- grad check ------------------------------------------------------------------------------------------- */

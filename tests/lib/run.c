@@ -1,8 +1,8 @@
 /* run.c -- see run.h.
  *
- * One loop (pump) polls three descriptors: both output pipes and a pidfd. The pidfd and not the pipes shows the end
- * of the program, because a grandchild may keep the pipes open. After the end the loop reads the pipes for DRAIN_MS
- * more. The process is reaped only after its group was killed, so that no other group can have the group's number. */
+ * One loop (pump) polls three descriptors: both output pipes and a pidfd. The pidfd shows the end of the program. The
+ * pipes do not, because a grandchild may keep them open. After the end the loop reads the pipes for DRAIN_MS more. The
+ * process is reaped only after its group was killed, so that no other group can have the group's number. */
 #include "run.h"
 
 #include "base/buf.h"
@@ -105,8 +105,8 @@ const char *test_path(const char *name)
 
 /* --- free port -------------------------------------------------------------------------------------------- */
 
-/* Choose a port below the range from which the kernel assigns ports. Otherwise another test could be assigned a port
- * that was bound and closed here. The position in the range depends on this process's id, because each test is a
+/* Choose a port below the range from which the kernel assigns ports. Otherwise the kernel could give another test a
+ * port that was bound and closed here. The position in the range depends on this process's id, because each test is a
  * process. */
 
 /* Exclude the ports that tests of port ranges use, and ddprun's own port 29500. */

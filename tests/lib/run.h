@@ -126,8 +126,9 @@ const char *bin(const char *program);
  * and a place for their reports. Some tests take these away. */
 bool bin_is_sanitized(void);
 
-/* Return true if uid 65534 can reach the programs. It cannot if they are below a home directory of mode 0700. Then
- * setpriv can start a program as that uid, but the program cannot open its files. Only root may call this function. */
+/* Return true if uid 65534 can reach the programs. It cannot reach programs below a home directory of mode 0700. In
+ * this case setpriv can start a program as that uid, but the program cannot open its files. Only root may call this
+ * function. */
 bool bin_is_open_to_nobody(void);
 
 /* Switch off the check for leaks in programs that this test starts later, because LeakSanitizer fails if a program is

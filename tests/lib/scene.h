@@ -11,9 +11,9 @@
  *
  * A member with expected texts has one or more texts, separated by '|', which must be on stderr in this order. Every
  * node prints `says`, except a node that is KILLED or `silent_on`. Node i also prints node[i].says. The time limit for
- * both is `within_ms` after the fault, or after the start if the scene has no fault. node[i].within_ms replaces it for
- * node i. Node i prints node[i].ends at any time. A node with exit code ANY may have any exit code. At the end no
- * process may remain on any host. */
+ * both is `within_ms` after the fault, or after the start if the scene has no fault. For node i, node[i].within_ms
+ * replaces this limit. Node i prints node[i].ends at any time. A node with exit code ANY may have any exit code. At the
+ * end no process may remain on any host. */
 #ifndef TESTS_LIB_SCENE_H
 #define TESTS_LIB_SCENE_H
 

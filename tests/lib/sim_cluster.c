@@ -136,8 +136,7 @@ static void drop(void *user, uint64_t id, const char *why)
                                                 .event = { .type = AGENT_STORE_LOST } });
 }
 
-/* --- messages to the store
- * ------------------------------------------------------------------------------------ */
+/* --- messages to the store ---------------------------------------------------------------------------------- */
 
 static void join(struct cluster *c, int i)
 {

@@ -501,7 +501,8 @@ Test(agent, a_stop_hides_no_crash_of_another_node)
     cr_expect_eq(code_of_stop_after(128 + SIGSEGV, 0, 0), 128 + SIGSEGV);
 }
 
-/* Every policy returns this exit code, so that a script can detect that a process on this host cannot be killed. */
+/* Every policy returns the same exit code here, so that a script can detect that a process on this host cannot be
+ * killed. */
 Test(agent, what_cannot_be_killed_has_an_exit_code_of_its_own)
 {
     for (int policy = 0; policy < 3; policy++) {
@@ -530,8 +531,8 @@ static bool is_sampled_first(const struct agent_effect *effect)
     return false;
 }
 
-/* The stacks of the survivors are sampled only before a stop because of a failure. No report needs them if the user
- * stops the job, or if the job grows. */
+/* The agent samples the stacks of the survivors only if it stops them after a failure. If the user stops the job, or if
+ * the job grows, no report needs the stacks. */
 Test(agent, survivors_of_a_failure_are_sampled_before_they_are_signalled)
 {
     struct agent *a = in_state(AGENT_RUNNING);

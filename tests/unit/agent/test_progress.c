@@ -74,7 +74,7 @@ Test(progress, lines_that_all_differ_are_no_signs)
     cr_expect_eq(p.moved_ms, 0);
 }
 
-/* A helper thread may print such a line forever, even while the rank hangs. */
+/* A helper thread may print the same line forever, even while the rank hangs. */
 Test(progress, lines_that_only_repeat_are_no_signs)
 {
     for (int i = 0; i < 2 * PROGRESS_SEEN; i++) {

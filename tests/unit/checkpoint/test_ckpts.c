@@ -608,8 +608,7 @@ Test(ckpts_disk, a_failed_flush_after_the_rename_is_no_failed_rename)
     cr_expect_not_null(strstr(err.msg, "cannot flush the directory after the rename"), "%s", err.msg);
 }
 
-/* --- the new in place of the old
- * ------------------------------------------------------------------------------------ */
+/* --- a new checkpoint in place of an old one ------------------------------------------------------------------ */
 
 Test(ckpts_disk, without_an_exchange_the_old_one_moves_away_first)
 {
@@ -648,8 +647,7 @@ Test(ckpts_disk, an_old_one_that_cannot_be_removed_is_a_warning)
     }
 }
 
-/* --- flushing and reading
- * ------------------------------------------------------------------------------------------- */
+/* --- flushing and reading ------------------------------------------------------------------------------------- */
 
 Test(ckpts_disk, a_directory_that_was_made_is_flushed_with_its_parent_once)
 {

@@ -13,8 +13,7 @@ static uint64_t test_ms(void);
 #include <stdio.h>
 #include <string.h>
 
-/* --- choice of the function
- * ----------------------------------------------------------------------------------------- */
+/* --- choice of the function --------------------------------------------------------------------------------------- */
 
 Test(nccl_plan, each_type_and_operation_has_nccls_number)
 {
@@ -83,8 +82,7 @@ Test(nccl_plan, scattering_is_gathering_with_the_arrows_turned)
     cr_assert_str_eq(moves(text, &call, 1, 3), "s0:0 s2:32 ");
 }
 
-/* --- the life of a communicator
- * ------------------------------------------------------------------------------------- */
+/* --- the life of a communicator ----------------------------------------------------------------------------------- */
 
 Test(nccl_state, it_is_born_works_and_is_destroyed_once)
 {
@@ -133,8 +131,7 @@ Test(nccl_state, everything_can_be_closed)
     }
 }
 
-/* --- the environment
- * ------------------------------------------------------------------------------------------------- */
+/* --- the environment ---------------------------------------------------------------------------------------------- */
 
 static const char *setting(const struct nccl_setting *settings, int n, const char *name)
 {
@@ -176,8 +173,7 @@ Test(nccl_settings, one_rank_in_128_makes_an_id_where_nccl_takes_several)
     cr_assert_str_eq(nccl_id_key(key, 31), "nccl_id/31");
 }
 
-/* --- words
- * ----------------------------------------------------------------------------------------------------------- */
+/* --- error texts -------------------------------------------------------------------------------------------------- */
 
 Test(nccl_words, versions_are_read_as_nccl_writes_them)
 {
@@ -227,8 +223,7 @@ Test(nccl_words, cards_tell_of_shared_gpus_and_versions)
     cr_assert(strstr(err.msg, "NCCL 2.32.3"), "%s", err.msg);
 }
 
-/* --- chunks
- * ---------------------------------------------------------------------------------------------------------- */
+/* --- chunks ------------------------------------------------------------------------------------------------------- */
 
 Test(staged_plan, a_call_is_cut_alike_on_all_ranks)
 {
@@ -256,8 +251,7 @@ Test(staged_plan, the_root_of_a_broadcast_gets_nothing_back)
     cr_assert(staged_chunk(&call, 1, 2, 32, 0, &c) && c.in_rows == 0 && c.out_rows == 1 && c.count == 10);
 }
 
-/* --- the time limit of a call, with a GPU and a cpu communicator that only advance the clock
- * ---------------------------------------------------------------------------------------------------------- */
+/* --- the time limit of a call, with a GPU and a cpu communicator that only advance the clock ---------------------- */
 
 enum { LIMIT_MS = 1000 };
 

@@ -136,7 +136,8 @@ Test(sampler, without_padding_every_sample_comes_exactly_once)
     }
 }
 
-/* Training relies on this property: N ranks with batches of B/N use the same samples in step t as one rank with B. */
+/* Training relies on this property: N ranks with batches of B/N use the same samples in step t as one rank with batches
+ * of B. */
 Test(sampler, a_global_batch_is_the_same_set_for_any_world_size)
 {
     enum { N = 24, BATCH = 8 };

@@ -116,8 +116,8 @@ Test(hub_rejects, who_goes_in_the_middle_of_its_first_words_is_shown)
     expect_row("\"kind\":\"c10d_1\",\"first\":\"0305000000000000\",\"why\":\"peer closed it\",\"times\":1");
 }
 
-/* The list of rejected clients contains a connection that has sent nothing, unless an agent has the same address. It
- * does not contain the connection after the first byte. */
+/* The list of rejected clients contains a connection that has sent nothing, unless an agent has the same address. After
+ * its first byte, the connection is not in the list any more. */
 Test(hub_rejects, a_silent_connection_is_shown_and_left_open)
 {
     sim_connect(&sim, 10);

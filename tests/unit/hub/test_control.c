@@ -345,8 +345,8 @@ TestSuite(control_rdzv, .init = set_up_rdzv, .fini = tear_down_rdzv);
 
 /* --- one agent ------------------------------------------------------------------------------------------------- */
 
-/* Remove the object at byte `at` of the bytes that the hub has sent, and return its text. The text is valid until the
- * call after the next. */
+/* Remove the object at byte `at` of the bytes that the hub has sent, and return its text. Two such texts may be in use
+ * at once. */
 static const char *take(conn_id conn, size_t at)
 {
     static char kept[2][1 << 19];
@@ -758,8 +758,8 @@ static void expect_refused_role(conn_id conn, const char *json, const char *word
     sim_expect(&sim, conn, "closed: IDENTIFY refused");
 }
 
-/* The start of an attempt closes the connections of earlier workers. If a node's connection could become that of a
- * worker, it would be closed, too, although the rendezvous still uses it. */
+/* The start of an attempt closes the connections of earlier workers. If a node's connection could take the role of a
+ * worker, the start would close this connection, too, although the rendezvous still uses it. */
 Test(control_rdzv, a_node_cannot_change_its_role)
 {
     two_nodes();

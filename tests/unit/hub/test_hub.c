@@ -348,8 +348,7 @@ Test(hub, declaring_the_same_attempt_again_changes_nothing)
     sim_expect(&sim, 1, N(01));
 }
 
-/* --- bytes out of order, or for closed connections
- * ------------------------------------------------------------------ */
+/* --- bytes out of order, or for closed connections ------------------------------------------------------------ */
 
 Test(hub, bytes_for_a_connection_that_is_gone_are_ignored)
 {
@@ -495,7 +494,7 @@ Test(hub_vectors, list_keys_names_every_key_once)
 
 /* --- jobs ----------------------------------------------------------------------------------------------------- */
 
-/* Many jobs in one hub, as in ddp-rendezvous: what one of them does must not touch the others. */
+/* Many jobs in one hub, as in ddp-rendezvous. The actions of one job must not affect the other jobs. */
 
 enum {
     AGENT_A = 10,

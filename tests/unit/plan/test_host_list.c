@@ -136,7 +136,7 @@ static const char *specs(const char *list, bool file)
     return all;
 }
 
-/* Expect an error about `item`. The word `word` tells what is wrong with it. */
+/* Expect an error about `item`. The error contains `word`, which names the mistake. */
 static void expect_refused(const char *list, bool file, const char *item, const char *word)
 {
     const char *text = specs(list, file);

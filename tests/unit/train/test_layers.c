@@ -211,7 +211,7 @@ Test(layers, gelu)
     grad_check(&c);
     a[0] = 1;
     gelu_there();
-    cr_expect_float_eq(y[0], 0.841191990, 1e-9); /* torch's, approximate="tanh" */
+    cr_expect_float_eq(y[0], 0.841191990, 1e-9); /* torch's result with approximate="tanh" */
 }
 
 /* --- layer norm: more elements than REAL_LANES, and not a multiple of them ---------------------------------- */
@@ -311,7 +311,7 @@ static void check_attention(size_t rows, size_t length)
                                   .forward = attention_there,
                                   .backward = attention_back };
     attention = (struct attention){ rows, length, HEADS, WIDTH };
-    memset(dqkv, 0x55, sizeof(dqkv)); /* it overwrites */
+    memset(dqkv, 0x55, sizeof(dqkv)); /* backward must overwrite these values */
     grad_check(&c);
 }
 

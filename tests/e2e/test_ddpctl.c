@@ -341,8 +341,8 @@ Test(ddpctl_jobs, one_is_used_several_are_listed)
     expect(CTL("status"), 2, "", "no job");
 }
 
-/* Root may read from the default address, whose job may belong to any user; requests that change a store are
- * not sent there. */
+/* Root may read from the default address, although the job at this address may belong to any user. Requests that change
+ * a store are not sent there. */
 Test(ddpctl_jobs, the_default_address_is_tried_when_no_job_is_known)
 {
     struct run_result r = CTL("status");

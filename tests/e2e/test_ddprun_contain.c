@@ -177,8 +177,8 @@ static void find_own_group(char own[CGROUP_PATH_MAX])
     buf_free(&mounts);
 }
 
-/* A group is empty after its last worker, but also before its first. So a start of ddprun must remove an empty group
- * only if its owner has ended. The start that removes the group may be that of another test. */
+/* A group is also empty before its first worker starts. So a start of ddprun must remove an empty group only if the
+ * owner of the group has ended. The start that removes the group may be that of another test. */
 Test(ddprun_contain, an_empty_group_goes_with_its_owner_and_not_before, .init = set_up, .fini = tear_down)
 {
     char own[CGROUP_PATH_MAX], group[CGROUP_PATH_MAX + 64], other[CGROUP_PATH_MAX + 64];

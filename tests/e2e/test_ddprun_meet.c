@@ -335,7 +335,7 @@ Test(ddprun_meet, a_master_address_of_nobody_ends_node_0_at_once)
                    "203.0.113.7");
 }
 
-/* Node 0 cannot start its store. It stays, so that the other nodes learn the reason, but only until its timeout. */
+/* Node 0 cannot start its store. It continues until its timeout, so that the other nodes can get the reason. */
 Test(ddprun_meet, a_node_0_without_a_store_waits_no_longer_than_its_timeout)
 {
     struct run_result r = run_wait(NODE("--nnodes=2", "--node_rank=0", "--master_addr=203.0.113.7",
@@ -718,7 +718,7 @@ Test(loopback_nodes, workers_that_die_of_the_hosts_death_are_not_blamed_for_it)
     says(1, "lost the");
 }
 
-/* The program is missing on node 1. Node 0 reports its path, too. */
+/* The program is missing on node 1. Node 0 reports the path of the missing program, too. */
 Test(loopback_nodes, a_program_that_only_one_node_lacks_is_named_on_both)
 {
     choose_port();

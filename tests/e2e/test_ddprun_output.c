@@ -74,8 +74,8 @@ static bool worker_has_own_stdout(int nnodes)
     return same;
 }
 
-/* In a job of several nodes, ddprun reads the lines even of a node's only worker. The search for hangs needs these
- * lines as signs of progress. */
+/* In a job of several nodes, ddprun also reads the output of a node's only worker. The search for hangs needs its lines
+ * as signs of progress. */
 Test(ddprun_output, stdout_of_a_single_worker_passes_through_ddprun_in_a_job_of_several_nodes)
 {
     cr_expect(worker_has_own_stdout(1));
@@ -498,7 +498,7 @@ Test(ddprun_terminal, what_nobody_else_prints_is_not_lost_by_folding)
 
 TestSuite(ddprun_logs, .timeout = 120);
 
-/* Return the directory of the job below `test_dir`. Skip the link `latest`, which may come before or after it. */
+/* Return the directory of the job below `test_dir`. Skip the link `latest`, which is not a directory. */
 static const char *job_root(void)
 {
     static char root[512];

@@ -1503,8 +1503,8 @@ HOSTS_TEST(a_relay_that_holds_the_stores_port_answers_only_probes)
     EXPECT(r, 0);
 }
 
-/* Inner hosts of the tree have no keys for hosts `locked`. In the default tree, the starting host then starts these
- * hosts itself. With --ssh_fanout the user has requested the tree, so the missing key is an error. */
+/* Inner hosts of the tree have no ssh keys for the hosts named `locked`. In the default tree, the starting host then
+ * starts these hosts itself. With --ssh_fanout the user has requested the tree, so the missing key is an error. */
 HOSTS_TEST(a_host_that_its_host_does_not_reach_starts_from_here_or_is_named)
 {
     training_skip_same_threads(); /* test a_tree_passes_input_folds_lines_and_collects_files has the same threads */

@@ -152,7 +152,7 @@ ParameterizedTest(struct cell *c, signals_e2e, some_change_nothing)
     struct run_process *p = JOB_START("--nproc_per_node=2", WORKER, "catch:10", "say:ready", "forever");
     until_said(p, 2, "ready");
     send_to(p, c->target, c->sig);
-    send_to(p, c->target, SIGUSR1); /* follows it */
+    send_to(p, c->target, SIGUSR1); /* arrives after the tested signal */
     until_said(p, 2, "caught 10");
     cr_expect(job_until_state(the_agent(p), 'S'));
     end(p);
@@ -322,8 +322,7 @@ Test(signals_e2e, events_and_report_carry_the_sender)
     PRINTS(r, report);
 }
 
-/* --- stopped guardian and agent
- * ----------------------------------------------------------------------------------- */
+/* --- stopped guardian and agent ---------------------------------------------------------------------------------- */
 
 Test(signals_e2e, a_stopped_agent_wakes_when_its_guardian_is_killed)
 {

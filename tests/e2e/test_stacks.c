@@ -1,5 +1,5 @@
-/* Stacks of a running job and of the survivors of a failure: with a py-spy that the test has written, with none, and with the
- * real one.
+/* Stacks of a running job, and of the survivors of a failure. Some tests use a py-spy that they have written, some use
+ * no py-spy, and some use the real one.
  *
  * The workers are tests/prog/worker under the name python3, with py-spy beside it. */
 #include "job.h"
@@ -122,8 +122,8 @@ static void end(struct run_process *p)
     end_with(p, SIGTERM, 143);
 }
 
-/* Return, as JSON, the row of a child of `rank` whose text contains `words`. Return "" if no row does. The caller frees
- * the text. */
+/* Return, as JSON, the row of a child of `rank` whose text contains `words`. Return "" if there is no such row. The
+ * caller frees the text. */
 static char *child_row(const char *json, int rank, const char *words)
 {
     cJSON *answer = cJSON_Parse(json);

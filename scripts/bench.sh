@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# bench.sh [SECTION...] -- measures ddprun against its peers and limits, and prints one page of tables that can be pasted into the
-# README; the same goes to build/bench.md, the numbers to build/bench.json. Sections: launch torn output
-# reaction store torch agents all_reduce hosts ssh train probes.
+# bench.sh [SECTION...] -- measures ddprun against its peers and limits, and prints one page of tables. The page also
+# goes to build/bench.md, and the numbers go to build/bench.json. Sections: launch torn output reaction store torch
+# agents all_reduce hosts ssh train probes.
 #
-# Each program alternates between its contenders within one run and prints medians. A peer that is not installed leaves a cell
-# "skipped, because ..."; scripts/packages.sh lists them under "bench". ROUNDS (15) is the number of turns.
+# Each program runs its contenders in turn and prints medians. ROUNDS (15) is the number of turns. If a peer is not
+# installed, its cell contains "skipped, because ...". The group "bench" in scripts/packages.sh lists the peers.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=scripts/packages.sh
@@ -20,8 +20,8 @@ bench=$BUILD/tests/bench
 lines=$(mktemp -d)
 trap 'rm -rf "$lines"' EXIT
 
-# Run the launch section again as an ordinary user. The programs are copied, because that user may not enter every build
-# folder.
+# Run the launch section again as an ordinary user. Copy the programs, because this user may not be able to enter the
+# build folder.
 launch_as_user() {
     if [ "$(id -u)" -ne 0 ]; then return 0; fi
     local copy=$lines/user

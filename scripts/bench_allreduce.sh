@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# bench_allreduce.sh -- our all-reduce against Open MPI's, 4 KiB to 64 MiB, 2 and 4 ranks on this machine.
+# bench_allreduce.sh -- measures our all-reduce against Open MPI's, 4 KiB to 64 MiB, 2 and 4 ranks on this machine.
 #
-# In each of ROUNDS (10) rounds the contenders run in turn, so that a busy machine affects them alike; the table has the
-# medians and the factor to Open MPI. arena = memory of ddp_shared_alloc, where gradients live; private = any other memory.
-# Numbers go as JSON lines to descriptor 3 when it is open. Takes about a minute; on a machine so busy that it would take
-# more than two, fewer rounds are made, and the table says so.
+# In each of ROUNDS (10) rounds the contenders run in turn, so that a busy machine affects all of them. The table has
+# the medians, and how many times faster than Open MPI our all-reduce is. "arena" is memory of ddp_shared_alloc, which
+# also contains the gradients. "private" is any other memory. If descriptor 3 is open, the numbers go there as JSON
+# lines. The script takes about a minute. After two minutes no further round begins; the table has the number of rounds.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 BUILD=${BUILD:-build}
@@ -15,7 +15,7 @@ trap 'rm -f "$times"' EXIT
 # shellcheck source=scripts/bench_mpi.sh
 . scripts/bench_mpi.sh
 
-# Root may run it, with more ranks than cores, and it does not use the network.
+# Allow root, and more ranks than cores. Use only shared memory, not the network.
 run_mpi() {
     timeout 60 mpirun.openmpi --oversubscribe --allow-run-as-root --mca btl self,vader -n "$1" "$mpi"
 }

@@ -14,7 +14,7 @@ def cells(line):
 
 
 def name(cell):
-    """A heading or a key without what changes between measurements: versions and text in parentheses."""
+    """Return a heading or a key without the parts that change between measurements: versions and text in parentheses."""
     return re.sub(r"\s+", " ", re.sub(r"\([^)]*\)|\b\d+\.\d+[.\w]*", "", cell)).strip()
 
 
@@ -23,7 +23,7 @@ def is_row(line):
 
 
 def tables(lines):
-    """All tables: (index of the heading, heading, rows), with rows as (index, cells)."""
+    """Yield each table as (index of the heading, heading, rows). A row is (index, cells)."""
     i = 0
     while i < len(lines):
         if not (is_row(lines[i]) and i + 1 < len(lines) and re.match(r"\s*\|[\s:|-]+$", lines[i + 1])):
@@ -38,7 +38,7 @@ def tables(lines):
 
 
 def measured(bench):
-    """Heading and rows of each table in BENCH.md, by the name of its first column."""
+    """Return heading and rows of each table in BENCH.md, by the name of the table's first column."""
     found = {}
     for _, head, rows in tables(bench):
         found.setdefault(name(head[0]), []).append((head, [row for _, row in rows]))
@@ -46,7 +46,7 @@ def measured(bench):
 
 
 def new_row(head, row, keys, candidates):
-    """The row with measured numbers, or None."""
+    """Return `row` with measured numbers, or None if it was not measured."""
     wanted = [name(c) for c in row[:keys]]
     for bench_head, bench_rows in candidates:
         columns = {name(c): i for i, c in enumerate(bench_head)}

@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# bench_hosts.sh -- our all-reduce between hosts against Open MPI's over TCP, 4 KiB to 64 MiB, 2 hosts with 2 ranks each.
+# bench_hosts.sh -- measures our all-reduce between hosts against Open MPI's over TCP, 4 KiB to 64 MiB, 2 hosts with 2
+# ranks each.
 #
-# This machine plays both hosts, joined over loopback; Open MPI may use TCP only. In each of ROUNDS (5) rounds the contenders run
-# in turn, and the table has the medians. one host = the same four ranks in shared memory: what the network costs. Numbers go as
-# JSON lines to descriptor 3 when it is open. On a busy machine fewer rounds are made, and the table says so.
+# This machine acts as both hosts, which communicate over loopback. Open MPI may use only TCP. In each of ROUNDS (5)
+# rounds the contenders run in turn, and the table has the medians. The column "one host" has the time of four ranks in
+# shared memory, which shows the cost of the network. If descriptor 3 is open, the numbers go there as JSON lines. After
+# a minute no further round begins; the table has the number of rounds.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 BUILD=${BUILD:-build}
@@ -14,7 +16,7 @@ trap 'rm -f "$times"' EXIT
 # shellcheck source=scripts/bench_mpi.sh
 . scripts/bench_mpi.sh
 
-# ours NAME ARGUMENT... -- each line of bench_allreduce, under that name.
+# ours NAME ARGUMENT... -- runs bench_allreduce, and records its lines under NAME.
 ours() {
     timeout 60 "$BUILD/tests/bench/bench_allreduce" "${@:2}" | awk -v name="$1" '{ print name, $3, $4 }' >>"$times"
 }

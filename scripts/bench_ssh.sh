@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
-# bench_ssh.sh [HOSTS...] -- the start of jobs of HOSTS (8 and 64) hosts with 2 workers each by --hosts, against bare ssh and mpirun.
+# bench_ssh.sh [HOSTS...] -- measures the start of jobs with --hosts, against bare ssh and mpirun. HOSTS (8 and 64) are
+# the numbers of hosts. Each host has 2 workers.
 #
-# This machine plays all hosts: h1, h2 ... are names in a configuration of ssh, which all lead to a real sshd that the script
-# starts. In each of ROUNDS (3) rounds the contenders run in turn, and the table has the medians. A time ends when the first or
-# the last worker prints the clock. All logins share the processors here, so compare with as many logins at once. A stand-in for
-# ssh, whose every login takes 350 ms, shows ddprun's own share: the first worker of 8 hosts must start within 1.5 × 350 + 20 ms.
-# Numbers go as JSON lines to descriptor 3 when it is open.
+# This machine acts as all hosts: the names h1, h2 ... in a configuration of ssh all lead to one real sshd, which the
+# script starts. In each of ROUNDS (3) rounds the contenders run in turn, and the table has the medians. A time ends
+# when the first or the last worker prints the clock. All logins share the processors of this machine, so compare ddprun
+# with the row "as many ssh at once". In the row "logins of 350 ms", a stand-in replaces ssh, so this row shows the time
+# that ddprun itself needs: the first worker of 8 hosts must start within 1.5 × 350 + 20 ms. If descriptor 3 is open,
+# the numbers go there as JSON lines.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 BUILD=${BUILD:-build}
@@ -55,10 +57,11 @@ chmod +x "$dir/login"
 
 now() { date +%s%N; }
 
-# since NAME BEGIN END -- record microseconds.
+# since NAME BEGIN END -- records the time from BEGIN to END in microseconds.
 since() { echo "$hosts|$1|$((($3 - $2) / 1000))" >>"$times"; }
 
-# job NAME COMMAND... -- run a job whose workers print the clock, and record the first (with a note) and the last.
+# job NAME COMMAND... -- runs a job whose workers print the clock. Records the time of the first worker (with $note) and
+# of the last one.
 job() {
     local name=$1 begin
     shift

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# bench_torch.sh [PART...] -- our store against PyTorch's own, and ddprun against torchrun, with the torch of PYTHON=
-# (/usr/bin/python3). Parts: throughput crowd launch (tests/bench/bench_torch.c), clients groups (tests/bench/torch/), and two
-# that run only when named: encrypt, the cost of --encrypt, and stacks, the cost of the search for hangs (with py-spy in PATH).
+# bench_torch.sh [PART...] -- measures our store against PyTorch's own, and ddprun against torchrun, with the torch of
+# PYTHON= (/usr/bin/python3). The parts are throughput, crowd and launch (tests/bench/bench_torch.c), and clients and
+# groups (tests/bench/torch/). Two more parts run only if they are named. "encrypt" measures the cost of --encrypt.
+# "stacks" measures the cost of the search for hangs, with py-spy in PATH.
 #
-# It runs in a separate network namespace if permitted: PyTorch's server looks up the name of every client, and a slow name
-# server would dominate the measurement. In the namespace the lookup fails at once. Numbers go as JSON lines to descriptor 3
-# when it is open.
+# If permitted, the script runs in a separate network namespace. PyTorch's server looks up the name of every client, and
+# a slow name server would dominate the measurement. In the namespace each lookup fails at once. If descriptor 3 is
+# open, the numbers go there as JSON lines.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 BUILD=${BUILD:-build}
@@ -28,7 +29,7 @@ if [ -z "${BENCH_TORCH_ALONE:-}" ]; then
 fi
 
 { true >&3; } 2>/dev/null || exec 3>/dev/null
-export TORCH_CPP_LOG_LEVEL=ERROR # it warns about every client whose name it cannot find
+export TORCH_CPP_LOG_LEVEL=ERROR # torch warns about every client whose name it cannot find
 ulimit -Sn "$(ulimit -Hn)"
 for part in "${parts[@]}"; do
     case $part in

@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
-# bench_train.sh -- a step of `train` against the same model in PyTorch with DistributedDataParallel on Gloo, 2 workers of one
-# thread each, in turn within one run; medians of ROUNDS (5).
+# bench_train.sh -- measures a step of `train` against the same model in PyTorch, with DistributedDataParallel on Gloo.
+# Both have 2 workers of one thread each and run in turn. The table has the medians of ROUNDS (5).
 #
-# Ours is a mean over all steps with the reading of data, PyTorch's without (tests/bench/torch/models.py) and without the first
-# ten. Both run under ddprun. PYTHON= (/usr/bin/python3) has the torch. Numbers go as JSON lines to descriptor 3 when it is open.
+# Our time is a mean over all steps and includes the reading of data. PyTorch's time does not include the reading of
+# data (tests/bench/torch/models.py) and the first ten steps. Both run under ddprun. PYTHON= (/usr/bin/python3) is the
+# interpreter with torch. If descriptor 3 is open, the numbers go there as JSON lines.
 #
-# Then the speed of each of 10 full epochs of the mlp with train's defaults: a model that converges must not become slow, as
-# it does where subnormal numbers cost time. Medians of EPOCH_ROUNDS (3).
+# Then the script measures the speed of each of 10 full epochs of the mlp, with the defaults of `train`. A model that
+# converges must not become slow, as it would if subnormal numbers took more time. The table has the medians of
+# EPOCH_ROUNDS (3).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 BUILD=${BUILD:-build}
@@ -20,7 +22,7 @@ trap 'rm -rf "$work"' EXIT
 why=
 "$PYTHON" -c 'import torch' 2>/dev/null || why="skipped, because $PYTHON has no torch"
 
-# model, name of a sample, samples per worker, steps, other arguments of train
+# Columns: model, name of a sample, samples per worker, steps, other arguments of `train`.
 cases=("mlp|picture|100|300|--data $work/pictures" "mlp|picture|400|100|--data $work/pictures"
     "gpt2:tiny|64 tokens|4|200|--data $work/tokens" "gpt2:tiny|64 tokens|16|60|--data $work/tokens"
     "resnet20|picture|16|20|--data $work/colours")

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# cases.sh -- the rows of tests/nodes/cases, each with the tests that stand for it, as a table. Fails if a row has no test,
-# or if a test names an unknown row.
+# cases.sh -- prints the rows of tests/nodes/cases as a table, each with the tests that cover it. Fails if a row has no
+# test, or if a test names an unknown row.
 #
-# A scene, or a MISSING_RANK, names its cases in its row (.cases = "F05 F44"), a shell test in a comment ("# --- F14: ...").
+# A SCENE or a MISSING_RANK names its cases in its row (.cases = "F05 F44"). A shell test names its case in a comment
+# ("# --- F14: ...").
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

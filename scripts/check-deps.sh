@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# check-deps.sh GROUP... -- fails with one message that names everything that is missing and the command that installs it.
+# check-deps.sh GROUP... -- fails if packages of the groups are missing. One message names all missing packages and the
+# command that installs them.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=scripts/packages.sh

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# circles.sh [OBJECT.o...] -- checks that no file and no concept calls what calls it, directly or through others.
+# circles.sh [OBJECT.o...] -- checks that there are no circles of calls: if a file or a concept A calls B, then B must
+# not call A, neither directly nor through others.
 #
-# A concept is a folder and the first word of a file's name: hub/session.c and hub/session_list.c are one, so splitting a
-# file does not remove a circle. It reads the objects of all sources (and the given ones); a function in a table counts as
-# called.
+# A concept is all files of a folder whose names begin with the same word, such as hub/session.c and hub/session_list.c.
+# So splitting a file does not remove a circle. The script reads the objects of all sources, and each OBJECT. A function
+# in a table counts as called.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 BUILD=${BUILD:-build}
@@ -15,7 +16,8 @@ while IFS= read -r source; do
     [ ! -f "$object" ] || objects+=("$object")
 done < <(find rendezvous launcher worker -name '*.c')
 
-# Print lines "USER DEFINER" for tsort. A function with several definitions, such as main, is left out.
+# Print the lines "USER DEFINER" for tsort: USER is a file that uses a function of the file DEFINER. Skip a function
+# with several definitions, such as main.
 uses() {
     nm -A "${objects[@]}" | awk -v build="$BUILD/obj/" '
         {
@@ -39,7 +41,8 @@ uses() {
         }' | sort -u
 }
 
-# Print the circles among the lines "USER DEFINER" of standard input; false if there is one. $1: their name.
+# acyclic NAME -- prints the circles among the lines "USER DEFINER" of standard input. Returns false if there is a
+# circle. NAME is "files" or "concepts", for the message.
 acyclic() {
     local found
     found=$(awk '$1 != $2' | sort -u | tsort 2>&1 >/dev/null) || true

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# demo.sh -- from a bare Debian 12 to a trained model: installs what is missing, builds, makes sample data in Fashion-MNIST's
-# format, and trains with four workers on this machine. Takes one to three minutes after the packages are there.
+# demo.sh -- trains a model, even on a bare Debian 12. The script installs missing packages, builds, makes sample data
+# in Fashion-MNIST's format, and trains with four workers on this machine. This takes one to three minutes after the
+# installation of packages.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=scripts/packages.sh

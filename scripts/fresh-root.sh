@@ -5,10 +5,11 @@
 #     scripts/fresh-root.sh -s trixie scripts/demo.sh
 #
 # SUITE is bookworm (Debian 12, the default), trixie (Debian 13), or another suite of debootstrap. debootstrap makes the
-# root once, in DIR/SUITE (DIR: build/fresh-root). Each call copies it to DIR/SUITE.root and runs there, so packages that an
-# earlier call installed are gone. The root uses this machine's mirror, proxy, keys and certificates. -c copies PATH,
-# relative to the repository, to the same place in the clone (build/dist, say). Needs root. /proc, /dev and /sys are mounted
-# inside and unmounted again however the command ends; the exit status is the command's.
+# system once, in DIR/SUITE (DIR: build/fresh-root). Each call runs COMMAND in a new copy of this system,
+# DIR/SUITE.root, so packages that an earlier call has installed are gone. The copy uses this machine's mirror, proxy,
+# keys and certificates. -c copies PATH, such as build/dist, from the repository to the same place in the clone. The
+# script needs root, because it mounts /proc, /dev and /sys in the copy. At the end it unmounts them in any case. The
+# exit status is that of COMMAND.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=scripts/packages.sh
@@ -45,7 +46,7 @@ echo "== copying $base to $root"
 root_unmount "$root"
 rm -rf --one-file-system "$root"
 cp -a "$base" "$root"
-# This machine's sources also have updates, but only for its own suite.
+# The package sources of this machine also have updates, but they fit only a system of the same suite.
 if grep -qx "VERSION_CODENAME=$suite" /etc/os-release; then
     rm -f "$root/etc/apt/sources.list"
     root_settings "$root" /etc/apt/sources.list /etc/apt/sources.list.d

@@ -1,17 +1,18 @@
 #!/usr/bin/env bash
-# gpu_check.sh -- on a machine with an NVIDIA GPU: builds, runs tests and measurements that CI cannot, and prints one table.
-# Elsewhere it prints the reason and succeeds.
+# gpu_check.sh -- on a machine with an NVIDIA GPU, builds, runs the tests and measurements that CI cannot run, and
+# prints one table. On any other machine, prints the reason and succeeds.
 #
 #     scripts/gpu_check.sh            all of it, ten minutes at most
 #     NO_BUILD=1 scripts/gpu_check.sh     with the existing BUILD=, even from another machine
 #
-# Every line of the table is one check with its result, printed when it is known; details are in build/gpu-check/. OUT=DIR puts them
-# there. If this machine lacks something that a check needs, the line says so.
+# Each line of the table is one check with its result. The line is printed when the result is known. Details are in
+# build/gpu-check/, or in DIR with OUT=DIR. If this machine lacks something that a check needs, the line of the check
+# names it.
 #
-#     WITHIN=SECONDS    limit of all checks (570); later ones are skipped, so the most important come first
-#     LIMIT=SECONDS     one check (120; some have 300)
-#     BATCHES="32"      of GPT-2 124M (16 32 64)
-#     WORKERS="1 2 4"   whose bits are compared (1 2 4 8)
+#     WITHIN=SECONDS    time limit of all checks (570); later checks are skipped, so the most important checks come first
+#     LIMIT=SECONDS     time limit of one check (120; some checks have 300)
+#     BATCHES="32"      batch sizes of GPT-2 124M (16 32 64)
+#     WORKERS="1 2 4"   numbers of workers whose results must be equal bit by bit (1 2 4 8)
 #     LIBRARIES=DIR     libraries that the programs were linked with on another machine (libopenblas.so.0 ...)
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
@@ -32,7 +33,7 @@ count=$(wc -l <<<"$gpus")
 mkdir -p "$out"
 rows=() shown=0 bad=0
 
-# Keep the last row, which may still change; `show all` prints it, too.
+# Print the rows except the last one, which may still change. `show all` prints the last row, too.
 show() {
     local till=$((${#rows[@]} - 1))
     [ "${1:-}" != all ] || till=${#rows[@]}
@@ -41,7 +42,7 @@ show() {
     done
 }
 
-# row NAME RESULT -- one line of the table.
+# row NAME RESULT -- adds a line to the table.
 row() {
     rows+=("| $1 | $2 |")
     show
@@ -53,14 +54,14 @@ finish() {
     exit
 }
 
-# left NAME [SECONDS] -- true if that much time (10) is left; otherwise adds a row that says so.
+# left NAME [SECONDS] -- returns true if at least SECONDS (10) are left. Otherwise adds a row that NAME is skipped.
 left() {
     [ $((within - SECONDS)) -lt "${2:-10}" ] || return 0
     row "$1" "skipped, because the $within s of WITHIN= are over"
     return 1
 }
 
-# check NAME COMMAND... -- runs it with a limit and writes its output to a file; `result` is the text for the table.
+# check NAME COMMAND... -- runs COMMAND with a time limit, and writes its output to a file. Adds a row with the result.
 check() {
     local name=$1 rc=0 log most=$limit
     left "$name" || return
@@ -79,7 +80,7 @@ check() {
     [ "$rc" -eq 0 ]
 }
 
-# The largest bus bandwidth in a log of ddp-bench --json, and the time of its smallest size.
+# figures LOG -- prints the largest bus bandwidth in a log of ddp-bench --json, and the time for the smallest size.
 figures() {
     python3 - "$1" <<'PYTHON'
 import json, sys
@@ -91,7 +92,7 @@ print("%.1f us for %d B; %.1f GB/s bus (%.1f algorithm) at %d B" %
 PYTHON
 }
 
-# bench NAME RANKS OPTION... -- measures under ddprun.
+# bench NAME RANKS OPTION... -- runs ddp-bench with RANKS workers under ddprun, and adds a row with the speed.
 bench() {
     local name=$1 ranks=$2 share=()
     shift 2
@@ -102,7 +103,7 @@ bench() {
     fi
 }
 
-# --- what there is -----------------------------------------------------------------------------------------------------
+# --- programs and libraries --------------------------------------------------------------------------------------------
 {
     echo "$(date -u +%F), $(git describe --always --dirty 2>/dev/null), $(head -n 1 <<<"$gpus") x $count, $(nproc) cores:"
     echo
@@ -126,8 +127,9 @@ if missing=$(ldd "${programs[@]}" 2>/dev/null | awk '/not found/ { print $1 }' |
     finish
 fi
 
-# Directories that may have CUDA's libraries: beside nvcc, in the usual places, and in pip's packages (CUDA 13 has one
-# directory for all, nvidia/cu13/lib; CUDA 12 and NCCL one for each, nvidia/nccl/lib).
+# Print the directories that may have CUDA's libraries: beside nvcc, the usual places, and those of pip's packages. pip
+# has one directory for all libraries of CUDA 13 (nvidia/cu13/lib), but a separate one for NCCL and for each library of
+# CUDA 12 (such as nvidia/nccl/lib).
 cuda_directories() {
     local nvcc
     nvcc=$(command -v nvcc) && nvcc=$(readlink -f "$nvcc") && printf '%s\n' "${nvcc%/bin/*}"/lib{64,}
@@ -140,7 +142,7 @@ for path in sys.path:
 }
 directories=$(cuda_directories)
 
-# place_of NAME -- prints the first directory that has it.
+# place_of NAME -- prints the path of the library NAME in the first directory that has it.
 place_of() {
     local directory
     while IFS= read -r directory; do
@@ -148,7 +150,7 @@ place_of() {
     done <<<"$directories"
 }
 
-# True if the loader finds it by name.
+# loads NAME -- returns true if the loader finds the library NAME.
 loads() {
     local IFS=: directory
     for directory in ${LD_LIBRARY_PATH:-}; do
@@ -157,8 +159,8 @@ loads() {
     PATH=$PATH:/sbin:/usr/sbin ldconfig -p 2>/dev/null | grep -q "^[[:space:]]*${1//./\\.} "
 }
 
-# find_library VARIABLE NAME... -- sets the variable for a library that the loader would not find, and prints the place of
-# each.
+# find_library VARIABLE NAME... -- searches for a library that has one of the names, and adds a row with its place. If
+# the loader does not find the library, sets VARIABLE to its path.
 find_library() {
     local variable=$1 name found
     shift
@@ -174,7 +176,7 @@ find_library() {
     row "$variable" "FAILED: neither the loader nor CUDA's and pip's directories have $*; name the file in $variable="
     bad=$((bad + 1))
 }
-# The runtime only looks for the driver by name.
+# CUDA's runtime searches for the driver only by name, so add the driver's directory to the loader's path.
 if ! loads libcuda.so.1 && driver=$(place_of libcuda.so.1) && [ -n "$driver" ]; then
     export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}${driver%/*}
 fi
@@ -186,7 +188,7 @@ check 'our declarations and the headers' bash tests/shell/test_abi.sh
 
 # --- train: kernels, models, losses, times -----------------------------------------------------------------------------
 gpu_tests=("$BUILD/tests/socket/test_kernels" "$BUILD/tests/socket/test_kernels_pictures" "$BUILD/tests/socket/test_models_gpu")
-# suites NAME SUITE... -- runs the tests that have been built.
+# suites NAME SUITE... -- runs the suites as one check. Skips the check if a suite is not built.
 suites() {
     local name=$1 suite
     shift
@@ -197,13 +199,13 @@ suites() {
 }
 DDP_TEST_GPU=1 TEST_JOBS=8 JOBS=1 suites 'kernels and models against the CPU, this GPU' "${gpu_tests[@]}"
 
-# step_losses FILE -- prints each step's loss from a file of metrics, one a line.
+# step_losses FILE -- prints the loss of each step from a file of metrics, one per line.
 step_losses() {
     sed -n 's/.*"loss":\([-0-9.e]*\),.*/\1/p' "$1"
 }
 gpt2=(--data "$out/tokens" --model gpt2:tiny --optimizer adamw --lr 0.003 --clip 1 --global_batch 16)
 resnet=(--data "$out/digits" --model resnet20 --optimizer sgd --lr 0.001 --momentum 0.9 --global_batch 32 --sync_bn)
-# on_both NAME TOLERANCE OPTION... -- 20 steps on the CPU and on the GPU.
+# on_both NAME TOLERANCE OPTION... -- trains 20 steps on the CPU and on the GPU, and compares the losses.
 on_both() {
     local name=$1 tolerance=$2 device
     shift 2
@@ -221,7 +223,7 @@ on_both() {
 hash_of() {
     sed -n 's/^hash of the parameters \([0-9a-f]*\).*/\1/p' "$1"
 }
-# again NAME OPTION... -- 30 steps, twice: the same bits.
+# again NAME OPTION... -- trains 30 steps twice, and expects the same bits.
 again() {
     local name=$1 first
     shift
@@ -232,8 +234,8 @@ again() {
         bad=$((bad + 1)) rows[-1]="| $name, the same bits again | FAILED: other parameters |"
     fi
 }
-# same_bits NAME RANKS OPTION... -- 20 steps with that many workers; the parameters must equal those of the first run, whose
-# hash is in `first`.
+# same_bits NAME RANKS OPTION... -- trains 20 steps with RANKS workers. The parameters must equal those of the first
+# run, whose hash is in `first`.
 same_bits() {
     local name=$1 ranks=$2 log=$out/${1//[^a-z0-9]/_}.log share=()
     shift 2
@@ -245,7 +247,7 @@ same_bits() {
         bad=$((bad + 1)) rows[-1]="| $name | FAILED: parameters $(hash_of "$log"), of the first run ${first:-none} |"
     fi
 }
-# same_for_all NAME OPTION... -- the same bits for all numbers of workers, and with --zero1.
+# same_for_all NAME OPTION... -- expects the same bits for all numbers of workers, with and without --zero1.
 same_for_all() {
     local name=$1 first='' ranks
     shift
@@ -256,9 +258,11 @@ same_for_all() {
         same_bits "$name, --determinism world --zero1, $ranks workers" "$ranks" "$@" --zero1
     done
 }
-# train has the peak of many GPUs (worker/train/journal.c); for others set PEAK_TFLOPS= (16 bits) and PEAK_FP32_TFLOPS=.
+# `train` has a table of the peak rates of many GPUs (worker/train/journal.c). For other GPUs, set PEAK_TFLOPS= (16
+# bits) and PEAK_FP32_TFLOPS=.
 peak=${PEAK_TFLOPS:-}
-# speed NAME OPTION... -- the median of 60 steps of GPT-2 124M, without the first ten.
+# speed NAME OPTION... -- trains 60 steps of GPT-2 124M, and adds a row with the medians of all steps except the first
+# ten.
 speed() {
     local name=$1
     shift
@@ -316,7 +320,7 @@ if [ -n "$tokens" ]; then
     fi
 fi
 
-# --- several workers -----------------------------------------------------------------------------------------------------
+# --- several workers ---------------------------------------------------------------------------------------------------
 [ -z "$tokens" ] || check 'gpt2:tiny, 2 workers through NCCL' "${two[@]}" --data "$out/tokens" --model gpt2:tiny --global_batch 16 \
     --limit_steps 20 --device cuda
 [ -z "$pictures" ] || check 'resnet20, 2 workers through NCCL, --sync_bn' "${two[@]}" "${resnet[@]}" --limit_steps 20 --device cuda
@@ -332,7 +336,7 @@ if [ "$count" -gt 1 ]; then
     bench "all_reduce, NCCL, $count ranks" "$count" --backend nccl -b 8 -e 1G -f 8
     bench "all collectives, NCCL, $count ranks" "$count" --backend nccl --collective all -e 64M
 fi
-# Slow: it checks values, not speed.
+# Ranks that share a GPU are slow. These two checks are about values, not about speed.
 bench 'all collectives, NCCL, 2 ranks on one GPU' "$((count + 1))" --backend nccl --collective all -b 4K -e 1M -f 16 -n 3 -w 1
 bench 'averages in bf16, NCCL, ranks on one GPU' "$((count + 1))" --backend nccl -d bf16 -o avg -b 64K -e 64K -n 3 -w 1
 
@@ -354,9 +358,9 @@ kill_one() {
     local survivor=$!
     worker 1 "$port" &
     local victim=$!
-    { sleep 45 && kill -9 $survivor $victim; } & # a survivor that hangs must only fail this check
+    { sleep 45 && kill -9 $survivor $victim; } & # if the survivor hangs, only this check must fail
     local dog=$!
-    sleep 15 # in the middle of a million calls
+    sleep 15 # the ranks are now in the middle of a million calls
     start=$SECONDS
     kill -0 $victim && kill -9 $victim && wait $survivor
     [ $((SECONDS - start)) -gt 10 ] || ! grep 'rank 1 (pid .*has ended' "$out/kill_0.log" || rc=0
@@ -369,10 +373,10 @@ if ! left 'a rank is killed in a call of NCCL' 60; then :; elif kill_one >/dev/n
     bad=$((bad + 1))
 fi
 
-# --- what takes long, and what CI has seen ---------------------------------------------------------------------------------
+# --- long checks, and checks that CI runs, too -------------------------------------------------------------------------
 if [ -n "$tokens" ]; then
     same_for_all "gpt2:tiny, fp32" "${gpt2[@]}" --precision fp32
-    limit=300 peak=${PEAK_FP32_TFLOPS:-} speed 'gpt2:124M, fp32, batch 8 x 1024' --batch 8 # such warnings are slow
+    limit=300 peak=${PEAK_FP32_TFLOPS:-} speed 'gpt2:124M, fp32, batch 8 x 1024' --batch 8 # slow, because float32 does not use TF32
 fi
 unset DDP_CUDA_DRIVER_LIBRARY DDP_CUDART_LIBRARY DDP_CUBLASLT_LIBRARY DDP_NCCL_LIBRARY
 suites 'kernels and models, fake GPU' "${gpu_tests[@]}" "$BUILD/tests/e2e/test_train_gpu" "$BUILD/tests/socket/test_zero1"

@@ -3,14 +3,14 @@
 hangs.py --quiet=MINUTES -- run healthy jobs on two nodes, with a pause each minute, and expect no verdict.
 hangs.py --cost=SECONDS -- measure CPU and memory of an agent with and without the search, and the time of a sample of 64 workers.
 
-`make hangs N=20 PYTHON="A B" JOBS=...` runs it, `make hangs QUIET_MINUTES=120` the healthy jobs, `make hangs COST_SECONDS=600` the
-measurement. Each PYTHON has PyTorch (default /usr/bin/python3), and py-spy is beside it, in $DDP_PY_SPY or in PATH. A trial is good if
-every node names the right rank, the right line or object and the right finding, and no other, at most 15 s after --hang_timeout.
-Several nodes are network namespaces (root) with a common secret. A job has several trials, one after the other, because importing
-PyTorch takes more time than a trial. For `gpu` a stand-in for NVML lists this script as a user of a GPU. The
-way `disk` mounts a file system (root). The ways `network` and `broken` drop or reset the packets between two of two or three nodes. A
-step takes 1 s, with libddp 0.2 s; in `straggler`, rank 1 takes 20 % longer. Exit 0 only if all trials are good. After Ctrl-C or
-SIGTERM, running trials finish and no other begins."""
+`make hangs N=20 PYTHON="A B" JOBS=...` runs the classes of hang, `make hangs QUIET_MINUTES=120` the healthy jobs, and
+`make hangs COST_SECONDS=600` the measurement. Each PYTHON has PyTorch (default /usr/bin/python3), and py-spy is beside it, in
+$DDP_PY_SPY or in PATH. A trial is good if every node names the right rank, the right line or object and the right finding, and no
+other, at most 15 s after --hang_timeout. Several nodes are network namespaces (root) with a common secret. A job has several
+trials, one after the other, because importing PyTorch takes more time than a trial. For `gpu` a stand-in for NVML lists this script
+as a user of a GPU. The way `disk` mounts a file system (root). The ways `network` and `broken` drop or reset the packets between
+two of two or three nodes. A step takes 1 s, with libddp 0.2 s; in `straggler`, rank 1 takes 20 % longer. Exit 0 only if all trials
+are good. After Ctrl-C or SIGTERM, running trials finish and no other begins."""
 import argparse
 import concurrent.futures
 import contextlib
@@ -29,9 +29,9 @@ PYTHONS = (os.environ.get("PYTHON") or "/usr/bin/python3").split()
 WORKER = f"{ROOT}/tests/data/hangs/worker.py"
 LIMIT_S, DEADLINE_S, BEGIN_S, GIVE_UP_S = 5, 15, 600, 120
 
-# A finding about a hang, but none about a rank that still starts.
+# This pattern matches findings about a hang, but no finding about a rank that is still starting.
 FINDING = re.compile(r"(?m)^ddprun: (?!.*, but (?:has not arrived|never connected)).*\[(?:RANK_|COLLECTIVES_|ALL_RANKS_)\w+\]$")
-# way: what the report contains. The culprit is rank 1 of four; `none` must stay without a report.
+# For each way: a pattern that the report contains, or None if there must be no report. The culprit is rank 1 of four.
 WAYS = {
     "sleep": r"rank 1 \(.* load_batch \(worker\.py:LINE\) .*\[RANK_SLEEPS\]",
     "zombie": r"rank 1 \(.* sleep_beside_child \(worker\.py:LINE\) .*\[RANK_SLEEPS\]",
@@ -68,7 +68,7 @@ WAYS = {
     "slow": None,
     "equal": None,
 }
-# way: a second finding that is right, too.
+# For some ways: a pattern of a second finding that is right, too.
 ALSO = {
     "gpu": r"all 4 ranks .*\[ALL_RANKS_WAIT\]",            # the ranks wait for each other, because the GPU itself is a stand-in
     "spawn": r"rank 1 \(.* main \(worker\.py:LINE\).*\[RANK_(?:BLOCKED|WAITS_FOR_CHILD)\]",  # rank 1 waits for its processes and joins no group
@@ -89,7 +89,7 @@ def sh(command):
 
 
 class Network:
-    """Nodes in network namespaces on one bridge, which is in a namespace of its own."""
+    """Nodes in network namespaces on one bridge, which is in a separate namespace."""
 
     def __init__(self, nodes, port):
         self.names = [f"hangs{port}-n{i}" for i in range(nodes)]
@@ -108,8 +108,8 @@ class Network:
                 f'hostname {self.names[i]}; exec "$0" "$@"']
 
     def cut(self, verdict, both=True):
-        """Drop or reject all packets to the last node but one from the last one, except those of the store. If `both` is true,
-        also those in the other direction."""
+        """Drop or reject all packets from the last node to the node before it, except packets of the store. If `both` is true, do
+        the same in the other direction."""
         a, b = len(self.names) - 2, len(self.names) - 1
         for node, peer in ((a, b), (b, a)) if both else ((a, b),):
             sh(f"ip netns exec {self.names[node]} nft 'add table inet f; add chain inet f in {{ type filter hook input priority 0; }}; "
@@ -180,8 +180,8 @@ def other_finding(text, *patterns):
 
 
 def run_trial(python, way, after, ranks, reports, folder, network, begin_s):
-    """Wait for the hang and its report. Return what is wrong, "" = nothing, and the seconds from the limit to the last node's
-    report. `after` is the next way of the job, "" = none: a way without a report ends when the next way begins."""
+    """Wait for the hang and its report. Return the error, or "", and the seconds from the limit to the last node's report.
+    `after` is the next way of the job, or "". A way without a report ends when the next way begins."""
     marks = [f"{folder}/{way}.{rank}" for rank in range(ranks)]
     outputs = [r.replace("stderr", "stdout") for r in reports]
     ends = [os.path.getsize(r) for r in reports]
@@ -232,7 +232,7 @@ def release(way, folder):
 
 
 def run_trials(python, ways, nodes, folder, network):
-    """Return what is wrong and the seconds of each trial."""
+    """Return the error and the seconds of each trial."""
     ranks = nodes * max(1, 4 // nodes)
     reports = [f"{folder}/stderr{node}" for node in range(nodes)]
     results = []
@@ -399,7 +399,7 @@ def divide(ways):
 
 
 def ended_of(jobs):
-    """Yield each job at its end. After Ctrl-C, cancel those that have not begun."""
+    """Yield each job when it has ended. After Ctrl-C, cancel the jobs that have not begun."""
     left = set(jobs)
     while left:
         try:

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# interop-nolibuv.sh SUITE... -- runs suites of `make interop` with a PyTorch 2.x that was built without libuv: Debian 13's,
-# in a root of its own (build/trixie, made once; about 2 GB). This machine's programs run there unchanged, at the same path.
-# Needs root.
+# interop-nolibuv.sh SUITE... -- runs suites of `make interop` with the PyTorch of Debian 13, a version 2.x that was
+# built without libuv. The suites run in a bare Debian 13 in build/trixie (about 2 GB), which the first call makes. The
+# programs of this build run there unchanged, at the same path. Needs root.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=scripts/packages.sh
@@ -15,7 +15,7 @@ mkdir -p build
 dir=$(realpath build)
 root=$dir/trixie
 source=$PWD
-# Packages that the programs and tests are linked with, and that a test of several hosts calls.
+# PyTorch, the libraries of the programs and tests, and the commands that tests of several hosts need.
 packages='python3-torch libcriterion-dev libuv1-dev libcjson-dev libsodium-dev libopenblas-dev zlib1g-dev iproute2 nftables iputils-ping'
 
 root_make trixie "$root" "$dir/trixie.log"
@@ -38,7 +38,8 @@ if [ ! -e "$root/.installed" ]; then
     touch "$root/.installed"
 fi
 
-# Through a private mount of the source, because the root is below it.
+# Mount the source at the same path in the root. Do not use --rbind: the root is below the source, so its own mounts
+# would appear there again.
 mkdir -p "$root$source"
 mount --bind "$source" "$root$source"
 in_root BUILD="${BUILD:-build}" PYTHON=/usr/bin/python3 RESTARTS="${RESTARTS:-10}" OPERATIONS="${OPERATIONS:-}" SEED="${SEED:-}" \

@@ -7,10 +7,11 @@
 #
 #     server -> hub -> diagnosis -> job -> store      store <- client (only the table of requests and the encoding)      ctl -> client
 #
-# (ddpctl's main program also reads the records of running jobs, launcher/contain, explains codes, and has the
-# secret, auth/)
+# (ddpctl's main program may also include launcher/contain, diagnosis/findings.h and auth/, because it reads the records
+# of running jobs, explains codes and needs the secret)
 #
-# and inside launcher/, where all may use diagnosis/findings.h, and each directory those before it (see below()):
+# and inside launcher/, where all directories may use diagnosis/findings.h, and each one some of those before it (see
+# below()):
 #
 #     tables  cli  plan  agent  net  contain  output  remote  report  node
 #
@@ -18,7 +19,8 @@
 #
 #     core <- reducer, checkpoint, data      core, reducer <- cpu, cuda
 #
-# The worker library may also use rendezvous/base and rendezvous/record, and links the store client by its public header.
+# The worker library may also use rendezvous/base and rendezvous/record. It uses the store client only through the
+# public header.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -86,7 +88,8 @@ set_layer() {
     esac
 }
 
-# Set `target` to the file that the compiler would find for "$1", included by file $2; empty when there is none.
+# resolve NAME FILE -- sets `target` to the file that the compiler finds for #include "NAME" in FILE, or to "" if there
+# is no such file.
 resolve() {
     local dir
     target=
@@ -107,7 +110,7 @@ complain() {
     bad=$((bad + 1))
 }
 
-# check FILE LINE NAME own|system -- one #include.
+# check FILE LINE NAME own|system -- checks one #include.
 check() {
     local layer allowed target from wanted
     set_layer "$1"

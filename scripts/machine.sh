@@ -1,4 +1,4 @@
-# machine.sh -- one line with the machine and the versions of a measurement. Sourced, not run.
+# machine.sh -- prints one line with the machine and the versions of a measurement. Sourced, not run.
 # shellcheck shell=bash
 
 # ddp_machine COMMAND BUILD -- COMMAND is the command that repeats the measurement.

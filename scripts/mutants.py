@@ -3,10 +3,11 @@
 
     scripts/mutants.py -n 50 --seed 7 launcher/contain launcher/output
 
-A mutant is one changed operator, constant, condition, or removed statement in a product C file whose path contains a WORD (all files
-without one). Each mutant is built in a copy of the tree (build/mutants); the checkout is never changed. The suites that link the file
-run first, then the end-to-end suites that start a program with the file in it, until one fails or the budget is spent.
-A mutant whose object code equals the original is not counted. Run `make test-programs` first, or use `make mutants`.
+A mutant has one changed operator, constant or condition, or one removed statement, in a C file of the product whose path contains a
+WORD (without a WORD: in any C file of the product). Each mutant is built in a copy of the tree (build/mutants); the checkout is
+never changed. The suites that link the file run first, then the end-to-end suites that start a program with the file in it, until
+one fails or the budget is spent. A mutant whose object code equals the original is not counted. Run `make test-programs` first, or
+use `make mutants`.
 
 The exit status is 0 even if mutants survive. The same seed and tree give the same mutants.
 """
@@ -63,7 +64,8 @@ def mutants_of(path):
         end = closing(code, m.start(1))
         if end > 0:
             yield mutant(m.start(1), end + 1, "(!" + text[m.start(1):end + 1] + ")")
-    # A call or an assignment that is a whole statement on one line; a declaration has two words before the `=`.
+    # Remove a call or an assignment that is a whole statement on one line. A declaration does not match, because it has two words
+    # before the `=`.
     for m in re.finditer(r"^[ \t]+((?!return\b|else\b|goto\b|case\b)\*?[a-z_][\w.>\[\]-]*(?: [-+*|&]?= [^\n;]*|\([^\n;]*\)|\+\+|--);|break;|continue;)$",
                          code, re.M):
         yield mutant(m.start(1), m.end(1), ";")
@@ -87,14 +89,14 @@ class Copy:
 
     def make(self, *targets):
         env = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS", "BUILD")}
-        # The first object to fail is the mutant's; WERROR would reject mutants for unused variables.
+        # WERROR is empty, because it would reject mutants with unused variables.
         argv = ["make", "-s", "-C", self.tree, f"-j{os.cpu_count()}", "BUILD=build", "WERROR="] + \
             ([f"CC={os.environ['CC']}"] if "CC" in os.environ else []) + list(targets)
         return subprocess.run(argv, env=env, stdout=self.log, stderr=self.log).returncode == 0
 
     def run(self, suite, limit):
-        """Run a suite; return (passed, seconds). As root it has a PID namespace of its own, so a mutant leaves no process behind."""
-        # Criterion names a socket in /tmp by its process id, which repeats in each namespace, so /tmp is private, too.
+        """Run a suite; return (passed, seconds). As root, run it in a new PID namespace, so that a mutant leaves no process."""
+        # Mount a private /tmp, too: Criterion names a socket in /tmp by its process id, and these ids repeat in each namespace.
         argv = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", 'mount -t tmpfs tmpfs /tmp && exec "$@"', "sh"] \
             if os.geteuid() == 0 else []
         argv += [f"build/tests/{suite}", f"--jobs={2 * os.cpu_count()}"]
@@ -138,7 +140,7 @@ class Suites:
         self.programs = {p: copy.symbols(os.path.join(copy.build, p)) for p in ("ddprun", "ddp-rendezvous", "ddpctl", "train", "ddp-bench")}
 
     def covering(self, path):
-        """Return (suites, programs): fast suites that link the file first, then end-to-end ones, those that share a word first."""
+        """Return (suites, programs). Suites that link the file are first, then end-to-end suites, each sorted by shared words."""
         own = self.copy.symbols(self.copy.object_of(path), "-g")
         programs = [p for p, symbols in self.programs.items() if own & symbols] or (["ddprun"] if path == "launcher/main.c" else [])
         linked = [s for s in self.all if not s.startswith("e2e/") and own & self.linked[s]]
@@ -180,7 +182,7 @@ def judge(copy, suites, mutant, budget):
             return "does not compile"
         if copy.fingerprint(mutant.path) == before:
             return "has no effect"
-        # A program is built once for all end-to-end suites.
+        # Build the programs only once, for all end-to-end suites.
         built = False
         for suite in chosen:
             targets = [f"build/tests/{suite}"]

@@ -1,11 +1,12 @@
-# packages.sh -- the one list of what ddprun needs from Debian, and how to see that it is there. Sourced, not run.
+# packages.sh -- the list of all Debian packages that ddprun needs, and functions that search for them and install them.
+# Sourced, not run.
 #
-# A row: group, package, probe, what it is for. A probe finds the thing itself, not the package, so a library that was
-# built by hand in /usr/local counts as well. Groups: build = `make`, test = `make test`, fuzz = `make fuzz`,
-# format = `make format`, python = tests/shell/test_python.sh, torch = tests that need a genuine PyTorch,
+# Each row has: group, package, probe, purpose. A probe searches for the program or the file, and not for the package.
+# So a library that was built by hand in /usr/local counts, too. Groups: build = `make`, test = `make test`, fuzz =
+# `make fuzz`, format = `make format`, python = tests/shell/test_python.sh, torch = tests that need a genuine PyTorch,
 # bench = the peers that `make bench` compares with, package = `make wheel`, packages = the checks of `make packages`,
-# root = scripts/fresh-root.sh, deb = `make deb`, abi = tests/shell/test_exports.sh, nodes = `make nodes`,
-# slurm = tests/shell/test_slurm.sh, page = tests/shell/test_timeline.sh.
+# root = scripts/fresh-root.sh, deb = `make deb`, abi = tests/shell/test_exports.sh, nodes = `make nodes`, slurm =
+# tests/shell/test_slurm.sh, page = tests/shell/test_timeline.sh.
 # shellcheck shell=bash
 
 DDP_PACKAGES='
@@ -62,7 +63,8 @@ ddp_rows() {
     done
 }
 
-# ddp_probe KIND:WHAT -- true if it is installed. Without a compiler the usual places are searched instead.
+# ddp_probe KIND:WHAT -- returns true if WHAT is installed. Without a compiler, searches the usual places for headers
+# and libraries.
 ddp_probe() {
     local what=${1#*:} cc=${CC:-gcc}
     command -v "${cc%% *}" >/dev/null || cc=
@@ -102,7 +104,7 @@ ddp_probe() {
     esac
 }
 
-# ddp_missing GROUP... -- prints the rows that are not installed.
+# ddp_missing GROUP... -- prints the rows of the groups whose package is not installed.
 ddp_missing() {
     local package probe words
     while read -r package probe words; do
@@ -117,7 +119,8 @@ ddp_install_command() {
     echo "${sudo}apt-get install -y --no-install-recommends $*"
 }
 
-# ddp_install GROUP... -- installs missing packages and reports it; silent when none is missing.
+# ddp_install GROUP... -- installs the missing packages of the groups, and prints their names. Prints nothing if no
+# package is missing.
 ddp_install() {
     local rows packages sudo=()
     rows=$(ddp_missing "$@")

@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
-# picture.sh [OUT.svg] -- docs/hang.svg: the report of a real job whose rank 3 stops, as ddprun prints it. Needs `make` and the test programs.
+# picture.sh [OUT.svg] -- draws docs/hang.svg: the report that ddprun prints about a real job whose rank 3 stops. Build
+# the programs and the test programs first.
 #
-# The text is wrapped at 108 columns and set in a terminal's window; nothing else is changed. PICTURE_TEXT=FILE draws FILE instead of a run.
+# The picture shows the text in the window of a terminal, wrapped at 108 columns and otherwise unchanged. With
+# PICTURE_TEXT=FILE, the script draws the text of FILE and runs no job.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 BUILD=${BUILD:-build}
 out=${1:-docs/hang.svg}
 
-# The output up to the advice of the first finding, then the end of the job.
+# Print the output up to the advice of the first finding, then end the job.
 report() {
     local line pid
     exec {lines}< <(exec "$BUILD/ddprun" --standalone --nproc_per_node=4 --env OMP_NUM_THREADS=1 "$BUILD/tests/prog/still_worker" stop 3 2>&1)

@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# probes.sh [TRIALS] -- puts the same questions to every installed launcher: exit code, processes left behind, torn lines,
-# time to the end. Prints one table with the versions, also to build/probes.md. There are no verdicts, and processes that a
-# launcher leaves behind are killed. TRIALS (5) repeats the questions whose answer depends on timing.
+# probes.sh [TRIALS] -- measures the same properties of every installed launcher: exit code, remaining processes, torn
+# lines, time to the end. Prints one table with the versions, and writes it to build/probes.md. The table has no
+# verdicts. Processes that a launcher has left are killed. A measurement that depends on timing is repeated TRIALS (5)
+# times.
 #
-# A job that does not end is counted, not waited for. torchrun needs seconds for each start, so this takes minutes.
+# If a job does not end, the script counts the job and does not wait for it. torchrun needs seconds for each start, so
+# the script takes minutes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=scripts/machine.sh

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # purity.sh [OBJECT.o...] -- checks that the modules of scripts/pure-modules (and the given objects) only compute.
 #
-# It lists what is allowed instead of what is forbidden: a pure object may import the C library's arithmetic, memory and text
-# functions, cJSON, the matrix product, what the processor can do, and what other pure objects define. So a pure module
-# cannot reach a clock through a module of ours that is not pure either. Unlisted modules that would pass are named, to be
-# added to the list. Functions that no other file of the product calls must be static, unless libddp exports them.
+# The script lists the allowed functions, not the forbidden ones. A pure object may import the C library's functions for
+# arithmetic, memory and text, and also cJSON, matrix products and the features of the processor. It may also import
+# functions of other pure objects. So a pure module cannot reach a clock through an impure module. The script names
+# unlisted modules that are pure, so that they can be added to the list. A function that no other file of the product
+# calls must be static, unless libddp exports it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 BUILD=${BUILD:-build}
@@ -32,15 +33,15 @@ while read -r module; do
 done < <(grep -v '^#' scripts/pure-modules)
 objects+=("$@")
 
-# Our unlisted objects, as long as their source still exists.
+# The objects of unlisted modules. Skip objects of deleted sources.
 mapfile -t unlisted < <(find "$BUILD"/obj/{rendezvous,launcher,worker} -name '*.o' 2>/dev/null | sort |
     while IFS= read -r object; do
         module=${object#"$BUILD"/obj/}
         [ ! -f "${module%.o}.c" ] || echo "$object"
     done | grep -vxF "$(printf '%s\n' "${objects[@]}")")
 
-# Lines `FILE:ADDRESS TYPE SYMBOL` of both lists. Before the comparison the C library's aliases are replaced by the plain
-# names: __memcpy_chk -> memcpy, __isoc99_sscanf -> sscanf.
+# nm prints lines `FILE:ADDRESS TYPE SYMBOL` for the objects of both lists. Before the comparison, aliases of the C
+# library are replaced by the plain names: __memcpy_chk -> memcpy, __isoc99_sscanf -> sscanf.
 nm -A "${objects[@]}" "${unlisted[@]}" | awk -v pattern="^($(xargs <<<"$allowed" | tr ' ' '|'))\$" \
     -v exported="$(grep -oh 'ddp_[a-z0-9_]*' include/ddp/*.h worker/cuda/exports.map | xargs)" \
     -v listed="${#objects[@]}" -v build="$BUILD/obj/" -v objects="${objects[*]}" -v unlisted="${unlisted[*]}" '
@@ -83,7 +84,8 @@ nm -A "${objects[@]}" "${unlisted[@]}" | awk -v pattern="^($(xargs <<<"$allowed"
                 out = out " " list[i]
         return out
     }
-    # The unlisted modules that import nothing foreign, except from each other: remove others until nothing changes.
+    # Print the unlisted modules that import only allowed functions and functions of each other. Begin with all unlisted
+    # modules, and remove modules until nothing changes.
     function propose(    i, j, k, list, changed) {
         for (i = 1; i <= m; i++)
             maybe[other[i]] = 1

@@ -1,14 +1,14 @@
-# root.sh -- bare Debian systems in directories: how to make one, what it needs from this machine, and its mounts. Sourced, not
-# run; needs debootstrap and root.
+# root.sh -- functions for bare Debian systems in directories: they make a system, copy this machine's settings into it,
+# and mount its file systems. Sourced, not run. Needs debootstrap and root.
 # shellcheck shell=bash
 
-# The first Debian source of this machine; debootstrap and apt in the new root use the same.
+# Print the first Debian package source of this machine. debootstrap and apt in a new system use this source, too.
 root_mirror() {
     cat /etc/apt/sources.list /etc/apt/sources.list.d/*.sources /etc/apt/sources.list.d/*.list 2>/dev/null |
         grep -Eo '(https?|file|ftp)://[^ ]+' | grep -E 'debian/?$' | head -n 1
 }
 
-# root_make SUITE ROOT LOG -- makes it once; an interrupted one is made again.
+# root_make SUITE ROOT LOG -- makes a bare Debian in ROOT, unless ROOT has a complete one already.
 root_make() {
     [ ! -e "$2/etc/debian_version" ] || return 0
     echo "== making a bare Debian ($1) in $2 (minutes; the log is $3)"
@@ -21,8 +21,8 @@ root_make() {
     mv "$2.new" "$2"
 }
 
-# root_settings ROOT [PATH...] -- copies this machine's package settings into it, and the given PATHs. Missing folders are
-# created.
+# root_settings ROOT [PATH...] -- copies this machine's settings for packages, and each PATH, to the same places in
+# ROOT. Creates missing folders.
 root_settings() {
     local root=$1 path
     shift
@@ -32,11 +32,12 @@ root_settings() {
         rm -rf "$root$path"
         cp -aL "$path" "$root$path"
     done
-    # Settings for fetching packages (proxy, timeouts), without this machine's hooks.
+    # Copy apt's settings for downloads (proxy, timeouts), but not this machine's hooks.
     apt-config dump Acquire >"$root/etc/apt/apt.conf.d/90host"
 }
 
-# A separate mount point, because otherwise nothing in it could unshare its mounts.
+# root_mount ROOT -- makes ROOT a separate mount point, because otherwise no program in it could unshare its mounts.
+# Then mounts /proc, /sys and /dev.
 root_mount() {
     mount --bind "$1" "$1" && mount --make-private "$1"
     mount -t proc proc "$1/proc"
@@ -44,7 +45,7 @@ root_mount() {
     mount --rbind /dev "$1/dev" && mount --make-rslave "$1/dev"
 }
 
-# Deepest first; a busy mount is detached.
+# root_unmount ROOT -- unmounts ROOT and everything below it, the deepest mounts first. Detaches a busy mount.
 root_unmount() {
     local point
     awk -v r="$1" '$2 == r || index($2, r "/") == 1 { print $2 }' /proc/mounts | sort -r | while IFS= read -r point; do

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# run-fuzz.sh SOURCE... -- runs the fuzz program of each tests/fuzz/fuzz_NAME.c for FUZZ_SECONDS (60), JOBS (all cores) at a
-# time, and closes with `N passed, N failed, N skipped`.
+# run-fuzz.sh SOURCE... -- runs the fuzz program of each SOURCE, a file tests/fuzz/fuzz_NAME.c, for FUZZ_SECONDS (60).
+# JOBS programs run at a time (default: the number of cores). The last line is `N passed, N failed, N skipped`.
 #
-# A program starts from its seeds in tests/fuzz/corpus/NAME and from what earlier runs found ($BUILD/corpus/NAME). An input
-# that fails is kept in $BUILD/findings, and the command that repeats it is printed.
+# A program begins with the seeds in tests/fuzz/corpus/NAME, and with the inputs that earlier runs have found
+# ($BUILD/corpus/NAME). An input that fails is kept in $BUILD/findings. The script prints the command that repeats it.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 BUILD=${BUILD:-build/fuzz}

@@ -1,21 +1,23 @@
 #!/usr/bin/env bash
-# run-tests.sh SUITE... -- runs test programs side by side and closes with `N passed, N failed, N skipped`.
+# run-tests.sh SUITE... -- runs several test programs at the same time. The last line has the form `N passed, N failed,
+# N skipped`.
 #
-# A suite is a Criterion program (it is asked for a TAP file) or a shell script that prints TAP itself. Each has
-# TEST_TIMEOUT seconds (900). Sanitizers report to log files, because Criterion does not fail on them and reports of
-# programs that a test starts would be lost; a suite that leaves a log has failed.
+# A suite is a Criterion program, which writes a TAP file, or a shell script that prints TAP. Each suite has
+# TEST_TIMEOUT seconds (900). Sanitizers write their reports to log files: a report does not make a Criterion test fail,
+# and reports of programs that a test starts would be lost. A suite that leaves a log has failed.
 #
-# A suite's line is printed when it has ended, with its output if it failed. scripts/suites.txt says which suites begin first,
-# because they take long, and which run alone, after all others.
+# When a suite has ended, the script prints its line, and also its output if the suite has failed. scripts/suites.txt
+# lists the suites that begin first, because they take long, and the suites that run alone after all others.
 #
-# JOBS       so many suites at a time (the number of processors, plus two, because they mostly wait)
-# TEST_JOBS  so many tests of each suite at a time (twice the number of processors; the number of them where it is alone)
-# BUILD      where logs go (build)
-# DDP_BUILD  where end-to-end tests find the programs that they start (the test's own build folder)
-# DDP_AGAIN  1: a failed suite without a sanitizer's report runs once more at the end, alone, and counts as it ends then. Its first
-#            output is printed, and DDP_TALLY.again gets its name.
-# DDP_TALLY  a file that gets a line `name passed failed skipped`, for a script that sums up several runs; DDP_TALLY.failed
-#            gets the reason of each failed suite, in a few lines
+# JOBS       number of suites that run at a time (the number of processors plus two, because suites mostly wait)
+# TEST_JOBS  number of tests of a suite that run at a time (twice the number of processors; for a suite that runs alone,
+#            the number of processors)
+# BUILD      folder of the logs (build)
+# DDP_BUILD  folder of the programs that end-to-end tests start (the test's own build folder)
+# DDP_AGAIN  1: a failed suite without a sanitizer's report runs once more at the end, alone. Only the second result
+#            counts. The output of the first run is printed, and the file DDP_TALLY.again gets the suite's name.
+# DDP_TALLY  a file that gets a line `name passed failed skipped`, for a script that sums up several runs. The file
+#            DDP_TALLY.failed gets the reason of each failed suite, in a few lines.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 
@@ -25,46 +27,49 @@ LOGS=$PWD/$BUILD/test-logs
 limit=${TEST_TIMEOUT:-900}
 jobs=${JOBS:-$(($(nproc) + 2))}
 test_jobs=${TEST_JOBS:-$((2 * $(nproc)))}
-leak_exit=1 # of a program in which AddressSanitizer has found only leaks
+leak_exit=1 # exit status of a program in which AddressSanitizer has found only leaks
 passed=0 failed=0 skipped=0 failed_names=() skipped_lines=() again=()
 export BUILD
 
 rm -rf "$LOGS"
 mkdir -p "$LOGS"
 
-# Do not catch signals by which a test's worker dies on purpose; the stack in a report is enough for the others.
+# The sanitizers must not handle these signals, because in some tests a worker dies of such a signal on purpose.
 leave_signals=handle_segv=0:handle_sigbus=0:handle_sigfpe=0:handle_sigill=0:handle_abort=0
 
 sanitizer_options() {
     local log=$LOGS/$1.sanitizer
     export ASAN_OPTIONS=log_path=$log:$leave_signals:detect_leaks=1:detect_stack_use_after_return=1
     export UBSAN_OPTIONS=log_path=$log:$leave_signals:print_stacktrace=1
-    # ThreadSanitizer takes the launcher's clone(CLONE_VM | CLONE_VFORK) for a fork of a process with threads.
+    # ThreadSanitizer mistakes the launcher's clone(CLONE_VM | CLONE_VFORK) for a fork of a process with threads. With
+    # die_after_fork=0 it does not end the process.
     export TSAN_OPTIONS=log_path=$log:$leave_signals:exitcode=66:die_after_fork=0:suppressions=$PWD/scripts/tsan.supp
     export LSAN_OPTIONS=suppressions=$PWD/scripts/lsan.supp:print_suppressions=0
 }
 
-# Some kernels randomize memory more than an old ThreadSanitizer supports; those runs need fixed addresses.
+# Some kernels randomize addresses more than an old ThreadSanitizer supports. In this case, run the programs with fixed
+# addresses.
 without_random_layout=()
 if [ -x "${DDP_BUILD:-}/ddprun" ] && ! "$DDP_BUILD/ddprun" --version >/dev/null 2>&1 &&
     setarch -R "$DDP_BUILD/ddprun" --version >/dev/null 2>&1; then
     without_random_layout=(setarch -R)
 fi
 
-# A ddprun that raises its priority while it kills would starve the thread for which ThreadSanitizer lets it spin. With a
-# finite limit here it does not.
+# If this limit is infinite, ddprun raises its priority while it kills processes. Under ThreadSanitizer it may then spin
+# and wait for another thread, which never runs. So set a finite limit.
 [ -z "${DDP_BUILD:-}" ] || ulimit -S -R 1000000 2>/dev/null || true
 
-# Tests must not depend on where they run, so unset what a scheduler, another launcher or the user has set for jobs.
+# Unset the variables that a scheduler, another launcher or the user has set for jobs, because tests must not depend on
+# them.
 umask 022
 while read -r variable; do
     [[ $variable =~ ^(PATH|PWD|HOME|USER|LANG|TMPDIR|PYTHON|BUILD|DDP_.*|CC|WERROR|CCACHE_.*|LD_LIBRARY_PATH|.*SAN_OPTIONS)$ ]] ||
         unset "$variable" 2>/dev/null
 done < <(compgen -e)
-[[ ${TMPDIR:-} != *[[:space:]]* ]] || unset TMPDIR # make does not support such names
+[[ ${TMPDIR:-} != *[[:space:]]* ]] || unset TMPDIR # make does not support blanks in names
 
-# A shell's background child ignores SIGINT and SIGQUIT, and other parents may ignore more signals. The tests are about
-# signals, so reset them.
+# If a shell starts this script in the background, SIGINT and SIGQUIT are ignored. Other parents may ignore more
+# signals. Some tests send signals, so reset all signals to their defaults.
 all_signals=(env --default-signal)
 "${all_signals[@]}" true 2>/dev/null || all_signals=()
 
@@ -74,7 +79,8 @@ name_of() {
     echo "${name#tests/}"
 }
 
-# Count the suite's TAP: sets n_ok n_bad n_skip and appends skips with their reasons.
+# Count the results in the suite's TAP as n_ok, n_bad and n_skip. Append each skipped test with its reason to
+# skipped_lines.
 count_tap() {
     local line
     n_ok=0 n_bad=0 n_skip=0
@@ -95,7 +101,7 @@ show() {
     sed 's/^/    | /' "$1" | tail -n "${2:-400}"
 }
 
-# The important lines of a failed suite: the end of its output, and the beginning of a sanitizer's report.
+# Print the important lines of a failed suite: the end of its output, and the beginning of each sanitizer report.
 show_briefly() {
     local log
     echo "  ${DDP_TALLY_NAME:-tests}: $name${why:+: $why}"
@@ -114,8 +120,8 @@ show_all() {
     done
 }
 
-# Criterion leaks a note about a skipped test. A suppression by library name would hide our leaks, too, because Criterion
-# calls every test; so here no other code may appear in the whole report.
+# Criterion leaks the note about a skipped test. A suppression by the name of Criterion's library would also hide our
+# leaks, because Criterion calls every test. So return true only if no other code appears in the whole report.
 leaks_of_criterion_only() {
     grep -q 'LeakSanitizer: detected memory leaks' "$1" &&
         ! grep -E '^ +#[0-9]+ ' "$1" | grep -qvE '/lib(asan|sanitizer)|/libcriterion\.so'
@@ -126,7 +132,8 @@ notes_only() {
     ! grep -qvE '^==[0-9]+==Unable to get registers from thread [0-9]+\.$' "$1"
 }
 
-# In a separate process, whose end is the suite's end.
+# Run a suite. Call this function in a separate process, because `exec` replaces the process. The end of the process is
+# then the end of the suite.
 run_suite() {
     local suite=$1 name file
     name=$(name_of "$suite") file=${name//\//.}
@@ -143,7 +150,7 @@ run_suite() {
     esac
 }
 
-# judge SUITE STATUS -- adds an ended suite to the sums and prints its line.
+# judge SUITE STATUS -- adds the results of a suite that has ended to the sums, and prints its line.
 judge() {
     local suite=$1 rc=$2 name file found log why='' logs=() word=ok ms
     name=$(name_of "$suite") file=${name//\//.}
@@ -155,7 +162,8 @@ judge() {
     for log in "${found[@]}"; do
         leaks_of_criterion_only "$log" || notes_only "$log" || logs+=("$log")
     done
-    # The exit status of Criterion's own leak is not a failure, but any other one (a timeout, a crash) is.
+    # The exit status that comes from Criterion's own leak is not a failure. Any other exit status is, for example that
+    # of a timeout or a crash.
     [ ${#found[@]} -eq ${#logs[@]} ] || [ "$rc" -ne "$leak_exit" ] || rc=0
     if [ "$rc" -eq 124 ] || [ "$rc" -eq 137 ]; then
         why="not finished after $limit s"
@@ -183,8 +191,8 @@ judge() {
     fi
 }
 
-# --- all of them ------------------------------------------------------------------------------------------------------
-# The suites given that scripts/suites.txt calls $1, in its order.
+# --- all suites -------------------------------------------------------------------------------------------------------
+# called WORD SUITE... -- prints each SUITE that has a line with WORD in scripts/suites.txt, in the order of these lines.
 called() {
     local word name suite
     while read -r word name _; do
@@ -203,7 +211,7 @@ wait_for_one() {
     unset "running[$pid]"
 }
 
-# run_all AT_A_TIME SUITE...
+# run_all AT_A_TIME SUITE... -- runs the suites, at most AT_A_TIME at the same time.
 run_all() {
     local at_a_time=$1 suite
     for suite in "${@:2}"; do
@@ -218,7 +226,7 @@ run_all() {
     done
 }
 
-# timeout passes the signal on to its child.
+# End all running suites. `timeout` passes the signal on to its suite.
 end_early() {
     [ ${#running[@]} -eq 0 ] || kill "${!running[@]}"
     exit 130

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# soak.sh -- N jobs (200) on several hosts, one random fault in each; prints how they ended, by fault. A failed run is
-# repeated with SEED=its seed N=1.
+# soak.sh -- runs N (200) jobs on several hosts, each with one random fault. For each fault, prints how the jobs ended.
+# To repeat a failed run, set SEED to the seed of the run, and N to 1.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 

@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# test.sh [--quick] [--no-install] -- installs what the tests need, builds with WERROR=1, and runs everything: the tests,
-# the wheel, the same under the sanitizers, the purity of the cores, the layers, the format, a short fuzz run, and the demo, here and
-# in a bare Debian 13. --quick runs the plain tests and purity only. --no-install installs nothing: a step whose packages
-# are missing is skipped.
+# test.sh [--quick] [--no-install] -- installs the packages that the tests need, builds with WERROR=1, and runs
+# everything: the tests, the wheel, the tests under the sanitizers, the checks of purity, layers and format, a short
+# fuzz run, and the demo, here and in a bare Debian 13. --quick runs only the plain tests and the check of purity. With
+# --no-install, the script installs nothing, and skips a step whose packages are missing.
 #
-# A suite that fails runs once more, alone, because other suites and other users of the machine can take its time. The end names
-# such suites, repeats the failures in a few lines, because the top of a long log may be cut off, and the time of each step.
-# The last line sums up all runs: `N passed, N failed, N skipped`. FUZZ_SECONDS (1) is the time of each fuzz program.
+# A suite that fails runs once more, alone, because other suites and other users of the machine may have slowed it down.
+# The end of the output lists these suites, the failures in a few lines, and the time of each step. It repeats the
+# failures, because the top of a long log may be cut off. The last line sums up all runs: `N passed, N failed, N
+# skipped`. FUZZ_SECONDS (1) is the duration of each fuzz program.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 # shellcheck source=scripts/packages.sh
@@ -34,7 +35,8 @@ mkdir -p build
 export DDP_AGAIN=1
 times=
 
-# step NAME COMMAND... -- a step that counts tests writes to the tally itself; any other counts as one test.
+# step NAME COMMAND... -- runs a step. A step that counts tests adds its own lines to the tally. Any other step counts
+# as one test.
 step() {
     local name=$1 before told rc=0
     shift
@@ -68,7 +70,7 @@ missing() {
     ddp_missing "$@" | awk '{ print $1 }' | sort -u | xargs
 }
 
-# step_with "GROUP..." NAME COMMAND... -- a step that is skipped if packages of the groups are missing.
+# step_with "GROUP..." NAME COMMAND... -- runs a step, or skips it if packages of the groups are missing.
 step_with() {
     local groups=$1 lacks
     shift
@@ -77,14 +79,14 @@ step_with() {
     if [ -n "$lacks" ]; then skip "$1" "$lacks is not installed"; else step "$@"; fi
 }
 
-# The demo in a bare Debian 13, which has a newer compiler, at the lowest priority, because other steps run meanwhile. Exit status 77: no
-# bare Debian 13 can be made.
+# Run the demo in a bare Debian 13, which has a newer compiler. Use the lowest priority, because other steps run at the
+# same time. The exit status is 77 if no bare Debian 13 can be made.
 demo_on_trixie() {
     # shellcheck disable=SC2016  # the inner shell expands
     exec setsid nice -n 19 bash -c 'scripts/fresh-root.sh -s trixie true >build/trixie-root.log 2>&1 || exit 77
         exec scripts/fresh-root.sh -s trixie scripts/demo.sh >build/trixie.log 2>&1'
 }
-# The demo is a session of several processes, and fresh-root.sh unmounts what it has mounted.
+# Stop the demo, which is a session of several processes. Then wait, because fresh-root.sh must unmount its mounts.
 stop_trixie() {
     [ -n "$trixie" ] || return 0
     kill -TERM -- "-$trixie" 2>/dev/null || kill "$trixie" 2>/dev/null
@@ -111,14 +113,14 @@ finish_trixie() {
     fi
 }
 
-# install_optional GROUP... -- installs all groups with one command, and each on its own if that fails. A step whose packages are
-# missing then is skipped.
+# install_optional GROUP... -- installs all groups with one command. If that fails, installs each group separately. A
+# step whose packages are still missing is skipped.
 install_optional() {
     local group
     ddp_install "$@" || for group in "$@"; do ddp_install "$group" || echo "== continuing without $group"; done
 }
 
-# py-spy reads the stacks of Python. PyPI has it, Debian has not. The tests that need it find it by this variable.
+# py-spy reads the stacks of Python programs. PyPI has py-spy, but Debian does not. Tests find py-spy by this variable.
 export DDP_PY_SPY=$PWD/build/py-spy-path
 install_py_spy() {
     [ ! -x "$DDP_PY_SPY/py-spy" ] || return 0
@@ -128,7 +130,7 @@ install_py_spy() {
         echo "== continuing without py-spy: $(tail -n 1 build/py-spy.log)"
 }
 
-# The compiler and the sources of the wheel. The step wheel fetches again what is missing.
+# Fetch the compiler and the sources for the wheel. If this fails, the step "wheel" tries again.
 fetch_package() {
     if [ "$quick" = yes ] || [ -n "$(missing package)" ]; then return 0; fi
     scripts/package/fetch.sh || echo "== continuing without what the wheel needs"
@@ -137,7 +139,7 @@ fetch_package() {
 installing=
 if [ "$install" = yes ]; then
     ddp_install build test || exit
-    # The compiler needs no others, so they are installed meanwhile.
+    # The build needs no other packages, so install the other packages during the build.
     others=(python torch nodes slurm page abi)
     [ "$quick" = yes ] || others+=(package root fuzz format)
     { install_optional "${others[@]}"; install_py_spy; fetch_package; } >build/install.log 2>&1 &
@@ -157,10 +159,10 @@ if [ -n "$installing" ]; then
     cat build/install.log
     [ "$quick" = yes ] || ddp_install fuzz format || exit
 fi
-# `make test` installs it in virtual environments.
+# `make test` installs the wheel in virtual environments, so build the wheel first.
 [ "$quick" = yes ] || step_with package wheel make -j"$jobs" wheel ARCH="$(uname -m)"
-# Most tests wait, so the programs of later steps are compiled meanwhile, at the lowest priority. A later step compiles again what failed
-# here.
+# Most tests wait, so compile the programs of later steps during the tests, at the lowest priority. If this fails, the
+# later step compiles its programs again.
 ahead='' trixie=''
 build_ahead() {
     nice -n 19 make -k -j"$jobs" "$1" >>build/sanitizer-builds.log 2>&1 &
@@ -175,13 +177,13 @@ if [ "$quick" = no ]; then
     trap 'stop_ahead; stop_trixie' EXIT
     [ -n "$(missing test)" ] || build_ahead sanitizer-builds
 fi
-# Four times as many operations against a genuine PyTorch store as in `make test`.
+# Try four times as many operations with PyTorch's own store as `make test` does by default.
 DDP_OPERATIONS=40000 step_with test test make test
 step_with test purity make purity
 if [ "$quick" = no ]; then
     stop_ahead
     if [ -z "$(missing test)" ]; then
-        make -k -j"$jobs" asan-ubsan-programs # what is left, on all processors; the step reports a failure
+        make -k -j"$jobs" asan-ubsan-programs # compile the rest on all processors; the next step reports failures
         build_ahead tsan-fuzz-programs
     fi
     step_with test asan-ubsan make -j"$jobs" asan-ubsan
@@ -192,7 +194,7 @@ if [ "$quick" = no ]; then
     fi
     step_with test tsan make -j"$jobs" tsan
     step_with fuzz fuzz make -j"$jobs" fuzz FUZZ_SECONDS="${FUZZ_SECONDS:-1}"
-    # Versions of clang-format break lines differently; the files follow that of Debian 12.
+    # Each version of clang-format breaks lines in another way. The files follow the version of Debian 12.
     if [ -z "$(missing format)" ] && ! clang-format --version | grep -q 'version 14\.'; then
         skip format "$(clang-format --version) is not version 14"
     else

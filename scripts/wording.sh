@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # wording.sh [--list] -- checks that tests compare meaning, and that exact sentences of the product are in the golden files only.
 #
-# A literal of a test counts if three plain words in a row are also in a string of the product. Messages of assertions and of the
-# tests' own output do not count, nor do errors of other software and scripts that a test runs. --list prints each literal that
-# counts.
+# A literal of a test counts if three successive plain words of it are also in a string of the product. These literals
+# do not count: messages of assertions, the tests' own output, errors of other software, and scripts that a test runs.
+# --list prints each literal that counts.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -45,7 +45,7 @@ use warnings;
 my $limit = 0;
 my ($q, $list) = ("\x27", $ENV{LIST} eq "--list");
 
-# The argument at which the message of a test begins.
+# For each function that a test calls, the number of the argument at which the message begins.
 my %message = (cr_assert_arr_eq => 3, cr_expect_arr_eq => 3, cr_assert_float_eq => 3, cr_expect_float_eq => 3, fprintf => 1);
 $message{$_} = 0 for qw(cr_fail cr_skip_test cr_fatal cr_log_info printf puts fputs perror cr_assert_fail complain must no_fault);
 sub message {
@@ -58,7 +58,8 @@ my $errors = join "|", "Connection closed by", "No module named", "most recent c
     "devices are busy or unavailable",
     map { $! = $_; quotemeta "$!" } 1 .. 133;
 
-# Return the runs of three words in a literal. A conversion, a number, an option and most punctuation end a run.
+# Return all runs of three successive words in a literal. A conversion, a number, an option and most punctuation marks
+# end a run.
 sub runs {
     my ($text) = @_;
     $text =~ s/\\[ntr]/ | /g;
@@ -78,7 +79,8 @@ sub runs {
     return @runs;
 }
 
-# Call $visit with line, literal, called function and number of the argument for each literal of a C file.
+# For each literal of a C file, call $visit with the line, the literal, the called function and the number of the
+# argument.
 sub scan_c {
     my ($text, $visit) = @_;
     my ($name, $callee, $argument, $line, $at, $literal, @outer) = ("", "", 0, 1);
@@ -109,7 +111,7 @@ sub scan_c {
     $end->();
 }
 
-# The same for scripts: each quoted text on a line that searches for one.
+# Call $visit for each quoted text in a script, on the lines that search for a text.
 sub scan_script {
     my ($text, $visit) = @_;
     my $line = 0;

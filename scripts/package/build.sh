@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # build.sh ARCH [musl] -- compiles programs and libraries for ARCH (x86_64, aarch64) with zig, and installs them into
-# build/package/ARCH/root, which can be moved: bin, lib, include, share. They need glibc 2.17 or newer; with `musl` they are static,
-# need nothing, and go to build/package/ARCH-musl/root. `make wheel` calls this; the build of this machine is there already.
+# the folders bin, lib, include and share of build/package/ARCH/root. This root can be moved. The programs need glibc
+# 2.17 or newer. With `musl`, the programs are static, need no library, and are in build/package/ARCH-musl/root. Before
+# `make wheel` calls this script, it builds the programs for this machine, which the script needs.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 arch=$1 build=${BUILD:-build}
@@ -16,7 +17,8 @@ export ZIG_GLOBAL_CACHE_DIR=$package/zig-cache ZIG_LOCAL_CACHE_DIR=$package/zig-
 zig=$(echo "$package"/tools/lib/python3*/site-packages/ziglang/zig)
 cc="$zig cc -target $target"
 
-# archive NAME SOURCE FILE... -- libNAME.a from files of src/SOURCE. Relative paths, because an assertion names its file.
+# archive NAME SOURCE FILE... -- makes libNAME.a from files of src/SOURCE. The paths are relative, because the text of
+# an assertion contains the path of its file.
 archive() {
     local name=$1 source=$package/src/$2
     shift 2
@@ -40,8 +42,9 @@ if ! cmp -s "$package/src.pins" "$libs/pins"; then
     done
     archive uv libuv1 "${uv[@]}"
     archive cjson cjson cJSON.c
-    archive z zlib crc32.c # libddp uses nothing else of it
-    # Without its configure: portable C, which is all that HMAC-SHA256 has. Linked are the few files that the programs use.
+    archive z zlib crc32.c # libddp uses no other file of zlib
+    # Compile libsodium without its configure script, as portable C, because HMAC-SHA256 has no other version. The
+    # linker takes only the few files that the programs use.
     cd "$package/src/libsodium"
     sed -e 's/@VERSION@/1.0.18/; s/@SODIUM_LIBRARY_VERSION_MAJOR@/10/; s/@SODIUM_LIBRARY_VERSION_MINOR@/3/; /@SODIUM_LIBRARY_MINIMAL/d' \
         src/libsodium/include/sodium/version.h.in >src/libsodium/include/sodium/version.h
@@ -52,12 +55,12 @@ if ! cmp -s "$package/src.pins" "$libs/pins"; then
     cp cjson/cJSON.h "$libs/include/cjson"
     cp zlib/zlib.h zlib/zconf.h "$libs/include"
     cd "$package/../.."
-    # Macros alone, which musl does not have.
+    # sys/queue.h has only macros. musl does not have this header.
     [ -z "$link" ] || install -D -m 644 -t "$libs/include/sys" "${zig%/*}/lib/libc/include/generic-glibc/sys/queue.h"
     cp "$package/src.pins" "$libs/pins"
 fi
 
-# Warnings of a compiler newer than the one of the tests are no errors here.
+# WERROR is empty, because this compiler is newer than the compiler of the tests, and may have other warnings.
 flags=(BUILD="$build/package/$out/build" TOOLS="${TOOLS:-$build}" CC="$cc" CFLAGS=-O2 WERROR= DEPS= EXAMPLES= NVCC= LIBUV=-luv LIBSODIUM=-lsodium LIBCJSON=-lcjson
     ONE_SEGMENT=
     CPPFLAGS="-isystem $libs/include" LDFLAGS="-s $link -L$libs/lib" DESTDIR="$work/stage" PREFIX=/root)
@@ -72,15 +75,16 @@ make --no-print-directory "${flags[@]}" install
 mv "$work/stage/root" "$root"
 rmdir "$work/stage"
 
-# Wheels have no links: a library is the file of its soname, and -lddp finds it by a script of the linker. An archive of objects made
-# by zig is of little use to another compiler.
+# A wheel cannot contain links. So the file of a library has its soname as its name, and libddp.so is a linker script,
+# by which -lddp finds the library. Remove libddp.a, because objects that zig has made are of little use to another
+# compiler.
 cd "$root/lib"
 for soname in lib*.so.?; do
     mv "$(readlink "$soname")" "$soname"
 done
 rm libddp.a libddp.so
 echo "INPUT($(echo libddp.so.?))" >libddp.so
-# The root may lie anywhere, and no loader looks there by itself.
+# The root can be moved, so use relative paths in ddp.pc. Add an rpath, because no loader searches the root by default.
 # shellcheck disable=SC2016  # pkg-config expands them
 sed -i -e 's|^prefix=.*|prefix=${pcfiledir}/../..|; s|^libdir=.*|libdir=${prefix}/lib|' -e '/^Libs.private/d' \
     -e 's|^Libs: |Libs: -Wl,-rpath,${libdir} |' pkgconfig/ddp.pc

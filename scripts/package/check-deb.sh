@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # check-deb.sh [SUITE...] -- installs, uses and purges the packages of `make deb` in bare Debian systems (default: bookworm trixie).
 #
-# Prints one TAP line per check and fails if a check fails. Packages built in trixie do not fit bookworm, which is then skipped. Needs
-# root.
+# Prints one TAP line per check and fails if a check fails. Packages that were built in trixie do not fit bookworm, so
+# bookworm is then skipped. Needs root.
 # shellcheck source=tests/shell/tap.sh disable=SC2317  # `check` calls the functions
 . "$(dirname "$0")/../../tests/shell/tap.sh"
 
@@ -13,7 +13,7 @@ apt() {
     DEBIAN_FRONTEND=noninteractive apt-get -qq -y --no-install-recommends "$@"
 }
 
-# install_packages NAME... -- install them from $dist and remember their files for nothing_is_left.
+# install_packages NAME... -- installs the packages from $dist, and keeps a list of their files for nothing_is_left.
 install_packages() {
     local name files=()
     for name in "$@"; do files+=("./$dist/${name}"_*.deb); done
@@ -29,7 +29,7 @@ programs_start() {
     for program in ddprun ddp-rendezvous ddpctl ddp-bench; do "$program" --version || return 1; done
 }
 
-# two_workers PATTERN COMMAND... -- run a job of two workers, which must both print a line with PATTERN.
+# two_workers PATTERN COMMAND... -- runs a job of two workers. Both workers must print a line with PATTERN.
 two_workers() {
     ddprun --nproc_per_node=2 "${@:2}" >"$tmp/out" || return 1
     cat "$tmp/out"
@@ -49,7 +49,8 @@ compiles() {
         gcc -std=c11 -Wall -Wextra -Werror -x c - -x none -o "$tmp/worker" $(pkg-config --cflags --libs ddp)
 }
 
-# Search for every file of the packages, for similar names outside /tmp, where jobs keep records, and in the lists of dpkg and ldconfig.
+# Expect that no file of the packages is left, no file with a similar name, and no entry in the lists of dpkg and
+# ldconfig. Do not search /tmp, where jobs keep their records.
 nothing_is_left() {
     local file
     {
@@ -99,7 +100,7 @@ for suite in "$@"; do
     before=$bad
     scripts/fresh-root.sh -s "$suite" -c "$BUILD/dist" scripts/package/check-deb.sh --in-root "$BUILD/dist" >"$tmp/log" 2>"$tmp/errors"
     rc=$?
-    # Print its checks with our numbers.
+    # Print the checks that have run in the bare system, with the numbers of this script.
     while IFS= read -r line; do
         count=$((count + 1))
         echo "${line%%[0-9]*}$count - $suite: ${line#* - }"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# check.sh ARCH... -- `make packages`: builds every package, checks it, and prints one table. What this machine cannot check is named
-# with the reason; a check that fails makes the exit status 1, after the table.
+# check.sh ARCH... -- `make packages`: builds every package, checks it, and prints one table. The table names each check
+# that this machine cannot run, with the reason. If a check fails, the table is still complete, and the exit status is
+# 1.
 # shellcheck disable=SC2317  # `check` calls the functions
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit
@@ -12,7 +13,7 @@ order=()
 declare -A seconds how
 mkdir -p "$package"
 
-# build FILE TARGET -- makes it, and begins its row.
+# build FILE TARGET -- makes TARGET, which builds FILE, and begins the row of FILE.
 build() {
     local start=$SECONDS
     order+=("$1")
@@ -22,7 +23,8 @@ build() {
     seconds[$1]=$((SECONDS - start))
 }
 
-# check FILE WORDS COMMAND... -- adds the words to the row. unchecked FILE WORDS REASON -- adds why not.
+# check FILE WORDS COMMAND... -- runs COMMAND, and adds WORDS to the row of FILE. unchecked FILE WORDS REASON -- adds
+# WORDS, and the reason why this check was skipped.
 check() {
     local file=$1 words=$2
     shift 2
@@ -48,7 +50,8 @@ passes_tools() {
         "$package/tools/bin/auditwheel" show "$1" | tee /dev/stderr | tr '\n' ' ' | grep -q "consistent with the following platform tag: \"manylinux_2_17_"
 }
 
-# A build of the same sources in another folder, from nothing but the fetched inputs.
+# is_reproducible WHEEL ARCH -- builds the same sources again in another folder, with only the fetched inputs, and
+# compares the two wheels.
 is_reproducible() {
     local again=$package/again file=$1 arch=$2 commit
     commit=$(git rev-parse --short=12 HEAD)
@@ -60,7 +63,8 @@ is_reproducible() {
         scripts/package/wheel.sh "$arch" "$VERSION") && cmp "$dist/$file" "$again/build/dist/$file" && rm -rf "$again"
 }
 
-# Two workers and a look at them, from a directory of bin/ and lib/. $2... runs programs of another architecture.
+# runs_job ROOT [EMULATOR...] -- runs a job of two workers with the programs in ROOT/bin, and expects that ddpctl shows
+# the job. EMULATOR runs programs of another architecture.
 runs_job() {
     local bin=$1/bin dir job tries=0 rc=0
     shift
@@ -82,7 +86,7 @@ runs_job() {
     return "$rc"
 }
 
-# Anywhere on the disk, and pkg-config finds the library.
+# unpacks TARBALL -- unpacks the tarball into a new directory, runs a job there, and compiles a program with pkg-config.
 unpacks() {
     local dir rc=0
     dir=$(mktemp -d)

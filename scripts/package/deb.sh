@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # deb.sh -- `make deb`: builds the packages ddprun, libddp0, libddp-dev and ddprun-train into build/dist/ and checks them with lintian.
 #
-# debhelper expects its recipe at the top of the sources, so scripts/package/debian/ is copied into an export of the tracked files.
-# VERSION, DATE and COMMIT come from the Makefile, the build dependencies from scripts/packages.sh. Builds are reproducible: all times
-# are SOURCE_DATE_EPOCH (default: DATE).
+# debhelper expects the folder debian/ at the top of the sources. So scripts/package/debian/ is copied into an export of
+# the tracked files. VERSION, DATE and COMMIT are from the Makefile, and the build dependencies are from
+# scripts/packages.sh. Builds are reproducible, because all times are SOURCE_DATE_EPOCH (default: DATE).
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 # shellcheck source=scripts/packages.sh
@@ -32,7 +32,7 @@ ddprun ($VERSION-1) unstable; urgency=medium
 EOF
 
 echo "== building ddprun $VERSION for $(dpkg --print-architecture) (the log is $build/log)"
-# Only these variables reach the build: flags of the calling make must not.
+# Pass only these variables to the build. The flags of the calling make must not reach it.
 passed_on=()
 while read -r name; do
     passed_on+=("$name=${!name}")
@@ -47,5 +47,5 @@ for package in "$build"/*.deb; do
     cp -p "$package" "$dist"
     echo "$dist/${package##*/} $(stat -c %s "$package") bytes"
 done
-# The suppressed tag asks for a bug number of Debian.
+# The suppressed tag would require the number of a bug in Debian.
 lintian --allow-root --tag-display-limit 0 --suppress-tags initial-upload-closes-no-bugs --fail-on error "$build"/*.changes

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# fetch.sh [checks] -- brings what scripts/package/pins lists to build/package: tools/ is a virtual environment with zig and the back
-# end of the wheel, src/NAME the source of a library. `checks` adds the programs that look at a wheel. What is there already stays.
+# fetch.sh [checks] -- fetches the inputs in the list scripts/package/pins into build/package. tools/ is a virtual
+# environment with zig and the programs that build a wheel. src/NAME is the source of a library. `checks` adds the
+# programs that check a wheel. An input that is there already is not fetched again.
 #
-# A pinned Debian revision leaves the mirrors with the next point release. If the upstream archive is still the pinned one, the
-# current revision is used, whose signature apt has checked; the message says which line of pins to change.
+# At the next point release, the mirrors drop a pinned Debian revision. The script then uses the current revision, whose
+# signature apt has checked, and prints that `pins` must change. The upstream archive must still be the pinned one.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 # shellcheck source=scripts/root.sh
@@ -16,7 +17,7 @@ die() {
     exit 1
 }
 
-# pins_of KIND -- prints its rows: name, version, sha256.
+# pins_of KIND -- prints the rows of this kind: name, version, sha256.
 pins_of() {
     awk -v kind="$1" '$1 == kind { print $2, $3, $4 }' "$pins"
 }
@@ -29,18 +30,18 @@ fetch_tools() {
         -r "$dir/requirements.txt" || die "cannot install the tools from PyPI; check the network, or the versions in $pins"
 }
 
-# The machine's own apt configuration stays as it is: lists of sources only, in a folder of their own.
+# Run apt-get with a separate folder for its lists, so that the machine's own apt configuration stays unchanged.
 apt_private() {
     apt-get -q -o Dir::Etc::sourcelist="$dir/apt/sources.list" -o Dir::Etc::sourceparts=/dev/null \
         -o Dir::State::lists="$dir/apt/lists" -o Dir::Cache="$dir/apt" -o APT::Sandbox::User="$(id -un)" "$@"
 }
 
-# verify NAME FILE SHA256 -- is it the pinned file?
+# verify NAME FILE SHA256 -- returns true if FILE has this checksum.
 verify() {
     echo "$3  $2" | sha256sum --quiet -c - >/dev/null 2>&1
 }
 
-# fetch_source NAME VERSION ORIG_SHA256,DEBIAN_SHA256 -- the unpacked and patched source in src/NAME.
+# fetch_source NAME VERSION ORIG_SHA256,DEBIAN_SHA256 -- puts the unpacked and patched source into src/NAME.
 fetch_source() {
     local name=$1 version=$2 orig=${3%,*} changes=${3#*,} file
     rm -rf "$dir/src/$name" "$dir/src/$name.get"
@@ -77,7 +78,7 @@ fetch_sources() {
     rm -rf "$dir/apt"
 }
 
-# stale NAME KIND... -- have the rows changed since they were fetched? fetched NAME KIND... -- now they are the same.
+# stale NAME KIND... -- returns true if the rows of these kinds have changed since `fetched NAME KIND...` recorded them.
 stale() {
     local name=$1
     shift

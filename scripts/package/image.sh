@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# image.sh ARCH VERSION -- builds the image of Containerfile into build/dist with buildah, and runs a job in it. What cannot be done
-# here is skipped with the reason.
+# image.sh ARCH VERSION -- builds the image of Containerfile into build/dist with buildah, and runs a job in it. If
+# buildah is missing or does not work here, the script skips the image and prints the reason.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 arch=$1 version=$2 package=$PWD/${BUILD:-build}/package
 work=$package/$arch/image
 archive=${BUILD:-build}/dist/ddprun-$version-image-$arch.tar
 
-# A storage of its own, and neither an overlay file system nor a network: that also works inside a container.
+# Use a separate storage, and no overlay file system, so that buildah also works inside a container.
 buildah_here() {
     command buildah --root "$work/storage" --runroot "$work/run" --storage-driver vfs "$@"
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# tarball.sh ARCH VERSION -- packs what build.sh has made for ARCH into one directory of a tarball in build/dist. The same commit gives
-# the same bytes.
+# tarball.sh ARCH VERSION -- packs the files that build.sh has made for ARCH into a tarball in build/dist, below one
+# directory. The same commit gives the same bytes.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 arch=$1 name=ddprun-$2-linux-$1 build=${BUILD:-build}

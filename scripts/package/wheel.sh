@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# wheel.sh ARCH VERSION -- packs what build.sh has made for ARCH, and the Python module, into a wheel in build/dist. The same commit
-# gives the same bytes.
+# wheel.sh ARCH VERSION -- packs the files that build.sh has made for ARCH, and the Python module, into a wheel in
+# build/dist. The same commit gives the same bytes.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 arch=$1 version=$2 build=$PWD/${BUILD:-build}
@@ -8,7 +8,7 @@ work=$build/package/$arch/wheel
 rm -rf "$work"
 mkdir -p "$work/python" "$build/dist"
 cp -r "$build/package/$arch/root" scripts/package/pyproject.toml scripts/package/hatch_build.py README.md LICENSE "$work"
-mv "$work"/root/share/doc/ddprun/copyright.* "$work" # the wheel has a place of its own for them
+mv "$work"/root/share/doc/ddprun/copyright.* "$work" # a wheel has a separate place for these files
 rm -r "$work/root/share/doc"
 cp -r launcher/python/. "$work/python"
 find "$work/python" -name __pycache__ -prune -exec rm -r {} +

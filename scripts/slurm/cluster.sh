@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
-# cluster.sh [--nodes=N] COMMAND... -- runs COMMAND in a Slurm cluster of N (2) nodes on this machine, and exits with its
-# code. cluster.sh --check -- only reports whether that is possible here.
+# cluster.sh [--nodes=N] COMMAND... -- runs COMMAND in a Slurm cluster of N (2) nodes on this machine, and exits with
+# the code of COMMAND. cluster.sh --check -- only reports whether this machine can run a cluster.
 #
 # The cluster is a real one: munged, slurmctld, and a slurmd for each node. It runs in separate namespaces (processes,
-# mounts, network), so its ports, files and processes cannot conflict with anything else on the machine; when the command
-# has ended, the kernel removes all of it. Nodes are network namespaces with a host name and an address each:
+# mounts, network), so its ports, files and processes cannot conflict with anything else on the machine. When COMMAND
+# has ended, the kernel removes the namespaces and all their contents. Each node is a network namespace with a host name
+# and an address:
 #
 #     login 10.77.0.254 (the command, slurmctld) --- bridge --- n0 10.77.0.1, n1 10.77.0.2 ... (slurmd)
 #
-# Needs root; if it cannot run, it prints the reason and exits with 77. Packages: scripts/packages.sh, group slurm. The
-# daemons' logs are shown when they do not come up.
+# The script needs root, and the packages of the group slurm in scripts/packages.sh. If no cluster can run here, the
+# script prints the reason and exits with 77. If a daemon does not start, the script prints the daemons' logs.
 set -euo pipefail
 
 nodes=2
@@ -22,7 +23,7 @@ if [ $# -eq 0 ] || ! [[ $nodes =~ ^[1-9][0-9]?$ ]]; then
     exit 2
 fi
 
-# Print why it cannot work here; print nothing when it can.
+# Print the reason why no cluster can run here. Print nothing if a cluster can run.
 obstacle() {
     local program
     for program in munged slurmctld slurmd srun ip unshare; do
@@ -42,13 +43,13 @@ if [ "${DDP_CLUSTER:-}" = "" ]; then
     dir=$(mktemp -d "${TMPDIR:-/tmp}/slurm.XXXXXX")
     trap 'rmdir "$dir"' EXIT
     rc=0
-    # The first process of a PID namespace takes all others with it.
+    # When the first process of a PID namespace ends, the kernel kills all other processes in it.
     DDP_CLUSTER=$dir unshare --mount --pid --net --uts --ipc --fork --kill-child --mount-proc \
         "$0" "--nodes=$nodes" "$@" || rc=$?
     exit "$rc"
 fi
 
-# --- from here on in the namespaces ---------------------------------------------------------------------------------
+# --- inside the namespaces ------------------------------------------------------------------------------------------
 export PATH=$PATH:/usr/sbin:/sbin
 dir=$DDP_CLUSTER
 unset DDP_CLUSTER
@@ -107,17 +108,17 @@ mkdir "$dir/state"
 for ((i = 0; i < nodes; i++)); do
     mkdir "$dir/spool.n$i"
 done
-touch "$dir"/gpu{0,1,2,3} # nothing opens them
+touch "$dir"/gpu{0,1,2,3} # no program opens these files
 echo "Name=gpu File=$dir/gpu[0-3]" >"$dir/gres.conf"
 
-# failed WHAT -- ends with the daemons' logs.
+# failed WHAT -- prints WHAT and the daemons' logs, and exits.
 failed() {
     echo "cluster.sh: $1" >&2
     tail -n 20 "$dir"/*.log >&2
     exit 1
 }
 
-# until_ok SECONDS COMMAND... -- repeats the command every 50 ms.
+# until_ok SECONDS COMMAND... -- repeats COMMAND every 50 ms until it succeeds, or until SECONDS are over.
 until_ok() {
     local end=$((SECONDS + $1))
     shift
@@ -137,7 +138,8 @@ ln -s "$dir/munge.socket" /run/munge/munge.socket.2
 slurmctld -c
 until_ok 20 scontrol ping || failed "slurmctld does not answer"
 
-# A node: its network is made first, from outside, once its namespace exists.
+# Start each node in new namespaces. The network of a node is made from outside, as soon as its namespace exists. slurmd
+# starts after that.
 for ((i = 0; i < nodes; i++)); do
     # shellcheck disable=SC2016  # the inner shell's
     unshare --net --uts bash -c '

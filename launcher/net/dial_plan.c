@@ -10,7 +10,7 @@
 
 enum {
     /* In ms: the limit of a lookup, and the maximum age of its result. A longer lookup continues, but is reported as
-     * a finding. After a pause, an older result is not used: the name is looked up again. */
+     * a finding. If the result is too old at the next attempt to connect, the name is looked up again. */
     RESOLVE_MS = 5000
 };
 

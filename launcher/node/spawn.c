@@ -144,7 +144,7 @@ struct child {
     const struct proc_spec *spec;
     pid_t parent; /* if getppid() returns another pid, the parent has died */
     int join;     /* descriptor of the group that the child must join by itself, or -1 */
-    /* results, which the parent reads after the child has ended or executed the program */
+    /* results; the parent reads them after the child has ended or called execve(2) */
     bool lived;     /* child_main() has begun; if false, the kernel has killed the child before that */
     int error;      /* errno of the start; 0 if the program runs */
     int join_error; /* errno of joining the control group; 0 on success */

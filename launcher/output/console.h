@@ -64,8 +64,8 @@ struct console_stream {
 void console_init(struct console *c, const struct plan *plan, struct sinks *sinks, uint64_t started_ms);
 void console_free(struct console *c);
 
-/* Fold lines from now on. The console calls `waits` if the caller must call console_fold_time after `us` microseconds.
- * Return false when memory is short. */
+/* Fold lines from now on. When lines wait, the console calls `waits`. The owner must then call console_fold_time after
+ * `us` microseconds. Return false when memory is short. */
 bool console_fold(struct console *c, void (*waits)(void *user, uint64_t us), void *user);
 
 /* Print the waiting lines that are due now. */

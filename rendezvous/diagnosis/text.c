@@ -38,8 +38,8 @@ static bool is_behind(enum finding_code code, enum finding_code other)
 
 /* Make room for a new finding, and return its place, or NULL if the list has no room for it. The list is sorted by
  * is_behind, and then by time of insertion. A full list drops its last finding, which is the least important. The list
- * has at most DIAGNOSIS_SAME findings of each code, because hundreds of missing nodes would hide other findings. The
- * others are only counted, in `more` of the last finding with this code. */
+ * has at most DIAGNOSIS_SAME findings of each code. Otherwise hundreds of missing nodes would hide other findings.
+ * Further findings of a code are only counted, in the member `more` of its last finding. */
 struct finding *diagnosis_slot(struct diagnosis *d, enum finding_code code)
 {
     uint32_t last = 0, at = d->n;

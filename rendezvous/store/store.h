@@ -117,7 +117,7 @@ enum store_status store_wait(struct store *s, struct store_waiter *w, struct sli
 enum store_status store_barrier(struct store *s, struct store_waiter *w, struct slice key,
                                 int64_t world_size);
 
-/* End the wait of a connection without calling `wake`, because the connection sends another request or closes. */
+/* End the wait of a connection that sends another request or closes. `wake` is not called. */
 void store_leave(struct store *s, struct store_waiter *w);
 
 /* Release the queue item for which a connection was woken, if any. If the connection has not removed the item, wake the

@@ -715,8 +715,8 @@ Test(train_resnet, parameters_and_accuracy_are_the_same_for_1_and_2_workers_with
     cJSON_Delete(plain);
 }
 
-/* The values are normalised over the whole batch, so they are equal up to rounding. The batch of 12 images is split
- * as 12, 6 + 6 and 4 + 4 + 4, and the last batch as 10, 5 + 5 and 4 + 3 + 3. */
+/* Each value is normalised over the whole batch. So one, two and three ranks have the same losses, except for rounding.
+ * Two ranks take 6 images of each batch, and three ranks take 4. In the last batch they take 5 + 5 and 4 + 3 + 3. */
 Test(train_resnet, with_sync_bn_ranks_have_the_losses_of_one_large_batch)
 {
     training_skip_same_threads();

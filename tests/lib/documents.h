@@ -30,7 +30,7 @@ struct environment {
     char text[ENVIRONMENT_MAX]; /* memory that the other members point into */
     char *block[ENVIRONMENT_VARIABLES_MAX + 1];
     const char *host;
-    char file[ENVIRONMENT_MAX]; /* contents of the file that the variables name; "" if none */
+    char file[ENVIRONMENT_MAX]; /* contents of the file whose path is in a variable; "" if none */
 };
 
 /* Read the recorded environment `name`. Fail the test if it is missing. */

@@ -27,8 +27,8 @@ struct net_step {
 
 /* The rank that serves lane k does all work of lane k on its host. It reads the lane's part of every column from
  * all ranks of the host. It combines these values into pieces, exchanges the pieces with the other hosts and joins
- * them. Then it writes the finished part into its take slot, from which all ranks of the host copy. No rank waits
- * for another rank of its host in the middle of a turn. */
+ * them. Then it writes the finished part into its take slot, and each rank of the host copies the part from
+ * there. No rank waits for another rank of its host in the middle of a turn. */
 
 /* Return true if the call uses lane `i`. `i` counts, from 0, only the lanes that this rank serves. */
 static bool serves(const struct net_call *c, int i)

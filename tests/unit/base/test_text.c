@@ -1,4 +1,4 @@
-/* Days since 1970 as dates. */
+/* Tests of the conversion of days since 1970 to dates. */
 #include "base/text.h"
 
 #include <cjson/cJSON.h>

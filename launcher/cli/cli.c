@@ -254,13 +254,13 @@ static ddp_status check_meeting(const struct cli *cli, struct ddp_err *err)
                         cli_is_elastic(cli) ? "" : "--master_addr=HOST (the host of node 0) or ");
     if (cli->nnodes.min > 1 && open_port)
         return ddp_fail(err, DDP_ERR_ARG,
-                        "--nnodes=%s needs a fixed port, because with port 0 the other nodes cannot know on "
-                        "which port the store listens; give a port above 0",
+                        "--nnodes=%s needs a fixed port: with port 0, the other nodes do not know the port "
+                        "of the store; set a port above 0",
                         nnodes_format(&cli->nnodes, text));
     if (cli->host_store == HOST_STORE_NO && !endpoint && cli->nnodes.max == 1)
         return ddp_fail(err, DDP_ERR_ARG,
-                        "--host_store=no needs --rdzv_endpoint, because a job of one node has no other node "
-                        "that could host the store");
+                        "--host_store=no needs --rdzv_endpoint, because a job of one node has no second node "
+                        "to host the store");
     return DDP_OK;
 }
 

@@ -253,8 +253,8 @@ static bool man_signals(struct buf *out)
     bool ok = buf_printf(
         out, ".SH SIGNALS\nA signal may reach ddprun, its agent process (ddprun's only child, which "
              "starts the workers), or a worker. Signals that are ignored when ddprun starts (nohup) stay "
-             "ignored. The sender of a signal that stops the job is reported, with process id and user "
-             "id. --signals_to_handle makes more signals stop the job.\n");
+             "ignored. If a signal stops the job, ddprun reports the process id and the user id of its "
+             "sender. --signals_to_handle makes more signals stop the job.\n");
 #define X(name, act, may_stop, guardian, agent, worker) \
     ok = ok && man_entry(out, "SIG" #name, "ddprun: " guardian ". Agent: " agent ". Worker: " worker ".");
     SIGNAL_LIST(X)
@@ -367,9 +367,9 @@ bool cli_print_man(struct buf *out)
                ".SH NAME\nddprun \\- start the workers of a data\\-parallel job\n"
                ".SH SYNOPSIS\n.B ddprun\n[\\fIoptions\\fR] \\fIPROGRAM\\fR [\\fIargs\\fR...]\n"
                ".SH DESCRIPTION\n"
-               "ddprun starts one process per GPU (or as many as requested) with torchrun's environment, "
-               "hosts "
-               "the store through which the processes connect, and forwards their output line by line. When "
+               "ddprun starts one process per GPU, or as many as requested, with torchrun's environment. It "
+               "hosts the store through which the processes connect, and forwards their output line by line. "
+               "When "
                "one process fails, ddprun stops all processes. The report at the end names the first "
                "failure. "
                "ddprun exits with the exit code of the first failure.\n.PP\n"

@@ -21,21 +21,22 @@
 
 /* Commands of ddprun, written as its first argument. If a program has the same name as a command, the user writes
  * ./NAME to start the program. Columns: id, name, arguments, help. */
-#define DDPRUN_COMMANDS(X)                                                                                   \
-    X(EXPLAIN, "explain", "[CODE]",                                                                          \
-      "print the meaning and remedy of a finding, an exit code or a signal; without CODE, list all codes")   \
-    X(SHIM, "shim", "[--remove] DIR",                                                                        \
-      "create a command torchrun in DIR that starts ddprun, and print the line that puts DIR first in "      \
-      "PATH; --remove removes that command. No other torchrun is changed")                                   \
-    X(LIST, "list", "[--json]",                                                                              \
-      "list your jobs that --detach has started on this host; --json prints a JSON object per job. Without " \
-      "jobs, stdout stays empty")                                                                            \
-    X(ATTACH, "attach", "JOB",                                                                               \
-      "show the last lines of a job of --detach, then its output until the job ends. JOB is the id "         \
-      "that --detach printed, or --rdzv_id. Ctrl-C ends only this command. Exit code: that of the job, or "  \
-      "130 after Ctrl-C")                                                                                    \
-    X(STOP, "stop", "JOB",                                                                                   \
-      "stop a job of --detach (its id or --rdzv_id), as Ctrl-C does; a second 'ddprun stop' kills the job")
+#define DDPRUN_COMMANDS(X)                                                                                 \
+    X(EXPLAIN, "explain", "[CODE]",                                                                        \
+      "print the meaning and remedy of a finding, an exit code or a signal; without CODE, list all codes") \
+    X(SHIM, "shim", "[--remove] DIR",                                                                      \
+      "create in DIR a command torchrun that starts ddprun, and print the line that puts DIR first in "    \
+      "PATH; --remove removes the command. ddprun changes no other torchrun")                              \
+    X(LIST, "list", "[--json]",                                                                            \
+      "list your detached jobs on this host; --json prints one JSON object for each job. Without jobs, "   \
+      "stdout stays empty")                                                                                \
+    X(ATTACH, "attach", "JOB",                                                                             \
+      "show the last lines of a detached job, then its output until the job ends; JOB is the id that "     \
+      "--detach printed, or --rdzv_id. Ctrl-C ends only this command. The exit code is the job's, or 130 " \
+      "after Ctrl-C")                                                                                      \
+    X(STOP, "stop", "JOB",                                                                                 \
+      "stop a detached job as Ctrl-C does; JOB is the id or --rdzv_id; a second 'ddprun stop' kills the "  \
+      "job")
 
 #define OPTION_SECTIONS(X)             \
     X(JOB, "Job")                      \
@@ -58,8 +59,8 @@
     X(MASTER_PORT, "master_port", 0, PORT, master_port, "PORT", "29500", true, FIRST, JOB,                          \
       "port of the store; 0 = any free port. A job of one node uses a free port if the default port is in use")  \
     X(RDZV_ID, "rdzv_id", 0, JOB, job, "ID", NULL, true, FIRST, JOB,                                                \
-      "job id; it appears in TORCHELASTIC_RUN_ID and in log directory names (default: a random id, but 'none' " \
-      "with several nodes)")                                                                                  \
+      "job id, for TORCHELASTIC_RUN_ID and the names of log directories (default: a random id, but 'none' "     \
+      "with several nodes)")                                                                                    \
     X(DETACH, "detach", 0, SWITCH, detach, NULL, NULL, false, OURS, JOB,                                     \
       "run the job in the background, independent of this terminal, and print its id; the output goes "         \
       "to ddprun-ID.out in this directory. See also: ddprun list, ddprun attach, ddprun stop")                          \
@@ -69,8 +70,9 @@
       "start workers on hosts by ssh (repeatable): 'a:8,b:8', 'n[01-16]:gpu', 'ann@a:2222:8' (port 2222, 8 " \
       "workers)")              \
     X(HOSTFILE, "hostfile", 0, HOSTFILE, hostfile, "FILE", NULL, false, OURS, NODES,                                     \
-      "start workers on the hosts in FILE: one host per line, with optional slots=N (N workers), user=NAME and port=N. In " \
-      "HOST:X, X is the port if X is at least 1024 or the line has slots=N, else the number of workers")        \
+      "start workers on the hosts in FILE: one host per line, with optional slots=N (N workers), "                          \
+      "user=NAME and port=N. HOST:X sets the number of workers, or the port if X is at least 1024 or the "                  \
+      "line has slots=N")                                                                                                   \
     X(REMOTE_SHELL, "remote_shell", 0, TEXT, remote_shell, "CMD", "ssh", true, OURS, NODES,                          \
       "program that --hosts calls as 'CMD HOST COMMAND', where COMMAND is one argument for a shell on HOST; in " \
       "a Slurm allocation the default is srun")                                                              \
@@ -99,32 +101,32 @@
       "30), keep_alive_interval and keep_alive_max_attempt (their product is --node_timeout), is_host "         \
       "(--host_store)")                                                                                         \
     X(LOCAL_ADDR, "local_addr", 0, TEXT, local_addr, "ADDR", NULL, true, THEIRS, NODES,                              \
-      "address under which the other nodes reach this node (default: the address from which this node connects to the " \
-      "store)")       \
+      "address at which the other nodes reach this node (default: the address of this node's connection "               \
+      "to the store)")                                                                                                  \
     X(HOST_STORE, "host_store", 0, WORD, host_store, "yes|no|auto", "auto", true, OURS, NODES,               \
-      "whether this node hosts the store; auto: node 0 does, or in elastic jobs, the node with the address " \
-      "of --rdzv_endpoint")   \
+      "whether this node hosts the store; auto: node 0 hosts the store, in elastic jobs the node with the "  \
+      "address of --rdzv_endpoint")                                                                          \
     X(SECRET_FILE, "secret_file", 0, TEXT, secret_file, "FILE", NULL, true, OURS, NODES,                     \
-      "file with the job's secret, the same on all nodes, created by --make_secret; '-' reads one line of " \
-      "stdin. Only agents with the secret may join, and the store serves only connections that such an agent " \
-      "confirms")                  \
+      "file with the job's secret, created by --make_secret; '-' reads one line of stdin. All nodes need "  \
+      "the same secret. Only agents with the secret may join. The store serves only connections that "      \
+      "these agents confirm")                                                                               \
     X(ENCRYPT, "encrypt", 0, SWITCH, encrypt, NULL, NULL, true, OURS, NODES,                                        \
-      "encrypt the connections of agents and workers to a store on another host, with TLS 1.3 and a key "       \
-      "from the job's secret; needs OpenSSL 1.1.1 or later. Tensors are not encrypted. No effect on a "         \
-      "job of one node")        \
+      "encrypt connections of agents and workers to a store on another host (TLS 1.3 with a key from the "      \
+      "job's secret); needs OpenSSL 1.1.1 or later. Tensors are not encrypted. No effect on a job of one "      \
+      "node")                                                                                                   \
     X(INSECURE, "insecure", 0, SWITCH, insecure, NULL, NULL, true, OURS, NODES,                                       \
       "let every user of this host use the store (default: only root and the user who started ddprun). If " \
       "there is no --secret_file, also let all other hosts use the store")                         \
     X(TORCH_STORE, "torch_store", 0, WORD, torch_store, "STORE", "auto", true, OURS, NODES,                 \
-      "store for PyTorch's workers: 'launcher' (ddprun's store) or 'rank0' (PyTorch's own store, in "           \
-      "rank 0). 'auto' selects rank0 for a PyTorch 2.4 or later without libuv, because that PyTorch "           \
-      "rejects ddprun's store; otherwise launcher")              \
+      "store for PyTorch's workers: 'launcher' (ddprun's store) or 'rank0' (PyTorch's own store, in rank "      \
+      "0). 'auto' selects launcher, except for a PyTorch 2.4 or later without libuv, which rejects "            \
+      "ddprun's store")                                                                                         \
     X(UNEVEN, "uneven", 0, SWITCH, uneven, NULL, NULL, true, OURS, NODES,                                            \
       "accept different numbers of workers on the nodes of an elastic job")                                      \
     X(GROW, "grow", 0, WORD, grow, "WHEN", "agreed", true, OURS, NODES,                                            \
-      "when waiting nodes join a running elastic job: 'agreed' (when every rank has agreed, " \
-      "with ddp_grow_agree or the key ddprun/grow/RANK), 'now' (the workers are " \
-      "restarted), or 'never' (nodes wait for the next restart)")                                     \
+      "time at which waiting nodes join a running elastic job: 'agreed' (after every rank has agreed with " \
+      "ddp_grow_agree or the key ddprun/grow/RANK), 'now' (at once; the workers restart), or 'never' (at " \
+      "the next restart)")                                                                    \
     X(NODE_TIMEOUT, "node_timeout", 0, NODE_TIMEOUT, node_timeout_ms, "TIME", "3s", true, OURS, NODES,             \
       "time without a heartbeat after which a node is lost; 'fast' is 1.5s")                                   \
     X(EXIT_BARRIER_TIMEOUT, "exit_barrier_timeout", 0, DURATION, exit_barrier_ms, "TIME", "5m", true, OURS, NODES, \
@@ -133,7 +135,7 @@
       "take defaults from the variables of this scheduler: 'auto' (the scheduler that started this " \
       "process), 'none', slurm, openmpi, hydra, pytorchjob, kubernetes, pbs or lsf")                                   \
     X(PER_TASK, "per_task", 0, SWITCH, per_task, NULL, NULL, true, OURS, NODES,                                      \
-      "run one worker in this task, because the scheduler started one ddprun for each worker")            \
+      "run one worker in this task; for schedulers that start one ddprun for each worker")                \
     X(EXPLAIN, "explain", 0, SWITCH, explain, NULL, NULL, false, OURS, NODES,                                \
       "print the values of the scheduler and the origin of each option, and start nothing; --json prints JSON") \
     X(WHY, "why", 0, SWITCH, explain, NULL, NULL, false, OURS, NODES, NULL) /* old name of --explain */ \
@@ -162,7 +164,7 @@
       "the NUMA node) or core-complex (CPUs with a common cache)")                              \
     X(ENV, "env", 0, ENV, env, "NAME[=VALUE]", NULL, false, OURS, PROGRAM,                                         \
       "set a variable for the workers. Without VALUE, the workers on all hosts of --hosts get the value "       \
-      "that NAME has here. May be given several times")                                                                                 \
+      "on this host. May be given several times")                                                               \
     X(CONTAIN, "contain", 0, WORD, contain, "LAYER", "auto", true, OURS, PROGRAM,                               \
       "how ddprun finds and kills all processes of the job at its end: 'plain' (adopts orphans), "              \
       "'cgroup' (plain with a control group; needs a writable cgroup v2), 'pidns' (plain with a PID "         \
@@ -178,8 +180,8 @@
       "with --hosts: at the end of the job, copy the log files of all hosts to --log_dir on this host, "        \
       "in a folder for each node")                                                                                       \
     X(FLIGHT_RECORDER, "flight_recorder", 0, SWITCH, flight_recorder, NULL, NULL, true, OURS, OUTPUT,                \
-      "let PyTorch record the collectives of each rank and, at a timeout or a hang, write the records below " \
-      "--log_dir, for 'ddpctl flight'")                                                                                     \
+      "let PyTorch record the collectives of each rank; at a timeout or a hang, PyTorch writes the "          \
+      "records below --log_dir, for 'ddpctl flight'")                                                         \
     X(REDIRECTS, "redirects", 'r', STD_MAP, redirects, "MAP", NULL, true, FIRST, OUTPUT,                            \
       "streams that are written to files and not to the console: 0 none, 1 stdout, 2 stderr, 3 both; or " \
       "LOCAL_RANK:STREAMS pairs, such as 0:3,1:1") \
@@ -192,11 +194,11 @@
       "let several workers write to the same log file if --log_file gives them the same name; lines "           \
       "stay whole")               \
     X(LOG_ROTATE, "log_rotate", 0, ROTATE, log_rotate, "SIZE[,KEEP]", NULL, true, OURS, OUTPUT,                    \
-      "start a new log file at this size (500K, 64M, 2G); full files are renamed to .1, .2 ..., of which the " \
-      "newest KEEP are kept (default: all)")                                                                                \
+      "start a new log file at this size (500K, 64M, 2G). ddprun renames full files to .1, .2 ..., and "       \
+      "keeps the newest KEEP (default: all)")                                                                  \
     X(LOG_POLICY, "log_policy", 0, WORD, log_policy, "POLICY", "block", true, OURS, OUTPUT,                      \
-      "what happens if a disk is full or output arrives faster than it can be written: 'block' makes "          \
-      "the workers wait, 'drop' drops and counts output")                                                                \
+      "action if a disk is full, or if output arrives faster than ddprun can write: 'block' makes the "         \
+      "workers wait; 'drop' discards output and counts the lost bytes")                                         \
     X(PREFIX, "prefix", 0, PREFIX, prefix, NULL, NULL, true, OURS, OUTPUT,                                           \
       "print '[rank] ' before each line, even with one worker")                                           \
     X(NO_PREFIX, "no_prefix", 0, NO_PREFIX, prefix, NULL, NULL, true, OURS, OUTPUT,                                  \
@@ -205,7 +207,7 @@
       "prefix of each line (default: '[${rank}] '); ddprun(1) lists the fields. With this option "  \
       "a single worker has a prefix, too")                                                                     \
     X(TIMESTAMPS, "timestamps", 0, SWITCH, timestamps, NULL, NULL, true, OURS, OUTPUT,                               \
-      "print before each line the time at which it was read (UTC, microseconds)")                         \
+      "print before each line the time of its arrival (UTC, microseconds)")                               \
     X(LOCAL_RANKS_FILTER, "local_ranks_filter", 0, RANKS, console_ranks, "RANKS", NULL, true, THEIRS, OUTPUT,        \
       "show only lines of these local ranks, as in 0,2-5; files and the report contain all lines")                   \
     X(STDOUT_FILTERS, "duplicate_stdout_filters", 0, FILTERS, filters[0], "WORDS", NULL, true, THEIRS, OUTPUT, \
@@ -252,22 +254,22 @@
       "stop restarting after N consecutive attempts without progress; 0 = no limit. Only for workers "          \
       "that report their progress with ddp_progress")                                            \
     X(EXIT_CODE, "exit_code", 0, WORD, exit_policy, "WHOSE", "first", true, OURS, FAILURE,                  \
-      "exit code of ddprun if workers fail: 'first' (that of the worker that failed first), 'max' (the "        \
-      "highest), 'rank0' (that of rank 0) or 'workers' (like 'first', but 0 if a signal stopped the job "       \
-      "and every worker of this node exited with 0)")                                                                           \
+      "exit code of ddprun if workers fail: 'first' (of the worker that failed first), 'max' (the "             \
+      "highest), 'rank0' (of rank 0) or 'workers' (like 'first', but 0 if a signal stopped the job and "        \
+      "every worker of this node exited with 0)")                                                               \
     X(HANG_TIMEOUT, "hang_timeout", 0, HANG_TIMEOUT, hang_timeout_ms, "TIME|off", NULL, true, OURS, FAILURE,          \
-      "time without a sign of progress (default: 30s, or 5 times the longest pause so far if that is "         \
-      "longer); ddprun then compares the stacks of all ranks, and reports a hang at least 12 s later")                      \
+      "time without a sign of progress (default: 30s, or 5 times the longest pause so far, whichever is "      \
+      "longer); ddprun then compares the stacks of all ranks, and reports a hang at least 12 s later")         \
     X(ON_HANG, "on_hang", 0, WORD, on_hang, "ACTION", "report", true, OURS, FAILURE,                         \
-      "what happens after a hang is reported: 'report' (nothing more), 'stop' (stop the job) or "               \
-      "'restart' (restart it as after a failure, see --max_restarts); without py-spy, a hang of Python workers " \
-      "is often only reported")                                                                              \
+      "action after ddprun has reported a hang: 'report' (none), 'stop' (stop the job) or 'restart' "           \
+      "(restart the job as after a failure, see --max_restarts). Without py-spy, ddprun often only "            \
+      "reports a hang of Python workers")                                                                       \
     X(PROGRESS, "progress", 0, REGEX, progress, "REGEX", NULL, true, OURS, FAILURE,                          \
-      "extended regular expression: only lines of output that match are signs of progress (default: "           \
-      "lines that differ from earlier lines only in numbers, such as 'step 7 loss 0.3')")                                                      \
+      "extended regular expression for output lines that are signs of progress (default: lines that "           \
+      "differ from earlier lines only in numbers, such as 'step 7 loss 0.3')")                                  \
     X(PROFILE_RANKS, "profile_ranks", 0, SWITCH, profile_ranks, NULL, NULL, true, OURS, FAILURE,             \
-      "sample the stacks of all ranks twice a second (py-spy, about 3 % of a core for each worker), and "       \
-      "report a rank for which the others wait in every step; 'ddpctl top' shows that rank")                                                  \
+      "sample the stacks of all ranks twice a second with py-spy, and report a rank that delays every "         \
+      "step; 'ddpctl top' shows the rank. Costs about 3 % of a core for each worker")                           \
     X(HELP, "help", 'h', HELP_PAGE, help, "[=all]", NULL, false, FIRST, INFO,                                 \
       "print the most important options; --help=all prints all options")                                     \
     X(VERSION, "version", 'V', SWITCH, version, NULL, NULL, false, OURS, INFO,                                          \

@@ -67,7 +67,7 @@ void ending_text(char out[ENDING_MAX], const struct agent_worker *worker)
         ending_format_exit(out, worker);
         break;
     case WORKER_VICTIM:
-        snprintf(out, ENDING_MAX, "exit %d, ended because another rank was lost", worker->exit_code);
+        snprintf(out, ENDING_MAX, "exit %d, because another rank was lost", worker->exit_code);
         break;
     }
 }
@@ -513,11 +513,9 @@ static unsigned observations(const struct worker_evidence *e)
 
 #define SHM_REMEDY                                                                                       \
     "enlarge /dev/shm: docker run --shm-size=8g (or --ipc=host), or mount -o remount,size=8g /dev/shm; " \
-    "delete what earlier jobs left there"
+    "delete the files of earlier jobs there"
 /* The path of the mapped file is not known, so the remedy names no file system. */
-#define MAPPED_REMEDY                                                                                      \
-    "find out whether a program truncates a file that the worker maps, and check the file system of that " \
-    "file with df"
+#define MAPPED_REMEDY "check whether a program truncates a file that the worker maps, and run df on that file"
 /* Each remedy about memory begins with this text. */
 #define LESS_MEMORY "use less memory: a smaller batch, fewer loader workers, less pinned memory"
 
@@ -548,10 +546,10 @@ static const struct row {
       "check dmesg on the host for an out-of-memory kill; else look for a kill -9, a time limit of the scheduler, or a stopped container" },
     { SIGKILL, ALWAYS, NULL,
       "ddprun did not send this signal, and no memory limit was reached; Linux does not report the sender",
-      "look for a kill -9 by hand or in a script, a time limit of the scheduler, or a stopped container" },
+      "look for a user or a script that ran kill -9, a time limit of the scheduler, or a stopped container" },
     { SIGTERM, ALWAYS, NULL,
       "ddprun did not send this signal; Linux does not report the sender",
-      "look for a kill by hand or in a script, or for a scheduler that warns the job before a time limit or a preemption" },
+      "look for a user or a script that ran kill, or for a scheduler that announces a time limit or a preemption" },
     { SIGBUS, SHM_FULL, "/dev/shm is full (SIGBUS)",
       "/dev/shm is full: {shm_size}, of which {shm_free} is free; a worker that uses more shared memory than is free gets SIGBUS",
       SHM_REMEDY },

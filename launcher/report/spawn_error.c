@@ -293,7 +293,7 @@ static const struct row {
     { EACCES, SCRIPT, "{program}: the interpreter in its first line, '{interpreter}', cannot be executed",
       "correct the first line, or chmod +x {interpreter}" },
     { EACCES, ALWAYS, "{program}: permission denied",
-      "check whether a security module denies access: dmesg, or journalctl -t audit" },
+      "check whether a security module denies access: run dmesg, or journalctl -t audit" },
     { ENOEXEC, EMPTY, "{program} is an empty file", "build or copy it again" },
     { ENOEXEC, FOREIGN, "{program} was built for {machine}, but this machine is {our_machine}", "build it for {our_machine}" },
     { ENOEXEC, OTHER_SIZE, "{program} was built for {machine} ({bits} bits), and this kernel only runs {our_machine} ({our_bits} bits)",

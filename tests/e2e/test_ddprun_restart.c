@@ -264,7 +264,7 @@ Test(ddprun_restart, who_leaves_with_0_while_others_wait_is_named)
     SAYS(r, "ddprun: rank 0 (");
     SAYS(r, "barrier 'epoch-3'  [RANK_EXITED_EARLY]\nddprun:   try ");
     SAYS(r, "barrier 'epoch-3' [RANK_EXITED_EARLY]\n  worker ");
-    SAYS(r, "ended because");
+    SAYS(r, ", because another");
     SAYS(r, "of rank 0 ("); /* the headline names rank 0, not the rank that waited */
 }
 
@@ -286,7 +286,7 @@ Test(ddprun_restart, who_says_that_its_peer_is_gone_is_a_victim)
                               "Connection closed by peer [127.0.0.1]:400' >&2; exit 1");
     EXPECT(r, 1);
     SAYS(r, "rank 0 on ");
-    SAYS(r, "failed first: exit 1, ended because");
+    SAYS(r, "failed first: exit 1, because");
 }
 
 Test(ddprun_restart, the_exit_code_may_be_that_of_rank_0)

@@ -65,8 +65,8 @@ Test(report, tells_how_long_before_the_first_failure_a_victim_ended, .fini = tea
     step(AGENT_EXITED, 3500, 2, -SIGTERM);
     cr_assert(report_text(&report, &text) && buf_append(&text, "", 1));
     cr_assert(strstr((char *)text.data,
-                     "  then     rank 0 ended 400 ms earlier with exit 75, ended because another "
-                     "rank was lost\n") != NULL,
+                     "  then     rank 0 ended 400 ms earlier with exit 75, because another rank was "
+                     "lost\n") != NULL,
               "%s", (char *)text.data);
 }
 
@@ -167,7 +167,8 @@ Test(report, says_that_a_sigkill_was_not_ours, .fini = tear_down)
         "ddprun: rank 0 on n1 failed first: killed by SIGKILL (signal 9), 1.0 s after its start\n"
         "  why      ddprun did not send this signal, and no memory limit was reached; Linux does not report\n"
         "           the sender\n"
-        "  try      look for a kill -9 by hand or in a script, a time limit of the scheduler, or a stopped\n"
+        "  try      look for a user or a script that ran kill -9, a time limit of the scheduler, or a "
+        "stopped\n"
         "           container\n"
         "  worker   rank 0 (local rank 0), pid 4000, host n1\n"
         "  times    started 2023-11-14 22:13:21.000, ended 22:13:22.000\n"
@@ -189,7 +190,7 @@ Test(report, says_that_dev_shm_is_full, .fini = tear_down)
         "memory\n"
         "           than is free gets SIGBUS\n"
         "  try      enlarge /dev/shm: docker run --shm-size=8g (or --ipc=host), or mount -o remount,size=8g\n"
-        "           /dev/shm; delete what earlier jobs left there\n"
+        "           /dev/shm; delete the files of earlier jobs there\n"
         "  core     none: the limit for core files is 0; to get one, run 'ulimit -c unlimited' before "
         "ddprun\n"
         "  worker   rank 0 (local rank 0), pid 4000, host n1\n"
@@ -532,7 +533,7 @@ Test(report_elsewhere, names_a_node_that_was_lost, .fini = elsewhere_tear_down)
         "  try      check whether that host is down or frozen, or its network is cut: run ping between that\n"
         "           host and the store's host, in both directions\n"
         "  node     node 1, host n2\n"
-        "  then     rank 0 of node 0 (n1) ended with exit 75, ended because another rank was lost\n"
+        "  then     rank 0 of node 0 (n1) ended with exit 75, because another rank was lost\n"
         "  exit     125, because of node 1 on n2\n");
 }
 
@@ -818,9 +819,8 @@ Test(report_attempts, a_usage_error_is_told_with_its_code)
 {
     make(1);
     fail_once(2, -1, NO_RESTART_USAGE);
-    attempts_expect(
-        "  restart  none: exit 2 within 5 s of the start is treated as a usage error, which a restart would\n"
-        "           repeat\n");
+    attempts_expect("  restart  none: exit 2 within 5 s of the start means a usage error, which a restart "
+                    "would repeat\n");
 }
 
 Test(report_attempts, what_is_left_behind_is_named)

@@ -75,9 +75,8 @@ static int print_prefix(void)
     char prefix[PATH_MAX];
     if (own_prefix(prefix))
         return print_out(buf_printf(&out, "%s\n", prefix), &out);
-    log_error(
-        "--print_prefix: ddprun has no prefix, because its directory is not called bin; install it with "
-        "make install PREFIX=DIR");
+    log_error("--print_prefix: ddprun has no prefix, because its directory is not called bin; install ddprun "
+              "with make install PREFIX=DIR");
     return EXIT_CODE_DDPRUN;
 }
 
@@ -655,7 +654,7 @@ static ddp_status shim_write_in(int fd, const char *dir, struct buf *out, struct
     const bool first = shim_is_first(fd);
     log_info("%s/" SHIM " starts %s%s", whole_dir, program,
              first ? ", and is the first " SHIM " in PATH"
-                   : "; the line on stdout puts that " SHIM " first in PATH:");
+                   : "; to put this " SHIM " first in PATH, run the line on stdout:");
     if (first ||
         (buf_printf(out, "export PATH=") && shell_word(out, whole_dir) && buf_printf(out, ":\"$PATH\"\n")))
         return DDP_OK;

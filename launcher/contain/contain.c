@@ -76,7 +76,7 @@ static ddp_status explain(const char *step, int error, struct ddp_err *err)
     const char *remedy = find_remedy();
     if (remedy != NULL)
         return ddp_fail(err, DDP_ERR_UNSUPPORTED,
-                        "--contain=pidns: cannot %s: %s; an administrator can allow it with '%s'", step,
+                        "--contain=pidns: cannot %s: %s; ask an administrator to run '%s'", step,
                         strerror(error), remedy);
     return ddp_fail(err, DDP_ERR_UNSUPPORTED,
                     "--contain=pidns: cannot %s: %s; use --contain=auto, or give the container CAP_SYS_ADMIN "
@@ -269,12 +269,12 @@ static const struct {
     const char *words;
 } rows[] = {
     { procfs_is_own, true,
-      "/proc is not mounted for this PID namespace: processes that workers started get no SIGTERM and "
-      "are killed when the workers are gone; run 'mount -t proc proc /proc' (docker and podman do "
-      "this by default)" },
+      "/proc is not mounted for this PID namespace: processes that workers started get no SIGTERM; ddprun "
+      "kills them when the workers are gone; run 'mount -t proc proc /proc' (docker and podman do this by "
+      "default)" },
     { shows_all, false,
-      "/proc hides the processes of other users (hidepid): if a worker changes its user, its children "
-      "get no SIGTERM and are killed when their parents are gone" },
+      "/proc hides the processes of other users (hidepid): the children of a worker that changes its user "
+      "get no SIGTERM; ddprun kills them when their parents are gone" },
     { descendants_adopt, true,
       "PR_SET_CHILD_SUBREAPER is not available (under qemu-user, or forbidden by seccomp): a process "
       "that a worker started may outlive the job" },

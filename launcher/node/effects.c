@@ -695,11 +695,10 @@ static void print_restart(struct node *n)
  * still cleaning up this worker. */
 static void print_dying(struct node *n, int local_rank)
 {
-    output_note(
-        n->out.output,
-        "rank %d (pid %d) is ending, and other ranks have lost the connection to this rank; waiting at "
-        "most %d s until the kernel has freed the memory of this process or has written its core file",
-        node_rank(n, local_rank), agent_worker(n->agent, local_rank)->pid, AGENT_DYING_MS / 1000);
+    output_note(n->out.output,
+                "rank %d (pid %d) is ending and has lost its connections to other ranks; waiting at most %d "
+                "s while the kernel frees its memory or writes its core file",
+                node_rank(n, local_rank), agent_worker(n->agent, local_rank)->pid, AGENT_DYING_MS / 1000);
 }
 
 /* Print which nodes this node waits for. Unless the agent is done, first ask the store for these nodes, and print them

@@ -410,8 +410,8 @@ static ddp_status watch_port(struct node *n, struct ddp_err *err)
         socket_listener_find(&n->meet.lookup.owners, n->plan->offered_port, geteuid(), &owner);
     if (state == SOCKET_UNKNOWN) {
         output_note(n->out.output,
-                    "warning: port %d, held for the store of rank 0: cannot check which user listens there, "
-                    "because sock_diag does not answer",
+                    "warning: cannot check which user listens on port %d, reserved for the store of rank 0: "
+                    "sock_diag does not answer",
                     n->plan->offered_port);
         return DDP_OK;
     }
@@ -488,11 +488,10 @@ static void warn_of_rank0_store(const struct node *n, const struct heard_round *
     const struct heard_node *first = &r->nodes[0];
     if (!n->plan->rank0_store || r->n_nodes == 0 || first->node_rank != 0 || first->store_port != 0)
         return;
-    output_note(
-        n->out.output,
-        "warning: the workers of this node need a store that rank 0 hosts, but node 0 (%s) offers none, "
-        "so the workers use ddprun's store and may fail; set --torch_store=rank0 on every node",
-        first->host);
+    output_note(n->out.output,
+                "warning: the workers of this node need a store in rank 0, but node 0 (%s) offers none; "
+                "these workers use ddprun's store and may fail; set --torch_store=rank0 on every node",
+                first->host);
 }
 
 /* Convert a round of the store to a round of the plan. If node 0 offers a store that rank 0 hosts, include the address

@@ -110,10 +110,10 @@ static void choose_worker_store(struct plan *plan)
     const bool asked = asks_for_rank0(plan);
     plan->rank0_store = plan->cli->torch_store == TORCH_STORE_RANK0 || asked || refuses;
     if (asked && !refuses)
-        plan_note(
-            plan,
-            "%s=1 is set, so rank 0 hosts a store for the workers; --torch_store=launcher prevents this",
-            RANK0_SWITCH);
+        plan_note(plan,
+                  "%s=1 is set, so rank 0 hosts a store for the workers; pass --torch_store=launcher to use "
+                  "ddprun's store",
+                  RANK0_SWITCH);
     if (!refuses)
         return;
     plan_note(
@@ -236,8 +236,8 @@ static bool plan_lacks_rank(const struct plan *plan, const char *option, int hig
     if (highest < workers)
         return false;
     snprintf(words, PLAN_RANKS_WORDS,
-             "--%s names local rank %d, but there %s %d worker%s on this node (local ranks 0 to %d)", option,
-             highest, workers == 1 ? "is" : "are", workers, workers == 1 ? "" : "s", workers - 1);
+             "--%s names local rank %d, but this node has %d worker%s (local ranks 0 to %d)", option, highest,
+             workers, workers == 1 ? "" : "s", workers - 1);
     return true;
 }
 
@@ -343,9 +343,9 @@ static void note_task_gpu(struct plan *plan)
     const int local = plan->cli->task.local_rank;
     if (plan->cli->per_task && plan->gpus->n > 0 && gpu_index(plan, 0) >= plan->gpus->n)
         plan_note(plan,
-                  "this task sees %d GPU%s, but its LOCAL_RANK is %d, so a program that uses LOCAL_RANK as "
-                  "the index of its GPU fails; let each task see all GPUs of its node (Slurm: "
-                  "--gpus-per-node instead of --gpus-per-task)",
+                  "this task sees %d GPU%s, but LOCAL_RANK is %d: a program fails if it uses LOCAL_RANK as "
+                  "the index of the GPU; let each task see all GPUs of its node (Slurm: --gpus-per-node "
+                  "instead of --gpus-per-task)",
                   plan->gpus->n, plan->gpus->n == 1 ? "" : "s", local);
 }
 
@@ -654,10 +654,11 @@ static ddp_status decide(struct plan *plan, struct ddp_err *err)
     if (status == DDP_OK)
         status = check_key(plan, err);
     if (status == DDP_OK && plan->encrypt && plan->rank0_store)
-        status = ddp_fail(
-            err, DDP_ERR_ARG, "--encrypt: PyTorch's own store cannot encrypt, and rank 0 hosts it because %s",
-            asks_for_rank0(plan) ? RANK0_SWITCH "=1 is set; unset this variable"
-                                 : "this PyTorch was built without libuv; use a PyTorch with libuv");
+        status =
+            ddp_fail(err, DDP_ERR_ARG,
+                     "--encrypt: PyTorch's own store cannot encrypt; rank 0 hosts such a store, because %s",
+                     asks_for_rank0(plan) ? RANK0_SWITCH "=1 is set; unset this variable"
+                                          : "this PyTorch was built without libuv; use a PyTorch with libuv");
     if (status == DDP_OK)
         status = plan_each(plan, err);
     if (status == DDP_OK)

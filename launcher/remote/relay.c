@@ -814,7 +814,7 @@ static void process_messages(struct relay *r)
     if (got < 0) {
         log_error("stdin: not a message of 'ddprun --hosts'; --relay is not an option for users");
         r->in.len = 0;
-        r->failed = "the relay has received an invalid message of the starting host";
+        r->failed = "the relay has received an invalid message from the starting host";
     }
 }
 

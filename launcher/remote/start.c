@@ -380,11 +380,10 @@ ddp_status start_check(const struct cli *cli, const struct host_spec *hosts, int
                             "leave out one of them",
                             hosts[i].name, hosts[i].count);
         if (hosts[i].port > 0 && find_shell(cli->remote_shell) != SHELL_SSH)
-            return ddp_fail(
-                err, DDP_ERR_ARG,
-                "host %.64s has port %d, but ddprun can pass a port only to ssh; remove the port from the "
-                "list, and set it in --remote_shell, which is '%.200s'",
-                hosts[i].name, hosts[i].port, cli->remote_shell);
+            return ddp_fail(err, DDP_ERR_ARG,
+                            "host %.64s has port %d, but ddprun can pass a port only to ssh; remove the port "
+                            "from the list, and set the port in --remote_shell (now '%.200s')",
+                            hosts[i].name, hosts[i].port, cli->remote_shell);
     }
     return check_readers(cli, hosts, n, err);
 }

@@ -20,7 +20,7 @@
 #define SIGNAL_LIST(X)                                                                                       \
     X(TERM,  STOP,   true,                                                                                   \
       "stops the job within --grace; a second SIGTERM kills at once",                                        \
-      "the same", "the program decides; a worker that SIGTERM ends has failed")                               \
+      "the same", "the program decides; death by SIGTERM is a failure")                                       \
     X(INT,   STOP,   true,                                                                                   \
       "like SIGTERM (Ctrl-C)", "the same", "like SIGTERM")                                                   \
     X(HUP,   STOP,   true,                                                                                   \

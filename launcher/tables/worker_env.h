@@ -42,7 +42,7 @@
     X(TORCH_NCCL_ASYNC_ERROR_HANDLING, "%s", f->nccl_async, true,                                   \
       "NCCL's error handling: 1 unless inherited")                                                  \
     X(NCCL_ASYNC_ERROR_HANDLING, "%s", f->nccl_async_old, true,                                     \
-      "name of TORCH_NCCL_ASYNC_ERROR_HANDLING before PyTorch 2.2")                                 \
+      "TORCH_NCCL_ASYNC_ERROR_HANDLING, as named before PyTorch 2.2")                               \
     X(CUDA_VISIBLE_DEVICES, "%s", f->visible, f->visible != NULL,                                   \
       "the one GPU of this worker, with --virtual_local_rank")                                      \
     X(HIP_VISIBLE_DEVICES, "%s", f->visible, f->visible != NULL && f->hip,                          \
@@ -74,11 +74,11 @@
       "--flight_recorder: prefix of FIFO paths; PyTorch appends the rank; ddprun writes to a "      \
       "FIFO to request a record")                                                                   \
     X(TORCH_NCCL_TRACE_BUFFER_SIZE, "%s", f->torch_calls, f->torch_flight != NULL,                  \
-      "name of TORCH_FR_BUFFER_SIZE before PyTorch 2.9")                                            \
+      "TORCH_FR_BUFFER_SIZE, as named before PyTorch 2.9")                                          \
     X(TORCH_NCCL_DUMP_ON_TIMEOUT, "%s", "1", f->torch_flight != NULL,                               \
-      "name of TORCH_FR_DUMP_ON_TIMEOUT before PyTorch 2.9")                                        \
+      "TORCH_FR_DUMP_ON_TIMEOUT, as named before PyTorch 2.9")                                      \
     X(TORCH_NCCL_DEBUG_INFO_TEMP_FILE, "%s%s/" FLIGHT_TORCH_STEM, ENV_PATH(f->torch_flight),        \
-      f->torch_flight != NULL, "name of TORCH_FR_DUMP_TEMP_FILE before PyTorch 2.9")                \
+      f->torch_flight != NULL, "TORCH_FR_DUMP_TEMP_FILE, as named before PyTorch 2.9")              \
     X(DDPRUN_TERMINAL, "%s", "1", f->terminal, "stderr is shown on a terminal")
 
 enum worker_env_var {

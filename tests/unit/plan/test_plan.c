@@ -646,12 +646,10 @@ Test(plan, ranks_that_this_node_does_not_have_are_a_note, .fini = tear_down)
 {
     PLAN("--nproc_per_node=2", "--log_dir=logs", "--tee=0:1,5:1", "--redirects=2:3",
          "--local_ranks_filter=0-3", "x");
-    cr_expect(
-        has_note("--tee names local rank 5, but there are 2 workers on this node (local ranks 0 to 1)"));
+    cr_expect(has_note("--tee names local rank 5, but this node has 2 workers (local ranks 0 to 1)"));
+    cr_expect(has_note("--redirects names local rank 2, but this node has 2 workers (local ranks 0 to 1)"));
     cr_expect(has_note(
-        "--redirects names local rank 2, but there are 2 workers on this node (local ranks 0 to 1)"));
-    cr_expect(has_note("--local_ranks_filter names local rank 3, but there are 2 workers on this node (local "
-                       "ranks 0 to 1)"));
+        "--local_ranks_filter names local rank 3, but this node has 2 workers (local ranks 0 to 1)"));
     cr_assert(plan.workers[1].out.console && plan.workers[0].out.file != NULL);
 }
 

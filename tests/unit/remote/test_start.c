@@ -315,7 +315,7 @@ Test(remote_command, the_port_of_the_list_goes_to_ssh)
     cr_expect_eq(start_check(&cli, &host, 1, &err), DDP_ERR_ARG);
     cr_expect_str_eq(err.msg,
                      "host here has port 2222, but ddprun can pass a port only to ssh; remove the port from "
-                     "the list, and set it in --remote_shell, which is 'ssh2 -x'");
+                     "the list, and set the port in --remote_shell (now 'ssh2 -x')");
     cli.remote_shell = "ssh";
     host = (struct host_spec){ .name = "here", .count = "2", .slots = 2 };
     cr_assert_eq(rank_set_parse(&cli.input.ranks, "1", CLI_NPROC_MAX, &err), DDP_OK);

@@ -259,8 +259,8 @@ static ddp_status add_tenant(struct secret **list, struct secret *secret, struct
                             secret->jobs);
         if (sodium_memcmp((*list)->key, secret->key, SECRET_BYTES) == 0)
             return ddp_fail(err, DDP_ERR_ARG,
-                            "the job name prefixes '%.60s' and '%.60s' have the same secret; make a second "
-                            "secret with 'ddprun --make_secret FILE'",
+                            "the prefixes '%.60s' and '%.60s' of job names have the same secret; make a "
+                            "second secret with 'ddprun --make_secret FILE'",
                             (*list)->jobs, secret->jobs);
     }
     if (n == TENANTS_MAX)

@@ -433,7 +433,7 @@ static char *room_for(struct client_call *c, uint64_t n, size_t limit)
 {
     char *data = n <= limit ? malloc(n + 1) : NULL;
     if (n > limit)
-        client_fail(c, DDP_ERR_CORRUPT, "the reply announces %llu bytes; at most %zu are possible",
+        client_fail(c, DDP_ERR_CORRUPT, "the reply announces %llu bytes; at most %zu are allowed",
                     (unsigned long long)n, limit);
     else if (data == NULL)
         client_fail(c, DDP_ERR_NOMEM, "out of memory for a reply of %llu bytes", (unsigned long long)n);

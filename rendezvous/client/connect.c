@@ -318,9 +318,10 @@ static ddp_status dial_and_greet(struct ddp_store *s, const struct greeting *gre
 static ddp_status fail_no_answer(ddp_status status, struct ddp_err *err)
 {
     if (status == DDP_ERR_CLOSED)
-        return ddp_fail(err, status,
-                        "the server accepts connections, but closes each after the greeting: the server may "
-                        "be the store of another user, or a proxy without a store; check host and port");
+        return ddp_fail(
+            err, status,
+            "the server accepts connections, but closes each connection after the first message: the server "
+            "may be the store of another user, or a proxy without a store; check host and port");
     return ddp_fail(err, status,
                     "the server accepts the connection, but does not answer: it may be a stopped process, or "
                     "not a store; check host and port");

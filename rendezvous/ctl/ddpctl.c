@@ -527,9 +527,9 @@ static ddp_status connect_patiently(const struct ctl_options *o, ddp_store **sto
     char at[ENDPOINT_TEXT_MAX];
     return ddp_fail(err, status, "store %s: no connection within %.10g s (--timeout): %.300s%s",
                     endpoint_print(o->addr.host, o->addr.port, at), o->timeout_ms / 1000.0, reason,
-                    strchr(reason, ';') != NULL ? ""
-                                                : "; check that the job runs and that this is the address of "
-                                                  "its store, which 'ddprun --verbose' prints");
+                    strchr(reason, ';') != NULL
+                        ? ""
+                        : "; check that the job runs; 'ddprun --verbose' prints the address of its store");
 }
 
 /* Make one connection, send one CONTROL request and read one answer. Return the answer as JSON, malloc'ed. Return NULL
@@ -582,8 +582,9 @@ static int show(const struct ctl_options *o, const cJSON *answer)
     struct buf text = { 0 };
     if (!ok)
         log_error("the store rejected the request: %s",
-                  error != NULL ? error
-                                : "it sent no reason; check that ddpctl and ddprun have the same version");
+                  error != NULL
+                      ? error
+                      : "the store sent no reason; check that ddpctl and ddprun have the same version");
     if (!ok && !o->json)
         return EXIT_FAILED;
     const int code = print_text(&text, append_answer(o, answer, &text));

@@ -89,7 +89,7 @@ static const struct option_row rows[] = {
       .parse = parse_addr,
       .at = AT(addr),
       .help = "address of the store; PORT alone is a store on this machine (default: $DDPRUN_STORE_ADDR, "
-              "else $MASTER_ADDR:$MASTER_PORT, else the store of your job here, if you have only one)" },
+              "else $MASTER_ADDR:$MASTER_PORT, else the store of your only job on this machine)" },
     { .name = "secret_file",
       .value = "FILE",
       .type = OPTION_TEXT,
@@ -109,7 +109,8 @@ static const struct option_row rows[] = {
       .value = "ID",
       .type = OPTION_TEXT,
       .at = AT(job),
-      .help = "id of the job; needed if you run several jobs on this machine, or the store serves several" },
+      .help =
+          "id of the job; needed if you run several jobs on this machine, or the store serves several jobs" },
     { .name = "watch",
       .type = OPTION_FLAG,
       .at = AT(watch),
@@ -134,8 +135,8 @@ static const struct option_row rows[] = {
     { .name = "native",
       .type = OPTION_FLAG,
       .at = AT(native),
-      .help = "stacks: also print frames of C and C++ (stops each Python process for a moment); for other "
-              "programs use gdb" },
+      .help = "stacks: also print frames of C and C++ (stops each Python process for a moment); for programs "
+              "without Python, use gdb" },
     { .name = "output",
       .letter = 'o',
       .value = "FILE",

@@ -488,7 +488,7 @@ static const char *counter_words(const char *name)
         { "rejected", "connections rejected" },
         { "refused_no_fd", "shortages of file descriptors" },
         { "cut_off_slow_reader", "slow readers disconnected" },
-        { "accept_overflows", "accept queue overflows" },
+        { "accept_overflows", "overflows of the accept queue" },
         { "open_files_limit", "limit of open files" },
     };
     for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
@@ -653,7 +653,7 @@ static bool append_none_behind(const cJSON *answer, struct buf *out)
 {
     const char *front = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(answer, "front"));
     if (front != NULL && strcmp(front, "no call") == 0)
-        return buf_printf(out, "behind    unknown; the records contain no call of the group of all ranks\n");
+        return buf_printf(out, "behind    unknown; the records contain no call in the group of all ranks\n");
     const bool is_complete = !has_some(answer, "missing") &&
                              cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(answer, "there")) ==
                                  cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(answer, "ranks"));

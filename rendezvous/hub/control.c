@@ -440,9 +440,9 @@ static bool call_resume(struct hub *hub, struct session *s, const union message 
     const bool ok = send_again(hub, s);
     rdzv_back(s->job->rdzv, from, s->id, hub->now_ms);
     if (is_cut)
-        session_free(hub, old, "its node has connected again");
+        session_free(hub, old, "the node has opened a new connection");
     else
-        session_replace(hub, old, "its node has connected again");
+        session_replace(hub, old, "the node has opened a new connection");
     gate_agent_joined(hub, s);
     return ok;
 }
@@ -751,8 +751,8 @@ static bool may_call(struct hub *hub, const struct session *s, enum message_clas
     }
     if (class == MESSAGE_IS_CHANGE_CALL && !gate_may_change(hub, s)) {
         ddp_fail(&hub->err, DDP_ERR_MEMBERSHIP,
-                 "%s: refused: this client is on another host than the store and has not proved that it has "
-                 "the secret; pass --secret_file or run ddpctl on the store's host",
+                 "%s: refused: this client on another host has not proved that it has the secret; pass "
+                 "--secret_file or run ddpctl on the store's host",
                  op);
         return false;
     }

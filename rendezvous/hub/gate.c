@@ -108,9 +108,8 @@ static void enter_line(struct hub *hub, struct session *s, enum stranger_state s
 static void give_up(struct hub *hub, struct session *s)
 {
     static const char needs[] =
-        "this store serves other hosts only with the secret of the job: pass the same "
-        "--secret_file (or PET_SECRET_FILE) to all nodes and to ddpctl, or run munged on "
-        "all nodes of a scheduler";
+        "this store serves other hosts only with the secret of the job: pass the same --secret_file (or "
+        "PET_SECRET_FILE) to all nodes and to ddpctl, or, under a scheduler, run munged on all nodes";
     char why[160];
     if (s->stranger_state == STRANGER_GREETING || s->awaits_tls)
         snprintf(why, sizeof(why), "%s",
@@ -518,9 +517,10 @@ bool gate_check_job(struct hub *hub, const struct session *s, const char *job)
     } else if (s->auth == NULL || (of != NULL && s->tenant == of)) {
         return true;
     } else if (of == NULL || s->tenant == NULL) {
-        ddp_fail(&hub->err, DDP_ERR_MISMATCH,
-                 "the store has no secret for job '%s'; add a line for it to the secret file of the store",
-                 job);
+        ddp_fail(
+            &hub->err, DDP_ERR_MISMATCH,
+            "the store has no secret for job '%s'; add a line for this job to the secret file of the store",
+            job);
     } else {
         auth_fingerprint(of, ours);
         auth_fingerprint(s->tenant, theirs);

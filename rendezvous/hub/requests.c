@@ -263,12 +263,11 @@ static bool check_status(struct hub *hub, const struct session *s, const struct 
         ddp_fail(&hub->err, DDP_ERR_CORRUPT, "%s: the value of the key is not a 64-bit number",
                  req->op->name);
     else if (share->whole != NULL)
-        ddp_fail(
-            &hub->err, DDP_ERR_LIMIT,
-            "%s: job '%s' has no room in its share of the store (%llu of %llu bytes are used); remove keys, "
-            "or raise --max-bytes of ddp-rendezvous",
-            req->op->name, s->job->name, (unsigned long long)share->used,
-            (unsigned long long)quota_limit(share));
+        ddp_fail(&hub->err, DDP_ERR_LIMIT,
+                 "%s: the share of job '%s' in the store is full (%llu of %llu bytes are used); remove keys, "
+                 "or raise --max-bytes of ddp-rendezvous",
+                 req->op->name, s->job->name, (unsigned long long)share->used,
+                 (unsigned long long)quota_limit(share));
     else
         ddp_fail(&hub->err, DDP_ERR_LIMIT,
                  "%s: the store is full (%llu of %llu bytes are used); remove keys, or use ddp-rendezvous "

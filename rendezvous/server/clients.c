@@ -999,11 +999,11 @@ static bool admit(struct clients *clients, struct client *c, int64_t uid)
             verdict = admission_open(&clients->admission, &c->admission, &key, now_ms(clients));
     }
     if (verdict == ADMISSION_FULL)
-        snprintf(
-            why, sizeof(why),
-            "its %s has %u of %u connections, and one %s may have no more; raise the limit with 'ulimit -n'",
-            key.is_uid ? "user" : "address", admission_limit(&clients->admission, &key),
-            clients->admission.max, key.is_uid ? "user" : "address");
+        snprintf(why, sizeof(why),
+                 "the client's %s already has %u of %u connections, the limit for one %s; raise the limit "
+                 "with 'ulimit -n'",
+                 key.is_uid ? "user" : "address", admission_limit(&clients->admission, &key),
+                 clients->admission.max, key.is_uid ? "user" : "address");
     else if (verdict == ADMISSION_NEARLY_FULL)
         snprintf(
             why, sizeof(why),

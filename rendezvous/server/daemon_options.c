@@ -63,10 +63,9 @@ static const struct option_row rows[] = {
       .value = "N",
       .parse = parse_max_bytes,
       .at = AT(max_bytes),
-      .help =
-          "limit in bytes for all keys, values and queues; N may end in K, M or G (default: 1G). A user or "
-          "an address gets at most half of the memory that all others leave free. Within this share, the "
-          "same rule applies to each job" },
+      .help = "limit in bytes for all keys, values and queues; N may end in K, M or G (default: 1G). One "
+              "user, or one address, gets at most half of the memory that the others do not use. Within this "
+              "share, the same rule applies to each job" },
     { .name = "keep",
       .value = "SECONDS",
       .parse = parse_keep,
@@ -83,8 +82,8 @@ static const struct option_row rows[] = {
     { .name = "encrypt",
       .type = OPTION_FLAG,
       .at = AT(encrypt),
-      .help = "accept only encrypted connections from other hosts, with TLS 1.3 and keys from the secrets; "
-              "needs OpenSSL 1.1.1 or later. ddprun and ddpctl need --encrypt, too" },
+      .help = "reject unencrypted connections from other hosts; the encryption is TLS 1.3 with keys from the "
+              "secrets, and needs OpenSSL 1.1.1 or later. Also pass --encrypt to ddprun and ddpctl" },
     { .name = "insecure",
       .type = OPTION_FLAG,
       .at = AT(insecure),
@@ -94,7 +93,7 @@ static const struct option_row rows[] = {
     { .name = "torch21",
       .type = OPTION_FLAG,
       .at = AT(torch21),
-      .help = "serve clients of torch 2.1, not older ones: opcode 8 is APPEND instead of DELETE_KEY" },
+      .help = "serve clients of torch 2.1 instead of older ones: opcode 8 means APPEND, not DELETE_KEY" },
     { .name = "events",
       .value = "FILE",
       .type = OPTION_TEXT,

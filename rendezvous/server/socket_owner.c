@@ -426,7 +426,7 @@ bool uid_gate_admits(struct uid_gate *g, int fd, const struct sockaddr *peer, in
                  owner.uid, uid_gate_served((char[UID_GATE_SERVED_MAX]){ 0 }));
     else if (state == SOCKET_CLOSED && place == THIS_HOST)
         snprintf(why, UID_GATE_WHY_MAX,
-                 "connection of an unknown user: the client closed it before the store accepted it");
+                 "connection of an unknown user: the client has already closed the connection");
     else if (has_no_descriptor())
         snprintf(why, UID_GATE_WHY_MAX,
                  "cannot determine the user of the client: no file descriptor is left; raise 'ulimit -n'");

@@ -104,11 +104,11 @@ Test(flight_compare, all_at_one_place_is_said_so)
 Test(flight_compare, a_record_without_calls_is_one)
 {
     give(0, "");
-    expect("behind    unknown; the records contain no call of the group of all ranks\n");
+    expect("behind    unknown; the records contain no call in the group of all ranks\n");
     expect("missing   no record of ranks 1-3; check these ranks first\n");
     for (int rank = 1; rank < 4; rank++)
         give(rank, "");
-    expect("behind    unknown; the records contain no call of the group of all ranks\n");
+    expect("behind    unknown; the records contain no call in the group of all ranks\n");
 }
 
 Test(flight_compare, all_missing_ranks_of_a_large_job_are_listed)

@@ -406,9 +406,9 @@ static ddp_status check_entry(struct reader *r, const uint8_t *entry, const ddp_
     uint64_t bytes = get_u64(entry + MAX_NAME);
     if (strcmp(name, block->name) != 0 || bytes != block->bytes)
         return ddp_fail(r->err, DDP_ERR_MISMATCH,
-                        "%s: the checkpoint has block '%s' of %" PRIu64
-                        " bytes at the position where the program expects '%s' of %zu; pass the same "
-                        "blocks in the same order as to ddp_ckpt_save",
+                        "%s: the checkpoint has block '%s' (%" PRIu64
+                        " bytes) where the program expects block '%s' (%zu bytes); pass the same blocks in "
+                        "the same order as to ddp_ckpt_save",
                         r->path, name, bytes, block->name, block->bytes);
     return DDP_OK;
 }

@@ -417,8 +417,9 @@ enum { NODES_MAX = 1 << 20 }; /* a larger number of waiting nodes counts as 0 */
 static ddp_status find_grow_store(struct ddp_ctx *ctx, struct ddp_store **store, struct ddp_err *err)
 {
     if (!ctx->env.ddprun_store)
-        return ddp_fail(err, DDP_ERR_UNSUPPORTED,
-                        "this job cannot grow: ddprun did not start it; start it with ddprun");
+        return ddp_fail(
+            err, DDP_ERR_UNSUPPORTED,
+            "this job cannot grow, because ddprun did not start the job; start the job with ddprun");
     ddp_status status = ctx_any_store(ctx, store, err);
     return status == DDP_OK && *store == NULL
                ? ddp_fail(err, DDP_ERR_CLOSED, "cannot reach the store: the first connection failed")

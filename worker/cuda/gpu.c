@@ -213,5 +213,5 @@ ddp_status gpu_alloc(const struct gpu *gpu, size_t bytes, void **out, struct ddp
     if (error == CUDA_SUCCESS_)
         return DDP_OK;
     gpu->call.free(*out);
-    return gpu_fail(gpu, error, "cannot zero device memory", err);
+    return gpu_fail(gpu, error, "cannot clear device memory", err);
 }

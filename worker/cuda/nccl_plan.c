@@ -246,8 +246,8 @@ ddp_status nccl_late(struct ddp_err *err, int rank, const char *call, uint32_t t
     return ddp_fail(err, DDP_ERR_TIMEOUT,
                     "at rank %d: %.120s on the GPU is still running after %g s (calls done: %" PRIu64
                     ", begun: %" PRIu64
-                    "); a rank that does not print this message has not made the call, or "
-                    "its GPU still runs earlier kernels; DDPRUN_STEP_TIMEOUT_MS sets the time limit",
+                    "); a rank without this message has not made the call, or its GPU still runs earlier "
+                    "kernels; DDPRUN_STEP_TIMEOUT_MS sets the time limit",
                     rank, call, timeout_ms / 1000.0, progress->done, progress->begun);
 }
 

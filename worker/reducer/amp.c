@@ -215,9 +215,10 @@ ddp_status ddp_scaler_load(ddp_scaler *scaler, const double state[DDP_SCALER_STA
     for (int i = 0; i < DDP_SCALER_STATE; i++) {
         bool in_range = state[i] > limits[i].above && state[i] < limits[i].below;
         if (!in_range || (limits[i].whole && state[i] != floor(state[i])))
-            return ddp_fail(err, DDP_ERR_CORRUPT, "scaler: saved %s is %g: must be %s above %g and below %g",
-                            limits[i].name, state[i], limits[i].whole ? "a whole number" : "a number",
-                            limits[i].above, limits[i].below);
+            return ddp_fail(err, DDP_ERR_CORRUPT,
+                            "scaler: the saved %s is %g: must be %s above %g and below %g", limits[i].name,
+                            state[i], limits[i].whole ? "a whole number" : "a number", limits[i].above,
+                            limits[i].below);
     }
     *scaler = (ddp_scaler){ .scale = (float)state[0],
                             .growth = state[1],

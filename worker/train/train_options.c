@@ -30,7 +30,7 @@ static const struct option_row rows[] = {
           "directory with Fashion-MNIST or CIFAR-10 (binary version), plain or as .gz; for token files of "
           "the llm.c project, a directory or a pattern such as 'DIR/*.bin'" },
     { ROW(loader_threads, COUNT), .value = "N", .preset = "0", .min = 0, .max = 64,
-      .help = "number of threads that read batches ahead; 0 reads each batch when it is needed" },
+      .help = "number of threads that read batches ahead; with 0, each step reads its own batch" },
     { ROW(augment, FLAG), .help = "move and mirror CIFAR-10's training pictures, differently in each epoch" },
     { ROW(length, COUNT), .value = "N", .min = 1, .max = 1 << 20,
       .help = "number of tokens in a sample (default: the model's longest sequence)" },
@@ -73,7 +73,7 @@ static const struct option_row rows[] = {
       .help = "decay of the second moment of adam and adamw" },
     { ROW(zero1, FLAG), .help = "keep only a share of the optimizer's state on each worker (ZeRO-1)" },
     { ROW(precision, WORD), .value = "NAME", .preset = "fp32", .words = &precision_words,
-      .help = "compute in fp32, bf16 or fp16; parameters stay in fp32, and fp16 scales the loss" },
+      .help = "compute in fp32, bf16 or fp16; parameters stay in fp32; with fp16, train scales the loss" },
     { ROW(determinism, WORD), .value = "NAME", .preset = "run", .words = &determinism_words,
       .help = "run: a repeated run gives the same bits; world: runs with 1, 2, 4 and 8 workers also give the "
               "same bits" },
@@ -102,7 +102,7 @@ static const struct option_row rows[] = {
     { ROW(metrics, TEXT), .value = "FILE",
       .help = "write a JSON line for each step and epoch; a resumed run appends" },
     { ROW(hash_steps, FLAG),
-      .help = "with --metrics, include the parameters' hash in the line of each step" },
+      .help = "with --metrics, add a hash of the parameters to the line of each step" },
     { ROW(peak_tflops, REAL), .value = "X",
       .help =
           "peak TFLOP/s of a worker's device, for the metric mfu (default: NVIDIA's figure for known GPUs)" },
@@ -255,8 +255,8 @@ static ddp_status check_files(const struct train_options *o, struct ddp_err *err
                         o->checkpoint_every != 0 ? "checkpoint_every" : "keep_every");
     if (o->sync_bn && o->determinism == DETERMINISM_WORLD)
         return ddp_fail(err, DDP_ERR_ARG,
-                        "--sync_bn makes results depend on the number of workers, which --determinism "
-                        "world forbids; use only one of them");
+                        "--sync_bn and --determinism world exclude each other, because results of --sync_bn "
+                        "depend on the number of workers; use one of them");
     if (o->dump_gradients != NULL && (o->zero1 || o->precision != PRECISION_FP32))
         return ddp_fail(
             err, DDP_ERR_ARG,
@@ -266,7 +266,7 @@ static ddp_status check_files(const struct train_options *o, struct ddp_err *err
                         o->init_from != NULL ? "init_from" : "export", models[o->model].name);
     if (o->hash_steps && o->metrics == NULL)
         return ddp_fail(err, DDP_ERR_ARG,
-                        "--hash_steps needs --metrics FILE, the file to write the hashes to");
+                        "--hash_steps needs --metrics FILE, because train writes the hashes to this file");
     return DDP_OK;
 }
 

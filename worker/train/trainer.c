@@ -703,7 +703,7 @@ static ddp_status compare(const struct trainer *t, const int64_t *hash, struct d
                             "after step %" PRIu64
                             " the parameters of rank %d differ from those of rank 0: hashes %016" PRIx64
                             " and %016" PRIx64
-                            "; check the memory of both hosts, and use hosts of the same kind",
+                            "; check the memory of both hosts, and use hosts with the same hardware",
                             t->steps_done, rank, (uint64_t)hash[rank], (uint64_t)hash[0]);
     }
     return DDP_OK;

@@ -95,7 +95,7 @@ Test(train_options, what_is_wrong_is_named)
         { { "--checkpoint_every", "5" }, "--checkpoint_every needs --checkpoint DIR" },
         { { "--keep_every", "5" }, "--keep_every needs --checkpoint DIR" },
         { { "--hash_steps" }, "--hash_steps needs --metrics FILE" },
-        { { "--sync_bn", "--determinism", "world" }, "--sync_bn makes results depend" },
+        { { "--sync_bn", "--determinism", "world" }, "--sync_bn and --determinism world exclude each other" },
         { { "--sync_bn" }, "--sync_bn: --model mlp has no batch normalization" },
         { { "--length=8" }, "--length needs a model for tokens; --model mlp is for pictures" },
         { { "--length=8", "--model=resnet20" }, "--model resnet20 is for pictures" },

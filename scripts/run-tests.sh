@@ -6,8 +6,9 @@
 # TEST_TIMEOUT seconds (900). Sanitizers write their reports to log files: a report does not make a Criterion test fail,
 # and reports of programs that a test starts would be lost. A suite that leaves a log has failed.
 #
-# When a suite has ended, the script prints its line, and also its output if the suite has failed. scripts/suites.txt
-# lists the suites that begin first, because they take long, and the suites that run alone after all others.
+# When a suite has ended, the script prints its line with elapsed and CPU time, and the output of a failed suite.
+# scripts/suites.txt lists the suites that begin first, because they take long, and the suites that run alone after all
+# others.
 #
 # JOBS       number of suites that run at a time (the number of processors plus two, because suites mostly wait)
 # TEST_JOBS  number of tests of a suite that run at a time (twice the number of processors; for a suite that runs alone,
@@ -150,9 +151,9 @@ run_suite() {
     esac
 }
 
-# judge SUITE STATUS -- adds the results of a suite that has ended to the sums, and prints its line.
+# judge SUITE STATUS CPU_MS -- adds the results of a suite that has ended to the sums, and prints its line.
 judge() {
-    local suite=$1 rc=$2 name file found log why='' logs=() word=ok ms
+    local suite=$1 rc=$2 cpu_ms=$3 name file found log why='' logs=() word=ok ms
     name=$(name_of "$suite") file=${name//\//.}
     local out=$LOGS/$file.out tap=$LOGS/$file.tap
     ms=$(((${EPOCHREALTIME/[.,]/} - $(cat "$LOGS/$file.start")) / 1000))
@@ -183,7 +184,8 @@ judge() {
     fi
     passed=$((passed + n_ok)) failed=$((failed + n_bad)) skipped=$((skipped + n_skip))
     [ "$n_bad" -eq 0 ] || word=FAILED
-    printf '  %-7s %-32s %4d tests %6d ms%s\n' "$word" "$name" $((n_ok + n_bad + n_skip)) "$ms" "${why:+   $why}"
+    printf '  %-7s %-32s %4d tests %6d ms, CPU %6d ms%s\n' "$word" "$name" $((n_ok + n_bad + n_skip)) "$ms" "$cpu_ms" \
+        "${why:+   $why}"
     if [ "$n_bad" -ne 0 ]; then
         failed_names+=("$name")
         [ -z "${DDP_TALLY:-}" ] || show_briefly >>"$DDP_TALLY.failed"
@@ -203,11 +205,26 @@ called() {
     done <scripts/suites.txt
 }
 
+# Set cpu_ms to the CPU time of all processes that this shell has waited for.
+read_cpu() {
+    local user system time
+    times >"$LOGS/times"
+    { read -r && read -r user system; } <"$LOGS/times"
+    cpu_ms=0
+    for time in "$user" "$system"; do
+        [[ $time =~ ^([0-9]+)m([0-9]+)[.,]([0-9]+)s$ ]]
+        cpu_ms=$((cpu_ms + BASH_REMATCH[1] * 60000 + BASH_REMATCH[2] * 1000 + 10#${BASH_REMATCH[3]}))
+    done
+}
+
 declare -A running=() # process id -> suite
 wait_for_one() {
-    local pid rc=0
+    local pid rc=0 cpu_ms before
+    read_cpu
+    before=$cpu_ms
     wait -n -p pid "${!running[@]}" || rc=$?
-    judge "${running[$pid]}" "$rc"
+    read_cpu
+    judge "${running[$pid]}" "$rc" $((cpu_ms - before))
     unset "running[$pid]"
 }
 

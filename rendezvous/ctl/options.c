@@ -240,13 +240,23 @@ static ddp_status store_word(struct ctl_options *o, const char *word, struct ddp
 static ddp_status address_from_env(struct ctl_options *o, char *(*env)(const char *), struct ddp_err *err)
 {
     const char *addr = env("DDPRUN_STORE_ADDR"), *host = env("MASTER_ADDR"), *port = env("MASTER_PORT");
-    char text[ENDPOINT_TEXT_MAX];
-    if (addr == NULL && host != NULL && port != NULL)
-        addr = endpoint_print(host, atoi(port), text);
-    if (addr == NULL)
+    char text[ENDPOINT_TEXT_MAX] = "";
+    struct ddp_err why = { 0 };
+    if (addr == NULL && (host == NULL || port == NULL))
         return DDP_OK;
-    ddp_status status = parse_addr(addr, &o->addr, err);
-    return status == DDP_OK || err == NULL ? status : ddp_wrap(err, "the environment's address");
+    if (addr == NULL)
+        snprintf(text, sizeof(text), "[%s]:%s", host, port);
+    ddp_status status = endpoint_parse(addr != NULL ? addr : text, 0, &o->addr, &why);
+    if (status == DDP_OK && o->addr.port == 0)
+        status = ddp_fail(&why, DDP_ERR_ARG, "the port is missing or 0");
+    if (status == DDP_OK)
+        return DDP_OK;
+    if (addr != NULL)
+        return ddp_fail(err, status, "DDPRUN_STORE_ADDR=%.300s: invalid address: %s; pass --addr HOST:PORT",
+                        addr, why.msg);
+    return ddp_fail(err, status,
+                    "MASTER_ADDR=%.300s, MASTER_PORT=%.60s: invalid address: %s; pass --addr HOST:PORT", host,
+                    port, why.msg);
 }
 
 /* Parse the command line. Options may also follow the command, as in `ddpctl status --json`. So call options_parse

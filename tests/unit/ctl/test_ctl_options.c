@@ -2,6 +2,7 @@
 #include "ctl/options.h"
 
 #include <criterion/criterion.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -23,6 +24,16 @@ static char *worker_env(const char *name)
 static char *ddprun_env(const char *name)
 {
     return strcmp(name, "DDPRUN_STORE_ADDR") == 0 ? "[::1]:7" : worker_env(name);
+}
+
+static const char *wrong_port, *wrong_addr;
+
+/* Return the wrong values of the test. */
+static char *wrong_env(const char *name)
+{
+    if (strcmp(name, "DDPRUN_STORE_ADDR") == 0)
+        return (char *)(uintptr_t)wrong_addr;
+    return strcmp(name, "MASTER_PORT") == 0 ? (char *)(uintptr_t)wrong_port : worker_env(name);
 }
 
 /* Split `line` at blanks, and parse the words. */
@@ -89,6 +100,25 @@ Test(ctl_options, the_address_comes_from_the_environment_when_it_is_not_given)
     cr_assert_str_eq(o.addr.host, "x");
     cr_assert_eq(parse("status", no_env, &o, NULL), DDP_OK);
     cr_assert_eq(o.addr.port, 0, "then the user's job on this machine is asked");
+}
+
+/* An address of the environment is as strict as --addr. The error names the variable, its value and --addr. */
+Test(ctl_options, a_wrong_address_of_the_environment_is_an_error)
+{
+    static const char *const ports[] = { "29500x", "", " 29500", "+29500", "0x7", ":29500", "0", "65536" };
+    struct ctl_options o;
+    struct ddp_err err;
+    char says[64];
+    for (size_t i = 0; i < sizeof(ports) / sizeof(ports[0]); i++) {
+        wrong_port = ports[i];
+        snprintf(says, sizeof(says), "MASTER_PORT=%s: ", wrong_port);
+        cr_assert_eq(parse("status", wrong_env, &o, &err), DDP_ERR_ARG, "%s", wrong_port);
+        cr_expect(strstr(err.msg, says) && strstr(err.msg, "--addr"), "%s", err.msg);
+        cr_assert_eq(parse("status --addr x:5", wrong_env, &o, &err), DDP_OK, "%s", wrong_port);
+    }
+    wrong_addr = "n7:1x";
+    cr_assert_eq(parse("status", wrong_env, &o, &err), DDP_ERR_ARG);
+    cr_expect(strstr(err.msg, "DDPRUN_STORE_ADDR=n7:1x: ") == err.msg, "%s", err.msg);
 }
 
 Test(ctl_options, a_port_alone_is_one_of_this_machine)

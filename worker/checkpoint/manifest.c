@@ -136,17 +136,17 @@ static const char *get_text(const cJSON *json, const char *key)
     return text != NULL ? text : "";
 }
 
-/* Read one row. Lengths are checked before the name is copied. */
+/* Read one row. Lengths are checked before the name is copied. A checksum may have only the digits that hex() prints,
+ * because strtoul would also accept blanks, a sign or "0x". */
 static bool read_block(const cJSON *row, struct manifest_block *block)
 {
     const char *name = get_text(row, "name"), *crc = get_text(row, "crc32c");
-    char *end;
     if (name[0] == '\0' || strlen(name) >= MANIFEST_NAME || strlen(crc) != DIGITS ||
-        !get_number(row, "bytes", &block->bytes))
+        strspn(crc, "0123456789abcdef") != DIGITS || !get_number(row, "bytes", &block->bytes))
         return false;
     memcpy(block->name, name, strlen(name) + 1);
-    block->crc = (uint32_t)strtoul(crc, &end, 16);
-    return *end == '\0';
+    block->crc = (uint32_t)strtoul(crc, NULL, 16);
+    return true;
 }
 
 /* Read all rows. Follow the linked list, because cJSON_GetArrayItem starts at the first row in each call. A block's

@@ -1,5 +1,7 @@
 /* A directory of checkpoints: saved data comes back, old ones are removed, damaged ones are skipped, and no fault of
  * a writer harms earlier ones. */
+#include "checkpoint/manifest.h"
+#include "core/crc32c.h"
 #include "ddp/ckpt.h"
 #include "procstat.h"
 #include "run.h"
@@ -343,6 +345,30 @@ Test(ckpts, a_missing_file_a_huge_manifest_and_another_steps_are_noticed)
     unlink(path_of(2, "manifest.json"));
     expect_passed_over(c, "manifest.json", 0);
     close_well(c);
+}
+
+/* The text has a valid checksum of its own, so only the check of a block's digits can reject it. */
+Test(ckpts, a_block_s_checksum_has_digits_only)
+{
+    static const char *const sums[] = {
+        "0000abcd", "+000abcd", "-000abcd", " 000abcd", "0x00abcd", "0000ABCD"
+    };
+    struct manifest_block block = { .name = "b", .bytes = 8, .crc = 0xabcd };
+    const struct manifest whole = { .bytes = 8, .n = 1, .blocks = &block };
+    for (size_t i = 0; i < sizeof(sums) / sizeof(sums[0]); i++) {
+        struct manifest m;
+        char *text = manifest_write(&whole), own[9], *at = strstr(text, "0000abcd"),
+             *sum = strchr(text, ':') + 2;
+        memcpy(at, sums[i], 8);
+        memcpy(sum, "00000000", 8);
+        snprintf(own, sizeof(own), "%08x", crc32c(0, text, strlen(text)));
+        memcpy(sum, own, 8);
+        const ddp_status status = manifest_read(&m, "m", text, strlen(text), &err);
+        cr_expect_eq(status, i == 0 ? DDP_OK : DDP_ERR_CORRUPT, "%s: %s", sums[i], err.msg);
+        if (status == DDP_OK)
+            manifest_free(&m);
+        free(text);
+    }
 }
 
 Test(ckpts, when_none_is_whole_nobody_starts_anew_unasked)

@@ -54,13 +54,13 @@ static ddp_status read_list(const struct question *q, const char *path, int limi
     return status == DDP_ERR_ARG ? unreadable(q, path) : status;
 }
 
-/* Read a file that contains one number. */
+/* Read a file that contains one number and, at most, a newline. */
 static ddp_status read_number(const struct question *q, const char *path, int *to)
 {
     const char *text = q->source->read(q->source->user, path);
     char *end;
     const long value = text != NULL ? strtol(text, &end, 10) : 0;
-    if (text == NULL || end == text || value < -1 || value >= NUMA_CPUS_MAX)
+    if (text == NULL || end == text || end[*end == '\n'] != '\0' || value < -1 || value >= NUMA_CPUS_MAX)
         return unreadable(q, path);
     *to = (int)value;
     return DDP_OK;

@@ -658,6 +658,9 @@ Test(grow_keys, nobody_waits_until_the_store_says_so, .init = under_ddprun, .fin
     cr_assert_eq(ddp_store_wait(store, (const char *const[]){ "ddprun/waiting_nodes" }, 1, 0, &err), DDP_OK);
     cr_assert_eq(ddp_grow_waiting(ctx, &nodes), DDP_OK, "%s", ddp_last_error());
     cr_assert_eq(nodes, 2);
+    cr_assert_eq(ddp_store_set(store, "ddprun/waiting_nodes", "2x", 2, &err), DDP_OK, "%s", err.msg);
+    cr_assert_eq(ddp_grow_waiting(ctx, &nodes), DDP_OK, "%s", ddp_last_error());
+    cr_assert_eq(nodes, 0);
     cr_assert_eq(ddp_grow_agree(ctx), DDP_OK, "%s", ddp_last_error());
     cr_assert_eq(ddp_store_wait(store, (const char *const[]){ "ddprun/grow/0" }, 1, 5000, &err), DDP_OK, "%s",
                  err.msg);

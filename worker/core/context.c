@@ -438,8 +438,9 @@ static ddp_status read_waiting_nodes(struct ddp_store *store, uint32_t *nodes, s
     if (status != DDP_OK || !there)
         return status;
     status = ddp_store_get(store, key[0], 0, &text, &len, err);
-    const unsigned long count = status == DDP_OK ? strtoul(text, NULL, 10) : 0;
-    *nodes = count <= NODES_MAX ? (uint32_t)count : 0;
+    char *end = NULL;
+    const unsigned long count = status == DDP_OK ? strtoul(text, &end, 10) : 0;
+    *nodes = count <= NODES_MAX && end != NULL && *end == '\0' ? (uint32_t)count : 0;
     free(text);
     return status;
 }

@@ -157,3 +157,57 @@ Test(numa, what_cannot_be_told_is_an_error, .fini = tear_down)
     a_machine(read_small, 1, "7");
     expect_error(NUMA_NODE, 0, "near GPU 0; 'taskset -cp");
 }
+
+/* --- wrong files ------------------------------------------------------------------------------------------- */
+
+static const char *wrong_file, *wrong_text;
+
+/* Read a file of the server, but `wrong_text` from each path that contains `wrong_file`. */
+static const char *read_wrong(void *user, const char *path)
+{
+    return strstr(path, wrong_file) != NULL ? wrong_text : read_server(user, path);
+}
+
+static void expect_wrong(enum numa_binding mode, const char *file, const char *content, const char *part)
+{
+    wrong_file = file;
+    wrong_text = content;
+    a_machine(read_wrong, 8, "0-31");
+    expect_error(mode, 0, part);
+    tear_down();
+}
+
+Test(numa, files_with_other_contents_are_named)
+{
+    static const char *const numbers[] = { "", "\n", "0x1\n", "0 1\n", "0-1\n", "-2\n", "65536\n", NULL };
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
+        expect_wrong(NUMA_NODE, "/numa_node", numbers[i], "/sys/bus/pci/devices/0000:0:00.0/numa_node");
+        expect_wrong(NUMA_SOCKET, "cpu0/topology/physical_package_id", numbers[i],
+                     "/sys/devices/system/cpu/cpu0/topology/physical_package_id");
+    }
+    expect_wrong(NUMA_NODE, "node0/cpulist", "0-3,x\n", "/sys/devices/system/node/node0/cpulist");
+    expect_wrong(NUMA_SOCKET, "node/online", NULL, "/sys/devices/system/node/online");
+    expect_wrong(NUMA_EXCLUSIVE, "thread_siblings_list", "\n", "cpu0/topology/thread_siblings_list");
+    expect_wrong(NUMA_CORE_COMPLEX, "/cache/", NULL, "/sys/devices/system/cpu/cpu0/cache/");
+}
+
+/* The lowest CPU of a core cannot be above one of its CPUs. Without the check, the size of another group would be
+ * counted outside the array. */
+Test(numa, a_core_that_does_not_contain_its_cpu_is_an_error)
+{
+    expect_wrong(NUMA_EXCLUSIVE, "cpu0/topology/thread_siblings_list", "31\n", "CPU 0");
+    expect_wrong(NUMA_CORE_COMPLEX, "shared_cpu_list", "4095\n", "CPU 0");
+}
+
+static bool without_bus(void *user, const char *gpu, char out[NUMA_PCI_SIZE])
+{
+    (void)user, (void)gpu, (void)out;
+    return false;
+}
+
+Test(numa, a_gpu_without_a_pci_address_is_named, .fini = tear_down)
+{
+    a_machine(read_server, 8, "0-31");
+    look.pci_address = without_bus;
+    expect_error(NUMA_NODE, 3, "GPU 3");
+}

@@ -227,6 +227,7 @@ static ddp_status parse_backend(const char *value, void *to, struct ddp_err *err
 static ddp_status parse_memory(const char *value, void *to, struct ddp_err *err)
 {
     struct bench_options *o = to;
+    o->memory = value;
     o->private_memory = strcmp(value, "private") == 0;
     o->gpu = strcmp(value, "gpu") == 0;
     if (o->private_memory || o->gpu || strcmp(value, "arena") == 0)
@@ -245,7 +246,7 @@ static const struct option_row rows[] = {
     { .name = "backend",
       .value = "NAME",
       .parse = parse_backend,
-      .help = "cpu or nccl (default: nccl with a GPU, otherwise cpu)" },
+      .help = "cpu or nccl (default: nccl with a GPU and without --memory, otherwise cpu)" },
     { .name = "memory",
       .value = "KIND",
       .parse = parse_memory,
@@ -334,7 +335,14 @@ ddp_status bench_options_parse(int argc, char *const argv[], struct bench_option
     if (status == DDP_OK && out->most < out->least)
         status = ddp_fail(err, DDP_ERR_ARG, "--maxbytes=%zu: expected at least --minbytes, which is %zu",
                           out->most, out->least);
-    if (status == DDP_OK && out->gpu && out->backend == NULL)
-        out->backend = "cpu";
-    return status;
+    if (status != DDP_OK || out->memory == NULL)
+        return status;
+    if (out->backend == NULL)
+        out->backend = "cpu"; /* otherwise nccl would measure GPU memory, whatever the user has chosen */
+    if (strcmp(out->backend, "nccl") == 0 && !out->gpu)
+        return ddp_fail(
+            err, DDP_ERR_ARG,
+            "--memory=%s: --backend=nccl uses GPU memory; leave out --memory, or use --backend=cpu",
+            out->memory);
+    return DDP_OK;
 }

@@ -92,6 +92,7 @@ struct bench_options {
     ddp_op op;
     int root;
     const char *backend; /* NULL means "nccl" if the rank has a GPU, else "cpu" */
+    const char *memory;  /* as the user gave it; NULL if not given */
     bool gpu;            /* buffers are in device memory */
     bool private_memory; /* buffers are not from ddp_shared_alloc */
 };

@@ -3,6 +3,7 @@
 
 #include <criterion/criterion.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 static struct bench_case make(enum bench_kind kind, ddp_dtype dtype, ddp_op op, size_t bytes)
@@ -96,6 +97,39 @@ Test(bench, sizes_that_no_number_holds_are_the_last)
     cr_assert_eq(bench_next(o.least, o.step, o.factor), SIZE_MAX);
     cr_assert_eq(bench_next(SIZE_MAX - 4, 5, 2), SIZE_MAX);
     cr_assert_eq(bench_next(SIZE_MAX - 5, 5, 2), SIZE_MAX);
+}
+
+/* --memory is for the buffers of the cpu backend. Without --backend, a rank with a GPU would use nccl. */
+Test(bench, memory_is_that_of_the_cpu_backend)
+{
+    static char *const kinds[] = { "arena", "private", "gpu" };
+    static char *const wrong[] = { "0", "-1", "1e99", "4GiBx", "", "Arena", "nccl" };
+    char says[32];
+    cr_assert(parse(WORDS("-c", "0")) == DDP_OK && o.backend == NULL && !o.gpu && !o.private_memory);
+    for (int i = 0; i < 3; i++) {
+        cr_assert_eq(parse(WORDS("--memory", kinds[i])), DDP_OK, "%s", err.msg);
+        cr_expect_str_eq(o.backend, "cpu");
+        cr_expect(o.private_memory == (i == 1) && o.gpu == (i == 2), "%s", kinds[i]);
+        cr_expect_eq(parse(WORDS("--backend=cpu", "--memory", kinds[i])), DDP_OK);
+        cr_expect_eq(parse(WORDS("--memory", kinds[i], "--backend=nccl")), i == 2 ? DDP_OK : DDP_ERR_ARG);
+    }
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        snprintf(says, sizeof(says), "--memory=%s: ", wrong[i]);
+        cr_assert_eq(parse(WORDS("--memory", wrong[i])), DDP_ERR_ARG);
+        cr_expect_eq(strncmp(err.msg, says, strlen(says)), 0, "%s", err.msg);
+    }
+}
+
+/* "4GiBx" must not be read as 4G, "1e9" not as 1. */
+Test(bench, sizes_have_no_other_form)
+{
+    static char *const wrong[] = { "0",   "-1", "+1", " 1", "1e99",  "4GiBx",
+                                   "4GG", "4T", "G",  "",   "1025G", "99999999999999999999" };
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        cr_expect_eq(parse(WORDS("-e", wrong[i])), DDP_ERR_ARG, "%s", wrong[i]);
+        cr_expect_eq(parse(WORDS("-f", wrong[i])), DDP_ERR_ARG, "%s", wrong[i]);
+    }
+    cr_expect_eq(parse(WORDS("-e", "1024G")), DDP_OK, "%s", err.msg);
 }
 
 Test(bench, mistakes_are_named)

@@ -95,6 +95,22 @@ Test(ddp_bench, a_backend_that_is_not_there_is_said, .timeout = 120)
     cr_assert_not_null(strstr(r.err, "/nowhere/libddp_cuda.so"), "%s", r.err);
 }
 
+/* The error must not be the text of an earlier one, such as that of the search for a GPU. */
+Test(ddp_bench, too_large_buffers_are_said, .timeout = 120)
+{
+    static const char *const kinds[] = { "--memory=arena", "--memory=private" };
+    if (bin_is_sanitized())
+        cr_skip_test("skipped, because a sanitizer needs its own address space");
+    for (int i = 0; i < 2; i++) {
+        struct run_result r =
+            run_command((const char *const[]){ "bash", "-c", "ulimit -v 4000000; exec \"$@\"", "bash",
+                                               bin("ddp-bench"), kinds[i], "-e", "1024G", NULL },
+                        NULL);
+        EXPECT(r, 1);
+        cr_assert_not_null(strstr(r.err, "--maxbytes=1099511627776: "), "%s", r.err);
+    }
+}
+
 /* A run that compares nothing must not look like a run without errors. */
 Test(ddp_bench, says_when_nothing_is_measured, .timeout = 120)
 {

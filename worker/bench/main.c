@@ -20,6 +20,7 @@ struct bench_buffers {
     size_t bytes;   /* bytes of each buffer */
     void *in, *out; /* the buffers of a call */
     char *host;     /* host memory for the values: input copied to `in`, result copied from `out` */
+    bool no_memory; /* malloc has failed; ddp_last_error() then has no text, or the text of another error */
     bool shared;    /* `in` and `out` are from ddp_shared_alloc if true, else from malloc */
 };
 
@@ -41,16 +42,16 @@ static ddp_status bench_buffers_open(struct bench_buffers *b, ddp_group *group, 
 {
     *b = (struct bench_buffers){ .group = group, .bytes = o->most, .shared = !o->private_memory };
     b->host = malloc(b->bytes);
-    ddp_status status = b->host != NULL ? DDP_OK : DDP_ERR_NOMEM;
+    if (!b->shared) {
+        b->in = malloc(b->bytes);
+        b->out = malloc(b->bytes);
+    }
+    b->no_memory = b->host == NULL || (!b->shared && (b->in == NULL || b->out == NULL));
+    ddp_status status = b->no_memory ? DDP_ERR_NOMEM : DDP_OK;
     if (b->shared && status == DDP_OK)
         status = ddp_shared_alloc(group, b->bytes, &b->in);
     if (b->shared && status == DDP_OK)
         status = ddp_shared_alloc(group, b->bytes, &b->out);
-    if (!b->shared) {
-        b->in = malloc(b->bytes);
-        b->out = malloc(b->bytes);
-        status = b->host && b->in && b->out ? DDP_OK : DDP_ERR_NOMEM;
-    }
     return status;
 }
 
@@ -419,7 +420,12 @@ static int run_bench(const struct bench_options *o)
         return 2;
     }
     status = run_all(&b, &wrong);
-    if (status != DDP_OK)
+    if (b.buffers.no_memory)
+        fprintf(stderr,
+                "ddp-bench: error: --maxbytes=%zu: cannot allocate the buffers: out of memory; use a "
+                "smaller --maxbytes, or fewer workers on this host\n",
+                o->most);
+    else if (status != DDP_OK)
         fail_by(status);
     ddp_status end = ddp_finalize(ctx);
     if (status == DDP_OK && end != DDP_OK)

@@ -286,7 +286,7 @@ $(BUILD)/tests/socket/test_listener: private ALL_LDFLAGS += -Wl,--wrap=listen
 $(BUILD)/tests/socket/test_store_server: private ALL_LDFLAGS += -Wl,--wrap=gethostname
 # The test simulates the disk.
 $(BUILD)/tests/unit/checkpoint/test_ckpts: private ALL_LDFLAGS += \
-	-Wl,--wrap=renameat,--wrap=sys_renameat2,--wrap=fsync,--wrap=pread,--wrap=readdir
+	-Wl,--wrap=renameat,--wrap=sys_renameat2,--wrap=fsync,--wrap=openat,--wrap=pread,--wrap=readdir
 # Programs that tests start as workers, without Criterion, so that they also run under ThreadSanitizer.
 $(BUILD)/tests/prog/%: $(BUILD)/obj/tests/prog/%.o $(PRODUCT_LIBS)
 	@mkdir -p $(@D)

@@ -289,7 +289,7 @@ static int rename_finished(int fd, const char *temporary, const char *name)
 }
 
 /* Write the checkpoint into a temporary directory inside the directory `fd`, then rename the temporary directory. After
- * a failed write or rename, remove the temporary directory, if the disk allows the removal. */
+ * any failure, remove the temporary directory, if the disk allows the removal. */
 static ddp_status write_in(const struct ckpt_dir *dir, int fd, const ddp_ckpt_point *point,
                            const ddp_ckpt_block *blocks, size_t n, struct ddp_err *err)
 {
@@ -298,16 +298,16 @@ static ddp_status write_in(const struct ckpt_dir *dir, int fd, const ddp_ckpt_po
     if (remove_tree(fd, temporary) != 0 || mkdirat(fd, temporary, 0777) != 0)
         return fail_errno(dir, temporary, "cannot create the directory", err);
     int at = openat(fd, temporary, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (at < 0)
-        return fail_errno(dir, temporary, "cannot open", err);
-    ddp_status status = write_files(dir, at, point, blocks, n, err);
-    close(at);
+    ddp_status status = at >= 0 ? write_files(dir, at, point, blocks, n, err)
+                                : fail_errno(dir, temporary, "cannot open", err);
+    if (at >= 0)
+        close(at);
     if (status == DDP_OK && rename_finished(fd, temporary, temporary + 5) != 0)
         status = fail_errno(dir, temporary + 5, "cannot rename", err);
     else if (status == DDP_OK && fsync(fd) != 0)
         status = fail_errno(dir, temporary + 5, "cannot flush the directory after the rename", err);
-    if (status != DDP_OK)
-        remove_tree(fd, temporary);
+    if (status != DDP_OK && remove_tree(fd, temporary) != 0)
+        unlinkat(fd, temporary, AT_REMOVEDIR); /* an empty directory can be removed without opening it */
     return status;
 }
 

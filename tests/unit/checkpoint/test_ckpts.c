@@ -520,16 +520,19 @@ Test(ckpts, numbers_up_to_the_limit_come_back_and_larger_ones_are_refused)
 int __real_renameat(int from, const char *old, int to, const char *new);
 int __real_sys_renameat2(int from, const char *old, int to, const char *new, unsigned flags);
 int __real_fsync(int fd);
+int __real_openat(int dir, const char *name, int flags, ...);
 ssize_t __real_pread(int fd, void *into, size_t len, off_t at);
 int __wrap_renameat(int from, const char *old, int to, const char *new);
 int __wrap_sys_renameat2(int from, const char *old, int to, const char *new, unsigned flags);
 int __wrap_fsync(int fd);
+int __wrap_openat(int dir, const char *name, int flags, mode_t mode);
 ssize_t __wrap_pread(int fd, void *into, size_t len, off_t at);
 struct dirent *__real_readdir(DIR *dir);
 struct dirent *__wrap_readdir(DIR *dir);
 
 static bool no_exchange;     /* the exchange of two names fails, as on NFS */
 static int renames_until_io; /* number of the rename that fails with EIO, counted from 1; 0 = none fails */
+static bool no_descriptors; /* a directory that exists cannot be opened: the limit of open files is reached */
 static bool unreadable;
 static bool no_names;       /* the directory cannot be listed */
 static struct stat watched; /* a directory whose flushes are counted */
@@ -561,6 +564,14 @@ int __wrap_fsync(int fd)
     if (!is_watched || !flush_fails)
         return __real_fsync(fd);
     errno = EIO;
+    return -1;
+}
+
+int __wrap_openat(int at, const char *name, int flags, mode_t mode)
+{
+    if (!no_descriptors || faccessat(at, name, F_OK, 0) != 0)
+        return __real_openat(at, name, flags, mode);
+    errno = EMFILE;
     return -1;
 }
 
@@ -654,7 +665,20 @@ Test(ckpts_disk, the_old_one_comes_back_when_the_new_one_cannot_follow)
     renames_until_io = 3;
     cr_expect_eq(save_text(6, "new"), DDP_ERR_IO);
     cr_expect(strstr(err.msg, "step-00000006: cannot rename: Input/output error"), "%s", err.msg);
+    cr_expect_str_eq(list(), "step-00000006");
     expect_loaded("old");
+}
+
+/* The new directory is made, but cannot be opened. */
+Test(ckpts_disk, a_directory_that_cannot_be_opened_is_removed)
+{
+    cr_assert_eq(save_text(1, "one"), DDP_OK, "%s", err.msg);
+    no_descriptors = true;
+    cr_expect_eq(save_text(2, "two"), DDP_ERR_IO);
+    no_descriptors = false;
+    cr_expect(strstr(err.msg, strerror(EMFILE)), "%s", err.msg);
+    cr_expect_str_eq(list(), "step-00000001");
+    expect_loaded("one");
 }
 
 /* A directory inside the old checkpoint stops the removal, but not the save. */

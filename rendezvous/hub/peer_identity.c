@@ -186,6 +186,7 @@ static void claim(struct session *s, struct job *job)
     if (s->job == job)
         return;
     session_enter(s, job);
+    s->is_claim = true;
     s->midway_since_ms = hub->now_ms;
     list_remove(&s->midway);
     list_insert(&hub->peers.claimed, &s->midway);
@@ -237,7 +238,7 @@ void peer_tick(struct hub *hub)
 /* If agent and client run on the store's host, the kernel reports their users. An agent may then vouch only for
  * connections of the same user. An agent of root may vouch for every connection. On other hosts the agent's answer is
  * the only source. If agents of several jobs share an address there, a `vouch` is only a claim, which becomes valid
- * after CLAIM_MS. If an agent of a second job claims the connection, the connection is closed. */
+ * after CLAIM_MS. If an agent of a second job claims the connection, even later, the connection is closed. */
 
 /* Reject a `vouch`. A correct agent may get this answer, too: if the client has sent IDENTIFY meanwhile, the client
  * needs no `vouch`. */
@@ -247,14 +248,15 @@ static bool refuse_claim(cJSON *answer)
     return false;
 }
 
-/* Return true if an agent of another job has already named the process of this session, and the store cannot decide
- * which agent is right. The store can decide in two cases. If the client has named its job in TLS, may_identify()
- * rejects agents of other jobs. If the kernel has reported the users of the agent and the client, may_identify()
- * rejects agents of other users. */
+/* Return true if an agent of another job has already claimed this session, and the store cannot decide which agent is
+ * right. The store can decide in two cases. If the client has named its job in TLS, may_identify() rejects agents of
+ * other jobs. If the kernel has reported the users of the agent and the client, may_identify() rejects agents of other
+ * users. A session without a claim entered its job when no other job had an agent at the client's address. The
+ * processes of a job that came later are younger than the session. */
 static bool is_claimed_elsewhere(const struct session *agent, const struct session *s)
 {
-    return s->role == ROLE_PLAIN && s->tls_job == NULL && s->job != NULL && s->job != agent->job &&
-           s->pid != 0 && !users_are_known(agent, s) && is_at_its_address(agent, s);
+    return s->role == ROLE_PLAIN && s->tls_job == NULL && s->is_claim && s->job != NULL &&
+           s->job != agent->job && !users_are_known(agent, s) && is_at_its_address(agent, s);
 }
 
 /* Close a connection that agents of two jobs claim. Only one agent can be right, and the keys of the client must not

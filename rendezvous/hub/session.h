@@ -105,6 +105,7 @@ struct session {
     bool is_held;           /* requests wait until gate.c admits the stranger, or until the job is known */
     bool is_stopped : 1;    /* gate.c has stopped reading from this stranger */
     bool is_paused : 1;     /* the requests in `in` wait until the server calls hub_resume */
+    bool is_claim : 1;      /* an agent has claimed the session while several jobs could claim it */
     bool is_node;           /* the session is a node of job->rdzv; `id` is the id of the node */
     bool takes_events;      /* has requested the events of its job */
     bool has_spoken;        /* the first request has arrived completely */

@@ -339,6 +339,35 @@ Test(held, a_late_second_claim_closes_it_too)
     sim_expect(&sim, PLAIN, "closed: job 'a' and job 'b' (agent on n0) both");
 }
 
+/* The agent of job a has named the process when no other job had an agent at the address. The processes of job b start
+ * later, so the connection cannot be one of them. */
+Test(held, a_job_that_comes_later_closes_no_connection)
+{
+    node(A, "a");
+    sim_client(&sim, PLAIN);
+    sim_feed(&sim, PLAIN, SET_K COUNT);
+    vouch(A, CLAIM, "{\"ok\":true}");
+    sim_expect(&sim, PLAIN, N(01));
+    node(B, "b");
+    vouch(B, CLAIM, REFUSED);
+    sim_feed(&sim, PLAIN, COUNT);
+    sim_expect(&sim, PLAIN, N(01));
+}
+
+/* The pid is from the client's PING, and no agent has named the process. */
+Test(held, a_pid_of_the_client_itself_is_no_claim)
+{
+    one_job_with_agent_of_two();
+    sim_client(&sim, PLAIN);
+    sim_feed(&sim, PLAIN, "0d4d000000" COUNT);
+    sim_at(&sim, 3000);
+    sim_expect(&sim, PLAIN, "4d000000" N(00));
+    node(B, "c");
+    vouch(B, CLAIM, REFUSED);
+    sim_feed(&sim, PLAIN, COUNT);
+    sim_expect(&sim, PLAIN, N(00));
+}
+
 /* An agent may claim only a connection that the hub has asked about. */
 Test(held, a_claim_to_a_connection_that_has_sent_nothing_is_refused)
 {

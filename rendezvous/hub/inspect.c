@@ -14,6 +14,7 @@
 enum {
     LIST_ROOM = 900 << 10, /* maximum printed size of the lists of an answer, which has less than 1 MiB */
     ITEM_BYTES = 24,       /* upper bound for a printed number, or for the quotes and commas around a text */
+    CONTROL_BYTES = 6,     /* upper bound for a printed control character, such as "\u0001" */
     VALUE_SHOWN = 256,     /* maximum length of a shown value, in bytes */
     KEY_SHOWN = 512,       /* maximum length of a shown key or barrier's name, in bytes */
     KEYS_SHOWN = 16,       /* maximum number of keys that are shown for one waiter */
@@ -67,15 +68,24 @@ static struct listing begin_list(cJSON *answer, const char *name)
     return (struct listing){ .answer = answer, .array = array, .room = LIST_ROOM };
 }
 
-/* Return an upper bound of the printed size of an item. In a text of text_append(), JSON escapes only '"' and
- * '\\', so a character needs at most two bytes. */
+/* Return an upper bound of the printed size of a text. JSON escapes '"' and '\\' with two bytes, and control
+ * characters with at most six. */
+static size_t text_bytes(const char *text)
+{
+    size_t bytes = 0;
+    for (; *text != '\0'; text++)
+        bytes += (unsigned char)*text < ' ' ? CONTROL_BYTES : *text == '"' || *text == '\\' ? 2 : 1;
+    return bytes;
+}
+
+/* Return an upper bound of the printed size of an item. */
 static size_t printed_bytes(const cJSON *item)
 {
     size_t bytes = ITEM_BYTES;
     if (item->string != NULL)
         bytes += strlen(item->string);
     if (cJSON_IsString(item))
-        bytes += 2 * strlen(item->valuestring);
+        bytes += text_bytes(item->valuestring);
     for (const cJSON *child = item->child; child != NULL; child = child->next)
         bytes += printed_bytes(child);
     return bytes;
@@ -422,7 +432,10 @@ bool inspect_barriers(struct hub *hub, struct session *s, const union message *m
 /* --- rejects -------------------------------------------------------------------------------------------- */
 
 /* A rejected client can be any program, and its bytes may be printed on a terminal. So the first bytes of its
- * connection are encoded as hex, and unprintable bytes of its texts as \xNN. */
+ * connection are encoded as hex, and unprintable bytes of its texts as \xNN. Both lists have a fixed length, so they
+ * always fit into an answer and need no struct listing. */
+_Static_assert(CONTROL_BYTES * sizeof(struct rejects) + CONTROL_BYTES * sizeof(struct refusals) < LIST_ROOM,
+               "rejected clients and nodes must fit into an answer");
 
 /* Return the row of a rejected client. The row's first_ms and last_ms are the ms since the first and the last
  * rejection. */

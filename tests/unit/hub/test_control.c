@@ -823,13 +823,14 @@ Test(control_rdzv, a_spare_has_no_ranks)
     expect_in(status, "\"state\":\"running\"");
 }
 
-/* In JSON, each name has twice its length. Each of the two lists alone has less than 1 MiB, but not both together. */
-Test(control_rdzv, the_two_long_lists_of_a_status_fit_into_one_answer)
+/* Expect that the lists of `status` fit into one answer. The names of nodes and ranks have 240 characters, and JSON
+ * prints each of them as `escape`. Each of the two lists alone has less than 1 MiB, but not both together. */
+static void expect_long_lists_fit(const char *escape)
 {
-    enum { RANKS = 2000, QUOTES = 240, FIRST = 100, END = 500 };
-    char name[2 * QUOTES + 1], json[2048];
-    for (size_t i = 0; i < QUOTES; i++)
-        memcpy(name + 2 * i, "\\\"", 3);
+    enum { RANKS = 2000, CHARACTERS = 240, FIRST = 100, END = 500 };
+    char name[6 * CHARACTERS + 1] = "", json[4096];
+    for (size_t i = 0; i < CHARACTERS; i++)
+        memcpy(name + i * strlen(escape), escape, strlen(escape) + 1);
     for (conn_id conn = FIRST; conn < END; conn++) { /* one node, and many spares */
         agent(conn);
         snprintf(json, sizeof(json),
@@ -850,6 +851,16 @@ Test(control_rdzv, the_two_long_lists_of_a_status_fit_into_one_answer)
     const char *cut = strstr(status, "\"cut\":true");
     cr_assert_not_null(cut);
     cr_expect_null(strstr(cut + 1, "\"cut\":true"));
+}
+
+Test(control_rdzv, the_two_long_lists_of_a_status_fit_into_one_answer)
+{
+    expect_long_lists_fit("\\\"");
+}
+
+Test(control_rdzv, so_do_lists_of_names_with_control_characters)
+{
+    expect_long_lists_fit("\\u0001");
 }
 
 /* --- stacks ----------------------------------------------------------------------------------------------------- */

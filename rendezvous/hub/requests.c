@@ -501,6 +501,8 @@ static const request_handler request_handlers[OPS] = {
 enum {
     /* A request of at most this size is read even if the store is full, so that GET and DELETE work. */
     REQUEST_MIN = 64 << 10,
+    /* If hub->out has more bytes, they are sent before the next request. The client may have to read them first. */
+    OUT_MAX = 64 << 10,
     AHEAD_MIN = 4,     /* with fewer decoded requests, no key is prefetched */
     AHEAD_MAX = 64,    /* maximum number of requests that are decoded before the first is handled */
     AHEAD_KEYS = 1024, /* if the store has fewer keys, no key is prefetched: the CPU caches hold all keys */
@@ -723,6 +725,8 @@ bool requests_process(struct hub *hub, struct session *s, struct slice bytes)
                 return keep_rest(hub, s, bytes) && peer_hold(hub, s);
             if (!apply(hub, s, &ahead.req[i]))
                 return false;
+            if (hub->out.len > OUT_MAX)
+                hub_flush(hub);
             if (hub->must_repeat)
                 return pause_session(hub, s, rest_after(&ahead, i));
         }

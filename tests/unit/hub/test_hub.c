@@ -411,6 +411,39 @@ Test(hub, a_long_pipeline_is_answered_in_order)
 
 /* --- hub vectors ---------------------------------------------------------------------------------------------- */
 
+static bool has_read_most(void *user, conn_id conn, uint64_t bytes)
+{
+    const struct sim *its = user;
+    return bytes > 0 || its->conn[conn].out.len <= 1 << 20;
+}
+
+/* A client sends many calls with long answers, but reads none. The hub must not make all answers at once. */
+Test(hub, calls_wait_until_the_client_reads_earlier_answers)
+{
+    enum { KEYS = 3000, CALLS = 20 };
+    static const char call[] = "{\"op\":\"keys\",\"limit\":3000}";
+    static const uint8_t value[256];
+    struct buf bytes = { 0 };
+    int answers = 0;
+    for (uint64_t i = 0; i < KEYS; i++)
+        cr_assert(append_u8(&bytes, 1) && append_blob(&bytes, slice_of(&i, sizeof(i))) &&
+                  append_blob(&bytes, slice_of(value, sizeof(value))));
+    sim_feed_bytes(&sim, 1, buf_slice(&bytes));
+    bytes.len = 0;
+    for (int i = 0; i < CALLS; i++)
+        cr_assert(append_u8(&bytes, 0x82) && append_blob(&bytes, slice_str(call)));
+    sim.hub->sink.may_reply = has_read_most;
+    sim_feed_bytes(&sim, 1, buf_slice(&bytes));
+    buf_free(&bytes);
+    for (size_t len; answers < CALLS && (len = sim.conn[1].out.len) > 0; hub_resume(sim.hub, 1, sim.now_ms)) {
+        cr_expect_lt(len, 3 << 20);
+        for (size_t at = 0; at < len; at += 8 + get_u64(sim.conn[1].out.data + at))
+            answers++;
+        sim.conn[1].out.len = 0;
+    }
+    cr_expect_eq(answers, CALLS);
+}
+
 /* The tests send captured conversations to the hub, cut into pieces of different sizes. */
 
 static void set_up_vectors(void)

@@ -128,13 +128,21 @@ static struct reject *row_for(struct rejects *r, const struct reject *wanted)
 
 /* Return true if a log line is due for the source of `row`. All rows of a source share one line per minute, so that a
  * frequent health check does not fill the log. logged_ms is 1 + the time of the last line, so that 0 can mean
- * "never". */
+ * "never". A client with many addresses, such as a /64 network, overwrites the rows of its lines. So also limit the
+ * lines of all sources together. */
 static bool is_worth_a_line(struct rejects *r, struct reject *row, uint64_t now_ms)
 {
     for (uint32_t i = 0; i < r->count; i++)
         if (r->row[i].logged_ms != 0 && now_ms + 1 - r->row[i].logged_ms < LOG_EVERY_MS &&
             strcmp(r->row[i].source, row->source) == 0)
             return false;
+    if (now_ms - r->lines_since_ms >= LOG_EVERY_MS) {
+        r->lines_since_ms = now_ms;
+        r->lines = 0;
+    }
+    if (r->lines == REJECTS_MAX)
+        return false;
+    r->lines++;
     row->logged_ms = now_ms + 1;
     return true;
 }

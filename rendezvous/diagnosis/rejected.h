@@ -57,6 +57,8 @@ struct rejects {
     struct reject row[REJECTS_MAX]; /* `count` rows, not sorted */
     uint32_t count;
     uint64_t total; /* all rejections, also those of overwritten rows */
+    uint32_t lines; /* number of log lines that rejects_note has requested since `lines_since_ms` */
+    uint64_t lines_since_ms;
 };
 
 /* Return the protocol of a connection that begins with these bytes. */
@@ -79,7 +81,8 @@ struct reject_facts {
     bool is_user;       /* the connection is of another user, so the store did not read from it */
 };
 
-/* Count a rejection. Return true if a log line is due. Each source gets one line per minute. */
+/* Count a rejection. Return true if a log line is due. Each source gets one line per minute, and all sources together
+ * get at most REJECTS_MAX. */
 bool rejects_note(struct rejects *r, const struct reject_facts *what, uint64_t now_ms);
 
 /* --- refusals --------------------------------------------------------------------------------------------- */

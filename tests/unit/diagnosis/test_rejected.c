@@ -53,6 +53,22 @@ Test(rejects, a_source_is_told_once_a_minute)
     cr_assert_eq(r.row[0].last_ms, 60000);
 }
 
+/* The list forgets sources, so each of many sources would be new again after a short time. */
+Test(rejects, many_sources_share_the_lines_of_a_minute)
+{
+    struct rejects r = { 0 };
+    char peer[48];
+    for (int minute = 1; minute <= 2; minute++) {
+        int lines = 0;
+        for (int i = 0; i < 5000; i++) {
+            snprintf(peer, sizeof(peer), "[fe80::%x]:7", i % (2 * REJECTS_MAX));
+            lines += note(&r, peer, "GET ", (uint64_t)minute * 60000 + (uint64_t)i);
+        }
+        cr_expect_eq(lines, REJECTS_MAX, "minute %d: %d lines", minute, lines);
+    }
+    cr_expect_eq(r.total, 10000);
+}
+
 Test(rejects, the_oldest_source_gives_way)
 {
     struct rejects r = { 0 };

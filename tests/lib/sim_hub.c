@@ -181,6 +181,8 @@ void sim_expect_at(struct sim *sim, conn_id conn, const char *hex, const char *f
         return;
     }
     hex_read(hex, &want);
+    cr_assert(want.len > 0 || sim->conn[conn].closed[0] == '\0', "%s:%d: connection %d closed: %s", file,
+              line, (int)conn, sim->conn[conn].closed);
     hex_write(buf_slice(&want), &want_hex);
     hex_write(buf_slice(&sim->conn[conn].out), &got_hex);
     cr_assert_str_eq((char *)got_hex.data, (char *)want_hex.data, "%s:%d: connection %d got %s, not %s%s%s",

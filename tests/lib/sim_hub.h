@@ -42,7 +42,8 @@ void sim_feed_cut(struct sim *sim, conn_id conn, const char *hex, size_t step);
 void sim_feed_bytes(struct sim *sim, conn_id conn, struct slice bytes);
 
 /* Fail the test unless exactly this output has arrived since the last call: bytes in hex, or "closed: " and the
- * beginning of the reason. In the reason, '*' stands for any text. */
+ * beginning of the reason. In the reason, '*' stands for any text. "" means that nothing has arrived, and that the hub
+ * has not closed the connection. */
 #define sim_expect(sim, conn, hex) sim_expect_at(sim, conn, hex, __FILE__, __LINE__)
 void sim_expect_at(struct sim *sim, conn_id conn, const char *hex, const char *file, int line);
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # bench.sh [SECTION...] -- measures ddprun against its peers and limits, and prints one page of tables. The page also
 # goes to build/bench.md, and the numbers go to build/bench.json. Sections: launch torn output reaction store torch
-# agents all_reduce hosts ssh train probes.
+# agents all_reduce hosts ssh train probes. Two more run only if named, because they take minutes: launches hangs.
 #
 # Each program runs its contenders in turn and prints medians. ROUNDS (15) is the number of turns. If a peer is not
 # installed, its cell contains "skipped, because ...". The group "bench" in scripts/packages.sh lists the peers.
@@ -49,9 +49,11 @@ section() {
     hosts) BUILD=$BUILD scripts/bench_hosts.sh ;;
     ssh) BUILD=$BUILD scripts/bench_ssh.sh ;;
     train) BUILD=$BUILD scripts/bench_train.sh ;;
+    launches) "$BUILD/tests/survivors/launches" --launches=10000 "$BUILD/ddprun" ;;
+    hangs) BUILD=$BUILD scripts/hangs.py --cost=60 ;;
     probes) "$bench/bench_probes" "$BUILD/ddprun" "$BUILD/tests/prog" 5 ;;
     *)
-        echo "bench.sh: no section '$1' (${sections[*]})" >&2
+        echo "bench.sh: no section '$1' (${sections[*]} launches hangs)" >&2
         return 2
         ;;
     esac

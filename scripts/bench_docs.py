@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""bench_docs.py [BENCH.md [DOC.md]] -- copies numbers from build/bench.md into the tables of docs/benchmarks.md.
+"""bench_docs.py [BENCH.md [DOC.md]] -- copies numbers from build/bench.md into the tables and lines of docs/benchmarks.md.
 
 A table is updated if the line before it is `<!-- bench: N -->`: its first N cells identify a row. Columns are matched by their headings and
-rows by these cells, both without versions and parentheses. So the page may have fewer rows and columns than BENCH.md. A row
-that was not measured, or was skipped, keeps its numbers and is listed on stderr.
+rows by these cells, both without versions and parentheses. So the page may have fewer rows and columns than BENCH.md. The headings
+get the versions of BENCH.md. A line after `<!-- bench: line -->` is replaced by the line of BENCH.md that has the same text up to the
+first number. A row or line that was not measured, or was skipped, keeps its numbers and is listed on stderr.
 """
 import re
 import sys
@@ -46,23 +47,39 @@ def measured(bench):
 
 
 def new_row(head, row, keys, candidates):
-    """Return `row` with measured numbers, or None if it was not measured."""
+    """Return the heading with measured versions and `row` with measured numbers, or None if it was not measured."""
     wanted = [name(c) for c in row[:keys]]
     for bench_head, bench_rows in candidates:
         columns = {name(c): i for i, c in enumerate(bench_head)}
         for other in bench_rows:
             if [name(c) for c in other[:keys]] != wanted or any("skipped" in c or c == "failed" for c in other[keys:]):
                 continue
-            return [other[columns[name(h)]] if name(h) in columns and columns[name(h)] < len(other) else old
-                    for h, old in zip(head, row)]
+
+            def copied(source, page):
+                return [source[columns[name(h)]] if name(h) in columns and columns[name(h)] < len(source) else old
+                        for h, old in zip(head, page)]
+            return copied(bench_head, head), copied(other, row)
     return None
 
 
-def update(doc, bench):
-    """Change the lines of the page; return how many rows were replaced, and the rows that were not."""
+def update_lines(doc, bench):
+    """Change the marked lines; return how many were replaced, and the lines that were not."""
+    replaced, missing = 0, []
+    for at in (i + 1 for i, line in enumerate(doc) if line.strip() == "<!-- bench: line -->"):
+        start = re.split(r"\b\d", doc[at])[0]
+        fresh = next((line for line in bench if line.startswith(start)), None)
+        if fresh is None:
+            missing.append(doc[at])
+        else:
+            doc[at], replaced = fresh, replaced + 1
+    return replaced, missing
+
+
+def update_tables(doc, bench):
+    """Change the marked tables; return how many rows were replaced, and the rows that were not."""
     found, replaced, missing = measured(bench), 0, []
-    for at, head, rows in tables(doc):
-        marker = re.fullmatch(r"<!-- bench: (\d+) -->", doc[at - 1].strip()) if at > 0 else None
+    for head_at, head, rows in tables(doc):
+        marker = re.fullmatch(r"<!-- bench: (\d+) -->", doc[head_at - 1].strip()) if head_at > 0 else None
         if marker is None:
             continue
         keys = int(marker[1])
@@ -71,7 +88,8 @@ def update(doc, bench):
             if fresh is None:
                 missing.append(" | ".join(row[:keys]))
             else:
-                doc[i], replaced = "|" + "|".join(fresh) + "|", replaced + 1
+                doc[head_at], doc[i] = ("|" + "|".join(row) + "|" for row in fresh)
+                replaced += 1
     return replaced, missing
 
 
@@ -83,11 +101,12 @@ def main():
     except OSError as error:
         sys.exit(f"bench_docs.py: {bench_path}: {error.strerror}; run `make bench` first")
     doc = open(doc_path, encoding="utf-8").read().split("\n")
-    replaced, missing = update(doc, bench)
+    changes = [update_lines(doc, bench), update_tables(doc, bench)]
+    replaced, missing = sum(change[0] for change in changes), changes[0][1] + changes[1][1]
     open(doc_path, "w", encoding="utf-8").write("\n".join(doc))
     for row in missing:
         print(f"bench_docs.py: not measured: {row}", file=sys.stderr)
-    print(f"{doc_path}: {replaced} rows replaced, {len(missing)} kept")
+    print(f"{doc_path}: {replaced} rows and lines replaced, {len(missing)} kept")
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 why=
-"$PYTHON" -c 'import torch' 2>/dev/null || why="skipped, because $PYTHON has no torch"
+torch=$("$PYTHON" -c 'import torch; print(torch.__version__)' 2>/dev/null) || why="skipped, because $PYTHON has no torch"
 
 # Columns: model, name of a sample, samples per worker, steps, other arguments of `train`.
 cases=("mlp|picture|100|300|--data $work/pictures" "mlp|picture|400|100|--data $work/pictures"
@@ -71,13 +71,13 @@ done >"$work/times"
 
 { true >&3; } 2>/dev/null || exec 3>/dev/null
 printf '%s\n' "${cases[@]}" >"$work/cases"
-sort -k1,1 -k2,2n -k3,3 -k4,4g "$work/times" | awk -v why="$why" -v rounds="$round" -v cases="$work/cases" '
+sort -k1,1 -k2,2n -k3,3 -k4,4g "$work/times" | awk -v why="$why" -v torch="${torch:-none}" -v rounds="$round" -v cases="$work/cases" '
     { key = $1 " " $2 " " $3; n[key]++; ms[key, n[key]] = $4 }
     function median(key, half) { half = (n[key] + n[key] % 2) / 2; return n[key] % 2 ? ms[key, half] : (ms[key, half] + ms[key, half + 1]) / 2 }
     END {
         print "train, a step of 2 workers (Adam, float32, one thread each), median of " rounds " rounds, ms; and one worker on its own batch:"
         print ""
-        print "| model | batch of a worker | train | PyTorch DDP, Gloo | train takes | one worker | 1 -> 2 workers |"
+        print "| model | batch of a worker | train | PyTorch DDP, Gloo (torch " torch ") | train takes | one worker | 1 -> 2 workers |"
         print "|---|---:|---:|---:|---:|---:|---:|"
         while ((getline line < cases) > 0) {
             split(line, c, "|"); key = c[1] " " c[3]

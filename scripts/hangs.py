@@ -359,9 +359,8 @@ def print_cost(seconds):
         time.sleep(20)
         before = {option: cpu_s(pid) for option, pid in agents.items()}
         time.sleep(seconds)
-        for option, pid in agents.items():
-            print(f"agent of 8 workers, --hang_timeout={option}: {100 * (cpu_s(pid) - before[option]) / seconds:.3f} % of a CPU, "
-                  f"RSS {rss_kib(pid)} KiB", flush=True)
+        cost = {option: f"{100 * (cpu_s(pid) - before[option]) / seconds:.3f} % of a CPU and {rss_kib(pid):,} KiB" for option, pid in agents.items()}
+        print(f"An agent of 8 workers takes {cost['5m']}, with `--hang_timeout=off` {cost['off']}.", flush=True)
     finally:
         for job in jobs.values():
             job.send_signal(signal.SIGTERM)
@@ -376,8 +375,8 @@ def print_cost(seconds):
             began = time.time()
             text = subprocess.run(ask, capture_output=True, text=True, check=True).stdout
             times.append(time.time() - began)
-        print(f"stacks of 64 workers: {min(times):.2f} to {max(times):.2f} s; {text.count(chr(34) + 'rank' + chr(34))} ranks, "
-              f"{'with' if 'frames' in text else 'without'} frames")
+        print(f"Stacks of 64 workers take {min(times):.2f} to {max(times):.2f} s.")
+        print(f"{text.count(chr(34) + 'rank' + chr(34))} ranks, {'with' if 'frames' in text else 'without'} frames")
     finally:
         job.send_signal(signal.SIGTERM)
         job.wait()

@@ -56,20 +56,28 @@ linked_headings_exist() {
     return "$lost"
 }
 
-# Numbers go to the rows and columns with the same names, whatever the versions; other rows and tables stay.
+# Numbers go to the rows and columns with the same names, whatever the versions, and versions to headings; other rows, lines and tables stay.
 bench_numbers_are_copied() {
     cat >"$tmp/bench.md" <<'END'
+Measured on 2026-12-01 by `make bench`: a CPU, 4 cores.
+
 | tool | trials | time | aim |
 |---|---|---|---|
 | ddprun 0.2.0 | 20 | 1.5 ms | 3 |
 | mpirun 5.0.1 | skipped, because not installed | | |
 
-| ranks | bytes | arena |
+| ranks | bytes | arena (torch 2.15.0) |
 |---:|---:|---:|
 | 2 | 64 KiB | 3.1 |
 | 4 | 64 KiB | 9.9 |
 END
     cat >"$tmp/page.md" <<'END'
+<!-- bench: line -->
+Measured on 2026-11-30: a CPU, 2 cores.
+
+<!-- bench: line -->
+The ratio is 0.93 to 1.20.
+
 <!-- bench: 1 -->
 |tool|time|trials|
 |-|-|-|
@@ -86,10 +94,14 @@ END
 |2|64 KiB|1.1|
 END
     scripts/bench_docs.py "$tmp/bench.md" "$tmp/page.md"
-    diff - <(grep '^|[dm24]' "$tmp/page.md") <<'END'
+    diff - <(grep '^|[rdm24]\|^[MT]' "$tmp/page.md") <<'END'
+Measured on 2026-12-01 by `make bench`: a CPU, 4 cores.
+The ratio is 0.93 to 1.20.
 |ddprun 0.2.0|1.5 ms|20|
 |mpirun 4.1.4|7.7 ms|5|
+|ranks|bytes|arena (torch 2.15.0)|
 |4|64 KiB|9.9|
+|ranks|bytes|arena|
 |2|64 KiB|1.1|
 END
 }
@@ -101,9 +113,27 @@ bench_tables_are_printed() {
         head=${head%%[,(]*} tables=$((tables + 1))
         grep -qF -e "| $head" -e "'$head" tests/bench/*.c tests/bench/torch/*.py scripts/bench*.sh ||
             { echo "no program prints '$head'"; lost=1; }
-    done < <(grep -A1 '^<!-- bench: ' docs/benchmarks.md | sed -n 's/^| *\([^|]*[^| ]\) *|.*/\1/p')
-    [ "$tables" = "$(grep -c '^<!-- bench: ' docs/benchmarks.md)" ] || { echo "only $tables marked tables have a heading"; lost=1; }
+    done < <(grep -A1 '^<!-- bench: [0-9]' docs/benchmarks.md | sed -n 's/^| *\([^|]*[^| ]\) *|.*/\1/p')
+    [ "$tables" = "$(grep -c '^<!-- bench: [0-9]' docs/benchmarks.md)" ] || { echo "only $tables marked tables have a heading"; lost=1; }
     return "$lost"
+}
+
+# The text of each marked line up to its first number is in their sources, too.
+bench_lines_are_printed() {
+    local start lost=0
+    while IFS= read -r start; do
+        if [ -z "$start" ] || ! grep -qF -e "$start" tests/bench/torch/*.py tests/survivors/launches.c scripts/*.sh scripts/hangs.py; then
+            echo "no program prints '$start'"
+            lost=1
+        fi
+    done < <(perl -ne 'print s/\b\d.*//sr, "\n" if $marked; $marked = /^<!-- bench: line -->$/' docs/benchmarks.md)
+    return "$lost"
+}
+
+# Outside of marked tables and lines, the page has numbers in commands only.
+bench_numbers_are_marked() {
+    awk '/^<!-- bench: line -->$/ { getline; next } /^<!-- bench: [0-9]+ -->$/ { table = 1; next } table && /^[|]/ { next }
+        { table = 0; gsub(/`[^`]*`/, ""); if (/[0-9]/) { print FILENAME ":" FNR ": " $0; lost = 1 } } END { exit lost }' docs/benchmarks.md
 }
 
 # build-essential brings make, a compiler and the C library. The page's commands for cc use pkg-config.
@@ -137,6 +167,8 @@ check "every anchor is a heading" linked_headings_exist
 check "every make target that a page names is there" named_targets_exist
 check "every option that docs/options.md names is ddprun's" named_options_exist
 check "every case of tests/nodes/cases has a test" scripts/cases.sh
-check "bench_docs.py copies numbers into marked tables" bench_numbers_are_copied
+check "bench_docs.py copies numbers into marked tables and lines" bench_numbers_are_copied
 check "programs print the marked tables of the page of benchmarks" bench_tables_are_printed
+check "programs print its marked lines" bench_lines_are_printed
+check "its other lines have no number" bench_numbers_are_marked
 finish

@@ -223,12 +223,12 @@ static bool is_bad(const struct counts *c)
 
 static void print(FILE *out, const struct counts *c, int of)
 {
-    fprintf(
-        out,
-        "%d of %d launches, %d workers in all: %d hung, %d failed, %d with processes left, %d with zombies, "
-        "%d with leaked descriptors (%d traced), longest %.0f ms\n",
-        c->launches, of, c->workers, c->hung, c->failed, c->leftovers, c->zombies, c->leaks, c->traced,
-        c->worst_ms);
+    fprintf(out,
+            "Launches: %d of %d, with %d workers: %d hung, %d failed, %d left processes, %d left zombies, "
+            "%d leaked descriptors\n"
+            "%d launches traced, longest %.0f ms\n",
+            c->launches, of, c->workers, c->hung, c->failed, c->leftovers, c->zombies, c->leaks, c->traced,
+            c->worst_ms);
     fflush(out);
 }
 

@@ -66,12 +66,14 @@ class Table:
     def __init__(self, bench, title, stores, ratio):
         self.bench, self.stores = bench, stores
         self.json = os.fdopen(os.dup(3), "w")
+        self.ratios = []
         print("|", " | ".join([title, *stores.names, ratio]), "|\n|---|---:|---:|---:|")
 
     def row(self, what, n, values, unit, more_is_better=False):
         """`values` of ours and of the genuine one."""
         ours, theirs = (statistics.median(each) for each in values)
         ratio = ours / theirs if more_is_better else theirs / ours
+        self.ratios.append(ratio)
         print(f"| {what} | {ours:,.1f} {unit} | {theirs:,.1f} {unit} | {ratio:.2f} |", flush=True)
         print(json.dumps({"bench": self.bench, "what": what, "n": n, "unit": unit, "ddprun": ours, "torch": theirs,
                           "version": self.stores.version, "backend": self.stores.backend}), file=self.json, flush=True)

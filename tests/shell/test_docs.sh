@@ -136,10 +136,15 @@ bench_numbers_are_marked() {
         { table = 0; gsub(/`[^`]*`/, ""); if (/[0-9]/) { print FILENAME ":" FNR ": " $0; lost = 1 } } END { exit lost }' docs/benchmarks.md
 }
 
-# build-essential brings make, a compiler and the C library. The page's commands for cc use pkg-config.
+# build-essential brings make, a compiler and the C library. The page's commands for cc use pkg-config. A sentence names the packages for
+# the wheel.
 readme_names_the_packages() {
+    local package
     # shellcheck source=scripts/packages.sh
     . scripts/packages.sh
+    for package in $(ddp_rows package | sed 's/ .*//'); do
+        grep -q "\`$package\`" README.md || { echo "no $package"; return 1; }
+    done
     diff <(sed -n 's/^    \$ sudo apt-get install //p' README.md | tr ' ' '\n' | sort) \
         <({ ddp_rows build | sed 's/ .*//' | sed -E 's/^(make|gcc|libc6-dev)$/build-essential/'; echo pkg-config; } | sort -u)
 }
@@ -161,7 +166,7 @@ pages_are_short() {
 
 check "README.md, pages and folder READMEs keep their limits" pages_are_short
 check "every file that a page names is there" named_files_exist
-check "README.md installs the packages that scripts/packages.sh lists for the build" readme_names_the_packages
+check "README.md installs the packages that scripts/packages.sh lists for the build and the wheel" readme_names_the_packages
 check "every link leads to a file" linked_files_exist
 check "every anchor is a heading" linked_headings_exist
 check "every make target that a page names is there" named_targets_exist

@@ -20,10 +20,10 @@ commands() {
     awk -v prompt="$prompt" '$0 ~ prompt { sub(/^    ([$>]+ |node[01][$] )?/, ""); sub(/  +# .*$/, ""); print NR "\t" $0 }' "$1"
 }
 
-# inline_commands PAGE: "LINE NUMBER<tab>COMMAND" of each command in a sentence or a table cell.
+# inline_commands PAGE: "LINE NUMBER<tab>CODE" of each code in a sentence or a table cell that may be a command: a word in lower case with
+# arguments, or a variable with its value.
 inline_commands() {
-    grep -noE '`(mpirun|mpiexec|pbsdsh|blaunch|systemd-run|ddprun|ddpctl|ddp-rendezvous|make|scripts/[a-z_]+[.]sh) [^`]+`' "$1" |
-        sed -E 's/:`/\t/; s/`$//'
+    grep -noE '`(([a-z][a-z0-9_./-]*|[A-Z_]+=[^ `]*) [^`]+|[A-Z_]+=[^`]*)`' "$1" | sed -E 's/:`/\t/; s/`$//'
 }
 
 # output PAGE LINE: the lines that the page shows below the command, up to the next command or the end of the block, which may contain

@@ -142,6 +142,51 @@ tested_by() {
     echo "ok $((count += 1)) - $what # SKIP skipped, because $1"
 }
 
+# The name of a wheel, of an optional dependency, or of our package or a dependency.
+is_package() {
+    local name=${1##* } version
+    version=$(sed -En 's/^#define DDP_VERSION_(MAJOR|MINOR|PATCH) +//p' include/ddp/context.h | paste -sd.)
+    name=${name//\'/}
+    case $name in
+    *.whl) [[ ${name##*/} == "ddprun-$version-py3-none-manylinux_2_17_x86_64.whl" ]] ;;
+    *"["*"]") name=${name##*[} && grep -q "^${name%]} = " scripts/package/pyproject.toml ;;
+    *) grep -q "^[a-z]* = .*\"$name\"" scripts/package/pyproject.toml ;;
+    esac
+}
+
+is_target() {
+    grep -q "^${1%% *}:" Makefile scripts/package/package.mk
+}
+
+# is_script SCRIPT ARGUMENT...: the script names each part that the command requests.
+is_script() {
+    local script=$1 word
+    shift
+    [ -x "$script" ] || return
+    for word; do grep -qw -e "$word" "$script" || { echo "$script: no $word"; return 1; }; done
+}
+
+# has_options PROGRAM [SUBCOMMAND] OPTION...: the help of the program has each option.
+has_options() {
+    local words=() word
+    while [[ $# -gt 0 && $1 != -* ]]; do words+=("$1") && shift; done
+    "${words[@]}" --help >"$tmp/help" || return
+    for word; do grep -qE -e "${word%%=*}([^a-z_-]|$)" "$tmp/help" || { echo "${words[*]}: no $word"; return 1; }; done
+}
+
+# Our sources, or OpenBLAS, read the variable.
+is_variable() {
+    grep -rqw -e "$1" launcher rendezvous worker Makefile || grep -qw -e "$1" /usr/lib/*/libopenblas.so.0
+}
+
+is_in_sources() {
+    grep -rqF -e "$1" include launcher rendezvous worker
+}
+
+reads_hostfile() {
+    echo "$1" >"$here/hosts" && ddprun --hostfile="$here/hosts" --dry_run true >"$tmp/out" && grep -e "--nproc_per_node=${1##*slots=} " "$tmp/out"
+}
+
 shown=0
 check "a job of a user hangs in a barrier" start_hung_job
 for page in README.md docs/*.md; do
@@ -151,12 +196,12 @@ for page in README.md docs/*.md; do
         what="$page:$line: $command" shown=$((shown + 1))
         needs_installation "$command" && { tested_by "shell/test_install.sh runs it as shown"; continue; }
         case $command in
-        *apt-get*) tested_by "shell/test_docs.sh compares its packages with scripts/packages.sh, which scripts/test.sh installs" ;;
+        "sudo apt-get install "*) tested_by "shell/test_docs.sh compares its packages with scripts/packages.sh, which scripts/test.sh installs" ;;
         "make -j" | "sudo make install") tested_by "scripts/test.sh builds with it, and shell/test_install.sh installs into a folder" ;;
         "export "*) check "$what" exports "$page" "$line" "$command" ;;
         *"accelerate launch"*) tested_by "make frontends runs it with accelerate from PyPI, and shell/test_python.sh the same hook with a stub of torch" ;;
         "ddprun."*) check "$what" calls_python "$page" "$line" "$command" ;;
-        "pip install"*) tested_by "shell/test_wheel.sh runs it" ;;
+        "pip "*) check "$what: its package, which shell/test_wheel.sh installs" is_package "$command" ;;
         scripts/demo.sh* | scripts/test.sh*) tested_by ".ci/run and the demo step run it" ;;
         scripts/gpu_check.sh*) tested_by "shell/test_gpu_check.sh runs it" ;;
         "make bench" | "make bench-docs" | "make probes") check "$what: only its target, because it takes ten minutes" grep -q "^${command#make }:" Makefile ;;
@@ -180,25 +225,51 @@ done
 # A line number beyond the page. No output is compared for a command in a sentence, because a block below it is of another job.
 no_output=1000000
 
-is_target() {
-    grep -q "^${1%% *}:" Makefile scripts/package/package.mk
-}
-
 # Commands in sentences and table cells. Capital letters and `...` stand for the user's words.
 for page in README.md docs/*.md; do
     while IFS=$'\t' read -r -u 3 line command; do
         what="$page:$line: $command"
+        while [[ $command =~ ^(sudo|exec|[A-Z_]+=[^\"\ ]*)\ (.*) ]]; do
+            [[ ${BASH_REMATCH[1]} != *=* ]] || check "$what: the variable" is_variable "${BASH_REMATCH[1]%%=*}"
+            command=${BASH_REMATCH[2]}
+        done
         case $command in
+        [A-Z]*=*) check "$what: the variable" is_variable "${command%%=*}" ;;
         "make "*) check "$what: its target" is_target "${command#make }" ;;
-        scripts/*) check "$what: the script" test -x "${command%% *}" ;;
+        scripts/*)
+            # shellcheck disable=SC2086  # words
+            check "$what: the script and its parts" is_script $command
+            ;;
+        "pip "*) check "$what: the package" is_package "$command" ;;
+        "man "*) check "$what: the page" grep -q "/man/${command#man }[.][138]" Makefile ;;
+        "train "*)
+            # shellcheck disable=SC2086  # words
+            check "$what: the options" has_options "$build/train" ${command#train }
+            ;;
+        "docker "* | "podman "* | "srun "*)
+            command -v "${command%% *}" >/dev/null || { tested_by "${command%% *} is not installed"; continue; }
+            printf 'ClusterName=here\nSlurmctldHost=localhost\n' >"$tmp/slurm.conf" # srun prints no help without one
+            # shellcheck disable=SC2086  # words
+            check "$what: the options" has_options env SLURM_CONF="$tmp/slurm.conf" $command
+            ;;
+        "ulimit "*) check "$what" bash -c "$command" ;;
+        "python -m torch."* | "torch.distributed."*) tested_by "shell/test_python.sh runs the module with a stub of torch" ;;
+        "attempt 0 failed: "*) tested_by "e2e/test_ddprun_restart compares this line" ;;
+        "n0 slots="*) check "$what: the line of a file" reads_hostfile "$command" ;;
+        "options.device = "*) check "$what: the constant" is_in_sources "${command##* }" ;;
+        "struct "* | "i64 "* | "u32 "* | "a refusal" | "every answer" | "flight call" | "its logs" | "node of a status")
+            check "$what: the name" is_in_sources "$command"
+            ;;
         mpirun* | mpiexec*) tested_by "shell/test_mpirun.sh runs it" ;;
         pbsdsh*) check "$what: with the variables of a task" plans_under PBS pbs-task "--node_rank=1 --nproc_per_node=2 ./train" ;;
         blaunch*) check "$what: with the variables of a task" plans_under LSF lsf-task "--node_rank=1 --nproc_per_node=2 ./train" ;;
         systemd-run*) tested_by "it needs a user's systemd; e2e/test_ddprun_contain uses such a group" ;;
         ddp-rendezvous*) tested_by "e2e/test_rendezvous_daemon runs it" ;;
-        "ddprun --detach") tested_by "e2e/test_detach runs it" ;;
+        "ddprun --detach" | "attach JOB" | "stop JOB") tested_by "e2e/test_detach runs it" ;;
+        "ddprun ...") check "$what: the program" command -v ddprun ;;
         "ddpctl "*) check "$what" asks_the_hung_job "$page" $no_output "$command" ;;
         "ddprun "*) command=${command/CODE/124} && check "$what" runs "$page" $no_output "${command/DIR/shim-here}" ;;
+        *) check "$what" fails echo "no row of this file checks it" ;;
         esac
     done 3< <(inline_commands "$page")
 done

@@ -33,6 +33,8 @@ flight records          unit/record/test_flight_dump
 ddpctl                  unit/ctl/test_ctl_tables
 train                   unit/train/test_train_options
 data                    unit/train/test_tokens
+make-data               e2e/test_make_formats
+ddp-bench               e2e/test_ddp_bench
 checkpoints             unit/checkpoint/test_ckpts
 reducer                 unit/reducer/test_step
 libddp                  socket/test_collectives

@@ -1,4 +1,5 @@
-/* The program make-data: `train` can read every format that it writes. */
+/* The program make-data: `train` can read every format that it writes. The golden file of its help, errors and
+ * output. */
 #include "run.h"
 #include "train/dataset.h"
 
@@ -111,20 +112,64 @@ Test(make_formats, a_text_goes_on_from_file_to_file)
     dataset_free(&many);
 }
 
+#define EARLIER_SET                                                                                         \
+    " belongs to an earlier set, but train would read this file with the new set; remove the files of the " \
+    "earlier "                                                                                              \
+    "set\n"
+
 Test(make_formats, what_cannot_be_made_is_refused)
 {
-    make_fails("--format mp3 --out @/a", "--format=mp3: expected idx or tokens");
-    make_fails("--format tokens --gzip --out @/a", "--gzip: files");
-    make_fails("--format cifar10 --out @/a", "--format=cifar10: expected idx or tokens");
-    make_fails("--samples 1000001 --out @/a", "at most 1000000 samples");
-    make_fails("--format tokens --samples 3 --files 4 --out @/a", "--files 4: ");
+    make_fails("--samples 5",
+               "make-data: error: --out is missing; use --out DIR to set the directory for the files\n");
+    make_fails("--format mp3 --out @/a", "--format=mp3: expected idx or tokens\n");
+    make_fails(
+        "--format tokens --gzip --out @/a",
+        "--gzip: files of tokens cannot be compressed, because train reads single samples from them; remove "
+        "--gzip\n");
+    make_fails("--format cifar10 --out @/a", "--format=cifar10: expected idx or tokens\n");
+    make_fails("--samples 1000001 --out @/a",
+               "--samples, --test_samples: --format idx allows at most 1000000 samples for each\n");
+    make_fails("--format tokens --samples 3 --files 4 --out @/a",
+               "--files 4: must be at most 3, the number of tokens\n");
     make("--format tokens --samples 100 --files 2 --out @/b");
-    make_fails("--format tokens --samples 100 --out @/b", "text_train_000001.bin belongs");
-    make_fails("--files 4 --out @/c", "--files 4: ");
+    make_fails("--format tokens --samples 100 --out @/b", "/b/text_train_000001.bin" EARLIER_SET);
+    make_fails("--files 4 --out @/c",
+               "--files 4: only tokens can be divided into files; remove --files or use --format tokens\n");
     make("--samples 100 --out @/d");
-    make_fails("--samples 200 --gzip --out @/d", "/train-images-idx3-ubyte belongs");
+    make_fails("--samples 200 --gzip --out @/d", "/d/train-images-idx3-ubyte" EARLIER_SET);
     fclose(fopen(test_path("d/test_batch.bin"), "w"));
-    make_fails("--samples 100 --out @/d", "/d has files");
+    make_fails("--samples 100 --out @/d", "/d has files of CIFAR-10, and train would read these files "
+                                          "instead of the new set; use another --out "
+                                          "directory\n");
+}
+
+Test(make_formats, the_help_and_the_summary_are_worded_like_this)
+{
+    char summary[256];
+    struct run_result r = make_data("--samples 20 --test_samples 5 --out @/a");
+    snprintf(summary, sizeof(summary), "%s/a: 20 samples for training, 5 for the test (seed 1)\n", test_dir);
+    cr_expect_str_eq(r.out, summary);
+    r = make_data("--help");
+    cr_expect_eq(r.exit_code, 0);
+    cr_expect_str_eq(r.out,
+                     "Usage: make-data --out DIR [options]\n"
+                     "Create a synthetic data set for train.\n"
+                     "\n"
+                     "  --out DIR               directory for the files; created if it does not exist\n"
+                     "  --format NAME           idx: digits of 28x28 pixels in Fashion-MNIST's format;\n"
+                     "                          tokens: text of an invented language in llm.c's format\n"
+                     "                          (default: idx)\n"
+                     "  --samples N             number of samples for training (default: 30000\n"
+                     "                          pictures or 1000000 tokens)\n"
+                     "  --test_samples N        number of samples for the test (default: 2000 pictures\n"
+                     "                          or 50000 tokens)\n"
+                     "  --files N               number of training files (only with --format tokens)\n"
+                     "                          (default: 1)\n"
+                     "  --seed S                seed of the random numbers; equal seeds give equal\n"
+                     "                          files (default: 1)\n"
+                     "  --gzip                  write compressed files, .gz (only with --format idx)\n"
+                     "  -h, --help              print this list\n"
+                     "  --version               print the version\n");
 }
 
 /* A thread that reads ahead detects the damage. The step that needs the token reports the damage. */

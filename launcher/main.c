@@ -376,6 +376,7 @@ static ddp_status ask_scheduler(struct scheduler *s, struct cli *cli, const char
 /* Read the list of --hosts or --hostfile. The caller frees job->hosts. */
 static ddp_status read_hosts(const struct cli *cli, struct starter_job *job, struct ddp_err *err)
 {
+    char reason[WRITE_ERROR_MAX];
     struct ddp_err why;
     if (cli->hosts != NULL) {
         const ddp_status status = host_specs_parse(cli->hosts, &job->hosts, &job->n, &why);
@@ -383,10 +384,14 @@ static ddp_status read_hosts(const struct cli *cli, struct starter_job *job, str
     }
     size_t len = 0;
     char *text = scheduler_read_file(cli->hostfile, &len);
+    if (text == NULL && access(cli->hostfile, R_OK) != 0)
+        return ddp_fail(err, DDP_ERR_ARG, "--hostfile=%.200s: cannot read the file: %s", cli->hostfile,
+                        path_error_text(errno, cli->hostfile, "check the path", reason));
     if (text == NULL)
-        return ddp_fail(err, DDP_ERR_ARG, "--hostfile=%.200s: cannot read the file: %s; check the path",
-                        cli->hostfile,
-                        access(cli->hostfile, R_OK) != 0 ? strerror(errno) : "not a plain file, or too long");
+        return ddp_fail(
+            err, DDP_ERR_ARG,
+            "--hostfile=%.200s: cannot read the file: not a plain file, or too long; check the path",
+            cli->hostfile);
     const ddp_status status = host_specs_parse_file(slice_of(text, len), &job->hosts, &job->n, &why);
     free(text);
     return status == DDP_OK ? status : ddp_fail(err, status, "--hostfile=%.200s: %s", cli->hostfile, why.msg);
@@ -436,7 +441,8 @@ static ddp_status map_program(struct start_facts *facts, struct utsname *name, s
 {
     const char *why = ship_map(&facts->ship, &facts->ship_library);
     if (why != NULL || uname(name) != 0)
-        return ddp_fail(err, DDP_ERR_IO, "--ship: cannot send ddprun: %s",
+        return ddp_fail(err, DDP_ERR_IO,
+                        "--ship: cannot send ddprun: %s; install ddprun on the hosts, and omit --ship",
                         why != NULL ? why : strerror(errno));
     facts->machine = name->machine;
     return DDP_OK;
@@ -576,8 +582,8 @@ enum holder { HOLDS_NOTHING, HOLDS_SHIM, HOLDS_OTHER, HOLDS_UNKNOWN };
 static ddp_status shim_fail(struct ddp_err *err, const char *what, const char *dir, const char *remedy)
 {
     char why[WRITE_ERROR_MAX];
-    return ddp_fail(err, DDP_ERR_IO, "shim: cannot %s %.300s: %s%s", what, dir,
-                    write_error_text(errno, dir, why), remedy);
+    return ddp_fail(err, DDP_ERR_IO, "shim: cannot %s %.300s: %s", what, dir,
+                    path_error_text(errno, dir, remedy, why));
 }
 
 /* Return what DIR/torchrun is. If it is a link, copy the target of the link to `target`. readlink fails with EINVAL if
@@ -650,7 +656,7 @@ static ddp_status shim_write_in(int fd, const char *dir, struct buf *out, struct
     if (holder == HOLDS_OTHER)
         return shim_refuse(err, dir, "; choose another directory");
     if (holder == HOLDS_UNKNOWN || !shim_link(fd, shim_target(whole_dir, program)))
-        return shim_fail(err, "write " SHIM " in", dir, "; choose a directory that you may write to");
+        return shim_fail(err, "write " SHIM " in", dir, "choose another directory");
     const bool first = shim_is_first(fd);
     log_info("%s/" SHIM " starts %s%s", whole_dir, program,
              first ? ", and is the first " SHIM " in PATH"
@@ -667,10 +673,11 @@ static ddp_status shim_write_in(int fd, const char *dir, struct buf *out, struct
 static ddp_status shim_write(const char *dir, struct buf *out, struct ddp_err *err)
 {
     if (mkdir(dir, 0777) != 0 && errno != EEXIST)
-        return shim_fail(err, "create", dir, errno == ENOENT ? "; mkdir -p creates it" : "");
+        return shim_fail(err, "create", dir,
+                         errno == ENOENT ? "mkdir -p creates it" : "choose another directory");
     const int fd = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
-        return shim_fail(err, "open", dir, "");
+        return shim_fail(err, "open", dir, "check the path");
     ddp_status status = shim_write_in(fd, dir, out, err);
     close(fd);
     return status;
@@ -682,13 +689,13 @@ static ddp_status shim_remove(const char *dir, struct ddp_err *err)
     char target[PATH_MAX];
     const int fd = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
-        return shim_fail(err, "open", dir, "");
+        return shim_fail(err, "open", dir, "check the path");
     const enum holder holder = shim_find_holder(fd, target);
     ddp_status status = DDP_OK;
     if (holder == HOLDS_OTHER)
         status = shim_refuse(err, dir, "");
     else if (holder != HOLDS_SHIM || unlinkat(fd, SHIM, 0) != 0)
-        status = shim_fail(err, "remove " SHIM " from", dir, "");
+        status = shim_fail(err, "remove " SHIM " from", dir, "check the path");
     close(fd);
     return status;
 }

@@ -72,7 +72,7 @@ struct ddp_err {
 };
 
 /* Set the code and the formatted sentence of `err`, which may be NULL, and return `code`: `return ddp_fail(err,
- * DDP_ERR_ARG, ...)`. */
+ * DDP_ERR_ARG, ...)`. If a sentence with DDP_ERR_NOMEM contains "out of memory" but no "; ", append a remedy. */
 DDP_API ddp_status ddp_fail(struct ddp_err *err, ddp_status code, const char *fmt, ...) DDP_PRINTF(3, 4);
 
 /* Put text in front of the sentence of `err` ("rank 3: connect to ...: refused"), and return err->code. If the

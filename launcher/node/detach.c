@@ -339,15 +339,14 @@ int detach_begin(const struct detached_job *job)
     for (int i = 0; i < VIEWERS_MAX; i++)
         s.viewers[i] = -1;
     if (output < 0) {
-        log_error(
-            "--detach: cannot create the file for the output, %s: %s; start the job in another directory",
-            s.output, write_error_text(errno, s.output, why));
+        log_error("--detach: cannot create the file for the output, %s: %s", s.output,
+                  path_error_text(errno, s.output, "start the job in another directory", why));
         return EXIT_CODE_DDPRUN;
     }
     if (!open_socket(&s, runtime_dir)) {
-        log_error("--detach: cannot create a socket in the runtime directory %s: %s; set XDG_RUNTIME_DIR to "
-                  "another directory of this user",
-                  runtime_dir, write_error_text(errno, runtime_dir, why));
+        log_error("--detach: cannot create a socket in the runtime directory %s: %s", runtime_dir,
+                  path_error_text(errno, runtime_dir, "set XDG_RUNTIME_DIR to another directory of this user",
+                                  why));
         unlink(s.output);
         return EXIT_CODE_DDPRUN;
     }
@@ -705,6 +704,7 @@ int detach_attach(const char *id)
     struct viewer v = { .id = id, .file = -1, .escapes = isatty(STDOUT_FILENO) == 1 };
     sigset_t interrupt;
     int code = EXIT_CODE_DDPRUN;
+    char why[WRITE_ERROR_MAX];
     v.socket = find_supervisor("attach", id);
     if (v.socket < 0)
         return EXIT_CODE_USAGE;
@@ -720,7 +720,8 @@ int detach_attach(const char *id)
     if (job == NULL) {
         report_silence("attach", id, v.socket, " or has too many viewers");
     } else if (v.signals < 0 || v.file < 0) {
-        log_error("attach: cannot read the output of job %s: %s", v.id, strerror(errno));
+        log_error("attach: cannot read the output of job %s: %s", v.id,
+                  path_error_text(errno, job_text(job, "output"), "", why));
     } else {
         view_tail(&v);
         code = view_job(&v);

@@ -251,6 +251,9 @@ static void on_readable(uv_poll_t *poll, int status, int events)
     set_timer(ft);
 }
 
+/* The remedy if the FIFO cannot be created or opened. */
+#define OTHER_PATH "set TORCHELASTIC_TIMER_FILE to another path"
+
 /* Create the FIFO for this user only. Remove an existing FIFO first, which a killed job may have left. Keep any other
  * file, because the path may be a mistake of the user. */
 static ddp_status make_fifo(const char *path, struct ddp_err *err)
@@ -261,23 +264,20 @@ static ddp_status make_fifo(const char *path, struct ddp_err *err)
         unlink(path);
     if (mkfifo(path, 0600) == 0)
         return DDP_OK;
-    return ddp_fail(
-        err, DDP_ERR_IO,
-        "cannot create the FIFO of the file timer, %.200s: %s; set TORCHELASTIC_TIMER_FILE to another path",
-        path, write_error_text(errno, path, why));
+    return ddp_fail(err, DDP_ERR_IO, "cannot create the FIFO of the file timer, %.200s: %s", path,
+                    path_error_text(errno, path, OTHER_PATH, why));
 }
 
 /* Open the FIFO and begin to read. Open it for writing, too: otherwise a read would return the end of file when no
  * worker has the FIFO open. */
 static ddp_status listen_to(struct file_timer *ft, uv_loop_t *loop, struct ddp_err *err)
 {
+    char why[WRITE_ERROR_MAX];
     ft->fd = open(ft->path, O_RDWR | O_NONBLOCK | O_CLOEXEC);
     const int rc = ft->fd < 0 ? -errno : uv_poll_init(loop, &ft->poll, ft->fd);
     if (rc != 0)
-        return ddp_fail(err, DDP_ERR_IO,
-                        "cannot open the FIFO of the file timer, %.200s: %s; set TORCHELASTIC_TIMER_FILE to "
-                        "another path",
-                        ft->path, uv_strerror(rc));
+        return ddp_fail(err, DDP_ERR_IO, "cannot open the FIFO of the file timer, %.200s: %s", ft->path,
+                        path_error_text(-rc, ft->path, OTHER_PATH, why));
     uv_timer_init(loop, &ft->timer);
     ft->open_handles = 2;
     ft->poll.data = ft->timer.data = ft;

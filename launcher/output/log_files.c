@@ -278,8 +278,9 @@ static ddp_status make_dir(const char *path, mode_t mode, bool must_be_new, stru
     /* A new directory has a random name, which the user does not know, so the error shows the directory above. */
     const char *slash = must_be_new && error != EEXIST ? strrchr(path, '/') : NULL;
     const int shown = slash != NULL ? (int)(slash - path) + (slash == path) : PATH_MAX;
-    return ddp_fail(err, DDP_ERR_IO, "cannot create the log directory %s%.*s: %s; choose another --log_dir",
-                    slash != NULL ? "below " : "", shown, path, write_error_text(error, path, why));
+    return ddp_fail(err, DDP_ERR_IO, "cannot create the log directory %s%.*s: %s",
+                    slash != NULL ? "below " : "", shown, path,
+                    path_error_text(error, path, "choose another --log_dir", why));
 }
 
 /* Create the link under a temporary name and rename it to "latest", so that "latest" exists at any time. If the
@@ -353,11 +354,8 @@ int logdir_create(const char *path, int mode, struct ddp_err *err)
                  "or put %%j (job id) or %%t (time) into --log_file",
                  path);
     else if (fd < 0)
-        ddp_fail(err, DDP_ERR_IO, "cannot create the log file %s: %s%s", path,
-                 write_error_text(error, path, why),
-                 error == EMFILE || error == ENFILE || error == ENOMEM
-                     ? ""
-                     : "; choose another --log_dir or --log_file");
+        ddp_fail(err, DDP_ERR_IO, "cannot create the log file %s: %s", path,
+                 path_error_text(error, path, "choose another --log_dir or --log_file", why));
     return fd;
 }
 

@@ -444,11 +444,11 @@ static void console_is_closed(struct output *o, int sink)
 static const char *sink_error(const struct sink_event *e, char why[WRITE_ERROR_MAX])
 {
     disk_begin(DISK_MAIN, e->name);
-    write_error_text(e->error,
-                     e->sink == SINK_STDOUT   ? "/proc/self/fd/1"
-                     : e->sink == SINK_STDERR ? "/proc/self/fd/2"
-                                              : e->name,
-                     why);
+    path_error_text(e->error,
+                    e->sink == SINK_STDOUT   ? "/proc/self/fd/1"
+                    : e->sink == SINK_STDERR ? "/proc/self/fd/2"
+                                             : e->name,
+                    "", why);
     disk_end(DISK_MAIN);
     return why;
 }

@@ -491,7 +491,7 @@ static void probe_disk(const char *directory, char why[WRITE_ERROR_MAX])
         unlink(path);
     why[0] = '\0';
     if (error == ENOSPC || error == EDQUOT)
-        write_error_text(error, directory, why);
+        path_error_text(error, directory, NULL, why);
 }
 
 /* The directories of the job. A thread checks the directories, because a file server may hang. */
@@ -601,7 +601,7 @@ static bool prepare_host(struct relay *r, const cJSON *o)
     if (directory == NULL)
         not_ready(r, "the message JOB", "the member 'directory' is missing");
     else if (!set_environment(cJSON_GetObjectItem(o, "env")))
-        not_ready(r, "the variables of the job", "out of memory");
+        not_ready(r, "the variables of the job", "out of memory" MEMORY_REMEDY);
     else
         enter_directory(r, directory, log_dir);
     if (r->exit_code >= 0)
@@ -671,7 +671,7 @@ static void handle_INPUT(struct relay *r, struct slice body)
         r->input_ended = true;
     } else if (r->input.len + body.len > REMOTE_INPUT_WINDOW + REMOTE_INPUT_MAX ||
                !buf_append(&r->input, body.data, body.len)) {
-        log_warn("stdin of the job: out of memory; the remaining input is lost");
+        log_warn("stdin of the job: out of memory, so the remaining input is lost" MEMORY_REMEDY);
         r->input_ended = true;
     }
 }
@@ -915,7 +915,8 @@ int relay_run(void)
     signal(SIGCHLD, SIG_DFL);
     r.signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     if (r.signals < 0) {
-        log_error("cannot watch signals: %s", strerror(errno));
+        char remedy[FILES_REMEDY_MAX];
+        log_error("cannot watch signals: %s%s", strerror(errno), files_remedy(errno, remedy));
         return EXIT_CODE_DDPRUN;
     }
     send_here(&r, 0);

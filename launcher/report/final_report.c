@@ -428,7 +428,7 @@ static void write_file(int fd, const char *path, const char *text)
         error = errno; /* a file server may report a full disk only at close */
     if (error == 0)
         return;
-    write_error_text(error, path, why);
+    path_error_text(error, path, "choose another --log_dir", why);
     unlink(path);
     log_warn("cannot write %s: %s", path, why);
 }
@@ -478,7 +478,7 @@ static void leave_in_log_dir(const struct report *r)
         file->text = cJSON_Print(json);
     cJSON_Delete(json);
     if (file == NULL || file->text == NULL) {
-        log_warn("cannot write %s/report.json: out of memory", r->plan->log_root);
+        log_warn("cannot write %s/report.json: out of memory" MEMORY_REMEDY, r->plan->log_root);
         report_file_free(file);
         return;
     }

@@ -179,17 +179,18 @@ static ssize_t read_text(const char *path, char *text, size_t room, struct ddp_e
 {
     const bool from_stdin = strcmp(path, "-") == 0;
     const int fd = from_stdin ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    char why[WRITE_ERROR_MAX];
     ssize_t n = -1;
     if (fd < 0) {
-        ddp_fail(err, DDP_ERR_ARG, "%s: cannot open the secret: %s; check --secret_file (or PET_SECRET_FILE)",
-                 path, strerror(errno));
+        ddp_fail(err, DDP_ERR_ARG, "%s: cannot open the secret: %s", path,
+                 path_error_text(errno, path, "check --secret_file (or PET_SECRET_FILE)", why));
         return -1;
     }
     if (from_stdin || check_file(path, fd, err) == DDP_OK) {
         n = from_stdin ? read_line(fd, text, room) : read_all(fd, text, room);
         if (n < 0)
             ddp_fail(err, DDP_ERR_IO, "%s: cannot read the secret: %s", from_stdin ? "stdin" : path,
-                     strerror(errno));
+                     path_error_text(errno, path, "check --secret_file (or PET_SECRET_FILE)", why));
     }
     if (!from_stdin)
         close(fd);
@@ -343,8 +344,7 @@ ddp_status secret_write(const char *path, struct ddp_err *err)
             ddp_fail(err, DDP_ERR_IO, "%s: cannot create the secret: %s", path,
                      errno == EEXIST ? "the file exists, and ddprun overwrites no secret; use that file, or "
                                        "choose another name"
-                     : errno == ENOENT ? "no such directory; create it first"
-                                       : write_error_text(errno, path, why));
+                                     : write_error_text(errno, path, why));
     else if (write(fd, line, sizeof(line)) != (ssize_t)sizeof(line) || fsync(fd) != 0) {
         status = ddp_fail(err, DDP_ERR_IO, "%s: cannot write the secret: %s", path,
                           write_error_text(errno, path, why));

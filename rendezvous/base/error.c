@@ -1,5 +1,6 @@
 /* error.c -- see ddp/error.h. The text has a fixed size, because the report of missing memory must not allocate
  * memory. */
+#include "base/limits.h"
 #include "base/not_null.h"
 
 #include <stdarg.h>
@@ -51,7 +52,7 @@ void (*error_keep)(const char *msg);
 
 /* Set the error and return `code`, so that a function can fail in one statement: return ddp_fail(err, ...). The
  * function that detects an error formats the text. Format in a second buffer, because an argument may be err->msg or
- * ddp_last_error(). */
+ * ddp_last_error(). A text with "out of memory" has the same remedy everywhere, so this function appends the remedy. */
 ddp_status ddp_fail(struct ddp_err *err, ddp_status code, const char *fmt, ...)
 {
     char msg[sizeof(err->msg)];
@@ -61,6 +62,10 @@ ddp_status ddp_fail(struct ddp_err *err, ddp_status code, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(msg, sizeof(msg), fmt, ap);
     va_end(ap);
+    if (code == DDP_ERR_NOMEM && strstr(msg, "out of memory") != NULL && strstr(msg, "; ") == NULL) {
+        const size_t n = strlen(msg);
+        snprintf(msg + n, sizeof(msg) - n, MEMORY_REMEDY);
+    }
     if (err != NULL) {
         err->code = code;
         memcpy(err->msg, msg, strlen(msg) + 1);

@@ -15,6 +15,26 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
+/* --- open files --------------------------------------------------------------------------------------------- */
+
+const char *files_remedy(int error, char out[FILES_REMEDY_MAX])
+{
+    char limit[RLIMIT_TEXT_MAX];
+    struct rlimit size;
+    out[0] = '\0';
+    if (error == EMFILE)
+        snprintf(out, FILES_REMEDY_MAX, "; raise the limit of %s open files with 'ulimit -n'",
+                 rlimit_text(RLIMIT_NOFILE, limit));
+    else if (error == ENFILE)
+        snprintf(out, FILES_REMEDY_MAX, "; raise the limit of this host: sysctl fs.file-max");
+    else if (error == ENOMEM)
+        snprintf(out, FILES_REMEDY_MAX, MEMORY_REMEDY);
+    else if (error == EFBIG && getrlimit(RLIMIT_FSIZE, &size) == 0 && size.rlim_cur != RLIM_INFINITY)
+        snprintf(out, FILES_REMEDY_MAX, "; raise the limit of %s bytes per file with 'ulimit -f'",
+                 rlimit_text(RLIMIT_FSIZE, limit));
+    return out;
+}
+
 /* --- control groups and memory -------------------------------------------------------------------------- */
 
 /* Read a number from a file. Return UINT64_MAX for "max", and 0 if the file cannot be read. */
@@ -120,13 +140,8 @@ static uint64_t memory_value(const char *name)
 const char *memory_error_text(int error, char out[MEMORY_ERROR_MAX])
 {
     char max[GROUP_LIMIT_SHOWN], size[SIZE_TEXT_MAX], limit[RLIMIT_TEXT_MAX];
-    snprintf(out, MEMORY_ERROR_MAX, "%s", strerror(error));
-    if (error == EFBIG)
-        snprintf(out, MEMORY_ERROR_MAX, "%s (ulimit -f is %s bytes)", strerror(error),
-                 rlimit_text(RLIMIT_FSIZE, limit));
-    if (error == EMFILE)
-        snprintf(out, MEMORY_ERROR_MAX, "%s (ulimit -n %s)", strerror(error),
-                 rlimit_text(RLIMIT_NOFILE, limit));
+    char remedy[FILES_REMEDY_MAX];
+    snprintf(out, MEMORY_ERROR_MAX, "%s%s", strerror(error), files_remedy(error, remedy));
     if (error != ENOMEM && error != ENOSPC)
         return out;
     group_limit_text(max, "memory.max", lowest_of_groups("memory", "memory.max", "memory.limit_in_bytes"),
@@ -135,10 +150,10 @@ const char *memory_error_text(int error, char out[MEMORY_ERROR_MAX])
         snprintf(out, MEMORY_ERROR_MAX, "%s (ulimit -v %s%s; %s available on this host", strerror(error),
                  rlimit_text(RLIMIT_AS, limit), max, words_size(size, memory_value("MemAvailable")));
     if (read_number("/proc/sys/vm/overcommit_memory") == 2)
-        snprintf(out + n, MEMORY_ERROR_MAX - (size_t)n, "; vm.overcommit_memory=2 permits %s)",
+        snprintf(out + n, MEMORY_ERROR_MAX - (size_t)n, "; vm.overcommit_memory=2 permits %s)" MEMORY_REMEDY,
                  words_size(size, memory_value("CommitLimit")));
     else
-        snprintf(out + n, MEMORY_ERROR_MAX - (size_t)n, ")");
+        snprintf(out + n, MEMORY_ERROR_MAX - (size_t)n, ")" MEMORY_REMEDY);
     return out;
 }
 
@@ -224,14 +239,15 @@ bool find_on_disk(char path[PATH_MAX])
     return S_ISREG(st.st_mode) || S_ISDIR(st.st_mode);
 }
 
-const char *write_error_text(int error, const char *path, char out[WRITE_ERROR_MAX])
+/* Append to the reason how much space the file system of `path` has, or the quota. Return false for a device or a pipe,
+ * and for a path that cannot be examined. */
+static bool append_room(int error, const char *path, char out[WRITE_ERROR_MAX])
 {
-    char at[PATH_MAX], room[QUOTA_SHOWN] = "", size[SIZE_TEXT_MAX], remedy[FILES_REMEDY_MAX];
+    char at[PATH_MAX], room[QUOTA_SHOWN] = "", size[SIZE_TEXT_MAX];
     struct statvfs fs;
-    snprintf(out, WRITE_ERROR_MAX, "%s%s", strerror(error), files_remedy(error, remedy));
     snprintf(at, sizeof(at), "%s", path);
-    if ((error != ENOSPC && error != EDQUOT) || path[0] == '\0' || !find_on_disk(at))
-        return out;
+    if (path[0] == '\0' || !find_on_disk(at))
+        return false;
     if (error == EDQUOT) {
         const int fd = open(at, O_PATH | O_CLOEXEC);
         quota_text(fd, room);
@@ -245,5 +261,46 @@ const char *write_error_text(int error, const char *path, char out[WRITE_ERROR_M
         snprintf(out, WRITE_ERROR_MAX, "%s (%s%s free)", strerror(error),
                  words_size(size, (uint64_t)fs.f_bavail * fs.f_frsize), room);
     }
+    return true;
+}
+
+/* Format the remedy of an error that depends on the path, or "". A user id of 0 already has every permission. */
+static const char *path_remedy(int error, char out[FILES_REMEDY_MAX])
+{
+    out[0] = '\0';
+    if (error == ENOSPC || error == EDQUOT)
+        snprintf(out, FILES_REMEDY_MAX, "delete files there");
+    else if (error == EROFS)
+        snprintf(out, FILES_REMEDY_MAX, "mount the file system writable");
+    else if (error == EACCES && geteuid() != 0)
+        snprintf(out, FILES_REMEDY_MAX, "give user %u permission", (unsigned)geteuid());
     return out;
+}
+
+const char *path_error_text(int error, const char *path, const char *other, char out[WRITE_ERROR_MAX])
+{
+    char general[FILES_REMEDY_MAX], own[FILES_REMEDY_MAX];
+    const bool is_full = error == ENOSPC || error == EDQUOT;
+    snprintf(out, WRITE_ERROR_MAX, "%s", strerror(error));
+    if ((is_full && !append_room(error, path, out)) || other == NULL)
+        return out;
+    const size_t n = strlen(out);
+    files_remedy(error, general);
+    path_remedy(error, own);
+    if (general[0] != '\0')
+        snprintf(out + n, WRITE_ERROR_MAX - n, "%s", general);
+    else if (own[0] != '\0' || other[0] != '\0')
+        snprintf(out + n, WRITE_ERROR_MAX - n, "; %s%s%s", own,
+                 own[0] != '\0' && other[0] != '\0' ? ", or " : "", other);
+    return out;
+}
+
+const char *write_error_text(int error, const char *path, char out[WRITE_ERROR_MAX])
+{
+    const bool is_stream = strncmp(path, "/proc/self/fd/", strlen("/proc/self/fd/")) == 0;
+    return path_error_text(error, path,
+                           is_stream         ? ""
+                           : error == ENOENT ? "create the directory of the file"
+                                             : "use another path",
+                           out);
 }

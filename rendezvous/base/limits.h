@@ -49,18 +49,14 @@ static inline const char *rlimit_text(int resource, char out[RLIMIT_TEXT_MAX])
     return out;
 }
 
-/* Format the remedy for an error of a call that opens a descriptor: "; raise the limit of 1024 open files with 'ulimit
- * -n'" for EMFILE, else "". */
-enum { FILES_REMEDY_MAX = 80 };
-static inline const char *files_remedy(int error, char out[FILES_REMEDY_MAX])
-{
-    char limit[RLIMIT_TEXT_MAX];
-    out[0] = '\0';
-    if (error == EMFILE)
-        snprintf(out, FILES_REMEDY_MAX, "; raise the limit of %s open files with 'ulimit -n'",
-                 rlimit_text(RLIMIT_NOFILE, limit));
-    return out;
-}
+/* The remedy of a lack of memory, which follows the reason. */
+#define MEMORY_REMEDY "; free memory, or raise the limit (ulimit -v, or memory.max of the cgroup)"
+
+/* Format the remedy of an error that does not depend on a path: too many open files, a lack of memory, or a file that
+ * is longer than 'ulimit -f' permits. Example: "; raise the limit of 1024 open files with 'ulimit -n'". The text is ""
+ * for any other error. */
+enum { FILES_REMEDY_MAX = 96 };
+const char *files_remedy(int error, char out[FILES_REMEDY_MAX]);
 
 /* Read the file `name` in the directory ROOT/GROUP and in each directory above it, up to `root`. Each file contains a
  * number, or "max", which counts as UINT64_MAX. Return the lowest of these numbers and of `lowest`, the result of an
@@ -78,10 +74,15 @@ bool find_on_disk(char path[PATH_MAX]);
 enum { QUOTA_SHOWN = 512 };
 void quota_text(int fd, char out[QUOTA_SHOWN]);
 
-/* Format an error of an open or a write of `path`. After ENOSPC add the free space: "No space left on device (0 bytes
- * and 7 inodes free)". After EDQUOT add the quota, and after EMFILE the text of files_remedy. If `path` does not exist,
- * use the nearest directory above it that exists. For a device or a pipe, add neither free space nor quota. */
-enum { WRITE_ERROR_MAX = 128 + QUOTA_SHOWN };
+/* Format an error of an open, a read or a write of `path`, with its remedies: "No space left on device (0 bytes and 7
+ * inodes free); delete files there, or OTHER". After EDQUOT the quota replaces the free space. `other` is the caller's
+ * remedy, which is left out if it does not help, for example after EMFILE. Pass "" if the caller has no remedy, and
+ * NULL for a text without any remedy. If `path` does not exist, use the nearest directory above it that exists. If
+ * `path` is a device or a pipe, a full disk has no remedy. */
+enum { WRITE_ERROR_MAX = 256 + QUOTA_SHOWN };
+const char *path_error_text(int error, const char *path, const char *other, char out[WRITE_ERROR_MAX]);
+
+/* Call path_error_text for a write to a file that the user has chosen: the other remedy is another path. */
 const char *write_error_text(int error, const char *path, char out[WRITE_ERROR_MAX]);
 
 /* Format an error of fork or of the start of a thread. After EAGAIN and ENOMEM add the limits on processes, and a
@@ -91,10 +92,10 @@ const char *write_error_text(int error, const char *path, char out[WRITE_ERROR_M
 enum { FORK_ERROR_MAX = 256 };
 const char *fork_error_text(int error, char out[FORK_ERROR_MAX]);
 
-/* Format an error of an allocation of shared memory, with the limits that were read: "Cannot allocate memory (ulimit -v
- * unlimited; memory.max 64 MiB; 3 GiB available on this host)". memory.max is the lowest limit of this process's
- * cgroups, and is left out if it cannot be read. */
-enum { MEMORY_ERROR_MAX = 256 };
+/* Format an error of an allocation of shared memory, with the limits that were read and MEMORY_REMEDY: "Cannot
+ * allocate memory (ulimit -v unlimited; memory.max 64 MiB; 3 GiB available on this host); ...". memory.max is the
+ * lowest limit of this process's cgroups, and is left out if it cannot be read. */
+enum { MEMORY_ERROR_MAX = 256 + FILES_REMEDY_MAX };
 const char *memory_error_text(int error, char out[MEMORY_ERROR_MAX]);
 
 /* Key: how many waiting nodes a restart would add to the job, in decimal digits. A missing key means 0. */

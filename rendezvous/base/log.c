@@ -90,7 +90,7 @@ bool print_stdout(bool made, struct buf *text)
                     fflush(stdout) == 0;
     if (!ok)
         log_error("standard output: write: %s",
-                  made ? write_error_text(errno, "/proc/self/fd/1", why) : "out of memory");
+                  made ? write_error_text(errno, "/proc/self/fd/1", why) : "out of memory" MEMORY_REMEDY);
     buf_free(text);
     return ok;
 }

@@ -1,5 +1,6 @@
 /* Errors with the limits and the values that explain them. */
 #include "base/limits.h"
+#include "ddp/error.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -40,7 +41,7 @@ Test(limits, an_error_of_a_write_has_the_values_of_the_file_system)
     char text[WRITE_ERROR_MAX];
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         const char *why = strerror(cases[i].error);
-        write_error_text(cases[i].error, cases[i].path, text);
+        path_error_text(cases[i].error, cases[i].path, NULL, text);
         cr_expect(strncmp(text, why, strlen(why)) == 0, "%s", text);
         cr_expect_str_eq(text + strlen(why), cases[i].text);
     }
@@ -50,6 +51,64 @@ Test(limits, an_error_of_a_write_has_the_values_of_the_file_system)
         write_error_text(ENOSPC, relative ? "no-file" : "/", text);
         cr_expect(strstr(text, " free)") != NULL, "%s", text);
         cr_expect(strstr(text, " and ") == NULL || strstr(text, " inodes free)") != NULL, "%s", text);
+    }
+}
+
+/* Return the part of an error text after the reason: the remedies. */
+static const char *remedies(int error, const char *path, const char *other)
+{
+    static char text[WRITE_ERROR_MAX];
+    const char *at = strstr(path_error_text(error, path, other, text), "; ");
+    return at != NULL ? at + 2 : "";
+}
+
+/* A general remedy stands alone, because another path does not help. Other errors have the caller's remedy, too. */
+Test(limits, an_error_of_a_file_has_a_remedy)
+{
+    static const int of_path[] = { ENOSPC, EDQUOT, EROFS }, general[] = { EMFILE, ENFILE, ENOMEM, EFBIG };
+    const struct rlimit small = { 8192, 8192 };
+    char text[WRITE_ERROR_MAX];
+    cr_expect_str_eq(remedies(EIO, "/", "OTHER"), "OTHER");
+    cr_expect_str_eq(remedies(EFBIG, "/", "OTHER"), "OTHER", "a limit of the file system");
+    cr_expect_str_eq(remedies(EIO, "/", ""), "");
+    cr_expect_str_eq(remedies(ENOSPC, "/dev/full", "OTHER"), "", "a device has no files to delete");
+    for (size_t i = 0; i < sizeof(of_path) / sizeof(of_path[0]); i++) {
+        const char *both = remedies(of_path[i], "/", "OTHER"), *at = strstr(both, ", or OTHER");
+        cr_expect(at > both && strcmp(at, ", or OTHER") == 0, "%s", both);
+        const char *own = remedies(of_path[i], "/", "");
+        cr_expect(own[0] != '\0' && strchr(own, ',') == NULL, "%s", own);
+    }
+    cr_assert_eq(setrlimit(RLIMIT_FSIZE, &small), 0);
+    for (size_t i = 0; i < sizeof(general) / sizeof(general[0]); i++) {
+        const char *own = remedies(general[i], "/", "OTHER");
+        cr_expect(own[0] != '\0' && strstr(own, "OTHER") == NULL, "%s", own);
+    }
+    cr_expect_not_null(strstr(remedies(EFBIG, "/", ""), " 8192 "));
+    cr_expect_not_null(strstr(write_error_text(ENOENT, "/no/x", text), "; "), "%s", text);
+    cr_expect_null(strstr(write_error_text(EPIPE, "/proc/self/fd/1", text), "; "), "%s", text);
+    if (geteuid() != 0 || seteuid(1234) == 0)
+        cr_expect_not_null(strstr(remedies(EACCES, "/", ""), geteuid() == 1234 ? " 1234 " : " user "));
+}
+
+/* A lack of memory has one remedy, and a text that has a remedy keeps it. */
+Test(limits, an_error_of_memory_has_a_remedy)
+{
+    static const struct {
+        ddp_status code;
+        const char *what, *end, *remedy; /* of a text "out of WHAT" */
+    } cases[] = {
+        { DDP_ERR_NOMEM, "memory", "", MEMORY_REMEDY },
+        { DDP_ERR_NOMEM, "memory", "; y", "" },
+        { DDP_ERR_NOMEM, "room", "", "" },
+        { DDP_ERR_IO, "memory", "", "" },
+    };
+    struct ddp_err err;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char text[64];
+        const int n = snprintf(text, sizeof(text), "out of %s%s", cases[i].what, cases[i].end);
+        ddp_fail(&err, cases[i].code, "%s", text);
+        cr_expect(strncmp(err.msg, text, (size_t)n) == 0 && strcmp(err.msg + n, cases[i].remedy) == 0, "%s",
+                  err.msg);
     }
 }
 
@@ -70,7 +129,8 @@ Test(limits, an_error_of_shared_memory_has_the_limits_of_memory)
     memory_error_text(ENOMEM, text);
     cr_expect(strstr(text, "(ulimit -v ") && strstr(text, "iB available"), "%s", text);
     cr_assert_eq(setrlimit(RLIMIT_FSIZE, &small), 0);
-    cr_expect_not_null(strstr(memory_error_text(EFBIG, text), "ulimit -f is 8192 bytes"), "%s", text);
+    cr_expect_not_null(strstr(text, MEMORY_REMEDY), "%s", text);
+    cr_expect_not_null(strstr(memory_error_text(EFBIG, text), " 8192 bytes"), "%s", text);
     cr_expect_str_eq(memory_error_text(EPERM, text), strerror(EPERM));
 }
 

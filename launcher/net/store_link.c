@@ -838,6 +838,7 @@ ddp_status store_link_open(const struct store_link_options *options, struct stor
     uv_prepare_init(options->loop, &link->before_poll);
     uv_prepare_start(&link->before_poll, on_before_poll);
     link->open_handles = 3;
+    char remedy[FILES_REMEDY_MAX];
     int rc = introduce(link);
     if (rc == 0)
         rc = start(link);
@@ -846,8 +847,8 @@ ddp_status store_link_open(const struct store_link_options *options, struct stor
         return DDP_OK;
     }
     store_link_close(link);
-    return ddp_fail(err, DDP_ERR_IO, "cannot connect to the store at %s:%d: %s", options->address,
-                    options->port, uv_strerror(rc));
+    return ddp_fail(err, DDP_ERR_IO, "cannot connect to the store at %s:%d: %s%s", options->address,
+                    options->port, uv_strerror(rc), files_remedy(-rc, remedy));
 }
 
 /* --- answers ---------------------------------------------------------------------------------------------- */

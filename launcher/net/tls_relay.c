@@ -559,6 +559,7 @@ static int relay_listen(struct tls_relay *r, int fd)
 ddp_status tls_relay_open(const struct tls_relay_options *options, struct tls_relay **out,
                           struct ddp_err *err)
 {
+    char remedy[FILES_REMEDY_MAX];
     struct tls_relay *r = calloc(1, sizeof(*r));
     *out = NULL;
     if (r == NULL)
@@ -581,7 +582,8 @@ ddp_status tls_relay_open(const struct tls_relay_options *options, struct tls_re
     if (fd >= 0)
         close(fd);
     free(r);
-    return ddp_fail(err, DDP_ERR_IO, "cannot start the relay for --encrypt: %s", uv_strerror(rc));
+    return ddp_fail(err, DDP_ERR_IO, "cannot start the relay for --encrypt: %s%s", uv_strerror(rc),
+                    files_remedy(-rc, remedy));
 }
 
 const char *tls_relay_address(const struct tls_relay *r)

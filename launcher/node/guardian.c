@@ -215,8 +215,10 @@ static void sweep(struct contain *contain, bool named)
     if (named)
         return;
     descendants_names(&names);
-    log_error("cannot kill processes that hang in the kernel: %.*s", (int)names.len,
-              (const char *)names.data);
+    log_error(
+        "cannot kill processes that hang in the kernel: %.*s; check the disks, file servers and drivers of "
+        "this host",
+        (int)names.len, (const char *)names.data);
     buf_free(&names);
 }
 

@@ -3,6 +3,7 @@
  * lines of assembly call clone3. */
 #include "node/spawn.h"
 
+#include "base/limits.h"
 #include "base/syscalls.h"
 
 #include "net/messages.h"
@@ -431,11 +432,13 @@ static void reserve_descriptors(const struct plan *plan)
 
 ddp_status spawner_init(struct spawner *s, const struct plan *plan, struct ddp_err *err)
 {
+    char remedy[FILES_REMEDY_MAX];
     *s = (struct spawner){ .plan = plan };
     raise_fd_limit(s);
     reserve_descriptors(plan);
     if (!proc_slots_open(&s->slots))
-        return ddp_fail(err, DDP_ERR_IO, "cannot open /dev/null: %s", strerror(errno));
+        return ddp_fail(err, DDP_ERR_IO, "cannot open /dev/null: %s%s", strerror(errno),
+                        files_remedy(errno, remedy));
     return DDP_OK;
 }
 
@@ -523,9 +526,11 @@ static int start_with(struct spawner *s, int local_rank, const int fds[3], pid_t
 /* Open the worker's stdin, then start the worker. */
 static int start_with_input(struct spawner *s, int local_rank, const int out[2], pid_t *pid)
 {
+    char remedy[FILES_REMEDY_MAX];
     const int in = input_open(s->input, local_rank);
     if (in < 0) {
-        output_note(s->output, "error: cannot create a pipe for the stdin of a worker: %s", strerror(errno));
+        output_note(s->output, "error: cannot create a pipe for the stdin of a worker: %s%s", strerror(errno),
+                    files_remedy(errno, remedy));
         return EMFILE;
     }
     int error = start_with(s, local_rank, (const int[]){ in, out[0], out[1] }, pid);

@@ -2,6 +2,7 @@
  * handles pipes, files and terminals. */
 #include "node/stdin.h"
 
+#include "base/limits.h"
 #include "base/syscalls.h"
 #include "contain/procfs.h"
 
@@ -359,6 +360,7 @@ static bool has_other_readers(const struct plan *plan)
 ddp_status input_attempt(struct input *in, struct ddp_err *err)
 {
     const struct cli *cli = in->plan->cli;
+    char remedy[FILES_REMEDY_MAX];
     const int highest = rank_set_highest(&cli->input.ranks);
     if (highest >= in->plan->world_size && cli->nnodes.min == cli->nnodes.max)
         return ddp_fail(err, DDP_ERR_ARG, "--stdin names rank %d, but the highest rank of the job is %d",
@@ -372,7 +374,8 @@ ddp_status input_attempt(struct input *in, struct ddp_err *err)
         if (in->chunk == NULL)
             return ddp_fail(err, DDP_ERR_NOMEM, "cannot open the workers' input: out of memory");
         if (!open_copied(in))
-            return ddp_fail(err, DDP_ERR_IO, "cannot open the workers' input: %s", strerror(errno));
+            return ddp_fail(err, DDP_ERR_IO, "cannot open the workers' input: %s%s", strerror(errno),
+                            files_remedy(errno, remedy));
     }
     fan_forget(&in->fan);
     for (int i = 0; i < in->fan.n; i++) {
@@ -463,6 +466,7 @@ static bool open_copied(struct input *in)
 ddp_status input_new(uv_loop_t *loop, const struct plan *plan, pid_t guardian, struct input **out,
                      struct ddp_err *err)
 {
+    char remedy[FILES_REMEDY_MAX];
     struct input *in = calloc(1, sizeof(*in));
     *out = in;
     if (in == NULL)
@@ -474,7 +478,8 @@ ddp_status input_new(uv_loop_t *loop, const struct plan *plan, pid_t guardian, s
     if (in->ends == NULL || !fan_init(&in->fan, plan->nproc))
         return ddp_fail(err, DDP_ERR_NOMEM, "cannot open the workers' input: out of memory");
     if (in->null < 0)
-        return ddp_fail(err, DDP_ERR_IO, "cannot open the workers' input: %s", strerror(errno));
+        return ddp_fail(err, DDP_ERR_IO, "cannot open the workers' input: %s%s", strerror(errno),
+                        files_remedy(errno, remedy));
     return DDP_OK;
 }
 

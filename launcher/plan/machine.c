@@ -296,7 +296,9 @@ static ddp_status read_affinity(struct rank_set *allowed, struct ddp_err *err)
     if (sched_getaffinity(0, NUMA_CPUS_MAX / 8, (cpu_set_t *)(void *)allowed->bits) == 0)
         return DDP_OK;
     rank_set_free(allowed);
-    return ddp_fail(err, DDP_ERR_IO, "--numa_binding: cannot read the usable CPUs: %s", strerror(errno));
+    return ddp_fail(err, DDP_ERR_IO,
+                    "--numa_binding: cannot read the usable CPUs: %s; leave out --numa_binding",
+                    strerror(errno));
 }
 
 ddp_status numa_source_open(struct numa_source *source, struct ddp_err *err)

@@ -3,6 +3,7 @@
 #include "auth/tls.h"
 
 #include "auth/auth.h"
+#include "base/limits.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -422,7 +423,7 @@ static void decrypt(struct tls *t, struct buf *plain)
     do {
         char *room = buf_reserve(plain, RECORD_BYTES);
         if (room == NULL) {
-            tls_fail(t, "out of memory", NULL);
+            tls_fail(t, "out of memory" MEMORY_REMEDY, NULL);
             return;
         }
         n = ssl.SSL_read(t->ssl, room, RECORD_BYTES);
@@ -439,7 +440,7 @@ static void decrypt(struct tls *t, struct buf *plain)
 static void append_input(struct tls *t, struct slice bytes)
 {
     if (bytes.len > 0 && ssl.BIO_write(t->in, bytes.data, (int)bytes.len) != (int)bytes.len)
-        tls_fail(t, "out of memory", NULL);
+        tls_fail(t, "out of memory" MEMORY_REMEDY, NULL);
 }
 
 /* Pass at most TLS_HANDSHAKE_MAX bytes to OpenSSL until the peer has proved that it has the secret. OpenSSL must not
@@ -471,7 +472,7 @@ enum tls_state tls_receive(struct tls *t, struct slice bytes, struct buf *plain,
     if (t->state == TLS_OPEN)
         decrypt(t, plain);
     if (!drain(t, out))
-        tls_fail(t, "out of memory", NULL);
+        tls_fail(t, "out of memory" MEMORY_REMEDY, NULL);
     return t->state;
 }
 

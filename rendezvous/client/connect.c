@@ -2,6 +2,7 @@
  * announce its version. So the client tries four greetings, each on a new connection, until the store answers one. */
 #include "base/clock.h"
 #include "base/connector.h"
+#include "base/limits.h"
 #include "base/text.h"
 #include "client/call.h"
 
@@ -47,10 +48,11 @@ static ddp_status client_resolve(const char *host, uint64_t deadline_ms, struct 
     struct name_lookup *lookup;
     if (name_is_literal(host, found))
         return DDP_OK;
+    char why[FORK_ERROR_MAX];
     const int rc = name_lookup_begin(host, &lookup);
     if (rc != 0)
         return ddp_fail(err, DDP_ERR_IO, "cannot start a thread to resolve the name '%s': %s", host,
-                        strerror(rc));
+                        fork_error_text(rc, why));
     struct pollfd answer = { name_lookup_fd(lookup), POLLIN, 0 };
     do
         poll(&answer, 1, client_remaining_ms(deadline_ms));
@@ -58,8 +60,11 @@ static ddp_status client_resolve(const char *host, uint64_t deadline_ms, struct 
     const bool finished = name_lookup_result(lookup, found);
     name_lookup_end(lookup);
     if (!finished)
-        return ddp_fail(err, DDP_ERR_TIMEOUT, "cannot resolve the name '%s': the name server does not answer",
-                        host);
+        return ddp_fail(
+            err, DDP_ERR_TIMEOUT,
+            "cannot resolve the name '%s': the name server does not answer; check the network, or "
+            "use an IP address",
+            host);
     if (found->error != 0)
         return ddp_fail(err, DDP_ERR_CLOSED, "cannot resolve the name '%s': %s; check the name", host,
                         gai_strerror(found->error));
@@ -114,12 +119,14 @@ static int find_winner(struct client_race *r)
 static ddp_status race_run(struct client_race *r, int port, uint64_t deadline_ms, int *winner,
                            struct ddp_err *err)
 {
+    char remedy[FILES_REMEDY_MAX];
     for (;;) {
         const struct race_step step = race_next(&r->race, clock_ms());
         switch (step.what) {
         case RACE_START:
             if (!runner_start(r, step.runner, port))
-                return ddp_fail(err, DDP_ERR_IO, "cannot open a socket: %s", strerror(r->error));
+                return ddp_fail(err, DDP_ERR_IO, "cannot open a socket: %s%s", strerror(r->error),
+                                files_remedy(r->error, remedy));
             continue;
         case RACE_LATE:
             runner_fail(r, step.runner, ETIMEDOUT);

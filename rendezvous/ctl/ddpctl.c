@@ -47,6 +47,7 @@ static int open_output(const char *name)
 
 static bool read_file(const char *name, size_t most, struct buf *text)
 {
+    char why[WRITE_ERROR_MAX];
     const int fd = open_output(name);
     ssize_t n = fd >= 0 ? 1 : -1;
     errno = fd >= 0 ? 0 : errno;
@@ -56,7 +57,7 @@ static bool read_file(const char *name, size_t most, struct buf *text)
         text->len += n > 0 ? (size_t)n : 0;
     }
     if (n < 0)
-        log_error("cannot read %s: %s; check the path", name, strerror(errno));
+        log_error("cannot read %s: %s", name, path_error_text(errno, name, "check the path", why));
     else if (text->len >= most)
         log_error("cannot read %s: larger than %zu MiB; check that this is the right file", name, most >> 20);
     if (fd >= 0)
@@ -115,7 +116,7 @@ static cJSON *ctl_flight(const struct ctl_options *o, bool *all_read)
     if (n > 0)
         answer = flight_compare(dumps, n);
     if (dumps == NULL || (n > 0 && answer == NULL))
-        log_error("out of memory");
+        log_error("out of memory" MEMORY_REMEDY);
     for (size_t i = 0; i < n; i++)
         flight_dump_free(&dumps[i]);
     free(dumps);
@@ -248,7 +249,7 @@ static bool write_timeline(const struct ctl_options *o, const struct timeline_ev
     bool ok = timeline_make(&t, events) &&
               (is_page ? timeline_html(&t, timeline_page, &out) : timeline_trace(&t, &out));
     if (!ok)
-        log_error("out of memory");
+        log_error("out of memory" MEMORY_REMEDY);
     ok = ok && write_file(o->output, &out);
     timeline_free(&t);
     buf_free(&out);
@@ -268,7 +269,7 @@ static bool ctl_timeline(const struct ctl_options *o)
                  complaints - COMPLAINTS_MAX == 1 ? " was" : "s were");
     if (ok && !timeline_choose(&events, o->job)) {
         if (events.no_memory)
-            log_error("out of memory");
+            log_error("out of memory" MEMORY_REMEDY);
         else if (o->job != NULL)
             log_error("these files contain no events of job '%s'; check --job", o->job);
         else
@@ -451,7 +452,8 @@ static int tls_read(void *user, struct slice bytes, struct buf *plain, struct bu
         ddp_fail(err, DDP_ERR_MISMATCH, "the store was started without --encrypt; leave out --encrypt");
     else if (state == TLS_FAILED && !was_open)
         ddp_fail(err, DDP_ERR_MISMATCH,
-                 "the TLS handshake failed: the store has another secret, or does not use --encrypt");
+                 "the TLS handshake failed: the store has another secret, or does not use --encrypt; check "
+                 "--secret_file and --encrypt");
     else if (state == TLS_FAILED)
         ddp_fail(err, DDP_ERR_CORRUPT, "%s", tls_why(o->tls));
     return state == TLS_FAILED ? -1 : state != TLS_HANDSHAKE;

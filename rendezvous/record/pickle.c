@@ -75,7 +75,7 @@ static bool fail_at(struct machine *m, const char *what)
 
 static bool fail_memory(struct machine *m)
 {
-    ddp_fail(m->err, DDP_ERR_NOMEM, "no memory for %zu values", m->values);
+    ddp_fail(m->err, DDP_ERR_NOMEM, "out of memory for %zu values", m->values);
     return false;
 }
 

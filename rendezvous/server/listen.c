@@ -5,6 +5,7 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/endpoint.h"
+#include "base/limits.h"
 #include "base/syscalls.h"
 
 #include <ctype.h>
@@ -154,8 +155,9 @@ static ddp_status explain(const char *host, int port, const char *option, int er
             port_holder_words(&holder, who, sizeof(who)),
             holder.leftover ? "try again then" : "stop that process", option != NULL ? option : "port");
     }
-    char remedy[96] = "";
+    char remedy[FILES_REMEDY_MAX];
     const int lowest = lowest_free_port();
+    files_remedy(error, remedy);
     if (error == EADDRNOTAVAIL)
         snprintf(remedy, sizeof(remedy), "; choose an address of this host, as listed by 'ip address'");
     else if (error == EACCES && port < lowest)

@@ -386,10 +386,12 @@ ddp_status store_server_start(const struct store_server_options *options, struct
     ddp_status status = listener_open(options->host, options->port, options->port_option, &s->listener, err);
     if (status == DDP_OK)
         name_server(s);
+    char remedy[FILES_REMEDY_MAX];
     int rc = status == DDP_OK ? serve(s) : 0;
     if (rc != 0) {
         close(s->listener.fd);
-        status = ddp_fail(err, DDP_ERR_IO, "cannot start the store: %s", uv_strerror(rc));
+        status = ddp_fail(err, DDP_ERR_IO, "cannot start the store: %s%s", uv_strerror(rc),
+                          files_remedy(-rc, remedy));
     }
     if (status == DDP_OK)
         *out = s;

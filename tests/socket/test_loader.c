@@ -429,6 +429,7 @@ Test(loader, the_rest_of_a_batch_is_not_read_when_nobody_wants_it)
     ddp_loader_start(loader, 0, 0);
     await_stuck();
     cr_expect_eq(ddp_loader_free(loader), DDP_ERR_TIMEOUT);
+    cr_expect_not_null(strstr(ddp_last_error(), "; "), "no remedy: %s", ddp_last_error());
     atomic_store(&world.release, true);
     cr_expect_eq(ddp_loader_next(loader, &batch), DDP_ERR_TIMEOUT);
     cr_expect_null(batch);

@@ -94,20 +94,23 @@ ddp_status ckpt_dir_list(const struct ckpt_dir *dir, uint64_t **steps, size_t *n
 {
     uint64_t step;
     const char *name;
+    char why[WRITE_ERROR_MAX];
     ddp_status status = DDP_OK;
     *steps = NULL;
     *n = 0;
     DIR *there = opendir(dir->path);
     if (there == NULL)
         return errno == ENOENT ? DDP_OK
-                               : ddp_fail(err, DDP_ERR_IO, "%s: cannot open: %s", dir->path, strerror(errno));
+                               : ddp_fail(err, DDP_ERR_IO, "%s: cannot open: %s", dir->path,
+                                          path_error_text(errno, dir->path, "check the path", why));
     while (status == DDP_OK && (name = next_name(there)) != NULL) {
         if (step_of(name, &step) && !append(steps, n, step))
             status = ddp_fail(err, DDP_ERR_NOMEM, "%s: out of memory for a list of %zu checkpoints",
                               dir->path, *n);
     }
     if (status == DDP_OK && errno != 0)
-        status = ddp_fail(err, DDP_ERR_IO, "%s: cannot read: %s", dir->path, strerror(errno));
+        status = ddp_fail(err, DDP_ERR_IO, "%s: cannot read: %s", dir->path,
+                          path_error_text(errno, dir->path, "", why));
     closedir(there);
     if (*n > 1)
         qsort(*steps, *n, sizeof(**steps), by_number);
@@ -358,9 +361,10 @@ struct reader {
  * errors, such as no permission, do not prove damage. */
 static ddp_status not_opened(const struct reader *r)
 {
+    char why[WRITE_ERROR_MAX];
     const bool damage = errno == ENOENT || errno == ENOTDIR || errno == ENXIO;
     return ddp_fail(r->err, damage ? DDP_ERR_CORRUPT : DDP_ERR_IO, "%s: cannot open: %s", r->name,
-                    strerror(errno));
+                    path_error_text(errno, r->name, "", why));
 }
 
 /* Open one file of step `step`. On DDP_OK the caller closes r->fd. */

@@ -500,6 +500,7 @@ ddp_status ddp_ckpt_load(const char *path, const ddp_ckpt_block *blocks, size_t 
 {
     NOT_NULL(path, err);
     struct stat st;
+    char why[WRITE_ERROR_MAX];
     ddp_status status = ckpt_check_blocks(blocks, n, err);
     if (status != DDP_OK)
         return status;
@@ -507,7 +508,8 @@ ddp_status ddp_ckpt_load(const char *path, const ddp_ckpt_block *blocks, size_t 
     /* O_NONBLOCK, because opening a pipe would wait for a writer. */
     r.fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (r.fd < 0)
-        return ddp_fail(err, DDP_ERR_IO, "%s: cannot open: %s", path, strerror(errno));
+        return ddp_fail(err, DDP_ERR_IO, "%s: cannot open: %s", path,
+                        path_error_text(errno, path, "check the path", why));
     if (fstat(r.fd, &st) != 0) {
         status = ddp_fail(err, DDP_ERR_IO, "%s: cannot examine: %s", path, strerror(errno));
     } else if (!S_ISREG(st.st_mode)) {

@@ -2,6 +2,7 @@
  * copy of the blocks while the state is IDLE, and the writer owns the copy while the state is BUSY. So neither thread
  * holds the lock while it copies or writes blocks. */
 #include "base/clock.h"
+#include "base/limits.h"
 #include "base/not_null.h"
 #include "base/timed_call.h"
 #include "checkpoint/directory.h"
@@ -92,11 +93,12 @@ static ddp_status start_writer(ddp_ckpts *c, struct ddp_err *err)
 {
     if (c->has_thread)
         return DDP_OK;
+    char why[FORK_ERROR_MAX];
     int failed = thread_start(&c->thread, writer, c);
     c->has_thread = failed == 0;
     return failed == 0 ? DDP_OK
                        : ddp_fail(err, DDP_ERR_NOMEM, "%s: cannot start the writing thread: %s", c->dir.path,
-                                  strerror(failed));
+                                  fork_error_text(failed, why));
 }
 
 /* --- waiting -------------------------------------------------------------------------------------------- */
@@ -111,7 +113,9 @@ static ddp_status wait_idle(ddp_ckpts *c, struct ddp_err *err)
     while (c->state == BUSY && failed == 0)
         failed = pthread_cond_timedwait(&c->changed, &c->lock, &until);
     if (c->state == BUSY)
-        status = ddp_fail(err, DDP_ERR_TIMEOUT, "%s: step %" PRIu64 " is still being written after %g s",
+        status = ddp_fail(err, DDP_ERR_TIMEOUT,
+                          "%s: step %" PRIu64 " is still being written after %g s; check the file "
+                          "system, or raise timeout_ms",
                           c->dir.path, c->copy.point.step, c->options.timeout_ms / 1000.0);
     else if (c->outcome.code != DDP_OK)
         status = ddp_fail(err, c->outcome.code, "%s", c->outcome.msg);

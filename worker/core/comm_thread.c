@@ -83,10 +83,10 @@ ddp_status comm_thread_open(struct comm_thread **out, struct ddp_err *err)
     pthread_cond_init(&thread->idle, NULL);
     int error = thread_start(&thread->id, run_jobs, thread);
     if (error != 0) {
-        char limit[RLIMIT_TEXT_MAX];
+        char why[FORK_ERROR_MAX];
         comm_thread_free(thread);
-        return ddp_fail(err, DDP_ERR_LIMIT, "cannot start a communication thread: %s; check `ulimit -u` (%s)",
-                        strerror(error), rlimit_text(RLIMIT_NPROC, limit));
+        return ddp_fail(err, DDP_ERR_LIMIT, "cannot start a communication thread: %s",
+                        fork_error_text(error, why));
     }
     *out = thread;
     return DDP_OK;

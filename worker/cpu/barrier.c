@@ -43,7 +43,8 @@ static ddp_status open_one(struct peers *peers, int32_t pid, int rank, struct dd
     if (peers->fds[rank].fd >= 0)
         return DDP_OK;
     if (errno == ESRCH)
-        return ddp_fail(err, DDP_ERR_PEER_LOST, "rank %d (pid %d) ended before all ranks had joined", rank,
+        return ddp_fail(err, DDP_ERR_PEER_LOST,
+                        "rank %d (pid %d) ended before all ranks had joined; read the end of its log", rank,
                         pid);
     return ddp_fail(err, DDP_ERR_IO, "cannot watch rank %d (pid %d): pidfd_open: %s%s", rank, pid,
                     strerror(errno), files_remedy(errno, remedy));

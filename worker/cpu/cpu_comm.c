@@ -192,8 +192,10 @@ static ddp_status count_votes(const struct cpu_comm *cpu, size_t bytes, struct d
     for (int r = 0; r < cpu->world; r++) {
         ddp_status vote = (ddp_status)cpu->control->ranks[r].mapped;
         if (vote != DDP_OK && err->code == DDP_OK)
-            return ddp_fail(err, vote, "rank %d could not create or map %zu bytes of shared memory",
-                            cpu->control->ranks[r].rank, bytes);
+            return ddp_fail(
+                err, vote,
+                "rank %d could not create or map %zu bytes of shared memory; see the error of that rank",
+                cpu->control->ranks[r].rank, bytes);
     }
     return err->code;
 }
@@ -212,8 +214,9 @@ static ddp_status agree_abroad(struct cpu_comm *cpu, size_t bytes, struct ddp_er
     *err = reason;
     if (err->code != DDP_OK || worst == DDP_OK)
         return err->code;
-    return ddp_fail(err, (ddp_status)worst,
-                    "a rank on another host could not create or map %zu bytes of shared memory", bytes);
+    return ddp_fail(
+        err, (ddp_status)worst,
+        "a rank on another host could not create or map %zu bytes of shared memory; see its error", bytes);
 }
 
 /* Create and map `region` on all ranks together. After an error the caller closes the region. `made` and `mapped`

@@ -24,8 +24,9 @@ static ddp_status open_given(const struct lib_kind *kind, const char *given, voi
     *handle = dlopen(given, RTLD_NOW | RTLD_LOCAL);
     if (*handle != NULL)
         return DDP_OK;
-    return ddp_fail(err, DDP_ERR_UNSUPPORTED, "%s: cannot load %s=%.300s: %.300s", kind->what, kind->variable,
-                    given, dlerror());
+    return ddp_fail(err, DDP_ERR_UNSUPPORTED,
+                    "%s: cannot load %s=%.300s: %.300s; unset %s, or set it to the path of the library",
+                    kind->what, kind->variable, given, dlerror(), kind->variable);
 }
 
 ddp_status lib_open(const struct lib_kind *kind, const char *given, size_t *place, void **handle,
@@ -91,8 +92,9 @@ static const struct lib_symbol symbols[] = {
 ddp_status gpu_fail(const struct gpu *gpu, cuda_error error, const char *doing, struct ddp_err *err)
 {
     gpu->call.last_error(); /* clear the error, so that the program's next CUDA call does not report it */
-    return ddp_fail(err, error == CUDA_NO_MEMORY ? DDP_ERR_NOMEM : DDP_ERR_CUDA, "%s: %.60s (%.200s)", doing,
-                    gpu->call.error_name(error), gpu->call.error_string(error));
+    return ddp_fail(err, error == CUDA_NO_MEMORY ? DDP_ERR_NOMEM : DDP_ERR_CUDA, "%s: %.60s (%.200s)%s",
+                    doing, gpu->call.error_name(error), gpu->call.error_string(error),
+                    error == CUDA_NO_MEMORY ? "; end other processes on this GPU, or use less memory" : "");
 }
 
 ddp_status gpu_check(const struct gpu *gpu, cuda_error error, const char *doing, struct ddp_err *err)

@@ -58,7 +58,8 @@ static ddp_status blocks_vote(struct gpu_comm *base, size_t bytes, struct ddp_er
     *err = own;
     if (own.code == (ddp_status)worst)
         return own.code;
-    return ddp_fail(err, (ddp_status)worst, "another rank could not allocate %zu bytes of device memory",
+    return ddp_fail(err, (ddp_status)worst,
+                    "another rank could not allocate %zu bytes of device memory; see the error of that rank",
                     bytes);
 }
 

@@ -339,11 +339,13 @@ static ddp_status sample_late(const ddp_loader *loader, struct ddp_err *err)
         const struct slot *slot = &loader->slot[k % loader->queue.slots];
         if (!slot->ready)
             return ddp_fail(err, DDP_ERR_TIMEOUT,
-                            "loader: sample %" PRIu64 " of batch %" PRIu64 " is still being read after %g s",
+                            "loader: sample %" PRIu64 " of batch %" PRIu64 " is still being read after %g s; "
+                            "check the read function, or raise timeout_ms",
                             atomic_load_explicit(&slot->reading, memory_order_relaxed), slot->batch.number,
                             (double)loader->queue.options.timeout_ms / 1000);
     }
-    return ddp_fail(err, DDP_ERR_TIMEOUT, "loader: no thread has begun batch %" PRIu64 " within %g s",
+    return ddp_fail(err, DDP_ERR_TIMEOUT,
+                    "loader: no thread has begun batch %" PRIu64 " within %g s; raise threads or timeout_ms",
                     loader->queue.given, (double)loader->queue.options.timeout_ms / 1000);
 }
 

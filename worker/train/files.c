@@ -43,9 +43,10 @@ ddp_status files_make_dir(const char *path, struct ddp_err *err)
                             write_error_text(errno, part, why));
     }
     if (stat(path, &s) == 0 && !S_ISDIR(s.st_mode))
-        return ddp_fail(err, DDP_ERR_IO, "%s: not a directory", path);
+        return ddp_fail(err, DDP_ERR_IO, "%s: not a directory; use another path", path);
     if (access(path, W_OK | X_OK) != 0)
-        return ddp_fail(err, DDP_ERR_IO, "%s: cannot write to this directory: %s", path, strerror(errno));
+        return ddp_fail(err, DDP_ERR_IO, "%s: cannot write to this directory: %s", path,
+                        write_error_text(errno, path, why));
     return DDP_OK;
 }
 
@@ -60,7 +61,7 @@ static bool is_replaced(const char *path)
 
 ddp_status files_may_write(const char *path, struct ddp_err *err)
 {
-    char dir[PATH_MAX];
+    char dir[PATH_MAX], why[WRITE_ERROR_MAX];
     struct stat s;
     const char *slash = strrchr(path, '/');
     size_t len = slash != NULL ? (size_t)(slash - path) : 1;
@@ -73,7 +74,8 @@ ddp_status files_may_write(const char *path, struct ddp_err *err)
     if (stat(path, &s) == 0 && S_ISDIR(s.st_mode))
         return ddp_fail(err, DDP_ERR_ARG, "%s: a directory, not a file", path);
     if (is_replaced(path) && access(len > 0 ? dir : "/", W_OK | X_OK) != 0)
-        return ddp_fail(err, DDP_ERR_IO, "%s: cannot write: %s", len > 0 ? dir : "/", strerror(errno));
+        return ddp_fail(err, DDP_ERR_IO, "%s: cannot write: %s", len > 0 ? dir : "/",
+                        write_error_text(errno, path, why));
     return DDP_OK;
 }
 
@@ -132,12 +134,14 @@ enum { CHUNK = 1 << 20 };
 
 ddp_status whole_file_open(struct whole_file *f, const char *path, struct ddp_err *err)
 {
+    char why[WRITE_ERROR_MAX];
     struct stat st;
     /* Without O_NONBLOCK, opening a pipe would wait for a writer. */
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     *f = (struct whole_file){ 0 };
     if (fd < 0)
-        return ddp_fail(err, DDP_ERR_IO, "%s: cannot open: %s", path, strerror(errno));
+        return ddp_fail(err, DDP_ERR_IO, "%s: cannot open: %s", path,
+                        path_error_text(errno, path, "check the path", why));
     if (fstat(fd, &st) != 0 || (!S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode))) {
         close(fd);
         return ddp_fail(err, DDP_ERR_IO, "%s: not a regular file", path);

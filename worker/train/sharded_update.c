@@ -193,7 +193,9 @@ ddp_status sharded_open(struct sharded_update **out, const struct sharded_reques
         return DDP_OK;
     sharded_close(s);
     *out = NULL;
-    return ddp_fail(err, DDP_ERR_NOMEM, "out of device memory for gradients and state of %zu parameters",
+    return ddp_fail(err, DDP_ERR_NOMEM,
+                    "out of device memory for gradients and state of %zu parameters; use a smaller model, or "
+                    "a device with more free memory",
                     request->params->count);
 }
 
@@ -434,7 +436,9 @@ ddp_status sharded_export(struct sharded_update *s, int slot, float *flat, struc
     ddp_status status = DDP_OK;
     if (flat != NULL && !alone(s) && s->room == NULL &&
         !allocate_part(s, (void **)&s->room, s->plan.bucket, sizeof(float)))
-        return ddp_fail(err, DDP_ERR_NOMEM, "out of device memory for a checkpoint");
+        return ddp_fail(
+            err, DDP_ERR_NOMEM,
+            "out of device memory for a checkpoint; use a smaller model, or a device with more free memory");
     for (size_t b = 0; b < s->plan.buckets && status == DDP_OK && s->slot[slot] != NULL; b++)
         status = export_bucket(s, slot, b, flat, err);
     ops(s)->release(s->request.device, s->room);

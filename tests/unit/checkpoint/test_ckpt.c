@@ -164,6 +164,7 @@ Test(ckpt, a_missing_file_is_an_io_error_with_its_path)
 {
     cr_expect_eq(load_model(), DDP_ERR_IO);
     cr_expect(strstr(err.msg, path) && strstr(err.msg, "No such file or directory"), "%s", err.msg);
+    cr_expect_not_null(strstr(err.msg, "; "), "no remedy: %s", err.msg);
 }
 
 Test(ckpt, unusable_names_are_refused_before_anything_is_written)

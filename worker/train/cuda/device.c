@@ -106,7 +106,8 @@ static ddp_status read_all(FILE *file, const char *path, char **image, struct dd
 {
     long size = fseek(file, 0, SEEK_END) == 0 ? ftell(file) : -1;
     if (size < 0)
-        return ddp_fail(err, DDP_ERR_IO, "%s: cannot read: %s", path, strerror(errno));
+        return ddp_fail(err, DDP_ERR_IO, "%s: cannot read: %s; build it again with `make`", path,
+                        strerror(errno));
     if (size == 0 || size > KERNELS_MOST)
         return ddp_fail(err, DDP_ERR_CORRUPT,
                         "%s: a file of %ld bytes cannot contain kernels; build the file again with `make`",
@@ -117,7 +118,8 @@ static ddp_status read_all(FILE *file, const char *path, char **image, struct dd
         return DDP_OK;
     free(*image);
     *image = NULL;
-    return ddp_fail(err, DDP_ERR_IO, "%s: cannot read: %s", path, strerror(errno));
+    return ddp_fail(err, DDP_ERR_IO, "%s: cannot read: %s; build it again with `make`", path,
+                    strerror(errno));
 }
 
 ddp_status libraries_kernels(int precision, char **image, struct ddp_err *err)
@@ -235,7 +237,9 @@ void *cuda_room(struct cuda *c, struct room *room, size_t bytes)
     cuda_release(&c->base, room->memory);
     *room = (struct room){ cuda_alloc(&c->base, bytes), bytes };
     if (room->memory == NULL)
-        cuda_failed(c, ddp_fail(&err, DDP_ERR_NOMEM, "cannot allocate %zu bytes of device memory", bytes),
+        cuda_failed(c,
+                    ddp_fail(&err, DDP_ERR_NOMEM,
+                             "cannot allocate %zu bytes of device memory; use a smaller --batch", bytes),
                     &err);
     return room->memory;
 }

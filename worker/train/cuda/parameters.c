@@ -23,7 +23,10 @@ ddp_status cuda_place(struct compute *base, struct model_tensors *t, size_t mult
     cuda_release(base, c->weights);
     c->weights = cuda_alloc(base, (count + multiple - 1) / multiple * multiple * base->value_bytes);
     if (c->weights == NULL)
-        return ddp_fail(err, DDP_ERR_NOMEM, "out of device memory for %zu parameters", t->count);
+        return ddp_fail(
+            err, DDP_ERR_NOMEM,
+            "out of device memory for %zu parameters; use a smaller model, or a device with more free memory",
+            t->count);
     for (size_t i = 0; i < t->n; i++) {
         char *here = (char *)c->weights + at * base->value_bytes;
         t->each[i].at = here;

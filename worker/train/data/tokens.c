@@ -103,14 +103,14 @@ static ddp_status examine(const struct tokens *t, int fd, uint64_t *count, struc
 static ddp_status tokens_add(struct tokens *t, const char *path, struct ddp_err *err)
 {
     uint64_t count = 0;
-    char remedy[FILES_REMEDY_MAX];
+    char why[WRITE_ERROR_MAX];
     if (t->shards == TOKENS_MAX_SHARDS)
         return ddp_fail(err, DDP_ERR_LIMIT, "%s: more than %d files of tokens", path, TOKENS_MAX_SHARDS);
     /* Without O_NONBLOCK, opening a FIFO would wait for a writer. */
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
-        return ddp_fail(err, DDP_ERR_IO, "%s: cannot open: %s%s", path, strerror(errno),
-                        files_remedy(errno, remedy));
+        return ddp_fail(err, DDP_ERR_IO, "%s: cannot open: %s", path,
+                        path_error_text(errno, path, "check the path", why));
     ddp_status status = examine(t, fd, &count, err);
     char *name = strdup(path);
     struct tokens_shard *grown = realloc(t->shard, (t->shards + 1) * sizeof(*grown));

@@ -2,6 +2,7 @@
  * reads the whole file into memory before it changes a parameter, so an error leaves the model unchanged. */
 #include "train/models/llmc.h"
 
+#include "base/limits.h"
 #include "ddp/amp.h"
 #include "ddp/ckpt.h"
 #include "train/files.h"
@@ -246,10 +247,12 @@ static ddp_status load(int fd, const struct model_kind *kind, const struct model
 ddp_status llmc_load(const char *path, const struct model_kind *kind, const struct model_tensors *params,
                      struct ddp_err *err)
 {
+    char why[WRITE_ERROR_MAX];
     /* Without O_NONBLOCK, opening a pipe would wait for a writer. */
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
-        return ddp_fail(err, DDP_ERR_IO, "%s: cannot open: %s", path, strerror(errno));
+        return ddp_fail(err, DDP_ERR_IO, "%s: cannot open: %s", path,
+                        path_error_text(errno, path, "check the path", why));
     ddp_status status = load(fd, kind, params, err);
     close(fd);
     return status == DDP_OK ? DDP_OK : ddp_wrap(err, "%s", path);

@@ -60,7 +60,10 @@ static ddp_status place_buffers(struct model *m, struct ddp_err *err)
         return DDP_OK;
     float *at = m->compute->ops->alloc(m->compute, b->count * sizeof(float));
     if (at == NULL)
-        return ddp_fail(err, DDP_ERR_NOMEM, "out of device memory for buffers of %zu numbers", b->count);
+        return ddp_fail(err, DDP_ERR_NOMEM,
+                        "out of device memory for buffers of %zu numbers; use a smaller model, or a device "
+                        "with more free memory",
+                        b->count);
     for (size_t i = 0; i < b->n; at += b->each[i++].count)
         b->each[i].master = at;
     return model_send_buffers(m, err);

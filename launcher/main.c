@@ -706,10 +706,13 @@ static int run_EXPLAIN(int argc, char **argv)
 {
     struct buf out = { 0 };
     struct ddp_err err;
-    ddp_status status = argc > 2
+    const bool first = argc > 1 && strcmp(argv[1], "--json") == 0;
+    const bool json = first || (argc > 1 && strcmp(argv[argc - 1], "--json") == 0);
+    const int words = argc - json;
+    ddp_status status = words > 2
                             ? ddp_fail(&err, DDP_ERR_ARG,
                                        "explain: expected at most one code; 'ddprun explain' lists all codes")
-                            : explain_code(argc == 2 ? argv[1] : NULL, false, &out, &err);
+                            : explain_code(words == 2 ? argv[1 + first] : NULL, json, &out, &err);
     if (status == DDP_OK)
         return print_out(true, &out);
     buf_free(&out);

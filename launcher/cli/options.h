@@ -22,8 +22,9 @@
 /* Commands of ddprun, written as its first argument. If a program has the same name as a command, the user writes
  * ./NAME to start the program. Columns: id, name, arguments, help. */
 #define DDPRUN_COMMANDS(X)                                                                                 \
-    X(EXPLAIN, "explain", "[CODE]",                                                                        \
-      "print the meaning and remedy of a finding, an exit code or a signal; without CODE, list all codes") \
+    X(EXPLAIN, "explain", "[--json] [CODE]",                                                               \
+      "print the meaning and remedy of a finding, an exit code or a signal; without CODE, list all codes; " \
+      "--json prints a JSON object")                                                                       \
     X(SHIM, "shim", "[--remove] DIR",                                                                      \
       "create in DIR a command torchrun that starts ddprun, and print the line that puts DIR first in "    \
       "PATH; --remove removes the command. ddprun changes no other torchrun")                              \

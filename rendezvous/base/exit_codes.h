@@ -5,6 +5,8 @@
 
 #include "ddp/error.h"
 
+#include <signal.h>
+
 /* Each row has a code, its name, its meaning and the remedy. The fifth column explains how ddprun detects the case,
  * with typical causes. The last column is an example of a message or a command. 125 to 127 have the meanings of env(1),
  * timeout(1) and shells. */
@@ -58,8 +60,37 @@
       "limit of the scheduler (143).",                                                                    \
       "rank 3 on n1 failed first: out of memory (SIGKILL), 12.3 s after its start")
 
-/* The meaning of each code without a row. agent_exit_code in agent/agent.c has the rule. */
+/* Each row has a signal, typical causes and the remedy. They replace the general texts of row SIGNAL. */
+#define EXIT_SIGNAL_LIST(X)                                                                                \
+    X(SIGHUP, "a closed terminal, or an ssh connection that ended",                                        \
+      "start the job with --detach, or in a session of tmux")                                              \
+    X(SIGINT, "Ctrl-C, or a script that sends SIGINT", "if you did not stop the job, find the sender")     \
+    X(SIGILL, "a program that was built for a newer processor",                                            \
+      "build the program for this processor (-march), or install a build for older processors")            \
+    X(SIGABRT, "a failed assertion, an uncaught C++ exception, a heap error, or NCCL's watchdog",          \
+      "read the last lines of the worker, which usually contain the reason")                               \
+    X(SIGBUS, "a full /dev/shm, or a mapped file that became shorter",                                     \
+      "enlarge /dev/shm (docker run --shm-size=8g), and check other disks with df")                        \
+    X(SIGFPE, "a division of an integer by zero", "run 'ulimit -c unlimited', and open the core with gdb") \
+    X(SIGKILL, "a lack of memory, kill -9, or the end of a scheduler's time limit",                        \
+      "see the report; if memory ran out, use a smaller batch, or raise the memory limit of the cgroup "   \
+      "or of the scheduler")                                                                               \
+    X(SIGSEGV, "a bug in C, C++ or CUDA code, or an extension of Python for another version",              \
+      "run 'ulimit -c unlimited', and open the core with gdb; for Python, set PYTHONFAULTHANDLER=1")       \
+    X(SIGPIPE, "a reader of the output that ended, such as head in 'ddprun ... | head'",                   \
+      "use a reader that reads to the end, or write to files with --log_dir and --redirects")              \
+    X(SIGTERM, "a time limit or a preemption of the scheduler, or kill",                                   \
+      "raise the time limit, and continue from the last checkpoint")                                       \
+    X(SIGXCPU, "the limit of processor time", "raise the limit: ulimit -t")                                \
+    X(SIGXFSZ, "the limit of file sizes", "raise the limit: ulimit -f")
+
+/* The texts of each code without a row. agent_exit_code in agent/agent.c has the rule. */
 #define EXIT_CODE_OTHER_MEANING "the exit code of the worker that failed first"
+#define EXIT_CODE_OTHER_REMEDY \
+    "read the end of the worker's log, and look up the code in the documentation of the worker's program"
+#define EXIT_CODE_OTHER_DETECTION                                                                          \
+    "The kernel reported this exit code, and no worker failed earlier by the clock of the store. Typical " \
+    "causes: an uncaught exception in Python (1), or a program that defines its own codes."
 
 enum exit_code {
 #define X(code, name, ...) EXIT_CODE_##name = code,

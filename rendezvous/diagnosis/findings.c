@@ -297,15 +297,25 @@ bool findings_print_man(struct buf *out)
 enum { EXIT_STATUS_MAX = 255 }; /* largest exit code of a process */
 
 /* The rows of exit_codes.h. The row EXIT_CODE_SIGNAL describes every exit code 128 + n, for a signal n. */
-static const struct {
+struct exit_row {
     int code;
     const char *meaning, *remedy, *detection, *example;
-} exit_rows[] = {
+};
+static const struct exit_row exit_rows[] = {
 #define X(code, name, ...) { code, __VA_ARGS__ },
     EXIT_CODE_LIST(X)
 #undef X
 };
 enum { EXIT_ROWS = sizeof(exit_rows) / sizeof(exit_rows[0]) };
+
+static const struct {
+    int signal;
+    const char *causes, *remedy;
+} signal_rows[] = {
+#define X(...) { __VA_ARGS__ },
+    EXIT_SIGNAL_LIST(X)
+#undef X
+};
 
 /* Append a heading and an indented text, wrapped to lines, to `out`. If `json` is not NULL, add the text to `json` as
  * the member `name` instead. */
@@ -354,35 +364,55 @@ static bool explain_finding(enum finding_code code, struct buf *out, cJSON *json
            append_paragraph(out, json, "advice", "Remedy", finding_advice(code));
 }
 
-/* Append the row of an exit code, with `code` in the example. All codes 128 + signal share one row. A code without a
- * row is the exit code of a worker, so append the text about a failed worker. */
+/* Return the row of an exit code. A code without a row is the exit code of a worker. */
+static struct exit_row find_exit_row(int code)
+{
+    for (int i = 0; i < EXIT_ROWS; i++)
+        if (exit_rows[i].code == code)
+            return exit_rows[i];
+    return (struct exit_row){ .code = code,
+                              .meaning = EXIT_CODE_OTHER_MEANING,
+                              .remedy = EXIT_CODE_OTHER_REMEDY,
+                              .detection = EXIT_CODE_OTHER_DETECTION };
+}
+
+/* Replace the causes and the remedy by those of the signal, if it has a row. `detection` receives the new text. */
+enum { DETECTION_MAX = 512 };
+static void specify_signal(struct exit_row *row, int signal, char detection[DETECTION_MAX])
+{
+    for (size_t i = 0; i < sizeof(signal_rows) / sizeof(signal_rows[0]); i++)
+        if (signal_rows[i].signal == signal) {
+            const int len = (int)(strstr(row->detection, " Typical cause") - row->detection);
+            snprintf(detection, DETECTION_MAX, "%.*s Typical causes: %s.", len, row->detection,
+                     signal_rows[i].causes);
+            row->detection = detection;
+            row->remedy = signal_rows[i].remedy;
+        }
+}
+
+/* Append the texts about an exit code. An example without a row, or of a signal, contains `code` itself. */
 static bool explain_exit_code(int code, struct buf *out, cJSON *json)
 {
-    const char *signal = code > EXIT_CODE_SIGNAL ? signal_abbrev(code - EXIT_CODE_SIGNAL) : NULL;
-    const int row = signal != NULL ? EXIT_CODE_SIGNAL : code;
-    char end[48], example[128];
+    const int number = code - EXIT_CODE_SIGNAL;
+    const char *signal = number > 0 ? signal_abbrev(number) : NULL;
+    char end[48], example[128], detection[DETECTION_MAX];
+    struct exit_row row = find_exit_row(signal != NULL ? EXIT_CODE_SIGNAL : code);
     snprintf(end, sizeof(end), "exit %d", code);
-    if (signal != NULL)
-        snprintf(end, sizeof(end), "killed by SIG%s (signal %d)", signal, code - EXIT_CODE_SIGNAL);
+    if (signal != NULL) {
+        snprintf(end, sizeof(end), "killed by SIG%s (signal %d)", signal, number);
+        specify_signal(&row, number, detection);
+    }
     snprintf(example, sizeof(example), "rank 3 on n1 failed first: %s, 12.3 s after its start", end);
     bool ok = json == NULL ? buf_printf(out, "exit code %d", code)
                            : cJSON_AddNumberToObject(json, "exit_code", code) != NULL;
     if (signal != NULL && json == NULL)
-        ok = ok && buf_printf(out, " = 128 + %d (SIG%s)", code - EXIT_CODE_SIGNAL, signal);
-    ok = ok && (json != NULL || buf_printf(out, "\n"));
-    for (int i = 0; i < EXIT_ROWS; i++)
-        if (exit_rows[i].code == row)
-            return ok &&
-                   append_paragraph(out, json, "example", "Example",
-                                    signal != NULL ? example : exit_rows[i].example) &&
-                   append_paragraph(out, json, "meaning", "Meaning", exit_rows[i].meaning) &&
-                   append_detection(out, json, "Detection", exit_rows[i].detection) &&
-                   append_paragraph(out, json, "advice", "Remedy", exit_rows[i].remedy);
-    return ok && append_paragraph(out, json, "example", "Example", example) &&
-           append_paragraph(out, json, "meaning", "Meaning", EXIT_CODE_OTHER_MEANING) &&
-           append_detection(out, json, "Detection", finding_detection(FINDING_WORKER_FAILED)) &&
-           append_paragraph(out, json, "advice", "Remedy",
-                            "check the documentation of the program and the end of the worker's log");
+        ok = ok && buf_printf(out, " = 128 + %d (SIG%s)", number, signal);
+    return ok && (json != NULL || buf_printf(out, "\n")) &&
+           append_paragraph(out, json, "example", "Example",
+                            signal != NULL || row.example == NULL ? example : row.example) &&
+           append_paragraph(out, json, "meaning", "Meaning", row.meaning) &&
+           append_detection(out, json, "Detection", row.detection) &&
+           append_paragraph(out, json, "advice", "Remedy", row.remedy);
 }
 
 /* Append `item` to the array `name` of `json`. This function owns `item`. */
@@ -401,11 +431,9 @@ static bool list_findings(const char *part, struct buf *out, cJSON *json, int *n
         const char *name = finding_code_name((enum finding_code)code);
         if (strstr(name, part) == NULL)
             continue;
-        const char *example = finding_example((enum finding_code)code);
         cJSON *item = json != NULL ? cJSON_CreateObject() : NULL;
-        ok = json == NULL ? buf_printf(out, "%-24s %s\n", name, example)
-                          : cJSON_AddStringToObject(item, "code", name) != NULL &&
-                                cJSON_AddStringToObject(item, "example", example) != NULL;
+        ok = json == NULL ? buf_printf(out, "%-24s %s\n", name, finding_example((enum finding_code)code))
+                          : item != NULL && explain_finding((enum finding_code)code, out, item);
         if (json != NULL)
             add_item(json, "findings", item);
         ++*n;
@@ -422,8 +450,7 @@ static bool list_all(struct buf *out, cJSON *json)
     for (int i = 0; ok && i < EXIT_ROWS; i++) {
         cJSON *item = json != NULL ? cJSON_CreateObject() : NULL;
         ok = json == NULL ? buf_printf(out, "%-24d %s\n", exit_rows[i].code, exit_rows[i].meaning)
-                          : cJSON_AddNumberToObject(item, "exit_code", exit_rows[i].code) != NULL &&
-                                cJSON_AddStringToObject(item, "meaning", exit_rows[i].meaning) != NULL;
+                          : item != NULL && explain_exit_code(exit_rows[i].code, out, item);
         if (json != NULL)
             add_item(json, "exit_codes", item);
     }

@@ -458,6 +458,10 @@ Test(explain, prints_findings_and_exit_codes, .fini = why_end)
     cr_expect(says(end.out, "RANK_STOPPED (error)\n\nExample\n    rank 3: stopped (state T)"));
     DDPRUN(NULL, "explain", "137");
     cr_expect(says(end.out, "exit code 137 = 128 + 9 (SIGKILL)"));
+    DDPRUN(NULL, "explain", "--json", "SIGKILL");
+    cr_expect(says(end.out, "{\"exit_code\":137,"));
+    DDPRUN(NULL, "explain", "SIGKILL", "--json");
+    cr_expect(says(end.out, "{\"exit_code\":137,"));
     DDPRUN(NULL, "explain");
     cr_expect(says(end.out, "\nRANK_STOPPED  ") && says(end.out, "\n125  ") && says(end.out, "\nother  "));
     DDPRUN(NULL, "explain", "NO_SUCH_CODE");

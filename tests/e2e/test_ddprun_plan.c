@@ -507,7 +507,7 @@ Test(ddprun_torchrun, a_program_that_has_the_name_of_a_command_is_started_with_i
            "$D -- shim",
            0, "mine\nmine\n", NULL);
     expect("$D shim --help | head -n 1; $D explain -h | head -n 1", 0,
-           "Usage: ddprun shim [--remove] DIR\nUsage: ddprun explain [CODE]\n", NULL);
+           "Usage: ddprun shim [--remove] DIR\nUsage: ddprun explain [--json] [CODE]\n", NULL);
 }
 
 Test(ddprun_torchrun, an_ipv6_address_may_have_brackets)

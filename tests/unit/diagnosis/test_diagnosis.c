@@ -1,5 +1,6 @@
 /* Each case has the facts about a job and the expected findings, with the causes first. No case uses a clock or a
  * socket. */
+#include "base/exit_codes.h"
 #include "base/text.h"
 #include "diagnosis/diagnosis.h"
 #include "diagnosis/findings.h"
@@ -902,9 +903,38 @@ Test(findings, explain_prints_one_json_object)
     json = explained(NULL);
     cr_expect_eq(cJSON_GetArraySize(cJSON_GetObjectItem(json, "findings")), FINDING_CODES - 1);
     cr_expect_gt(cJSON_GetArraySize(cJSON_GetObjectItem(json, "exit_codes")), 5);
+    for (int list = 0; list < 2; list++) {
+        cJSON *item;
+        cJSON_ArrayForEach(item, cJSON_GetObjectItem(json, list == 0 ? "findings" : "exit_codes"))
+            cr_expect(cJSON_IsString(cJSON_GetObjectItem(item, "advice")), "%s", cJSON_Print(item));
+    }
     cr_expect(cJSON_IsString(cJSON_GetObjectItem(json, "other_exit_codes")));
     cJSON_Delete(json);
     cr_expect_eq(explain_code("no_such_code", true, &(struct buf){ 0 }, NULL), DDP_ERR_ARG);
+}
+
+/* Every exit code has all texts. Those of a signal and of a worker's own code differ from those of a row. */
+Test(findings, explain_describes_each_exit_code)
+{
+    static const char *const members[] = { "example", "meaning", "detection", "causes", "advice" };
+    char name[8], of_row[256] = "";
+    for (int code = 0; code <= 255; code++) {
+        snprintf(name, sizeof(name), "%d", code);
+        cJSON *json = explained(name);
+        for (size_t i = 0; i < sizeof(members) / sizeof(members[0]); i++)
+            cr_expect(cJSON_IsString(cJSON_GetObjectItem(json, members[i])), "%d %s", code, members[i]);
+        const char *causes = cJSON_GetStringValue(cJSON_GetObjectItem(json, "causes"));
+        const char *example = cJSON_GetStringValue(cJSON_GetObjectItem(json, "example"));
+        if (code == EXIT_CODE_SIGNAL)
+            snprintf(of_row, sizeof(of_row), "%s", causes);
+        if (code == EXIT_CODE_SIGNAL + SIGKILL || code == EXIT_CODE_SIGNAL + SIGTERM || code == 42)
+            cr_expect_str_neq(causes, of_row);
+        if (code == EXIT_CODE_SIGNAL + SIGUSR1)
+            cr_expect_str_eq(causes, of_row, "this signal has no row");
+        if (code == 42)
+            cr_expect_not_null(strstr(example, " 42,"), "%s", example);
+        cJSON_Delete(json);
+    }
 }
 
 static void expect_sections(const char *code, const char *const *headings)

@@ -89,7 +89,7 @@
     X(NNODES, "nnodes", 0, NNODES, nnodes, "N", "1", true, FIRST, NODES,                                            \
       "number of nodes; MIN:MAX for an elastic job, whose nodes may join and leave; N:N means N")               \
     X(NODE_RANK, "node_rank", 0, NODE_RANK, node_rank, "N", NULL, true, FIRST, NODES,                               \
-      "rank of this node, from 0 to nnodes - 1; the rendezvous assigns the ranks of elastic jobs")                   \
+      "rank of this node, 0 to nnodes - 1; needed with several nodes, except in elastic jobs")                       \
     X(RDZV_BACKEND, "rdzv_backend", 0, WORD, backend, "NAME", NULL, true, FIRST, NODES,                          \
       "'static': --nnodes and --node_rank define the nodes; 'c10d': an elastic job, whose nodes may "           \
       "join and leave (default: c10d for a range of nodes, such as 2:4, else static)")                            \
@@ -162,7 +162,7 @@
       "shared GPUs; slow, for tests")                                                                                       \
     X(NUMA_BINDING, "numa_binding", 0, WORD, numa_binding, "WHERE", NULL, true, THEIRS, PROGRAM,         \
       "bind each worker to CPUs near its GPU. WHERE is node (the NUMA node), socket, exclusive (a share of "  \
-      "the NUMA node) or core-complex (CPUs with a common cache)")                              \
+      "the NUMA node) or core-complex (CPUs with a common cache) (default: no binding)")            \
     X(ENV, "env", 0, ENV, env, "NAME[=VALUE]", NULL, false, OURS, PROGRAM,                                         \
       "set a variable for the workers. Without VALUE, the workers on all hosts of --hosts get the value "       \
       "on this host. May be given several times")                                                               \
@@ -210,7 +210,7 @@
     X(TIMESTAMPS, "timestamps", 0, SWITCH, timestamps, NULL, NULL, true, OURS, OUTPUT,                               \
       "print before each line the time of its arrival (UTC, microseconds)")                               \
     X(LOCAL_RANKS_FILTER, "local_ranks_filter", 0, RANKS, console_ranks, "RANKS", NULL, true, THEIRS, OUTPUT,        \
-      "show only lines of these local ranks, as in 0,2-5; files and the report contain all lines")                   \
+      "show only lines of these local ranks, as in 0,2-5 (default: all); files and the report contain all lines")     \
     X(STDOUT_FILTERS, "duplicate_stdout_filters", 0, FILTERS, filters[0], "WORDS", NULL, true, THEIRS, OUTPUT, \
       "copy stdout lines that contain one of these words (separated by commas) to "                             \
       "attempt_N/filtered_stdout.log in --log_dir; needs --tee")                                                             \
@@ -259,8 +259,9 @@
       "highest), 'rank0' (of rank 0) or 'workers' (like 'first', but 0 if a signal stopped the job and "        \
       "every worker of this node exited with 0)")                                                               \
     X(HANG_TIMEOUT, "hang_timeout", 0, HANG_TIMEOUT, hang_timeout_ms, "TIME|off", NULL, true, OURS, FAILURE,          \
-      "time without a sign of progress (default: 30s, or 5 times the longest pause so far, whichever is "      \
-      "longer); ddprun then compares the stacks of all ranks, and reports a hang at least 12 s later")         \
+      "time without a sign of progress, or off for no check (default: 30s, or 5 times the longest pause so "   \
+      "far, whichever is longer); ddprun then compares the stacks of all ranks, and reports a hang at least "  \
+      "12 s later")                                                                                            \
     X(ON_HANG, "on_hang", 0, WORD, on_hang, "ACTION", "report", true, OURS, FAILURE,                         \
       "action after ddprun has reported a hang: 'report' (none), 'stop' (stop the job) or 'restart' "           \
       "(restart the job as after a failure, see --max_restarts). Without py-spy, ddprun often only "            \

@@ -500,6 +500,11 @@ pid_t contain_fork(struct contain *c)
     return c->kind == CONTAIN_PIDNS ? fork_into_namespace(c) : fork();
 }
 
+bool contain_hides_guardian(const struct contain *c)
+{
+    return c->kind == CONTAIN_PIDNS;
+}
+
 ddp_status contain_enter(struct contain *c, int lifeline, struct ddp_err *err)
 {
     return c->kind == CONTAIN_PIDNS ? pidns_enter(lifeline, err) : DDP_OK;

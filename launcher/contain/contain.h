@@ -57,6 +57,9 @@ const char *contain_groups(const struct contain *c);
 /* Fork the agent. Return the same values as fork(2). */
 pid_t contain_fork(struct contain *c);
 
+/* Return true if the agent cannot signal the guardian, because the agent is in another PID namespace. */
+bool contain_hides_guardian(const struct contain *c);
+
 /* Set up the agent. Call this function first in the agent. `lifeline` becomes readable when the guardian is gone. */
 ddp_status contain_enter(struct contain *c, int lifeline, struct ddp_err *err);
 

@@ -1,5 +1,6 @@
 /* guardian.c -- see guardian.h. The guardian must survive the agent, so it has little that can fail while it waits: no
- * thread, no event loop, no allocation. The guardian sleeps in sigtimedwait, and each of its events is a signal. */
+ * thread, no event loop, no allocation. The guardian sleeps in sigtimedwait, and each of its events is a signal. Only
+ * the agent of a PID namespace cannot send a signal, so the guardian then also checks the shared memory. */
 #include "node/guardian.h"
 
 #include "base/clock.h"
@@ -29,7 +30,9 @@
 enum {
     /* Limit for killing processes that the agent could not kill; short, because the agent has already waited. */
     STUCK_LIMIT_MS = 100,
-    SETTLED_S = 1, /* after this time without a signal, the code pages of the start are released */
+    /* After this time without a signal, the code pages of the start are released. If the agent cannot signal the
+     * guardian, the guardian checks again after each such time whether the agent has left. */
+    SETTLED_S = 1,
     /* How long to wait for a hanging disk after the user's second request to stop. With this limit, ddprun exits
      * within 2 s after this request. */
     HUNG_LIMIT_MS = 1500,
@@ -38,6 +41,7 @@ enum {
 
 struct guardian {
     pid_t self, agent;
+    bool is_hidden;  /* the agent cannot signal the guardian */
     int lifeline[2]; /* the agent reads, the guardian writes */
     sigset_t watched;
     signal_set stop; /* signals that end the job in addition to SIGTERM, SIGINT and SIGHUP */
@@ -145,31 +149,45 @@ static int forget_code(struct dl_phdr_info *object, size_t size, void *unused)
 }
 
 /* Wait for a signal. After SETTLED_S without a signal, release about 2 MB of code pages that only the start has used.
- * After has_hung() has begun to check the disk, wait at most HUNG_CHECK_MS, so that the check is repeated. */
+ * After has_hung() has begun to check the disk, wait at most HUNG_CHECK_MS, so that the check is repeated. Also return
+ * if the agent has left, but cannot send a signal. */
 static int wait_for_signal(const struct guardian *g, siginfo_t *info)
 {
+    const struct timespec settled = { .tv_sec = SETTLED_S };
+    bool is_stuck;
     if (g->hung_ms != 0)
         return sigtimedwait(&g->watched, info, &(struct timespec){ .tv_nsec = HUNG_CHECK_MS * 1000000L });
-    int sig = sigtimedwait(&g->watched, info, &(struct timespec){ .tv_sec = SETTLED_S });
+    int sig = sigtimedwait(&g->watched, info, &settled);
     if (sig > 0 || errno != EAGAIN)
         return sig;
     dl_iterate_phdr(forget_code, NULL);
-    return sigwaitinfo(&g->watched, info);
+    if (!g->is_hidden)
+        return sigwaitinfo(&g->watched, info);
+    while (!disk_watch_left(&is_stuck) && (sig = sigtimedwait(&g->watched, info, &settled)) < 0 &&
+           errno == EAGAIN)
+        continue;
+    return sig;
 }
 
-/* Return true if a file system does not answer, so that not even SIGKILL can end the agent. Check the disk only after
- * the user's second request to stop, or if the agent has given up a hanging thread (disk_watch_leave). Otherwise
- * return false. */
+/* Return true if not even SIGKILL can end the agent: a file system does not answer, or as process 1 of a PID namespace,
+ * the agent waits for processes that cannot be killed. The agent has already reported such processes. Check this only
+ * after the user's second request to stop, or if the agent has left (disk_watch_leave). Otherwise return false. */
 static bool has_hung(struct guardian *g)
 {
     char path[DISK_PATH_MAX];
-    if (g->stops < 2 && !disk_watch_left())
+    bool is_stuck;
+    if (!disk_watch_left(&is_stuck) && g->stops < 2)
         return false;
     if (g->hung_ms == 0)
         g->hung_ms = clock_ms();
-    if (clock_ms() < g->hung_ms + HUNG_LIMIT_MS || !disk_hangs(DISK_HUNG_MS, path))
+    if (clock_ms() < g->hung_ms + HUNG_LIMIT_MS)
+        return false;
+    const bool is_disk = disk_hangs(DISK_HUNG_MS, path);
+    if (!is_disk && !is_stuck)
         return false;
     kill(g->agent, SIGKILL);
+    if (!is_disk)
+        return true;
     log_error(
         "%s: the file system does not answer; the agent process (pid %d) hangs there and cannot be killed; "
         "check the file system",
@@ -242,11 +260,12 @@ static int become_agent(struct guardian *g, guardian_body body, void *arg, struc
     descendants_adopt(); /* a child does not inherit PR_SET_CHILD_SUBREAPER */
     descendants_spare(); /* replace the guardian's list: its pids may be wrong in this PID namespace */
     const int code = body(arg, g->lifeline[0]);
-    /* If a thread hangs in the kernel, exit() cannot end this process. So wake the guardian, which then waits for this
-     * process only for a limited time. */
-    if (disk_hangs(0, NULL)) {
-        disk_watch_leave();
-        if (getppid() == g->self) /* the guardian lives, perhaps as process 1; false with --contain=pidns */
+    /* If a thread hangs in the kernel, exit() cannot end this process. With --contain=pidns, a process that cannot be
+     * killed has the same effect. So wake the guardian, which then waits for this process only for a limited time. */
+    const bool is_stuck = code == EXIT_CODE_UNKILLABLE;
+    if (is_stuck || disk_hangs(0, NULL)) {
+        disk_watch_leave(is_stuck);
+        if (getppid() == g->self) /* the guardian runs, even as process 1; false with --contain=pidns */
             kill(g->self, SIGCHLD);
     }
     return code;
@@ -273,7 +292,7 @@ static int watch_over(struct guardian *g, struct contain *contain)
 
 int guardian_run(guardian_body body, void *arg, signal_set stop, struct contain *contain)
 {
-    struct guardian g = { .self = getpid(), .stop = stop };
+    struct guardian g = { .self = getpid(), .stop = stop, .is_hidden = contain_hides_guardian(contain) };
     signal_watch_block(&g.watched);
     disk_watch_share();
     descendants_spare();

@@ -9,7 +9,7 @@
 #include <sys/mman.h>
 
 struct disk_watch {
-    atomic_bool left;
+    atomic_bool left, stuck;
     struct disk_slot {
         _Atomic uint64_t since_ms; /* start of the operation; 0 if no operation runs */
         char path[DISK_PATH_MAX];
@@ -55,12 +55,15 @@ bool disk_hangs(uint64_t ms, char path[DISK_PATH_MAX])
     return false;
 }
 
-void disk_watch_leave(void)
+void disk_watch_leave(bool is_stuck)
 {
+    atomic_store(&watch->stuck, is_stuck);
     atomic_store(&watch->left, true);
 }
 
-bool disk_watch_left(void)
+bool disk_watch_left(bool *is_stuck)
 {
-    return atomic_load(&watch->left);
+    const bool left = atomic_load(&watch->left);
+    *is_stuck = left && atomic_load(&watch->stuck);
+    return left;
 }

@@ -1,9 +1,12 @@
 /* test_ddprun_contain.c -- the layers that contain a job: which one is chosen, what it leaves, which processes it
  * touches. tests/survivors has the full matrix of workers and faults. */
+#include "base/exit_codes.h"
 #include "contain/cgroup.h"
 #include "contain/procfs.h"
 #include "contain/job_record.h"
 #include "job.h"
+#include "node/guardian.h"
+#include "output/disk_watch.h"
 #include "run.h"
 #include "procstat.h"
 #include "store_peers.h"
@@ -517,6 +520,48 @@ Test(ddprun_contain, a_pid_namespace_shows_the_hosts_pids_to_the_user, .init = s
     cr_assert_eq(sscanf(words, "started, pid %d", &told), 1);
     cr_expect_eq(told, worker);
     cr_expect_neq(told, seen, "the worker sees the host's pids");
+}
+
+static int leave_hanging_disk(void *arg, int lifeline)
+{
+    (void)arg, (void)lifeline;
+    disk_begin(DISK_FILES, "/server/logs");
+    return EXIT_CODE_OK;
+}
+
+static int leave_stuck_process(void *arg, int lifeline)
+{
+    (void)arg, (void)lifeline;
+    return EXIT_CODE_UNKILLABLE;
+}
+
+/* Run an agent that returns from `body`, but does not exit. Expect that the guardian waits only for a limited time. No
+ * disk of this machine hangs, so the guardian can kill this agent. */
+static void expect_guardian_leaves(guardian_body body)
+{
+    const struct contain_options options = {
+        .kind = CONTAIN_PIDNS, .job = "j", .dry_run = true, .quiet = true
+    };
+    const pid_t self = getpid();
+    struct contain *contain;
+    struct ddp_err err;
+    if (contain_open(&options, &contain, &err) != DDP_OK)
+        cr_skip_test("skipped, because %s", err.msg);
+    const int exit_code = guardian_run(body, NULL, 0, contain);
+    while (getpid() != self)
+        pause();
+    contain_close(contain);
+    cr_expect_eq(exit_code, EXIT_CODE_UNKILLABLE, "exit code %d", exit_code);
+}
+
+Test(ddprun_contain, a_hanging_disk_does_not_hold_the_guardian_of_a_pid_namespace)
+{
+    expect_guardian_leaves(leave_hanging_disk);
+}
+
+Test(ddprun_contain, a_stuck_process_does_not_hold_the_guardian_of_a_pid_namespace)
+{
+    expect_guardian_leaves(leave_stuck_process);
 }
 
 /* Run ddprun with a limit on namespaces. Set the limit in a new user namespace, so that the limits of the machine stay

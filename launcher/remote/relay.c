@@ -13,6 +13,7 @@
 #include "ddp/context.h"
 #include "base/endpoint.h"
 #include "net/store_host.h"
+#include "tables/signals.h"
 #include "tables/text.h"
 
 #include <arpa/inet.h>
@@ -79,6 +80,7 @@ struct relay {
     uint64_t grace_ms;         /* --grace of the job */
     int terms;                 /* how often the relay has requested the child's end */
     int passed;                /* the last signal that has asked the child to stop the job; 0 without one */
+    int first_passed;          /* the first such signal; 0 without one */
     bool has_request;          /* the starter has sent a signal that asks the child to stop the job */
     bool knows_reason;         /* the starter has sent the finding that ends the job */
     bool has_signal;           /* a signal has requested the end of the relay */
@@ -639,16 +641,23 @@ static void handle_JOB(struct relay *r, struct slice body)
     cJSON_Delete(o);
 }
 
+/* Record that a signal has asked the child to stop the job. */
+static void note_passed(struct relay *r, int number)
+{
+    r->passed = number;
+    r->first_passed = r->first_passed != 0 ? r->first_passed : number;
+}
+
 static void handle_SIGNAL(struct relay *r, struct slice body)
 {
     char text[8];
     snprintf(text, sizeof(text), "%.*s", (int)body.len, (const char *)body.data);
     int number = atoi(text);
     if (r->sends && number != SIGCONT) /* the child sends log files and handles no signal */
-        number = number == SIGTERM || number == SIGINT || number == SIGHUP ? SIGKILL : 0;
+        number = signals_act(0, number) == SIGNAL_STOP ? SIGKILL : 0;
     if (number == SIGTSTP || number == SIGCONT)
         r->rests = number == SIGTSTP;
-    const bool stops = r->child > 0 && (number == SIGTERM || number == SIGINT || number == SIGHUP);
+    const bool stops = r->child > 0 && signals_act(0, number) == SIGNAL_STOP;
     /* A batch system sends SIGTERM to the starter and to the relay. If the relay has received its signal first,
      * end_child has already sent SIGTERM to the child. In this case do not pass on the starter's first SIGTERM. The
      * child would handle it as the second SIGTERM and kill its workers. */
@@ -657,7 +666,7 @@ static void handle_SIGNAL(struct relay *r, struct slice body)
     if (r->child > 0 && number > 0 && !is_copy)
         kill(r->child, number);
     if (stops)
-        r->passed = number;
+        note_passed(r, number);
 }
 
 /* Buffer input for the job. Do not wait until the job reads the input, because the relay must still receive messages
@@ -786,7 +795,8 @@ static void end_child(struct relay *r, const char *why)
         r->terms = due;
         if (due > 1 || !has_grace || r->passed != SIGTERM)
             kill(r->child, due == 3 ? SIGKILL : SIGTERM);
-        r->passed = has_grace ? SIGTERM : r->passed;
+        if (has_grace)
+            note_passed(r, SIGTERM);
         kill(r->child, SIGCONT);
     }
 }
@@ -859,10 +869,12 @@ static void reap(struct relay *r)
     if (r->child <= 0 || waitpid(r->child, &status, WNOHANG) != r->child)
         return;
     /* If a signal has killed ddprun, the launcher has failed, and not the program. Exception: the signal of a stop
-     * request. If this signal arrives before ddprun's guardian handles signals, it ends ddprun as requested. */
-    const bool is_stopped = WIFSIGNALED(status) && WTERMSIG(status) == r->passed && !r->sends;
+     * request. If this signal arrives before ddprun's guardian handles signals, it ends ddprun as requested. Of several
+     * such signals, any may end ddprun, but the first has stopped the job. */
+    const bool is_stopped = WIFSIGNALED(status) && r->first_passed != 0 && !r->sends &&
+                            signals_act(0, WTERMSIG(status)) == SIGNAL_STOP;
     const int code = WIFEXITED(status) ? WEXITSTATUS(status)
-                     : is_stopped      ? EXIT_CODE_SIGNAL + r->passed
+                     : is_stopped      ? EXIT_CODE_SIGNAL + r->first_passed
                                        : EXIT_CODE_DDPRUN;
     r->child = 0;
     read_findings(r);

@@ -445,6 +445,7 @@ enum { WAITING_PRINT_MS = 2000, STILL_WAITING_MS = 60000 };
 ddp_status node_begin_attempt(struct node *n, const struct plan_round *round, struct ddp_err *err)
 {
     n->run.left_waiting[0] = '\0';
+    n->run.stop_asked_ms = 0;
     n->run.hang.code = FINDING_NONE;
     n->run.cause = (struct failure){ .node_rank = -1, .rank = -1, .local_rank = -1 };
     n->run.step = -1;
@@ -773,6 +774,7 @@ static void on_stop(void *user, const struct failure *cause)
 {
     struct node *n = user;
     const bool by_user = is_stop_of_job(n, cause);
+    n->run.stop_asked_ms = clock_ms();
     set_cause(n, cause);
     /* The sender of the signal is the user, or a process on the node that `cause` names. This agent cannot distinguish
      * the two, so it records that node as the sender. If the same Ctrl-C arrives here later, stop_asked() records the
@@ -857,12 +859,14 @@ static void name_store_node(const struct node *n, char *out, size_t size)
 static void explain_loss(struct node *n, const char *why, char code[FINDING_SUBJECT_MAX])
 {
     const struct link_fate *fate = store_link_fate(n->meet.link);
+    const uint64_t asked_ms = n->run.stop_asked_ms;
     const struct store_loss loss = { .host = n->plan->facts->host,
                                      .node_rank = n->meet.round != NULL ? n->meet.round->node_rank : -1,
                                      .pid = getpid(),
                                      .how = why,
                                      .dropped = fate->dropped,
                                      .stood_ms = fate->stood_ms,
+                                     .asked_ms = asked_ms != 0 ? clock_ms() - asked_ms : 0,
                                      .node_timeout_ms = n->plan->meeting.node_timeout_ms };
     snprintf(n->meet.store_lost, sizeof(n->meet.store_lost), "%s", why);
     if (!store_loss_finding(&loss, &n->meet.store_finding))

@@ -401,10 +401,11 @@ int gpu_warn(const struct plan *plan, struct finding out[GPU_FINDINGS_MAX])
 
 /* --- the loss of the store ------------------------------------------------------------------------------ */
 
-/* The store closes the connection of a silent node, and the user would suspect the store. Two findings name the real
+/* The store closes the connection of a silent node, and the user would suspect the store. Three findings name the real
  * cause. NODE_FROZEN: late timers show that this process was recently frozen for at least half of --node_timeout
- * (stood_still in net/store_link.c). NODE_UNREACHABLE: this process was not frozen, but the store's last message says
- * that the store has dropped this node. The usual reason is silence: the network has lost this node's messages. */
+ * (stood_still in net/store_link.c). NODE_STOP_SLOW: the store's last message says that it has dropped this node
+ * because the workers did not stop. NODE_UNREACHABLE: the message gives another reason, which is silence: the network
+ * has lost this node's messages. */
 
 typedef char loss_text[FINDING_SUBJECT_MAX];
 
@@ -440,6 +441,9 @@ bool store_loss_finding(const struct store_loss *l, struct finding *out)
     if (l->stood_ms > 0)
         finding_make(out, FINDING_NODE_FROZEN, name_agent(name, l), "time", text_ms(l->stood_ms, time),
                      "words", loss_words(why, l), NULL);
+    else if (strcmp(l->dropped, DROPPED_STOP_SLOW) == 0)
+        finding_make(out, FINDING_NODE_STOP_SLOW, name_agent(name, l), "time", text_ms(l->asked_ms, time),
+                     NULL);
     else
         finding_make(out, FINDING_NODE_UNREACHABLE, name_agent(name, l), "words", loss_words(why, l), NULL);
     return true;

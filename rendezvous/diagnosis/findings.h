@@ -804,8 +804,10 @@
       "cause: a program that never removes its keys.")
 
 /* Reasons why a node is missing, lost or late. diagnosis.c makes most of them. hub/lost_rank.c makes CONNECTION_BROKE
- * from the last output lines of the rank that failed first. The agents make NODE_FROZEN and NODE_UNREACHABLE
- * (report/host_checks.c) after they have lost the store. */
+ * from the last output lines of the rank that failed first. The agents make NODE_FROZEN, NODE_STOP_SLOW and
+ * NODE_UNREACHABLE (report/host_checks.c) after they have lost the store. DROPPED_STOP_SLOW is the store's reason for
+ * dropping a node whose agent then makes NODE_STOP_SLOW. */
+#define DROPPED_STOP_SLOW "its workers did not stop in time"
 #define FINDINGS_OF_NODES(X)                                                                                \
     X(PROGRAM_MISSING_ON_NODE, ERROR,                                                                       \
       "${subject} cannot start the program: ${words}",                                                      \

@@ -432,7 +432,7 @@ static enum rdzv_state lost_late(struct rdzv *r, struct node *node, const struct
  * nodes. */
 static enum rdzv_state drop_late(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
-    const struct rdzv_event how = { .type = RDZV_LOST, .words = "its workers did not stop in time" };
+    const struct rdzv_event how = { .type = RDZV_LOST, .words = DROPPED_STOP_SLOW };
     (void)node, (void)e;
     for (uint32_t i = 0; i < r->run.nnodes; i++) {
         struct node *late = r->run.member[i];

@@ -267,3 +267,14 @@ Test(store_words, who_ran_all_the_time_was_not_heard)
                 "the store dropped this ddprun (node 1, n1, pid 77), although ddprun was never frozen: the "
                 "store's reason is 'silent for 3.0 s' (--node_timeout is 3.0 s)");
 }
+
+/* The network is not the cause if the store has dropped this node because its workers did not stop. */
+Test(store_words, whose_workers_do_not_stop_in_time_is_slow_to_stop)
+{
+    struct store_loss l = loss;
+    l.dropped = DROPPED_STOP_SLOW;
+    l.asked_ms = 40000;
+    cr_assert(store_loss_finding(&l, &found));
+    loss_expect("NODE_STOP_SLOW",
+                "this ddprun (node 1, n1, pid 77) was asked to stop 40.0 s ago and has not stopped");
+}

@@ -365,11 +365,11 @@ static void append_ranks_prefix(void *user, const struct fold_line *line, struct
     buf_free(&ranks);
 }
 
-ddp_status hosts_console_init(struct hosts_console *c, const struct cli *cli, int hosts,
+ddp_status hosts_console_init(struct hosts_console *c, const struct cli *cli, bool is_one_worker,
                               void (*waits)(void *user, uint64_t us), void *user, struct ddp_err *err)
 {
     ddp_status status = DDP_OK;
-    *c = (struct hosts_console){ .cli = cli, .is_one_host = hosts == 1, .started_us = clock_us() };
+    *c = (struct hosts_console){ .cli = cli, .is_one_worker = is_one_worker, .started_us = clock_us() };
     for (int i = 0; i < 2; i++)
         c->rows[i].escape = isatty(i == 0 ? STDOUT_FILENO : STDERR_FILENO) == 1;
     folds_init(&c->folds, NULL, (struct line_row *const[]){ &c->rows[0], &c->rows[1] }, append_ranks_prefix,
@@ -446,12 +446,13 @@ static void print_host_line(struct hosts_console *c, int which, struct slice lin
 
 /* Return true if bytes are printed as they arrive, neither folded nor escaped. JSON, files and pipes need no escapes.
  * Without --hosts, ddprun does not change the bytes of a single worker if they get no prefix, even on a terminal. With
- * --hosts and --no_prefix, the starter does the same for a single host, even if the host has several workers. */
+ * --hosts and --no_prefix, the starter does the same. It escapes the bytes of several workers, because their control
+ * characters would mix on the terminal. */
 static bool is_unchanged(const struct hosts_console *c, int which)
 {
     const struct cli *cli = c->cli;
     return cli->json ||
-           (!cli->fold && (!c->rows[which].escape || (cli->prefix == PREFIX_OFF && c->is_one_host)));
+           (!cli->fold && (!c->rows[which].escape || (cli->prefix == PREFIX_OFF && c->is_one_worker)));
 }
 
 void hosts_console_print(struct hosts_console *c, int sink, struct slice lines)

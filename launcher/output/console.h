@@ -103,7 +103,7 @@ void console_stream_finish(struct console_stream *s);
  * of its workers. The functions below fold the marked lines, and escape control characters on a terminal. */
 struct hosts_console {
     const struct cli *cli; /* cli and sinks belong to the caller */
-    bool is_one_host;
+    bool is_one_worker;    /* the job has exactly one worker; false if this is not known */
     uint64_t started_us;
     struct line_row rows[2];
     struct prefix prefix; /* prefix of lines that several ranks printed */
@@ -113,7 +113,7 @@ struct hosts_console {
 
 /* Initialize the console. The console calls `waits` if the caller must call hosts_console_time after `us` microseconds.
  * Return DDP_ERR_ARG if the template of the prefix is wrong. */
-ddp_status hosts_console_init(struct hosts_console *c, const struct cli *cli, int hosts,
+ddp_status hosts_console_init(struct hosts_console *c, const struct cli *cli, bool is_one_worker,
                               void (*waits)(void *user, uint64_t us), void *user, struct ddp_err *err);
 void hosts_console_free(struct hosts_console *c);
 

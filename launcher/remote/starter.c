@@ -1397,6 +1397,13 @@ static void close_starter(struct starter *s)
         close(s->source);
 }
 
+/* Return true if the job has exactly one worker. Return false if only the host knows the number of its workers. */
+static bool has_one_worker(const struct starter_job *job)
+{
+    bool reads;
+    return job->n == 1 && start_readers(job->facts->cli, job->hosts, 1, &reads) == 1;
+}
+
 int starter_run(void *arg, int lifeline)
 {
     const struct starter_job *job = arg;
@@ -1408,7 +1415,8 @@ int starter_run(void *arg, int lifeline)
         log_error("%s", err.msg);
         return EXIT_CODE_DDPRUN;
     }
-    if (hosts_console_init(&s.console, s.facts->cli, s.n, on_fold_waits, &s, &err) != DDP_OK) {
+    if (hosts_console_init(&s.console, s.facts->cli, has_one_worker(job), on_fold_waits, &s, &err) !=
+        DDP_OK) {
         log_error("--log_line_prefix_template=%.60s: %s", s.facts->cli->prefix_template, err.msg);
         return EXIT_CODE_DDPRUN;
     }

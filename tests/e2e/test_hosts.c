@@ -1856,6 +1856,23 @@ HOSTS_TEST(a_terminal_gets_no_control_characters_of_a_worker)
     }
 }
 
+/* Without a prefix, only a single worker may draw on the terminal. */
+HOSTS_TEST(a_terminal_gets_the_control_characters_of_one_worker_only)
+{
+    static const struct {
+        const char *hosts, *printed;
+    } rows[] = { { "--hosts=a:1", "rank 0 \033]0;title\007" },
+                 { "--hosts=a:2", "rank 1 \\x1b]0;title\\x07" } };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct run_result r =
+            job_run((const char *const[]){ rows[i].hosts, shell, "--no_prefix", "sh", "-c",
+                                           "printf 'rank %s \\033]0;title\\007\n' $RANK", NULL },
+                    &(struct run_options){ .terminal = true });
+        EXPECT(r, 0);
+        PRINTS(r, rows[i].printed);
+    }
+}
+
 /* --- a relay and a stranger --------------------------------------------------------------------------------------- */
 
 Test(hosts, a_relay_ends_at_bytes_that_are_no_message)

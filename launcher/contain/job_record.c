@@ -68,6 +68,7 @@ bool safe_dir(const char *path, char out[PATH_MAX], char why[SAFE_DIR_WHY_MAX])
         snprintf(why, SAFE_DIR_WHY_MAX, "%.100s: %s", path, strerror(errno));
         return false;
     }
+    errno = EACCES; /* the reason if is_safe() makes no failed call */
     memcpy(above, out, strlen(out) + 1);
     while (is_safe(above, why)) {
         char *slash = strrchr(above, '/');
@@ -130,7 +131,6 @@ static bool safe_place(int n, char out[PATH_MAX])
     snprintf(out, PATH_MAX, "%s", path);
     char *name = strrchr(path, '/');
     *name++ = '\0';
-    errno = EACCES;
     return safe_dir(path, parent, why) && snprintf(out, PATH_MAX, "%s/%s", parent, name) < PATH_MAX;
 }
 
@@ -555,25 +555,38 @@ static bool record_write_file(int dir, const char *name, const struct buf *text)
     return false;
 }
 
+/* Fill in `err`: the files `first` and `second` of /proc were read, and one of the two calls has failed with errno.
+ * An errno of 0 means that a file has other contents than expected. */
+static ddp_status record_unreadable(const char *first, const char *second, struct ddp_err *err)
+{
+    return ddp_fail(err, DDP_ERR_IO, "cannot read /proc/%s or /proc/%s: %s; run 'mount -t proc proc /proc'",
+                    first, second, errno != 0 ? strerror(errno) : "unknown format");
+}
+
 /* Write the record. Format its text first, so that no directory is created if formatting fails. */
 ddp_status record_write(const char *job, const char *cookie, const char *cgroup, pid_t guardian, pid_t agent,
                         struct ddp_err *err)
 {
-    char path[PATH_MAX] = "", why[WRITE_ERROR_MAX];
+    char path[PATH_MAX] = "", why[WRITE_ERROR_MAX], files[2][32];
     struct buf text = { 0 };
     struct record r = { 0 };
     snprintf(r.job, sizeof(r.job), "%s", job);
     snprintf(r.cookie, sizeof(r.cookie), "%s", cookie);
     snprintf(r.cgroup, sizeof(r.cgroup), "%s", cgroup);
+    snprintf(files[0], sizeof(files[0]), "%d/stat", (int)guardian);
+    snprintf(files[1], sizeof(files[1]), "%d/stat", (int)agent);
+    errno = 0;
     if (!where_are_we(&r))
-        return ddp_fail(err, DDP_ERR_IO, "cannot read /proc/sys/kernel/random/boot_id or /proc/self/ns/pid");
+        return record_unreadable("sys/kernel/random/boot_id", "self/ns/pid", err);
+    errno = 0;
     if (!identify_process(guardian, &r.guardian) || !identify_process(agent, &r.agent))
-        return ddp_fail(err, DDP_ERR_IO, "cannot read /proc/%d/stat or /proc/%d/stat", (int)guardian,
-                        (int)agent);
+        return record_unreadable(files[0], files[1], err);
     if (!record_print(&text, &r)) {
         buf_free(&text);
-        return ddp_fail(err, DDP_ERR_IO,
-                        "cannot format the record: no memory, or a newline in the job id or the cgroup");
+        return ddp_fail(err, DDP_ERR_IO, "cannot write the record of the job: %s",
+                        one_line(r.job) && one_line(r.cgroup)
+                            ? "out of memory"
+                            : "the job id or the path of its cgroup has a newline; choose another --rdzv_id");
     }
     int dir = runtime_dir_make(path);
     bool ok = dir >= 0 && record_write_file(dir, cookie, &text);
@@ -582,7 +595,10 @@ ddp_status record_write(const char *job, const char *cookie, const char *cgroup,
         close(dir);
     buf_free(&text);
     return ok ? DDP_OK
-              : ddp_fail(err, DDP_ERR_IO, "cannot write to %s: %s", path, write_error_text(error, path, why));
+              : ddp_fail(
+                    err, DDP_ERR_IO,
+                    "cannot write to %s: %s; set XDG_RUNTIME_DIR to a directory that only this user can use",
+                    path, write_error_text(error, path, why));
 }
 
 static void store_file_name(char name[STORE_NAME_MAX], const char *cookie)

@@ -2,9 +2,13 @@
 #include "contain/job_record.c"
 
 #include <criterion/criterion.h>
+#include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #define COOKIE "6ab2745628734b15bf11998535d9b413"
 
@@ -136,4 +140,25 @@ Test(record_text, newlines_are_not_written)
     strcpy(odd.cgroup, "/a\nb/ddprun-x-6ab27456");
     cr_expect_not(record_print(&out, &odd));
     buf_free(&out);
+}
+
+/* The pid INT_MAX is above the kernel's limit, so /proc has no such process. */
+Test(record_text, a_failure_names_the_reason)
+{
+    struct ddp_err err;
+    cr_assert_eq(record_write("j", COOKIE, "", INT_MAX, getpid(), &err), DDP_ERR_IO);
+    cr_expect_not_null(strstr(err.msg, strerror(ENOENT)), "%s", err.msg);
+    cr_assert_eq(record_write("j\nk", COOKIE, "", getpid(), getpid(), &err), DDP_ERR_IO);
+    cr_expect_not_null(strstr(err.msg, "newline"), "%s", err.msg);
+}
+
+Test(record_text, an_unsafe_directory_is_a_lack_of_permission)
+{
+    char dir[] = "/tmp/ddprun-record-XXXXXX", out[PATH_MAX], why[SAFE_DIR_WHY_MAX];
+    cr_assert_not_null(mkdtemp(dir));
+    cr_assert_eq(chmod(dir, 0777), 0);
+    errno = 0;
+    cr_expect_not(safe_dir(dir, out, why));
+    cr_expect_eq(errno, EACCES, "%s", strerror(errno));
+    rmdir(dir);
 }

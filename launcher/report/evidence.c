@@ -320,16 +320,19 @@ static bool leave_group(char *name)
     return slash != NULL;
 }
 
-/* Watch a group and all groups that contain it, the innermost first. `below` is the group's path below the mount. */
+/* Watch a group and all groups that contain it, the innermost first. `below` is the group's path below the mount. In a
+ * container, the root of the mount may be a group inside the hierarchy, so its path is a part of each group's name. */
 static void watch_upwards(struct evidence *e, const char *below, bool v2, bool late)
 {
-    char name[PATH_MAX], dir[PATH_MAX];
-    if (!e->mounted[v2] || !join_path(name, below, ""))
+    char at[PATH_MAX], dir[PATH_MAX], name[PATH_MAX];
+    const char *root = e->mounts[v2].root;
+    if (!e->mounted[v2] || !join_path(at, below, ""))
         return;
     do {
-        if (join_path(dir, e->mounts[v2].where, name))
+        if (join_path(dir, e->mounts[v2].where, at) &&
+            join_path(name, strcmp(root, "/") == 0 ? "" : root, at))
             watch(e, dir, name, v2, late);
-    } while (leave_group(name));
+    } while (leave_group(at));
 }
 
 /* Return the lowest pids.max of ddprun's own group and of all groups that contain it. Return UINT64_MAX if no group has

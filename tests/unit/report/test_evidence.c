@@ -207,6 +207,28 @@ Test(evidence, watches_no_group_of_another_mount)
     rmdir(root);
 }
 
+/* A container sees only its own part of the hierarchy. /proc/PID/cgroup and the kernel's log have the whole name. */
+Test(evidence, a_group_has_the_same_name_as_in_proc)
+{
+    char mounts[300];
+    cr_assert_not_null(mkdtemp(root));
+    cr_assert(mkdir(under_root("job"), 0700) == 0);
+    put("memory.events", "oom_kill 0\n");
+    put("job/memory.events", "oom_kill 0\n");
+    snprintf(mounts, sizeof(mounts), "30 1 0:26 /docker/7 %s rw - cgroup2 cgroup2 rw\n", root);
+    struct evidence *e = evidence_new(mounts, "0::/docker/7/job\n", 20);
+    cr_assert_not_null(e);
+    evidence_attempt(e, -1);
+    cr_assert_eq(e->n_watches, 2);
+    cr_expect_str_eq(e->watches[0].name, "/docker/7/job");
+    cr_expect_str_eq(e->watches[1].name, "/docker/7");
+    evidence_free(e);
+    unlink(under_root("job/memory.events"));
+    unlink(under_root("memory.events"));
+    rmdir(under_root("job"));
+    rmdir(root);
+}
+
 Test(evidence, has_the_first_timer_that_expired)
 {
     const struct rusage usage = { 0 };

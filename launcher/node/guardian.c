@@ -7,6 +7,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "base/timed_call.h"
 #include "contain/descendants.h"
 #include "contain/job_record.h"
 #include "contain/procfs.h"
@@ -169,9 +170,10 @@ static int wait_for_signal(const struct guardian *g, siginfo_t *info)
     return sig;
 }
 
-/* Return true if not even SIGKILL can end the agent: a file system does not answer, or as process 1 of a PID namespace,
- * the agent waits for processes that cannot be killed. The agent has already reported such processes. Check this only
- * after the user's second request to stop, or if the agent has left (disk_watch_leave). Otherwise return false. */
+/* Return true if not even SIGKILL can end the agent: a file system or a driver does not answer, or as process 1 of a PID
+ * namespace, the agent waits for processes that cannot be killed. Check this only after the user's second request to
+ * stop, or if the agent has left (disk_watch_leave). Without a hanging disk, wait for SWEEP_LIMIT_MS, because the agent
+ * may only be slow to exit. Otherwise return false. */
 static bool has_hung(struct guardian *g)
 {
     char path[DISK_PATH_MAX];
@@ -183,11 +185,16 @@ static bool has_hung(struct guardian *g)
     if (clock_ms() < g->hung_ms + HUNG_LIMIT_MS)
         return false;
     const bool is_disk = disk_hangs(DISK_HUNG_MS, path);
-    if (!is_disk && !is_stuck)
+    if (!is_disk && (!is_stuck || clock_ms() < g->hung_ms + SWEEP_LIMIT_MS))
         return false;
     kill(g->agent, SIGKILL);
-    if (!is_disk)
+    if (!is_disk) {
+        log_error(
+            "the agent process (pid %d) cannot be killed: a process of the job, or a driver that the agent "
+            "called, hangs in the kernel; restart this host if the agent process does not end",
+            (int)g->agent);
         return true;
+    }
     log_error(
         "%s: the file system does not answer; the agent process (pid %d) hangs there and cannot be killed; "
         "check the file system",
@@ -262,7 +269,7 @@ static int become_agent(struct guardian *g, guardian_body body, void *arg, struc
     const int code = body(arg, g->lifeline[0]);
     /* If a thread hangs in the kernel, exit() cannot end this process. With --contain=pidns, a process that cannot be
      * killed has the same effect. So wake the guardian, which then waits for this process only for a limited time. */
-    const bool is_stuck = code == EXIT_CODE_UNKILLABLE;
+    const bool is_stuck = code == EXIT_CODE_UNKILLABLE || timed_call_has_left();
     if (is_stuck || disk_hangs(0, NULL)) {
         disk_watch_leave(is_stuck);
         if (getppid() == g->self) /* the guardian runs, even as process 1; false with --contain=pidns */

@@ -27,7 +27,8 @@ void disk_end(enum disk_user user);
 /* Return true if an operation has lasted at least `ms`, and copy its path. `path` may be NULL. */
 bool disk_hangs(uint64_t ms, char path[DISK_PATH_MAX]);
 
-/* Record that the agent exits while an operation hangs, or if `is_stuck`, while processes of the job cannot be killed.
+/* Record that the agent exits while an operation hangs, or if `is_stuck`, while a process of the job or a thread of the
+ * agent may be impossible to kill.
  * disk_watch_left returns true from then on, also in the guardian. It stores `is_stuck` in its argument. */
 void disk_watch_leave(bool is_stuck);
 bool disk_watch_left(bool *is_stuck);

@@ -23,6 +23,9 @@ struct timed_call {
     atomic_bool ended; /* set by the side that ends first: the thread, or the caller in timed_call_end */
 };
 
+/* Number of calls that have not returned, although the caller has ended them. */
+static atomic_int n_left;
+
 static void call_free(struct timed_call *call)
 {
     close(call->fd);
@@ -41,6 +44,7 @@ static void *call_main(void *arg)
     }
     call->release(call->user);
     call_free(call);
+    atomic_fetch_sub(&n_left, 1);
     return NULL;
 }
 
@@ -84,12 +88,18 @@ bool timed_call_end(struct timed_call *call)
 {
     const pthread_t thread = call->thread;
     if (!atomic_exchange(&call->ended, true)) {
+        atomic_fetch_add(&n_left, 1); /* the thread may have subtracted 1 already */
         pthread_detach(thread); /* not call->thread, because the thread may have freed the struct already */
         return false;
     }
     pthread_join(thread, NULL);
     call_free(call);
     return true;
+}
+
+bool timed_call_has_left(void)
+{
+    return atomic_load(&n_left) > 0;
 }
 
 bool timed_call_run(void (*run)(void *user), void (*release)(void *user), void *user, int limit_ms)

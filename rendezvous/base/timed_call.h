@@ -24,6 +24,10 @@ bool timed_call_has_returned(const struct timed_call *call);
  * thread calls release(user) after `run`. */
 bool timed_call_end(struct timed_call *call);
 
+/* Return true if a thread still runs whose call was ended by timed_call_end or timed_call_run. If this thread hangs in
+ * the kernel, the process cannot exit. */
+bool timed_call_has_left(void);
+
 /* Call run(user) on a thread, and wait at most `limit_ms` until `run` returns. Return true if `run` has returned; then
  * the caller owns `user`. Otherwise the thread calls release(user) after `run`. If no thread can be started, call `run`
  * on the caller's thread, without a limit. */

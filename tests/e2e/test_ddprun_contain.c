@@ -1,6 +1,7 @@
 /* test_ddprun_contain.c -- the layers that contain a job: which one is chosen, what it leaves, which processes it
  * touches. tests/survivors has the full matrix of workers and faults. */
 #include "base/exit_codes.h"
+#include "base/timed_call.h"
 #include "contain/cgroup.h"
 #include "contain/procfs.h"
 #include "contain/job_record.h"
@@ -535,13 +536,30 @@ static int leave_stuck_process(void *arg, int lifeline)
     return EXIT_CODE_UNKILLABLE;
 }
 
-/* Run an agent that returns from `body`, but does not exit. Expect that the guardian waits only for a limited time. No
- * disk of this machine hangs, so the guardian can kill this agent. */
-static void expect_guardian_leaves(guardian_body body)
+static void hang(void *user)
 {
-    const struct contain_options options = {
-        .kind = CONTAIN_PIDNS, .job = "j", .dry_run = true, .quiet = true
-    };
+    (void)user;
+    for (;;)
+        pause();
+}
+
+static void hang_free(void *user)
+{
+    (void)user;
+}
+
+static int leave_hanging_call(void *arg, int lifeline)
+{
+    (void)arg, (void)lifeline;
+    cr_expect_not(timed_call_run(hang, hang_free, NULL, 1));
+    return EXIT_CODE_OK;
+}
+
+/* Run an agent that returns from `body`, but does not exit. Expect that the guardian waits only for a limited time.
+ * Nothing on this machine hangs in the kernel, so the guardian can kill this agent. */
+static void expect_guardian_leaves(enum contain_kind kind, guardian_body body)
+{
+    const struct contain_options options = { .kind = kind, .job = "j", .dry_run = true, .quiet = true };
     const pid_t self = getpid();
     struct contain *contain;
     struct ddp_err err;
@@ -556,12 +574,17 @@ static void expect_guardian_leaves(guardian_body body)
 
 Test(ddprun_contain, a_hanging_disk_does_not_hold_the_guardian_of_a_pid_namespace)
 {
-    expect_guardian_leaves(leave_hanging_disk);
+    expect_guardian_leaves(CONTAIN_PIDNS, leave_hanging_disk);
 }
 
 Test(ddprun_contain, a_stuck_process_does_not_hold_the_guardian_of_a_pid_namespace)
 {
-    expect_guardian_leaves(leave_stuck_process);
+    expect_guardian_leaves(CONTAIN_PIDNS, leave_stuck_process);
+}
+
+Test(ddprun_contain, a_hanging_driver_does_not_hold_the_guardian)
+{
+    expect_guardian_leaves(CONTAIN_PLAIN, leave_hanging_call);
 }
 
 /* Run ddprun with a limit on namespaces. Set the limit in a new user namespace, so that the limits of the machine stay

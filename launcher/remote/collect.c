@@ -97,13 +97,15 @@ static bool walk_entry(struct sender *s, int dir, const char *above, const char 
     return ok;
 }
 
-/* Call walk_entry for each entry of a directory, and close the directory. */
+/* Call walk_entry for each entry of a directory, and close the directory. A directory that cannot be read is left
+ * out. */
 static bool walk(struct sender *s, int dir, const char *above, int depth)
 {
     DIR *d = fdopendir(dir);
     bool ok = true;
     if (d == NULL) {
         close(dir);
+        s->left_out++;
         return true;
     }
     for (const struct dirent *e; ok && (e = readdir(d)) != NULL;)
@@ -120,7 +122,8 @@ bool collect_send(const char *root, int out)
     for (int pass = 0; pass < 2; pass++) {
         const int dir = open(root, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
         s.counts = pass == 0;
-        s.files = s.bytes = s.left_out = 0;
+        s.files = s.bytes = 0;
+        s.left_out = dir < 0 && errno != ENOENT; /* a job that has not started has no log directory */
         if (dir >= 0 && !walk(&s, dir, "", 0))
             return false;
         snprintf(text, sizeof(text), "%" PRIu64 " %" PRIu64, s.files, s.bytes);
@@ -128,8 +131,8 @@ bool collect_send(const char *root, int out)
             return false;
     }
     snprintf(text, sizeof(text), "%" PRIu64 " %s", s.left_out,
-             s.left_out == 1 ? "entry is not a plain file, or exceeds a limit"
-                             : "entries are not plain files, or exceed a limit");
+             s.left_out == 1 ? "entry is not a plain file, exceeds a limit or cannot be read"
+                             : "entries are not plain files, exceed a limit or cannot be read");
     return send_words(&s, REMOTE_FILES_END, s.left_out > 0 ? text : "");
 }
 

@@ -148,3 +148,33 @@ Test(collect, plain_files_are_sent_and_links_and_pipes_are_not)
     cr_expect_eq(system(command), 0);
     temp_dir_remove(dir);
 }
+
+/* A directory that cannot be read is reported. A missing directory is not: the job has not started on that host. */
+Test(collect, an_unreadable_directory_is_reported)
+{
+    static const struct {
+        const char *name;
+        bool is_reported;
+    } rows[] = { { "file", true }, { "missing", false } };
+    char path[300];
+    temp_dir_make(dir);
+    snprintf(path, sizeof(path), "%s/file", dir);
+    FILE *f = fopen(path, "w");
+    cr_assert(f != NULL && fclose(f) == 0);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct collected c = { .dir = strdup(dir) };
+        int ends[2];
+        uint8_t bytes[4096];
+        cr_assert_eq(pipe(ends), 0);
+        snprintf(path, sizeof(path), "%s/%s", dir, rows[i].name);
+        cr_expect(collect_send(path, ends[1]));
+        close(ends[1]);
+        for (ssize_t n; (n = read(ends[0], bytes, sizeof(bytes))) > 0;)
+            collect_store(&c, slice_of(bytes, (size_t)n));
+        close(ends[0]);
+        cr_expect(c.ended);
+        cr_expect_eq(c.why[0] != '\0', rows[i].is_reported, "%s: %s", rows[i].name, c.why);
+        collect_close(&c);
+    }
+    temp_dir_remove(dir);
+}

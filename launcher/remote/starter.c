@@ -141,6 +141,7 @@ struct starter {
     uint64_t kill_ms; /* when the remaining remote shells are killed; 0 if not set */
     uint64_t end_ms;  /* when the last host ended; 0 before that */
     int stops;        /* how many signals of the user have requested to stop the job */
+    int first_stop;   /* the first of these signals; 0 without one */
     struct stop_memory stop_memory;
     bool closing;
     bool collects;  /* the relays send the log files at the end */
@@ -975,7 +976,11 @@ static void end_peer(struct peer *p)
         return;
     const bool ran = p->state == PEER_RUNNING;
     const bool has_reported = (p->sends && !p->exited_early) || p->killed_late;
-    const int exit_code = has_reported ? p->reported_code : link_exit_code(p->link);
+    /* The user has requested a stop twice, and the relay has not answered until check_deadlines() killed it. */
+    const bool was_killed = s->stops > 1 && p->reported_code < 0 && clock_ms() >= s->kill_ms;
+    const int exit_code = has_reported ? p->reported_code
+                          : was_killed ? EXIT_CODE_SIGNAL + s->first_stop
+                                       : link_exit_code(p->link);
     p->state = PEER_ENDED;
     s->n_ended++;
     if (merge_finish(&p->err, &lines))
@@ -1180,6 +1185,7 @@ static void forward_signal(struct starter *s, const struct received_signal *rece
         return;
     snprintf(text, sizeof(text), "%d", received->signal);
     s->stops += stop;
+    s->first_stop = s->first_stop == 0 && stop ? received->signal : s->first_stop;
     if (s->n_running == 0 && stop) {
         print_stop(s, received,
                    s->stops > 1

@@ -1214,6 +1214,25 @@ HOSTS_TEST(a_relay_that_a_signal_ends_reports_no_lost_connection)
     SAYS(r, "SIGTERM");
 }
 
+/* The relay does not answer, so the starter kills the remote shell. The reason is the first signal of the user. */
+HOSTS_TEST(a_host_that_does_not_answer_to_two_stops_ends_by_the_first)
+{
+    skip_without_children();
+    struct run_process *p = JOB_START("--hosts=nested", shell, "sh", "-c", "echo ready; exec sleep 1000");
+    cr_assert(run_until_output(p, "[nested:0] ready\n", PATIENCE_MS), "%s", run_output(p));
+    const pid_t starter = procstat_child(run_pid(p), 0);
+    pid_t relay = starter > 0 ? procstat_child(starter, 0) : 0;
+    while (relay > 0 && !is_ddprun(relay))
+        relay = procstat_child(relay, 0);
+    cr_assert_gt(relay, 0);
+    kill(relay, SIGSTOP);
+    run_signal(p, SIGINT);
+    usleep(300 * 1000);
+    run_signal(p, SIGTERM);
+    struct run_result r = run_wait(p);
+    EXPECT(r, 130);
+}
+
 /* Send SIGTERM to two processes, as a batch system does: to the relay and the ddprun of the second host, or to both
  * processes of the starter. The two signals are one request, so the worker must keep its grace period. The worker's
  * trap takes 2 s, but a relay that has only lost its connection makes ddprun kill the workers after 500 ms. */

@@ -296,7 +296,7 @@
       "check 'ss -ltnp sport = :${port}' on that host: if it lists no process, check the address, the "        \
       "port, and the output of ddprun there; a firewall that rejects connections causes the same "    \
       "error",                                                                                              \
-      "10.0.0.1:29500 refused the connection after 0.3 ms: no process listens on that port",                \
+      "10.0.0.1:29500 refused the connection after 1 ms: no process listens on that port",                  \
       "connect failed with ECONNREFUSED: the machine is up and answered with a reset. Typical causes: node 0 "      \
       "has not started yet or has failed, or the port differs.")                                                    \
     X(CONNECT_DROPPED, ERROR,                                                                               \
@@ -316,7 +316,7 @@
     X(CONNECT_REJECTED, ERROR,                                                                              \
       "a firewall or router rejected the connection from ${this_host} to ${at} after ${took}",                      \
       "allow TCP port ${port} in the firewall; firewalld rejects most ports by default",                    \
-      "a firewall or router rejected the connection from n1 to 10.0.0.1:29500 after 0.8 ms",                        \
+      "a firewall or router rejected the connection from n1 to 10.0.0.1:29500 after 1 ms",                          \
       "connect failed with EHOSTUNREACH within a round trip: an ICMP message rejected the connection. "     \
       "Typical cause: firewalld.")                                                                          \
     X(NET_UNREACHABLE, ERROR,                                                                               \
@@ -844,14 +844,14 @@
       "${subject} was lost ${time} ago, when it had been ${words}",                                         \
       "check whether that host is down or frozen, or its network is cut: " \
       "run ping between that host and the store's host, in both directions",                                                              \
-      "node 1 (n1, pid 80) was lost 12 s ago, when it had been silent for 15 s",                            \
+      "node 1 (n1, pid 80) was lost 12.0 s ago, when it had been silent for 15.0 s",                        \
       "No heartbeat arrived for --node_timeout before the connection closed or the store closed it. "       \
       "Typical causes: a crashed or frozen machine, or a cut network.")                                     \
     X(NODE_LOST_CLOSED, ERROR,                                                                              \
       "${subject} was lost ${time} ago: ${words}",                                                     \
       "if ddprun there has ended, check its output, and the kernel's log for an out-of-memory kill; if it " \
       "still runs, check the network to the store's host",                                                  \
-      "node 1 (n1, pid 80) was lost 12 s ago: its connection was closed",                              \
+      "node 1 (n1, pid 80) was lost 12.0 s ago: its connection was closed",                            \
       "The agent's connection closed, although the agent had not announced that it leaves. Typical "        \
       "causes: kill -9, the out-of-memory killer, or a firewall that reset the connection.")                \
     /* The agent's timers show whether ddprun itself was frozen. Without this finding, a user would look    \
@@ -876,7 +876,7 @@
     X(NODE_DIED_WAITING, ERROR,                                                                             \
       "${subject} had joined, stayed ${stayed}, and has been gone for ${time}: ${words}",                   \
       "ddprun there exited or was killed: check its output, and start it again; the job waits",    \
-      "node 1 (n1, pid 80) had joined, stayed 3.0 s, and has been gone for 12 s: its connection was "       \
+      "node 1 (n1, pid 80) had joined, stayed 3.0 s, and has been gone for 12.0 s: its connection was "     \
       "closed",                                                                                             \
       "The node was lost before the first round began. Typical causes: Ctrl-C, a time limit, or kill -9 on "        \
       "that node.")                                                                                                 \
@@ -884,14 +884,14 @@
       "${subject} left ${time} ago: ${words}",                                                              \
       "check which user, scheduler or time limit stopped ddprun on that node, and start ddprun there "      \
       "again",                                                                                              \
-      "node 1 (n1, pid 80) left 12 s ago: SIGTERM from pid 77 (bash) of ann",                               \
+      "node 1 (n1, pid 80) left 12.0 s ago: SIGTERM from pid 77 (bash) of ann",                             \
       "The agent announced that it leaves because of a signal. Typical causes: Ctrl-C, scancel, or a "              \
       "preemption.")                                                                                                \
     X(NODE_REJECTED, ERROR,                                                                                 \
       "${subject} is still missing: its ddprun was rejected ${time} ago (${code}) and exited${waits}",      \
       "fix the mismatch and restart ddprun on that node; if the job has ended, restart ddprun on every "    \
       "node",                                                                                               \
-      "node 1 (n1, pid 80) is still missing: its ddprun was rejected 12 s ago (NNODES_DIFFERS) and exited", \
+      "node 1 (n1, pid 80) is still missing: its ddprun was rejected 12.0 s ago (NNODES_DIFFERS) and exited", \
       "A node was rejected when it tried to join, and has not joined since. Typical causes: another "       \
       "version, job id or option on that node.")                                                            \
     /* The store knows the node ranks of nodes that have never connected, but not their hosts. */           \
@@ -899,14 +899,14 @@
       "${subject} ${have} not joined within ${time}",                                                       \
       "check that ddprun runs on each missing node, with its --node_rank and with ${store_address} as the " \
       "master; if so, the output of ddprun on that node shows why the node has not joined",                                                  \
-      "nodes 3, 64-127 have not joined within 32 s",                                                        \
+      "nodes 3, 64-127 have not joined within 32.0 s",                                                      \
       "No agent with this node rank has ever connected to the store. Typical causes: a node that waits in the " \
       "queue of the scheduler, a node on which ddprun was not started, or another --master_addr.")          \
     X(TOO_FEW_NODES, ERROR,                                                                                 \
       "${subject} ${have} joined within ${time}: ${hosts}",                                                 \
       "check that ddprun runs on the other nodes with the same --rdzv_id and ${store_address} as "          \
       "--rdzv_endpoint; if so, the output of ddprun there shows why a node has not joined",                 \
-      "2 of at least 4 nodes have joined within 32 s: n0, n1",                                              \
+      "2 of at least 4 nodes have joined within 32.0 s: n0, n1",                                            \
       "An elastic job has fewer nodes than the minimum of --nnodes=MIN:MAX. Typical causes: nodes that wait "       \
       "in the queue of the scheduler, or nodes with another --rdzv_id.")                                                       \
     /* The remaining nodes have already stopped their workers, because a round cannot continue without      \
@@ -925,7 +925,7 @@
       "${subject} was asked to stop ${time} ago and has not stopped",                                       \
       "run 'ps -eo pid,stat,wchan:30,args' on that node: a worker in state D hangs in the kernel, and no "  \
       "signal can end it",                                                                                  \
-      "node 1 (n1, pid 80) was asked to stop 20 s ago and has not stopped",                                 \
+      "node 1 (n1, pid 80) was asked to stop 20.0 s ago and has not stopped",                               \
       "The round has ended, and the grace period has passed without a reply from the agent. Typical "       \
       "cause: a network file system or a driver that does not answer.")                                     \
     X(NODE_IS_SPARE, NOTE,                                                                                  \
@@ -953,14 +953,14 @@
       "${subject}: killed by signal ${signal}${where}${ago}",                                                     \
       "check the end of its log; a SIGKILL without a message is often the kernel's out-of-memory "          \
       "killer",                                                                                             \
-      "rank 3: killed by signal 9, SIGKILL (n1, pid 812), 12 s ago",                                                  \
+      "rank 3: killed by signal 9, SIGKILL (n1, pid 812), 12.0 s ago",                                                \
       "The agent read the wait status of the worker. Typical causes: a lack of memory (SIGKILL), or a "     \
       "defect in native code (SIGSEGV).")                                                                   \
     X(RANK_EXITED, ERROR,                                                                                   \
       "${subject}: exited with code ${code}${where}${ago}",                                                       \
       "exit code 0: the rank finished while other ranks still needed it; any other code: check the "        \
       "end of its log",                                                                                     \
-      "rank 3: exited with code 1 (n1, pid 812), 12 s ago",                                                           \
+      "rank 3: exited with code 1 (n1, pid 812), 12.0 s ago",                                                         \
       "The agent read the wait status of the worker. Typical causes: an error of the program, or an "       \
       "exit before the other ranks were done.")                                                             \
     X(RANK_NODE_LOST, ERROR,                                                                                \
@@ -973,7 +973,7 @@
       "${subject} has not made a step for ${time}${last}; ${others} for it in ${call}; it ${does}",         \
       "if it is stopped: kill -CONT ${pid}; otherwise: py-spy dump --pid ${pid} or gdb -p ${pid}; a "       \
       "checkpoint or an evaluation can also take this long",                                                \
-      "rank 3 (n1, pid 812) has not made a step for 32 s (last step: 120); 7 others wait for it "           \
+      "rank 3 (n1, pid 812) has not made a step for 32.0 s (last step: 120); 7 others wait for it "         \
       "in all_reduce #1204; it is stopped (state T)",                                                    \
       "Each rank records its step and collective in shared memory. This rank has not reached the call in which the "         \
       "other ranks wait. Typical causes: a slow file system, a checkpoint, or a branch that the other ranks "       \
@@ -984,7 +984,7 @@
       "compare the code of these ranks: every rank must enter the same barriers and collectives in the "    \
       "same order; check for uneven numbers of batches, and for branches that not all ranks take",          \
       "rank 3 waits in barrier 'eval', while 3 ranks wait in barrier 'epoch-3': their calls differ; "       \
-      "barrier 'epoch-3' began 32 s ago",                                                                   \
+      "barrier 'epoch-3' began 32.0 s ago",                                                                 \
       "Two barriers wait for missing ranks at the same time. Typical causes: uneven numbers of batches, or a "      \
       "branch that depends on the rank.")                                                                           \
     /* The state of the process, from /proc/PID/stat: T and t (stopped), D (sleeps and ignores signals),    \
@@ -993,20 +993,20 @@
       "${subject}: stopped (state ${state})${where}${since}",                                               \
       "state T: kill -CONT ${pid} continues it; state t: a debugger holds it, and TracerPid in /proc/${pid}/status names " \
       "the debugger",                                                                                       \
-      "rank 3: stopped (state T) (n1, pid 812), for 32 s",                                                  \
+      "rank 3: stopped (state T) (n1, pid 812), for 32.0 s",                                                \
       "/proc/PID/stat shows state T or t. Typical causes: Ctrl-Z, SIGSTOP, a debugger.")                    \
     X(RANK_IN_KERNEL, ERROR,                                                                                \
       "${subject}: hangs in the kernel${where}${since}; state D${wchan}",                                  \
       "check the kernel log of that host ('dmesg') for a disk, a network file system or a driver that "     \
       "does not answer",                                                                                    \
-      "rank 3: hangs in the kernel (n1, pid 812), for 32 s; state D, in nfs_wait_bit_killable",            \
+      "rank 3: hangs in the kernel (n1, pid 812), for 32.0 s; state D, in nfs_wait_bit_killable",          \
       "/proc/PID/stat has shown state D for at least two seconds. Typical causes: a network file system, a "        \
       "disk or a GPU driver that does not answer.")                                                                 \
     X(RANK_BUSY, WARNING,                                                                                   \
       "${subject}: uses ${cpu} % CPU${where}, but has not arrived; ${heard}",                          \
       "the rank may just be slow (preparing data, importing); inspect it: py-spy dump --pid "           \
       "${pid} or gdb -p ${pid}",                                                                            \
-      "rank 3: uses 98 % CPU (n1, pid 812), but has not arrived; last message 32 s ago",               \
+      "rank 3: uses 98 % CPU (n1, pid 812), but has not arrived; last message 32.0 s ago",             \
       "The process uses CPU time, and has not reached the point where the others wait. Typical causes: "            \
       "preparation of data, an import, or a compiler run on one rank.")                                             \
     /* Findings from the requests and connections of the rank. They are used if the state of its process    \
@@ -1014,21 +1014,21 @@
     X(RANK_WAITS_ELSEWHERE, ERROR,                                                                          \
       "${subject}: connected${where}, but waits elsewhere, for ${waits}; last message ${silent} ago",                  \
       "compare the code before this point: the calls of this rank differ from those of the others",               \
-      "rank 3: connected (n1, pid 812), but waits elsewhere, for key 'eval'; last message 32 s ago",                   \
+      "rank 3: connected (n1, pid 812), but waits elsewhere, for key 'eval'; last message 32.0 s ago",                 \
       "Most ranks wait at one place, and this rank waits at another. Typical cause: a branch that depends on "      \
       "the rank.")                                                                                                  \
     X(RANK_DISCONNECTED, WARNING,                                                                           \
       "${subject}: was connected${where}, but closed its connection to the store; last message ${silent} ago",           \
       "the rank may compute without the store, or be about to exit; inspect it: py-spy dump --pid "         \
       "${pid} or gdb -p ${pid}",                                                                            \
-      "rank 3: was connected (n1, pid 812), but closed its connection to the store; last message 32 s ago",              \
+      "rank 3: was connected (n1, pid 812), but closed its connection to the store; last message 32.0 s ago",            \
       "The rank used the store, and has no connection to it any more. Typical causes: a rank that is "      \
       "about to exit, or a process group that was destroyed.")                                              \
     X(RANK_MISSING, WARNING,                                                                                \
       "${subject}: connected${where}, but has not arrived; last message ${silent} ago${does}",              \
       "the rank sleeps, or waits for something outside the store; inspect it: py-spy dump --pid "           \
       "${pid} or gdb -p ${pid}",                                                                            \
-      "rank 3: connected (n1, pid 812), but has not arrived; last message 32 s ago; it sleeps in "          \
+      "rank 3: connected (n1, pid 812), but has not arrived; last message 32.0 s ago; it sleeps in "        \
       "futex_wait",                                                                                         \
       "The rank is connected and idle, and has not reached the point where the others wait. Typical causes: a "     \
       "wait for a file, a lock, a child process or a GPU.")                                                         \
@@ -1067,7 +1067,7 @@
       "the log, or 'dmesg' if memory ran out, shows how process ${child_pid} ended; a data loader needs " \
       "less memory with a smaller num_workers",                                                       \
       "rank 3 (n1, pid 812) is in next_batch (data.py:41) and waits for child process 840, which has "      \
-      "ended; no progress for 42 s; 7 ranks wait in all_reduce (train.py:88)",                              \
+      "ended; no progress for 42.0 s; 7 ranks wait in all_reduce (train.py:88)",                            \
       "Successive samples of the stacks are equal, and a process that the rank started is a zombie: it has ended, and the " \
       "rank has not collected its exit status. The rank waits in a function of Python or torch that manages child processes, or in a " \
       "system call on a pipe, a socket or a child process. Typical causes: a data loader that was killed because memory ran out, or a " \
@@ -1077,7 +1077,7 @@
       "correct the error in the traceback; a thread or an exit handler that does not end keeps the process " \
       "alive: start threads with daemon=True, or call os._exit",                                            \
       "rank 3 (n1, pid 812) has failed and has not exited: ValueError: batch 7 is empty; the main thread is in " \
-      "_shutdown (threading.py:1567); no progress for 42 s; 7 ranks wait in all_reduce (train.py:88)",      \
+      "_shutdown (threading.py:1567); no progress for 42.0 s; 7 ranks wait in all_reduce (train.py:88)",    \
       "The rank printed a Python traceback and nothing after it, and successive samples of the stacks are equal. "         \
       "Typical causes: threads that are not daemons, or an exit handler that waits for the other ranks.")           \
     X(RANK_WAITS_FOR_CHILD, ERROR,                                                                          \
@@ -1085,7 +1085,7 @@
       "'ddpctl stacks --rank ${rank}' shows in which line of the program the child process hangs; for a "   \
       "data loader, test with num_workers=0, or set DataLoader(timeout=60)",                                \
       "rank 3 (n1, pid 812) is in next_batch (data.py:41) and waits for child process 840, which is in "    \
-      "load (data.py:12), blocked in openat of /mnt/data/x.bin; no progress for 42 s; 7 ranks wait in all_reduce (train.py:88)", \
+      "load (data.py:12), blocked in openat of /mnt/data/x.bin; no progress for 42.0 s; 7 ranks wait in all_reduce (train.py:88)", \
       "Successive samples of the stacks are equal, and the rank waits until a child process ends or " \
       "sends a message. This process is alive and does not wait for the rank. Typical causes: a worker " \
       "of a data loader that waits for a file system, or a program that does not end.")                                                            \
@@ -1095,7 +1095,7 @@
       "lock (or must set the event or fill the queue); a thread that is not shown has ended; a rank in "    \
       "Work.wait() waits for other ranks, not for a lock",                                                  \
       "rank 3 (n1, pid 812) is in take_lock (data.py:41) and waits for a lock or for another thread, without progress for " \
-      "42 s; 7 ranks wait in all_reduce (train.py:88)",                                                     \
+      "42.0 s; 7 ranks wait in all_reduce (train.py:88)",                                                   \
       "Successive samples of the stacks are equal, and the main thread of the rank sleeps in "                     \
       "futex outside of a collective. Typical causes: two threads that take two locks in opposite order, a " \
       "fork while another thread held a lock, or Work.wait(), in which the rank waits for other ranks.") \
@@ -1104,7 +1104,7 @@
       "check the other side of this call: the file system, the network peer, the process that should read " \
       "or write the pipe, or the process that holds the file lock ('lslocks')",                             \
       "rank 3 (n1, pid 812) is in load_batch (data.py:41), blocked in read of "                             \
-      "/mnt/data/x.bin, without progress for 42 s; 7 ranks wait in all_reduce (train.py:88)",               \
+      "/mnt/data/x.bin, without progress for 42.0 s; 7 ranks wait in all_reduce (train.py:88)",             \
       "Successive samples of the stacks are equal, and the main thread of the rank sleeps in a system call "            \
       "outside of a collective. Typical causes: an NFS server that does not answer, a pipe to which no process " \
       "writes or from which no process reads, a file lock that another process holds, or a firewall that " \
@@ -1114,14 +1114,14 @@
       "'ddpctl stacks --rank ${rank}' shows all threads of rank ${rank}; if the pause is intended, pass a " \
       "larger --hang_timeout to ddprun",                                                                    \
       "rank 3 (n1, pid 812) is in load_batch (data.py:41) and sleeps, without progress for "      \
-      "42 s; 7 ranks wait in all_reduce (train.py:88)",                                                     \
+      "42.0 s; 7 ranks wait in all_reduce (train.py:88)",                                                   \
       "Successive samples of the stacks are equal, and the rank sleeps outside of a collective while others wait in "      \
       "one. Typical cause: a loop that waits for a file or a service.")                                     \
     X(RANK_LOOPS, ERROR,                                                                                    \
       "${subject} ${is} in ${place} and ${does} (${cpu} % CPU), without progress for ${time}; ${waiters}", \
       "check this function for an endless loop ('ddpctl stacks --rank ${rank}' shows its callers); if the " \
       "function is only slow, pass a larger --hang_timeout to ddprun",                                                       \
-      "rank 3 (n1, pid 812) is in spin (data.py:41) and computes (99 % CPU), without progress for 42 s; "     \
+      "rank 3 (n1, pid 812) is in spin (data.py:41) and computes (99 % CPU), without progress for 42.0 s; "   \
       "7 ranks wait in all_reduce (train.py:88)",                                                   \
       "Successive samples of the stacks show the same functions, and the rank uses CPU time outside of a " \
       "collective while others wait in one. The finding also covers a rank that repeats the same calls: at " \
@@ -1134,7 +1134,7 @@
       "every rank must call the same collectives in the same order: check for uneven numbers of "           \
       "batches and for branches that not all ranks take",                                                   \
       "rank 3 (n1, pid 812) waits in broadcast (train.py:57), while 7 ranks wait in all_reduce "            \
-      "(train.py:88): their calls differ; no progress for 42 s",                                            \
+      "(train.py:88): their calls differ; no progress for 42.0 s",                                          \
       "Successive samples of the stacks are equal: all ranks wait in collectives, but not all in the same collective. Typical " \
       "causes: uneven numbers of batches, or a branch that depends on the rank.")                                   \
     X(RANK_BEHIND, ERROR,                                                                                   \
@@ -1142,7 +1142,7 @@
       "'ddpctl stacks --rank ${rank}' shows what rank ${rank} does; 'ddpctl flight flight_torch_*' in "     \
       "the attempt's log directory compares the flight records",                                            \
       "rank 3 (n1, pid 812) has not called all_reduce #9 (Float x 1024), in which ranks 0-2 wait "          \
-      "(train.py:88); its last call is all_reduce #8 (Float x 1024) (train.py:88); no progress for 42 s",   \
+      "(train.py:88); its last call is all_reduce #8 (Float x 1024) (train.py:88); no progress for 42.0 s", \
       "The stacks do not name a culprit. PyTorch's flight records (ddprun --flight_recorder) show that this rank has " \
       "not reached the call in which the others wait. Typical causes: an exception that was caught, a branch that " \
       "depends on the rank, or a GPU kernel that does not end.")                                                    \
@@ -1151,7 +1151,7 @@
       "find the rank that should set the key: it has taken another branch, has used another name for the key, or has " \
       "ended",                                                                                              \
       "rank 3 (n1, pid 812) is in wait_for_model (train.py:57) and waits for key 'epoch/3', "               \
-      "which no rank has set; no progress for 42 s; 7 ranks wait in all_reduce (train.py:88)",              \
+      "which no rank has set; no progress for 42.0 s; 7 ranks wait in all_reduce (train.py:88)",            \
       "Successive samples of the stacks are equal, and the rank waits for a key of the store. If the key's "       \
       "name ends with the number of a rank, and every other rank has set its key, the finding names "       \
       "the rank whose key is missing. Typical causes: a rank that has ended, or a key whose name "          \
@@ -1161,7 +1161,7 @@
       "cause: ${between}",                                                                                  \
       "check the network between the nodes ('ping -M do -s 1472 HOST', or -s 8972 for an MTU of 9000) and " \
       "the GPUs ('dmesg | grep Xid'); NCCL_DEBUG=INFO prints the transport that NCCL uses",                 \
-      "all 8 ranks wait in all_reduce (train.py:88), without progress for 42 s, and every process "         \
+      "all 8 ranks wait in all_reduce (train.py:88), without progress for 42.0 s, and every process "       \
       "is alive; probable cause: the network between the nodes (n0, n1), or a GPU",                         \
       "Successive samples of the stacks show all ranks in the same collective, and no process has ended. If the "          \
       "kernel sends a rank's data again and again without an answer, the finding names the two nodes, "   \
@@ -1173,7 +1173,7 @@
     X(BARRIER_INCOMPLETE, WARNING,                                                                          \
       "${subject}: ${arrived} of ${members} ranks have waited for ${time}; ${missing} of ${members} missing", \
       "see the findings about the missing ranks",                                                           \
-      "barrier 'epoch-3': 3 of 4 ranks have waited for 32 s; 1 of 4 missing",                               \
+      "barrier 'epoch-3': 3 of 4 ranks have waited for 32.0 s; 1 of 4 missing",                             \
       "Some ranks of a named barrier have waited for ten seconds, or the barrier has timed out. Typical " \
       "causes: a missing rank that computes, has ended, or waits elsewhere.")                                       \
     X(INIT_INCOMPLETE, WARNING,                                                                             \
@@ -1181,7 +1181,7 @@
       "${missing}",                                                                                         \
       "see the findings about the missing ranks; the waiting ranks continue when the missing ranks " \
       "arrive",                     \
-      "init_process_group: 3 of 4 ranks have waited for 32 s for the address of rank 3; missing: "          \
+      "init_process_group: 3 of 4 ranks have waited for 32.0 s for the address of rank 3; missing: "        \
       "rank 3",                                                                                             \
       "The ranks wait for a key that a missing rank sets during the set-up of a process group of "          \
       "PyTorch. Typical causes: a rank that is still importing, has failed, or was not started.")           \
@@ -1190,7 +1190,7 @@
       "'ddpctl stacks' shows what all threads wait for; once py-spy can read the stacks, the next report names " \
       "the line of the program",                                                                            \
       "rank 3 (n1, pid 812) is sleeping in clock_nanosleep, while 7 ranks are sleeping in futex; no "       \
-      "progress for 43 s; the stacks cannot be read: py-spy is not installed; pip install py-spy",          \
+      "progress for 43.0 s; the stacks cannot be read: py-spy is not installed; pip install py-spy",        \
       "Either this rank slept in one system call in successive samples while the others waited " \
       "elsewhere, or this rank printed a Python traceback and nothing after it, and then slept. The "       \
       "finding is uncertain without stacks: the others may wait for something else, or the program may "    \
@@ -1200,7 +1200,7 @@
       "the job made no progress for ${time}, and the stacks of ${subject} cannot be read: ${note}",         \
       "remove the reason why py-spy cannot read the stacks; then every node names the rank for which "      \
       "other ranks wait",                                                                                   \
-      "the job made no progress for 36 s, and the stacks of 4 ranks cannot be read: py-spy is not "         \
+      "the job made no progress for 36.0 s, and the stacks of 4 ranks cannot be read: py-spy is not "       \
       "installed; pip install py-spy",                                                                      \
       "Stacks were sampled because the job made no progress, but no sample shows a Python "     \
       "frame. Typical causes: py-spy is not installed, or the system forbids ptrace.")                       \
@@ -1208,7 +1208,7 @@
       "${waiters} for ${subject}, for ${time} now; no rank has set it",                                     \
       "find the rank that should set the key, among the ranks that do not wait: it is busy, has ended, "    \
       "or has taken another branch",                                                                        \
-      "rank 1 waits for key 'model-ready', for 32 s now; no rank has set it",                               \
+      "rank 1 waits for key 'model-ready', for 32.0 s now; no rank has set it",                             \
       "A wait on a key of the store has lasted for ten seconds. Typical causes: a rank that is busy or has "        \
       "ended, or a key whose name depends on the rank.")
 
@@ -1249,7 +1249,7 @@
       "rank of this job is ${last}",                                                                        \
       "the program asks for a larger world than this job has: pass RANK and WORLD_SIZE to "                 \
       "init_process_group, or start more workers (--nproc_per_node, --nnodes)",                             \
-      "init_process_group: 2 of 2 ranks have waited for 32 s for the address of rank 2, but the highest "      \
+      "init_process_group: 2 of 2 ranks have waited for 32.0 s for the address of rank 2, but the highest "    \
       "rank of this job is 1",                                                                              \
       "The ranks wait for the key of a rank that does not exist: its number is not below WORLD_SIZE. "      \
       "Typical causes: a world_size that the script sets itself, or an environment variable of another launcher.") \
@@ -1257,8 +1257,8 @@
       "${subject} gave up ${setup_function} after it waited ${time} for ${what}; ${why}",                   \
       "make sure that every rank calls ${setup_function}, and that the program expects at most WORLD_SIZE ranks; " \
       "init_process_group(timeout=...) allows more time",                                                   \
-      "rank 0 (n1, pid 71) gave up init_process_group after it waited 60 s for the address of rank "        \
-      "1; rank 1: stopped (state T) (n1, pid 72), for 58 s",                                                \
+      "rank 0 (n1, pid 71) gave up init_process_group after it waited 60.0 s for the address of rank "      \
+      "1; rank 1: stopped (state T) (n1, pid 72), for 58.0 s",                                              \
       "A rank waited for a process group of PyTorch until the group's timeout, and then exited. Typical "           \
       "causes: a rank that is stopped, has failed, or loads its data for longer than the timeout.")
 

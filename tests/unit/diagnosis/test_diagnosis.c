@@ -11,9 +11,11 @@
 
 #include <cjson/cJSON.h>
 #include <criterion/criterion.h>
+#include <ctype.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* --- stalled ranks --------------------------------------------------------------------------------------- */
@@ -792,6 +794,28 @@ Test(findings, examples_are_what_the_sentences_print)
     cr_expect_not(is_example("${a}: killed by ${b}", "rank 3: exited"));
 }
 
+/* Expect that each number of seconds has the form that text_ms prints: "32.0 s", never "32 s". */
+static void expect_durations(const char *code, const char *example)
+{
+    for (const char *at = strstr(example, " s"); at != NULL; at = strstr(at + 1, " s")) {
+        const char *from = at;
+        char text[TEXT_MS_MAX];
+        while (from > example && strchr("0123456789.", from[-1]) != NULL)
+            from--;
+        if (from == at || isalnum((unsigned char)at[2]))
+            continue;
+        text_ms((uint64_t)(strtod(from, NULL) * 1000 + 0.5), text);
+        cr_expect_eq(strncmp(from, text, strlen(text)), 0, "%s: %s", code, example);
+    }
+}
+
+Test(findings, durations_of_examples_have_the_printed_form)
+{
+#define X(code, grade, sentence, advice, example, detection) expect_durations(#code, example);
+    FINDINGS(X)
+#undef X
+}
+
 /* The placeholders that an advice may contain. `ddprun explain` prints their names in capitals, so each name must explain
  * the value to a reader. */
 static const struct {
@@ -870,7 +894,7 @@ Test(findings, explain_prints_the_row)
     cr_assert(buf_append(&out, "", 1));
     cr_expect_str_eq((char *)out.data,
                      "RANK_STOPPED (error)\n"
-                     "\nExample\n    rank 3: stopped (state T) (n1, pid 812), for 32 s\n"
+                     "\nExample\n    rank 3: stopped (state T) (n1, pid 812), for 32.0 s\n"
                      "\nMeaning and detection\n    /proc/PID/stat shows state T or t.\n"
                      "\nTypical causes\n    Ctrl-Z, SIGSTOP, a debugger\n"
                      "\nRemedy\n    state T: kill -CONT PID continues it; state t: a debugger holds it, and\n"

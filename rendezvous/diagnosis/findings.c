@@ -180,14 +180,17 @@ void finding_make(struct finding *f, enum finding_code code, const char *subject
     snprintf(f->subject, sizeof(f->subject), "%s", subject);
     va_list args;
     va_start(args, subject);
-    const char *word;
+    const char *word, *advice = rows[code].advice;
     while (words.n < WORDS_MAX && (word = va_arg(args, const char *)) != NULL) {
         words.of[words.n].word = word;
-        words.of[words.n++].text = va_arg(args, const char *);
+        words.of[words.n].text = va_arg(args, const char *);
+        if (strcmp(word, "advice") == 0)
+            advice = words.of[words.n].text;
+        words.n++;
     }
     va_end(args);
     fill_text(f->sentence, rows[code].sentence, &words);
-    fill_text(f->advice, rows[code].advice, &words);
+    fill_text(f->advice, advice, &words);
 }
 
 const char *finding_gpu_name(char out[FINDING_SUBJECT_MAX], const char *gpu, const char *host)

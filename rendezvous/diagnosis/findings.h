@@ -939,12 +939,27 @@
 /* Reasons why a rank does not arrive. ranks.c chooses one of these findings. If the process has ended, the finding
  * reports the end. Otherwise the choice depends on the rank's requests and on the state of the process, which the agent
  * reads from /proc. In a sentence, a part in parentheses is left out if its value is unknown. If a round fails because
- * a rank exited with code 0 while another rank needed it, hub/lost_rank.c makes RANK_EXITED_EARLY afterwards. */
+ * a rank exited with code 0 while another rank needed it, hub/lost_rank.c makes RANK_EXITED_EARLY afterwards.
+ *
+ * If the remedy depends on the state of the rank, the advice of the row lists all states for `ddprun explain`. ranks.c
+ * then selects the remedy for the present state. */
+#define ADVICE_CONTINUE "kill -CONT ${pid} continues it"
+#define ADVICE_DEBUGGER \
+    "continue it in the debugger that holds it: TracerPid in /proc/${pid}/status is the debugger's pid"
+#define ADVICE_KERNEL                                                                                      \
+    "check the kernel log of that host ('dmesg') for a disk, a network file system or a driver that does " \
+    "not answer"
+#define ADVICE_INSPECT                                                                                       \
+    "inspect it: py-spy dump --pid ${pid} or gdb -p ${pid}; a checkpoint or an evaluation can also take this " \
+    "long"
+#define ADVICE_READ_LOG "check the end of its log"
+#define ADVICE_END_TOGETHER                                                                          \
+    "check for uneven numbers of batches, or a branch that ends one rank early; let all ranks enter " \
+    "the same collectives, and one last barrier before they exit"
 #define FINDINGS_OF_RANKS(X)                                                                                \
     X(RANK_EXITED_EARLY, WARNING,                                                                           \
       "${subject} exited with code 0 while ${waiters} waited for ${it} ${where}",                           \
-      "check for uneven numbers of batches, or a branch that ends one rank early; let all ranks "           \
-      "enter the same collectives, and one last barrier before they exit",                                  \
+      ADVICE_END_TOGETHER,                                                                                  \
       "rank 0 (n1, pid 812) exited with code 0 while ranks 1-3 waited for it at barrier 'epoch-3'",         \
       "A rank exited with code 0 while other ranks waited for it. Typical causes: uneven numbers of "       \
       "batches, or sys.exit on one rank.")                                                                          \
@@ -958,8 +973,7 @@
       "defect in native code (SIGSEGV).")                                                                   \
     X(RANK_EXITED, ERROR,                                                                                   \
       "${subject}: exited with code ${code}${where}${ago}",                                                       \
-      "exit code 0: the rank finished while other ranks still needed it; any other code: check the "        \
-      "end of its log",                                                                                     \
+      "exit code 0: " ADVICE_END_TOGETHER "; any other code: " ADVICE_READ_LOG,                             \
       "rank 3: exited with code 1 (n1, pid 812), 12.0 s ago",                                                         \
       "The agent read the wait status of the worker. Typical causes: an error of the program, or an "       \
       "exit before the other ranks were done.")                                                             \
@@ -971,8 +985,8 @@
       "network.")                                                                                           \
     X(RANK_STALLED, WARNING,                                                                                \
       "${subject} has not made a step for ${time}${last}; ${others} for it in ${call}; it ${does}",         \
-      "if it is stopped: kill -CONT ${pid}; otherwise: py-spy dump --pid ${pid} or gdb -p ${pid}; a "       \
-      "checkpoint or an evaluation can also take this long",                                                \
+      "state T: " ADVICE_CONTINUE "; state t: " ADVICE_DEBUGGER "; state D: " ADVICE_KERNEL "; any other "  \
+      "state: " ADVICE_INSPECT,                                                                             \
       "rank 3 (n1, pid 812) has not made a step for 32.0 s (last step: 120); 7 others wait for it "         \
       "in all_reduce #1204; it is stopped (state T)",                                                    \
       "Each rank records its step and collective in shared memory. This rank has not reached the call in which the "         \
@@ -991,14 +1005,12 @@
      * R (runs) and S (sleeps). */                                                                          \
     X(RANK_STOPPED, ERROR,                                                                                  \
       "${subject}: stopped (state ${state})${where}${since}",                                               \
-      "state T: kill -CONT ${pid} continues it; state t: a debugger holds it, and TracerPid in /proc/${pid}/status names " \
-      "the debugger",                                                                                       \
+      "state T: " ADVICE_CONTINUE "; state t: " ADVICE_DEBUGGER,                                            \
       "rank 3: stopped (state T) (n1, pid 812), for 32.0 s",                                                \
       "/proc/PID/stat shows state T or t. Typical causes: Ctrl-Z, SIGSTOP, a debugger.")                    \
     X(RANK_IN_KERNEL, ERROR,                                                                                \
       "${subject}: hangs in the kernel${where}${since}; state D${wchan}",                                  \
-      "check the kernel log of that host ('dmesg') for a disk, a network file system or a driver that "     \
-      "does not answer",                                                                                    \
+      ADVICE_KERNEL,                                                                                        \
       "rank 3: hangs in the kernel (n1, pid 812), for 32.0 s; state D, in nfs_wait_bit_killable",          \
       "/proc/PID/stat has shown state D for at least two seconds. Typical causes: a network file system, a "        \
       "disk or a GPU driver that does not answer.")                                                                 \
@@ -1341,7 +1353,8 @@ const char *finding_sentence(enum finding_code code);
 const char *finding_advice(enum finding_code code);
 
 /* Make the finding with this code. The arguments after `subject` are pairs: the name of a placeholder and its text.
- * NULL ends the pairs. A text that is too long is cut and ends with "...". */
+ * NULL ends the pairs. A text that is too long is cut and ends with "...". The text of the pair "advice" replaces the
+ * advice of the row, and may contain placeholders, too. */
 void finding_make(struct finding *f, enum finding_code code, const char *subject, ...)
     __attribute__((sentinel));
 

@@ -194,6 +194,26 @@ static const char *signal_word(const struct snapshot_rank *f, rank_word word)
     return word;
 }
 
+/* Return the remedy for the present state of the rank, if the row of the finding lists several states. Otherwise return
+ * the advice of the row. */
+static const char *advice_for(enum finding_code code, const struct snapshot_rank *f)
+{
+    if (code == FINDING_RANK_EXITED)
+        return f->exit_code == 0 ? ADVICE_END_TOGETHER : ADVICE_READ_LOG;
+    if (code != FINDING_RANK_STOPPED && code != FINDING_RANK_STALLED)
+        return finding_advice(code);
+    switch (f->proc_state) {
+    case 't':
+        return ADVICE_DEBUGGER;
+    case 'D':
+        return ADVICE_KERNEL;
+    case 'T':
+        return ADVICE_CONTINUE;
+    default:
+        return ADVICE_INSPECT;
+    }
+}
+
 static const char *number_word(int n, rank_word word)
 {
     snprintf(word, RANK_WORD_MAX, "%d", n);
@@ -223,14 +243,15 @@ static const char *does_word(const struct snapshot_rank *f, rank_word word)
 void diagnose_rank(const struct snapshot_rank *f, struct finding *finding)
 {
     rank_word subject, where, silent, last_message, since, ago, waits, code, signal, cpu, wchan, does, pid;
+    const enum finding_code row = diagnose_rank_code(f);
     snprintf(subject, sizeof(subject), "rank %u", f->rank);
-    finding_make(finding, diagnose_rank_code(f), subject, "where", where_word(f, where), "silent",
+    finding_make(finding, row, subject, "advice", advice_for(row, f), "where", where_word(f, where), "silent",
                  time_word(f->silent_ms, silent), "heard", last_message_word(f, last_message), "since",
                  since_word(f, since), "ago", ago_word(f, ago), "waits", waits_word(f, waits), "code",
                  number_word(f->exit_code, code), "signal", signal_word(f, signal), "cpu",
                  number_word(f->cpu_percent, cpu), "wchan", wchan_word(f, wchan), "state",
                  f->proc_state == 't' ? "t" : "T", "does", does_word(f, does), "pid",
-                 number_word(f->pid, pid), NULL);
+                 f->pid > 0 ? number_word(f->pid, pid) : "PID", NULL);
 }
 
 /* --- as JSON -------------------------------------------------------------------------------------------- */
@@ -457,7 +478,8 @@ static void add_waited_for(struct finding *slot, const struct snapshot *s, const
     if (f->pid > 0)
         number(pid, (uint64_t)f->pid);
     snprintf(call, sizeof(call), "%.24s #%llu", most->call, (unsigned long long)most->call_seq);
-    finding_make(slot, FINDING_RANK_STALLED, format_rank(who, f), "time", duration(time, f->still_ms), "last",
+    finding_make(slot, FINDING_RANK_STALLED, format_rank(who, f), "advice",
+                 advice_for(FINDING_RANK_STALLED, f), "time", duration(time, f->still_ms), "last",
                  last(step, f), "others", others, "call", call, "does", does(what, f), "pid", pid, NULL);
 }
 

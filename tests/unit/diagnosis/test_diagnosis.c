@@ -641,6 +641,59 @@ Test(diagnose, a_rank_that_was_killed)
            "{\"rank\":3,\"state\":\"exited\",\"signal\":64}");
 }
 
+/* The user reads only the remedy that applies. `ddprun explain` prints all of them. */
+Test(diagnose, the_remedy_fits_the_state)
+{
+    static const struct {
+        struct snapshot_rank facts;
+        enum finding_code code;
+        const char *advice;
+    } cases[] = {
+        { { N1, .proc_state = 'T' }, FINDING_RANK_STOPPED, "kill -CONT 77 continues it" },
+        { { N1, .proc_state = 't' },
+          FINDING_RANK_STOPPED,
+          "continue it in the debugger that holds it: TracerPid in /proc/77/status is the debugger's pid" },
+        { { .rank = 3, .proc_state = 'T' }, FINDING_RANK_STOPPED, "kill -CONT PID continues it" },
+        { { N1, .exited = true, .exit_code = 1 }, FINDING_RANK_EXITED, "check the end of its log" },
+        { { N1, .exited = true },
+          FINDING_RANK_EXITED,
+          "check for uneven numbers of batches, or a branch that ends one rank early; let all ranks enter "
+          "the "
+          "same collectives, and one last barrier before they exit" },
+    };
+    for (size_t i = 0; i < LEN(cases); i++) {
+        struct finding f;
+        diagnose_rank(&cases[i].facts, &f);
+        cr_expect_eq(f.code, cases[i].code);
+        cr_expect_str_eq(f.advice, cases[i].advice);
+    }
+}
+
+Test(diagnose, the_remedy_of_a_stalled_rank_fits_its_state)
+{
+    static const struct {
+        char state;
+        const char *advice;
+    } cases[] = {
+        { 'T', "kill -CONT 71 continues it" },
+        { 't',
+          "continue it in the debugger that holds it: TracerPid in /proc/71/status is the debugger's pid" },
+        { 'D',
+          "check the kernel log of that host ('dmesg') for a disk, a network file system or a driver that "
+          "does not answer" },
+        { 'S',
+          "inspect it: py-spy dump --pid 71 or gdb -p 71; a checkpoint or an evaluation can also take this "
+          "long" },
+    };
+    for (size_t i = 0; i < LEN(cases); i++) {
+        const struct diagnosis d =
+            look(CASE(RUNNING, RANKS(STEPPED(0, "all_reduce", 9, 5000),
+                                     STEPPED(1, "", 8, 6000, .proc_state = cases[i].state))));
+        expect_at(&d, 0, "RANK_STALLED", "rank 1 (n1, pid 71)", "");
+        cr_expect_str_eq(d.list[0].advice, cases[i].advice);
+    }
+}
+
 /* --- members ------------------------------------------------------------------------------------------------- */
 
 Test(members, a_new_attempt_knows_nobody)
@@ -892,14 +945,15 @@ Test(findings, explain_prints_the_row)
     struct buf out = { 0 };
     cr_assert_eq(explain_code("rank_stopped", false, &out, NULL), DDP_OK);
     cr_assert(buf_append(&out, "", 1));
-    cr_expect_str_eq((char *)out.data,
-                     "RANK_STOPPED (error)\n"
-                     "\nExample\n    rank 3: stopped (state T) (n1, pid 812), for 32.0 s\n"
-                     "\nMeaning and detection\n    /proc/PID/stat shows state T or t.\n"
-                     "\nTypical causes\n    Ctrl-Z, SIGSTOP, a debugger\n"
-                     "\nRemedy\n    state T: kill -CONT PID continues it; state t: a debugger holds it, and\n"
-                     "    TracerPid in /proc/PID/status names the debugger\n",
-                     "%s", (char *)out.data);
+    cr_expect_str_eq(
+        (char *)out.data,
+        "RANK_STOPPED (error)\n"
+        "\nExample\n    rank 3: stopped (state T) (n1, pid 812), for 32.0 s\n"
+        "\nMeaning and detection\n    /proc/PID/stat shows state T or t.\n"
+        "\nTypical causes\n    Ctrl-Z, SIGSTOP, a debugger\n"
+        "\nRemedy\n    state T: kill -CONT PID continues it; state t: continue it in the debugger\n"
+        "    that holds it: TracerPid in /proc/PID/status is the debugger's pid\n",
+        "%s", (char *)out.data);
     buf_free(&out);
 }
 

@@ -151,9 +151,12 @@ static bool joined_from(const struct snapshot *s, const char *address)
  * only if no node has joined from its address. */
 static void check_stranger(struct diagnosis *d, const struct snapshot *s, const struct snapshot_stranger *x)
 {
-    words times = "";
+    words times, time;
+    duration(time, x->ago_ms);
     if (x->times > 1)
-        snprintf(times, sizeof(times), " (%u times)", x->times);
+        snprintf(times, sizeof(times), " (%u times, last %.40s ago)", x->times, time);
+    else
+        snprintf(times, sizeof(times), " (%.40s ago)", time);
     if (is_sidecar(x->address))
         ADD(d, PROXY_BETWEEN, x->address, "times", times);
     else if (x->kind == REJECT_TLS)
@@ -318,7 +321,8 @@ static void check_members(struct diagnosis *d, const struct snapshot *s)
         const struct snapshot_node *node = &s->nodes[i];
         node_words(who, node);
         if (node->is_spare && s->phase == PHASE_RUNNING)
-            ADD(d, NODE_IS_SPARE, who, "members", counted(members, members_of(s), "node"));
+            ADD(d, NODE_IS_SPARE, who, "time", duration(time, node->joined_ms), "members",
+                counted(members, members_of(s), "node"));
         if (node->is_stopping && s->phase == PHASE_STOPPING && s->waited_ms >= STOP_MS)
             ADD(d, NODE_STOP_SLOW, who, "time", duration(time, s->waited_ms));
     }

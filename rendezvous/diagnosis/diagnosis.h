@@ -35,6 +35,7 @@ struct snapshot_rank {
     bool exited;      /* an agent has reported the end of the process; exit_code and signal are valid */
     int exit_code, signal;
     uint64_t silent_ms; /* time since the rank last sent data; valid if `met` */
+    uint64_t round_ms;  /* if not `met`: time since the round began; 0 = unknown */
     struct rank_wait waits;
     bool node_lost;        /* the node of the rank is lost, so the present state is unknown */
     char proc_state;       /* last state that the agent has read, such as 'T' (stopped); 0 if unknown */
@@ -62,7 +63,7 @@ void diagnose_early_exit_of_barrier(const struct barrier *barrier, const struct 
                                     struct finding *finding);
 /* Report that rank `waiter` has lost its connection to rank `lost` in a collective. If `lost` is -1, report all ranks
  * that have exited with 0, or return false if there is no such rank. */
-bool diagnose_early_exit(const struct members *members, uint32_t waiter, int64_t lost,
+bool diagnose_early_exit(const struct members *members, uint32_t waiter, int64_t lost, uint64_t now_ms,
                          struct finding *finding);
 
 /* Fill in the facts about `rank`. `user` is the argument `user` of barrier_report. */

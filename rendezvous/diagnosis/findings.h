@@ -461,17 +461,18 @@
     /* Two nodes requested the same node rank. If both are on one host, ddprun was started twice there.     \
      * Otherwise a --node_rank was copied. */                                                               \
     X(LAUNCHED_TWICE, ERROR,                                                                                \
-      "${words}",                                                                                           \
+      FINDING_WAS_REJECTED,                                                                                 \
       "stop one of the two ddprun processes; two jobs on the same nodes need different --rdzv_id and "      \
       "--master_port",                                                                                      \
-      "ddprun was started twice on n1: pid 80 has --node_rank=1, which pid 71 has already",                 \
+      "a node was rejected 2.0 s ago: ddprun was started twice on n1: pid 80 has --node_rank=1, which pid " \
+      "71 has already",                                                                                     \
       "Two agents on one host joined with the same node rank. Typical causes: a scheduler that starts "     \
       "several tasks on a node, or a ddprun of an earlier start.")                                          \
     X(NODE_RANK_TAKEN, ERROR,                                                                               \
-      "${words}${unclaimed}",                                                                               \
+      FINDING_WAS_REJECTED "${unclaimed}",                                                                  \
       "give every node its own --node_rank, or stop the ddprun that belongs to an earlier start",             \
-      "n2 (pid 90) has --node_rank=1, which n1 (pid 80) has already; no node has node rank 2: was "         \
-      "the same --node_rank used on every node?",                                                           \
+      "a node was rejected 2.0 s ago: n2 (pid 90) has --node_rank=1, which n1 (pid 80) has already; no "    \
+      "node has node rank 2: was the same --node_rank used on every node?",                                 \
       "Two agents on different hosts joined with the same node rank. Typical cause: a copied command "      \
       "line.")                                                                                              \
     X(NODE_RANK_TOO_HIGH, ERROR,                                                                            \
@@ -484,9 +485,10 @@
     /* The job already has all its nodes. The user must raise the number of nodes, or stop the extra        \
      * node. */                                                                                             \
     X(JOB_FULL, ERROR,                                                                                      \
-      "${words}",                                                                                           \
+      FINDING_WAS_REJECTED,                                                                                 \
       "raise --nnodes, or stop the extra node, which may belong to an earlier start or to another job",     \
-      "n3 (pid 99) is one node too many: job 'a' already has 2 of 2 nodes; the first node was n0",          \
+      "a node was rejected 2.0 s ago: n3 (pid 99) is one node too many: job 'a' already has 2 of 2 nodes; " \
+      "the first node was n0",                                                                              \
       "More nodes joined than --nnodes allows. Typical causes: a node of an earlier start that still runs, or "     \
       "one start too many.")                                                                                        \
     /* The nodes sent different values of one parameter. The first node sets the expected value. */         \
@@ -735,7 +737,8 @@
     X(PROXY_BETWEEN, ERROR,                                                                                 \
       "connections arrive from ${subject}${times}, the address of a proxy (a service mesh's sidecar)",      \
       "disable the sidecar for this job (sidecar.istio.io/inject: \"false\")",                              \
-      "connections arrive from 127.0.0.6 (3 times), the address of a proxy (a service mesh's sidecar)",      \
+      "connections arrive from 127.0.0.6 (3 times, last 4.0 s ago), the address of a proxy (a service "     \
+      "mesh's sidecar)",                                                                                    \
       "Istio's sidecar replaces the address of each client with 127.0.0.6. Typical cause: a sidecar that the "      \
       "cluster adds to every pod.")                                                                                 \
     X(TLS_CLIENT, WARNING,                                                                                  \
@@ -743,35 +746,37 @@
       "browser, or ddprun --encrypt",                                                                       \
       "use --encrypt for the store, too; in a service mesh disable the sidecar for this job "               \
       "(sidecar.istio.io/inject: \"false\")",                                                               \
-      "10.0.0.9 speaks TLS (3 times), but the store has no --encrypt: the client may be a service mesh, a " \
-      "browser, or ddprun --encrypt",                                                                       \
+      "10.0.0.9 speaks TLS (3 times, last 4.0 s ago), but the store has no --encrypt: the client may be a " \
+      "service mesh, a browser, or ddprun --encrypt",                                                       \
       "The first bytes of a connection to the store are a TLS handshake. Typical causes: --encrypt on some "        \
       "nodes only, or a service mesh.")                                                                             \
     X(TORCHRUN_INSTEAD, WARNING,                                                                            \
       "${subject} speaks PyTorch's protocol${times}, but no ddprun has joined from that address",           \
       "on the host with that address, start ddprun, not torchrun or the script itself",                     \
-      "10.0.0.9 speaks PyTorch's protocol (2 times), but no ddprun has joined from that address",            \
+      "10.0.0.9 speaks PyTorch's protocol (2 times, last 4.0 s ago), but no ddprun has joined from that "   \
+      "address",                                                                                            \
       "A client of PyTorch connected from an address without an agent. Typical cause: torchrun, or the "    \
       "script without a launcher, was started on that host.")                                               \
     X(OTHER_JOB, WARNING,                                                                                   \
       "${subject} requests job '${job}'${times}; this store serves job '${here}'",                          \
       "pass the same --rdzv_id on every node; if the ddprun at that address belongs to an earlier job, "         \
       "stop it",                                                                                                 \
-      "10.0.0.9 requests job 'b' (2 times); this store serves job 'a'",                                      \
+      "10.0.0.9 requests job 'b' (2 times, last 4.0 s ago); this store serves job 'a'",                     \
       "A ddprun process requested a job that this store does not serve. Typical causes: two jobs "        \
       "with the same host and port, or a ddprun of an earlier job.")                                             \
     X(SILENT_CLIENT, NOTE,                                                                                  \
       "${subject} connected${times}, but never sent a complete message",                                    \
       "no action needed for a health check or a port scanner; a firewall that allows connections but "      \
       "drops their data causes the same finding",                                                           \
-      "10.0.0.9 connected (4 times), but never sent a complete message",                                     \
+      "10.0.0.9 connected (4 times, last 4.0 s ago), but never sent a complete message",                    \
       "A connection to the store closed or timed out before its first message was complete. Typical causes: a "     \
       "health check, a port scanner, or a firewall.")                                                               \
     X(FOREIGN_CLIENT, NOTE,                                                                                 \
       "${subject} was rejected${times}: it speaks ${kind}; its first bytes are ${bytes}",                   \
       "no action needed if the client is a port scanner, a health check or a monitor; otherwise it may be a "       \
       "missing node",                                                                                       \
-      "10.0.0.9 was rejected (2 times): it speaks HTTP; its first bytes are GET / HTTP/1.1",                 \
+      "10.0.0.9 was rejected (2 times, last 4.0 s ago): it speaks HTTP; its first bytes are GET / "         \
+      "HTTP/1.1",                                                                                           \
       "The first bytes of a connection to the store belong to another protocol. Typical causes: a port "            \
       "scanner, a health check, or a monitor.")
 
@@ -929,10 +934,11 @@
       "The round has ended, and the grace period has passed without a reply from the agent. Typical "       \
       "cause: a network file system or a driver that does not answer.")                                     \
     X(NODE_IS_SPARE, NOTE,                                                                                  \
-      "${subject} joined while the job ran with ${members}: it waits as a spare for the next round",        \
-      "no action needed; --grow=now restarts the workers with this node at once",                           \
-      "node 2 (n2, pid 90) joined while the job ran with 2 nodes: it waits as a spare for the next "        \
+      "${subject} joined ${time} ago, while the job ran with ${members}: it waits as a spare for the next " \
       "round",                                                                                              \
+      "no action needed; --grow=now restarts the workers with this node at once",                           \
+      "node 2 (n2, pid 90) joined 12.0 s ago, while the job ran with 2 nodes: it waits as a spare for the " \
+      "next round",                                                                                         \
       "An elastic job accepts new nodes only between rounds. Typical cause: a node that was started after the "     \
       "others.")
 
@@ -958,9 +964,10 @@
     "the same collectives, and one last barrier before they exit"
 #define FINDINGS_OF_RANKS(X)                                                                                \
     X(RANK_EXITED_EARLY, WARNING,                                                                           \
-      "${subject} exited with code 0 while ${waiters} waited for ${it} ${where}",                           \
+      "${subject} exited with code 0${ago} while ${waiters} waited for ${it} ${where}",                     \
       ADVICE_END_TOGETHER,                                                                                  \
-      "rank 0 (n1, pid 812) exited with code 0 while ranks 1-3 waited for it at barrier 'epoch-3'",         \
+      "rank 0 (n1, pid 812) exited with code 0, 12.0 s ago, while ranks 1-3 waited for it at barrier "      \
+      "'epoch-3'",                                                                                          \
       "A rank exited with code 0 while other ranks waited for it. Typical causes: uneven numbers of "       \
       "batches, or sys.exit on one rank.")                                                                          \
     /* The process has ended. Exit code 0 is a failure only if other ranks still need the rank. */          \
@@ -978,9 +985,9 @@
       "The agent read the wait status of the worker. Typical causes: an error of the program, or an "       \
       "exit before the other ranks were done.")                                                             \
     X(RANK_NODE_LOST, ERROR,                                                                                \
-      "${subject}${where}: its node is lost",                                                               \
+      "${subject}${where}: its node is lost; ${heard}",                                                     \
       "see the finding about the node",                                                                     \
-      "rank 3 (n1, pid 812): its node is lost",                                                             \
+      "rank 3 (n1, pid 812): its node is lost; last message 32.0 s ago",                                    \
       "The agent of the rank's node no longer answers. Typical causes: a crashed machine, or a cut "        \
       "network.")                                                                                           \
     X(RANK_STALLED, WARNING,                                                                                \
@@ -1045,10 +1052,11 @@
       "The rank is connected and idle, and has not reached the point where the others wait. Typical causes: a "     \
       "wait for a file, a lock, a child process or a GPU.")                                                         \
     X(RANK_NOT_CONNECTED, WARNING,                                                                          \
-      "${subject}: started${where}, but never connected to the store${does}",                               \
+      "${subject}: started${where}, but never connected to the store${within}${does}",                      \
       "the rank is still loading, or does not use the store; inspect it: py-spy dump --pid ${pid} "         \
       "or gdb -p ${pid}",                                                                                   \
-      "rank 3: started (n1, pid 812), but never connected to the store; it sleeps in futex_wait",           \
+      "rank 3: started (n1, pid 812), but never connected to the store within 32.0 s; it sleeps in "        \
+      "futex_wait",                                                                                         \
       "The agent started the process, but the process has made no connection to the store. Typical "        \
       "causes: imports that take long, or a program without init_process_group.")                           \
     X(RANK_UNKNOWN, ERROR,                                                                                  \

@@ -1026,9 +1026,14 @@ static void add_gone(struct diagnosis *d, const struct hang *h, uint32_t rank, u
     const bool has_waiters = h->n_groups > 0;
     const struct group *group = &h->groups[0];
     const uint32_t n = has_waiters ? group->n : count_like(h, victim);
-    words who, waiters, where;
+    const bool is_one = h->n[WAY_GONE] == 1;
+    uint64_t ago_ms = 0; /* since the first of these ranks has exited */
+    words who, ago, waiters, where;
     char place[SPOT_PLACE_MAX];
     struct finding *slot = diagnosis_slot(d, FINDING_RANK_EXITED_EARLY);
+    for (uint32_t i = 0; i < h->s->n_ranks; i++)
+        if (h->ranks[i].way == WAY_GONE && h->s->ranks[i].state_ms > ago_ms)
+            ago_ms = h->s->ranks[i].state_ms;
     snprintf(waiters, sizeof(waiters), n == 1 ? "rank %u" : "%u ranks",
              n > 1         ? n
              : has_waiters ? group->first
@@ -1038,8 +1043,9 @@ static void add_gone(struct diagnosis *d, const struct hang *h, uint32_t rank, u
     else
         snprintf(where, sizeof(where), "and failed: %.200s", h->s->ranks[victim].traceback);
     if (slot != NULL)
-        finding_make(slot, FINDING_RANK_EXITED_EARLY, who_words(who, h, rank), "waiters", waiters, "it",
-                     h->n[WAY_GONE] == 1 ? "it" : "them", "where", where, NULL);
+        finding_make(slot, FINDING_RANK_EXITED_EARLY, who_words(who, h, rank), "ago",
+                     exit_time(ago, ago_ms, is_one), "waiters", waiters, "it", is_one ? "it" : "them",
+                     "where", where, NULL);
 }
 
 /* Add the finding about a rank that waits for a key. Also name the ranks that wait in a collective. If no rank waits in

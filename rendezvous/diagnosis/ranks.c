@@ -137,13 +137,24 @@ static const char *time_word(uint64_t ms, rank_word word)
     return word;
 }
 
+/* Format " within 12.3 s": how long a rank without a connection has had time to connect. */
+static const char *within_word(const struct snapshot_rank *f, rank_word word)
+{
+    rank_word time;
+    if (f->round_ms == 0)
+        return "";
+    snprintf(word, RANK_WORD_MAX, " within %.32s", time_word(f->round_ms, time));
+    return word;
+}
+
 /* Format "last message 1.2 s ago". */
 static const char *last_message_word(const struct snapshot_rank *f, rank_word word)
 {
-    rank_word silent;
+    rank_word silent, within;
     if (!f->met)
-        return "it never connected";
-    snprintf(word, RANK_WORD_MAX, "last message %.32s ago", time_word(f->silent_ms, silent));
+        snprintf(word, RANK_WORD_MAX, "it never connected%.48s", within_word(f, within));
+    else
+        snprintf(word, RANK_WORD_MAX, "last message %.32s ago", time_word(f->silent_ms, silent));
     return word;
 }
 
@@ -242,16 +253,17 @@ static const char *does_word(const struct snapshot_rank *f, rank_word word)
  * of them. So the sentences in findings.h may change without a change here. */
 void diagnose_rank(const struct snapshot_rank *f, struct finding *finding)
 {
-    rank_word subject, where, silent, last_message, since, ago, waits, code, signal, cpu, wchan, does, pid;
+    rank_word subject, where, silent, last_message, within, since, ago, waits, code, signal, cpu, wchan, does,
+        pid;
     const enum finding_code row = diagnose_rank_code(f);
     snprintf(subject, sizeof(subject), "rank %u", f->rank);
     finding_make(finding, row, subject, "advice", advice_for(row, f), "where", where_word(f, where), "silent",
-                 time_word(f->silent_ms, silent), "heard", last_message_word(f, last_message), "since",
-                 since_word(f, since), "ago", ago_word(f, ago), "waits", waits_word(f, waits), "code",
-                 number_word(f->exit_code, code), "signal", signal_word(f, signal), "cpu",
-                 number_word(f->cpu_percent, cpu), "wchan", wchan_word(f, wchan), "state",
-                 f->proc_state == 't' ? "t" : "T", "does", does_word(f, does), "pid",
-                 f->pid > 0 ? number_word(f->pid, pid) : "PID", NULL);
+                 time_word(f->silent_ms, silent), "heard", last_message_word(f, last_message), "within",
+                 within_word(f, within), "since", since_word(f, since), "ago", ago_word(f, ago), "waits",
+                 waits_word(f, waits), "code", number_word(f->exit_code, code), "signal",
+                 signal_word(f, signal), "cpu", number_word(f->cpu_percent, cpu), "wchan",
+                 wchan_word(f, wchan), "state", f->proc_state == 't' ? "t" : "T", "does", does_word(f, does),
+                 "pid", f->pid > 0 ? number_word(f->pid, pid) : "PID", NULL);
 }
 
 /* --- as JSON -------------------------------------------------------------------------------------------- */
@@ -513,14 +525,16 @@ static bool has_left(const void *members, uint32_t rank)
     return member_has_left(members_at(members, rank));
 }
 
-/* Count the ranks that have exited with 0, and set *first to the lowest of them. Without such a rank, *first is
- * unchanged. */
-static uint32_t count_left(const struct members *members, uint32_t *first)
+/* Count the ranks that have exited with 0. Set *first to the lowest of them, and *since_ms to the time of the first
+ * exit. Without such a rank, both are unchanged. */
+static uint32_t count_left(const struct members *members, uint32_t *first, uint64_t *since_ms)
 {
     uint32_t n = 0;
     for (uint32_t rank = members->world_size; rank-- > 0;)
         if (has_left(members, rank)) {
+            const uint64_t ms = members_at(members, rank)->state_since_ms;
             *first = rank;
+            *since_ms = ms < *since_ms ? ms : *since_ms;
             n++;
         }
     return n;
@@ -553,12 +567,13 @@ void diagnose_early_exit_of_barrier(const struct barrier *barrier, const struct 
                                     struct finding *finding)
 {
     struct buf who = { 0 }, waiters = { 0 }, where = { 0 };
+    words ago;
     append_rank(&who, f);
     append_some(&waiters, barrier, barrier->world_size, barrier->arrived, has_arrived);
     buf_printf(&where, "at ");
     diagnose_append_place(barrier_name(barrier), true, &where);
-    finding_make(finding, FINDING_RANK_EXITED_EARLY, text_in(&who), "waiters", text_in(&waiters), "it", "it",
-                 "where", text_in(&where), NULL);
+    finding_make(finding, FINDING_RANK_EXITED_EARLY, text_in(&who), "ago", exit_time(ago, f->state_ms, true),
+                 "waiters", text_in(&waiters), "it", "it", "where", text_in(&where), NULL);
     buf_free(&who);
     buf_free(&waiters);
     buf_free(&where);
@@ -567,13 +582,14 @@ void diagnose_early_exit_of_barrier(const struct barrier *barrier, const struct 
 /* Report a rank that was lost in a collective. `lost` is the lost peer of rank `waiter`, according to the last output
  * lines of `waiter` (hub/lost_rank.c). If these lines name no rank, `lost` is -1, and each rank that has exited with 0
  * may be the peer. */
-bool diagnose_early_exit(const struct members *members, uint32_t waiter, int64_t lost,
+bool diagnose_early_exit(const struct members *members, uint32_t waiter, int64_t lost, uint64_t now_ms,
                          struct finding *finding)
 {
     struct buf who = { 0 };
     uint32_t first = lost >= 0 ? (uint32_t)lost : 0;
-    words waits;
-    const uint32_t n = lost >= 0 ? 1 : count_left(members, &first);
+    uint64_t since_ms = lost >= 0 ? members_at(members, first)->state_since_ms : now_ms;
+    words waits, ago;
+    const uint32_t n = lost >= 0 ? 1 : count_left(members, &first, &since_ms);
     const struct snapshot_rank f = n > 0 ? member_snapshot(members, first) : (struct snapshot_rank){ 0 };
     if (n == 1)
         append_rank(&who, &f);
@@ -581,7 +597,8 @@ bool diagnose_early_exit(const struct members *members, uint32_t waiter, int64_t
         append_some(&who, members, members->world_size, n, has_left);
     snprintf(waits, sizeof(waits), "rank %u", waiter);
     if (n > 0)
-        finding_make(finding, FINDING_RANK_EXITED_EARLY, text_in(&who), "waiters", waits, "it",
+        finding_make(finding, FINDING_RANK_EXITED_EARLY, text_in(&who), "ago",
+                     exit_time(ago, now_ms - since_ms, n == 1), "waiters", waits, "it",
                      n == 1 ? "it" : "them", "where", "in a collective", NULL);
     buf_free(&who);
     return n > 0;

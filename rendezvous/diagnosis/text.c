@@ -133,6 +133,15 @@ const char *duration(words out, uint64_t ms)
     return settle(out, &text);
 }
 
+const char *exit_time(words out, uint64_t ago_ms, bool is_one)
+{
+    words time;
+    out[0] = '\0';
+    if (ago_ms > 0)
+        snprintf(out, WORDS_LEN, ", %s%.40s ago,", is_one ? "" : "the first ", duration(time, ago_ms));
+    return out;
+}
+
 const char *process(words out, const char *host, int pid)
 {
     snprintf(out, WORDS_LEN, "%.200s (pid %d)", host, pid);

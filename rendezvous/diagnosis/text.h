@@ -12,9 +12,12 @@
 enum { WORDS_LEN = 256 };
 typedef char words[WORDS_LEN];
 
-const char *number(words out, uint64_t n);                      /* "7" */
-const char *counted(words out, uint64_t n, const char *what);   /* "1 node", "2 nodes" */
-const char *duration(words out, uint64_t ms);                   /* "1.2 s" */
+const char *number(words out, uint64_t n);                    /* "7" */
+const char *counted(words out, uint64_t n, const char *what); /* "1 node", "2 nodes" */
+const char *duration(words out, uint64_t ms);                 /* "1.2 s" */
+/* Format ", 12.3 s ago," for one rank that has exited, and ", the first 12.3 s ago," for several ranks. If the time is
+ * 0, the text is empty. */
+const char *exit_time(words out, uint64_t ago_ms, bool is_one);
 const char *process(words out, const char *host, int pid);      /* "n1 (pid 77)" */
 const char *place(words out, const struct snapshot_wait *wait); /* "barrier 'x'" */
 /* Append the numbers below `n` for which `is` returns true, as ranges: "1, 3-7". End a long list with "and more". */

@@ -365,7 +365,7 @@ void lost_peer_verdict(struct job *job)
     if (!facts.cause->failure.victim || notices_have(&job->troubles, FINDING_RANK_EXITED_EARLY, NULL))
         return;
     if (diagnose_early_exit(&job->members, (uint32_t)facts.cause->failure.rank,
-                            lost_in_words(&job->members, &facts.cause->failure), &f))
+                            lost_in_words(&job->members, &facts.cause->failure), job->hub->now_ms, &f))
         push_loss(job, &f);
     else
         report_broken(job, &facts.cause->failure);

@@ -473,6 +473,16 @@ static bool node_is_lost(const struct job *job, uint32_t rank)
            rdzv_node_of_rank(job->rdzv, rank) == 0;
 }
 
+/* Return the time since the running round began, or 0 if no round runs. */
+static uint64_t round_ms(const struct job *job)
+{
+    struct rdzv_facts facts;
+    if (job->rdzv == NULL)
+        return 0;
+    rdzv_facts(job->rdzv, &facts);
+    return facts.state == RDZV_RUNNING ? job->hub->now_ms - facts.since_ms : 0;
+}
+
 /* Fill in the facts about a rank. If it has several connections, silent_ms counts from the latest byte of any of them,
  * and `waits` is the first wait found. */
 void snapshot_of_rank(struct job *job, uint32_t rank, struct snapshot_rank *facts)
@@ -490,6 +500,7 @@ void snapshot_of_rank(struct job *job, uint32_t rank, struct snapshot_rank *fact
             facts->waits = wait_of(s);
     }
     facts->silent_ms = hub->now_ms - last_received_ms;
+    facts->round_ms = facts->met ? 0 : round_ms(job);
     facts->state_ms = facts->proc_state != 0 || facts->exited ? hub->now_ms - member->state_since_ms : 0;
     facts->still_ms = member->has_steps ? hub->now_ms - member->stepped_ms : 0;
     facts->node_lost = node_is_lost(job, rank);

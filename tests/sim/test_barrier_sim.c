@@ -80,7 +80,7 @@ Test(barrier_start, a_time_out_says_who_is_missing_and_what_is_known_of_each)
         "[ 31000]      rank 1: connected (n1, pid 101), but waits elsewhere, for key '/weights'; last "
         "message 28.5 s ago\n"
         "[ 31000]      rank 2: connected (n1, pid 102), but has not arrived; last message 31.0 s ago\n"
-        "[ 31000]      rank 3: started (n1, pid 103), but never connected to the store\n");
+        "[ 31000]      rank 3: started (n1, pid 103), but never connected to the store within 31.0 s\n");
 }
 
 /* The first rank sets the deadline of the barrier: the time of its arrival plus its timeout. */

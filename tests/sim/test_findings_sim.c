@@ -446,7 +446,8 @@ static void enter(int rank, const char *barrier)
     buf_free(&out);
 }
 
-static void start_worker(int rank)
+/* Let the agent of a rank report that its process has started. */
+static void announce_worker(int rank)
 {
     char json[256];
     snprintf(
@@ -454,6 +455,12 @@ static void start_worker(int rank)
         "{\"op\":\"worker_started\",\"round\":1,\"rank\":%d,\"local_rank\":%d,\"pid\":%d,\"host\":\"n%d\"}",
         rank, rank % 2, 200 + rank, rank / 2);
     sim_say(&sim, rank < 2 ? N0 : N1, json);
+}
+
+static void start_worker(int rank)
+{
+    char json[256];
+    announce_worker(rank);
     snprintf(json, sizeof(json),
              "{\"role\":\"worker\",\"job\":\"demo\",\"attempt\":0,\"rank\":%d,\"world_size\":4}", rank);
     sim_client(&sim, WORKERS + (conn_id)rank);
@@ -523,6 +530,22 @@ static void three_wait(void)
         start_worker(rank);
     for (int rank = 0; rank < 3; rank++)
         enter(rank, "step-7");
+}
+
+Test(findings_ranks_sim, a_rank_that_never_connects_is_told_with_the_time_of_the_round)
+{
+    join(N0, 0, 2, "");
+    join(N1, 1, 2, "");
+    for (int rank = 0; rank < 3; rank++)
+        start_worker(rank);
+    announce_worker(3);
+    for (int rank = 0; rank < 3; rank++)
+        enter(rank, "step-7");
+    live_until(sim.now_ms + 8000);
+    cJSON_Delete(told);
+    told = cJSON_Parse(sim_control(&sim, OPERATOR, "{\"op\":\"why\"}"));
+    cr_assert(has(told, "RANK_NOT_CONNECTED", "rank 3") && says(" within 8.0 s"), "%s",
+              text_of(told, "text"));
 }
 
 Test(findings_ranks_sim, a_stopped_rank_that_others_wait_for)
@@ -659,8 +682,10 @@ Test(findings_ranks_sim, a_rank_that_has_ended_before_others_come_is_told_when_t
         start_worker(rank);
     end_well(3);
     cr_expect_null(last_push(N0, "left_waiting"));
+    live_until(sim.now_ms + 4000);
     enter(1, "step-7");
     expect_left(N0, LEFT, "while rank 1 waited");
+    cr_expect(says(", 4.0 s ago, "), "%s", text_of(told, "text"));
 }
 
 /* A user stops the job on one node. The program on this node saves its state and exits with 0. */

@@ -183,7 +183,7 @@ Test(diagnose_job, a_late_node_is_a_spare)
     struct snapshot s = CASE(RUNNING);
     const struct snapshot_node nodes[] = { NODE(2, .is_spare = true, .node_rank = -1), NODE(0), NODE(1) };
     s.nodes = nodes, s.n_nodes = 3, s.elastic = true;
-    EXPECT(s, "NODE_IS_SPARE", "n2 (pid 402)", "while the job ran with 2 nodes");
+    EXPECT(s, "NODE_IS_SPARE", "n2 (pid 402)", "joined 60.0 s ago, while the job ran with 2 nodes");
     cr_assert_not(finding_is_trouble(FINDING_NODE_IS_SPARE));
 }
 
@@ -312,16 +312,18 @@ Test(diagnose_job, nodes_behind_a_router_that_translates)
 
 /* --- foreign connections, and the store itself ---------------------------------------------------------- */
 
-#define STRANGER(...) LIST(strangers, snapshot_stranger, { .address = "10.2.3.4", .times = 3, __VA_ARGS__ })
+#define STRANGER(...) \
+    LIST(strangers, snapshot_stranger, { .address = "10.2.3.4", .times = 3, .ago_ms = 4000, __VA_ARGS__ })
 
 Test(diagnose_job, strangers_are_told_apart_by_their_first_bytes)
 {
     EXPECT(CASE(RUNNING, STRANGER(.kind = REJECT_HTTP, .bytes = "\"GET / HT\"")), "FOREIGN_CLIENT",
-           "10.2.3.4", "rejected (3 times): it speaks HTTP; its first bytes are \"GET / HT\"");
+           "10.2.3.4",
+           "rejected (3 times, last 4.0 s ago): it speaks HTTP; its first bytes are \"GET / HT\"");
     EXPECT(CASE(RUNNING, STRANGER(.kind = REJECT_TLS)), "TLS_CLIENT", "10.2.3.4", "TLS");
     EXPECT(CASE(RUNNING, STRANGER(.kind = REJECT_SILENT)), "SILENT_CLIENT", "10.2.3.4", "never sent");
     EXPECT(CASE(RUNNING, STRANGER(.kind = REJECT_DDPRUN, .job = "old")), "OTHER_JOB", "10.2.3.4",
-           "requests job 'old' (3 times); this store serves job 'k3'");
+           "requests job 'old' (3 times, last 4.0 s ago); this store serves job 'k3'");
 }
 
 Test(diagnose_job, a_sidecar_stands_between)
@@ -459,6 +461,8 @@ Test(diagnose_job, why_a_rank_does_not_come)
                    "uses 99 % CPU (n1, pid 73), but has not arrived; last message 60.0 s ago");
     expect_missing((struct snapshot_rank)RANK(3, .proc_state = 'R', .cpu_percent = 100), "RANK_BUSY",
                    "it never connected");
+    expect_missing((struct snapshot_rank)RANK(3, .proc_state = 'R', .cpu_percent = 100, .round_ms = 32000),
+                   "RANK_BUSY", "it never connected within 32.0 s");
     expect_missing((struct snapshot_rank)AT_KEY(3, "/nccl"), "RANK_WAITS_ELSEWHERE", "for key '/nccl'");
     expect_missing((struct snapshot_rank)RANK(3, HERE, .proc_state = 'S'), "RANK_MISSING",
                    "last message 60.0 s ago; it sleeps");
@@ -692,6 +696,29 @@ Test(diagnose, the_remedy_of_a_stalled_rank_fits_its_state)
         expect_at(&d, 0, "RANK_STALLED", "rank 1 (n1, pid 71)", "");
         cr_expect_str_eq(d.list[0].advice, cases[i].advice);
     }
+}
+
+/* If several ranks have exited, the finding has the time of the first exit. */
+Test(diagnose, ranks_that_exited_early_are_told_with_the_time_of_the_first)
+{
+    struct quota quota = { .max = 1 << 20 };
+    struct members m = { .quota = &quota };
+    struct finding f;
+    cr_assert(members_begin(&m, &(struct job_name){ "demo", 0, 3 }, true));
+    for (uint32_t rank = 0; rank < 2; rank++) {
+        cr_assert(member_place(members_at(&m, rank), "n1", 70 + (int)rank));
+        members_at(&m, rank)->exited = true;
+        members_at(&m, rank)->state_since_ms = 5000 - 1000 * rank;
+    }
+    cr_assert(diagnose_early_exit(&m, 2, -1, 16000, &f));
+    cr_expect_str_eq(
+        f.sentence,
+        "ranks 0-1 exited with code 0, the first 12.0 s ago, while rank 2 waited for them in a collective");
+    cr_assert(diagnose_early_exit(&m, 2, 0, 16000, &f));
+    cr_expect_str_eq(
+        f.sentence,
+        "rank 0 (n1, pid 70) exited with code 0, 11.0 s ago, while rank 2 waited for it in a collective");
+    members_free(&m);
 }
 
 /* --- members ------------------------------------------------------------------------------------------------- */

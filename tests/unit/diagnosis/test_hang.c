@@ -810,6 +810,10 @@ Test(hang, a_rank_that_has_left_with_0)
     c.ranks[1].exited = true;
     expect_verdict(&c, "RANK_EXITED_EARLY", "rank 1 (n1, pid 71)",
                    "exited with code 0 while 2 ranks waited for it in all_reduce (worker.py:97)");
+    c.ranks[1].state_ms = 12000;
+    expect_verdict(
+        &c, "RANK_EXITED_EARLY", "rank 1 (n1, pid 71)",
+        "exited with code 0, 12.0 s ago, while 2 ranks waited for it in all_reduce (worker.py:97)");
     case_free(&c);
 }
 

@@ -632,8 +632,7 @@ static void check_waits(struct diagnosis *d, const struct snapshot *s)
     duration(time, w->for_ms);
     if (w->is_barrier)
         ADD(d, BARRIER_INCOMPLETE, what, "arrived", number((words){ 0 }, w->waiting), "members",
-            number((words){ 0 }, w->members), "missing", number((words){ 0 }, w->members - w->waiting),
-            "time", time);
+            number((words){ 0 }, w->members), "missing", absent_ranks((words){ 0 }, s), "time", time);
     else
         ADD(d, KEY_NOT_SET, what, "waiters", named_waiters((words){ 0 }, s, w), "time", time);
 }

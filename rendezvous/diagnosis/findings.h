@@ -1191,9 +1191,9 @@
 /* Ranks that wait because of the problems above. These rows describe the consequence, so they are last. */
 #define FINDINGS_OF_WAITERS(X)                                                                              \
     X(BARRIER_INCOMPLETE, WARNING,                                                                          \
-      "${subject}: ${arrived} of ${members} ranks have waited for ${time}; ${missing} of ${members} missing", \
+      "${subject}: ${arrived} of ${members} ranks have waited for ${time}; missing: ${missing}",            \
       "see the findings about the missing ranks",                                                           \
-      "barrier 'epoch-3': 3 of 4 ranks have waited for 32.0 s; 1 of 4 missing",                             \
+      "barrier 'epoch-3': 3 of 4 ranks have waited for 32.0 s; missing: rank 3",                            \
       "Some ranks of a named barrier have waited for ten seconds, or the barrier has timed out. Typical " \
       "causes: a missing rank that computes, has ended, or waits elsewhere.")                                       \
     X(INIT_INCOMPLETE, WARNING,                                                                             \

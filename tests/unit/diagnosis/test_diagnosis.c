@@ -405,7 +405,7 @@ Test(diagnose_job, the_first_cause_stands_above_its_consequences)
               "was killed by signal 9 (SIGKILL), 12.3 s after");
     expect_at(&d, 1, "RANK_KILLED", "rank 3", "9, SIGKILL (n1, pid 73)");
     expect_at(&d, 2, "BARRIER_INCOMPLETE", "barrier 'step-7'",
-              "3 of 4 ranks have waited for 60.0 s; 1 of 4 missing");
+              "3 of 4 ranks have waited for 60.0 s; missing: rank 3");
 }
 
 Test(diagnose_job, a_program_that_is_missing_on_one_node)
@@ -502,7 +502,7 @@ Test(diagnose_job, only_members_of_a_barrier_are_missing)
     struct diagnosis d = look(s);
     expect_at(&d, 0, "RANK_STOPPED", "rank 2", "");
     expect_at(&d, 1, "RANK_MISSING", "rank 3", "");
-    expect_at(&d, 2, "BARRIER_INCOMPLETE", "barrier 'b'", "");
+    expect_at(&d, 2, "BARRIER_INCOMPLETE", "barrier 'b'", "missing: rank 3");
     cr_expect_eq(d.n, 3);
     const struct snapshot stopped = CASE(RUNNING, OF_SOME(RANK(2, HERE), RANK(3, HERE, .proc_state = 'T')));
     cr_expect(diagnose_barrier_hangs(&stopped, 59000));
@@ -567,6 +567,7 @@ Test(diagnose_job, what_is_too_much_for_a_screen_is_counted)
     cr_assert_eq(d.n, DIAGNOSIS_SAME + 1);
     cr_assert_eq(d.list[DIAGNOSIS_SAME - 1].more, WORLD / 2 - DIAGNOSIS_SAME);
     expect_at(&d, DIAGNOSIS_SAME, "BARRIER_INCOMPLETE", "barrier 'b'", "2048 of 4096");
+    expect_at(&d, DIAGNOSIS_SAME, "BARRIER_INCOMPLETE", "barrier 'b'", "missing: ranks 0-2047");
 }
 
 /* --- diagnose ------------------------------------------------------------------------------------------------- */

@@ -1201,8 +1201,7 @@
       "${missing}",                                                                                         \
       "see the findings about the missing ranks; the waiting ranks continue when the missing ranks " \
       "arrive",                     \
-      "init_process_group: 3 of 4 ranks have waited for 32.0 s for the address of rank 3; missing: "        \
-      "rank 3",                                                                                             \
+      "init_process_group: 3 of 4 ranks have waited for 32.0 s for rank 3's Gloo address; missing: rank 3", \
       "The ranks wait for a key that a missing rank sets during the set-up of a process group of "          \
       "PyTorch. Typical causes: a rank that is still importing, has failed, or was not started.")           \
     X(RANK_STATE_DIFFERS, WARNING,                                                                          \
@@ -1228,7 +1227,7 @@
       "${waiters} for ${subject}, for ${time} now; no rank has set it",                                     \
       "find the rank that should set the key, among the ranks that do not wait: it is busy, has ended, "    \
       "or has taken another branch",                                                                        \
-      "rank 1 waits for key 'model-ready', for 32.0 s now; no rank has set it",                             \
+      "rank 1 (n1, pid 812) waits for key 'model-ready', for 32.0 s now; no rank has set it",               \
       "A wait on a key of the store has lasted for ten seconds. Typical causes: a rank that is busy or has "        \
       "ended, or a key whose name depends on the rank.")
 
@@ -1269,7 +1268,7 @@
       "rank of this job is ${last}",                                                                        \
       "the program asks for a larger world than this job has: pass RANK and WORLD_SIZE to "                 \
       "init_process_group, or start more workers (--nproc_per_node, --nnodes)",                             \
-      "init_process_group: 2 of 2 ranks have waited for 32.0 s for the address of rank 2, but the highest "    \
+      "init_process_group: 2 of 2 ranks have waited for 32.0 s for rank 2's Gloo address, but the highest " \
       "rank of this job is 1",                                                                              \
       "The ranks wait for the key of a rank that does not exist: its number is not below WORLD_SIZE. "      \
       "Typical causes: a world_size that the script sets itself, or an environment variable of another launcher.") \
@@ -1277,8 +1276,8 @@
       "${subject} gave up ${setup_function} after it waited ${time} for ${what}; ${why}",                   \
       "make sure that every rank calls ${setup_function}, and that the program expects at most WORLD_SIZE ranks; " \
       "init_process_group(timeout=...) allows more time",                                                   \
-      "rank 0 (n1, pid 71) gave up init_process_group after it waited 60.0 s for the address of rank "      \
-      "1; rank 1: stopped (state T) (n1, pid 72), for 58.0 s",                                              \
+      "rank 0 (n1, pid 71) gave up init_process_group after it waited 60.0 s for rank 1's Gloo address; "   \
+      "rank 1: stopped (state T) (n1, pid 72), for 58.0 s",                                                 \
       "A rank waited for a process group of PyTorch until the group's timeout, and then exited. Typical "           \
       "causes: a rank that is stopped, has failed, or loads its data for longer than the timeout.")
 

@@ -875,6 +875,230 @@ Test(findings, examples_are_what_the_sentences_print)
     cr_expect_not(is_example("${a}: killed by ${b}", "rank 3: exited"));
 }
 
+static const char *const examples[FINDING_CODES] = {
+#define X(code, grade, sentence, advice, example, detection) [FINDING_##code] = example,
+    FINDINGS(X)
+#undef X
+};
+
+/* Expect that the sentence is the example of its row. */
+static void expect_sample(const struct finding *f)
+{
+    cr_expect_str_eq(f->sentence, examples[f->code], "%s: %s", finding_code_name(f->code), f->sentence);
+}
+
+/* Expect that the snapshot has a finding with this code, and that its sentence is the example of the row. */
+static void expect_sample_in(struct snapshot s, enum finding_code code)
+{
+    const struct diagnosis d = look(s);
+    uint32_t i = 0;
+    while (i < d.n && d.list[i].code != code)
+        i++;
+    cr_assert_lt(i, d.n, "no finding %s", finding_code_name(code));
+    expect_sample(&d.list[i]);
+}
+
+#define SAMPLE(...)                                      \
+    {                                                    \
+        .rank = 3, .host = "n1", .pid = 812, __VA_ARGS__ \
+    }
+
+Test(findings, samples_are_findings_about_a_rank)
+{
+    static const struct {
+        enum finding_code code;
+        struct snapshot_rank facts;
+    } cases[] = {
+        { FINDING_RANK_KILLED, SAMPLE(.exited = true, .signal = SIGKILL, .state_ms = 12000) },
+        { FINDING_RANK_EXITED, SAMPLE(.exited = true, .exit_code = 1, .state_ms = 12000) },
+        { FINDING_RANK_NODE_LOST, SAMPLE(.node_lost = true, .met = true, .silent_ms = 32000) },
+        { FINDING_RANK_STOPPED, SAMPLE(.proc_state = 'T', .state_ms = 32000) },
+        { FINDING_RANK_IN_KERNEL,
+          SAMPLE(.proc_state = 'D', .state_ms = 32000, .wchan = "nfs_wait_bit_killable") },
+        { FINDING_RANK_BUSY, SAMPLE(.met = true, .silent_ms = 32000, .proc_state = 'R', .cpu_percent = 98) },
+        { FINDING_RANK_WAITS_ELSEWHERE,
+          SAMPLE(.met = true, .connected = true, .silent_ms = 32000, .waits = { .name = { "eval", 4 } }) },
+        { FINDING_RANK_DISCONNECTED, SAMPLE(.met = true, .silent_ms = 32000) },
+        { FINDING_RANK_MISSING, SAMPLE(.met = true, .connected = true, .silent_ms = 32000, .proc_state = 'S',
+                                       .wchan = "futex_wait") },
+        { FINDING_RANK_NOT_CONNECTED,
+          SAMPLE(.started = true, .round_ms = 32000, .proc_state = 'S', .wchan = "futex_wait") },
+        { FINDING_RANK_UNKNOWN, { .rank = 3 } },
+    };
+    for (size_t i = 0; i < LEN(cases); i++) {
+        struct finding f;
+        diagnose_rank(&cases[i].facts, &f);
+        cr_expect_eq(f.code, cases[i].code);
+        expect_sample(&f);
+    }
+}
+
+Test(findings, samples_are_findings_about_ranks)
+{
+    static uint8_t arrived[] = { 0x0e };
+    static const struct barrier barrier = { .node.key_len = 7,
+                                            .world_size = 4,
+                                            .members = 4,
+                                            .arrived = 3,
+                                            .has_arrived = arrived,
+                                            .name = "epoch-3" };
+    const struct snapshot_rank left = { .rank = 0, .host = "n1", .pid = 812, .state_ms = 12000 };
+    struct finding f;
+    diagnose_early_exit_of_barrier(&barrier, &left, &f);
+    expect_sample(&f);
+#define EPOCH IN_BARRIER(0, "epoch-3"), IN_BARRIER(1, "epoch-3"), IN_BARRIER(2, "epoch-3")
+#define EPOCH_WAIT              \
+    { .name = { "epoch-3", 7 }, \
+      .is_barrier = true,       \
+      .waiting = 3,             \
+      .members = 4,             \
+      .rank = UINT32_MAX,       \
+      .for_ms = 32000 }
+    expect_sample_in(CASE(RUNNING, LIST(waits, snapshot_wait, EPOCH_WAIT), RANKS(EPOCH, RANK(3))),
+                     FINDING_BARRIER_INCOMPLETE);
+    expect_sample_in(CASE(RUNNING,
+                          LIST(waits, snapshot_wait, EPOCH_WAIT,
+                               { .name = { "eval", 4 },
+                                 .is_barrier = true,
+                                 .waiting = 1,
+                                 .members = 4,
+                                 .rank = 3,
+                                 .for_ms = 30000 }),
+                          RANKS(EPOCH, IN_BARRIER(3, "eval"))),
+                     FINDING_RANKS_DIVERGED);
+    expect_sample_in(
+        CASE(RUNNING,
+             LIST(waits, snapshot_wait,
+                  { .name = { "model-ready", 11 }, .waiting = 1, .rank = 1, .for_ms = 32000 }),
+             RANKS(RANK(0),
+                   { .rank = 1, .host = "n1", .pid = 812, .waits = { .name = { "model-ready", 11 } } })),
+        FINDING_KEY_NOT_SET);
+#define GLOO(n) "/default_pg/0//cpu//0/" n
+#define GLOO_WAIT(n, count) \
+    LIST(waits, snapshot_wait, { .name = { GLOO(n), 23 }, .waiting = count, .rank = 0, .for_ms = 32000 })
+    expect_sample_in(CASE(RUNNING, GLOO_WAIT("3", 3),
+                          RANKS(AT_KEY(0, GLOO("3")), AT_KEY(1, GLOO("3")), AT_KEY(2, GLOO("3")), RANK(3))),
+                     FINDING_INIT_INCOMPLETE);
+    expect_sample_in(
+        CASE(RUNNING, GLOO_WAIT("2", 2), RANKS(AT_KEY(0, GLOO("2")), AT_KEY(1, GLOO("2"))), .world_size = 2),
+        FINDING_GROUP_BEYOND_JOB);
+#define AT_1204(n) STEPPED(n, "all_reduce", 1204, 32000)
+    expect_sample_in(
+        CASE(RUNNING, RANKS(AT_1204(0), AT_1204(1), AT_1204(2),
+                            STEPPED(3, "", 1203, 32000, .pid = 812, .step = 120, .proc_state = 'T'),
+                            AT_1204(4), AT_1204(5), AT_1204(6), AT_1204(7))),
+        FINDING_RANK_STALLED);
+}
+
+Test(findings, samples_are_findings_about_nodes)
+{
+#define GONE(...)                                                              \
+    {                                                                          \
+        .host = "n1", .node_rank = 1, .pid = 80, .gone_ms = 12000, __VA_ARGS__ \
+    }
+    const struct snapshot gone = CASE(
+        GATHERING, NODES(NODE(0)),
+        LIST(gone, snapshot_gone, GONE(.how = "silent for 15.0 s", .lost = true, .ran = true, .silent = true),
+             GONE(.how = "its connection was closed", .lost = true, .ran = true),
+             GONE(.how = "its connection was closed", .lost = true, .stayed_ms = 3000),
+             GONE(.how = "SIGTERM from pid 77 (bash) of ann")));
+    expect_sample_in(gone, FINDING_NODE_LOST_SILENT);
+    expect_sample_in(gone, FINDING_NODE_LOST_CLOSED);
+    expect_sample_in(gone, FINDING_NODE_DIED_WAITING);
+    expect_sample_in(gone, FINDING_NODE_LEFT);
+    struct snapshot s =
+        CASE(GATHERING, NODES(NODE(0)), .is_final = true,
+             LIST(refused, snapshot_refused, REFUSED("NNODES_DIFFERS", 1, .pid = 80, .ago_ms = 12000)));
+    expect_sample_in(s, FINDING_NODE_REJECTED);
+    struct snapshot_node nodes[63];
+    for (int i = 0; i < 63; i++)
+        nodes[i] = (struct snapshot_node)NODE(0, .node_rank = i < 3 ? i : i + 1);
+    s = CASE(GATHERING, .nodes = nodes, .n_nodes = 63, .min = 128, .max = 128, .waited_ms = 32000);
+    expect_sample_in(s, FINDING_NODE_MISSING);
+    s = CASE(GATHERING, .elastic = true, .min = 4, .max = 8, .waited_ms = 32000,
+             NODES(NODE(0, .node_rank = -1), NODE(1, .node_rank = -1)));
+    expect_sample_in(s, FINDING_TOO_FEW_NODES);
+    s = CASE(GATHERING, .elastic = true, .round = 1, .left_ms = 300000, NODES(NODE(0)));
+    expect_sample_in(s, FINDING_TOO_FEW_LEFT);
+    s = CASE(GATHERING, .phase = PHASE_STOPPING, .waited_ms = 20000,
+             NODES(NODE(1, .pid = 80, .is_stopping = true)));
+    expect_sample_in(s, FINDING_NODE_STOP_SLOW);
+    const struct snapshot_node with_spare[] = { NODE(0), NODE(1),
+                                                NODE(2, .pid = 90, .is_spare = true, .joined_ms = 12000) };
+    s = CASE(RUNNING);
+    s.nodes = with_spare, s.n_nodes = LEN(with_spare);
+    expect_sample_in(s, FINDING_NODE_IS_SPARE);
+    s = CASE(GATHERING, NODES(NODE(0, .pid = 71, .nproc = 8), NODE(1, .pid = 80, .nproc = 7)));
+    expect_sample_in(s, FINDING_NPROC_UNEVEN);
+    s = CASE(GATHERING,
+             NODES(NODE(0, .pid = 71, .addr = "172.17.0.1"), NODE(1, .pid = 80, .addr = "172.17.0.1")));
+    expect_sample_in(s, FINDING_ADDRESS_NOT_UNIQUE);
+    s = CASE(GATHERING, NODES(NODE(1, .pid = 80, .own = "172.17.0.2", .addr = "10.0.0.9")));
+    expect_sample_in(s, FINDING_ADDRESS_TRANSLATED);
+    s = CASE(RUNNING, .cause = { .known = true,
+                                 .host = "n1",
+                                 .words = "exited with code 1",
+                                 .node_rank = 1,
+                                 .rank = 3,
+                                 .pid = 812,
+                                 .after_ms = 12300 });
+    expect_sample_in(s, FINDING_WORKER_FAILED);
+    s = CASE(RUNNING, .cause = { .known = true,
+                                 .host = "n1",
+                                 .words = "./train: no such file or directory",
+                                 .node_rank = 1,
+                                 .rank = 3,
+                                 .error = ENOENT });
+    expect_sample_in(s, FINDING_PROGRAM_MISSING_ON_NODE);
+}
+
+Test(findings, samples_are_findings_about_clients)
+{
+    static const struct {
+        enum finding_code code;
+        struct snapshot_refused refused;
+    } refusals[] = {
+#define REJECTED_AS(name, text) { FINDING_##name, REFUSED(#name, 2, .words = text, .ago_ms = 2000) }
+        REJECTED_AS(LAUNCHED_TWICE,
+                    "ddprun was started twice on n1: pid 80 has --node_rank=1, which pid 71 has already"),
+        REJECTED_AS(NODE_RANK_TAKEN, "n2 (pid 90) has --node_rank=1, which n1 (pid 80) has already"),
+        REJECTED_AS(JOB_FULL, "n3 (pid 99) is one node too many: job 'a' already has 2 of 2 nodes; the first "
+                              "node was n0"),
+        REJECTED_AS(NNODES_DIFFERS, "n1 has --nnodes=3, n0 has --nnodes=2"),
+    };
+    static const struct {
+        enum finding_code code;
+        struct snapshot_stranger client;
+    } strangers[] = {
+#define CLIENT(at, n, ...) { .address = at, .times = n, .ago_ms = 4000, __VA_ARGS__ }
+        { FINDING_PROXY_BETWEEN, CLIENT("127.0.0.6", 3, .kind = REJECT_TLS) },
+        { FINDING_TLS_CLIENT, CLIENT("10.0.0.9", 3, .kind = REJECT_TLS) },
+        { FINDING_TORCHRUN_INSTEAD, CLIENT("10.0.0.9", 2, .kind = REJECT_C10D_2) },
+        { FINDING_OTHER_JOB, CLIENT("10.0.0.9", 2, .kind = REJECT_DDPRUN, .job = "b") },
+        { FINDING_SILENT_CLIENT, CLIENT("10.0.0.9", 4, .kind = REJECT_SILENT) },
+        { FINDING_FOREIGN_CLIENT, CLIENT("10.0.0.9", 2, .kind = REJECT_HTTP, .bytes = "GET / HTTP/1.1") },
+    };
+    for (size_t i = 0; i < LEN(refusals); i++)
+        expect_sample_in(CASE(GATHERING, NODES(NODE(0), NODE(1)), .min = 3, .max = 3,
+                              .refused = &refusals[i].refused, .n_refused = 1),
+                         refusals[i].code);
+    for (size_t i = 0; i < LEN(strangers); i++)
+        expect_sample_in(CASE(RUNNING, .job = "a", .strangers = &strangers[i].client, .n_strangers = 1),
+                         strangers[i].code);
+    struct snapshot s = CASE(RUNNING);
+    s.store = (struct snapshot_store){ .host = "n0",
+                                       .endpoint = "10.0.0.1:29500",
+                                       .accept_overflows = 12,
+                                       .somaxconn = 128,
+                                       .refused_no_fd = 7,
+                                       .open_files = 1024,
+                                       .used = 1073000000,
+                                       .max = 1 << 30 };
+    expect_sample_in(s, FINDING_ACCEPT_QUEUE_OVERFLOWED);
+    expect_sample_in(s, FINDING_STORE_NO_DESCRIPTORS);
+    expect_sample_in(s, FINDING_STORE_NEARLY_FULL);
+}
+
 /* Expect that each number of seconds has the form that text_ms prints: "32.0 s", never "32 s". */
 static void expect_durations(const char *code, const char *example)
 {

@@ -269,7 +269,9 @@ Test(torch_watch, a_world_that_is_larger_than_the_job_is_told)
     wait_for(RANK0, ADDRESS "2");
     wait_for(RANK1, ADDRESS "2");
     sim_at(&sim, 10100);
-    expect_told("for 10.0 s for rank 2's Gloo address, but");
+    const char *text = told();
+    cr_expect(strstr(text, "10.0 s for") != NULL, "%s", text);
+    cr_expect(strstr(text, "rank 2's Gloo address") != NULL, "%s", text);
 }
 
 /* --- too many members ----------------------------------------------------------------------------------- */
@@ -519,7 +521,8 @@ Test(torch_watch, who_is_missing_is_not_guessed)
     sim_at(&sim, 11000);
     const char *text = told();
     cr_expect(strstr(text, "1 of 2 ranks") != NULL, "%s", text);
-    cr_expect(strstr(text, "for 10.0 s for rank 1's Gloo address; missing: unknown") != NULL, "%s", text);
+    cr_expect(strstr(text, "10.0 s for") != NULL, "%s", text);
+    cr_expect(strstr(text, "1's Gloo address; missing: unknown") != NULL, "%s", text);
 }
 
 /* Each rank increments the count of one barrier twice. In PyTorch 1.13 a barrier whose count is too high never opens,
@@ -607,9 +610,9 @@ static void expect_given_up(const char *how, bool is_told)
     rank_0_fails(how);
     const char *text = told();
     cr_expect_eq(strstr(text, "INIT_ABANDONED") != NULL, is_told, "%s", text);
-    cr_expect(!is_told ||
-                  strstr(text, "12.0 s for rank 1's Gloo address; rank 1: started (n0, pid 101)") != NULL,
-              "%s", text);
+    cr_expect(!is_told || strstr(text, "12.0 s for") != NULL, "%s", text);
+    cr_expect(!is_told || strstr(text, "1's Gloo address; rank 1: started (n0, pid 101)") != NULL, "%s",
+              text);
 }
 
 static void rank_0_waits(uint64_t until_ms)

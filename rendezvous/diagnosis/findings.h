@@ -480,8 +480,9 @@
       "pass a --node_rank from 0 to nnodes - 1, or raise --nnodes on every node",                           \
       "a node was rejected 2.0 s ago: n2 (pid 90) has --node_rank=2: must be less than --nnodes=2, the "    \
       "value on node 0 (n0, pid 71)",                                                                       \
-      "A node joined with a rank that is not below --nnodes. Typical causes: node ranks counted from 1, or "        \
-      "--nnodes that was not raised.")                                                                              \
+      "Node ranks begin at 0, so the highest is one below --nnodes. The store compared the requested "      \
+      "node rank with the --nnodes of the job. Typical causes: node ranks counted from 1, or --nnodes "     \
+      "that was not raised.")                                                                               \
     /* The job already has all its nodes. The user must raise the number of nodes, or stop the extra        \
      * node. */                                                                                             \
     X(JOB_FULL, ERROR,                                                                                      \
@@ -725,8 +726,9 @@
       "${subject} has ${most}, ${node} has ${least}; ${world}",                                             \
       "no action needed if intended; otherwise find out why ${node} has fewer workers",                     \
       "node 0 (n0, pid 71) has 8 workers, node 1 (n1, pid 80) has 7; all nodes together have 15",           \
-      "The nodes joined with different numbers of workers. Typical cause: a GPU that has failed, so "       \
-      "that its node finds one GPU fewer.")
+      "Different numbers of workers are no fault if --uneven is given, or if each node counts its own "     \
+      "GPUs or CPUs. The store compares the numbers with which the nodes joined. Typical cause: a GPU "     \
+      "that has failed, so that its node finds one GPU fewer.")
 
 /* Clients of the store's port that are not part of the job. The store rejects these clients and keeps their
  * first bytes (rejected.h). A warning or an error here may explain a missing node: the node may run another
@@ -840,8 +842,8 @@
       "read the end of the rank's log and of the report, which show the reason; later failures of "         \
       "other ranks are consequences",                                                                       \
       "rank 3 (n1, pid 812) exited with code 1, 12.3 s after the start of the round",                       \
-      "This worker failed first, by the clock of the store. Typical causes: an error of the program, or a "         \
-      "lack of memory.")                                                                                            \
+      "This worker failed before all others of the round, by the clock of the store, and its failure "      \
+      "ended the round. Typical causes: an error of the program, or a lack of memory.")                     \
     /* The state of the connection shows how the node ended. If a process is killed, the kernel of its      \
      * machine closes the connections. If a machine crashes or its network is cut, the connection stays     \
      * open. */                                                                                             \
@@ -897,7 +899,8 @@
       "fix the mismatch and restart ddprun on that node; if the job has ended, restart ddprun on every "    \
       "node",                                                                                               \
       "node 1 (n1, pid 80) is still missing: its ddprun was rejected 12.0 s ago (NNODES_DIFFERS) and exited", \
-      "A node was rejected when it tried to join, and has not joined since. Typical causes: another "       \
+      "The other nodes wait for this node, because a rejected ddprun exits and does not try again. The "    \
+      "code in parentheses is the reason: 'ddprun explain' describes it. Typical causes: another "          \
       "version, job id or option on that node.")                                                            \
     /* The store knows the node ranks of nodes that have never connected, but not their hosts. */           \
     X(NODE_MISSING, ERROR,                                                                                  \
@@ -968,28 +971,34 @@
       ADVICE_END_TOGETHER,                                                                                  \
       "rank 0 (n1, pid 812) exited with code 0, 12.0 s ago, while ranks 1-3 waited for it at barrier "      \
       "'epoch-3'",                                                                                          \
-      "A rank exited with code 0 while other ranks waited for it. Typical causes: uneven numbers of "       \
-      "batches, or sys.exit on one rank.")                                                                          \
+      "The program of this rank ended without an error, but other ranks still need the rank in a "          \
+      "barrier or collective. They fail when they lose the connection to it, or wait until their "          \
+      "timeout. The agent of the rank has reported exit code 0. Typical causes: uneven numbers of "         \
+      "batches, or sys.exit on one rank.")                                                                  \
     /* The process has ended. Exit code 0 is a failure only if other ranks still need the rank. */          \
     X(RANK_KILLED, ERROR,                                                                                   \
       "${subject}: killed by signal ${signal}${where}${ago}",                                                     \
       "check the end of its log; a SIGKILL without a message is often the kernel's out-of-memory "          \
       "killer",                                                                                             \
       "rank 3: killed by signal 9, SIGKILL (n1, pid 812), 12.0 s ago",                                                \
-      "The agent read the wait status of the worker. Typical causes: a lack of memory (SIGKILL), or a "     \
+      "The process has ended, so it never arrives where the others wait. The kernel or another process "    \
+      "sends SIGKILL; an error of the process itself raises SIGSEGV, SIGBUS or SIGABRT. The agent read "    \
+      "the signal from the wait status of the worker. Typical causes: a lack of memory (SIGKILL), or a "    \
       "defect in native code (SIGSEGV).")                                                                   \
     X(RANK_EXITED, ERROR,                                                                                   \
       "${subject}: exited with code ${code}${where}${ago}",                                                       \
       "exit code 0: " ADVICE_END_TOGETHER "; any other code: " ADVICE_READ_LOG,                             \
       "rank 3: exited with code 1 (n1, pid 812), 12.0 s ago",                                                         \
-      "The agent read the wait status of the worker. Typical causes: an error of the program, or an "       \
-      "exit before the other ranks were done.")                                                             \
+      "The process has ended, so it never arrives where the others wait. The agent read the exit code "     \
+      "from the wait status of the worker. Typical causes: an error of the program, or an exit before "     \
+      "the other ranks were done.")                                                                         \
     X(RANK_NODE_LOST, ERROR,                                                                                \
       "${subject}${where}: its node is lost; ${heard}",                                                     \
       "see the finding about the node",                                                                     \
       "rank 3 (n1, pid 812): its node is lost; last message 32.0 s ago",                                    \
-      "The agent of the rank's node no longer answers. Typical causes: a crashed machine, or a cut "        \
-      "network.")                                                                                           \
+      "The store no longer receives messages from the agent of the rank's node, so it does not know "       \
+      "whether the rank still runs. Without this rank the round cannot continue. Typical causes: a "        \
+      "crashed machine, or a cut network.")                                                                 \
     X(RANK_STALLED, WARNING,                                                                                \
       "${subject} has not made a step for ${time}${last}; ${others} for it in ${call}; it ${does}",         \
       "state T: " ADVICE_CONTINUE "; state t: " ADVICE_DEBUGGER "; state D: " ADVICE_KERNEL "; any other "  \
@@ -1006,66 +1015,77 @@
       "same order; check for uneven numbers of batches, and for branches that not all ranks take",          \
       "rank 3 waits in barrier 'eval', while 3 ranks wait in barrier 'epoch-3': their calls differ; "       \
       "barrier 'epoch-3' began 32.0 s ago",                                                                 \
-      "Two barriers wait for missing ranks at the same time. Typical causes: uneven numbers of batches, or a "      \
-      "branch that depends on the rank.")                                                                           \
+      "One barrier needs ranks that wait in another barrier, so it cannot open before the other one "       \
+      "does. The store compares the barriers in which ranks wait. Typical causes: uneven numbers of "       \
+      "batches, or a branch that depends on the rank.")                                                     \
     /* The state of the process, from /proc/PID/stat: T and t (stopped), D (sleeps and ignores signals),    \
      * R (runs) and S (sleeps). */                                                                          \
     X(RANK_STOPPED, ERROR,                                                                                  \
       "${subject}: stopped (state ${state})${where}${since}",                                               \
       "state T: " ADVICE_CONTINUE "; state t: " ADVICE_DEBUGGER,                                            \
       "rank 3: stopped (state T) (n1, pid 812), for 32.0 s",                                                \
-      "/proc/PID/stat shows state T or t. Typical causes: Ctrl-Z, SIGSTOP, a debugger.")                    \
+      "The process does nothing until it is continued, and the ranks that need it wait. In state T a "      \
+      "signal has stopped it, in state t a debugger. The agent reads the state from /proc/PID/stat. "       \
+      "Typical causes: Ctrl-Z, SIGSTOP, a debugger.")                                                       \
     X(RANK_IN_KERNEL, ERROR,                                                                                \
       "${subject}: hangs in the kernel${where}${since}; state D${wchan}",                                  \
       ADVICE_KERNEL,                                                                                        \
       "rank 3: hangs in the kernel (n1, pid 812), for 32.0 s; state D, in nfs_wait_bit_killable",          \
-      "/proc/PID/stat has shown state D for at least two seconds. Typical causes: a network file system, a "        \
-      "disk or a GPU driver that does not answer.")                                                                 \
+      "The process waits inside the kernel for a device or a file system, and ignores most signals "        \
+      "until this wait ends. /proc/PID/stat has shown state D for at least two seconds. Typical "           \
+      "causes: a network file system, a disk or a GPU driver that does not answer.")                        \
     X(RANK_BUSY, WARNING,                                                                                   \
       "${subject}: uses ${cpu} % CPU${where}, but has not arrived; ${heard}",                          \
       "the rank may just be slow (preparing data, importing); inspect it: py-spy dump --pid "           \
       "${pid} or gdb -p ${pid}",                                                                            \
       "rank 3: uses 98 % CPU (n1, pid 812), but has not arrived; last message 32.0 s ago",             \
-      "The process uses CPU time, and has not reached the point where the others wait. Typical causes: "            \
-      "preparation of data, an import, or a compiler run on one rank.")                                             \
+      "The process is not blocked: it computes, and has not reached the point where the others wait. "      \
+      "It may be slow, or in an endless loop. The agent measures the CPU time of the process between "      \
+      "two heartbeats. Typical causes: preparation of data, an import, or a compiler run on one rank.")     \
     /* Findings from the requests and connections of the rank. They are used if the state of its process    \
      * explains nothing. */                                                                                 \
     X(RANK_WAITS_ELSEWHERE, ERROR,                                                                          \
       "${subject}: connected${where}, but waits elsewhere, for ${waits}; last message ${silent} ago",                  \
       "compare the code before this point: the calls of this rank differ from those of the others",               \
       "rank 3: connected (n1, pid 812), but waits elsewhere, for key 'eval'; last message 32.0 s ago",                 \
-      "Most ranks wait at one place, and this rank waits at another. Typical cause: a branch that depends on "      \
-      "the rank.")                                                                                                  \
+      "Most ranks wait at one place, and this rank waits at another. If each wait depends on the "          \
+      "other, neither ends. The store sees both waits, because they are requests to the store. Typical "    \
+      "cause: a branch that depends on the rank.")                                                          \
     X(RANK_DISCONNECTED, WARNING,                                                                           \
       "${subject}: was connected${where}, but closed its connection to the store; last message ${silent} ago",           \
       "the rank may compute without the store, or be about to exit; inspect it: py-spy dump --pid "         \
       "${pid} or gdb -p ${pid}",                                                                            \
       "rank 3: was connected (n1, pid 812), but closed its connection to the store; last message 32.0 s ago",            \
-      "The rank used the store, and has no connection to it any more. Typical causes: a rank that is "      \
-      "about to exit, or a process group that was destroyed.")                                              \
+      "The process has not ended, but without a connection it can neither set a key nor enter a "           \
+      "barrier. The store does not see what the process does now. Typical causes: a rank that is about "    \
+      "to exit, or a process group that was destroyed.")                                                    \
     X(RANK_MISSING, WARNING,                                                                                \
       "${subject}: connected${where}, but has not arrived; last message ${silent} ago${does}",              \
       "the rank sleeps, or waits for something outside the store; inspect it: py-spy dump --pid "           \
       "${pid} or gdb -p ${pid}",                                                                            \
       "rank 3: connected (n1, pid 812), but has not arrived; last message 32.0 s ago; it sleeps in "        \
       "futex_wait",                                                                                         \
-      "The rank is connected and idle, and has not reached the point where the others wait. Typical causes: a "     \
-      "wait for a file, a lock, a child process or a GPU.")                                                         \
+      "The process neither computes nor waits for a key or barrier, so it probably waits for something "    \
+      "that the store does not see. The store combines the requests of the rank with the state that "       \
+      "the agent reads from /proc. Typical causes: a wait for a file, a lock, a child process or a GPU.")   \
     X(RANK_NOT_CONNECTED, WARNING,                                                                          \
       "${subject}: started${where}, but never connected to the store${within}${does}",                      \
       "the rank is still loading, or does not use the store; inspect it: py-spy dump --pid ${pid} "         \
       "or gdb -p ${pid}",                                                                                   \
       "rank 3: started (n1, pid 812), but never connected to the store within 32.0 s; it sleeps in "        \
       "futex_wait",                                                                                         \
-      "The agent started the process, but the process has made no connection to the store. Typical "        \
-      "causes: imports that take long, or a program without init_process_group.")                           \
+      "The process runs, but has not reached the call that connects it to the store, such as "              \
+      "init_process_group or ddp_init_from_env. The agent reported its start, and no connection has "       \
+      "identified itself as this rank. Typical causes: imports that take long, or a program without "       \
+      "init_process_group.")                                                                                \
     X(RANK_UNKNOWN, ERROR,                                                                                  \
       "${subject}: never connected",                                                                        \
       "check how the rank is started: no agent reported its start, and no process connected as this "       \
       "rank",                                                                                               \
       "rank 3: never connected",                                                                            \
-      "The rank is below WORLD_SIZE, but no process has connected as this rank. Typical cause: a "          \
-      "WORLD_SIZE that is larger than the number of started ranks.")                                                \
+      "The others wait for this rank, because its number is below WORLD_SIZE. But no agent has "            \
+      "reported its start, and no process has connected as this rank. Typical cause: a WORLD_SIZE that "    \
+      "is larger than the number of started ranks.")                                                        \
     X(RANK_SLOW, WARNING,                                                                                   \
       "${subject} ${is} slow: ${it} waits ${own} % of the time in collectives, the others ${others} %${where}",   \
       "compare this rank with the others: amount of data, other processes on its CPUs, clock of its "       \
@@ -1194,8 +1214,9 @@
       "${subject}: ${arrived} of ${members} ranks have waited for ${time}; missing: ${missing}",            \
       "see the findings about the missing ranks",                                                           \
       "barrier 'epoch-3': 3 of 4 ranks have waited for 32.0 s; missing: rank 3",                            \
-      "Some ranks of a named barrier have waited for ten seconds, or the barrier has timed out. Typical " \
-      "causes: a missing rank that computes, has ended, or waits elsewhere.")                                       \
+      "A barrier opens when all its members have arrived. Some have waited for ten seconds, or the "        \
+      "barrier has timed out, and the named ranks are missing. The findings above this one show why. "      \
+      "Typical causes: a missing rank that computes, has ended, or waits elsewhere.")                       \
     X(INIT_INCOMPLETE, WARNING,                                                                             \
       "${subject}: ${arrived} of ${members} ranks have waited for ${time} for ${what}; missing: "           \
       "${missing}",                                                                                         \
@@ -1228,8 +1249,9 @@
       "find the rank that should set the key, among the ranks that do not wait: it is busy, has ended, "    \
       "or has taken another branch",                                                                        \
       "rank 1 (n1, pid 812) waits for key 'model-ready', for 32.0 s now; no rank has set it",               \
-      "A wait on a key of the store has lasted for ten seconds. Typical causes: a rank that is busy or has "        \
-      "ended, or a key whose name depends on the rank.")
+      "The waiting ranks continue as soon as some rank sets the key; until then they do nothing. The "      \
+      "wait has lasted for ten seconds. Typical causes: a rank that is busy or has ended, or a key "        \
+      "whose name depends on the rank.")
 
 /* PyTorch's ranks during the setup of a process group. ${who} lists processes; processes that do not belong to the job
  * come first. PyTorch itself reports such problems only after its timeout (30 min by default) and names no process. The

@@ -828,6 +828,20 @@ Test(findings, causes_have_no_words_before_the_colon)
 #undef X
 }
 
+/* Expect several sentences: what the state of the rank implies, and how the finding is detected. */
+static void expect_meaning(const char *code, const char *detection)
+{
+    const char *causes = strstr(detection, " Typical cause"), *stop = strstr(detection, ". ");
+    cr_expect(causes != NULL && stop != NULL && stop + 1 < causes, "%s: %s", code, detection);
+}
+
+Test(findings, meanings_of_ranks_have_several_sentences)
+{
+#define X(code, grade, sentence, advice, example, detection) expect_meaning(#code, detection);
+    FINDINGS_OF_RANKS(X)
+#undef X
+}
+
 Test(findings, a_word_that_nobody_gives_is_seen)
 {
     struct finding f;
@@ -1201,7 +1215,10 @@ Test(findings, explain_prints_the_row)
         (char *)out.data,
         "RANK_STOPPED (error)\n"
         "\nExample\n    rank 3: stopped (state T) (n1, pid 812), for 32.0 s\n"
-        "\nMeaning and detection\n    /proc/PID/stat shows state T or t.\n"
+        "\nMeaning and detection\n"
+        "    The process does nothing until it is continued, and the ranks that need it\n"
+        "    wait. In state T a signal has stopped it, in state t a debugger. The agent\n"
+        "    reads the state from /proc/PID/stat.\n"
         "\nTypical causes\n    Ctrl-Z, SIGSTOP, a debugger\n"
         "\nRemedy\n    state T: kill -CONT PID continues it; state t: continue it in the debugger\n"
         "    that holds it: TracerPid in /proc/PID/status is the debugger's pid\n",

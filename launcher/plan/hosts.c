@@ -415,8 +415,8 @@ static ddp_status add_names(struct specs *s, const char *name, const struct tail
 
 /* Add the hosts of an item, which may contain ranges in brackets. `line` has the count and the port that a line of a
  * hostfile sets for all its items. The line's count replaces an item's count. */
-static ddp_status add_item(struct specs *s, const char *text, size_t len, const struct tail *line,
-                           struct ddp_err *err)
+static ddp_status add_host_item(struct specs *s, const char *text, size_t len, const struct tail *line,
+                                struct ddp_err *err)
 {
     char *name = strndup(text, len);
     struct tail tail = { .count = "" };
@@ -439,7 +439,7 @@ static ddp_status add_items(struct specs *s, const char *list, const struct tail
     ddp_status status = DDP_OK;
     while (status == DDP_OK) {
         const char *end = item_end(list);
-        status = end > list ? add_item(s, list, (size_t)(end - list), line, err)
+        status = end > list ? add_host_item(s, list, (size_t)(end - list), line, err)
                             : ddp_fail(err, DDP_ERR_ARG, "a host name is empty; check the commas");
         if (*end == '\0')
             break;

@@ -140,7 +140,7 @@ static bool may_call_wait(const cJSON *frame)
 
 /* Return the number that `text` has in place of the only %d of `format`. Return 0 if the text does not match, or if the
  * number is not from 1 to `most`. Agents of other nodes send the text, so it is not trusted. */
-static int read_number(const char *text, const char *format, long most)
+static int scan_number(const char *text, const char *format, long most)
 {
     const size_t before = strcspn(format, "%");
     char *end;
@@ -202,7 +202,7 @@ static void read_waits(struct spot *spot)
             spot->waits_for_future || contains_part(spot_text(frame, "file"), "concurrent/futures/");
     }
     if (waits_for_end(spot->does))
-        spot->awaited_pid = read_number(spot->object, STACKS_CHILD, INT_MAX);
+        spot->awaited_pid = scan_number(spot->object, STACKS_CHILD, INT_MAX);
 }
 
 /* Add a child process to spot->children, unless the child waits for a message, waits in a collective, or may wait for
@@ -276,7 +276,7 @@ static bool read_thread(struct spot *spots, uint32_t n, const cJSON *row, const 
     struct spot *spot = &spots[(uint32_t)item->valuedouble];
     if (strcmp(does, STACKS_UNANSWERED) == 0 && spot->n_unanswered < SPOT_PEERS_MAX)
         spot->unanswered[spot->n_unanswered++] = spot_text(thread, "object");
-    const int lost_bytes = read_number(does, STACKS_LOSES_LARGE, UINT16_MAX);
+    const int lost_bytes = scan_number(does, STACKS_LOSES_LARGE, UINT16_MAX);
     if (lost_bytes > 0 && spot->n_lossy < SPOT_PEERS_MAX) {
         spot->lossy[spot->n_lossy].peer = spot_text(thread, "object");
         spot->lossy[spot->n_lossy++].bytes = lost_bytes;

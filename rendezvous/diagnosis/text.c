@@ -30,14 +30,14 @@ static uint32_t count_code(const struct diagnosis *d, enum finding_code code, ui
 
 /* Return true if a finding with `code` is printed after a finding with `other`. Findings are in the order of the table.
  * But notes are last, because no note names the culprit. */
-static bool is_behind(enum finding_code code, enum finding_code other)
+static bool sorts_after(enum finding_code code, enum finding_code other)
 {
     const bool is_note = !finding_is_trouble(code), other_is_note = !finding_is_trouble(other);
     return is_note != other_is_note ? is_note : code > other;
 }
 
 /* Make room for a new finding, and return its place, or NULL if the list has no room for it. The list is sorted by
- * is_behind, and then by time of insertion. A full list drops its last finding, which is the least important. The list
+ * sorts_after, and then by time of insertion. A full list drops its last finding, which is the least important. The list
  * has at most DIAGNOSIS_SAME findings of each code. Otherwise hundreds of missing nodes would hide other findings.
  * Further findings of a code are only counted, in the member `more` of its last finding. */
 struct finding *diagnosis_slot(struct diagnosis *d, enum finding_code code)
@@ -47,7 +47,7 @@ struct finding *diagnosis_slot(struct diagnosis *d, enum finding_code code)
         d->list[last].more++;
         return NULL;
     }
-    while (at > 0 && is_behind(d->list[at - 1].code, code))
+    while (at > 0 && sorts_after(d->list[at - 1].code, code))
         at--;
     if (d->n == DIAGNOSIS_MAX)
         d->left_out++;

@@ -21,22 +21,22 @@
 
 /* Commands of ddprun, written as its first argument. If a program has the same name as a command, the user writes
  * ./NAME to start the program. Columns: id, name, arguments, help. */
-#define DDPRUN_COMMANDS(X)                                                                                 \
-    X(EXPLAIN, "explain", "[--json] [CODE]",                                                               \
+#define DDPRUN_COMMANDS(X)                                                                                  \
+    X(EXPLAIN, "explain", "[--json] [CODE]",                                                                \
       "print the meaning and remedy of a finding, an exit code or a signal; without CODE, list all codes; " \
-      "--json prints a JSON object")                                                                       \
-    X(SHIM, "shim", "[--remove] DIR",                                                                      \
-      "create in DIR a command torchrun that starts ddprun, and print the line that puts DIR first in "    \
-      "PATH; --remove removes the command. ddprun changes no other torchrun")                              \
-    X(LIST, "list", "[--json]",                                                                            \
-      "list your detached jobs on this host; --json prints one JSON object for each job. Without jobs, "   \
-      "stdout stays empty")                                                                                \
-    X(ATTACH, "attach", "JOB",                                                                             \
-      "show the last lines of a detached job, then its output until the job ends; JOB is the id that "     \
-      "--detach printed, or --rdzv_id. Ctrl-C ends only this command. The exit code is the job's, or 130 " \
-      "after Ctrl-C")                                                                                      \
-    X(STOP, "stop", "JOB",                                                                                 \
-      "stop a detached job as Ctrl-C does; JOB is the id or --rdzv_id; a second 'ddprun stop' kills the "  \
+      "--json prints a JSON object")                                                                        \
+    X(SHIM, "shim", "[--remove] DIR",                                                                       \
+      "create in DIR a command torchrun that starts ddprun, and print the line that puts DIR first in "     \
+      "PATH; --remove removes the command. ddprun changes no other torchrun")                               \
+    X(LIST, "list", "[--json]",                                                                             \
+      "list your detached jobs on this host; --json prints one JSON object for each job. Without jobs, "    \
+      "stdout stays empty")                                                                                 \
+    X(ATTACH, "attach", "JOB",                                                                              \
+      "show the last lines of a detached job, then its output until the job ends; JOB is the id that "      \
+      "--detach printed, or --rdzv_id. Ctrl-C ends only this command. The exit code is the job's, or 130 "  \
+      "after Ctrl-C")                                                                                       \
+    X(STOP, "stop", "JOB",                                                                                  \
+      "stop a detached job as Ctrl-C does; JOB is the id or --rdzv_id; a second 'ddprun stop' kills the "   \
       "job")
 
 #define OPTION_SECTIONS(X)             \
@@ -89,7 +89,8 @@
     X(NNODES, "nnodes", 0, NNODES, nnodes, "N", "1", true, FIRST, NODES,                                            \
       "number of nodes; MIN:MAX for an elastic job, whose nodes may join and leave; N:N means N")               \
     X(NODE_RANK, "node_rank", 0, NODE_RANK, node_rank, "N", NULL, true, FIRST, NODES,                               \
-      "rank of this node, 0 to nnodes - 1; needed with several nodes, except in elastic jobs")                       \
+      "rank of this node, 0 to nnodes - 1; needed with several nodes, unless --hosts, a scheduler or an "        \
+      "elastic job assigns it")                                                                                 \
     X(RDZV_BACKEND, "rdzv_backend", 0, WORD, backend, "NAME", NULL, true, FIRST, NODES,                          \
       "'static': --nnodes and --node_rank define the nodes; 'c10d': an elastic job, whose nodes may "           \
       "join and leave (default: c10d for a range of nodes, such as 2:4, else static)")                            \

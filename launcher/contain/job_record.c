@@ -585,7 +585,7 @@ ddp_status record_write(const char *job, const char *cookie, const char *cgroup,
         buf_free(&text);
         return ddp_fail(err, DDP_ERR_IO, "cannot write the record of the job: %s",
                         one_line(r.job) && one_line(r.cgroup)
-                            ? "out of memory"
+                            ? "out of memory" MEMORY_REMEDY
                             : "the job id or the path of its cgroup has a newline; choose another --rdzv_id");
     }
     int dir = runtime_dir_make(path);
@@ -598,7 +598,7 @@ ddp_status record_write(const char *job, const char *cookie, const char *cgroup,
               : ddp_fail(
                     err, DDP_ERR_IO,
                     "cannot write to %s: %s; set XDG_RUNTIME_DIR to a directory that only this user can use",
-                    path, write_error_text(error, path, why));
+                    path, path_error_text(error, path, NULL, why));
 }
 
 static void store_file_name(char name[STORE_NAME_MAX], const char *cookie)

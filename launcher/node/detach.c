@@ -344,9 +344,9 @@ int detach_begin(const struct detached_job *job)
         return EXIT_CODE_DDPRUN;
     }
     if (!open_socket(&s, runtime_dir)) {
-        log_error("--detach: cannot create a socket in the runtime directory %s: %s", runtime_dir,
-                  path_error_text(errno, runtime_dir, "set XDG_RUNTIME_DIR to another directory of this user",
-                                  why));
+        log_error("--detach: cannot create a socket in the runtime directory %s: %s; set XDG_RUNTIME_DIR to "
+                  "another directory of this user",
+                  runtime_dir, path_error_text(errno, runtime_dir, NULL, why));
         unlink(s.output);
         return EXIT_CODE_DDPRUN;
     }

@@ -625,6 +625,8 @@ static void send_leave(struct node *n)
 {
     const int signal = agent_stop_signal(n->agent);
     struct buf by = { 0 };
+    if (n->run.stop_asked_ms == 0)
+        n->run.stop_asked_ms = clock_ms();
     if (node_has_lost_host(n))
         store_link_send(n->meet.link, encode_leave(0, n->run.cause.words, n->run.cause.code));
     else if (signal != 0 && signal_sender_text(&n->stop_received, &by) && buf_append(&by, "", 1))

@@ -51,6 +51,8 @@ struct guardian {
     struct stop_memory stop_memory;
     int stops;        /* number of the user's requests to stop */
     uint64_t hung_ms; /* time at which has_hung() first checked the disk, in ms; 0 before the first check */
+    uint64_t
+        stuck_ms; /* time at which has_hung() first saw that the agent has left and may be stuck, in ms; 0 before */
 };
 
 /* Return true if the signal must be watched. Watch SIGCHLD and SIGCONT even if both were ignored at the start: while
@@ -182,10 +184,12 @@ static bool has_hung(struct guardian *g)
         return false;
     if (g->hung_ms == 0)
         g->hung_ms = clock_ms();
+    if (is_stuck && g->stuck_ms == 0)
+        g->stuck_ms = clock_ms();
     if (clock_ms() < g->hung_ms + HUNG_LIMIT_MS)
         return false;
     const bool is_disk = disk_hangs(DISK_HUNG_MS, path);
-    if (!is_disk && (!is_stuck || clock_ms() < g->hung_ms + SWEEP_LIMIT_MS))
+    if (!is_disk && (!is_stuck || clock_ms() < g->stuck_ms + SWEEP_LIMIT_MS))
         return false;
     kill(g->agent, SIGKILL);
     if (!is_disk) {

@@ -149,8 +149,9 @@ struct node_run {
     bool resting; /* all processes of the job are stopped (SIGSTOP), because the user has suspended the job */
     bool prepared; /* the first attempt was prepared before its round began */
     uint64_t attempt_started_ms;
-    uint64_t stop_asked_ms;  /* when the store asked this node to stop the attempt; 0 before that */
-    struct failure cause;    /* cause of the attempt's end; cause.why is "" if unknown */
+    uint64_t
+        stop_asked_ms;    /* when the store or the user asked this node to stop the attempt; 0 before that */
+    struct failure cause; /* cause of the attempt's end; cause.why is "" if unknown */
     int64_t step, best_step; /* highest step of this attempt, and of all attempts; -1 if unknown */
     struct buf failed;       /* array of struct failed_attempt, for the report */
 

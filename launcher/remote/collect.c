@@ -108,9 +108,10 @@ static bool walk(struct sender *s, int dir, const char *above, int depth)
         s->left_out++;
         return true;
     }
-    for (const struct dirent *e; ok && (e = readdir(d)) != NULL;)
+    for (const struct dirent *e; ok && (errno = 0, e = readdir(d)) != NULL;)
         if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
             ok = walk_entry(s, dirfd(d), above, e->d_name, depth);
+    s->left_out += ok && errno != 0;
     closedir(d);
     return ok;
 }

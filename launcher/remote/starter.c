@@ -1081,7 +1081,7 @@ static void report_no_shell(const struct peer *p, const char *program, int error
     log_error("--remote_shell: this host cannot run %.200s to start %s: %s%s", program, p->host->name,
               fork_error_text(error, why),
               is_wrong ? "; install the remote shell here, or correct --remote_shell"
-                       : files_remedy(error, remedy));
+                       : files_remedy(error == ENOMEM ? 0 : error, remedy)); /* `why` has the remedy */
 }
 
 /* Use a remote shell to start the relay of a host. The remote shell runs on the starter's host, or on the host above in

@@ -318,7 +318,7 @@ static void report_others(const struct report *r, struct rows *rows)
  *
  *     before   attempt 0: rank 1: exit 7, 2.5 s after its start, at step 100
  *     restart  none: no later attempt got beyond step 100 (--max_no_progress)
- *     left     rank 0 (n1, pid 4002) exited with code 0 while rank 1 waited for it at barrier 'epoch-3'
+ *     left     rank 0 (n1, pid 4002) exited with code 0, 1.8 s ago, while rank 1 waited for it at barrier 'epoch-3'
  *     alive    pid 4711 (rank 1, python3) cannot be killed: state D in nfs_wait
  *
  * The headline describes the latest failed attempt. Older attempts beyond ATTEMPTS_SHOWN are only in the JSON. */

@@ -48,11 +48,11 @@ static ddp_status client_resolve(const char *host, uint64_t deadline_ms, struct 
     struct name_lookup *lookup;
     if (name_is_literal(host, found))
         return DDP_OK;
-    char why[FORK_ERROR_MAX];
+    char why[FORK_ERROR_MAX], remedy[FILES_REMEDY_MAX];
     const int rc = name_lookup_begin(host, &lookup);
     if (rc != 0)
-        return ddp_fail(err, DDP_ERR_IO, "cannot start a thread to resolve the name '%s': %s", host,
-                        fork_error_text(rc, why));
+        return ddp_fail(err, DDP_ERR_IO, "cannot start a thread to resolve the name '%s': %s%s", host,
+                        fork_error_text(rc, why), files_remedy(rc == ENOMEM ? 0 : rc, remedy));
     struct pollfd answer = { name_lookup_fd(lookup), POLLIN, 0 };
     do
         poll(&answer, 1, client_remaining_ms(deadline_ms));

@@ -136,7 +136,7 @@ bool finding_fill(struct buf *out, const char *text, finding_word put, void *use
 }
 
 /* Largest number of placeholders of a finding, including ${subject}. finding_make ignores further placeholders. */
-enum { WORDS_MAX = 16 };
+enum { WORDS_MAX = 20 };
 
 /* The values of the placeholders. All texts are borrowed from the caller of finding_make. */
 struct words {

@@ -217,7 +217,7 @@ static const char *advice_for(enum finding_code code, const struct snapshot_rank
     case 't':
         return ADVICE_DEBUGGER;
     case 'D':
-        return ADVICE_KERNEL;
+        return hangs_in_kernel(f) ? ADVICE_KERNEL : ADVICE_INSPECT;
     case 'T':
         return ADVICE_CONTINUE;
     default:

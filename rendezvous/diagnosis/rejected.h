@@ -81,8 +81,8 @@ struct reject_facts {
     bool is_user;       /* the connection is of another user, so the store did not read from it */
 };
 
-/* Count a rejection. Return true if a log line is due. Each source gets one line per minute, and all sources together
- * get at most REJECTS_MAX. */
+/* Count a rejection. Return true if a log line is due. Each source gets one line per minute. All sources together get
+ * at most REJECTS_MAX lines in each interval of a minute. */
 bool rejects_note(struct rejects *r, const struct reject_facts *what, uint64_t now_ms);
 
 /* --- refusals --------------------------------------------------------------------------------------------- */

@@ -40,6 +40,14 @@ static ddp_status fail_errno(const struct ckpt_dir *dir, const char *name, const
                     write_error_text(errno, dir->path, why));
 }
 
+/* Report a failed removal, which another path would not help. */
+static void fail_remove(const struct ckpt_dir *dir, const char *name, const char *what, struct ddp_err *err)
+{
+    char why[WRITE_ERROR_MAX];
+    ddp_fail(err, DDP_ERR_IO, "%s/%s: %s: %s", dir->path, name, what,
+             path_error_text(errno, dir->path, errno == ENOTEMPTY ? "remove it by hand" : "", why));
+}
+
 /* --- listing -------------------------------------------------------------------------------------------- */
 
 /* The names in a directory of checkpoints:
@@ -146,7 +154,7 @@ static void remove_step(const struct ckpt_dir *dir, int fd, uint64_t step)
     snprintf(name, sizeof(name), "step-%08" PRIu64, step);
     snprintf(old, sizeof(old), ".old-%.40s", name);
     if (remove_tree(fd, old) != 0 || renameat(fd, name, fd, old) != 0 || remove_tree(fd, old) != 0) {
-        fail_errno(dir, name, "cannot remove this old checkpoint", &err);
+        fail_remove(dir, name, "cannot remove this old checkpoint", &err);
         ckpt_dir_warn(dir, &err);
     }
 }
@@ -168,7 +176,7 @@ static void remove_leftovers(const struct ckpt_dir *dir, int fd)
     for (const struct dirent *entry; (entry = readdir(there)) != NULL;) {
         struct ddp_err err;
         if (is_leftover(entry->d_name) && remove_tree(fd, entry->d_name) != 0) {
-            fail_errno(dir, entry->d_name, "cannot remove this directory of an interrupted run", &err);
+            fail_remove(dir, entry->d_name, "cannot remove this directory of an interrupted run", &err);
             ckpt_dir_warn(dir, &err);
         }
     }

@@ -532,7 +532,8 @@ struct dirent *__wrap_readdir(DIR *dir);
 
 static bool no_exchange;     /* the exchange of two names fails, as on NFS */
 static int renames_until_io; /* number of the rename that fails with EIO, counted from 1; 0 = none fails */
-static bool no_descriptors; /* a directory that exists cannot be opened: the limit of open files is reached */
+static bool
+    no_descriptors; /* a directory that exists cannot be opened: another thread has the last descriptor */
 static bool unreadable;
 static bool no_names;       /* the directory cannot be listed */
 static struct stat watched; /* a directory whose flushes are counted */

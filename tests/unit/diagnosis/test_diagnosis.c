@@ -328,9 +328,11 @@ Test(diagnose_job, strangers_are_told_apart_by_their_first_bytes)
 
 Test(diagnose_job, a_sidecar_stands_between)
 {
-    EXPECT(CASE(RUNNING, LIST(strangers, snapshot_stranger,
-                              { .kind = REJECT_HTTP, .address = "127.0.0.6", .times = 1, .bytes = "x" })),
-           "PROXY_BETWEEN", "127.0.0.6", "proxy");
+    EXPECT(
+        CASE(RUNNING,
+             LIST(strangers, snapshot_stranger,
+                  { .kind = REJECT_HTTP, .address = "127.0.0.6", .times = 1, .ago_ms = 4000, .bytes = "x" })),
+        "PROXY_BETWEEN", "127.0.0.6", "127.0.0.6 (4.0 s ago), ");
 }
 
 Test(diagnose_job, torchrun_in_place_of_ddprun_explains_a_missing_node)
@@ -691,9 +693,9 @@ Test(diagnose, the_remedy_of_a_stalled_rank_fits_its_state)
           "long" },
     };
     for (size_t i = 0; i < LEN(cases); i++) {
-        const struct diagnosis d =
-            look(CASE(RUNNING, RANKS(STEPPED(0, "all_reduce", 9, 5000),
-                                     STEPPED(1, "", 8, 6000, .proc_state = cases[i].state))));
+        const struct diagnosis d = look(
+            CASE(RUNNING, RANKS(STEPPED(0, "all_reduce", 9, 5000),
+                                STEPPED(1, "", 8, 6000, .proc_state = cases[i].state, .state_ms = 6000))));
         expect_at(&d, 0, "RANK_STALLED", "rank 1 (n1, pid 71)", "");
         cr_expect_str_eq(d.list[0].advice, cases[i].advice);
     }

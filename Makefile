@@ -419,7 +419,7 @@ soak: all $(BUILD)/tests/nodes/soak ## N (200) jobs on several hosts with a rand
 bench: all $(call bin,$(BENCH_SRC)) $(PROG_BIN) ## measure against the peers; writes build/bench.md and build/bench.json
 	@BUILD=$(BUILD) PYTHON='$(PYTHON)' scripts/bench.sh
 
-bench-docs: ## copy the numbers of build/bench.md into the tables of docs/benchmarks.md
+bench-docs: ## copy the numbers of build/bench.md into the tables and lines of docs/benchmarks.md
 	@scripts/bench_docs.py $(BUILD)/bench.md
 
 probes: all $(BUILD)/tests/bench/bench_probes $(PROG_BIN) ## compare every installed launcher: exit codes, survivors, torn lines, time

@@ -62,13 +62,14 @@ def new_row(head, row, keys, candidates):
     return None
 
 
-def update_lines(doc, bench):
-    """Change the marked lines; return how many were replaced, and the lines that were not."""
+def update_lines(doc, bench, is_whole):
+    """Change the marked lines; return how many were replaced, and the lines that were not. Keep the line about the machine
+    and the peers if some rows keep their numbers."""
     replaced, missing = 0, []
     for at in (i + 1 for i, line in enumerate(doc) if line.strip() == "<!-- bench: line -->"):
         start = re.split(r"\b\d", doc[at])[0]
         fresh = next((line for line in bench if line.startswith(start)), None)
-        if fresh is None:
+        if fresh is None or (start == "Measured on " and not is_whole):
             missing.append(doc[at])
         else:
             doc[at], replaced = fresh, replaced + 1
@@ -76,20 +77,22 @@ def update_lines(doc, bench):
 
 
 def update_tables(doc, bench):
-    """Change the marked tables; return how many rows were replaced, and the rows that were not."""
+    """Change the marked tables; return how many rows were replaced, and the rows that were not. A heading with versions
+    changes only if all its rows do."""
     found, replaced, missing = measured(bench), 0, []
     for head_at, head, rows in tables(doc):
         marker = re.fullmatch(r"<!-- bench: (\d+) -->", doc[head_at - 1].strip()) if head_at > 0 else None
         if marker is None:
             continue
         keys = int(marker[1])
-        for i, row in rows:
-            fresh = new_row(head, row, keys, found.get(name(head[0]), []))
-            if fresh is None:
+        fresh = [new_row(head, row, keys, found.get(name(head[0]), [])) for _, row in rows]
+        for (i, row), new in zip(rows, fresh):
+            if new is None:
                 missing.append(" | ".join(row[:keys]))
             else:
-                doc[head_at], doc[i] = ("|" + "|".join(row) + "|" for row in fresh)
-                replaced += 1
+                doc[i], replaced = "|" + "|".join(new[1]) + "|", replaced + 1
+        if all(fresh):
+            doc[head_at] = "|" + "|".join(fresh[0][0]) + "|"
     return replaced, missing
 
 
@@ -101,8 +104,9 @@ def main():
     except OSError as error:
         sys.exit(f"bench_docs.py: {bench_path}: {error.strerror}; run `make bench` first")
     doc = open(doc_path, encoding="utf-8").read().split("\n")
-    changes = [update_lines(doc, bench), update_tables(doc, bench)]
-    replaced, missing = sum(change[0] for change in changes), changes[0][1] + changes[1][1]
+    rows, kept_rows = update_tables(doc, bench)
+    lines, kept_lines = update_lines(doc, bench, not kept_rows)
+    replaced, missing = rows + lines, kept_rows + kept_lines
     open(doc_path, "w", encoding="utf-8").write("\n".join(doc))
     for row in missing:
         print(f"bench_docs.py: not measured: {row}", file=sys.stderr)

@@ -89,8 +89,7 @@
     X(NNODES, "nnodes", 0, NNODES, nnodes, "N", "1", true, FIRST, NODES,                                            \
       "number of nodes; MIN:MAX for an elastic job, whose nodes may join and leave; N:N means N")               \
     X(NODE_RANK, "node_rank", 0, NODE_RANK, node_rank, "N", NULL, true, FIRST, NODES,                               \
-      "rank of this node, 0 to nnodes - 1; needed with several nodes, unless --hosts, a scheduler or an "        \
-      "elastic job assigns it")                                                                                 \
+      "rank of this node, from 0 to nnodes - 1; with --hosts, a scheduler or an elastic job, leave it out")          \
     X(RDZV_BACKEND, "rdzv_backend", 0, WORD, backend, "NAME", NULL, true, FIRST, NODES,                          \
       "'static': --nnodes and --node_rank define the nodes; 'c10d': an elastic job, whose nodes may "           \
       "join and leave (default: c10d for a range of nodes, such as 2:4, else static)")                            \

@@ -819,8 +819,9 @@ Test(report_attempts, a_usage_error_is_told_with_its_code)
 {
     make(1);
     fail_once(2, -1, NO_RESTART_USAGE);
-    attempts_expect("  restart  none: exit 2 within 5 s of the start counts as a usage error, which a restart would "
-                    "repeat\n");
+    attempts_expect(
+        "  restart  none: exit 2 within 5 s of the start counts as a usage error, which a restart would\n"
+        "           repeat\n");
 }
 
 Test(report_attempts, what_is_left_behind_is_named)

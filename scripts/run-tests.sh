@@ -133,31 +133,40 @@ notes_only() {
     ! grep -qvE '^==[0-9]+==Unable to get registers from thread [0-9]+\.$' "$1"
 }
 
-# Run a suite. Call this function in a separate process, because `exec` replaces the process. The end of the process is
-# then the end of the suite.
+# Run a suite in this process, which must run nothing else: its CPU time is then that of the suite. SIGTERM ends the
+# suite.
 run_suite() {
-    local suite=$1 name file
+    local suite=$1 name file rc=0
     name=$(name_of "$suite") file=${name//\//.}
     local tap=$LOGS/$file.tap
     : >"$tap"
     sanitizer_options "$file"
     echo "${EPOCHREALTIME/[.,]/}" >"$LOGS/$file.start"
     case $suite in
-    *.sh) exec "${all_signals[@]}" timeout -k 5 "$limit" bash "$suite" >"$tap" 2>"$LOGS/$file.out" </dev/null ;;
+    *.sh) "${all_signals[@]}" timeout -k 5 "$limit" bash "$suite" >"$tap" 2>"$LOGS/$file.out" </dev/null & ;;
     *)
-        exec "${all_signals[@]}" timeout -k 5 "$limit" "${without_random_layout[@]}" "$suite" --jobs="$test_jobs" \
-            --tap="$tap" >"$LOGS/$file.out" 2>&1 </dev/null
+        "${all_signals[@]}" timeout -k 5 "$limit" "${without_random_layout[@]}" "$suite" --jobs="$test_jobs" \
+            --tap="$tap" >"$LOGS/$file.out" 2>&1 </dev/null &
         ;;
     esac
+    # shellcheck disable=SC2064  # the process id of now
+    trap "kill $!" TERM
+    wait $! || rc=$?
+    times >"$LOGS/$file.times"
+    exit "$rc"
 }
 
-# judge SUITE STATUS CPU_MS -- adds the results of a suite that has ended to the sums, and prints its line.
+# judge SUITE STATUS -- adds the results of a suite that has ended to the sums, and prints its line.
 judge() {
-    local suite=$1 rc=$2 cpu_ms=$3 name file found log why='' logs=() word=ok ms
+    local suite=$1 rc=$2 name file found log why='' logs=() word=ok ms cpu_ms=0 time
     name=$(name_of "$suite") file=${name//\//.}
     local out=$LOGS/$file.out tap=$LOGS/$file.tap
     ms=$(((${EPOCHREALTIME/[.,]/} - $(cat "$LOGS/$file.start")) / 1000))
-    rm "$LOGS/$file.start"
+    for time in $(tail -n 1 "$LOGS/$file.times" 2>/dev/null); do
+        [[ $time =~ ^([0-9]+)m([0-9]+)[.,]([0-9]+)s$ ]]
+        cpu_ms=$((cpu_ms + BASH_REMATCH[1] * 60000 + BASH_REMATCH[2] * 1000 + 10#${BASH_REMATCH[3]}))
+    done
+    rm -f "$LOGS/$file.start" "$LOGS/$file.times"
     count_tap
     mapfile -t found < <(compgen -G "$LOGS/$file.sanitizer*")
     for log in "${found[@]}"; do
@@ -205,26 +214,11 @@ called() {
     done <scripts/suites.txt
 }
 
-# Set cpu_ms to the CPU time of all processes that this shell has waited for.
-read_cpu() {
-    local user system time
-    times >"$LOGS/times"
-    { read -r && read -r user system; } <"$LOGS/times"
-    cpu_ms=0
-    for time in "$user" "$system"; do
-        [[ $time =~ ^([0-9]+)m([0-9]+)[.,]([0-9]+)s$ ]]
-        cpu_ms=$((cpu_ms + BASH_REMATCH[1] * 60000 + BASH_REMATCH[2] * 1000 + 10#${BASH_REMATCH[3]}))
-    done
-}
-
 declare -A running=() # process id -> suite
 wait_for_one() {
-    local pid rc=0 cpu_ms before
-    read_cpu
-    before=$cpu_ms
+    local pid rc=0
     wait -n -p pid "${!running[@]}" || rc=$?
-    read_cpu
-    judge "${running[$pid]}" "$rc" $((cpu_ms - before))
+    judge "${running[$pid]}" "$rc"
     unset "running[$pid]"
 }
 

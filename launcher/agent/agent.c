@@ -1,6 +1,6 @@
 /* agent.c -- see agent.h.
  *
- * The state machine is one table of states by events. A cell of the table is a function that changes the struct,
+ * The state machine is one table of states by events. A cell of the table is a function that changes `struct agent`,
  * appends effects and returns the next state. Every cell has a function, so an empty cell is a mistake. */
 #include "agent/agent.h"
 
@@ -30,7 +30,7 @@ struct agent {
     uint64_t deadline_ms;         /* when AGENT_TICK must be sent; UINT64_MAX if never */
     int attempt;                  /* number of the attempt; the first attempt is 0 */
     uint64_t wait_peers_until_ms; /* in AGENT_WAIT_PEERS: when to stop waiting for the other nodes */
-    struct agent_verdict verdict; /* valid if `judged` */
+    struct agent_verdict verdict; /* the latest verdict of the store */
     bool judged;                  /* the store has sent a verdict that ends the job */
     int peer_code;                /* exit code of another node's failure; 0 if no failure was reported */
     bool stopped_by_store;        /* the store has requested that this node stops */
@@ -279,7 +279,8 @@ static enum agent_state user_leaves(struct agent *a, const struct agent_event *e
     return finish(a, e);
 }
 
-/* Handle the user's stop when no process of the attempt is left. Wait for the verdict, but at most AGENT_LEAVE_MS. */
+/* Handle the user's request to stop when no process of the attempt is left. Wait for the verdict, but at most
+ * AGENT_LEAVE_MS. */
 static enum agent_state user_hurries(struct agent *a, const struct agent_event *e)
 {
     agent_note_stop(a, e);
@@ -315,8 +316,8 @@ static enum agent_state lost_between(struct agent *a, const struct agent_event *
 }
 
 /* The whole state machine. An event that needs no reaction has the function `ignore`. Cells about workers have names
- * that begin with run_ and are defined below the table. All other cells are defined above the table, for example those
- * about the end of an attempt or a decision of the store. */
+ * that begin with run_ and are defined below the table. All other cells are defined above the table, for example the
+ * cells about the end of an attempt or a decision of the store. */
 
 /* clang-format off */
 static agent_cell *const table[AGENT_STATES][AGENT_EVENTS] = {
@@ -352,15 +353,15 @@ const struct agent_effect *agent_step(struct agent *a, const struct agent_event 
 
 /* The cells about workers: start, end, and the steps of a stop.
  *
- * A worker has failed by itself if the agent did not request its end. If two workers fail in the same instant, the
+ * A worker has failed by itself if the agent has not stopped the worker. If two workers fail in the same instant, the
  * agent may request a signal for a worker that has already ended. The shell (agent.h) reports the end of this worker
  * with `unasked`. Such an end is a failure, but never the first failure.
  *
- * A worker whose peer dies may end before the peer. The connection breaks while the kernel still cleans up the peer
- * or writes the peer's core file. The worker reports the lost peer by its exit code (DDP_EXIT_PEER_LOST), or in its
- * output (`lost_peer`). The agent then waits at most settle_ms and stops no worker. A worker that fails in this time
- * has failed by itself and is the cause. If the kernel is still cleaning up a worker after this time, the agent waits
- * for the exit status of this worker. */
+ * A worker whose peer dies may end before the peer. The connection breaks while the kernel still cleans up the peer or
+ * writes the peer's core file. The worker reports the lost peer by its exit code (DDP_EXIT_PEER_LOST), or in its output
+ * (`lost_peer`). The agent then waits at most settle_ms and stops no worker. A worker that fails in this time has
+ * failed by itself and is the cause. If the kernel is still cleaning up a worker after this time, the agent waits for
+ * the exit status of this worker. */
 
 /* Reset the agent to its state before the first start of a worker. */
 static void agent_forget(struct agent *a)
@@ -382,8 +383,8 @@ static void agent_emit(struct agent *a, enum agent_effect_type type, int local_r
         (struct agent_effect){ .type = type, .local_rank = local_rank, .signal = sig };
 }
 
-/* Request the start of a worker. Only one start is in progress at a time. `spawning` is the local rank of this start;
- * the agent ignores an answer for another rank. */
+/* Request the start of a worker. Only one start is in progress at a time. `spawning` is the local rank of this worker.
+ * The agent ignores an answer for another rank. */
 static void effect_spawn(struct agent *a, int local_rank)
 {
     a->spawning = local_rank;
@@ -512,7 +513,7 @@ static void agent_leave(struct agent *a)
 
 /* --- cells of the table --------------------------------------------------------------------------------- */
 
-/* Begin an attempt. All nodes have joined, and the store was emptied before. */
+/* Begin an attempt. All nodes have joined, and the store was emptied. */
 static enum agent_state run_begin(struct agent *a, const struct agent_event *e)
 {
     agent_forget(a);
@@ -606,10 +607,13 @@ static enum agent_state wait_for_same(struct agent *a)
     return AGENT_SETTLING;
 }
 
-/* Return the verdict about a worker that has ended. A worker whose exit code reports a lost peer is a victim. Any other
- * unsuccessful end after a signal of ddprun is a consequence. Exceptions: the worker had ended before the signal, or
- * SIGKILL ended the worker and ddprun has sent only other signals. In these cases, and without a signal, the worker is
- * a victim if its output reports a lost peer. Otherwise it has failed by itself. */
+/* Return the verdict about a worker that has ended. The first matching rule applies:
+ *   - Exit code 0: WORKER_OK.
+ *   - Exit code DDP_EXIT_PEER_LOST: WORKER_VICTIM.
+ *   - ddprun sent a signal before the worker ended: WORKER_CONSEQUENCE. This rule does not apply if SIGKILL ended the
+ *     worker, but ddprun has sent only other signals.
+ *   - The output of the worker reports a lost peer: WORKER_VICTIM.
+ *   - Any other end: WORKER_FAILED. */
 static enum worker_verdict verdict_of(const struct agent *a, const struct agent_worker *w,
                                       const struct agent_event *e)
 {

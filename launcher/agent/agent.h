@@ -1,7 +1,7 @@
 /* agent.h -- the life of one node: join the job, start the workers, watch them, stop them, receive the verdict, end.
  * This module only decides: agent_step receives an event and returns effects, which the shell (launcher/node/effects.c)
- * carries out. The agent uses no process, clock, signal or socket, because a test with a grace period of 30 s must take
- * no time. */
+ * carries out. The agent uses no process, clock, signal or socket, because a test of a grace period of 30 s must not
+ * last 30 s. */
 #ifndef LAUNCHER_AGENT_AGENT_H
 #define LAUNCHER_AGENT_AGENT_H
 
@@ -27,7 +27,8 @@
 enum agent_state {
     AGENT_GATHERING, /* joined, waiting for the other nodes; no worker runs */
     AGENT_RUNNING,   /* workers run or are being started */
-    /* a worker lost its peer, or ended by an import error; wait for the ends of other workers before the stop */
+    /* a worker lost its peer, or ended by an import error; the agent waits before it stops the other
+     * workers */
     AGENT_SETTLING,
     AGENT_STOPPING, /* SIGTERM or the user's signal was sent; the grace period runs */
     AGENT_KILLING,  /* SIGKILL was sent */
@@ -48,12 +49,13 @@ enum agent_event_type {
     AGENT_START,        /* a round has begun with attempt `attempt`, and the node is ready to start workers */
     AGENT_SPAWNED,      /* worker `local_rank` runs as `pid` */
     AGENT_SPAWN_FAILED, /* worker `local_rank` could not be started; `error` is the errno */
-    AGENT_EXITED,       /* worker `local_rank` has ended with `exit_code`, or by `signal` if that is not 0 */
+    /* worker `local_rank` has ended with `exit_code`, or by `signal` if `signal` is not 0 */
+    AGENT_EXITED,
     AGENT_STOP, /* the user requests a stop (`signal`); the first request is graceful, the second immediate */
     AGENT_ALONE,   /* answer to EFFECT_SIGNAL_REST: no descendant of this process is left */
     AGENT_DRAINED, /* answer to EFFECT_DRAIN: the last output of the attempt was read */
-    AGENT_NOTIFIED, /* from the store: another node failed or is lost, the job hangs, or the job grows. `exit_code` is
-                     * the exit code of the job, or 0 if the job grows */
+    AGENT_NOTIFIED, /* from the store: another node failed or is lost, the job hangs, or a new node joins. `exit_code`
+                     * is the exit code of the job, or 0 if a new node joins */
     AGENT_ACKNOWLEDGED, /* the store has received this node's failure and stops the job */
     AGENT_VERDICT,      /* all nodes have reported, and the store sends `verdict` */
     AGENT_STORE_LOST,   /* the store is lost: no message will follow */
@@ -69,7 +71,8 @@ struct agent_verdict {
     uint64_t backoff_ms;                  /* time to wait before this node joins the next round */
     enum no_restart no_restart;           /* why no restart follows */
     int exit_first, exit_max, exit_rank0; /* exit code of the job for each value of --exit_code */
-    /* signal with which the user stopped the node that ended the round; 0 = another cause */
+    /* signal with which the user stopped the node that ended the round; 0 if the round ended for another
+     * reason */
     int stop_signal;
 };
 
@@ -81,7 +84,7 @@ struct agent_event {
     int exit_code; /* exit code of the worker; for AGENT_NOTIFIED: exit code of the job */
     int signal;    /* For AGENT_EXITED: signal that ended the worker, or 0. For AGENT_STOP: signal from the
                     * user. For AGENT_NOTIFIED: signal with which the user has stopped the whole job, or 0. */
-    /* for AGENT_EXITED: the worker ended before any signal of an EFFECT_SIGNAL was sent to it */
+    /* for AGENT_EXITED: the worker ended before ddprun sent a signal to the worker */
     bool unasked;
     bool lost_peer; /* for AGENT_EXITED: the worker's output reports a lost peer */
     /* for AGENT_EXITED: hash of the import error that ended the worker; 0 if the worker ended for another reason */
@@ -96,8 +99,8 @@ struct agent_event {
 /* Workers are started one at a time: after AGENT_SPAWNED the agent starts the next worker. Once a start has failed, or
  * a worker has failed or lost a peer, the agent starts no more workers.
  *
- * The agent reports the attempt's first failure to the store at once, and the attempt's end after the last output was
- * read. The store answers with the verdict. */
+ * The agent reports the attempt's first failure to the store at once. When the last output was read, the agent reports
+ * the attempt's end. The store then sends the verdict. */
 enum agent_effect_type {
     /* start worker `local_rank`; the answer is AGENT_SPAWNED or AGENT_SPAWN_FAILED */
     EFFECT_SPAWN,
@@ -136,7 +139,7 @@ struct agent_effect {
 /* How a worker ended, from the job's view. */
 enum worker_verdict {
     WORKER_PENDING,     /* not started */
-    WORKER_ALIVE,       /* still runs; after the end of the job: has survived SIGKILL */
+    WORKER_ALIVE,       /* still runs, or has survived SIGKILL at the end of the job */
     WORKER_OK,          /* ended with exit code 0, even if ddprun had sent a signal before */
     WORKER_FAILED,      /* failed by itself */
     WORKER_NOT_STARTED, /* could not be executed, see `error` */
@@ -147,7 +150,8 @@ enum worker_verdict {
 
 struct agent_worker {
     enum worker_verdict verdict;
-    int pid;                       /* outside the workers' PID namespace, for messages; 0 if never started */
+    /* pid outside the workers' PID namespace, for messages; 0 if the worker never started */
+    int pid;
     int exit_code, signal, error;  /* how the worker ended; `signal` or `error` is 0 if it does not apply */
     uint64_t started_ms, ended_ms; /* times of start and end, by the clock of agent_event.now_ms */
     uint64_t import_error;         /* from AGENT_EXITED: hash of the import error; 0 if none */
@@ -157,7 +161,8 @@ struct agent_worker {
 };
 
 enum {
-    /* longest grace period of leftovers (processes that outlive the workers); a shorter grace_ms applies instead */
+    /* longest grace period of leftovers (processes that outlive the workers); if grace_ms is shorter,
+     * grace_ms applies */
     AGENT_SWEEP_MS = 5000,
     /* how long to wait after SIGKILL; a process that survives longer hangs in the kernel */
     AGENT_UNKILLABLE_MS = 1500,
@@ -220,7 +225,8 @@ enum exit_policy agent_exit_policy(const struct agent *agent);
 /* Return the wait before the next round, in ms. */
 uint64_t agent_backoff(const struct agent *agent);
 
-/* Return why no attempt followed, or NO_RESTART_NONE if no worker failed or no restarts were allowed. */
+/* Return why no further attempt followed. Return NO_RESTART_NONE if no worker failed, or if no restarts were
+ * allowed. */
 enum no_restart agent_no_restart(const struct agent *agent);
 
 /* Return why the first failure makes another attempt useless, even if restarts are left: NO_RESTART_CANNOT_START,
@@ -257,15 +263,15 @@ bool agent_is_stuck(const struct agent *agent);
  *   policy    `first`: the code of the first failure. `max`: the highest code of all workers that failed by
  *             themselves. `rank0`: the code of local rank 0, or the code of the first failure if ddprun stopped or
  *             never started local rank 0.
- * The code of a worker is its exit code, or 128 + n after signal n. If the program cannot be run, the code is 126; if
- * the program was not found, 127. */
+ * The code of a worker is its exit code, or 128 + n after signal n. The code is 126 if the program cannot be run, and
+ * 127 if the program was not found. */
 int agent_exit_code(const struct agent *agent);
 
 /* Record that a host of --hosts was lost. ddprun then exits with 125, or with 124 if a process could not be killed. */
 void agent_lose_host(struct agent *agent);
 
-/* Return the worker's exit code, or 128 + n after signal n. If the program cannot be run, return 126; if the program
- * was not found, 127. A shell reports the same codes. */
+/* Return the worker's exit code, or 128 + n after signal n. Return 126 if the program cannot be run, and 127 if the
+ * program was not found. A shell reports the same codes. */
 int ending_code(const struct agent_worker *worker);
 
 #endif

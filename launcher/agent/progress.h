@@ -1,5 +1,5 @@
-/* progress.h -- detects progress in the output of a node's workers. A line that repeats with other numbers is a sign of
- * progress. Pure: the caller passes the bytes and the time. */
+/* progress.h -- detects progress in the output of a node's workers. A line that appears again with other numbers is a
+ * sign of progress. The module is pure: the caller passes the bytes and the time. */
 #ifndef LAUNCHER_AGENT_PROGRESS_H
 #define LAUNCHER_AGENT_PROGRESS_H
 
@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 enum {
-    PROGRESS_SEEN = 5,        /* a pattern is usual if its `seen` is at least this */
+    PROGRESS_SEEN = 5,        /* a pattern is usual if its `seen` has at least this value */
     PROGRESS_PATTERNS = 64,   /* entries in each stream's table of patterns */
     PROGRESS_LINE_MAX = 512,  /* bytes of a line that are examined */
     PROGRESS_READ_MAX = 1024, /* only this many bytes at the end of one read from stdout are examined */
@@ -27,8 +27,9 @@ enum {
 struct progress_pattern {
     uint64_t hash; /* hash of the line without its numbers */
     uint64_t line; /* hash of the latest line with this pattern */
-    /* A line with this pattern that differs from `line` raises this count, to at most 2 * PROGRESS_SEEN. A line of
-     * another pattern with the same entry lowers it. At 0, the next such line takes over the entry. */
+    /* A line with this pattern that differs from `line` raises this count, to at most 2 * PROGRESS_SEEN. A
+     * line of another pattern with the same entry lowers the count. When the count is 0, the next line of
+     * another pattern takes over the entry. */
     uint32_t seen;
 };
 
@@ -59,7 +60,7 @@ struct progress {
 bool progress_init(struct progress *p, int n, const regex_t *regex);
 void progress_free(struct progress *p);
 
-/* Start again for a new attempt. */
+/* Forget all output before a new attempt. */
 void progress_reset(struct progress *p);
 
 /* Examine the output of a worker. `which` is 0 for stdout, 1 for stderr. */

@@ -15,7 +15,7 @@ enum { CGROUP_PATH_MAX = 4096 };
 
 /* The mount point of a hierarchy. */
 struct cgroup_mount {
-    char root[CGROUP_PATH_MAX];  /* the group that is mounted: its path in the hierarchy */
+    char root[CGROUP_PATH_MAX];  /* path of the mounted group in the hierarchy */
     char where[CGROUP_PATH_MAX]; /* path of the mount point */
     bool writable;               /* false if mounted read-only */
 };
@@ -49,9 +49,9 @@ bool cgroup_usual_mounts(struct buf *mounts);
 bool cgroup_find(const char *groups, const char *mounts, char dir[CGROUP_PATH_MAX], char why[CGROUP_WHY_MAX]);
 
 /* Create the group and return a descriptor of its directory. The caller owns the group until the caller closes this
- * descriptor. Return -1 and set errno on failure. EEXIST: a group of this name exists. It is not reused,
- * because a kill that is meant for an earlier attempt could also hit the new workers. ENOSYS: Linux before 5.14 cannot
- * kill a group in one step. */
+ * descriptor. Return -1 and set errno on failure. EEXIST: a group of this name exists. The existing group is not
+ * reused, because a kill that is meant for an earlier attempt could also hit the new workers. ENOSYS: Linux before 5.14
+ * cannot kill a group in one step. */
 int cgroup_make(const char *dir);
 
 /* Send SIGKILL in one step to all processes in the group and in all groups below it. A killed group is never used

@@ -172,7 +172,7 @@ static pid_t pidns_host_pid(int host_proc, pid_t pid)
 
 /* --- the test of --contain=pidns -------------------------------------------------------------------------- */
 
-/* End a test process, after writing its error message to `pipe`. */
+/* Write the error message to `pipe`, and end this test process. */
 static void leave(int pipe, const struct ddp_err *err)
 {
     size_t len = strlen(err->msg);
@@ -198,8 +198,8 @@ static void try_all(int pipe, int lifeline)
     leave(pipe, &err);
 }
 
-/* Check in a separate process whether a PID namespace can be created. If a step fails, that process writes an error
- * text to the pipe: the step, and the setting that forbids it. Return this text with DDP_ERR_UNSUPPORTED. */
+/* Check in a separate process whether a PID namespace can be created. If a step fails, the test process writes an error
+ * text with the step and the reason to a pipe. Return this text with DDP_ERR_UNSUPPORTED. */
 static ddp_status pidns_probe(struct ddp_err *err)
 {
     int words[2], lifeline[2];
@@ -327,8 +327,8 @@ struct contain {
 
 #define STRONGER "--contain=pidns is stronger, but changes the pids that workers see"
 
-/* Use the plain layer. `why` is the reason why no control group is used. Add it to the text for the user, unless the
- * user has requested the plain layer. */
+/* Use the plain layer. `why` is the reason why no control group is used. With CONTAIN_AUTO, add this reason to the text
+ * for the user. */
 static void choose_plain(struct contain *c, const char *why)
 {
     c->kind = CONTAIN_PLAIN;
@@ -547,7 +547,7 @@ static void leave_group(struct contain *c)
 }
 
 /* Create a group for each attempt, so that a kill of one attempt never hits the next attempt. If no group can be
- * created, use the plain layer, unless the user has requested the layer cgroup. */
+ * created, use the plain layer. If the user has requested the layer cgroup, fail instead. */
 ddp_status contain_attempt(struct contain *c, struct ddp_err *err)
 {
     char why[CGROUP_WHY_MAX];

@@ -1,5 +1,5 @@
 /* contain.h -- contains every process of a job, so that no process survives the job, and no process of another job is
- * killed. If guardian and agent are killed together, the next start on this host finds the remaining processes by the
+ * killed. If guardian and agent are killed together, the next start on this host finds the remaining processes with the
  * job's record (job_record.h). */
 #ifndef LAUNCHER_CONTAIN_CONTAIN_H
 #define LAUNCHER_CONTAIN_CONTAIN_H
@@ -23,8 +23,8 @@ const char *lacks_words(size_t n, bool only_grave, bool *grave);
  *     cgroup   a control group for each attempt                  if cgroup v2 is writable
  *     pidns    the agent is process 1 of a PID namespace         on request, because pids inside differ from the host's
  *
- * cgroup and pidns are used in addition to plain. If guardian and agent are killed together, plain leaves processes
- * behind.
+ * The layers cgroup and pidns are used in addition to the layer plain. If guardian and agent are killed together, the
+ * layer plain alone leaves processes behind.
  *
  * A struct contain is opened before the guardian forks, so guardian and agent each have a copy. The agent creates a
  * control group for each attempt (contain_attempt). The process that ends last removes the group (contain_remove). */
@@ -87,7 +87,7 @@ bool contain_kill(struct contain *c);
 void contain_leave(struct contain *c);
 
 /* Remove the job's control group and record. The guardian calls this function after all processes of the job have
- * ended. If the guardian has died, the agent calls it. */
+ * ended. If the guardian has died, the agent calls this function. */
 void contain_remove(struct contain *c);
 
 void contain_close(struct contain *c);

@@ -64,7 +64,7 @@ static bool is_spared(pid_t pid)
     return false;
 }
 
-/* Remove a reaped child from `spared`, because a process of the job may get its pid. */
+/* Remove a reaped child from `spared`, because a process of the job may get the same pid. */
 static void spared_remove(pid_t pid)
 {
     pid_t *pids = (pid_t *)(void *)spared.data;
@@ -139,7 +139,7 @@ static size_t children_up_to(pid_t most, struct buf *pids)
 }
 
 /* Find the children of this process by calling waitid for every pid, because waitid fails for a pid that is not a
- * child. Only for systems whose /proc is missing or belongs to another PID namespace. The search takes up to a
+ * child. Use this search only if /proc is missing or belongs to another PID namespace. The search takes up to a
  * second. */
 static void children_by_wait(struct buf *pids)
 {
@@ -164,7 +164,7 @@ static enum way way_to_children(void)
 }
 
 /* Append the children of `of`, including zombies, to `pids`, an array of pid_t. Return the new length of the array. If
- * `of` is this process, the pids cannot be reused before this process waits for the children. */
+ * `of` is this process, the pids cannot be reused before this process reaps the children. */
 static size_t children_of(pid_t of, struct buf *pids)
 {
     const enum way way = way_to_children();
@@ -202,8 +202,8 @@ size_t descendants_below(pid_t pid, size_t max, struct buf *pids)
     return n - before;
 }
 
-/* Return the child if `parent` has exactly one. If exactly one of several children is a Python process, return this
- * child. Otherwise return 0. */
+/* If `parent` has exactly one child, return this child. If exactly one of several children is a Python process, return
+ * this child. Otherwise return 0. */
 static pid_t only_child(pid_t parent)
 {
     struct buf pids = { 0 };
@@ -335,11 +335,11 @@ void descendants_names(struct buf *out)
 
 /* --- descendants kill ------------------------------------------------------------------------------------- */
 
-/* Kill all; see descendants.h.
+/* How descendants_kill_all() works.
  *
  * The hard case is a chain of processes that each fork and exit. A list of processes is outdated as soon as it is read.
- * But a chain has only one live process at a time, and ends if this process is killed before it forks. So short rounds
- * of killing follow each other at once:
+ * But a chain has only one live process at a time, and ends if this process is killed before it forks. So ddprun kills
+ * in short rounds, without a pause between the rounds:
  *
  *   - A round signals only the children of ddprun. A child needs no pidfd. The live process of a chain is such a child,
  *     because its parent has exited and ddprun adopts orphans.
@@ -349,7 +349,7 @@ void descendants_names(struct buf *out)
 
 enum { RESCAN_MS = 5, REAPED_PER_ROUND = 256 };
 
-/* Return true if a child is left that is not spared. The caller has checked that there is a child. */
+/* Return true if a child is left that is not spared. The caller has checked that a child exists. */
 static bool has_job_child(void)
 {
     struct buf pids = { 0 };
@@ -449,7 +449,7 @@ bool descendants_kill_all(uint64_t limit_ms)
  * the kernel function in which the process hangs. /proc does not show this function if ddprun may not trace the
  * process, or if the kernel has no symbols. */
 
-/* Return the rank of worker `pid`, or -1. `pids` contains only running workers. */
+/* Return the rank of the worker with this pid, or -1 if `pid` is not a worker. `pids` contains only running workers. */
 static int rank_of(pid_t pid, const pid_t *pids, const struct plan *plan)
 {
     for (int i = 0; i < plan->nproc; i++)

@@ -16,10 +16,10 @@
  * support this. */
 bool descendants_adopt(void);
 
-/* Exclude the present children of this process from all functions below. They are not part of the job: for example, a
- * shell may have started `tee` for its output before it executed ddprun. A process that outlives its spared parent is
- * not excluded: it is adopted and killed. A forked process must call this function again, because its copy of the list
- * names its parent's children. */
+/* Exclude the present children of this process from all functions below. These children are not part of the job: for
+ * example, a shell may start `tee` and then replace itself with ddprun. A process whose excluded parent has ended is
+ * adopted and killed. A forked process must call this function again, because the inherited list contains the children
+ * of the parent. */
 void descendants_spare(void);
 
 /* Send `signal` to every living descendant, parents first. The functions of this file never signal a process that is
@@ -30,9 +30,9 @@ void descendants_signal(int signal);
  * these children, and so on. Return the number of appended processes. */
 size_t descendants_below(pid_t pid, size_t max, struct buf *pids);
 
-/* Return the process that runs the program of a worker. A shell script often starts Python and waits for it, perhaps
- * with its output in a pipe. In this case return the Python process, in all other cases `worker`. If the kernel has no
- * lists of children, return `worker`, too, because a search would take too long. */
+/* Return the process that runs the program of a worker. A worker may be a shell script that starts Python, perhaps in a
+ * pipe, and waits. In this case return the Python process. In all other cases return `worker`. Return `worker`, too, if
+ * the kernel has no lists of children, because a search would take too long. */
 pid_t descendants_program(pid_t worker);
 
 /* Return element `i` of the array that descendants_below() has filled. */
@@ -46,9 +46,9 @@ static inline pid_t descendants_at(const struct buf *pids, size_t i)
 bool descendants_kill_all(uint64_t limit_ms);
 
 /* The priority of this process while it kills. Without a higher priority, a job that forks without end leaves too
- * little processor time for the killer. The kernel permits a higher priority only with CAP_SYS_NICE. A process with
- * a real-time scheduling policy, or with RLIMIT_RTTIME, keeps its priority. Start no child while the priority is
- * raised, because the child would inherit it. */
+ * little processor time for this process. The kernel permits a higher priority only with CAP_SYS_NICE. A process with a
+ * real-time scheduling policy, or with RLIMIT_RTTIME, keeps its priority. Start no child while the priority is raised,
+ * because the child would inherit it. */
 struct killer_priority {
     bool raised;
     int policy, slack_ns; /* scheduling policy and timer slack before the priority was raised */
@@ -63,7 +63,7 @@ void descendants_names(struct buf *out);
 
 /* --- hanging processes ------------------------------------------------------------------------------------ */
 
-/* Processes that SIGKILL does not end, and where in the kernel they hang. */
+/* Processes that SIGKILL does not end, and the kernel functions in which they hang. */
 
 enum { STUCK_MAX = 8 }; /* largest number of listed processes */
 

@@ -68,7 +68,7 @@ bool safe_dir(const char *path, char out[PATH_MAX], char why[SAFE_DIR_WHY_MAX])
         snprintf(why, SAFE_DIR_WHY_MAX, "%.100s: %s", path, strerror(errno));
         return false;
     }
-    errno = EACCES; /* the reason if is_safe() makes no failed call */
+    errno = EACCES; /* the errno if no system call of is_safe() fails */
     memcpy(above, out, strlen(out) + 1);
     while (is_safe(above, why)) {
         char *slash = strrchr(above, '/');
@@ -98,7 +98,7 @@ bool safe_program(const char *path, char out[PATH_MAX], char why[SAFE_DIR_WHY_MA
 
 /* --- runtime dir ------------------------------------------------------------------------------------------ */
 
-/* Another user may have created a directory with ddprun's name in /tmp, or a link. So open the directory without
+/* Another user may have created a directory or a link with ddprun's name in /tmp. So open the directory without
  * following links, check its owner and mode by the descriptor, and create files relative to the descriptor. */
 
 /* Format the n-th candidate directory. Return false if no n-th candidate exists. /run/user/UID is tried even without
@@ -229,7 +229,7 @@ struct record {
     char cgroup[CGROUP_PATH_MAX]; /* directory of the job's control group; "" without a control group */
 };
 
-/* Append the text of a record. Return false if memory is short, or if a text of the record contains a newline. */
+/* Append the text of a record. Return false if memory is short, or if a field of the record contains a newline. */
 static bool record_print(struct buf *out, const struct record *r)
 {
     return one_line(r->boot) && one_line(r->cgroup) && one_line(r->job) &&
@@ -443,7 +443,7 @@ static bool kill_newborn(const struct leftovers *l, pid_t pid)
 
 /* Kill a chain of processes in which each process forks and exits at once. Return the number of killed processes. A
  * process may live for only 0.1 ms, which is too short for a pass over /proc. So check only the AHEAD pids right above
- * the newest pid, because the next process of the chain gets one of them. */
+ * the newest pid, because the next process of the chain gets one of these pids. */
 static int chase(const struct leftovers *l)
 {
     int found = 0;
@@ -473,7 +473,7 @@ static bool leftovers_kill(struct leftovers *l, uint64_t limit_ms)
         l->killed += found > before ? found - before : 0;
         clean_scans = found == 0 ? clean_scans + 1 : 0;
         if (found > 0 &&
-            found <= before) { /* killed processes have not ended yet, or each has forked a new one */
+            found <= before) { /* killed processes have not ended yet, or each has forked a new process */
             poll(NULL, 0, 1);
             l->killed += chase(l);
         }
@@ -486,8 +486,8 @@ static bool leftovers_kill(struct leftovers *l, uint64_t limit_ms)
 /* --- record ----------------------------------------------------------------------------------------------- */
 
 /* A record identifies a process by four facts: pid, start time, boot id of the machine, and PID namespace. A record of
- * another PID namespace is kept until that namespace has ended. The pids show whether the job still runs. They do not
- * select the processes to kill: the job's cookie and control group select them.
+ * another PID namespace is kept until that namespace has ended. The pids show only whether the job still runs. The
+ * job's cookie and control group select the processes to kill.
  *
  * Without dead jobs, a start only tries to open a few directories, most of which do not exist. */
 
@@ -687,7 +687,7 @@ static bool read_record(int dir, const char *name, struct record *r)
            strcmp(r->cookie, name) == 0;
 }
 
-/* Return true if a process of a record still lives. A zombie whose other threads still run counts as alive. For
+/* Return true if a process of a record still lives. A process counts as alive until all its threads have ended. For
  * example, the agent may be dying while one of its threads still creates a worker. Such a worker has no cookie before
  * its execve, and would not be found. */
 static bool is_alive(const struct record_process *p)

@@ -24,7 +24,7 @@ enum { SAFE_DIR_WHY_MAX = 160 }; /* bytes of a reason, with the NUL */
  *
  * With `sudo -E`, TMPDIR and XDG_RUNTIME_DIR may name a directory of another user. A directory is safe if this user or
  * root owns the directory and all directories above. Other users must not have write permission for any of these
- * directories, except for a sticky directory such as /tmp. */
+ * directories. Only a sticky directory, such as /tmp, may be writable for other users. */
 bool safe_dir(const char *path, char out[PATH_MAX], char why[SAFE_DIR_WHY_MAX]);
 
 /* Check that no other user can change the program `path`: the program belongs to this user or root, and its directory
@@ -110,8 +110,8 @@ void record_each(void (*visit)(void *user, const struct record_job *job), void *
 void record_remove(const char *cookie);
 
 /* Read all records. If guardian and agent of a job are both gone, kill the processes of the job, and remove the record.
- * Print a line about this, unless `quiet`. Skip running jobs, a job that contains this process, and a job of another
- * PID namespace if that namespace may still have processes. */
+ * Print a line for each such job if `quiet` is false. Skip running jobs, a job that contains this process, and a job of
+ * another PID namespace if that namespace may still have processes. */
 void record_sweep(bool quiet);
 
 #endif

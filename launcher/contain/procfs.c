@@ -70,7 +70,7 @@ pid_t pids_newest(void)
 
 enum {
     PART = 4096,       /* bytes of one read; the kernel returns most files of /proc one page at a time */
-    FILE_MAX = 1 << 20 /* bytes; larger than the mountinfo of any machine */
+    FILE_MAX = 1 << 20 /* bytes; the mountinfo of any machine is smaller */
 };
 
 /* Parse a peer in /proc/net/tcp: address, ":" and port, in hexadecimal. An IPv4 address is one word, an IPv6 address

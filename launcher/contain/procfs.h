@@ -21,7 +21,7 @@ struct proc_stat {
     int group;      /* id of the process group */
     int foreground; /* foreground process group of the process's terminal; -1 without a terminal */
     unsigned flags; /* the kernel's PF_... flags of the first thread */
-    /* threads that have not ended; the first thread also counts after its end, until the process is reaped */
+    /* number of threads that have not ended; the first thread counts until the process is reaped */
     int threads;
     uint64_t cpu_ticks;   /* CPU time of all threads, in clock ticks (sysconf(_SC_CLK_TCK) per second) */
     uint64_t start_ticks; /* start time, in clock ticks since boot; pid and start time identify a process */

@@ -78,8 +78,8 @@ static const struct call *find_call(long number)
     return NULL;
 }
 
-/* Parse a line of /proc/PID/syscall: the number and the first `n` arguments. Return false if the thread is running,
- * or in no system call. */
+/* Parse a line of /proc/PID/syscall: the number and the first `n` arguments. Return false if the thread is running, or
+ * if it is not in a system call. */
 static bool syscall_parse(const char *line, long *number, unsigned long *args, int n)
 {
     char *end;
@@ -105,7 +105,7 @@ static bool read_memory(pid_t pid, unsigned long address, void *to, size_t size)
     return process_vm_readv(pid, &here, 1, &there, 1, 0) == (ssize_t)size;
 }
 
-/* Read a path from the memory of a process. Read up to the end of the memory page first, because the next page may be
+/* Read a path from the memory of a process. Split the read at the end of the memory page, because the next page may be
  * missing. */
 static void write_path(pid_t pid, unsigned long address, char *to, size_t size)
 {
@@ -141,8 +141,8 @@ static bool read_target(int fd, struct sockaddr_storage *to)
            getsockopt(fd, SOL_SOCKET, SO_PEERNAME, to, &v4) == 0;
 }
 
-/* Format the peer of a socket, or the socket's own address if it listens or if its peer has no name. Leave `to`
- * unchanged if no address is known. */
+/* Format the peer of a socket. If the socket listens, or if its peer has no name, format the socket's own address.
+ * Leave `to` unchanged if no address is known. */
 static void describe_socket(int fd, char *to, size_t size)
 {
     struct sockaddr_storage own = { 0 }, peer = { 0 };
@@ -189,7 +189,7 @@ static void write_fd(pid_t pid, unsigned long fd, char *to, size_t size)
         write_socket(pid, (int)fd, to, size);
 }
 
-/* Format the first of the polled descriptors. */
+/* Format the target of the first polled descriptor. */
 static void write_polled(pid_t pid, unsigned long address, unsigned long n, char *to, size_t size)
 {
     struct pollfd first;
@@ -210,7 +210,7 @@ static void write_subject(pid_t pid, const struct call *call, const unsigned lon
         write_polled(pid, args[0], args[1], to, size);
 }
 
-/* Return the pid of the child whose end the system call waits for, or 0. */
+/* Return the pid of the child for which the system call waits, or 0 if it waits for no such child. */
 static int waited_pid(const struct call *call, const unsigned long *args)
 {
     int pid = call->subject == CHILD ? (int)args[0] : 0;
@@ -380,8 +380,8 @@ static void copy_name(const char *line, struct stack_thread *t)
         snprintf(t->name, sizeof(t->name), "%.*s", (int)(to - from - 1), from + 1);
 }
 
-/* Set CPU time and number of runs from the scheduler's line: CPU time in ns, time in the queue, number of runs. If the
- * kernel has no such line, set only the CPU time, from `ticks`, which misses short runs. */
+/* Set CPU time and number of runs from the file schedstat, which has three numbers: CPU time in ns, time in the queue,
+ * number of runs. If the file is missing, set only the CPU time, from `ticks`. Ticks miss short runs. */
 static void read_schedstat(const char *dir, uint64_t ticks, struct stack_thread *t)
 {
     char file[48], line[LINE_SIZE];
@@ -456,8 +456,8 @@ static int ptrace_scope(const char *file)
     return scope;
 }
 
-/* Try to read /proc/PID/syscall. The kernel checks the permission at the read, or already at the open if another user
- * owns the process. */
+/* Try to read /proc/PID/syscall. The kernel checks the permission in read(), or already in open() if another user owns
+ * the process. */
 bool threads_may_trace(pid_t pid)
 {
     char path[64], byte;
@@ -469,9 +469,9 @@ bool threads_may_trace(pid_t pid)
     return !is_denied;
 }
 
-/* Write the note about the missing permission. With a ptrace_scope of 1, ddprun cannot trace a child of a worker. It
- * can trace the worker itself, because the worker allows this (PR_SET_PTRACER). A ptrace_scope of 3 cannot be changed
- * before the next boot. */
+/* Write the note about the missing permission. With a ptrace_scope of 1, ddprun cannot trace a child of a worker.
+ * ddprun can trace the worker itself, because the worker allows this (PR_SET_PTRACER). A ptrace_scope of 3 cannot be
+ * changed before the next boot. */
 void threads_explain_ptrace(const char *file, bool by_py_spy, bool is_child, char note[STACK_NOTE_MAX])
 {
     const int scope = ptrace_scope(file);

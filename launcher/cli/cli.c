@@ -15,8 +15,8 @@
 
 /* A ddprun that is started as torchrun has other defaults, and accepts empty values for some options. */
 
-/* The defaults of torchrun that differ from ddprun's. plan.c and worker.c have further defaults, which depend on
- * other options. */
+/* The defaults of torchrun that differ from the defaults of ddprun. plan.c and worker.c have further defaults, which
+ * depend on other options. */
 static const struct {
     enum cli_option option;
     const char *preset;
@@ -353,7 +353,7 @@ static ddp_status read_environment(struct cli *cli, char *const *block, struct d
     return status;
 }
 
-/* Return the option of the variable "PET_X=...", or NULL. */
+/* Return the option of the variable "PET_X=...", or NULL without such an option. */
 static const struct option_row *row_of_pet(const char *entry)
 {
     char name[OPTION_PET_MAX];
@@ -414,7 +414,7 @@ static ddp_status suggest_option(const char *word, struct ddp_err *err)
     snprintf(name, sizeof(name), "%.*s", (int)len, word + 2);
     for (char *p = name; *p != '\0'; p++)
         *p = *p == '-' ? '_' : *p;
-    size_t best = strlen(name) / 3 + 2; /* the user can only have meant a name with a smaller distance */
+    size_t best = strlen(name) / 3 + 2; /* suggest only a name with a smaller distance */
     for (int i = 0; i < OPTIONS && len <= NAME_MAX_LEN; i++) {
         const size_t distance = distance_to(name, cli_rows[i].name);
         if (distance < best) {
@@ -435,8 +435,8 @@ static ddp_status set_default(struct cli *cli, enum cli_option option, const cha
     return preset != NULL ? set_option(cli, option, preset, spelled, err) : DDP_OK;
 }
 
-/* Set an option from the command line. With --hosts, the starter's options precede the user's options. If the user's
- * --master_port is 0, keep the starter's port, which is free on the first host. */
+/* Set an option from the command line. If a ddprun with --hosts has started this ddprun, its options precede the user's
+ * options. If the user's --master_port is 0, keep the preceding port, which is free on the first host. */
 static ddp_status set_from_line(struct cli *cli, enum cli_option option, const char *text,
                                 const char *spelled, struct ddp_err *err)
 {
@@ -490,9 +490,9 @@ static ddp_status read_line(struct cli *cli, char *const *argv, struct ddp_err *
 }
 
 /* Replace each NAME of --env by its entry "NAME=VALUE" in the environment, so that this value overrides a value that
- * ddprun sets. With --virtual_local_rank, drop CUDA_VISIBLE_DEVICES and HIP_VISIBLE_DEVICES, because ddprun divides
- * these GPUs among the workers. Fail if the environment has no variable NAME. Without this check, the workers would
- * fail only after the start. */
+ * ddprun sets. With --virtual_local_rank, drop CUDA_VISIBLE_DEVICES and HIP_VISIBLE_DEVICES, because ddprun divides the
+ * GPUs in these variables among the workers. Fail if the environment has no variable NAME. Without this check, the
+ * workers would fail only after the start. */
 static ddp_status read_env_names(struct cli *cli, char *const *block, struct ddp_err *err)
 {
     size_t kept = 0;

@@ -1,6 +1,6 @@
 /* cli.h -- the command line of ddprun, from the one table of options in options.h. The parser, the defaults from PET_*
- * variables, --help and the manual page all use that table. The rules are argparse's, because users come from
- * torchrun. */
+ * variables, --help and the manual page all use that table. The rules are the same as in Python's argparse, because
+ * users come from torchrun. */
 #ifndef LAUNCHER_CLI_CLI_H
 #define LAUNCHER_CLI_CLI_H
 
@@ -49,7 +49,7 @@ enum cli_origin { FROM_DEFAULT, FROM_SCHEDULER, FROM_ENVIRONMENT, FROM_COMMAND_L
 
 enum nproc_kind {
     NPROC_DEFAULT, /* one worker per visible GPU, or one worker if no GPU is visible */
-    NPROC_NUMBER,  /* `count` */
+    NPROC_NUMBER,  /* `count` workers */
     NPROC_GPU,     /* one worker per visible GPU, or an error if no GPU is visible */
     NPROC_CPU,     /* one worker per CPU that this process may use */
     NPROC_AUTO     /* as NPROC_GPU if a GPU is visible, else as NPROC_CPU */
@@ -200,7 +200,8 @@ struct cli {
     enum prefix_mode prefix;
     const char *prefix_template; /* NULL if not given */
     bool timestamps, fold;
-    struct rank_set console_ranks; /* local ranks that the console shows; if console_ranks.limit is 0, all */
+    /* local ranks that the console shows; all ranks if console_ranks.limit is 0 */
+    struct rank_set console_ranks;
     enum contain_kind contain;
     struct cli_env {
         const char **items; /* "KEY=VALUE"; the array is owned, the texts are borrowed */
@@ -231,8 +232,9 @@ ddp_status cli_read(struct cli *cli, int argc, char *const *argv, char *const *e
                     struct ddp_err *err);
 void cli_free(struct cli *cli);
 
-/* Set an option to a value of the scheduler, unless the user has set the option. Errors name `from`, the source of
- * `text`, for example a variable. `text` must outlive `cli`. Return DDP_ERR_ARG if `text` is not valid. */
+/* Set an option to a value of the scheduler. The caller has checked that the user has not set the option. Errors name
+ * `from`, the source of `text`, for example a variable. `text` must outlive `cli`. Return DDP_ERR_ARG if `text` is not
+ * valid. */
 ddp_status cli_offer(struct cli *cli, enum cli_option option, const char *text, const char *from,
                      struct ddp_err *err);
 
@@ -257,8 +259,8 @@ bool cli_print_command_help(enum cli_command command, struct buf *out);
  * the struct may then be unset. */
 bool cli_only_prints(const struct cli *cli);
 
-/* Return the first variable "PET_X=..." that sets no option, or NULL. The result points into the block. Set *option to
- * the name of option X if ddprun has this option and no variable can set it, otherwise to NULL. */
+/* Return the first variable "PET_X=..." that sets no option, or NULL. The result points into `environ_block`. Set
+ * *option to the name of option X if ddprun has this option and no variable can set it, otherwise to NULL. */
 const char *cli_idle_pet(char *const *environ_block, const char **option);
 
 /* --- the rows of options.h as data, for this folder and its tests ------------------------------------------ */
@@ -271,8 +273,8 @@ enum cli_section {
 };
 
 /* The column "whose" of options.h. FIRST: torchrun 1.13 already has the option. THEIRS: only later versions of torchrun
- * have it. OURS: only ddprun has it. If an abbreviation fits several options, FIRST has precedence over THEIRS, and
- * THEIRS over OURS. */
+ * have the option. OURS: only ddprun has the option. If an abbreviation fits several options, FIRST has precedence over
+ * THEIRS, and THEIRS over OURS. */
 enum cli_whose { WHOSE_FIRST, WHOSE_THEIRS, WHOSE_OURS };
 
 /* Defined in values.c. */

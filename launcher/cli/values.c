@@ -73,7 +73,7 @@ static int compare_map_ranks(const void *a, const void *b)
     return (x->rank > y->rank) - (x->rank < y->rank);
 }
 
-/* Parse one "RANK:STREAMS" and move *at past the item and the comma after it. */
+/* Parse one "RANK:STREAMS" and move *at past the item and the following comma. */
 static bool std_item(const char **at, struct std_map_item *item)
 {
     const char *p = *at;
@@ -156,8 +156,8 @@ int std_map_highest(const struct std_map *map)
 /* A number must be the whole text: "4x" is an error, not 4. Blanks around a number are ignored, as in Python,
  * because scripts may leave blanks in variables.
  *
- * The text of an error lists what is valid. The caller adds the origin of the value: "PET_MASTER_PORT=http: expected "
- * + "a port from 1 to 65535, or 0 for any free port". */
+ * The text of an error lists the valid values. The caller puts the origin of the value before this text:
+ * "PET_MASTER_PORT=http: expected " + "a port from 1 to 65535, or 0 for any free port". */
 
 /* No real job needs a time as long as DAYS_MAX. This limit detects typing errors, and prevents an overflow of sums. */
 enum { MS_PER_DAY = 86400000, DAYS_MAX = 365, LOG_ROTATE_MIN = 1024 };
@@ -285,7 +285,7 @@ static ddp_status value_JOB(const char *text, void *to, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Parse a port. 0 is valid: the store then opens any free port, and the workers get its number. */
+/* Parse a port. 0 is valid: the store then opens any free port, and the workers get the number of this port. */
 static ddp_status value_PORT(const char *text, void *to, struct ddp_err *err)
 {
     if (read_whole_number(text, 0, 65535, to))
@@ -321,7 +321,7 @@ static ddp_status value_HOSTS(const char *text, void *to, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Accept one file only, because a later file would replace the hosts of the first. */
+/* Accept one file only, because a second file would replace the hosts of the first file. */
 static ddp_status value_HOSTFILE(const char *text, void *to, struct ddp_err *err)
 {
     const char **file = to;
@@ -359,7 +359,7 @@ static ddp_status value_RANKS(const char *text, void *to, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Parse which workers read stdin: a word, or ranks. */
+/* Parse the value of --stdin: a word, or the ranks of the workers that read stdin. */
 static ddp_status value_INPUT(const char *text, void *to, struct ddp_err *err)
 {
     struct cli_input *input = to;
@@ -481,7 +481,7 @@ static ddp_status value_HELP_PAGE(const char *text, void *to, struct ddp_err *er
 
 /* --- cli nodes -------------------------------------------------------------------------------------------- */
 
-/* Parsers of the options about several nodes; cli.h describes what a parser returns.
+/* Parsers of the options about several nodes. base/options.h describes the results of a parser.
  *
  * The keys of --rdzv_conf are torchrun's, so a script for torchrun works unchanged. The row of a key has a parser, or
  * the reason why the key has no effect in ddprun. ddprun prints this reason. A key that torchrun does not have is an
@@ -552,7 +552,7 @@ static ddp_status value_HOST(const char *text, void *to, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Parse the timeout of hangs. The minimum is 1 s, because a sample of the stacks may take that long. */
+/* Parse the timeout of hangs. The minimum is 1 s, because a sample of the stacks may take 1 s. */
 static ddp_status value_HANG_TIMEOUT(const char *text, void *to, struct ddp_err *err)
 {
     uint64_t *ms = to;
@@ -564,7 +564,7 @@ static ddp_status value_HANG_TIMEOUT(const char *text, void *to, struct ddp_err 
     return DDP_OK;
 }
 
-/* Parse the timeout of nodes. A node sends a heartbeat every third of this time. Below the minimum, the store
+/* Parse the timeout of nodes. A node sends a heartbeat every third of this time. With a shorter timeout, the store
  * would treat a node on a busy machine as lost. */
 static ddp_status value_NODE_TIMEOUT(const char *text, void *to, struct ddp_err *err)
 {
@@ -601,7 +601,7 @@ static bool conf_attempts(struct cli_rdzv_conf *conf, const char *value)
     return read_whole_number(value, 1, CLI_COUNT_MAX, &conf->keep_alive_attempts);
 }
 
-/* The words that torchrun accepts as a boolean value. The first five mean yes, the others no. */
+/* The words that torchrun accepts as a boolean value. The first five words mean yes. The other words mean no. */
 static const struct option_words yes_and_no =
     OPTION_WORDS(NULL, "1", "true", "t", "yes", "y", "0", "false", "f", "no", "n");
 
@@ -708,7 +708,7 @@ static ddp_status value_RDZV_CONF(const char *text, void *to, struct ddp_err *er
 
 /* --- cli torchrun values ---------------------------------------------------------------------------------- */
 
-/* Parsers of options that exist because torchrun has them; cli.h describes what a parser returns.
+/* Parsers of options that exist because torchrun has them. base/options.h describes the results of a parser.
  *
  * There are three kinds of such options. Options such as --role have the same effect as in torchrun. Options such as
  * --start_method concern only the implementation of torchrun: ddprun checks and ignores their values. Options such as

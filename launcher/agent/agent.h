@@ -54,8 +54,9 @@ enum agent_event_type {
     AGENT_STOP, /* the user requests a stop (`signal`); the first request is graceful, the second immediate */
     AGENT_ALONE,   /* answer to EFFECT_SIGNAL_REST: no descendant of this process is left */
     AGENT_DRAINED, /* answer to EFFECT_DRAIN: the last output of the attempt was read */
-    AGENT_NOTIFIED, /* from the store: another node failed or is lost, the job hangs, or a new node joins. `exit_code`
-                     * is the exit code of the job, or 0 if a new node joins */
+    /* from the store: another node failed or is lost, the job hangs, or the job restarts with more nodes.
+     * `exit_code` is the exit code of the job, or 0 if more nodes are the reason */
+    AGENT_NOTIFIED,
     AGENT_ACKNOWLEDGED, /* the store has received this node's failure and stops the job */
     AGENT_VERDICT,      /* all nodes have reported, and the store sends `verdict` */
     AGENT_STORE_LOST,   /* the store is lost: no message will follow */
